@@ -30,6 +30,8 @@ pub(crate) struct Request {
 /// What the relay does with a request.
 pub(crate) enum Answer {
     Say(u16, &'static str),
+    /// 429, with a turn after so many seconds.
+    Later(u64),
     /// Takes it and closes the connection.
     Silence,
 }
@@ -61,14 +63,20 @@ impl Relay {
                 let body = serde_json::from_slice(&body).unwrap();
                 let line = line.trim().to_owned();
                 sender.send(Request { line, authorization, body }).unwrap();
-                if let Answer::Say(status, body) = answer {
-                    let length = body.len();
-                    write!(
-                        &stream,
-                        "HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
-                    )
-                    .unwrap();
-                }
+                let (status, body, turn) = match answer {
+                    Answer::Say(status, body) => (status, body, String::new()),
+                    Answer::Later(seconds) => {
+                        let body = r#"{"detail":"rate limit exceeded for acme/backend"}"#;
+                        (429, body, format!("retry-after: {seconds}\r\n"))
+                    }
+                    Answer::Silence => continue,
+                };
+                let length = body.len();
+                write!(
+                    &stream,
+                    "HTTP/1.1 {status} X\r\n{turn}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+                )
+                .unwrap();
             }
         });
         Self { url, requests }
@@ -343,6 +351,20 @@ fn lost_response_of_the_deployed_relay_is_not_a_failure() {
     let relay = Relay::start(vec![Answer::Say(400, refused)]);
     let ran = job.report(&relay, &SUCCESS).run().expect_code(1);
     insta::assert_snapshot!(without_port(&ran));
+}
+
+#[test]
+fn leg_of_a_large_matrix_waits_for_its_turn_and_ends_green() {
+    let mut answers: Vec<_> = (0..6).map(|_| Answer::Later(1)).collect();
+    answers.push(Answer::Say(200, OK));
+    let (job, relay) = (Job::new(), Relay::start(answers));
+    let quick = [&SUCCESS[..], &["--max-time", "1"]].concat();
+    let ran = job.report(&relay, &quick).run().expect_code(0);
+    assert_eq!(ran.outputs["outcome"], "recorded", "{}", ran.report());
+    // A turn that is an hour away is too late for a job.
+    let relay = Relay::start(vec![Answer::Later(3600)]);
+    let ran = job.report(&relay, &quick).run().expect_code(1);
+    assert!(ran.stderr.contains("[rate-limit]"), "{}", ran.report());
 }
 
 #[test]

@@ -85,6 +85,9 @@ pub struct ReportDetails {
     pub tests: Option<TestCounts>,
     /// At most [`FAILED_TESTS`] and [`FAILED_TESTS_BYTES`].
     pub failed_tests: Vec<FailedTest>,
+    /// How many more tests failed than `failed_tests` names.
+    #[serde(default)]
+    pub more_failed_tests: usize,
     /// The downstream repository's own verdict on a failure.
     #[serde(default)]
     pub triage: Option<TriageVerdict>,
@@ -93,6 +96,54 @@ pub struct ReportDetails {
     pub phase: Option<String>,
     /// Where it ran, as the reporter describes it.
     pub environment: Option<String>,
+}
+
+/// A check run names so many failing tests. Others are only counted.
+pub const SHOWN_TESTS: usize = 20;
+
+impl ReportDetails {
+    /// The bytes of texts whose length the reporter chooses.
+    pub fn text_bytes(&self) -> u64 {
+        let tests: usize = self.failed_tests.iter().map(FailedTest::text_bytes).sum();
+        let triage = self
+            .triage
+            .as_ref()
+            .map_or(0, |triage| serde_json::to_vec(triage).map_or(0, |text| text.len()));
+        let others = [&self.environment, &self.artifact_url, &self.long_url().cloned()];
+        let others: usize = others.into_iter().flatten().map(String::len).sum();
+        (tests + triage + others) as u64
+    }
+
+    /// The job's address, if it is longer than those of CI systems are.
+    fn long_url(&self) -> Option<&String> {
+        self.url.as_ref().filter(|url| url.len() > 300)
+    }
+
+    /// Keeps the names of the tests that a check run shows, and how many more there are.
+    pub fn keep_shown_tests(&mut self) {
+        let more = self.failed_tests.len().saturating_sub(SHOWN_TESTS);
+        self.more_failed_tests += more;
+        self.failed_tests.truncate(SHOWN_TESTS);
+        for test in &mut self.failed_tests {
+            let FailedTest { name, file, .. } = std::mem::take(test);
+            *test = FailedTest { name, file, ..FailedTest::default() };
+        }
+    }
+}
+
+impl Callback {
+    /// Drops the texts, of which their owner has sent too many, and tells the reporter why.
+    pub fn drop_texts(&mut self, warning: &str) {
+        self.details.more_failed_tests += self.details.failed_tests.len();
+        self.details.failed_tests.clear();
+        self.details.environment = None;
+        self.details.artifact_url = None;
+        self.details.triage = None;
+        if self.details.long_url().is_some() {
+            self.details.url = None;
+        }
+        self.warnings.push(warning.to_owned());
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -346,6 +397,7 @@ fn details(workflow: &WorkflowFields) -> Result<(ReportDetails, Vec<String>), Bo
         completed_at: time(workflow.get("completed_at"), "workflow.completed_at")?,
         tests: tests(workflow.get("test_results"))?,
         failed_tests,
+        more_failed_tests: 0,
         triage,
         artifact_url: url(workflow.get("artifact_url"), "workflow.artifact_url")?,
         phase: name(workflow.get("phase"), "workflow.phase")?,

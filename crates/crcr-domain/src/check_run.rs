@@ -2,14 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::callback::{JobId, ReportDetails};
+use crate::callback::{JobId, ReportDetails, SHOWN_TESTS};
 use crate::dispatch::CheckRunVisibility;
 use crate::head_verdict::{HeadState, HeadVerdict};
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, JobState};
 
-/// More failing tests are only counted.
-const SHOWN_TESTS: usize = 20;
 /// GitHub documents no limit for names.
 const NAME_CHARS: usize = 250;
 const TITLE_CHARS: usize = 250;
@@ -205,6 +203,13 @@ pub fn job_content(
             tests.total, tests.passed, tests.failed, tests.skipped
         );
     }
+    if details.failed_tests.is_empty() && details.more_failed_tests > 0 {
+        let _ = writeln!(
+            summary,
+            "\n{} failing tests aren't named: the backend has sent too many texts today",
+            details.more_failed_tests
+        );
+    }
     if !details.failed_tests.is_empty() {
         summary.push_str("\nFailing tests:\n");
         for test in details.failed_tests.iter().take(SHOWN_TESTS) {
@@ -214,7 +219,8 @@ pub fn job_content(
             }
             summary.push('\n');
         }
-        let more = details.failed_tests.len().saturating_sub(SHOWN_TESTS);
+        let more =
+            details.failed_tests.len().saturating_sub(SHOWN_TESTS) + details.more_failed_tests;
         if more > 0 {
             let _ = writeln!(summary, "- and {more} more");
         }

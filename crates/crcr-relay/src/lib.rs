@@ -11,12 +11,14 @@ mod facts;
 pub mod http;
 pub mod limits;
 pub mod log_rules;
+mod prune_clock;
 mod queue;
 pub mod reconcile;
 pub mod relay;
 pub mod repository_pins;
 pub mod state_records;
 mod traces;
+mod usage;
 pub mod webhook;
 
 pub use self::config::{Config, SettingProblem};

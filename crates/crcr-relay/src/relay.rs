@@ -26,7 +26,9 @@ use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
+use crate::queue::blame_cache::BlameCache;
 use crate::traces::Traces;
+use crate::usage::Usage;
 use crate::webhook::turns::PullRequestTurns;
 use crate::{limits, state_records};
 
@@ -42,6 +44,8 @@ pub struct Relay {
     pub clock: Clock,
     pub metrics: Metrics,
     pub traces: Traces,
+    pub(crate) usage: Usage,
+    pub(crate) blame: BlameCache,
     /// For requests to anything but GitHub.
     pub http: reqwest::Client,
     /// Wakes the workers.
@@ -194,6 +198,8 @@ impl Relay {
             keys: CallbackKeys::new(&signing_secrets(&config)),
             metrics: Metrics::new(),
             traces: Traces::default(),
+            usage: Usage::default(),
+            blame: BlameCache::default(),
             work: Notify::new(),
             facts: Notify::new(),
             lost_webhooks: AtomicBool::new(false),

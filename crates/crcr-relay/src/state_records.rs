@@ -20,7 +20,7 @@ pub struct DeliveryRecord {
     pub head_sha: String,
     /// The backends it is dispatched to.
     pub targets: Vec<RepoName>,
-    /// The newer delivery that arrived before it.
+    /// The newer delivery that replaces it.
     pub superseded_by: Option<String>,
 }
 
@@ -240,6 +240,11 @@ pub(crate) fn allowlist_key() -> StoreKey {
     StoreKey::new(&["allowlist"])
 }
 
+/// The record of the times that the store has seen.
+pub(crate) fn clock_key() -> StoreKey {
+    StoreKey::new(&["clock"])
+}
+
 /// The record that `/readyz` writes to find out whether the store can be written.
 pub(crate) fn write_probe_key() -> StoreKey {
     StoreKey::new(&["probe"])
@@ -286,9 +291,30 @@ pub fn used_token_key(issuer: &str, token: &str) -> StoreKey {
     StoreKey::new(&["used", issuer, token])
 }
 
-/// The token bucket that limits a repository's reports.
+/// The token bucket that limits how many runs of a repository report.
 pub fn report_limit_key(repo: &RepoName) -> StoreKey {
     StoreKey::new(&["rate", &repo.key()])
+}
+
+/// The token bucket that limits the reports of one run in one of its attempts.
+pub(crate) fn run_reports_key(repo: &RepoName, run_id: &str, attempt: u32) -> StoreKey {
+    StoreKey::new(&["run_reports", &repo.key(), run_id, &attempt.to_string()])
+}
+
+/// The bucket of what a repository or an account may use on a day, in UTC.
+pub(crate) fn budget_of_day_key(what: &str, now: Timestamp, owner: &str) -> StoreKey {
+    let day = now.strftime("%F").to_string();
+    StoreKey::new(&["budget", what, &day, &owner.to_ascii_lowercase()])
+}
+
+/// The token bucket of a backend's calls of GitHub's API for check runs of jobs.
+pub(crate) fn job_calls_key(repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["job_calls", &repo.key()])
+}
+
+/// The names of the check runs of jobs that a backend has on a commit.
+pub(crate) fn job_checks_key(repo: &RepoName, head_sha: &str) -> StoreKey {
+    StoreKey::new(&["job_checks", head_sha, &repo.key()])
 }
 
 /// The token bucket that limits how many of a repository's refused reports are recorded.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use crcr_domain::dispatch::DispatchStatus;
 use crcr_relay::admin;
 use crcr_standin::State;
 use crcr_standin::server;
@@ -370,7 +371,16 @@ impl Simulation {
 
     async fn redeliver_dead_letters(&mut self) -> usize {
         let again = admin::deliveries::redeliver_all(&*self.memory, self.now(), KEEP).await;
-        let count = again.unwrap_or_default();
+        let mut count = again.unwrap_or_default().requeued;
+        // An unreachable dispatch is no dead letter: it is redelivered with its delivery.
+        let known = admin::deliveries::newest(&*self.memory, usize::MAX).await.unwrap_or_default();
+        let unreachable = known.iter().flat_map(|overview| &overview.dispatches);
+        for dispatch in unreachable.filter(|one| one.status == DispatchStatus::Unreachable) {
+            let (id, repo) = (&dispatch.delivery, Some(&dispatch.repo));
+            let again =
+                admin::deliveries::redeliver(&*self.memory, id, repo, self.now(), KEEP).await;
+            count += again.unwrap_or_default();
+        }
         self.trace(format!("an operator redelivers {count} tasks"));
         count
     }

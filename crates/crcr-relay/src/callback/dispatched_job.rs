@@ -71,7 +71,7 @@ impl VerifiedReport<'_> {
             step => return self.reject_step(step, &token).await,
         };
         let started_at = job.value.as_ref().and_then(|job| job.started_at);
-        let next = JobRecord {
+        let mut next = JobRecord {
             id: callback.job.clone(),
             state: callback.state,
             start_unknown,
@@ -81,9 +81,12 @@ impl VerifiedReport<'_> {
             evidence,
             ended_without_proof: false,
         };
+        let mut fact = attempt_fact(&dispatch.into(), &next, now);
+        fact.missing_proof = missing_proof(dispatch, proof);
+        // The fact has all texts; a check run shows a few names.
+        next.details.keep_shown_tests();
         let job = Versioned { key: job_key.clone(), version: job.version, value: None };
-        let rate_limit = Some(self.rate_limit());
-        let mut batch = WriteBatch { rate_limit, ..WriteBatch::default() };
+        let mut batch = WriteBatch::default();
         batch.update(&job, &next, relay.expiry());
         if job.version == 0 {
             batch.set_inserts.push(SetInsert {
@@ -93,8 +96,6 @@ impl VerifiedReport<'_> {
                 expires_at: relay.expiry(),
             });
         }
-        let mut fact = attempt_fact(&dispatch.into(), &next, now);
-        fact.missing_proof = missing_proof(dispatch, proof);
         let times = (fact.queue_seconds, fact.execution_seconds);
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.tasks.extend(merge_base::task(relay, dispatch, &fact, now));
@@ -129,7 +130,7 @@ impl VerifiedReport<'_> {
         token: &Versioned<UsedToken>,
     ) -> Decision {
         let relay = self.relay;
-        let mut batch = WriteBatch { rate_limit: Some(self.rate_limit()), ..WriteBatch::default() };
+        let mut batch = WriteBatch::default();
         if let Some(recorded) = job.value.as_ref().filter(|recorded| recorded.state.is_open())
             && !self.callback.state.is_open()
             && !recorded.ended_without_proof
@@ -223,6 +224,7 @@ fn merge_details(before: Option<ReportDetails>, report: &ReportDetails) -> Repor
         completed_at: report.completed_at.or(before.completed_at),
         tests: report.tests.or(before.tests),
         failed_tests: report.failed_tests,
+        more_failed_tests: report.more_failed_tests,
         triage: report.triage,
         artifact_url: report.artifact_url.or(before.artifact_url),
         phase: report.phase.or(before.phase),

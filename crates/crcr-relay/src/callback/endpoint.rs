@@ -1,6 +1,7 @@
 //! The checks of a report before it meets the state.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
@@ -17,6 +18,7 @@ use super::verified_report::VerifiedReport;
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
 use crate::relay::Relay;
+use crate::usage::Resource;
 
 pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let started = Instant::now();
@@ -79,7 +81,7 @@ async fn receive(
         let answer = CallbackAnswer::Ignored;
         return CallbackResponse::accepted(CallbackOutcome::BelowLevel, answer);
     };
-    let callback = match parsed {
+    let mut callback = match parsed {
         Ok(callback) => callback,
         Err(error) => {
             return CallbackResponse::bad_request(CallbackOutcome::BadBody, error.to_string());
@@ -89,9 +91,17 @@ async fn receive(
     if let Some(refused) = check_run_of_token(&identity, &callback.job) {
         return refused;
     }
-    let report =
-        VerifiedReport { relay, identity: &identity, entry, callback: &callback, body, started };
     for _ in 0..limits::CONFLICTS {
+        let texts_refused = AtomicBool::new(false);
+        let report = VerifiedReport {
+            relay,
+            identity: &identity,
+            entry,
+            callback: &callback,
+            body,
+            started,
+            texts_refused: &texts_refused,
+        };
         let decision = if callback.kind.is_self_report() {
             report.record_self_report().await
         } else {
@@ -99,6 +109,17 @@ async fn receive(
         };
         match decision {
             Ok(Some(response)) => return response,
+            Ok(None) if texts_refused.into_inner() => {
+                let repo = identity.repository.as_str();
+                relay.usage.add(now, Resource::DroppedTexts, repo, 1);
+                callback.drop_texts(&format!(
+                    "`{}` has sent {} MB of texts today, which is the limit: the result is recorded, and \
+                     the texts of this report aren't",
+                    identity.repository,
+                    limits::TEXT_BYTES_PER_DAY >> 20
+                ));
+                summary.callback = Some(callback.clone());
+            }
             Ok(None) => {}
             Err(error) => return CallbackResponse::store_failed(&error),
         }

@@ -1,12 +1,14 @@
 //! The report of a nightly or periodic run, which no dispatch started.
 
+use std::time::Duration;
+
 use crcr_domain::EventKind;
 use crcr_domain::callback::CallbackKind;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{CallbackOutcome, Fact};
 use crcr_domain::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::proof::ReportProvenance;
-use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
 
 use super::response::{CallbackAnswer, CallbackResponse};
 use super::verified_report::{Decision, VerifiedReport};
@@ -49,10 +51,8 @@ impl VerifiedReport<'_> {
             JobTransition::Apply { .. } => {}
             step => return self.reject_step(step, &token).await,
         }
-        // Charged before GitHub is asked, so that a flood of reports can't use up the API quota.
-        let charge = WriteBatch { rate_limit: Some(self.rate_limit()), ..WriteBatch::default() };
-        if let CommitOutcome::Limited(wait) = relay.commit(charge).await? {
-            return Ok(Some(CallbackResponse::rate_limited(repo, wait)));
+        if let Some(wait) = self.charge_look_up().await? {
+            return Ok(Some(CallbackResponse::rate_limited(relay, repo, wait)));
         }
         match self.commit_exists().await? {
             Ok(true) => {}
@@ -70,7 +70,7 @@ impl VerifiedReport<'_> {
             }
         }
         let now = relay.now();
-        let next = JobRecord {
+        let mut next = JobRecord {
             id: callback.job.clone(),
             state: callback.state,
             start_unknown: false,
@@ -80,8 +80,6 @@ impl VerifiedReport<'_> {
             evidence: ReportProvenance::default(),
             ended_without_proof: false,
         };
-        let mut batch = WriteBatch::default();
-        batch.update(&job, &next, relay.expiry());
         let cause = JobCause {
             repo: &self.entry.repo,
             delivery: &callback.delivery,
@@ -98,11 +96,31 @@ impl VerifiedReport<'_> {
             queued_since: None,
         };
         let fact = attempt_fact(&cause, &next, now);
+        next.details.keep_shown_tests();
+        let mut batch = WriteBatch::default();
+        batch.update(&job, &next, relay.expiry());
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.add_forward(&job_key, (None, None), &mut batch);
         let answer = CallbackAnswer::Recorded(callback.state);
         self.commit(batch, &token, answer, (CallbackOutcome::Accepted, None)).await
+    }
+
+    /// Charges a report whose commit isn't known to exist, before GitHub is asked, so that a flood of them
+    /// can't use up the API quota. Returns how long to wait if there are too many.
+    async fn charge_look_up(&self) -> Result<Option<Duration>, StoreError> {
+        let key = state_records::commit_key(&self.relay.config.upstream, &self.callback.delivery);
+        let cached: Versioned<CommitLookup> = read_record(self.relay.store.as_ref(), key).await?;
+        if cached.value.is_some_and(|cached| cached.exists && cached.until > self.relay.now()) {
+            return Ok(None);
+        }
+        let bucket = state_records::report_limit_key(&self.identity.repository);
+        let charge = BudgetCharge::per_minute(bucket, self.relay.config.rate_per_minute);
+        let batch = WriteBatch { charges: vec![charge], ..WriteBatch::default() };
+        Ok(match self.relay.commit(batch).await? {
+            CommitOutcome::Limited(limited) => Some(limited.wait),
+            _ => None,
+        })
     }
 
     /// Whether upstream has the commit that the report names. The answer is cached, so that all jobs

@@ -1,5 +1,6 @@
 //! A valid report of a verified caller, and what reports of every kind have in common.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
@@ -10,16 +11,18 @@ use crcr_domain::facts::{CallbackOutcome, Fact};
 use crcr_domain::identity::CallerIdentity;
 use crcr_domain::lifecycle::JobTransition;
 use crcr_domain::proof::MissingProof;
-use crcr_store::{CommitOutcome, RateLimitCharge, StoreError, StoreKey, Versioned, WriteBatch};
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, callback_fact};
 use crate::compat::forward;
 use crate::http::http_response::Refusal;
+use crate::limits;
 use crate::relay::Relay;
 use crate::repository_pins::{self, Pin};
 use crate::state_records::{self, UsedToken};
+use crate::usage::Resource;
 use crate::webhook::signature::digest;
 
 pub(super) struct VerifiedReport<'a> {
@@ -30,7 +33,13 @@ pub(super) struct VerifiedReport<'a> {
     pub(super) body: &'a Bytes,
     /// When the request arrived.
     pub(super) started: Instant,
+    /// Set when the repository has used its bytes of this day: the report has to be decided again without
+    /// its texts.
+    pub(super) texts_refused: &'a AtomicBool,
 }
+
+/// The place of the charge for texts among those of a report.
+const TEXT_CHARGE: usize = 3;
 
 /// `None` when another change came first, so that the decision has to be made again.
 pub(super) type Decision = Result<Option<CallbackResponse>, StoreError>;
@@ -59,8 +68,7 @@ impl VerifiedReport<'_> {
                 return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
             }
         };
-        let batch = WriteBatch { rate_limit: Some(self.rate_limit()), ..WriteBatch::default() };
-        self.commit(batch, token, answer, (outcome, None)).await
+        self.commit(WriteBatch::default(), token, answer, (outcome, None)).await
     }
 
     /// Commits a report's changes, together with the use of its token.
@@ -84,13 +92,52 @@ impl VerifiedReport<'_> {
             fact.detail = missing.map(|missing| format!("reported without proof: {missing}"));
             batch.facts.push(Fact::Callback(fact));
         }
+        self.charge(&mut batch);
+        let repo = &self.identity.repository;
         Ok(match relay.commit(batch).await? {
-            CommitOutcome::Done => Some(CallbackResponse::accepted(outcome, answer)),
+            CommitOutcome::Done => {
+                let now = relay.now();
+                relay.usage.add(now, Resource::Reports, repo.as_str(), 1);
+                let bytes = self.callback.details.text_bytes();
+                relay.usage.add(now, Resource::TextBytes, repo.as_str(), bytes);
+                Some(CallbackResponse::accepted(outcome, answer))
+            }
             CommitOutcome::Conflict | CommitOutcome::LeaseLost => None,
-            CommitOutcome::Limited(wait) => {
-                Some(CallbackResponse::rate_limited(&self.identity.repository, wait))
+            CommitOutcome::Limited(limited) if limited.charge == TEXT_CHARGE => {
+                self.texts_refused.store(true, Ordering::Relaxed);
+                None
+            }
+            CommitOutcome::Limited(limited) => {
+                Some(CallbackResponse::rate_limited(relay, repo, limited.wait))
             }
         })
+    }
+
+    /// Adds to a batch what the report costs its repository: a matrix of many jobs is one run in a minute,
+    /// and neither a run nor a day has reports or texts without end.
+    fn charge(&self, batch: &mut WriteBatch) {
+        let (relay, repo, job) = (self.relay, &self.identity.repository, &self.callback.job);
+        let per_minute = relay.config.rate_per_minute;
+        let run = state_records::run_reports_key(repo, &job.run_id, job.run_attempt);
+        let one = |bucket| BudgetCharge::per_minute(bucket, per_minute);
+        let of_day = |what: &str, capacity, cost| BudgetCharge {
+            capacity,
+            per_minute: 0.0,
+            cost,
+            ..one(state_records::budget_of_day_key(what, relay.now(), repo.as_str()))
+        };
+        batch.charges = vec![
+            BudgetCharge {
+                first_of: Some(run.clone()),
+                ..one(state_records::report_limit_key(repo))
+            },
+            BudgetCharge { capacity: limits::REPORTS_PER_RUN, ..one(run) },
+            of_day("reports", limits::REPORTS_PER_DAY, 1),
+        ];
+        let bytes = self.callback.details.text_bytes();
+        if bytes > 0 {
+            batch.charges.push(of_day("text", limits::TEXT_BYTES_PER_DAY, bytes));
+        }
     }
 
     /// The answer to a token that was used before. With the same body it is a repeated request. With
@@ -153,12 +200,5 @@ impl VerifiedReport<'_> {
         let repo = &self.identity.repository;
         let kind = forward::result_task(repo, self.entry.level, job_key, times, &body);
         batch.tasks.push(kind.task(&self.relay.config.upstream, self.relay.now()));
-    }
-
-    pub(super) fn rate_limit(&self) -> RateLimitCharge {
-        RateLimitCharge {
-            bucket: state_records::report_limit_key(&self.identity.repository),
-            per_minute: self.relay.config.rate_per_minute,
-        }
     }
 }

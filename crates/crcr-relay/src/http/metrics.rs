@@ -1,6 +1,7 @@
 //! Prometheus metrics.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use crcr_store::{QueueDepth, StoreError, StoreHealth, TaskState, TaskView};
 use jiff::Timestamp;
@@ -11,11 +12,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::body_memory::DROPPED_BODIES;
+use super::open_connections::CLOSED_EARLY;
 use crate::allowlist::AllowlistStatus;
 use crate::limits;
 use crate::queue::open_dispatches;
 use crate::reconcile::Reconciliation;
 use crate::relay::Relay;
+use crate::usage::Resource;
 
 type LabelSet = Vec<(&'static str, &'static str)>;
 /// Labels whose values aren't known when this is compiled, such as an account's name.
@@ -31,6 +35,7 @@ pub struct MetricsInput {
     pub allowlist: AllowlistStatus,
     pub issuers_without_keys: usize,
     pub calls_left: BTreeMap<String, u64>,
+    pub(crate) used_today: Vec<(Resource, String, u64)>,
 }
 
 impl MetricsInput {
@@ -47,6 +52,7 @@ impl MetricsInput {
             allowlist: relay.allowlist.status(),
             issuers_without_keys: relay.verifier.unready(relay.now()).len(),
             calls_left: relay.app.calls_left(),
+            used_today: relay.usage.most(),
         })
     }
 }
@@ -63,6 +69,10 @@ pub struct Metrics {
     overdue_seconds: Family<NamedLabels, Gauge>,
     dead_tasks: Family<NamedLabels, Gauge>,
     paused_lanes: Gauge,
+    busy_workers: Family<LabelSet, Gauge>,
+    used_today: Family<NamedLabels, Gauge>,
+    closed_early: Family<LabelSet, Gauge>,
+    dropped_bodies: Gauge,
     calls_left: Family<NamedLabels, Gauge>,
     issuers_without_keys: Gauge,
     open_dispatches: Gauge,
@@ -105,6 +115,19 @@ impl Metrics {
         let paused_lanes = Gauge::default();
         let help = "Servers and accounts that asked this process to wait, such as for a rate limit";
         registry.register("paused_lanes", help, paused_lanes.clone());
+        let busy_workers = Family::<LabelSet, Gauge>::default();
+        let help = "Tasks that are being worked on, by the pool of workers";
+        registry.register("busy_workers", help, busy_workers.clone());
+        let used_today = Family::<NamedLabels, Gauge>::default();
+        let help =
+            "What the repositories that use most of it have used today (UTC), and all others";
+        registry.register("used_today", help, used_today.clone());
+        let closed_early = Family::<LabelSet, Gauge>::default();
+        let help = "Connections closed for others, by what they were waiting for";
+        registry.register("connections_closed_early", help, closed_early.clone());
+        let dropped_bodies = Gauge::default();
+        let help = "Bodies dropped for others because they arrived too slowly";
+        registry.register("bodies_dropped", help, dropped_bodies.clone());
         let calls_left = Family::<NamedLabels, Gauge>::default();
         let help = "Calls of GitHub's API that an account's installation has left in this hour";
         registry.register("github_calls_left", help, calls_left.clone());
@@ -151,6 +174,10 @@ impl Metrics {
             overdue_seconds,
             dead_tasks,
             paused_lanes,
+            busy_workers,
+            used_today,
+            closed_early,
+            dropped_bodies,
             calls_left,
             issuers_without_keys,
             open_dispatches,
@@ -214,6 +241,23 @@ impl Metrics {
         self.paused_lanes.set(gauge(count as u64));
     }
 
+    pub(crate) fn pool_busy(&self, pool: &'static str, count: usize) {
+        self.busy_workers.get_or_create(&vec![("pool", pool)]).set(gauge(count as u64));
+    }
+
+    fn count_use(&self, input: &MetricsInput) {
+        self.used_today.clear();
+        for (resource, repo, count) in &input.used_today {
+            let labels = vec![("what", resource.as_str().to_owned()), ("repository", repo.clone())];
+            self.used_today.get_or_create(&labels).set(gauge(*count));
+        }
+        for (phase, count) in &CLOSED_EARLY {
+            let closed = self.closed_early.get_or_create(&vec![("waiting_for", *phase)]);
+            closed.set(gauge(count.load(Ordering::Relaxed)));
+        }
+        self.dropped_bodies.set(gauge(DROPPED_BODIES.load(Ordering::Relaxed)));
+    }
+
     pub fn text(&self, input: &MetricsInput) -> String {
         let MetricsInput { depth, allowlist, .. } = input;
         for (state, count) in
@@ -222,6 +266,7 @@ impl Metrics {
             self.queue.get_or_create(&vec![("state", state)]).set(gauge(count));
         }
         self.count_tasks(input);
+        self.count_use(input);
         self.calls_left.clear();
         for (account, left) in &input.calls_left {
             let labels = vec![("account", account.clone())];
@@ -290,6 +335,7 @@ mod tests {
             allowlist: AllowlistStatus::default(),
             issuers_without_keys: 1,
             calls_left: [("acme".to_owned(), 4_321)].into(),
+            used_today: vec![(Resource::Reports, "acme/one".to_owned(), 7)],
         }
     }
 
@@ -300,6 +346,7 @@ mod tests {
         metrics.webhook("accepted");
         metrics.callback("recorded", 0.1);
         metrics.task("dispatch", "done");
+        metrics.pool_busy("dispatch", 1);
         metrics.repository_changed("dispatch");
         metrics.reconciled(&Reconciliation::default());
         let tasks =

@@ -1,5 +1,6 @@
 //! The relay through its router, with GitHub's stand-in behind it.
 
+mod budgets;
 mod callbacks;
 mod faults;
 mod job_logs;

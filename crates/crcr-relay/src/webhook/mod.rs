@@ -13,12 +13,10 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::{self, EventName, UpstreamEvent};
 use crcr_store::{
     CommitOutcome, RecordWrite, SetInsert, StoreError, Versioned, WriteBatch, decode_record,
-    read_record, read_records,
 };
 use serde_json::json;
 
@@ -26,6 +24,7 @@ use crate::config::secrets::Secret;
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
 use crate::queue::handlers::keep_webhook::{self, PendingWebhook};
+use crate::queue::handlers::supersede::supersede;
 use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
@@ -110,8 +109,15 @@ async fn keep_ignored(relay: &Relay, pending: Option<PendingWebhook>) -> Result<
     let Some(pending) = pending else { return Ok(()) };
     let mut batch = WriteBatch::default();
     pending.add_to(&mut batch);
-    let commit = relay.commit(batch).await;
-    commit.map(drop).map_err(|error| Refusal::unavailable(error.to_string()))
+    pending.charge_owner(relay, &mut batch);
+    match relay.commit(batch).await {
+        Ok(CommitOutcome::Limited(_)) => {
+            pending.note_dropped();
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(Refusal::unavailable(error.to_string())),
+    }
 }
 
 enum WebhookError {
@@ -355,43 +361,6 @@ impl StoredBody {
             is_reduced: reduced.is_some(),
         }
     }
-}
-
-/// Cancels the dispatches of an older delivery that weren't sent yet.
-async fn supersede(
-    relay: &Relay,
-    older: &str,
-    newer: &str,
-    batch: &mut WriteBatch,
-) -> Result<(), StoreError> {
-    let store = relay.store.as_ref();
-    let delivery: Versioned<DeliveryRecord> =
-        read_record(store, state_records::delivery_key(older)).await?;
-    let targets: Vec<RepoName> = delivery.value.map(|known| known.targets).unwrap_or_default();
-    let keys = targets.iter().map(|repo| state_records::dispatch_key(older, repo)).collect();
-    for known in read_records::<Dispatch>(store, keys).await? {
-        let Some(mut dispatch) = known.value.clone() else { continue };
-        let was_given_up = dispatch.status.can_be_redelivered();
-        if dispatch.status != DispatchStatus::Queued && !was_given_up {
-            continue;
-        }
-        dispatch.status = DispatchStatus::Superseded { by: newer.to_owned() };
-        batch.update(&known, &dispatch, relay.expiry());
-        record_dispatch_change(relay, batch, &dispatch);
-        if was_given_up {
-            // The dead task runs once more, finds nothing to send, and is removed.
-            batch
-                .tasks
-                .push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, relay.now()));
-        }
-        // A label may have asked for the check run after the dispatch was made.
-        if dispatch.may_have_check_runs(&relay.config.interest.label_prefix) {
-            batch.tasks.push(
-                TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, relay.now()),
-            );
-        }
-    }
-    Ok(())
 }
 
 /// Checks `X-Hub-Signature-256` over the raw bytes, in constant time.

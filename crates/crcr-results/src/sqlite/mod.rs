@@ -126,6 +126,8 @@ impl Results for SqliteResults {
     async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError> {
         for (table, key, column, end) in [
             ("fact_attempt", "rowid", "dispatched_at", millis(time)),
+            // The time of its last use is up to a day too early.
+            ("fact_text", "digest", "used_at", millis(time) - 86_400_000),
             ("fact_dispatch", "rowid", "enqueued_at", millis(time)),
             ("fact_callback", "rowid", "at", millis(time)),
             ("fact_merge_base", "(upstream, pull_request, head_sha)", "at", millis(time)),
@@ -462,7 +464,8 @@ fn read_dispatch(row: &mut ColumnReader<'_>) -> rusqlite::Result<DispatchFact> {
 /// The columns that [`read_attempt`] expects, in this order.
 const ATTEMPT: &str = "received_at, dispatched_at, repo, delivery, workflow, job, run_id,
     run_attempt, check_run_id, state, start_unknown, phase, queue_seconds, execution_seconds,
-    started_at, completed_at, ifnull(tests, 'null'), failed_tests, url, artifact_url, environment,
+    started_at, completed_at, ifnull(tests, 'null'),
+    ifnull((SELECT text FROM fact_text WHERE digest = failed_tests), failed_tests), url, artifact_url, environment,
     missing_proof, level, event, upstream, pull_request, head_sha, ifnull(triage, 'null')
     FROM fact_attempt";
 

@@ -57,6 +57,10 @@ impl ApiCalls {
         self.faults.push((route.to_owned(), std::iter::repeat_n(fault, times).collect()));
     }
 
+    pub(super) fn clear_faults(&mut self) {
+        self.faults.clear();
+    }
+
     pub(super) fn limit(&mut self, remaining: u64, reset: Timestamp) {
         self.rate = Some((remaining, reset));
     }

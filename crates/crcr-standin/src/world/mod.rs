@@ -285,6 +285,11 @@ impl World {
         self.lock().calls.fail(route, times, fault);
     }
 
+    /// Ends an outage: the faults that didn't happen yet don't happen.
+    pub fn clear_faults(&self) {
+        self.lock().calls.clear_faults();
+    }
+
     /// Sets the rate limit: `remaining` calls until `reset`, then 5,000 an hour again.
     pub fn limit(&self, remaining: u64, reset: Timestamp) {
         self.lock().calls.limit(remaining, reset);

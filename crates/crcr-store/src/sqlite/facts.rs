@@ -122,7 +122,28 @@ fn append_dispatch(connection: &Connection, fact: &DispatchFact) -> rusqlite::Re
     count_day_change(connection, &fact.repo, fact.enqueued_at)
 }
 
+/// Texts that are shorter are kept in their row.
+const SHORT_TEXT: usize = 200;
+
+/// Stores a text that many rows may have once, and returns what stands for it in a row. The same tests
+/// fail in the same way on many pull requests.
+fn text_once(connection: &Connection, text: String, at: Timestamp) -> rusqlite::Result<String> {
+    if text.len() < SHORT_TEXT {
+        return Ok(text);
+    }
+    let digest = crate::hex_digest(text.as_bytes());
+    // One write a day is enough to know that it is still used.
+    connection
+        .prepare_cached(
+            "INSERT INTO fact_text VALUES (?1, ?2, ?3) ON CONFLICT (digest) DO UPDATE
+             SET used_at = excluded.used_at WHERE excluded.used_at > used_at + 86400000",
+        )?
+        .execute(params![digest, text, millis(at)])?;
+    Ok(digest)
+}
+
 fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Result<()> {
+    let failed_tests = text_once(connection, json(&fact.failed_tests), fact.dispatched_at)?;
     connection
         .prepare_cached(
             "INSERT INTO fact_attempt VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,
@@ -160,7 +181,7 @@ fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Resu
             fact.started_at.map(millis),
             fact.completed_at.map(millis),
             fact.tests.as_ref().map(json),
-            json(&fact.failed_tests),
+            failed_tests,
             fact.url,
             fact.artifact_url,
             fact.environment,

@@ -48,6 +48,8 @@ CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, fact TE
 /// Version 5: rows of webhooks.
 ///
 /// Version 6: logs of failed jobs.
+///
+/// Version 8: when a task was changed last; texts of failing tests, each of them once.
 const UPGRADES: &[&str] = &[
     "
 DROP INDEX IF EXISTS task_due;
@@ -63,6 +65,14 @@ UPDATE task SET due_at = due_at + 3024000000 WHERE state = 2;
     include_str!("job_logs.sql"),
     // Days on which a test took more than a second on average. Few tests do.
     "CREATE INDEX test_day_slow ON test_day (scope, day) WHERE time > timed",
+    "
+ALTER TABLE task ADD COLUMN changed_at INTEGER NOT NULL DEFAULT 0;
+-- `fact_attempt.failed_tests` is a text's SHA-256, or the text itself if it is short.
+CREATE TABLE fact_text (
+    digest TEXT PRIMARY KEY, text TEXT NOT NULL, used_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX fact_text_used ON fact_text (used_at);
+",
 ];
 
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;
@@ -213,7 +223,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("crcr.db");
         create_version_0(&path);
-        let server = super::super::lock_file(&path).unwrap();
+        let server = super::super::DatabaseLock::take(&path).unwrap();
         assert!(matches!(SqliteStore::open(&path, StoreRole::Tool), Err(StoreError::Older(_))));
         assert_eq!(user_version(&path), 0);
         drop(server);

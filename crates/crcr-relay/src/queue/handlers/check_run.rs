@@ -6,23 +6,20 @@
 use crcr_domain::callback::JobId;
 use crcr_domain::check_run::{self as texts, CheckRunContext, CheckRunStatus};
 use crcr_domain::dispatch::{CheckRunVisibility, Dispatch};
-use crcr_domain::lifecycle::JobState;
-use crcr_domain::results::jobs_of_record;
-use crcr_domain::triage::{TriageCategory, TriageConfidence};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
-use crcr_results::blame::blame_jobs;
-use crcr_results::{ResultsError, Window};
 use crcr_store::{CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 
 use super::head::{Head, run_order};
+use super::job_checks;
 use crate::breaker::{self, BreakerChange};
 use crate::limits;
+use crate::queue::blame_cache::Blame;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::state_records::{self, CheckRunRecord, JobRecord};
+use crate::state_records::{self, CheckRunRecord};
 
 pub async fn run(
     relay: &Relay,
@@ -37,6 +34,13 @@ pub async fn run(
     else {
         return Ok(TaskDone::Finished);
     };
+    if let Some(id) = job {
+        // Nothing has to be read for a job without a check run.
+        let name = texts::job_name(repo.as_str(), id);
+        if job_checks::is_folded(relay, repo, head_sha, &name).await? {
+            return Ok(TaskDone::Finished);
+        }
+    }
     let head = Head::read(relay, &dispatch).await?;
     let allowlist = super::allowlist(relay)?;
     let oncalls: Vec<String> = allowlist
@@ -56,7 +60,10 @@ pub async fn run(
         nonblocking: relay.config.nonblocking,
     };
     let blame = match job.and_then(|id| head.newest_proven(id)) {
-        Some(job) => blame(relay, &dispatch, job).await,
+        Some(job) => match relay.blame.of_job(relay, &dispatch, job).await {
+            Blame::Known(blame) => blame,
+            Blame::ReadAfter(wait) => return Ok(TaskDone::RunAgain(relay.now() + wait)),
+        },
         None => None,
     };
     let infrastructure_failed = head.infrastructure_failed(relay);
@@ -96,6 +103,12 @@ pub async fn run(
     if job.is_some() && known.value.as_ref().is_some_and(|before| before.run > run) {
         return Ok(TaskDone::Finished);
     }
+    if job.is_some()
+        && known.value.is_none()
+        && !job_checks::has_place(relay, repo, head_sha, &name).await?
+    {
+        return Ok(TaskDone::Finished);
+    }
     let was_open = known.value.as_ref().is_some_and(|before| before.status.is_open());
     if job.is_none() && shown.status.is_open() && !was_open {
         // While nothing was shown, their sweeps may have ended, and nobody would ask GitHub for the end of the
@@ -107,6 +120,9 @@ pub async fn run(
         }
     }
     let may_create = is_shown && (head.level != Level::L3 || !relay.demotions.is_open(repo));
+    if job.is_some() {
+        job_checks::charge_calls(relay, repo, if known.value.is_some() { 1 } else { 2 }).await?;
+    }
     if !send(relay, &dispatch, head_sha, &name, key, &known, run, &shown, may_create).await? {
         return Ok(TaskDone::Finished);
     }
@@ -125,34 +141,6 @@ pub async fn run(
     Ok(TaskDone::Finished)
 }
 
-/// Whose fault a failed job is, as far as the results tell by now. A check run doesn't wait for them.
-async fn blame(relay: &Relay, dispatch: &Dispatch, job: &JobRecord) -> Option<String> {
-    let failed = matches!(job.state, JobState::Completed(end) if !end.is_good());
-    let number = dispatch.pull_request.filter(|_| failed)?;
-    let results = relay.results.as_ref();
-    let read = async {
-        let upstream = relay.config.upstream.as_str();
-        let (attempts, dispatches) = results.pull_request_facts(upstream, &[number]).await?;
-        let own = attempts.iter().filter(|row| {
-            row.head_sha == dispatch.head_sha
-                && row.repo.eq_ignore_ascii_case(dispatch.repo.as_str())
-                && (&row.workflow, &row.job) == (&job.id.workflow, &job.id.job)
-        });
-        let jobs = jobs_of_record(own, &dispatches);
-        let read_pushes = async |window: Window| results.push_attempts(&window).await;
-        let blamed = blame_jobs(results, &jobs, read_pushes).await?;
-        Ok(jobs.first().and_then(|job| blamed.verdict(job.record)).cloned())
-    };
-    let verdict = read.await.unwrap_or_else(|error: ResultsError| {
-        tracing::warn!(number, %error, "the check run doesn't say whose fault the failure is");
-        None
-    })?;
-    // "Unknown, since nothing is known" helps nobody.
-    let is_guess =
-        verdict.category == TriageCategory::Unknown && verdict.confidence == TriageConfidence::Low;
-    (!is_guess).then_some(verdict.summary)
-}
-
 /// The content of a check run; `None` while no report of the job is proven.
 fn content(
     relay: &Relay,
@@ -163,7 +151,9 @@ fn content(
     let Some(id) = job else {
         let verdict = head.verdict(relay)?;
         let run = verdict.run.as_deref().and_then(|run| run.parse().ok()).unwrap_or(0);
-        return Some(((run, 0), texts::dispatch_content(context, &verdict)));
+        let mut shown = texts::dispatch_content(context, &verdict);
+        shown.summary.push_str(&job_checks::folded(head.job_count(), context.page));
+        return Some(((run, 0), shown));
     };
     let job = head.newest_proven(id)?;
     let shown =

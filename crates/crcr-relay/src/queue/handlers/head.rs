@@ -76,6 +76,16 @@ impl Head {
         answered.map(|(dispatch, _)| dispatch).filter(|dispatch| dispatch.sent_at().is_some())
     }
 
+    /// How many jobs could have check runs of their own.
+    pub(super) fn job_count(&self) -> usize {
+        let proven = self.dispatches.iter().flat_map(|(dispatch, jobs)| {
+            jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven)
+        });
+        let names: std::collections::BTreeSet<_> =
+            proven.map(|job| (&job.id.workflow, &job.id.job)).collect();
+        names.len()
+    }
+
     pub(super) fn verdict(&self, relay: &Relay) -> Option<HeadVerdict> {
         let now = relay.now();
         let facts: Vec<HeadDispatch<'_>> = self

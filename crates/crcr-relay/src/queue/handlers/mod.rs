@@ -5,12 +5,14 @@ mod check_run;
 mod comment;
 pub(crate) mod dispatch;
 pub(crate) mod head;
+mod job_checks;
 mod job_log;
 pub(crate) mod keep_webhook;
 mod labels;
 pub(crate) mod merge_base;
 mod reconcile;
 mod rerun;
+pub(crate) mod supersede;
 mod sweep;
 
 use std::sync::Arc;
@@ -57,6 +59,7 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         }
         TaskKind::KeepWebhook { webhook } => keep_webhook::run(relay, webhook).await,
         TaskKind::JobLog { job } => job_log::run(relay, job).await,
+        TaskKind::Supersede { older, newer } => supersede::run(relay, older, newer).await,
         TaskKind::Reconcile => reconcile::run(relay).await,
     }
 }

@@ -3,6 +3,7 @@
 mod alerts;
 mod authority;
 mod breaker;
+mod budgets;
 mod demotions;
 mod explanations;
 mod faults;
@@ -561,27 +562,6 @@ async fn end_without_start_is_recorded_with_unknown_times() {
     let facts = world.results.attempts(&world.always()).unwrap();
     assert!(facts.len() == 1 && facts[0].start_unknown);
     assert_eq!((facts[0].queue_seconds, facts[0].execution_seconds), (None, None));
-}
-
-#[tokio::test]
-async fn rate_limit_is_per_repository_and_refused_reports_are_free() {
-    let world = World::with(&[("RATE_LIMIT_PER_MIN", "2")]).await;
-    let run = open(&world).await;
-    let two = run("acme/two");
-    two.start(&world).await;
-    two.end(&world, "success").await;
-    for _ in 0..5 {
-        let (status, body) = two.end(&world, "success").await;
-        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(body["detail"], "rate limit exceeded for acme/two");
-    }
-    assert_eq!(run("acme/three").start(&world).await, said("in_progress"));
-    // A refused report changes nothing: the same token and body are accepted later.
-    let (claims, body) = (two.claims(&world), two.body("completed", Some("success")));
-    let (status, _) = two.report_as(&world, &claims, &body).await;
-    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
-    world.later(Duration::from_secs(31));
-    assert_eq!(two.report_as(&world, &claims, &body).await, noted("duplicate"));
 }
 
 #[tokio::test]
