@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crcr_standin::traffic::Fault;
-use crcr_standin::world::{Answer, PullRequest};
+use crcr_standin::world::{Answer, HookSettings, PullRequest};
 use jiff::Timestamp;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -85,6 +85,32 @@ fn check_accepts_valid_settings_without_serving() {
     let (code, stdout, stderr) = place.run(&["relay", "serve", "--check"]);
     assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
     assert!(stderr.contains("all settings work"), "{stderr}");
+}
+
+#[test]
+fn check_finds_what_keeps_webhooks_from_arriving() {
+    let place = place().set("CRCR_PUBLIC_UR", "https://relay.example.com");
+    place.github.state().world.set_hook_settings(HookSettings {
+        url: "https://old.example.com/hook".to_owned(),
+        content_type: "form".to_owned(),
+        events: vec!["push".to_owned()],
+    });
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 1, "{stderr}");
+    for told in [
+        "the App isn't subscribed to pull_request, check_run, check_suite",
+        "GitHub sends it as `form`: set the content type to application/json",
+        "GitHub sends it to `https://old.example.com/hook`",
+        "CRCR_PUBLIC_UR: no setting has this name, did you mean `CRCR_PUBLIC_URL`?",
+    ] {
+        assert!(stderr.contains(told), "{told} is not in {stderr}");
+    }
+    let place = self::place().set("CRCR_PUBLIC_URL", "https://relay.example.com");
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 0, "the address fits: {stderr}");
+    let place = place.set("CRCR_PUBLIC_URL", "https://other.example.com");
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert!(code == 1 && stderr.contains("expected https://other.example.com/github/webhook"));
 }
 
 #[test]

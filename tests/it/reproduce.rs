@@ -97,6 +97,7 @@ fn facts(head: &str, now: Timestamp) -> Vec<Fact> {
             tests: None,
             failed_tests,
             triage: None,
+            warnings: vec![],
             url: Some("https://github.com/acme/four/actions/runs/99/job/5".to_owned()),
             artifact_url: Some("https://artifacts.example.org/7".to_owned()),
             environment: Some("npu-910b, driver 25".to_owned()),

@@ -13,8 +13,8 @@ use crate::support::Crcr;
 const REPORT: &str = "<?xml version='1.0'?>\n<testsuites><testsuite name='s' timestamp='2001-02-03T04:05:06'>\n\
      <testcase classname='c' name='good' file='t.py' time='0.1'/>\n\
      <testcase classname='c' name='bad' time='0.2'><failure message='assert 1 == 2'>where</failure></testcase>\n\
-     <testcase classname='c' name='shaky' time='1'><failure message='timeout'/></testcase>\n\
-     <testcase classname='c' name='shaky' time='2'/>\n\
+     <testcase classname='c' name='shaky' time='3'>\n\
+     <flakyFailure message='timeout'/></testcase>\n\
      <testcase classname='c' name='off'><skipped message='no GPU'/></testcase>\n\
      </testsuite></testsuites>\n";
 

@@ -77,7 +77,10 @@ impl<'a> Git<'a> {
                     RemoteProblem::Other => any.wait_to_retry(&text, None).await,
                 };
             if !again {
-                return Err(failure);
+                return Err(match outage.history() {
+                    Some(history) => failure.because(anyhow::anyhow!("{history}")),
+                    None => failure,
+                });
             }
             self.printer.line(&format!("git failed ({text}); trying again"));
         }

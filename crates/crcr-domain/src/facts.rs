@@ -64,7 +64,7 @@ pub struct AttemptFact {
     /// assigned to time windows by this time, so that its duration doesn't move it to another window.
     pub dispatched_at: Timestamp,
     pub repo: String,
-    /// For self-reports the upstream commit.
+    /// For self-reports what the reporter calls it.
     pub delivery: String,
     pub workflow: String,
     pub job: Option<String>,
@@ -94,13 +94,17 @@ pub struct AttemptFact {
     pub url: Option<String>,
     pub artifact_url: Option<String>,
     pub environment: Option<String>,
-    /// Why the result isn't proven, at levels that require proof.
+    /// What was dropped from its reports or changed in them, and why.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// Why the result isn't proven: at levels that require proof, and of self-reports.
     #[serde(default)]
     pub missing_proof: Option<MissingProof>,
     pub level: Level,
     pub event: EventName,
     pub upstream: String,
     pub pull_request: Option<u64>,
+    /// Empty for a self-report that names no upstream commit.
     pub head_sha: String,
 }
 
@@ -181,6 +185,18 @@ impl AttemptFact {
     /// Orders rows of one key.
     pub fn version(&self) -> (u32, u8, Timestamp) {
         (self.run_attempt, self.state.rank(), self.received_at)
+    }
+
+    /// Whether something may be concluded from it. A self-report without a commit of upstream, or from a run
+    /// that anybody could have started, is only shown.
+    pub fn is_evidence(&self) -> bool {
+        let names_commit = !self.head_sha.is_empty() && self.missing_proof.is_none();
+        !self.event.is_self_reported() || names_commit
+    }
+
+    /// The commit, or else the run: what belongs together on pages and in rates.
+    pub fn commit_or_run(&self) -> &str {
+        if self.head_sha.is_empty() { &self.run_id } else { &self.head_sha }
     }
 
     /// When the attempt began: dispatch time plus queue time, or when the report arrived if the queue time

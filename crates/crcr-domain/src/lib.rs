@@ -2,6 +2,7 @@
 //! current time is always an argument.
 
 pub mod allowlist;
+pub mod aws;
 pub mod callback;
 pub mod check_run;
 pub mod ci_data;
@@ -12,7 +13,6 @@ pub mod downstream_run;
 pub mod dry_dispatch;
 pub mod event;
 pub mod facts;
-pub mod head_verdict;
 pub mod identity;
 pub mod level;
 pub mod lifecycle;
@@ -20,8 +20,10 @@ pub mod proof;
 pub mod repo;
 pub mod results;
 pub mod triage;
+pub mod verdict;
 mod yaml;
 
 pub use self::allowlist::{Allowlist, AllowlistEntry};
 pub use self::level::{CheckRunPolicy, Device, EventKind, EventSet, Level};
 pub use self::repo::{Oncall, RepoName};
+pub use self::yaml::display::find_similar;

@@ -93,6 +93,10 @@ impl ActionsApi {
         Self { retry, ..self }
     }
 
+    pub fn retry(&self) -> RetryPolicy {
+        self.retry
+    }
+
     /// The HTTP client, for the addresses that [`ActionsApi::archive_url`] returns.
     pub fn http(&self) -> &Client {
         &self.http
@@ -138,7 +142,7 @@ impl ActionsApi {
         Ok(found.default_branch)
     }
 
-    /// The artifacts of a run that haven't expired, all of them or those called `name`.
+    /// The artifacts of a run, all of them or those called `name`, with those that have expired.
     pub async fn run_artifacts(
         &self,
         repo: &str,
@@ -151,7 +155,7 @@ impl ActionsApi {
         }
         let get = |request| self.get_json::<ArtifactPage>(request);
         let mut all: Vec<RunArtifact> = all_pages(&path, MAX_PAGES, get).await?;
-        all.retain(|a| !a.expired && name.is_none_or(|name| a.name == name));
+        all.retain(|a| name.is_none_or(|name| a.name == name));
         Ok(all)
     }
 

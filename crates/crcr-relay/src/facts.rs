@@ -56,7 +56,11 @@ pub(crate) fn attempt_fact(cause: &JobCause<'_>, job: &JobRecord, now: Timestamp
         state: job.state,
         start_unknown: job.start_unknown,
         phase: job.details.phase.clone(),
-        queue_seconds: cause.queued_since.zip(job.started_at).map(seconds),
+        queue_seconds: cause
+            .queued_since
+            .filter(|_| job.is_first_of_run)
+            .zip(job.started_at)
+            .map(seconds),
         execution_seconds: job.started_at.zip(job.ended_at).map(seconds),
         started_at: job.details.started_at,
         completed_at: job.details.completed_at,
@@ -66,6 +70,7 @@ pub(crate) fn attempt_fact(cause: &JobCause<'_>, job: &JobRecord, now: Timestamp
         url: job.details.url.clone(),
         artifact_url: job.details.artifact_url.clone(),
         environment: job.details.environment.clone(),
+        warnings: job.details.warnings.clone(),
         missing_proof: None,
         level: cause.level,
         event: cause.event.clone(),

@@ -18,6 +18,8 @@ pub mod relay;
 pub mod repository_pins;
 pub mod state_records;
 mod traces;
+pub mod upstream_identity;
+pub mod uptime;
 mod usage;
 pub mod webhook;
 

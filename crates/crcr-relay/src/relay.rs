@@ -28,6 +28,7 @@ use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
 use crate::queue::blame_cache::BlameCache;
 use crate::traces::Traces;
+use crate::upstream_identity::UpstreamIdentity;
 use crate::usage::Usage;
 use crate::webhook::turns::PullRequestTurns;
 use crate::{limits, state_records};
@@ -39,6 +40,7 @@ pub struct Relay {
     pub app: GithubApp,
     pub allowlist: AllowlistSource,
     pub demotions: OpenDemotions,
+    pub upstream_identity: UpstreamIdentity,
     pub verifier: Verifier,
     pub keys: CallbackKeys,
     pub clock: Clock,
@@ -195,6 +197,7 @@ impl Relay {
                 config.demotions.clone(),
                 config.allowlist_ttl,
             ),
+            upstream_identity: UpstreamIdentity::default(),
             keys: CallbackKeys::new(&signing_secrets(&config)),
             metrics: Metrics::new(),
             traces: Traces::default(),

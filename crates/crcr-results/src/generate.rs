@@ -285,6 +285,7 @@ impl GeneratedMonth<'_> {
             }),
             failed_tests: (0..failing).map(|_| self.failed_test()).collect(),
             triage: None,
+            warnings: vec![],
             url: Some(format!("https://github.com/{}/actions/runs/{run}", backend.repo)),
             artifact_url: (failing > 0).then(|| {
                 format!("https://github.com/{}/actions/runs/{run}#artifacts", backend.repo)
@@ -305,6 +306,7 @@ impl GeneratedMonth<'_> {
             tests: None,
             failed_tests: vec![],
             triage: None,
+            warnings: vec![],
             artifact_url: None,
             ..row.clone()
         };
@@ -318,6 +320,7 @@ impl GeneratedMonth<'_> {
                     phase: None,
                     failed_tests: vec![],
                     triage: None,
+                    warnings: vec![],
                     ..row.clone()
                 }
             });

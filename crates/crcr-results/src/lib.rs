@@ -245,6 +245,17 @@ pub async fn open(url: &ResultsUrl, role: StoreRole) -> Result<Arc<dyn Results>,
     }
 }
 
+/// Opens results to write them. A SQLite file that doesn't exist is created.
+pub async fn open_or_create(url: &ResultsUrl) -> Result<Arc<dyn Results>, ResultsError> {
+    if let ResultsUrl::Sqlite(path) = url
+        && !path.exists()
+    {
+        // A tool opens only what is there, so that a mistyped path is an error.
+        drop(open(url, StoreRole::Server).await?);
+    }
+    open(url, StoreRole::Tool).await
+}
+
 /// Opens results to read them only. A SQLite file is neither created nor changed; a missing one is an
 /// error.
 pub async fn open_to_read(url: &ResultsUrl) -> Result<Arc<dyn Results>, ResultsError> {

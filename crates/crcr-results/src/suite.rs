@@ -79,6 +79,7 @@ fn attempt(repo: &str, sha: &str, run: &str, number: u32, state: JobState, s: i6
         tests: None,
         failed_tests: vec![],
         triage: None,
+        warnings: vec![],
         url: None,
         artifact_url: None,
         environment: None,
@@ -169,6 +170,7 @@ fn facts() -> Vec<Fact> {
         workflow: HOSTILE.into(),
         environment: Some(HOSTILE.into()),
         triage: Some(hostile_verdict()),
+        warnings: vec![HOSTILE.into()],
         failed_tests: vec![FailedTest {
             name: HOSTILE.into(),
             stacktrace: Some(HOSTILE.into()),
@@ -508,6 +510,7 @@ async fn hostile_texts_are_stored_unchanged(results: &dyn Results) {
     let row = &odd[0].record;
     assert_eq!((row.workflow.as_str(), row.environment.as_deref()), (HOSTILE, Some(HOSTILE)));
     assert_eq!(row.missing_proof, Some(crcr_domain::proof::MissingProof::Branch));
+    assert_eq!(row.warnings, [HOSTILE]);
     assert_eq!((&row.job, &row.check_run_id, row.pull_request), (&None, &None, None));
     for hostile in [HOSTILE, "' OR '1' = '1", "\\", "a\tb"] {
         let (attempts, _) = results.pull_request_facts(hostile, &[7]).await.unwrap();

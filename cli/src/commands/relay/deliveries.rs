@@ -143,11 +143,12 @@ fn details_text(overview: &DeliveryOverview) -> String {
     for dispatch in &overview.dispatches {
         let _ = write!(
             text,
-            "\n  {} {} {} after {} tries",
+            "\n  {} {} {} after {} {}",
             dispatch.level,
             dispatch.repo,
             dispatch.status.as_str(),
-            dispatch.tries
+            dispatch.tries,
+            if dispatch.tries == 1 { "try" } else { "tries" }
         );
         if let Some(error) = &dispatch.last_error {
             let _ = write!(text, ": {error}");

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::event::EventName;
 use crate::facts::AttemptFact;
 use crate::triage::{
-    SuspectedUpstream, TriageCategory, TriageConfidence, TriageEvidence, TriageVerdict,
+    SuspectedUpstream, TriageAnalyzer, TriageCategory, TriageConfidence, TriageEvidence,
+    TriageVerdict,
 };
 
 use super::jobs::JobOfRecord;
@@ -14,7 +15,7 @@ use super::outcome::JobOutcome;
 
 /// A test that failed in one of so many earlier runs of its job on upstream's own commits isn't new.
 const KNOWN_FAILURE_RUNS: usize = 10;
-/// [`TriageVerdict::analyzer`] of the verdicts that are computed here.
+/// The name in [`TriageVerdict::analyzer`] of the verdicts that are computed here.
 pub const ANALYZER: &str = "crcr";
 
 /// Names one attempt among all facts.
@@ -242,6 +243,7 @@ impl<'a> BlameContext<'a> {
     fn newest_nightly(&self, job: &JobOfRecord<'_>) -> Option<BaseResult<'a>> {
         let nightly = self.same_job(job).filter(|other| {
             other.record.event == EventName::Nightly
+                && other.record.is_evidence()
                 && other.record.received_at < job.record.dispatched_at
         });
         let other = nightly.max_by_key(|other| other.record.received_at)?;
@@ -383,7 +385,10 @@ fn verdict(
         suspected_upstream: None,
         evidence,
         reproduced_on_retry: None,
-        analyzer: Some(ANALYZER.to_owned()),
+        analyzer: Some(TriageAnalyzer {
+            name: Some(ANALYZER.to_owned()),
+            ..TriageAnalyzer::default()
+        }),
         analyzed_at: None,
         truncated: false,
     }

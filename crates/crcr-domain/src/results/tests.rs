@@ -55,6 +55,7 @@ pub(super) fn attempt(
         tests: None,
         failed_tests: vec![],
         triage: None,
+        warnings: vec![],
         url: None,
         artifact_url: None,
         environment: None,

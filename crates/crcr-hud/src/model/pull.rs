@@ -78,6 +78,8 @@ pub(crate) struct PullJob {
     /// Where it ran, as the backend says.
     pub(crate) environment: Option<String>,
     pub(crate) artifact_url: Option<String>,
+    /// What was dropped from its reports or changed in them, and why.
+    pub(crate) warnings: Vec<String>,
     /// What its reports lack as proof. An unproven result changes no check run.
     pub(crate) missing_proof: Option<MissingProof>,
 }
@@ -211,6 +213,7 @@ fn backend(hud: &Hud, dispatch: &DispatchFact, context: &BlameContext<'_>) -> Pu
             failed_tests: job.record.failed_tests.clone(),
             environment: job.record.environment.clone(),
             artifact_url: job.record.artifact_url.clone(),
+            warnings: job.record.warnings.clone(),
             missing_proof: job.record.missing_proof,
         })
         .collect();

@@ -1,6 +1,5 @@
 //! The report of a job that answers a dispatch.
 
-use crcr_domain::CheckRunPolicy;
 use crcr_domain::callback::{JobId, ReportDetails};
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::{CallbackOutcome, Fact};
@@ -28,10 +27,12 @@ impl VerifiedReport<'_> {
             state_records::dispatch_key(&callback.delivery, repo),
             state_records::pin_key(&relay.config.upstream, repo),
             job_key.clone(),
+            state_records::first_job_key(&callback.delivery, repo, &callback.job),
         ];
         let found = relay.store.records(&keys).await?;
-        let [token, dispatch, pin, job] = <[_; 4]>::try_from(found).expect("four keys");
-        let [token_key, dispatch_key, pin_key, _] = keys;
+        let [token, dispatch, pin, job, first_job] = <[_; 5]>::try_from(found).expect("five keys");
+        let [token_key, dispatch_key, pin_key, _, first_job_key] = keys;
+        let first_job: Versioned<JobId> = decode_record(first_job_key, first_job)?;
         let token: Versioned<UsedToken> = decode_record(token_key, token)?;
         if let Some(replayed) = self.check_replay(token.value.as_ref()) {
             return Ok(Some(replayed));
@@ -46,6 +47,11 @@ impl VerifiedReport<'_> {
             let outcome = CallbackOutcome::RejectedState;
             return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
         };
+        // Its level was lower when it was dispatched, and is now: nothing of it is stored.
+        if !dispatch.level.max(self.level()).shows_results() {
+            let outcome = CallbackOutcome::BelowLevel;
+            return Ok(Some(CallbackResponse::accepted(outcome, CallbackAnswer::Ignored)));
+        }
         if let Some(refused) = self.check_repository(dispatch) {
             return Ok(Some(refused));
         }
@@ -53,7 +59,7 @@ impl VerifiedReport<'_> {
         let mut job: Versioned<JobRecord> = decode_record(job_key.clone(), job)?;
         let evidence = self.evidence(dispatch);
         let proof = evidence.proof(dispatch.default_branch.as_deref(), &dispatch.status);
-        if dispatch.level.check_run() != CheckRunPolicy::Never
+        if head::has_check_runs(relay, dispatch)
             && let Some(recorded) = &job.value
         {
             let recorded_proof = head::proof(dispatch, recorded);
@@ -74,12 +80,14 @@ impl VerifiedReport<'_> {
         let mut next = JobRecord {
             id: callback.job.clone(),
             state: callback.state,
-            start_unknown,
+            start_unknown: start_unknown || job.value.as_ref().is_some_and(|job| job.start_unknown),
             started_at: if callback.state == JobState::InProgress { Some(now) } else { started_at },
             ended_at: (!callback.state.is_open()).then_some(now),
-            details: merge_details(job.value.map(|job| job.details), &callback.details),
+            is_first_of_run: first_job.value.as_ref().is_none_or(|first| *first == callback.job),
+            details: merge_details(job.value.as_ref().map(|job| &job.details), &callback.details),
             evidence,
             ended_without_proof: false,
+            ends_run: callback.run_ended || job.value.as_ref().is_some_and(|job| job.ends_run),
         };
         let mut fact = attempt_fact(&dispatch.into(), &next, now);
         fact.missing_proof = missing_proof(dispatch, proof);
@@ -88,11 +96,17 @@ impl VerifiedReport<'_> {
         let job = Versioned { key: job_key.clone(), version: job.version, value: None };
         let mut batch = WriteBatch::default();
         batch.update(&job, &next, relay.expiry());
-        if job.version == 0 {
+        if first_job.value.is_none() {
+            batch.update(&first_job, &callback.job, relay.expiry());
+        }
+        let failed = next.state.conclusion().is_some_and(|end| !end.is_good());
+        if job.version == 0 || failed {
+            // A failed job is read first, however many others report after it.
+            let first = if failed { 1 << 50 } else { 0 };
             batch.set_inserts.push(SetInsert {
                 set: state_records::job_set_key(&callback.delivery, repo),
                 member: serde_json::to_string(&callback.job).expect("a job is always JSON"),
-                score: now.as_millisecond(),
+                score: first + now.as_millisecond(),
                 expires_at: relay.expiry(),
             });
         }
@@ -108,7 +122,8 @@ impl VerifiedReport<'_> {
             let answered = Dispatch { is_answered, ..dispatch.clone() };
             batch.update(&known, &answered, relay.expiry());
         }
-        self.add_forward(&job_key, times, &mut batch);
+        let level = dispatch.level.max(self.level());
+        self.add_forward(&job_key, level, times, &mut batch);
         let answer = CallbackAnswer::Recorded(callback.state);
         let decision = self.commit(batch, &token, answer, outcome_of(dispatch, proof)).await;
         if let Ok(Some(response)) = &decision
@@ -182,7 +197,7 @@ impl VerifiedReport<'_> {
     ) {
         let (relay, now) = (self.relay, self.relay.now());
         let upstream = &relay.config.upstream;
-        let has_check_runs = dispatch.level.check_run() != CheckRunPolicy::Never;
+        let has_check_runs = head::has_check_runs(relay, dispatch);
         if has_check_runs && proof == ProofStatus::Proven {
             batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
             add_proven_job(relay, dispatch, job, batch);
@@ -214,9 +229,13 @@ fn outcome_of(dispatch: &Dispatch, proof: ProofStatus) -> (CallbackOutcome, Opti
 }
 
 /// Keeps what the first report said and the second one leaves out.
-fn merge_details(before: Option<ReportDetails>, report: &ReportDetails) -> ReportDetails {
-    let before = before.unwrap_or_default();
+fn merge_details(before: Option<&ReportDetails>, report: &ReportDetails) -> ReportDetails {
+    let before = before.cloned().unwrap_or_default();
     let report = report.clone();
+    let mut warnings = before.warnings;
+    warnings.extend(report.warnings);
+    warnings.sort_unstable();
+    warnings.dedup();
     ReportDetails {
         url: report.url.or(before.url),
         check_run_id: report.check_run_id.or(before.check_run_id),
@@ -229,5 +248,6 @@ fn merge_details(before: Option<ReportDetails>, report: &ReportDetails) -> Repor
         artifact_url: report.artifact_url.or(before.artifact_url),
         phase: report.phase.or(before.phase),
         environment: report.environment.or(before.environment),
+        warnings,
     }
 }

@@ -8,17 +8,19 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use bytes::Bytes;
-use crcr_domain::callback::{self, JobId};
+use crcr_domain::callback::{self, Callback, JobId};
+use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::CallbackOutcome;
 use crcr_domain::identity::{CallerIdentity, ProviderClaims};
+use crcr_store::{StoreError, read_record};
 
 use super::dry_dispatch;
 use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, record_unchanged};
 use super::verified_report::VerifiedReport;
 use crate::http::http_response::{self, Refusal};
-use crate::limits;
 use crate::relay::Relay;
 use crate::usage::Resource;
+use crate::{limits, state_records};
 
 pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let started = Instant::now();
@@ -30,6 +32,8 @@ pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) ->
     };
     let is_dry = matches!(response.result, Ok(CallbackAnswer::DryDispatch));
     let outcome = match &response.result {
+        // Nobody has proven who it is: strangers can cause as many as they like.
+        Err(refusal) if refusal.status.is_server_error() && summary.repo.is_none() => "unverified",
         Err(refusal) if refusal.status.is_server_error() => "unavailable",
         _ if is_dry => "dry_dispatch",
         _ => response.outcome.as_str(),
@@ -77,10 +81,18 @@ async fn receive(
         return CallbackResponse::unavailable("the allowlist is not loaded yet");
     };
     let entry = allowlist.get(&identity.repository);
-    let Some(entry) = entry.filter(|entry| entry.level.shows_results()) else {
-        let answer = CallbackAnswer::Ignored;
-        return CallbackResponse::accepted(CallbackOutcome::BelowLevel, answer);
-    };
+    let ignored =
+        || CallbackResponse::accepted(CallbackOutcome::BelowLevel, CallbackAnswer::Ignored);
+    let entry = entry.filter(|entry| entry.level.shows_results());
+    if entry.is_none() {
+        // Its level may have been higher when it was dispatched.
+        let Ok(callback) = &parsed else { return ignored() };
+        match was_asked_for_results(relay, &identity, callback).await {
+            Ok(true) => {}
+            Ok(false) => return ignored(),
+            Err(error) => return CallbackResponse::store_failed(&error),
+        }
+    }
     let mut callback = match parsed {
         Ok(callback) => callback,
         Err(error) => {
@@ -108,7 +120,12 @@ async fn receive(
             report.record_dispatched_job().await
         };
         match decision {
-            Ok(Some(response)) => return response,
+            Ok(Some(response)) => {
+                if response.result.is_ok() && response.outcome.is_stored() {
+                    log_warnings(&callback, &identity);
+                }
+                return response;
+            }
             Ok(None) if texts_refused.into_inner() => {
                 let repo = identity.repository.as_str();
                 relay.usage.add(now, Resource::DroppedTexts, repo, 1);
@@ -125,6 +142,27 @@ async fn receive(
         }
     }
     CallbackResponse::unavailable("too many reports of one job at once")
+}
+
+/// Whether the backend was at a level with results when it got the dispatch that a report answers.
+async fn was_asked_for_results(
+    relay: &Relay,
+    identity: &CallerIdentity,
+    callback: &Callback,
+) -> Result<bool, StoreError> {
+    if callback.kind.is_self_report() {
+        return Ok(false);
+    }
+    let key = state_records::dispatch_key(&callback.delivery, &identity.repository);
+    let dispatch = read_record::<Dispatch>(relay.store.as_ref(), key).await?.value;
+    Ok(dispatch.is_some_and(|dispatch| dispatch.level.shows_results()))
+}
+
+fn log_warnings(callback: &Callback, identity: &CallerIdentity) {
+    let (delivery, repo, job) = (&callback.delivery, &identity.repository, &callback.job);
+    for warning in &callback.details.warnings {
+        tracing::warn!(delivery, %repo, %job, warning, "a part of a report was dropped or changed");
+    }
 }
 
 /// If the token names a run, the body has to name the same one.
@@ -148,9 +186,11 @@ fn check_run_of_token(identity: &CallerIdentity, job: &JobId) -> Option<Callback
             }
             None
         }
-        ProviderClaims::Buildkite(claims) => match &claims.build_id {
-            Some(build) if *build != job.run_id => differs("run_id", &job.run_id, build),
-            _ => None,
-        },
+        ProviderClaims::Buildkite(claims) => {
+            let builds = [&claims.build_id, &claims.build_number].map(Option::as_deref);
+            let is_own = builds.contains(&Some(&*job.run_id)) || builds == [None, None];
+            let builds: Vec<&str> = builds.into_iter().flatten().collect();
+            if is_own { None } else { differs("run_id", &job.run_id, &builds.join(" or ")) }
+        }
     }
 }

@@ -51,8 +51,8 @@ impl CallbackAnswer {
             Self::Duplicate => json!({ "ok": true, "duplicate": true }),
             Self::Stale => json!({ "ok": true, "stale": true }),
         };
-        if let Some(report) = report.filter(|report| !report.warnings.is_empty()) {
-            body["warnings"] = json!(report.warnings);
+        if let Some(report) = report.filter(|report| !report.details.warnings.is_empty()) {
+            body["warnings"] = json!(report.details.warnings);
         }
         http_response::ok(body)
     }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use crcr_domain::AllowlistEntry;
 use crcr_domain::callback::Callback;
 use crcr_domain::facts::{CallbackOutcome, Fact};
 use crcr_domain::identity::CallerIdentity;
 use crcr_domain::lifecycle::JobTransition;
 use crcr_domain::proof::MissingProof;
+use crcr_domain::{AllowlistEntry, Level};
 use crcr_store::{BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -28,7 +28,8 @@ use crate::webhook::signature::digest;
 pub(super) struct VerifiedReport<'a> {
     pub(super) relay: &'a Relay,
     pub(super) identity: &'a CallerIdentity,
-    pub(super) entry: &'a AllowlistEntry,
+    /// `None` if results of its level aren't stored now; a dispatch may have been made at a higher one.
+    pub(super) entry: Option<&'a AllowlistEntry>,
     pub(super) callback: &'a Callback,
     pub(super) body: &'a Bytes,
     /// When the request arrived.
@@ -54,18 +55,9 @@ impl VerifiedReport<'_> {
         let (answer, outcome) = match step {
             JobTransition::Duplicate => (CallbackAnswer::Duplicate, CallbackOutcome::Duplicate),
             JobTransition::Stale => (CallbackAnswer::Stale, CallbackOutcome::Stale),
-            JobTransition::Apply { .. } | JobTransition::Conflict => {
-                let callback = self.callback;
-                let detail = format!(
-                    "callback rejected: invalid state transition delivery_id={} repo={} status={}: \
-                     {} has ended with another conclusion",
-                    callback.delivery,
-                    self.identity.repository,
-                    callback.state.status(),
-                    callback.job
-                );
-                let outcome = CallbackOutcome::RejectedState;
-                return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
+            // The worse end of a job of this name stays; the report itself was fine.
+            JobTransition::Apply { .. } | JobTransition::Better => {
+                (CallbackAnswer::Recorded(self.callback.state), CallbackOutcome::Stale)
             }
         };
         self.commit(WriteBatch::default(), token, answer, (outcome, None)).await
@@ -81,7 +73,11 @@ impl VerifiedReport<'_> {
     ) -> Decision {
         let relay = self.relay;
         let until = self.identity.expires_at + Duration::from_secs(60);
-        batch.update(token, &UsedToken { body: digest(self.body) }, until);
+        batch.update(
+            token,
+            &UsedToken { body: digest(self.body), state: self.callback.state },
+            until,
+        );
         if outcome.is_stored() {
             let summary = ReportSummary {
                 repo: Some(self.identity.repository.clone()),
@@ -141,32 +137,33 @@ impl VerifiedReport<'_> {
     }
 
     /// The answer to a token that was used before. With the same body it is a repeated request. With
-    /// another body it is refused, but only if the token has an id of its own: otherwise the job's
-    /// state decides.
+    /// another body it is refused, unless the token serves many reports and this one says the same.
     pub(super) fn check_replay(&self, used: Option<&UsedToken>) -> Option<CallbackResponse> {
         let used = used?;
         if used.body == digest(self.body) {
             let answer = CallbackAnswer::Duplicate;
             return Some(CallbackResponse::accepted(CallbackOutcome::Duplicate, answer));
         }
-        self.identity.jti.as_ref()?;
-        Some(CallbackResponse::bad_token(
-            "the token was used for another report; mint one per report",
-        ))
+        if self.identity.is_minted_per_report() {
+            let detail = "the token was used for another report; mint one per report";
+            return Some(CallbackResponse::bad_token(detail));
+        }
+        // Sent again with another time of day, for example: the job's state says that it is a duplicate.
+        let detail =
+            "the token was used for another conclusion of this job; mint one to correct it";
+        (used.state != self.callback.state).then(|| CallbackResponse::bad_token(detail))
     }
 
-    /// The record of the token's use. Buildkite's tokens have no id, so pipeline, job and state stand
-    /// in for one.
+    /// The record of the token's use: of the token, or of the token for one status of one job, where a token
+    /// serves many.
     pub(super) fn token_key(&self) -> StoreKey {
-        let job = &self.callback.job;
-        match &self.identity.jti {
-            Some(jti) => state_records::used_token_key(&self.identity.issuer, jti),
-            None => {
-                let pipeline = self.identity.buildkite().map(|claims| &claims.pipeline_id);
-                let parts = json!([pipeline, job, self.callback.state]);
-                state_records::used_token_key(&self.identity.issuer, &parts.to_string())
-            }
+        let (issuer, token) = (&self.identity.issuer, &self.identity.token_id);
+        if self.identity.is_minted_per_report() {
+            return state_records::used_token_key(issuer, token);
         }
+        let Callback { delivery, job, state, .. } = self.callback;
+        let parts = json!([token, delivery, job, state.status()]);
+        state_records::used_token_key(issuer, &parts.to_string())
     }
 
     /// Refuses a token of another repository that has the name now.
@@ -190,6 +187,7 @@ impl VerifiedReport<'_> {
     pub(super) fn add_forward(
         &self,
         job_key: &StoreKey,
+        level: Level,
         times: (Option<f64>, Option<f64>),
         batch: &mut WriteBatch,
     ) {
@@ -198,7 +196,12 @@ impl VerifiedReport<'_> {
         }
         let Ok(body) = serde_json::from_slice::<Box<RawValue>>(self.body) else { return };
         let repo = &self.identity.repository;
-        let kind = forward::result_task(repo, self.entry.level, job_key, times, &body);
+        let kind = forward::result_task(repo, level, job_key, times, &body);
         batch.tasks.push(kind.task(&self.relay.config.upstream, self.relay.now()));
+    }
+
+    /// The backend's level now.
+    pub(super) fn level(&self) -> Level {
+        self.entry.map_or(Level::L1, |entry| entry.level)
     }
 }

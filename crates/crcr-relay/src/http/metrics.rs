@@ -34,6 +34,8 @@ pub struct MetricsInput {
     pub tasks: Vec<TaskView>,
     pub allowlist: AllowlistStatus,
     pub issuers_without_keys: usize,
+    pub issuers_unreachable: usize,
+    pub upstream_moved: bool,
     pub calls_left: BTreeMap<String, u64>,
     pub(crate) used_today: Vec<(Resource, String, u64)>,
 }
@@ -51,6 +53,8 @@ impl MetricsInput {
             tasks,
             allowlist: relay.allowlist.status(),
             issuers_without_keys: relay.verifier.unready(relay.now()).len(),
+            issuers_unreachable: relay.verifier.unreachable(),
+            upstream_moved: relay.upstream_identity.moved_to().is_some(),
             calls_left: relay.app.calls_left(),
             used_today: relay.usage.most(),
         })
@@ -75,6 +79,10 @@ pub struct Metrics {
     dropped_bodies: Gauge,
     calls_left: Family<NamedLabels, Gauge>,
     issuers_without_keys: Gauge,
+    issuers_unreachable: Gauge,
+    upstream_moved: Gauge,
+    failed_deliveries: Family<NamedLabels, Counter>,
+    missing_heads: Counter,
     open_dispatches: Gauge,
     allowlist_repositories: Gauge,
     allowlist_good: Gauge,
@@ -134,6 +142,19 @@ impl Metrics {
         let issuers_without_keys = Gauge::default();
         let help = "Token issuers whose keys aren't known; their reports are refused";
         registry.register("issuers_without_keys", help, issuers_without_keys.clone());
+        let issuers_unreachable = Gauge::default();
+        let help = "Token issuers whose keys couldn't be fetched at the last try";
+        registry.register("issuers_unreachable", help, issuers_unreachable.clone());
+        let upstream_moved = Gauge::default();
+        let help =
+            "1 while webhooks come from a renamed or transferred upstream, which are ignored";
+        registry.register("upstream_moved", help, upstream_moved.clone());
+        let failed_deliveries = Family::<NamedLabels, Counter>::default();
+        let help = "Webhooks that failed by GitHub's own log, by the answer that GitHub got";
+        registry.register("failed_deliveries", help, failed_deliveries.clone());
+        let missing_heads = Counter::default();
+        let help = "Heads of pull requests that GitHub never sent a webhook about";
+        registry.register("missing_heads", help, missing_heads.clone());
         let open_dispatches = Gauge::default();
         let help = "Dispatches that were sent to L2 or above and are not known to be over";
         registry.register("open_dispatches", help, open_dispatches.clone());
@@ -180,6 +201,10 @@ impl Metrics {
             dropped_bodies,
             calls_left,
             issuers_without_keys,
+            issuers_unreachable,
+            upstream_moved,
+            failed_deliveries,
+            missing_heads,
             open_dispatches,
             allowlist_repositories,
             allowlist_good,
@@ -227,9 +252,17 @@ impl Metrics {
         for (answer, count) in [("accepted", found.asked.len()), ("refused", found.refused.len())] {
             self.redeliveries.get_or_create(&vec![("answer", answer)]).inc_by(count as u64);
         }
+        for delivery in &found.asked {
+            let status = vec![("status", delivery.status_code.to_string())];
+            self.failed_deliveries.get_or_create(&status).inc();
+        }
         if let Some(until) = found.settled_until {
             self.reconciled_until.set(until.as_second());
         }
+    }
+
+    pub fn head_was_missing(&self) {
+        self.missing_heads.inc();
     }
 
     pub fn store_health(&self, health: &StoreHealth) {
@@ -273,6 +306,8 @@ impl Metrics {
             self.calls_left.get_or_create(&labels).set(gauge(*left));
         }
         self.issuers_without_keys.set(gauge(input.issuers_without_keys as u64));
+        self.issuers_unreachable.set(gauge(input.issuers_unreachable as u64));
+        self.upstream_moved.set(i64::from(input.upstream_moved));
         self.open_dispatches.set(gauge(input.open_dispatches));
         self.outbox.set(gauge(depth.facts));
         self.allowlist_repositories.set(gauge(allowlist.repositories as u64));
@@ -313,6 +348,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::reconcile::FailedDelivery;
 
     fn task(kind: &str, state: TaskState, due: i64) -> TaskView {
         TaskView {
@@ -334,6 +370,8 @@ mod tests {
             tasks,
             allowlist: AllowlistStatus::default(),
             issuers_without_keys: 1,
+            issuers_unreachable: 1,
+            upstream_moved: false,
             calls_left: [("acme".to_owned(), 4_321)].into(),
             used_today: vec![(Resource::Reports, "acme/one".to_owned(), 7)],
         }
@@ -348,7 +386,13 @@ mod tests {
         metrics.task("dispatch", "done");
         metrics.pool_busy("dispatch", 1);
         metrics.repository_changed("dispatch");
-        metrics.reconciled(&Reconciliation::default());
+        let failed = FailedDelivery {
+            id: "d".to_owned(),
+            event: "push".to_owned(),
+            delivered_at: Timestamp::UNIX_EPOCH,
+            status_code: 401,
+        };
+        metrics.reconciled(&Reconciliation { asked: vec![failed], ..Reconciliation::default() });
         let tasks =
             vec![task("dispatch", TaskState::Ready, 1), task("dispatch", TaskState::Dead, 1)];
         let text = metrics.text(&input(tasks));

@@ -15,4 +15,5 @@ mod receive;
 mod reconcile;
 mod rotation;
 mod support;
+mod upstream_moved;
 mod webhooks;

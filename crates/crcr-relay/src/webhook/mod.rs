@@ -18,6 +18,7 @@ use crcr_domain::event::{self, EventName, UpstreamEvent};
 use crcr_store::{
     CommitOutcome, RecordWrite, SetInsert, StoreError, Versioned, WriteBatch, decode_record,
 };
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::config::secrets::Secret;
@@ -40,7 +41,14 @@ enum DeliveryOutcome {
 
 pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let result = match http_response::body(body, limits::WEBHOOK_BYTES).await {
+    // Anybody can send what isn't signed, so that is counted apart.
+    let mut is_signed = false;
+    let signed = http_response::body(body, limits::WEBHOOK_BYTES).await.and_then(|body| {
+        verify(&head.headers, &body, &relay.config.webhook_secret)?;
+        is_signed = true;
+        Ok(body)
+    });
+    let result = match signed {
         Ok(body) => receive(&relay, &head.headers, &body).await,
         Err(refusal) => Err(refusal),
     };
@@ -63,7 +71,7 @@ pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Respon
         Err(refusal) => {
             let status = refusal.status.as_u16();
             tracing::warn!(delivery = id, status, detail = refusal.detail, "webhook refused");
-            ("refused", refusal.into_response())
+            (if is_signed { "refused" } else { "unsigned" }, refusal.into_response())
         }
     };
     relay.metrics.webhook(label);
@@ -76,15 +84,38 @@ async fn receive(
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Result<DeliveryOutcome, Refusal> {
-    verify(headers, body, &relay.config.webhook_secret)?;
     let name = text(headers, "x-github-event");
+    receive_signed(relay, Some(headers), name, delivery_id(headers), body).await
+}
+
+/// Takes a webhook that this relay puts together from what GitHub's API says, because GitHub didn't send it.
+pub(crate) async fn take_made_up(
+    relay: &Relay,
+    name: &str,
+    id: &str,
+    body: &str,
+) -> Result<(), String> {
+    let body = Bytes::from(body.to_owned());
+    let taken = receive_signed(relay, None, name, Ok(id), &body).await;
+    taken.map(drop).map_err(|refusal| refusal.detail)
+}
+
+/// `headers`: those of GitHub's request.
+async fn receive_signed(
+    relay: &Relay,
+    headers: Option<&HeaderMap>,
+    name: &str,
+    id: Result<&str, Refusal>,
+    body: &Bytes,
+) -> Result<DeliveryOutcome, Refusal> {
     let event = event::read(name, body, &relay.config.interest)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     relay.demotions.note_webhook(name, body);
-    let id = delivery_id(headers)?;
-    let pending = keep_webhook::prepare(relay, headers, name, id, body);
+    let id = id?;
+    let pending = headers.and_then(|headers| keep_webhook::prepare(relay, headers, name, id, body));
     let Some(event) = event else {
         keep_ignored(relay, pending).await?;
+        note_upstream(relay, name, body).await;
         return Ok(if name == "ping" { DeliveryOutcome::Ping } else { DeliveryOutcome::Ignored });
     };
     let webhook =
@@ -95,13 +126,27 @@ async fn receive(
                 keep_ignored(relay, webhook.pending).await?;
                 return Ok(DeliveryOutcome::Ignored);
             }
-            Ok(Some(accepted)) => return Ok(accepted),
+            Ok(Some(accepted)) => {
+                if !relay.upstream_identity.is_known() {
+                    note_upstream(relay, name, body).await;
+                }
+                return Ok(accepted);
+            }
             Ok(None) => {}
             Err(WebhookError::Refused(refusal)) => return Err(refusal),
             Err(WebhookError::Store(error)) => return Err(Refusal::unavailable(error.to_string())),
         }
     }
     Err(Refusal::unavailable("too many deliveries of one pull request at once"))
+}
+
+/// Learns from a webhook whether upstream has another name. A fault costs nothing: the next one tells it again.
+async fn note_upstream(relay: &Relay, name: &str, body: &[u8]) {
+    let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
+    let noted = relay.upstream_identity.note(store, upstream, name, body, relay.now()).await;
+    if let Err(error) = noted {
+        tracing::warn!(%error, "the upstream repository's number can't be kept");
+    }
 }
 
 /// Keeps a webhook that causes nothing else.
@@ -191,7 +236,7 @@ async fn accept(
             };
             let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
             landed_now = (pull.has_landed && !had_landed).then_some(pull);
-            let order = planner::order(known.value.as_ref(), pull, id);
+            let order = planner::order(known.value.as_ref(), pull, id, now);
             delivery.superseded_by = order.superseded_by;
             // The replaced deliveries have to be in the store before they can be read from it.
             if !order.replaces.is_empty() && !turn.wait_for_disk().await {
@@ -200,13 +245,9 @@ async fn accept(
             for replaced in &order.replaces {
                 supersede(relay, replaced, id, &mut batch).await?;
             }
-            let mut version = known.version;
-            if known.value.as_ref() == Some(&order.pull) {
-                batch.expected_versions.push((known.key.clone(), version));
-            } else {
-                batch.update(&known, &order.pull, relay.expiry());
-                version += 1;
-            }
+            batch.update(&known, &order.pull, relay.expiry());
+            let version = known.version + 1;
+            batch.set_inserts.push(open_head(relay, pull.number.to_string(), now));
             newest = Some(Versioned { key: known.key, version, value: Some(order.pull) });
             if !pull.action.dispatches() {
                 batch
@@ -218,7 +259,10 @@ async fn accept(
             delivery.head_sha.clone_from(&push.head_sha);
             relay.allowlist.refresh_soon();
         }
-        UpstreamEvent::MergeGroup(group) => delivery.head_sha.clone_from(&group.head_sha),
+        UpstreamEvent::MergeGroup(group) => {
+            delivery.head_sha.clone_from(&group.head_sha);
+            batch.set_inserts.push(open_head(relay, group.head_sha.clone(), now));
+        }
         UpstreamEvent::CheckRunRerequested(run) => {
             delivery.head_sha.clone_from(&run.head_sha);
             let Some(work) = TaskKind::rerun_of(&run.name, &run.external_id, &run.head_sha, true)
@@ -240,7 +284,14 @@ async fn accept(
                 "the allowlist is not loaded yet",
             )));
         };
-        let dispatches = planner::dispatches(event, id, upstream, &allowlist, now);
+        let mut dispatches = planner::dispatches(event, id, upstream, &allowlist, now);
+        if let Some(pull) = newest.as_ref().and_then(|newest| newest.value.as_ref()) {
+            for dispatch in &mut dispatches {
+                // A label of the same second may be missing in the event.
+                dispatch.labels.clone_from(&pull.labels);
+                dispatch.order = pull.order;
+            }
+        }
         add_dispatches(relay, &mut batch, &mut delivery, dispatches);
         if let Some(pull) = landed_now {
             // It needs a delivery of its own, because a backend gets one dispatch for each delivery.
@@ -285,6 +336,39 @@ fn is_dispatched(event: &UpstreamEvent) -> bool {
     )
 }
 
+fn open_head(relay: &Relay, member: String, now: Timestamp) -> SetInsert {
+    SetInsert {
+        set: state_records::open_heads_key(&relay.config.upstream),
+        member,
+        score: now.as_millisecond(),
+        expires_at: relay.expiry(),
+    }
+}
+
+/// Adds the delivery of `dispatch` to those about its commit.
+fn add_to_commit(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch) {
+    let (head, expires_at) = (&dispatch.head_sha, relay.expiry());
+    let origin = match (&dispatch.event, dispatch.pull_request, &dispatch.author) {
+        (_, Some(_), Some(author)) => format!("author {}", author.to_ascii_lowercase()),
+        (_, Some(number), None) => format!("pull {number}"),
+        (event, None, _) => event.to_string(),
+    };
+    // Nobody else's pull requests can take the place of upstream's own events.
+    let first = if dispatch.pull_request.is_none() { 1 << 50 } else { 0 };
+    batch.set_inserts.push(SetInsert {
+        set: state_records::commit_deliveries_key(head, &origin),
+        member: dispatch.delivery.clone(),
+        score: dispatch.order,
+        expires_at,
+    });
+    batch.set_inserts.push(SetInsert {
+        set: state_records::commit_origins_key(head),
+        member: origin,
+        score: first + dispatch.order,
+        expires_at,
+    });
+}
+
 /// Adds a delivery's dispatches to a batch, and the tasks that send them and create their check runs.
 fn add_dispatches(
     relay: &Relay,
@@ -292,6 +376,9 @@ fn add_dispatches(
     delivery: &mut DeliveryRecord,
     dispatches: Vec<Dispatch>,
 ) {
+    if let Some(dispatch) = dispatches.iter().find(|dispatch| dispatch.is_about_commit()) {
+        add_to_commit(relay, batch, dispatch);
+    }
     for mut dispatch in dispatches {
         delivery.targets.push(dispatch.repo.clone());
         if let Some(by) = &delivery.superseded_by {

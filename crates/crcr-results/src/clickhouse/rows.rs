@@ -69,7 +69,7 @@ pub(super) static ATTEMPT: FactTable<AttemptFact> = FactTable {
     columns: "received_at, dispatched_at, repo, delivery, workflow, job, run_id, run_attempt, \
               check_run_id, state, start_unknown, phase, queue_ms, execution_ms, started_at, \
               completed_at, tests, failed_tests, url, artifact_url, environment, missing_proof, \
-              level, event, upstream, pull_request, head_sha, triage",
+              level, event, upstream, pull_request, head_sha, triage, warnings",
     version: "version",
     read: |row| {
         Ok(AttemptFact {
@@ -103,6 +103,7 @@ pub(super) static ATTEMPT: FactTable<AttemptFact> = FactTable {
             pull_request: row.nullable(RowReader::integer)?.map(i64::cast_unsigned),
             head_sha: row.text()?,
             triage: row.nullable(RowReader::json)?,
+            warnings: row.json()?,
         })
     },
 };
@@ -297,7 +298,7 @@ const TIMES: [&str; 8] = [
     "committed_at",
 ];
 /// Columns that hold lists or objects, as JSON text.
-const NESTED: [&str; 5] = ["labels", "state", "tests", "failed_tests", "triage"];
+const NESTED: [&str; 6] = ["labels", "state", "tests", "failed_tests", "triage", "warnings"];
 /// Fields in seconds or milliseconds that are stored as integers of a thousandth of that unit, and
 /// their columns. Version 18.16 reads fractions inexactly.
 const THOUSANDTHS: [(&str, &str); 3] = [

@@ -76,6 +76,7 @@ const STEPS: &[&[&str]] = &[
     super::test_runs::TABLES,
     super::webhook_tables::TABLES,
     super::job_logs::TABLES,
+    &["ALTER TABLE crcr_attempt ADD COLUMN warnings String DEFAULT '[]'"],
 ];
 
 /// Creates or upgrades the tables. Refuses tables of a newer crcr.

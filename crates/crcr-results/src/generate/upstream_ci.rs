@@ -408,6 +408,7 @@ impl CiGenerator {
                         classname: (*class).into(),
                         name: (*name).to_owned(),
                         file: Some((*file).into()),
+                        variant: None,
                         result: if is_failing { TestResult::Failure } else { TestResult::Success },
                         time: Some(seconds * self.random.random_range(0.8..1.25)),
                         attempts: 1 + u32::from(flaky),

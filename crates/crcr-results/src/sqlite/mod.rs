@@ -466,7 +466,8 @@ const ATTEMPT: &str = "received_at, dispatched_at, repo, delivery, workflow, job
     run_attempt, check_run_id, state, start_unknown, phase, queue_seconds, execution_seconds,
     started_at, completed_at, ifnull(tests, 'null'),
     ifnull((SELECT text FROM fact_text WHERE digest = failed_tests), failed_tests), url, artifact_url, environment,
-    missing_proof, level, event, upstream, pull_request, head_sha, ifnull(triage, 'null')
+    missing_proof, level, event, upstream, pull_request, head_sha, ifnull(triage, 'null'),
+    ifnull(warnings, '[]')
     FROM fact_attempt";
 
 fn read_attempt(row: &mut ColumnReader<'_>) -> rusqlite::Result<AttemptFact> {
@@ -499,6 +500,7 @@ fn read_attempt(row: &mut ColumnReader<'_>) -> rusqlite::Result<AttemptFact> {
         pull_request: row.number()?,
         head_sha: row.get()?,
         triage: row.json()?,
+        warnings: row.json()?,
     })
 }
 

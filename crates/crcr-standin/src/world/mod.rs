@@ -7,6 +7,7 @@
 
 #![expect(clippy::result_large_err, reason = "a handler's error is a whole HTTP response")]
 
+mod actions_settings;
 mod api;
 mod auth;
 mod calls;
@@ -29,7 +30,7 @@ use tokio::sync::mpsc;
 pub(crate) use api::routes;
 pub use auth::AppIdentity;
 pub use calls::Call;
-pub use hook_log::LoggedDelivery;
+pub use hook_log::{HookSettings, LoggedDelivery};
 pub use model::{CheckRun, Comment, Dispatch, PullRequest, Started};
 pub use webhooks::{Answer, Delivery};
 

@@ -147,7 +147,7 @@ fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Resu
     connection
         .prepare_cached(
             "INSERT INTO fact_attempt VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,
-             ?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28,?29)
+             ?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28,?29,?30)
              ON CONFLICT (delivery, repo, run_id, run_attempt, workflow, ifnull(job, ''),
                ifnull(check_run_id, '')) DO UPDATE SET received_at = excluded.received_at,
                repo = excluded.repo, state = excluded.state, rank = excluded.rank,
@@ -160,7 +160,7 @@ fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Resu
                level = excluded.level, event = excluded.event, upstream = excluded.upstream,
                pull_request = excluded.pull_request, head_sha = excluded.head_sha,
                dispatched_at = excluded.dispatched_at, missing_proof = excluded.missing_proof,
-               triage = excluded.triage
+               triage = excluded.triage, warnings = excluded.warnings
              WHERE (excluded.rank, excluded.received_at) > (rank, received_at)",
         )?
         .execute(params![
@@ -193,6 +193,7 @@ fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Resu
             millis(fact.dispatched_at),
             fact.missing_proof.map(MissingProof::as_str),
             fact.triage.as_ref().map(json),
+            json(&fact.warnings),
         ])?;
     count_day_change(connection, &fact.repo, fact.dispatched_at)
 }

@@ -73,6 +73,8 @@ CREATE TABLE fact_text (
 ) WITHOUT ROWID;
 CREATE INDEX fact_text_used ON fact_text (used_at);
 ",
+    // What was dropped from an attempt's reports.
+    "ALTER TABLE fact_attempt ADD COLUMN warnings TEXT",
 ];
 
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;
