@@ -948,7 +948,7 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
             looked_at: completed_at,
             log_key: None,
             outcome: match category {
-                Some(_) => JobLogOutcome::Classified(known),
+                Some(_) => JobLogOutcome::Classified(Box::new(known)),
                 None => JobLogOutcome::NoLog(NoLogReason::Gone),
             },
         }

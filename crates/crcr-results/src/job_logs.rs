@@ -149,11 +149,11 @@ pub(crate) mod suite {
             job: job(job_id, second),
             looked_at: at(second + 60),
             log_key: Some(format!("logs/acme/upstream/{job_id}.txt.zst")),
-            outcome: JobLogOutcome::Classified(LogClassification {
+            outcome: JobLogOutcome::Classified(Box::new(LogClassification {
                 candidates: vec![found.clone()],
                 found: Some(found),
                 novel,
-            }),
+            })),
         }
     }
 
@@ -215,7 +215,7 @@ pub(crate) mod suite {
         let mut elsewhere = classified(4, 400, "oom", "linker");
         elsewhere.job.repository = "other/repo".to_owned();
         let mut by_line = classified(6, 600, "", "");
-        by_line.outcome = JobLogOutcome::Classified(LogClassification::default());
+        by_line.outcome = JobLogOutcome::Classified(Box::default());
         results
             .put_job_logs(vec![
                 classified(3, 300, "oom", "compiler"),

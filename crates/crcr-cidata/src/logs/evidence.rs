@@ -269,14 +269,14 @@ impl<'r> Evidence<'r> {
                 let shape = self.hasher.shape_of(chunk.segment(index));
                 let marks = LineMarks::default();
                 section.pool.push(self.candidate(chunk, index, ordinal, marks, shape));
-            } else if let Some(candidate) = self.from_tail(ordinal) {
+            } else if let Some(candidate) = self.tail_candidate(ordinal) {
                 section.pool.push(candidate);
             }
         }
         section.pool.sort_by_key(|line| line.ordinal);
     }
 
-    fn from_tail(&self, ordinal: u64) -> Option<Candidate> {
+    fn tail_candidate(&self, ordinal: u64) -> Option<Candidate> {
         let back = usize::try_from(self.ordinal - ordinal).ok()?;
         let index = self.tail.len().checked_sub(back)?;
         let line = &self.tail[index];

@@ -114,7 +114,7 @@ pub struct JobLogRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobLogOutcome {
-    Classified(LogClassification),
+    Classified(Box<LogClassification>),
     NoLog(NoLogReason),
 }
 

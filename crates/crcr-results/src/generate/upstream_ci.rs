@@ -440,7 +440,8 @@ impl CiGenerator {
 /// The id stands in for a random number, so that other generated rows stay as they are.
 fn classified(found: LogMatch, novel: Vec<NovelLine>) -> JobLogOutcome {
     let candidates = vec![found.clone()];
-    JobLogOutcome::Classified(LogClassification { found: Some(found), candidates, novel })
+    let found = Some(found);
+    JobLogOutcome::Classified(Box::new(LogClassification { found, candidates, novel }))
 }
 
 fn job_log(job: EndedJob, is_test: bool) -> JobLogRow {

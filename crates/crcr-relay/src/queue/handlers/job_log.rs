@@ -187,7 +187,7 @@ pub(super) async fn run(relay: &Relay, job: &EndedJob) -> Result<TaskDone, TaskE
             let classification = classified
                 .and_then(|result| result.map_err(|error| error.to_string()))
                 .map_err(|error| TaskError::retry(format!("the log can't be read: {error}")))?;
-            (key, JobLogOutcome::Classified(classification))
+            (key, JobLogOutcome::Classified(Box::new(classification)))
         }
         Err(LogError::NoLog(reason)) => (None, JobLogOutcome::NoLog(reason)),
         Err(LogError::Task(error)) => return Err(error),
