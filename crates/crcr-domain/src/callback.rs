@@ -43,6 +43,8 @@ pub struct Callback {
     pub callback_token: Option<String>,
     /// [`JobState::InProgress`] or [`JobState::Completed`].
     pub state: JobState,
+    /// Whether nothing else of the run will report. Runs elsewhere than on GitHub end by it.
+    pub run_ended: bool,
     pub job: JobId,
     pub details: ReportDetails,
 }
@@ -285,7 +287,8 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
     };
     let state = state(&workflow, kind, &mut reader)?;
     let details = reader.details(&workflow);
-    Ok(Callback { kind, delivery, claimed_commit, callback_token, state, job, details })
+    let run_ended = matches!(workflow.get("run_ended"), Value::Bool(true));
+    Ok(Callback { kind, delivery, claimed_commit, callback_token, state, run_ended, job, details })
 }
 
 #[derive(Deserialize)]

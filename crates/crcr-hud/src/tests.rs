@@ -908,7 +908,7 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
 #[tokio::test]
 async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_job() {
     use crcr_domain::ci_data::job_log::{
-        EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource,
+        EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource, LogReason,
         NoLogReason, NovelLine,
     };
 
@@ -924,9 +924,14 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
             captures: vec!["cause".to_owned()],
             context: vec!["before".to_owned(), hostile.to_owned()],
             by: LogMatchSource::Rule,
+            certainty_percent: 90,
+            reasons: vec![LogReason { name: hostile.to_owned(), points: 2.5 }],
         });
+        let other =
+            found.clone().map(|found| LogMatch { line_number: 9, certainty_percent: 4, ..found });
+        let candidates = found.iter().cloned().chain(other).collect();
         let novel = vec![NovelLine { line_number: 8, line: hostile.to_owned() }];
-        let known = LogClassification { found, novel };
+        let known = LogClassification { found, candidates, novel };
         let completed_at = now() - jiff::SignedDuration::from_hours(24 * days);
         JobLogRow {
             job: EndedJob {

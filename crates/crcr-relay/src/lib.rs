@@ -19,6 +19,7 @@ pub mod repository_pins;
 pub mod state_records;
 mod traces;
 pub mod upstream_identity;
+pub mod uptime;
 mod usage;
 pub mod webhook;
 

@@ -80,7 +80,7 @@ async fn add_superseded(
                 .push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, relay.now()));
         }
         // A label may have asked for the check run after the dispatch was made.
-        if dispatch.may_have_check_runs(&relay.config.interest.label_prefix) {
+        if dispatch.may_have_check_runs() {
             batch.tasks.push(
                 TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, relay.now()),
             );
