@@ -48,6 +48,9 @@ pub struct PullRecord {
     /// How the head moved in the second of `updated_at`, in any order.
     #[serde(default)]
     pub moves: Vec<HeadMove>,
+    /// When the head at the beginning of that second was set; `None` if it isn't known.
+    #[serde(default)]
+    pub start_at: Option<Timestamp>,
     /// The [`order`](crcr_domain::dispatch::Dispatch::order) of the newest event.
     #[serde(default)]
     pub order: i64,

@@ -21,7 +21,7 @@ async fn moved_to(world: &World) -> (Value, bool) {
     let request = Request::get("/readyz").body(Body::empty()).unwrap();
     let (_, ready) = world.call(request).await;
     let metrics = world.relay.metrics.text(&MetricsInput::read(&world.relay).await.unwrap());
-    (ready["upstream_moved_to"].clone(), metrics.contains("crcr_upstream_moved 1"))
+    (ready["upstream_moved_to"].clone(), metrics.contains("\ncrcr_upstream_moved 1"))
 }
 
 #[tokio::test]
