@@ -314,7 +314,7 @@ fn hostile_files_are_quarantined_with_their_reasons_and_the_rest_counts() {
         ("names.zip//etc/root.xml", "absolute"),
         ("names.zip/C:\\windows.xml", "the path"),
         ("no.zip", "zip"),
-        ("html.xml", "isn't a JUnit report"),
+        ("html.xml", "a page in HTML"),
         ("binary.xml", ""),
         ("empty.xml", ""),
     ] {
