@@ -35,6 +35,8 @@ mod artifact_upload_limits;
 mod artifact_upload_race;
 mod aws_setup;
 mod checkout;
+#[path = "../peers/client.rs"]
+mod client;
 mod contracts;
 mod demo;
 mod deployment;

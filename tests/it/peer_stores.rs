@@ -1,9 +1,6 @@
 //! Artifacts of every shape in stores that nobody here wrote: gofakes3 and moto for S3, Azurite for the
 //! storage behind GitHub's artifacts. What the next job gets is the same from each of them.
 
-#[path = "../peers/client.rs"]
-mod client;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use client::{Peer, noise};
+use crate::client::{Peer, noise};
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_testkit::s3::{ACCESS_KEY, SECRET_KEY};

@@ -190,6 +190,7 @@ async fn check_trust(
 }
 
 /// The folder of one artifact of several. Its name is untrusted.
+#[expect(clippy::result_large_err, reason = "it ends the command")]
 fn artifact_folder(found: &FoundArtifact) -> Result<String, DownloadError> {
     let checked = paths::check(&found.name).and_then(|path| {
         if path.contains('/') { Err(paths::PathRefusal::Parent) } else { Ok(path) }

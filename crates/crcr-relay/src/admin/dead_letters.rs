@@ -53,7 +53,7 @@ fn grouped(tasks: Vec<TaskView>) -> Vec<DeadLetterGroup> {
         }
     }
     let mut groups: Vec<_> = groups.into_values().collect();
-    groups.sort_by(|a, b| b.count.cmp(&a.count));
+    groups.sort_by_key(|group| std::cmp::Reverse(group.count));
     groups
 }
 
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn many_dead_letters_of_one_backend_and_cause_are_one_entry() {
         let sha = "0123456789abcdef0123456789abcdef01234567";
-        let record = format!(r#"["delivery","d1","job","acme/two","9","1","CI/x","test"]"#);
+        let record = r#"["delivery","d1","job","acme/two","9","1","CI/x","test"]"#.to_owned();
         let mut tasks: Vec<_> = (0..84)
             .map(|n| dead(&["comment", &n.to_string(), "acme/one"], &format!("pull {n}: no"), n))
             .collect();

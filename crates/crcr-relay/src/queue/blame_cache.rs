@@ -26,9 +26,12 @@ const SHARE: f64 = 0.1;
 /// Reads up to this time don't wait.
 const BURST: Duration = Duration::from_millis(500);
 
+/// Pull request and commit.
+type CommitKey = (u64, String);
+
 #[derive(Default)]
 pub(crate) struct BlameCache {
-    commits: Mutex<HashMap<(u64, String), Arc<tokio::sync::Mutex<BlameOfCommit>>>>,
+    commits: Mutex<HashMap<CommitKey, Arc<tokio::sync::Mutex<BlameOfCommit>>>>,
     #[cfg(test)]
     pub(crate) reads: std::sync::atomic::AtomicUsize,
 }
@@ -36,10 +39,13 @@ pub(crate) struct BlameCache {
 /// Repository, workflow and job.
 type JobName = (String, String, Option<String>);
 
+/// Run and attempt, the job's state then, and what was said about it.
+type BlameOfJob = ((String, u32), JobState, Option<String>);
+
 #[derive(Default)]
 struct BlameOfCommit {
-    /// What the last read said about each job, in the state that the job had then.
-    verdicts: HashMap<JobName, ((String, u32), JobState, Option<String>)>,
+    /// What the last read said about each job.
+    verdicts: HashMap<JobName, BlameOfJob>,
     /// The time that reads took beyond their share.
     debt: Duration,
     /// When it was counted.
