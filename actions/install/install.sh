@@ -199,7 +199,7 @@ built() {
   source=$(cd -- "$here/../.." && pwd)
   [[ -f $source/Cargo.lock && -d $source/cli ]] || fail no-source \
     "$1, and \`$source\` doesn't hold the source to build" "$use_binary"
-  local parts=(Cargo.toml Cargo.lock cli crates workflows-templates)
+  local parts=(Cargo.toml Cargo.lock cli crates deploy/aws-ci workflows-templates)
   # Settings of cargo, such as flags of the compiler.
   [[ ! -d $source/.cargo ]] || parts+=(.cargo)
   id=$(cd -- "$source" && files=$(find "${parts[@]}" -type f | LC_ALL=C sort) &&

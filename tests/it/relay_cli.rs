@@ -242,7 +242,7 @@ async fn accepted_events_are_dispatched_after_a_restart() {
     relay.terminate();
     assert_eq!(relay.end(Duration::from_secs(15)).await, 0);
     let (_, stdout, _) = place.run(&["relay", "deliveries", "show", &id]);
-    assert!(stdout.contains("acme/two queued after 1 tries"), "{stdout}");
+    assert!(stdout.contains("acme/two queued after 1 try"), "{stdout}");
     let _relay = place.serve();
     dispatched(&place, &["acme/two"]).await;
 }

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn run_artifacts_reads_all_pages_and_skips_expired_ones() {
+    async fn run_artifacts_reads_all_pages_and_knows_expired_ones() {
         let (server, actions) = actions().await;
         let artifact = |id: usize| json!({"id": id, "name": "n", "expired": id == 3});
         for (page, ids) in [("1", 0..100), ("2", 100..105)] {
@@ -225,7 +225,8 @@ mod tests {
                 .await;
         }
         let all = actions.run_artifacts("acme/upstream", 42, None).await.unwrap();
-        assert_eq!(all.len(), 104);
+        assert_eq!(all.len(), 105);
+        assert_eq!(all.iter().filter(|artifact| artifact.expired).count(), 1);
     }
 
     #[tokio::test]

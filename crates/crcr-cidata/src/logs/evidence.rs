@@ -45,9 +45,10 @@ pub(super) struct Candidate {
     marks: LineMarks,
     is_red: bool,
     is_after_blank: bool,
-    /// Of the last lines of a failed section, and without a word of failure.
     shape: u64,
+    /// At most `MAX_LINE_BYTES` of it.
     line: Box<[u8]>,
+    is_cut: bool,
     before: Vec<String>,
     after: Vec<String>,
 }
@@ -249,6 +250,7 @@ impl<'r> Evidence<'r> {
             is_after_blank: segment.line_number > previous + 1,
             shape,
             line: line[..line.len().min(MAX_LINE_BYTES)].into(),
+            is_cut: line.len() > MAX_LINE_BYTES,
             before,
             after: context(chunk, index + 1, CONTEXT_LINES).collect(),
         }
@@ -292,6 +294,7 @@ impl<'r> Evidence<'r> {
             is_after_blank: line.line_number > previous + 1,
             shape: self.hasher.shape_of(&line.text),
             line: line.text.clone(),
+            is_cut: line.text.len() == MAX_LINE_BYTES,
             before: before.map(text).collect(),
             after: after.map(text).collect(),
         })
@@ -368,7 +371,8 @@ impl<'r> Evidence<'r> {
     ) -> WeighedLine {
         let line = &candidate.line;
         let mut features = Features::of_line(line);
-        let decides = self.rules.deciding_rule(line);
+        // A rule may need the end of the line.
+        let decides = if candidate.is_cut { None } else { self.rules.deciding_rule(line) };
         let rule = decides.filter(|rule| rule.kind == RuleKind::Match);
         let is_last_resort = rule.is_some_and(|rule| rule.category == LAST_RESORT);
         let is_hint = rule.is_some_and(|rule| rule.scope == RuleScope::Hint);
@@ -411,14 +415,12 @@ impl<'r> Evidence<'r> {
     /// All lines that were kept, weighed at the end of the log.
     pub(super) fn finish(mut self) -> WeighedLog<'r> {
         let end = self.ordinal;
-        let mut section = std::mem::take(&mut self.section);
         if self.failed_count == 0 {
-            // Nobody says which section failed: the last one.
-            let nothing = CleanChunk::default();
-            self.add_last_lines(&mut section, &nothing, 0);
+            // Nobody says which section failed, nor that one did.
+            let section = std::mem::take(&mut self.section);
             self.weigh_section(section, end, false);
         } else {
-            self.elsewhere.extend(section.pool);
+            self.elsewhere.append(&mut self.section.pool);
         }
         let mut elsewhere = std::mem::take(&mut self.elsewhere);
         keep_most_promising(&mut elsewhere, 0, ELSEWHERE_LINES);
