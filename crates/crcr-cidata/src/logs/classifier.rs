@@ -76,20 +76,22 @@ struct ReadLog<'r> {
 impl ReadLog<'_> {
     fn classification(self) -> LogClassification {
         let Self { by_rule, rules, weighed, novel } = self;
-        let (last_resort, by_rule): (Option<LogMatch>, Option<LogMatch>) = match by_rule {
-            Some((rule, found)) if rules.rules[rule].category == LAST_RESORT => (Some(found), None),
-            found => (None, found.map(|(_, found)| found)),
+        let is_last_resort = |rule: usize| rules.rules[rule].category == LAST_RESORT;
+        let (last_resort, by_rule) = match by_rule {
+            Some((rule, found)) if is_last_resort(rule) => (Some(found), None),
+            found => (None, found),
         };
+        let anywhere =
+            by_rule.as_ref().map(|(rule, found)| (&rules.rules[*rule], found.line_number));
         let mut shares = weighed.shares();
         let of_no_line = shares.pop().unwrap_or_default();
-        let found_by = by_rule.as_ref().and_then(|found| found.rule.as_deref());
-        let in_section = weighed.by_rule(found_by);
+        let in_section = weighed.by_rule(anywhere);
         let known = by_rule.is_some() || in_section.is_some();
         let rest = if known { 1.0 - f32::from(RULE_CERTAINTY_PERCENT) / 100.0 } else { 1.0 };
         let mut candidates: Vec<LogMatch> = in_section
             .map(|line| weighed.describe(line, RULE_CERTAINTY_PERCENT))
             .or(by_rule
-                .map(|found| LogMatch { certainty_percent: RULE_CERTAINTY_PERCENT, ..found }))
+                .map(|(_, found)| LogMatch { certainty_percent: RULE_CERTAINTY_PERCENT, ..found }))
             .into_iter()
             .collect();
         let mut order: Vec<usize> = (0..shares.len()).collect();

@@ -34,6 +34,9 @@ pub(super) const CONTEXT_LINES: usize = 3;
 const MAX_CONTEXT_LINE_BYTES: usize = 500;
 const MAX_LINE_BYTES: usize = 4096;
 const MAX_REASONS: usize = 6;
+/// Taken from a line that the green run has, too, beyond the learned weight: few of the labelled logs have such an
+/// error, and 3 points changed none of their answers.
+const GREEN_RUN_PENALTY: f32 = 3.0;
 /// Lines between two errors of different clusters.
 const CLUSTER_LINES: u64 = 10;
 
@@ -417,7 +420,10 @@ impl<'r> Evidence<'r> {
         let end = self.ordinal;
         if self.failed_count == 0 {
             // Nobody says which section failed, nor that one did.
-            let section = std::mem::take(&mut self.section);
+            let mut section = std::mem::take(&mut self.section);
+            if self.baseline.is_some() {
+                self.add_last_lines(&mut section, &CleanChunk::default(), 0);
+            }
             self.weigh_section(section, end, false);
         } else {
             self.elsewhere.append(&mut self.section.pool);
@@ -472,15 +478,18 @@ pub(super) struct WeighedLog<'r> {
 }
 
 impl WeighedLog<'_> {
-    /// The line of the rule `anywhere`, which was found in the whole log, if it was weighed; else, of those that count
-    /// in a failing section, the one of the rule that stands highest.
-    pub(super) fn by_rule(&self, anywhere: Option<&str>) -> Option<usize> {
+    /// The line that a rule found in the whole log, if it was weighed; else, of those that count in a failing section,
+    /// the one of the rule that stands highest.
+    pub(super) fn by_rule(&self, anywhere: Option<(&LogRule, u64)>) -> Option<usize> {
         let mut best: Option<(usize, usize)> = None;
         for (index, line) in self.lines.iter().enumerate() {
             let Some(priority) = line.rule else { continue };
             let rule = &self.rules.rules[priority];
             let counts = match anywhere {
-                Some(name) => rule.name == name,
+                Some((found, line_number)) => {
+                    let is_line = line.candidate.line_number == line_number;
+                    rule.name == found.name && (found.pick == Pick::Best || is_line)
+                }
                 None => line.section.is_some() && rule.scope == RuleScope::FailingSection,
             };
             if !counts || rule.category == LAST_RESORT {
@@ -498,18 +507,23 @@ impl WeighedLog<'_> {
 
     /// Whether the rule picks the later line of two.
     fn is_picked(&self, rule: &LogRule, later: usize, earlier: usize) -> bool {
-        let score = |index: usize| self.lines[index].features.score();
         match rule.pick {
             Pick::First => false,
             Pick::Last => true,
-            Pick::Best => score(later) > score(earlier),
+            Pick::Best => self.score(later) > self.score(earlier),
         }
+    }
+
+    /// What speaks for a line, and that the green run has it, too.
+    fn score(&self, index: usize) -> f32 {
+        let features = &self.lines[index].features;
+        features.score() - GREEN_RUN_PENALTY * features.get(Trait::InGreenRun)
     }
 
     /// The shares of certainty of all lines, in the order of `lines`, and last the one of the case that none of
     /// them explains the failure.
     pub(super) fn shares(&self) -> Vec<f32> {
-        let scores = self.lines.iter().map(|line| line.features.score());
+        let scores = (0..self.lines.len()).map(|index| self.score(index));
         let scores: Vec<f32> = scores.chain([score_of_no_line()]).collect();
         let top = scores.iter().copied().fold(f32::MIN, f32::max);
         let powers: Vec<f32> = scores.iter().map(|score| (score - top).exp()).collect();
