@@ -63,7 +63,8 @@ impl DryDispatch<'_> {
         let payload = closed_pull_request(self.upstream, &delivery, &proof);
         self.app.dispatch(self.repository, None, "pull_request", &payload).await?;
         let end = Instant::now() + Duration::from_secs(self.timeout);
-        let (mut own, mut others) = (None, vec![]);
+        let mut own = None;
+        let mut others;
         loop {
             // GitHub is asked once more when the time is over.
             let is_last = Instant::now() >= end;
