@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::watch;
 
 use super::{GitHubStore, STORE};
 use crate::blocks::{BlobBlocks, BlobSourceError, FinishedBlob};
@@ -320,9 +321,18 @@ impl GitHubStore {
             BlobStart::Long(first, blocks) => {
                 let pacing = BlockPacing::new(if in_order { 1 } else { PARALLEL_BLOCKS });
                 let (pacing, client) = (Arc::new(pacing), self.blob_client());
+                let turn = Arc::new(watch::Sender::new(0));
                 let put = |n, block| {
                     let (client, url, pacing) = (client.clone(), url.clone(), pacing.clone());
-                    async move { put_block(client, &url, n, block, &pacing).await }
+                    let turn = Arc::clone(&turn);
+                    async move {
+                        if in_order {
+                            drop(turn.subscribe().wait_for(|next| *next == n).await);
+                        }
+                        let id = put_block(client, &url, n, block, &pacing).await?;
+                        turn.send_replace(n + 1);
+                        Ok(id)
+                    }
                 };
                 let (ids, made) = send::send_blocks(first, blocks, &source.stop, put).await?;
                 self.put_block_list(url, mime, &ids).await?;
