@@ -269,7 +269,8 @@ pub fn order(
     };
     if event.updated_at < known.updated_at {
         let is_start = take_start(&mut pull, event);
-        let head = head_after(&pull.moves, &event.head_sha, &known.head_sha);
+        // Where not all moves are known, an older event never wins over the head that is known.
+        let head = head_after(&pull.moves, &known.head_sha, &known.head_sha);
         if !is_start || head != event.head_sha || head == known.head_sha {
             return superseded(pull);
         }
