@@ -7,7 +7,7 @@ use crcr_domain::check_run::{self as texts, CheckRunContext, CheckRunStatus};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
-use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, NewTask, StoreError, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 
 use super::head::{self, Head, HeadJobRecord};
@@ -65,7 +65,8 @@ pub async fn run(
         nonblocking: relay.config.nonblocking,
     };
     let name = check_name(head.repo.as_str(), checked);
-    let check = ShownCheck { head: &head, head_sha, name: &name, known: &known };
+    let is_verdict = checked.is_none();
+    let check = ShownCheck { head: &head, head_sha, name: &name, is_verdict, known: &known };
     let content = if head.is_shown() {
         match (checked, &job) {
             (None, _) => verdict_content(relay, &context, &head),
@@ -76,9 +77,6 @@ pub async fn run(
         check.withdrawn(relay, &context).await?
     };
     let Some((run, shown)) = content else { return Ok(TaskDone::Finished) };
-    if checked.is_none() {
-        follow_reopened(relay, &check, &shown).await?;
-    }
     if checked.is_some() {
         if known.value.is_none() && !job_checks::has_place(relay, repo, head_sha, &key_name).await?
         {
@@ -119,24 +117,6 @@ async fn breaker_state(
         change = breaker::note_outcome(relay, dispatch, failed).await?;
     }
     Ok((change, failed && breaker::is_open(relay, &head.repo).await?))
-}
-
-/// While nothing was shown, sweeps may have ended, and nobody would ask GitHub for the end of the runs.
-async fn follow_reopened(
-    relay: &Relay,
-    check: &ShownCheck<'_>,
-    shown: &texts::CheckRunContent,
-) -> Result<(), TaskError> {
-    let was_open = check.known.value.as_ref().is_some_and(|before| before.status.is_open());
-    if !shown.status.is_open() || was_open {
-        return Ok(());
-    }
-    let sweep = |dispatch| TaskKind::sweep(dispatch).task(&relay.config.upstream, relay.now());
-    let tasks: Vec<_> = check.head.answered().map(sweep).collect();
-    if !tasks.is_empty() {
-        relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
-    }
-    Ok(())
 }
 
 /// The content of the dispatch's check run, with the run that it links.
@@ -211,6 +191,8 @@ struct ShownCheck<'a> {
     head: &'a Head,
     head_sha: &'a str,
     name: &'a str,
+    /// Whether it shows the verdict, and not one job.
+    is_verdict: bool,
     known: &'a Versioned<CheckRunRecord>,
 }
 
@@ -272,7 +254,8 @@ impl ShownCheck<'_> {
         let delivery = deciding.map(|dispatch| dispatch.delivery.clone()).unwrap_or_default();
         let sent = CheckRunRecord { id, run, status: shown.status, delivery, digest };
         for _ in 0..limits::CONFLICTS {
-            let mut batch = WriteBatch::default();
+            let tasks = self.sweeps_if_opened(relay, shown);
+            let mut batch = WriteBatch { tasks, ..WriteBatch::default() };
             let now: Versioned<CheckRunRecord> =
                 read_record(relay.store.as_ref(), self.known.key.clone()).await?;
             batch.update(&now, &sent, relay.expiry());
@@ -281,6 +264,17 @@ impl ShownCheck<'_> {
             }
         }
         Err(TaskError::retry("a check run's record changed in every try to change it"))
+    }
+
+    /// While nothing was shown as open, sweeps may have ended, and nobody would ask GitHub for the end of the
+    /// runs. They are written with the record, so that a check run which may not be created asks for none.
+    fn sweeps_if_opened(&self, relay: &Relay, shown: &texts::CheckRunContent) -> Vec<NewTask> {
+        let was_open = self.known.value.as_ref().is_some_and(|before| before.status.is_open());
+        if !self.is_verdict || !shown.status.is_open() || was_open {
+            return Vec::new();
+        }
+        let sweep = |dispatch| TaskKind::sweep(dispatch).task(&relay.config.upstream, relay.now());
+        self.head.answered().map(sweep).collect()
     }
 
     /// Sends the content; returns the check run's number, or `None` if there is none and none may be created.
