@@ -42,7 +42,7 @@ Examples:
   crcr init downstream      a workflow for this repository
   crcr doctor               what CI needs here, and what is missing
   crcr help init aws        every flag of a command, also --quiet, --verbose and --color
-`crcr relay` and `crcr demo` are in `crcr-relay` of the same release.
+Built from source without `crcr relay` and `crcr demo`; a release has them.
 Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service";
 
 #[derive(Debug, Parser)]

@@ -74,16 +74,14 @@ pub fn report_usage_error(args: &[OsString], env: &Env, error: &clap::Error) -> 
     ExitCode::from(2)
 }
 
-/// The binary that actions download has no server, so that it is small.
+/// What actions/install builds from source has no server, so that the build is short.
 fn missing_server(error: &clap::Error) -> Option<Failure> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
         return None;
     };
     (!cfg!(feature = "relay") && ["demo", "relay"].contains(&&**name)).then(|| {
         Failure::unexpected("no-server", format!("this `crcr` was built without `crcr {name}`"))
-            .hint(
-                "use `crcr-relay` of the same release, or build all of it: `cargo build --release`",
-            )
+            .hint("use the `crcr` of a release, or build all of it: `cargo build --release`")
     })
 }
 

@@ -178,8 +178,7 @@ impl DryDispatch<'_> {
     fn proof(&self, _delivery: &str) -> Result<DispatchProof, String> {
         match self.env.get("CRCR_CALLBACK_KEY") {
             Some(_) => Err(
-                "this `crcr` was built without the relay, and can't sign: use `crcr-relay` of the \
-                            same release"
+                "this `crcr` was built without the relay, and can't sign: use the `crcr` of a release"
                     .to_owned(),
             ),
             None => Ok(DispatchProof::default()),
