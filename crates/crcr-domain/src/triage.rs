@@ -23,8 +23,7 @@ pub const MAX_TEXT: usize = 1000;
 const MAX_REASON: usize = 300;
 /// Of names, in characters.
 const MAX_NAME: usize = 200;
-/// In characters.
-const MAX_URL: usize = 500;
+const MAX_URL_CHARS: usize = 500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -210,7 +209,6 @@ impl TriageVerdict {
     }
 }
 
-/// See [`MAX_VERDICT`].
 fn published_len(value: &Value) -> usize {
     fn text(text: &str) -> usize {
         let json = serde_json::to_string(text).unwrap_or_default();
@@ -308,8 +306,8 @@ impl TextCutter {
             Value::String(text) => text.trim(),
             _ => return Err(is_wrong()),
         };
-        self.truncated |= text.chars().count() > MAX_URL;
-        let text: String = text.chars().take(MAX_URL).collect();
+        self.truncated |= text.chars().count() > MAX_URL_CHARS;
+        let text: String = text.chars().take(MAX_URL_CHARS).collect();
         let lower = text.to_ascii_lowercase();
         let rest = ["https://", "http://"].iter().find_map(|scheme| lower.strip_prefix(scheme));
         let host = rest.unwrap_or_default().split(['/', '?', '#']).next().unwrap_or_default();

@@ -51,7 +51,6 @@ enum Engine {
 }
 
 impl ClickHouse {
-    /// Debian's `clickhouse-server`.
     pub fn debian() -> io::Result<Self> {
         Self::start(Engine::Debian)
     }

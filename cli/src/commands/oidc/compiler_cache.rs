@@ -24,10 +24,9 @@ pub type Export = (&'static str, String);
 /// <https://github.com/mozilla/sccache/issues/2773>
 const WRITES_DISK_BESIDE_READ_ONLY_BUCKET: (u32, u32) = (0, 18);
 
-/// What sccache gets.
 #[derive(Debug)]
 pub struct CompilerCache {
-    /// The output `sccache-mode`.
+    /// The value of the output `sccache-mode`.
     pub word: &'static str,
     /// For later steps of the job.
     pub exports: Vec<Export>,

@@ -222,7 +222,6 @@ impl<'a> PiecePlan<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeflateEffort {
-    /// [`FastDeflate`].
     Fast,
     /// zlib, at the requested level or [`ZLIB_LEVEL`].
     Full,

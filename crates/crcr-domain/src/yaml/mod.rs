@@ -27,7 +27,6 @@ pub(crate) enum TokenKind<'a> {
     ListEnd,
     MapStart,
     MapEnd,
-    /// `*name`.
     Alias,
     /// `&name`; comes after the node that it names.
     Anchor,

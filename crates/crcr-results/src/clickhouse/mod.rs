@@ -115,7 +115,6 @@ impl ClickHouseServer {
 }
 
 impl ClickHouseResults {
-    /// Sends nothing yet.
     pub fn new(server: ClickHouseServer) -> Result<Self, ResultsError> {
         let client = crcr_github::http::client()
             .map_err(|error| ResultsError::Unavailable(error.to_string()))?;
