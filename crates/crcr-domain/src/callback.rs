@@ -76,30 +76,39 @@ pub struct JobId {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ReportDetails {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The check run of the downstream job, or `<run id>-<attempt>`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub check_run_id: Option<String>,
     /// According to the reporter.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     /// According to the reporter.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tests: Option<TestCounts>,
     /// At most [`FAILED_TESTS`] and [`FAILED_TESTS_BYTES`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed_tests: Vec<FailedTest>,
     /// How many more tests failed than `failed_tests` names.
-    #[serde(default)]
     pub more_failed_tests: usize,
     /// The downstream repository's own verdict on a failure.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub triage: Option<TriageVerdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact_url: Option<String>,
     /// The phase in which the job ended, such as `checkout`, `setup`, `build` or `test`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// Where it ran, as the reporter describes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
     /// What was dropped from the report or changed in it, and why: for its sender and for the job's page.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 

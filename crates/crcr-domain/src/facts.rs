@@ -4,13 +4,12 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::callback::{FailedTest, TestCounts};
+use crate::callback::ReportDetails;
 use crate::dispatch::DispatchStatus;
 use crate::event::EventName;
 use crate::level::Level;
 use crate::lifecycle::JobState;
 use crate::proof::MissingProof;
-use crate::triage::TriageVerdict;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "fact")]
@@ -71,32 +70,15 @@ pub struct AttemptFact {
     pub run_id: String,
     /// From 1.
     pub run_attempt: u32,
-    /// The check run of the downstream job.
-    pub check_run_id: Option<String>,
     pub state: JobState,
     /// The job ended without a report of its start.
     pub start_unknown: bool,
-    /// The phase in which the job ended.
-    pub phase: Option<String>,
     /// Seconds from dispatch to start, by the relay's clock; `None` when unknown.
     pub queue_seconds: Option<f64>,
     /// Seconds from start to end, by the relay's clock; `None` when unknown.
     pub execution_seconds: Option<f64>,
-    /// According to the reporter.
-    pub started_at: Option<Timestamp>,
-    /// According to the reporter.
-    pub completed_at: Option<Timestamp>,
-    pub tests: Option<TestCounts>,
-    pub failed_tests: Vec<FailedTest>,
-    /// The downstream repository's own verdict on a failure.
-    #[serde(default)]
-    pub triage: Option<TriageVerdict>,
-    pub url: Option<String>,
-    pub artifact_url: Option<String>,
-    pub environment: Option<String>,
-    /// What was dropped from its reports or changed in them, and why.
-    #[serde(default)]
-    pub warnings: Vec<String>,
+    /// What its reports say, which pages show.
+    pub details: ReportDetails,
     /// Why the result isn't proven: at levels that require proof, and of self-reports.
     #[serde(default)]
     pub missing_proof: Option<MissingProof>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_domain::callback::ReportDetails;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, DispatchFact, Fact, MergeBaseFact};
@@ -232,7 +233,7 @@ fn branched(days: i64, learned: bool) -> Vec<Fact> {
             received_at: at + std::time::Duration::from_secs(600),
             event: if pull_request == Some(7) { EventName::PullRequest } else { EventName::Push },
             state: JobState::Completed(conclusion),
-            phase: None,
+            details: ReportDetails { phase: None, ..attempt.details.clone() },
             pull_request,
             head_sha: sha.repeat(20),
             ..(*attempt).clone()
@@ -302,9 +303,9 @@ async fn verdict_of_the_backend_is_shown_with_its_analyzer_and_whom_it_suspects(
     });
     for fact in &mut facts {
         if let Fact::Attempt(row) = fact {
-            row.triage = Some(crcr_domain::triage::TriageVerdict::read(&triage).unwrap());
-            row.environment = Some("npu-910b".to_owned());
-            row.artifact_url = Some("https://artifacts.acme.test/7".to_owned());
+            row.details.triage = Some(crcr_domain::triage::TriageVerdict::read(&triage).unwrap());
+            row.details.environment = Some("npu-910b".to_owned());
+            row.details.artifact_url = Some("https://artifacts.acme.test/7".to_owned());
         }
     }
     let site = site(facts).await;
@@ -332,9 +333,9 @@ async fn hostile_words_are_shown_as_text() {
         if let Fact::Attempt(row) = fact {
             row.job = Some(evil.clone());
             row.workflow = "ci (L4)".to_owned();
-            row.url = Some("javascript:alert(1)".to_owned());
+            row.details.url = Some("javascript:alert(1)".to_owned());
             row.state = JobState::Completed(Conclusion::Failure);
-            for test in &mut row.failed_tests {
+            for test in &mut row.details.failed_tests {
                 test.name.clone_from(&evil);
                 test.message = Some(evil.clone());
             }
@@ -763,7 +764,10 @@ async fn overview_backend_and_level_page_have_the_same_rates_for_every_repositor
             let row = AttemptFact {
                 delivery: format!("{}-again", row.delivery),
                 run_id: format!("{}1", row.run_id),
-                check_run_id: row.check_run_id.as_ref().map(|id| format!("{id}-again")),
+                details: ReportDetails {
+                    check_run_id: row.details.check_run_id.as_ref().map(|id| format!("{id}-again")),
+                    ..row.details.clone()
+                },
                 dispatched_at: day(row.dispatched_at),
                 received_at: day(row.received_at),
                 state: match row.state {

@@ -1,7 +1,7 @@
 //! Results as the deployed system writes them: what its relay sends to its HUD, and rows of its
 //! table `default.crcr_workflow_job`. Both become the same facts.
 
-use crcr_domain::callback::{self, Callback, CallbackKind, ReportDetails};
+use crcr_domain::callback::{self, Callback, CallbackKind};
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, Fact};
 use crcr_domain::lifecycle::JobState;
@@ -211,20 +211,9 @@ impl ReceivedResult {
             || earlier(earlier(now, self.execution_seconds), self.queue_seconds),
             |row| row.dispatched_at,
         );
-        let Callback { kind, delivery, state, job, details, .. } = self.callback;
-        let ReportDetails {
-            url,
-            check_run_id,
-            tests,
-            failed_tests,
-            triage,
-            artifact_url,
-            phase,
-            warnings,
-            ..
-        } = details;
+        let Callback { kind, delivery, state, job, mut details, .. } = self.callback;
         let ended = !matches!(state, JobState::InProgress);
-        let started_at = details.started_at.or(known.and_then(|row| row.started_at));
+        details.started_at = details.started_at.or(known.and_then(|row| row.details.started_at));
         AttemptFact {
             received_at: now,
             dispatched_at,
@@ -234,21 +223,11 @@ impl ReceivedResult {
             job: job.job,
             run_id: job.run_id,
             run_attempt: job.run_attempt,
-            check_run_id,
             state,
-            start_unknown: ended && execution_seconds.is_none() && started_at.is_none(),
-            phase,
+            start_unknown: ended && execution_seconds.is_none() && details.started_at.is_none(),
             queue_seconds,
             execution_seconds,
-            started_at,
-            completed_at: details.completed_at,
-            tests,
-            failed_tests,
-            triage,
-            url,
-            artifact_url,
-            environment: details.environment,
-            warnings,
+            details,
             missing_proof: (kind.is_self_report() && self.head_sha.is_empty())
                 .then_some(MissingProof::Commit),
             level: self.level,
@@ -418,7 +397,7 @@ mod tests {
         assert_eq!(attempt.received_at.to_string(), "2026-08-01T10:10:00.25Z");
         assert_eq!(attempt.execution_seconds, Some(600.25));
         assert_eq!(attempt.dispatched_at.to_string(), "2026-08-01T09:58:59.5Z");
-        assert_eq!((attempt.pull_request, attempt.tests.unwrap().total), (Some(7), 10));
+        assert_eq!((attempt.pull_request, attempt.details.tests.unwrap().total), (Some(7), 10));
         assert_eq!(dispatch.enqueued_at, attempt.dispatched_at);
         assert_eq!(row(&line(|_| {})).unwrap(), facts, "the same row is the same facts");
     }
@@ -427,7 +406,7 @@ mod tests {
     fn a_row_whose_start_never_arrived_is_not_of_1970() {
         let facts = row(&line(|row| row["started_at"] = json!("1970-01-01 00:00:00"))).unwrap();
         let Fact::Attempt(attempt) = &facts[0] else { panic!() };
-        assert!(attempt.start_unknown && attempt.started_at.is_none());
+        assert!(attempt.start_unknown && attempt.details.started_at.is_none());
         assert!(attempt.dispatched_at.to_string().starts_with("2026-08-01"));
     }
 
@@ -452,7 +431,7 @@ mod tests {
         ] {
             let facts = row(&line(|row| row[change] = json!("splendid"))).unwrap();
             let Fact::Attempt(attempt) = &facts[0] else { panic!() };
-            assert!(attempt.warnings[0].starts_with(warning), "{:?}", attempt.warnings);
+            assert!(attempt.details.warnings[0].starts_with(warning), "{:?}", attempt.details.warnings);
         }
         let bare = row(&line(|row| {
             row["check_run_id"] = json!("");
@@ -462,7 +441,7 @@ mod tests {
         }));
         let Fact::Attempt(attempt) = &bare.unwrap()[0] else { panic!() };
         assert_eq!(attempt.state, JobState::Completed(Conclusion::Success));
-        assert_eq!((&attempt.check_run_id, attempt.level), (&None, Level::L2));
+        assert_eq!((&attempt.details.check_run_id, attempt.level), (&None, Level::L2));
     }
 
     #[test]

@@ -193,12 +193,12 @@ fn sort_attempts(rows: &mut [AttemptFact]) {
             .then_with(|| a.delivery.cmp(&b.delivery))
             .then_with(|| a.repo.to_ascii_lowercase().cmp(&b.repo.to_ascii_lowercase()))
             .then_with(|| {
-                (&a.run_id, a.run_attempt, &a.workflow, &a.job, &a.check_run_id).cmp(&(
+                (&a.run_id, a.run_attempt, &a.workflow, &a.job, &a.details.check_run_id).cmp(&(
                     &b.run_id,
                     b.run_attempt,
                     &b.workflow,
                     &b.job,
-                    &b.check_run_id,
+                    &b.details.check_run_id,
                 ))
             })
     });

@@ -515,19 +515,10 @@ async fn sqlite_keeps_results_of_tests() {
     all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
 }
 
-async fn clickhouse(server: &crcr_testkit::clickhouse::ClickHouse) {
-    let url = super::ResultsUrl::parse(&server.url()).unwrap();
-    all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
-}
-
-#[tokio::test]
-#[ignore = "needs clickhouse-server"]
-async fn clickhouse_of_2018_keeps_results_of_tests() {
-    clickhouse(&crcr_testkit::clickhouse::ClickHouse::debian().unwrap()).await;
-}
-
 #[tokio::test]
 #[ignore = "needs chdb"]
-async fn clickhouse_of_today_keeps_results_of_tests() {
-    clickhouse(&crcr_testkit::clickhouse::ClickHouse::chdb().unwrap()).await;
+async fn clickhouse_keeps_results_of_tests() {
+    let server = crcr_testkit::clickhouse::ClickHouse::start().unwrap();
+    let url = super::ResultsUrl::parse(&server.url()).unwrap();
+    all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
 }

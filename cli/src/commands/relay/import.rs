@@ -119,7 +119,7 @@ impl ImportRun<'_> {
 /// What was dropped from a row that could be imported.
 fn warnings(fact: &Fact) -> &[String] {
     match fact {
-        Fact::Attempt(attempt) => &attempt.warnings,
+        Fact::Attempt(attempt) => &attempt.details.warnings,
         _ => &[],
     }
 }

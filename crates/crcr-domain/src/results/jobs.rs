@@ -106,7 +106,7 @@ fn job_key(row: &AttemptFact) -> JobKey<'_> {
 type AttemptKey<'a> = (&'a str, &'a str, u32, Option<&'a str>);
 
 fn attempt_key(row: &AttemptFact) -> AttemptKey<'_> {
-    (&row.delivery, &row.run_id, row.run_attempt, row.check_run_id.as_deref())
+    (&row.delivery, &row.run_id, row.run_attempt, row.details.check_run_id.as_deref())
 }
 
 fn by_version(a: &AttemptFact, b: &AttemptFact) -> Ordering {

@@ -204,16 +204,16 @@ fn backend(hud: &Hud, dispatch: &DispatchFact, context: &BlameContext<'_>) -> Pu
         .map(|job| PullJob {
             new_tests: context.new_tests(job),
             verdict: context.verdict(job),
-            reported_verdict: job.record.triage.clone(),
+            reported_verdict: job.record.details.triage.clone(),
             name: job.name(),
             outcome: job.outcome,
             attempts: job.attempts,
-            url: job.record.url.clone(),
-            tests: job.record.tests,
-            failed_tests: job.record.failed_tests.clone(),
-            environment: job.record.environment.clone(),
-            artifact_url: job.record.artifact_url.clone(),
-            warnings: job.record.warnings.clone(),
+            url: job.record.details.url.clone(),
+            tests: job.record.details.tests,
+            failed_tests: job.record.details.failed_tests.clone(),
+            environment: job.record.details.environment.clone(),
+            artifact_url: job.record.details.artifact_url.clone(),
+            warnings: job.record.details.warnings.clone(),
             missing_proof: job.record.missing_proof,
         })
         .collect();

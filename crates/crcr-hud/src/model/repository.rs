@@ -246,10 +246,10 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) ->
             row.cells[*at] = Some(MatrixCell {
                 outcome: job.outcome,
                 attempts: job.attempts,
-                url: record.url.clone(),
-                environment: record.environment.clone(),
-                artifact_url: record.artifact_url.clone(),
-                warnings: record.warnings.clone(),
+                url: record.details.url.clone(),
+                environment: record.details.environment.clone(),
+                artifact_url: record.details.artifact_url.clone(),
+                warnings: record.details.warnings.clone(),
                 missing_proof: record.missing_proof,
                 blame: blamed.verdict(record).map(|verdict| CellBlame {
                     category: verdict.category,
@@ -283,7 +283,7 @@ fn failed(cell: &MatrixCell) -> bool {
 fn failing_tests(jobs: &[JobOfRecord<'_>]) -> Vec<FailingTest> {
     let mut tests: BTreeMap<(&str, Option<&str>), FailingTest> = BTreeMap::new();
     for job in jobs {
-        for test in &job.record.failed_tests {
+        for test in &job.record.details.failed_tests {
             let seen = tests.entry((&test.name, test.file.as_deref())).or_insert(FailingTest {
                 name: test.name.clone(),
                 file: test.file.clone(),

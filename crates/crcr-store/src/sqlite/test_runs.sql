@@ -52,3 +52,5 @@ CREATE TABLE test_day (
 ) WITHOUT ROWID;
 CREATE INDEX test_day_flaky ON test_day (scope, day) WHERE flaky > 0;
 CREATE INDEX test_day_failed ON test_day (scope, day) WHERE failures > 0;
+-- Days on which a test took more than a second on average. Few tests do.
+CREATE INDEX test_day_slow ON test_day (scope, day) WHERE time > timed;

@@ -140,8 +140,8 @@ async fn same_texts_are_stored_once() {
     assert_eq!(world.rows("fact_text"), 1);
     assert!(world.largest_record_but_bodies() < 20_000, "a record has the names that are shown");
     let facts = world.results.attempts(&world.always()).unwrap();
-    assert!(facts.iter().all(|fact| fact.failed_tests.len() == 100), "and pages have all of them");
-    assert!(facts[0].failed_tests[0].message.is_some());
+    assert!(facts.iter().all(|fact| fact.details.failed_tests.len() == 100), "and pages have all of them");
+    assert!(facts[0].details.failed_tests[0].message.is_some());
 }
 
 #[tokio::test]
@@ -168,8 +168,8 @@ async fn result_over_the_budget_of_its_backend_is_kept_without_its_texts() {
     let facts = world.results.attempts(&world.always()).unwrap();
     let fact = |repo: &str| facts.iter().find(|fact| fact.repo == repo).unwrap();
     assert_eq!(fact("acme/four").state, JobState::Completed(Conclusion::Failure));
-    assert_eq!(fact("acme/four").failed_tests.len(), 0);
-    assert_eq!(fact("acme/three").failed_tests.len(), 30);
+    assert_eq!(fact("acme/four").details.failed_tests.len(), 0);
+    assert_eq!(fact("acme/three").details.failed_tests.len(), 30);
     world.work().await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let shown = runs.iter().find(|run| run.name.ends_with("four/CI/test")).unwrap();

@@ -15,6 +15,7 @@ mod wire;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use crcr_domain::callback::ReportDetails;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFactStatus, Fact};
 use crcr_domain::lifecycle::{Conclusion, JobState};
@@ -211,7 +212,7 @@ async fn failed_check_run_says_whose_fault_it_is_if_something_is_known() {
         head_sha: "b0".repeat(20),
         delivery: "push".to_owned(),
         run_id: "1".to_owned(),
-        check_run_id: None,
+        details: ReportDetails { check_run_id: None, ..started.details.clone() },
         state: JobState::Completed(Conclusion::Failure),
         received_at: started.received_at - hour,
         dispatched_at: started.dispatched_at - hour,
