@@ -231,7 +231,7 @@ pub struct SimulateArgs {
     /// Simulate hours of a large upstream for each seed, and compare the end with a plain model
     #[arg(long, conflicts_with = "steps", value_parser = clap::value_parser!(u32).range(1..=240))]
     pub hours: Option<u32>,
-    /// How many seeds
+    /// How many seeds to run
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub seeds: u64,
     /// How many of the last steps are printed of a broken promise

@@ -28,7 +28,7 @@ pub(crate) struct ByteRange {
     pub(crate) total: u64,
     pub(crate) etag: Option<String>,
     pub(crate) content_type: Option<String>,
-    /// From `Content-Disposition`.
+    /// The name in `Content-Disposition`, unchecked.
     pub(crate) file_name: Option<String>,
     /// From the object's metadata, as the uploader wrote it.
     pub(crate) digest: Option<Digest>,

@@ -155,7 +155,7 @@ pub struct SummaryRow<'a> {
     pub classname: &'a str,
     #[serde(flatten)]
     pub tally: TestTally,
-    /// In seconds.
+    /// How long it took, in seconds.
     pub time: f64,
 }
 

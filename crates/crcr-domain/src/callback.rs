@@ -180,7 +180,7 @@ pub struct FailedTest {
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacktrace: Option<String>,
-    /// In seconds.
+    /// How long it took, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<f64>,
 }

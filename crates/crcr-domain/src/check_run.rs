@@ -134,7 +134,7 @@ pub struct CheckRunContext<'a> {
     pub repo: &'a str,
     pub level: Level,
     pub oncalls: &'a [String],
-    /// Such as `https://github.com`.
+    /// GitHub's address, such as `https://github.com`.
     pub server_url: &'a str,
     pub pull_request: Option<u64>,
     /// URL of the pull request's HUD page.

@@ -79,7 +79,7 @@ pub struct ListedRun {
 pub struct AcceptedSend {
     pub delivery: String,
     pub event: EventName,
-    /// By GitHub's clock.
+    /// The time by GitHub's clock.
     pub at: Timestamp,
 }
 

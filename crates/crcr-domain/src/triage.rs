@@ -83,7 +83,6 @@ pub struct TriageVerdict {
     /// Only with [`TriageCategory::Upstream`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspected_upstream: Option<SuspectedUpstream>,
-    /// At most [`MAX_EVIDENCE`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<TriageEvidence>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

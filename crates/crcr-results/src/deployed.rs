@@ -192,7 +192,6 @@ impl ReceivedResult {
         &self.callback.details.warnings
     }
 
-    /// `in_progress` or `completed`.
     pub fn status(&self) -> &'static str {
         self.callback.state.status()
     }
@@ -431,7 +430,11 @@ mod tests {
         ] {
             let facts = row(&line(|row| row[change] = json!("splendid"))).unwrap();
             let Fact::Attempt(attempt) = &facts[0] else { panic!() };
-            assert!(attempt.details.warnings[0].starts_with(warning), "{:?}", attempt.details.warnings);
+            assert!(
+                attempt.details.warnings[0].starts_with(warning),
+                "{:?}",
+                attempt.details.warnings
+            );
         }
         let bare = row(&line(|row| {
             row["check_run_id"] = json!("");

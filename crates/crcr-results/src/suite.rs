@@ -503,7 +503,10 @@ async fn known_defects_of_the_old_dashboards_do_not_occur(results: &dyn Results)
 async fn hostile_texts_are_stored_unchanged(results: &dyn Results) {
     let (odd, _) = jobs(results, "acme/odd").await;
     let row = &odd[0].record;
-    assert_eq!((row.workflow.as_str(), row.details.environment.as_deref()), (HOSTILE, Some(HOSTILE)));
+    assert_eq!(
+        (row.workflow.as_str(), row.details.environment.as_deref()),
+        (HOSTILE, Some(HOSTILE))
+    );
     assert_eq!(row.missing_proof, Some(crcr_domain::proof::MissingProof::Branch));
     assert_eq!(row.details.warnings, [HOSTILE]);
     assert_eq!((&row.job, &row.details.check_run_id, row.pull_request), (&None, &None, None));

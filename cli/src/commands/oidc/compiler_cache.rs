@@ -248,7 +248,7 @@ async fn installed_version() -> Option<(u32, u32)> {
     parse_version(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Of `sccache 0.16.0`.
+/// Reads what `sccache --version` prints: `sccache 0.16.0`.
 fn parse_version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.trim().strip_prefix("sccache ")?.split('.');
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

@@ -442,7 +442,6 @@ fn read_chunk(
     Ok(PieceResult::Chunk { chunk, crc, raw, packed })
 }
 
-/// [`EntryPacker::deflate`] with zlib.
 fn deflate(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec<u8>) {
     compress.reset();
     let flush = if last { FlushCompress::Finish } else { FlushCompress::Sync };

@@ -257,7 +257,7 @@ impl Criterion {
 pub enum CriterionVerdict {
     Met,
     NotMet,
-    /// Too few samples.
+    /// There are too few samples.
     Unknown,
 }
 
