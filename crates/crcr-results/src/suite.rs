@@ -26,7 +26,7 @@ use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
 use serde_json::{Value, json};
 
-use super::{Results, Window, generate, retention};
+use super::{Results, Window, retention};
 
 const UPSTREAM: &str = "acme/upstream";
 const GOOD: JobState = JobState::Completed(Conclusion::Success);
@@ -117,7 +117,7 @@ fn hostile_verdict() -> TriageVerdict {
 
 /// A generated week, plus the cases that older dashboards got wrong.
 fn facts() -> Vec<Fact> {
-    let mut facts = generate::facts(11, at(0), 7, 8, UPSTREAM);
+    let mut facts = crcr_standin::generate::facts(11, at(0), 7, 8, UPSTREAM);
     let mut row = |row: AttemptFact| facts.push(Fact::Attempt(Box::new(row)));
     // The start report arrives after the end report.
     row(attempt("Acme/Late", "a", "1", 1, GOOD, 1000));

@@ -17,6 +17,7 @@
 
 pub mod artifact;
 pub mod clock;
+pub mod generate;
 pub mod oidc;
 pub mod runs;
 pub mod server;
