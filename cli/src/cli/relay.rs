@@ -215,7 +215,7 @@ pub struct StoreArgs {
 pub struct ReconcileArgs {
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Output format
+    /// For people or for programs
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
 }
@@ -231,7 +231,7 @@ pub struct SimulateArgs {
     /// Simulate hours of a large upstream for each seed, and compare the end with a plain model
     #[arg(long, conflicts_with = "steps", value_parser = clap::value_parser!(u32).range(1..=240))]
     pub hours: Option<u32>,
-    /// How many seeds
+    /// How many seeds to run
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub seeds: u64,
     /// How many of the last steps are printed of a broken promise
@@ -287,7 +287,7 @@ pub enum DeliveriesCommand {
         /// Maximum number of deliveries
         #[arg(long, default_value_t = 50, value_name = "N")]
         limit: usize,
-        /// Output format
+        /// For people or for programs
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]
         format: DataFormat,
     },
@@ -300,7 +300,7 @@ pub enum DeliveriesCommand {
         id: String,
         #[command(flatten)]
         store: StoreArgs,
-        /// Output format
+        /// For people or for programs
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]
         format: DataFormat,
     },
@@ -340,7 +340,7 @@ pub enum RepositoryCommand {
     List {
         #[command(flatten)]
         names: PinArgs,
-        /// Output format
+        /// For people or for programs
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]
         format: DataFormat,
     },

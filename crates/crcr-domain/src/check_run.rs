@@ -134,7 +134,7 @@ pub struct CheckRunContext<'a> {
     pub repo: &'a str,
     pub level: Level,
     pub oncalls: &'a [String],
-    /// Such as `https://github.com`.
+    /// GitHub's address, such as `https://github.com`.
     pub server_url: &'a str,
     pub pull_request: Option<u64>,
     /// URL of the pull request's HUD page.
@@ -305,7 +305,7 @@ fn job_status(context: &CheckRunContext<'_>, shown: &ShownJob<'_>) -> (CheckRunS
 /// The check run of the dispatch.
 pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) -> CheckRunContent {
     let reason = verdict.reason.clone();
-    let (status, title) = match verdict.standing {
+    let (status, title) = match verdict.state {
         HeadState::Queued => (CheckRunStatus::Queued, reason),
         HeadState::Running => (CheckRunStatus::InProgress, reason),
         HeadState::Ended(found) => {
@@ -321,7 +321,7 @@ pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) ->
     }
     summary.push_str(&context.link());
     summary.push_str(context.neutral_reason());
-    if matches!(verdict.standing, HeadState::Ended(conclusion) if !conclusion.is_good()) {
+    if matches!(verdict.state, HeadState::Ended(conclusion) if !conclusion.is_good()) {
         summary.push_str(&next_steps(context, verdict.is_foreign));
     }
     let external_id = match run {
@@ -360,7 +360,7 @@ pub fn withdrawn_content(
     let run = run.map(str::to_owned);
     Some(dispatch_content(
         context,
-        &HeadVerdict { standing: HeadState::Ended(conclusion), run, is_foreign: false, reason },
+        &HeadVerdict { state: HeadState::Ended(conclusion), run, is_foreign: false, reason },
     ))
 }
 
@@ -459,8 +459,8 @@ mod tests {
     #[test]
     fn neutral_title_says_why_it_is_neutral() {
         let reason = "The worst of its runs and jobs: failure".to_owned();
-        let standing = HeadState::Ended(Conclusion::Failure);
-        let verdict = HeadVerdict { standing, run: None, is_foreign: false, reason };
+        let state = HeadState::Ended(Conclusion::Failure);
+        let verdict = HeadVerdict { state, run: None, is_foreign: false, reason };
         let open = CheckRunContext { keeps_failing: true, ..context(Level::L4) };
         let title = dispatch_content(&open, &verdict).title;
         assert!(title.starts_with("Neutral, because this backend's infrastructure"), "{title}");
@@ -508,7 +508,7 @@ mod tests {
         assert!(shown.details_url.unwrap().ends_with("/actions/runs/12"), "the run stays in front");
         let reason = "Dispatched".to_owned();
         let waiting =
-            HeadVerdict { standing: HeadState::Queued, run: None, is_foreign: false, reason };
+            HeadVerdict { state: HeadState::Queued, run: None, is_foreign: false, reason };
         let shown = dispatch_content(&known, &waiting);
         assert_eq!(shown.details_url.as_deref(), page, "there is no run yet");
         assert!(shown.summary.contains("https://relay.test/pr/7"), "{}", shown.summary);
@@ -562,7 +562,7 @@ mod tests {
         assert!(shown.summary.chars().count() <= 65_535);
         let reason = "why ".repeat(1000);
         let verdict =
-            HeadVerdict { standing: HeadState::Queued, run: None, is_foreign: false, reason };
+            HeadVerdict { state: HeadState::Queued, run: None, is_foreign: false, reason };
         assert!(
             dispatch_content(&context(Level::L4), &verdict).title.chars().count() <= TITLE_CHARS
         );

@@ -29,7 +29,7 @@ pub struct Dispatch {
     pub repo: RepoName,
     /// The level when the event arrived.
     pub level: Level,
-    /// Only at L3.
+    /// Repositories at L3 have one.
     pub device: Option<Device>,
     /// The pull request's labels when the event arrived.
     pub labels: Vec<String>,

@@ -192,7 +192,6 @@ impl ReceivedResult {
         &self.callback.details.warnings
     }
 
-    /// `in_progress` or `completed`.
     pub fn status(&self) -> &'static str {
         self.callback.state.status()
     }

@@ -180,7 +180,7 @@ fn facts() -> Vec<Fact> {
     {
         facts.push(Fact::Dispatch(dispatch(repo, sha, s)));
     }
-    // Refused, of a sender that nobody knows and of one, some in the same millisecond.
+    // Refused reports: some of an unknown sender, some of a known one, three in each millisecond.
     for n in 0..9 {
         facts.push(Fact::Callback(CallbackFact {
             at: at(300 + n / 3),
@@ -196,7 +196,7 @@ fn facts() -> Vec<Fact> {
             latency_ms: 1.25,
         }));
     }
-    // Of the rows of one millisecond the one that can only follow holds.
+    // Of two rows of one millisecond, the one with the later status wins.
     let mut queued = dispatch("acme/rerun", "d", 400);
     queued.status = DispatchFactStatus::Queued;
     facts.push(Fact::Dispatch(queued));
@@ -346,7 +346,7 @@ async fn each_window_returns_the_rows_and_rates_of_its_facts(
     assert!(seen > 500, "there were facts: {seen}");
 }
 
-/// What is asked for alone is what all rows have of it.
+/// A query for a part of the rows returns what that part is in all rows.
 async fn parts_of_them_are_the_same_rows(
     results: &dyn Results,
     window: &Window,

@@ -32,7 +32,6 @@ pub(crate) struct CommitGates {
     pub(crate) calls: Vec<GithubCall>,
     /// Batches in line for the writer of each replica.
     pub(crate) commits: [VecDeque<SubmittedBatch>; REPLICAS],
-    /// Reads that wait.
     pub(crate) reads: Vec<WaitingRead>,
     /// Whether anything may fail.
     pub(crate) faults: bool,

@@ -34,7 +34,7 @@ pub(crate) struct LabReport {
     pub(crate) run: u64,
     pub(crate) attempt: u32,
     pub(crate) job: &'static str,
-    /// `None`: it started.
+    /// `None` if the report says that it started.
     pub(crate) conclusion: Option<&'static str>,
     pub(crate) forgery: Option<Forgery>,
     /// Each try mints a token of its own.

@@ -365,7 +365,6 @@ impl StateStore for MemoryStore {
         Ok(tables.tasks.keys().filter(|key| key.starts_with(&start)).count() as u64)
     }
 
-    /// Nothing reads them.
     fn stores_facts(&self) -> bool {
         true
     }

@@ -193,7 +193,6 @@ impl<'a> Turns<'a> {
 pub enum TaskState {
     Ready,
     Leased,
-    /// Given up.
     Dead,
 }
 

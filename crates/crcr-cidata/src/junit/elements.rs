@@ -16,7 +16,7 @@ use super::findings::{FindingList, JunitRule};
 use super::input::{AfterText, ReportText};
 use super::other_files::OtherFile;
 use super::reader::{
-    JunitError, JunitSummary, MAX_CASES, MAX_DEPTH, MAX_ELEMENT_NAME, Repeats, ReportEnd,
+    JunitError, JunitSummary, MAX_CASES, MAX_DEPTH, MAX_ELEMENT_NAME_BYTES, Repeats, ReportEnd,
     SuiteElement, SuiteLabels,
 };
 use super::suites::{Hidden, OpenSuite};
@@ -27,12 +27,10 @@ use super::values::{
 
 /// More failures, skips and reruns of one element are counted only.
 const MAX_DETAILS: usize = 100;
-/// In characters.
-const MAX_NAME: usize = 1000;
+const MAX_NAME_CHARS: usize = 1000;
 /// More names of suites are dropped.
 const MAX_SUITES: usize = 10_000;
-/// In characters.
-const MAX_VARIANT: usize = 100;
+const MAX_VARIANT_CHARS: usize = 100;
 /// Properties whose value says what a test ran with.
 const VARIANT_PROPERTIES: [&str; 7] =
     ["browser", "browserName", "device", "deviceName", "os", "platform", "platformName"];
@@ -64,7 +62,6 @@ pub(super) struct OpenCase {
     pub is_classname_blank: bool,
     /// Also those beyond [`MAX_DETAILS`].
     details: usize,
-    /// `<failure>` and `<error>`.
     failure_details: u64,
     /// The id by which TRX names the class at its end.
     pub trx_id: String,
@@ -163,7 +160,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
                 *self.dialect.insert(dialect)
             }
         };
-        if name.len() > MAX_ELEMENT_NAME {
+        if name.len() > MAX_ELEMENT_NAME_BYTES {
             return Err(JunitError::TagTooLarge);
         }
         if self.open.len() == MAX_DEPTH {
@@ -380,7 +377,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         self.each_attribute(tag, line, ["name", "value"], |this, key, raw| match key {
             "name" if raw == "go.version" => known = Some("go.version"),
             "name" => known = VARIANT_PROPERTIES.into_iter().find(|name| *name == raw),
-            _ if raw.len() <= MAX_VARIANT => {
+            _ if raw.len() <= MAX_VARIANT_CHARS => {
                 value = Some(LimitedText::of_attribute(raw, &mut this.flaws));
             }
             _ => {}
@@ -403,7 +400,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
             (None, None) => return,
         };
         *variant = Some(match variant {
-            Some(other) if other.len() + value.len() < MAX_VARIANT => {
+            Some(other) if other.len() + value.len() < MAX_VARIANT_CHARS => {
                 format!("{other}, {value}").into()
             }
             _ => value.into(),
@@ -541,9 +538,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
             let message = format_args!("`{}` has no duration", shorten(name));
             self.findings.add(JunitRule::NoDuration, line, message);
         }
-        if name.len() > MAX_NAME && name.chars().count() > MAX_NAME {
-            let message =
-                format_args!("the name `{}` is longer than {MAX_NAME} characters", shorten(name));
+        if name.len() > MAX_NAME_CHARS && name.chars().count() > MAX_NAME_CHARS {
+            let message = format_args!(
+                "the name `{}` is longer than {MAX_NAME_CHARS} characters",
+                shorten(name)
+            );
             self.findings.add(JunitRule::LongName, line, message);
         }
         self.outer_cases.extend(self.case.replace(open));

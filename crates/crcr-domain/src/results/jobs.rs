@@ -24,7 +24,7 @@ pub struct JobOfRecord<'a> {
 }
 
 impl JobOfRecord<'_> {
-    /// `workflow / job`.
+    /// What pages call it: `workflow / job`.
     pub fn name(&self) -> String {
         match &self.record.job {
             Some(name) => format!("{} / {name}", self.record.workflow),

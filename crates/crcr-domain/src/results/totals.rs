@@ -69,7 +69,6 @@ impl ResultTotals {
         }
     }
 
-    /// Approximate memory use.
     pub fn bytes(&self) -> usize {
         let times = [&self.queue, &self.execution, &self.end_to_end, &self.dispatch];
         size_of::<Self>() + times.map(|times| size_of_val(&**times)).iter().sum::<usize>()

@@ -53,7 +53,6 @@ pub(crate) struct BackendRow {
 pub(crate) enum BackendStanding {
     Below,
     Silent,
-    /// Too few results.
     Unknown,
     Met,
 }
@@ -65,7 +64,7 @@ pub(crate) struct RelayHealth {
     /// Seconds until a report was answered.
     pub(crate) callback_latency: Option<DurationStats>,
     pub(crate) dispatches: BTreeMap<DispatchFactStatus, u64>,
-    /// ReportSummary by what became of them.
+    /// How many reports had each outcome.
     pub(crate) callbacks: BTreeMap<&'static str, u64>,
     /// Dispatches that never started a run, as far as is known.
     pub(crate) orphans: u64,

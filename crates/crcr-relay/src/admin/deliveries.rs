@@ -113,7 +113,7 @@ pub async fn redeliver_all(
     keep: Duration,
 ) -> Result<RedeliveredAll, StoreError> {
     let mut all = RedeliveredAll::default();
-    for task in dead_letters(store, limits::DEAD).await? {
+    for task in dead_letters(store, limits::MAX_DEAD_TASKS).await? {
         if task.kind() == TaskKind::DISPATCH && task.created_at + limits::RESEND < now {
             all.too_old += 1;
         } else {
@@ -151,7 +151,7 @@ pub(crate) async fn requeue_dead_letter(
 /// Makes the next sweep of every open dispatch due now; returns how many there are.
 pub async fn sweep_now(store: &dyn StateStore, now: Timestamp) -> Result<usize, StoreError> {
     let mut tasks = vec![];
-    for task in store.tasks(Some(TaskState::Ready), limits::DEAD).await? {
+    for task in store.tasks(Some(TaskState::Ready), limits::MAX_DEAD_TASKS).await? {
         if task.kind() == TaskKind::SWEEP
             && let Some(sweep) = store.find_task(&task.key, TaskState::Ready).await?
         {
@@ -196,7 +196,7 @@ impl DeliveryBoard {
         retries.retain(|task| task.failed > 0 || task.last_error.is_some());
         retries.truncate(limit);
         let mut changed =
-            repository_pins::list(store, &relay.config.upstream, limits::PINS).await?;
+            repository_pins::list(store, &relay.config.upstream, limits::MAX_PINS_LISTED).await?;
         changed.retain(|pin| pin.changed.is_some());
         Ok(Self {
             depth: store.queue_depth().await?,

@@ -57,8 +57,8 @@ impl VerifiedReport<'_> {
         }
         let now = relay.now();
         let mut job: Versioned<JobRecord> = decode_record(job_key.clone(), job)?;
-        let evidence = self.evidence(dispatch);
-        let proof = evidence.proof(dispatch.default_branch.as_deref(), &dispatch.status);
+        let provenance = self.provenance(dispatch);
+        let proof = provenance.proof(dispatch.default_branch.as_deref(), &dispatch.status);
         if head::has_check_runs(relay, dispatch)
             && let Some(recorded) = &job.value
         {
@@ -85,7 +85,7 @@ impl VerifiedReport<'_> {
             ended_at: (!callback.state.is_open()).then_some(now),
             is_first_of_run: first_job.value.as_ref().is_none_or(|first| *first == callback.job),
             details: merge_details(job.value.as_ref().map(|job| &job.details), &callback.details),
-            evidence,
+            provenance,
             ended_without_proof: false,
             ends_run: callback.run_ended || job.value.as_ref().is_some_and(|job| job.ends_run),
         };
@@ -174,7 +174,7 @@ impl VerifiedReport<'_> {
         Some(CallbackResponse::bad_token(detail))
     }
 
-    fn evidence(&self, dispatch: &Dispatch) -> ReportProvenance {
+    fn provenance(&self, dispatch: &Dispatch) -> ReportProvenance {
         let origin = match self.identity.github() {
             Some(claims) => ReportOrigin::GitHub {
                 event_name: claims.event_name.clone(),

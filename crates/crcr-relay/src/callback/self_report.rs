@@ -77,7 +77,7 @@ impl VerifiedReport<'_> {
             ended_at: Some(now),
             is_first_of_run: false,
             details: callback.details.clone(),
-            evidence: ReportProvenance::default(),
+            provenance: ReportProvenance::default(),
             ended_without_proof: false,
             ends_run: false,
         };

@@ -54,7 +54,7 @@ pub struct Config {
     pub allowlist_ttl: Duration,
     pub demotions: DemotionNames,
     /// Which upstream events are dispatched.
-    pub interest: EventFilter,
+    pub event_filter: EventFilter,
     pub upstream: RepoName,
     pub api_url: SecureUrl,
     pub server_url: String,
@@ -123,7 +123,6 @@ pub struct Config {
 pub struct ExternalHud {
     /// The base URL of its API.
     pub url: SecureUrl,
-    /// Its `x-hud-internal-bot` keys.
     pub key: Secret,
     /// How often a result is sent again after a failure.
     pub retries: u32,
@@ -346,7 +345,7 @@ impl Settings<'_> {
             private_key: private_key?,
             allowlist: allowlist?,
             allowlist_ttl: Duration::from_secs(allowlist_ttl?.into()),
-            interest: EventFilter {
+            event_filter: EventFilter {
                 upstream: upstream.as_str().to_owned(),
                 push_refs,
                 label_prefix: self.get_or("CRCR_LABEL_PREFIX", LABEL_PREFIX),
@@ -450,7 +449,7 @@ impl Settings<'_> {
     /// How long records are kept: at least as long as the relay waits for reports.
     fn keep(&mut self, least: Option<Duration>) -> Option<Duration> {
         const NAME: &str = "CRCR_STATUS_TTL";
-        let keep = self.duration(NAME, limits::KEEP.as_secs())?;
+        let keep = self.duration(NAME, limits::RECORD_RETENTION.as_secs())?;
         if least.is_some_and(|least| keep < least) {
             let waits = "CRCR_NEVER_STARTED_AFTER and ZOMBIE_TIMEOUT_SECONDS";
             return self.invalid(NAME, format!("{} s is shorter than {waits}", keep.as_secs()));

@@ -325,7 +325,9 @@ async fn trying_all_again_sends_no_events_of_days_ago() {
         world.relay.commit(WriteBatch { settlement, ..WriteBatch::default() }).await.unwrap();
     }
     world.later(30 * HOUR);
-    let all = deliveries::redeliver_all(store, world.relay.now(), limits::KEEP).await.unwrap();
+    let all = deliveries::redeliver_all(store, world.relay.now(), limits::RECORD_RETENTION)
+        .await
+        .unwrap();
     assert_eq!((all.requeued, all.too_old), (2, 1));
     let left = store.tasks(Some(TaskState::Dead), 99).await.unwrap();
     assert_eq!(left.len(), 1, "an operator can still look at it");

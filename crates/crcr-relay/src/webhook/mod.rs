@@ -108,7 +108,7 @@ async fn receive_signed(
     id: Result<&str, Refusal>,
     body: &Bytes,
 ) -> Result<DeliveryOutcome, Refusal> {
-    let event = event::read(name, body, &relay.config.interest)
+    let event = event::read(name, body, &relay.config.event_filter)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     relay.demotions.note_webhook(name, body);
     let id = id?;
@@ -382,7 +382,7 @@ fn add_dispatches(
             record_dispatch_change(relay, batch, &dispatch);
         } else {
             batch.tasks.push(TaskKind::dispatch(&dispatch).task(delivery.received_at));
-            if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
+            if dispatch.has_check_run_when_dispatched(&relay.config.event_filter.label_prefix) {
                 let work = TaskKind::check_run(&dispatch, None);
                 batch.tasks.push(work.task(delivery.received_at));
             }

@@ -53,7 +53,6 @@ struct KnownState {
     health: StoreHealth,
 }
 
-/// What `greet.lua` found.
 struct StoredState {
     epoch: String,
     sequence: i64,
@@ -244,7 +243,6 @@ impl Connection {
         }
     }
 
-    /// Runs one script.
     pub(super) async fn run<T: redis::FromRedisValue>(
         &self,
         call: ScriptCall,

@@ -3,7 +3,7 @@
 //! The newest state is sent, whatever change asked for the update. The task's key makes sure that a
 //! check run has only one update at a time.
 
-use crcr_domain::check_run::{self as texts, CheckRunContext, CheckRunStatus};
+use crcr_domain::check_run::{self, CheckRunContext, CheckRunStatus};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
@@ -124,11 +124,11 @@ fn verdict_content(
     relay: &Relay,
     context: &CheckRunContext<'_>,
     head: &Head,
-) -> Option<(u64, texts::CheckRunContent)> {
+) -> Option<(u64, check_run::CheckRunContent)> {
     let verdict = head.verdict(relay)?;
     let run = verdict.run.as_deref().filter(|_| !verdict.is_foreign);
     let run = run.and_then(|run| run.parse().ok()).unwrap_or(0);
-    let mut shown = texts::dispatch_content(context, &verdict);
+    let mut shown = check_run::dispatch_content(context, &verdict);
     shown.summary.push_str(&job_checks::folded(head.job_count(), context.page));
     Some((run, shown))
 }
@@ -136,9 +136,9 @@ fn verdict_content(
 fn content_of_job(
     context: &CheckRunContext<'_>,
     found: &HeadJobRecord<'_>,
-) -> (u64, texts::CheckRunContent) {
+) -> (u64, check_run::CheckRunContent) {
     let job = found.job;
-    let shown = texts::ShownJob {
+    let shown = check_run::ShownJob {
         id: &job.id,
         state: job.state,
         details: &job.details,
@@ -147,7 +147,7 @@ fn content_of_job(
         failed_before: found.failed_before,
     };
     let run = if shown.is_foreign { 0 } else { job.id.run_id.parse().unwrap_or(0) };
-    (run, texts::job_content(context, &shown))
+    (run, check_run::job_content(context, &shown))
 }
 
 /// Creates a check run, after writing down that GitHub may have it from now on: if the answer gets lost and
@@ -202,14 +202,14 @@ impl ShownCheck<'_> {
         &self,
         relay: &Relay,
         context: &CheckRunContext<'_>,
-    ) -> Result<Option<(u64, texts::CheckRunContent)>, TaskError> {
+    ) -> Result<Option<(u64, check_run::CheckRunContent)>, TaskError> {
         let run = match &self.known.value {
             Some(before) if before.may_be_open() => before.run,
             None if is_begun(relay, self.head_sha, self.name).await? => 0,
             _ => return Ok(None),
         };
         let id = (run > 0).then(|| run.to_string());
-        let content = texts::withdrawn_content(context, id.as_deref(), self.head.check_runs);
+        let content = check_run::withdrawn_content(context, id.as_deref(), self.head.check_runs);
         Ok(content.map(|content| (run, content)))
     }
 
@@ -219,7 +219,7 @@ impl ShownCheck<'_> {
         &self,
         relay: &Relay,
         run: u64,
-        shown: &texts::CheckRunContent,
+        shown: &check_run::CheckRunContent,
     ) -> Result<bool, TaskError> {
         let may_create = self.head.is_shown()
             && (self.head.level != Level::L3 || !relay.demotions.is_open(&self.head.repo));
@@ -268,7 +268,7 @@ impl ShownCheck<'_> {
 
     /// While nothing was shown as open, sweeps may have ended, and nobody would ask GitHub for the end of the
     /// runs. They are written with the record, so that a check run which may not be created asks for none.
-    fn sweeps_if_opened(&self, relay: &Relay, shown: &texts::CheckRunContent) -> Vec<NewTask> {
+    fn sweeps_if_opened(&self, relay: &Relay, shown: &check_run::CheckRunContent) -> Vec<NewTask> {
         let was_open = self.known.value.as_ref().is_some_and(|before| before.status.is_open());
         if !self.is_verdict || !shown.status.is_open() || was_open {
             return Vec::new();

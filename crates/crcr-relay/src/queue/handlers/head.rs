@@ -67,7 +67,7 @@ impl Head {
         let allowlist = super::allowlist(relay)?;
         let entry = allowlist.get(repo);
         let labels = labels(relay, dispatches.iter().map(|(dispatch, _)| dispatch)).await?;
-        let prefix = &relay.config.interest.label_prefix;
+        let prefix = &relay.config.event_filter.label_prefix;
         let shown = dispatches.iter().rev().map(|(dispatch, _)| {
             let labels = dispatch.pull_request.and_then(|number| labels.get(&number));
             let labels = labels.unwrap_or(&dispatch.labels);
@@ -150,7 +150,7 @@ impl Head {
     /// Whether the infrastructure of the backend failed, and not what the job tests, with the dispatch that says so.
     /// `None` while that is open, and if it isn't known.
     pub(super) fn infrastructure_failed(&self, relay: &Relay) -> Option<(&Dispatch, bool)> {
-        let HeadState::Ended(conclusion) = self.verdict(relay)?.standing else { return None };
+        let HeadState::Ended(conclusion) = self.verdict(relay)?.state else { return None };
         let deciding = self.deciding()?;
         let says_nothing =
             matches!(deciding.status, DispatchStatus::Superseded { .. } | DispatchStatus::Withheld);
@@ -296,12 +296,12 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
 
 /// Whether a job ran elsewhere than on GitHub.
 pub(crate) fn is_foreign(job: &JobRecord) -> bool {
-    job.evidence.origin == Some(ReportOrigin::MappedPipeline)
+    job.provenance.origin == Some(ReportOrigin::MappedPipeline)
 }
 
 /// Whether the reports of a job are proven, by what is known about its dispatch now.
 pub(crate) fn proof(dispatch: &Dispatch, job: &JobRecord) -> ProofStatus {
-    job.evidence.proof(dispatch.default_branch.as_deref(), &dispatch.status)
+    job.provenance.proof(dispatch.default_branch.as_deref(), &dispatch.status)
 }
 
 /// The proof that a report lacks, if its level asks for one.
@@ -342,7 +342,8 @@ pub(super) async fn jobs(
     repo: &RepoName,
 ) -> Result<Vec<JobRecord>, StoreError> {
     let store = relay.store.as_ref();
-    let ids = store.members(&state_records::job_set_key(delivery, repo), limits::JOBS).await?;
+    let ids =
+        store.members(&state_records::job_set_key(delivery, repo), limits::MAX_JOBS_READ).await?;
     let keys = ids
         .iter()
         .filter_map(|id| serde_json::from_str::<JobId>(id).ok())

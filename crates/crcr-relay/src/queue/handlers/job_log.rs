@@ -247,7 +247,7 @@ async fn download(relay: &Relay, repo: &RepoName, job_id: u64) -> Result<Bytes, 
     loop {
         let piece = match tokio::time::timeout_at(deadline, body.next()).await {
             Ok(piece) => piece?,
-            Err(_) if received >= limits::LARGE_LOG => {
+            Err(_) if received >= limits::LARGE_LOG_BYTES => {
                 return Err(LogError::NoLog(NoLogReason::TooLarge));
             }
             Err(_) => {

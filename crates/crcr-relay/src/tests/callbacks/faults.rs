@@ -395,7 +395,9 @@ async fn dead_task_is_requeued_by_an_operator() {
     assert_eq!(world.work().await.len(), 1, "the HUD refuses");
     let store = world.relay.store.as_ref();
     assert_eq!(deliveries::dead_letters(store, 10).await.unwrap().len(), 1);
-    let all = deliveries::redeliver_all(store, world.relay.now(), limits::KEEP).await.unwrap();
+    let all = deliveries::redeliver_all(store, world.relay.now(), limits::RECORD_RETENTION)
+        .await
+        .unwrap();
     assert_eq!((all.requeued, all.too_old), (1, 0));
     assert_eq!(world.work().await, Vec::<String>::new());
     let requests = hud.received_requests().await.unwrap();
