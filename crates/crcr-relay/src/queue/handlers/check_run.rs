@@ -13,11 +13,11 @@ use jiff::Timestamp;
 use super::head::{self, Head, HeadJobRecord};
 use super::job_checks;
 use crate::breaker::{self, BreakerChange};
-use crate::limits;
 use crate::queue::blame_cache::Blame;
 use crate::queue::task_kind::{CheckedJob, TaskDone, TaskError, TaskKind, check_name};
 use crate::relay::Relay;
 use crate::state_records::{self, CheckRunRecord};
+use crate::update::RecordChange;
 
 /// Evaluates one check run, the only way in which it changes.
 pub async fn run(
@@ -253,17 +253,13 @@ impl ShownCheck<'_> {
         );
         let delivery = deciding.map(|dispatch| dispatch.delivery.clone()).unwrap_or_default();
         let sent = CheckRunRecord { id, run, status: shown.status, delivery, digest };
-        for _ in 0..limits::CONFLICTS {
+        let written = relay.update(self.known.key.clone(), |now: &Versioned<CheckRunRecord>| {
             let tasks = self.sweeps_if_opened(relay, shown);
             let mut batch = WriteBatch { tasks, ..WriteBatch::default() };
-            let now: Versioned<CheckRunRecord> =
-                read_record(relay.store.as_ref(), self.known.key.clone()).await?;
-            batch.update(&now, &sent, relay.expiry());
-            if relay.commit(batch).await? == CommitOutcome::Done {
-                return Ok(true);
-            }
-        }
-        Err(TaskError::retry("a check run's record changed in every try to change it"))
+            batch.update(now, &sent, relay.expiry());
+            RecordChange::Commit(batch, true)
+        });
+        Ok(written.await?)
     }
 
     /// While nothing was shown as open, sweeps may have ended, and nobody would ask GitHub for the end of the

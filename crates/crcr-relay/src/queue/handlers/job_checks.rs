@@ -2,12 +2,13 @@
 //! check run of the backend itself has no such limit.
 
 use crcr_domain::{CheckRunPolicy, RepoName};
-use crcr_store::{BudgetCharge, CommitOutcome, StoreError, WriteBatch, read_record};
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
 
 use crate::limits;
 use crate::queue::task_kind::TaskError;
 use crate::relay::Relay;
 use crate::state_records;
+use crate::update::RecordChange;
 use crate::usage::Resource;
 
 /// Takes one of the places for check runs of jobs that a backend has on a commit. Returns whether the check
@@ -19,23 +20,20 @@ pub(super) async fn has_place(
     name: &str,
 ) -> Result<bool, StoreError> {
     let key = state_records::job_checks_key(repo, head_sha);
-    for _ in 0..limits::CONFLICTS {
-        let known = read_record::<Vec<String>>(relay.store.as_ref(), key.clone()).await?;
+    let has_place = relay.update(key, |known: &Versioned<Vec<String>>| {
         let mut names = known.value.clone().unwrap_or_default();
         if names.iter().any(|known| known == name) {
-            return Ok(true);
+            return RecordChange::Nothing(true);
         }
         if names.len() >= limits::JOB_CHECK_RUNS {
-            return Ok(false);
+            return RecordChange::Nothing(false);
         }
         names.push(name.to_owned());
         let mut batch = WriteBatch::default();
-        batch.update(&known, &names, relay.expiry());
-        if relay.commit(batch).await? == CommitOutcome::Done {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+        batch.update(known, &names, relay.expiry());
+        RecordChange::Commit(batch, true)
+    });
+    has_place.await
 }
 
 /// Whether all places are taken by other jobs.
