@@ -89,7 +89,7 @@ pub async fn redeliver(
         let mut batch = WriteBatch::default();
         batch.update(&read, &dispatch, now + keep);
         // The lane of a dispatch is its own account, whatever the upstream repository is.
-        batch.tasks.push(TaskKind::dispatch(&dispatch).task(target, now));
+        batch.tasks.push(TaskKind::dispatch(&dispatch).task(now));
         if store.commit(batch, now).await? == CommitOutcome::Done {
             count += 1;
         }

@@ -252,7 +252,7 @@ impl TaskKind {
         })
     }
 
-    pub(crate) fn task(&self, _upstream: &RepoName, due_at: Timestamp) -> NewTask {
+    pub(crate) fn task(&self, due_at: Timestamp) -> NewTask {
         NewTask {
             key: self.key(),
             lane: self.lane().name(),

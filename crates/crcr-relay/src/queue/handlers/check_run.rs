@@ -96,7 +96,7 @@ pub async fn run(
         && !oncalls.is_empty()
     {
         let work = TaskKind::Comment { pull, repo: head.repo.clone(), check_run: name };
-        let tasks = vec![work.task(&relay.config.upstream, relay.now())];
+        let tasks = vec![work.task(relay.now())];
         relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     }
     Ok(TaskDone::Finished)
@@ -291,7 +291,7 @@ impl ShownCheck<'_> {
         if self.checked.is_some() || !shown.status.is_open() || was_open {
             return Vec::new();
         }
-        let sweep = |dispatch| TaskKind::sweep(dispatch).task(&relay.config.upstream, relay.now());
+        let sweep = |dispatch| TaskKind::sweep(dispatch).task(relay.now());
         self.head.answered().map(sweep).collect()
     }
 

@@ -208,15 +208,15 @@ impl Head {
 
     /// Adds the evaluation of every check run that the commit has or may have.
     pub(super) fn add_all_checks(&self, relay: &Relay, batch: &mut WriteBatch) {
-        let (now, upstream) = (relay.now(), &relay.config.upstream);
+        let now = relay.now();
         let Some(newest) = self.dispatches().next_back() else { return };
-        batch.tasks.push(TaskKind::check_run(newest, None).task(upstream, now));
+        batch.tasks.push(TaskKind::check_run(newest, None).task(now));
         let mut seen = BTreeSet::new();
         for (dispatch, jobs) in &self.dispatches {
             for job in jobs {
                 if seen.insert((&job.id.workflow, &job.id.job)) {
                     let work = TaskKind::check_run(dispatch, Some(&job.id));
-                    batch.tasks.push(work.task(upstream, now));
+                    batch.tasks.push(work.task(now));
                 }
             }
         }
@@ -322,7 +322,7 @@ pub(crate) fn add_proven_job(
     batch: &mut WriteBatch,
 ) {
     let update = TaskKind::check_run(dispatch, Some(job));
-    batch.tasks.push(update.task(&relay.config.upstream, relay.now()));
+    batch.tasks.push(update.task(relay.now()));
     let claim = state_records::run_claim_key(&dispatch.repo, &job.run_id);
     batch.set(claim, &dispatch.delivery, relay.expiry());
 }

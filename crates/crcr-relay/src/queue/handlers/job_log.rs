@@ -108,7 +108,7 @@ pub(super) async fn after_webhook(
         return Ok(None);
     }
     let due_at = relay.now() + limits::JOB_LOG_DELAY;
-    Ok(Some(TaskKind::JobLog { job }.task(&relay.config.upstream, due_at)))
+    Ok(Some(TaskKind::JobLog { job }.task(due_at)))
 }
 
 /// Charges a log to whoever caused it. Returns whether it may be fetched.

@@ -45,7 +45,7 @@ pub async fn run(
     let claim = state_records::run_claim_key(repo, &run_id.to_string());
     if let Some(delivery) = read_record::<String>(relay.store.as_ref(), claim).await?.value {
         let work = TaskKind::Sweep { delivery, repo: repo.clone() };
-        let tasks = vec![work.task(&relay.config.upstream, relay.now() + limits::RERUN_LOOK)];
+        let tasks = vec![work.task(relay.now() + limits::RERUN_LOOK)];
         relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     }
     Ok(TaskDone::Finished)
@@ -122,8 +122,8 @@ pub async fn redispatch(
     };
     let mut batch = WriteBatch::default();
     batch.update(&known, &dispatch, relay.expiry());
-    batch.tasks.push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, now));
-    batch.tasks.push(TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, now));
+    batch.tasks.push(TaskKind::dispatch(&dispatch).task(now));
+    batch.tasks.push(TaskKind::check_run(&dispatch, None).task(now));
     match relay.commit(batch).await? {
         CommitOutcome::Done => Ok(TaskDone::Finished),
         _ => Err(TaskError::retry("the dispatch was changed in the meantime")),
@@ -139,7 +139,7 @@ pub(crate) async fn rerun_suite(relay: &Relay, suite: u64) -> Result<TaskDone, T
         let Some(work) = TaskKind::rerun_of(&run.name, &external_id, &run.head_sha, false) else {
             continue;
         };
-        let task = work.task(&relay.config.upstream, relay.now());
+        let task = work.task(relay.now());
         tasks.insert(task.key.as_str().to_owned(), task);
     }
     let tasks = tasks.into_values().collect();

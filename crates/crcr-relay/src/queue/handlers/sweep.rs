@@ -99,13 +99,11 @@ async fn record(
         for job in jobs.iter().filter(|job| proof(after, job) == ProofStatus::Proven) {
             head::add_proven_job(relay, after, &job.id, &mut batch);
         }
-        batch.tasks.push(TaskKind::commit_checks(after).task(&relay.config.upstream, now));
+        batch.tasks.push(TaskKind::commit_checks(after).task(now));
     }
-    batch.tasks.push(TaskKind::check_run(after, None).task(&relay.config.upstream, now));
+    batch.tasks.push(TaskKind::check_run(after, None).task(now));
     let open = jobs.iter().filter(|job| job.state.is_open());
-    batch.tasks.extend(
-        open.map(|job| TaskKind::check_run(after, Some(&job.id)).task(&relay.config.upstream, now)),
-    );
+    batch.tasks.extend(open.map(|job| TaskKind::check_run(after, Some(&job.id)).task(now)));
     commit(relay, batch).await
 }
 
@@ -149,15 +147,13 @@ async fn mark_lost(
         fact.missing_proof = missing_proof(dispatch, proof(dispatch, &lost));
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
-        batch
-            .tasks
-            .push(TaskKind::check_run(dispatch, Some(&lost.id)).task(&relay.config.upstream, now));
+        batch.tasks.push(TaskKind::check_run(dispatch, Some(&lost.id)).task(now));
         if relay.config.hud.is_some() {
             let age = lost.started_at.map(|at| now.duration_since(at).as_secs_f64());
             let report = forward::lost_report(dispatch, &lost, now);
             let work =
                 forward::result_task(&dispatch.repo, dispatch.level, &key, (None, age), &report);
-            batch.tasks.push(work.task(&relay.config.upstream, now));
+            batch.tasks.push(work.task(now));
         }
         if relay.commit(batch).await? == CommitOutcome::Done {
             tracing::warn!(delivery = dispatch.delivery, repo = %dispatch.repo, job = %lost.id, "lost");
