@@ -305,7 +305,7 @@ impl ShownCheck<'_> {
     fn evaluation(&self, relay: &Relay) -> NewTask {
         let (repo, head_sha) = (self.head.repo.clone(), self.head_sha.to_owned());
         let work = TaskKind::CheckRun { repo, head_sha, job: self.checked.cloned() };
-        work.task(&relay.config.upstream, relay.now())
+        work.task(relay.now())
     }
 
     /// Sends the content; returns the check run's number, or `None` if there is none and none may be created.

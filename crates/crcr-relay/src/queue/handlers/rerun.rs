@@ -31,7 +31,7 @@ pub async fn run(
     };
     match asked {
         Ok(()) | Err(GithubError::AlreadyRunning(_)) => {
-            note_refusal(relay, repo, run_id, None).await?
+            note_refusal(relay, repo, run_id, None).await?;
         }
         Err(error) => {
             let error = TaskError::from(error);
@@ -75,7 +75,7 @@ async fn note_refusal(
         let dispatch = Dispatch { refused_rerun: refused.clone(), ..before.clone() };
         let mut batch = WriteBatch::default();
         batch.update(&known, &dispatch, relay.expiry());
-        batch.tasks.push(TaskKind::commit_checks(&dispatch).task(&relay.config.upstream, now));
+        batch.tasks.push(TaskKind::commit_checks(&dispatch).task(now));
         if relay.commit(batch).await? == CommitOutcome::Done {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 use crcr_store::LeaseRequest;
 
 use super::*;
+use crate::admin::deliveries;
 use crate::queue::handlers;
 use crate::queue::task_kind::{ParsedTask, TaskKind};
 use crate::queue::workers;
@@ -85,4 +86,30 @@ async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it() {
     assert_eq!(world.work().await, Vec::<String>::new());
     assert!(!shown(JOB).title.contains("refused"), "{}", shown(JOB).title);
     state.world.take_reruns();
+}
+
+#[tokio::test]
+async fn operator_who_looks_at_a_delivery_reads_why_it_waits() {
+    let world = World::new().await;
+    let limited = Fault::Answer {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        retry_after: Some(600),
+        body: json!({"message": "You have exceeded a secondary rate limit"}).to_string(),
+    };
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, limited);
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    let newest = deliveries::newest(&*world.relay.store, 1).await.unwrap().remove(0);
+    let lines = deliveries::explanations(&*world.relay.store, &newest).await.unwrap();
+    let about = |repo: &str| {
+        lines.iter().find(|line| line.contains(repo)).unwrap_or_else(|| panic!("{lines:#?}"))
+    };
+    assert!(about("acme/two").contains("tried again at"), "{lines:#?}");
+    assert!(about("acme/two").contains("rate limit"), "{lines:#?}");
+    assert_eq!(
+        about("acme/four"),
+        "acme/four: no proven report: the relay waits for the first one"
+    );
+    assert!(!lines.iter().any(|line| line.contains("acme/one")), "L1 reports nothing: {lines:#?}");
+    world.github.state().world.take_dispatches();
 }
