@@ -280,6 +280,7 @@ async fn deliveries(store: &SqliteStore) {
             are_runs_known: false,
             runs_problem: None,
             silence: None,
+            refused_rerun: None,
         };
         batch.set(state_records::dispatch_key(&id, &dispatch.repo), &dispatch, later);
         let delivery = DeliveryRecord {

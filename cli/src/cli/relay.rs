@@ -59,6 +59,8 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
                            `crcr levels review` [the ratified criteria]
   CRCR_BREAKER_FAILURES    failures of a backend's infrastructure in a row, after which they are neutral
                            and only probes are dispatched, or `off` [5]
+  CRCR_EXPECTED_CONCLUSIONS  jobs that fail on purpose, OWNER/REPO:JOB=CONCLUSION, comma list; `*` in
+                           JOB is any text; `off` for none [for PyTorch those of its canary]
   CRCR_ADMIN_TOKEN         token for operators on the public listener [none]
   CRCR_ALERT_URL           gets a POST when a backend starts to fail [none]
   INTERNAL_API_TOKEN       token for another relay to send results to this HUD [none]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::callback::{JobId, ReportDetails, SHOWN_TESTS, breaks_text};
-use crate::dispatch::CheckRunVisibility;
+use crate::dispatch::{CheckRunVisibility, RefusedRerun};
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, JobState};
 use crate::verdict::{HeadState, HeadVerdict};
@@ -335,6 +335,22 @@ pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) ->
         details_url: url.or(context.page.map(str::to_owned)),
         external_id: Some(external_id),
     }
+}
+
+/// What the person who pressed "Re-run" has to know when GitHub refused it. The first sentence of the title, so that it
+/// is seen in the list of checks.
+pub fn add_refused_rerun(shown: &mut CheckRunContent, refused: &RefusedRerun) {
+    let title = format!("Re-run refused by GitHub. {}", shown.title);
+    truncate_chars(&title, TITLE_CHARS).clone_into(&mut shown.title);
+    let text = format!(
+        "GitHub refused to re-run run {} at {}: {}. What is shown is the result from before. Push a commit, or \
+         re-run it in the backend's repository.\n\n{}",
+        refused.run_id,
+        refused.at.strftime("%Y-%m-%d %H:%M UTC"),
+        code(truncate_chars(&refused.reason, 300)),
+        shown.summary
+    );
+    truncate_chars(&text, SUMMARY_CHARS).clone_into(&mut shown.summary);
 }
 
 /// Replaces an open check run that must no longer be shown.

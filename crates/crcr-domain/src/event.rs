@@ -295,7 +295,7 @@ impl EventFilter {
 }
 
 /// Whether `text` matches `pattern`, in which `*` matches any text.
-fn matches_wildcard(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches_wildcard(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };

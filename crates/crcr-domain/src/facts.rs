@@ -8,7 +8,7 @@ use crate::callback::ReportDetails;
 use crate::dispatch::DispatchStatus;
 use crate::event::EventName;
 use crate::level::Level;
-use crate::lifecycle::JobState;
+use crate::lifecycle::{Conclusion, JobState};
 use crate::proof::MissingProof;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,6 +81,9 @@ pub struct AttemptFact {
     /// Why the result isn't proven: at levels that require proof, and of self-reports.
     #[serde(default)]
     pub missing_proof: Option<MissingProof>,
+    /// How the job ends on purpose. Such a job shows whether the relay works, and isn't counted for the backend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Conclusion>,
     pub level: Level,
     pub event: EventName,
     pub upstream: String,

@@ -79,6 +79,7 @@ fn attempt(repo: &str, sha: &str, run: &str, number: u32, state: JobState, s: i6
             ..ReportDetails::default()
         },
         missing_proof: None,
+        expected: None,
         level: Level::L2,
         event: EventName::PullRequest,
         upstream: UPSTREAM.into(),

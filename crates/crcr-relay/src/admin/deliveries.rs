@@ -52,6 +52,61 @@ pub async fn delivery(
     Ok(Some(DeliveryOverview { delivery, dispatches }))
 }
 
+/// What an operator asks about a delivery and its record doesn't say: why a dispatch waits, why there is no report, and
+/// which of its tasks were given up.
+pub async fn explanations(
+    store: &dyn StateStore,
+    overview: &DeliveryOverview,
+) -> Result<Vec<String>, StoreError> {
+    let id = overview.delivery.id.as_str();
+    let waiting = store.tasks(Some(TaskState::Ready), limits::MAX_DEAD_TASKS).await?;
+    let mut lines = vec![];
+    for dispatch in &overview.dispatches {
+        let repo = &dispatch.repo;
+        if dispatch.status == DispatchStatus::Queued {
+            lines.extend(waits_for(
+                &waiting,
+                &TaskKind::dispatch(dispatch).task(dispatch.enqueued_at),
+            ));
+        } else if dispatch.sent_at().is_some()
+            && dispatch.level.shows_results()
+            && !dispatch.is_answered
+        {
+            let why = match (&dispatch.silence, dispatch.never_started) {
+                (Some(silence), _) => silence.as_str(),
+                (None, true) => "none came in time, and GitHub shows no run of it",
+                (None, false) => "the relay waits for the first one",
+            };
+            lines.push(format!("{repo}: no proven report: {why}"));
+        }
+    }
+    for task in store.tasks(Some(TaskState::Dead), limits::MAX_DEAD_TASKS).await? {
+        let parts: Vec<String> = serde_json::from_str(&task.key).unwrap_or_default();
+        if parts.iter().any(|part| part == id) {
+            let why = task.last_error.as_deref().unwrap_or("without a reason");
+            lines.push(format!("given up after {} tries: {}: {why}", task.failed, task.key));
+        }
+    }
+    Ok(lines)
+}
+
+/// Why a queued dispatch isn't sent yet: it failed before, or another task of its account did, and GitHub wants the
+/// account to pause.
+fn waits_for(waiting: &[TaskView], dispatch: &NewTask) -> Option<String> {
+    let of_lane = || waiting.iter().filter(|task| task.lane == dispatch.lane);
+    let own = of_lane().find(|task| task.key == dispatch.key.as_str())?;
+    if let Some(error) = &own.last_error {
+        return Some(format!("{}: tried again at {:.0}: {error}", own.key, own.due_at));
+    }
+    let failed =
+        of_lane().filter(|task| task.last_error.is_some()).max_by_key(|task| task.due_at)?;
+    let error = failed.last_error.as_deref().unwrap_or_default();
+    Some(format!(
+        "{}: may wait until {:.0} for other work of `{}`: {error}",
+        own.key, failed.due_at, own.lane
+    ))
+}
+
 /// Tasks that were given up.
 pub async fn dead_letters(
     store: &dyn StateStore,

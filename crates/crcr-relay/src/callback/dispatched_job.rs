@@ -89,7 +89,7 @@ impl VerifiedReport<'_> {
             ended_without_proof: false,
             ends_run: callback.run_ended || job.value.as_ref().is_some_and(|job| job.ends_run),
         };
-        let mut fact = attempt_fact(&dispatch.into(), &next, now);
+        let mut fact = attempt_fact(relay, &dispatch.into(), &next, now);
         fact.missing_proof = missing_proof(dispatch, proof);
         // The fact has all texts; a check run shows a few names.
         next.details.keep_shown_tests();

@@ -96,7 +96,7 @@ impl VerifiedReport<'_> {
             head_sha: commit.as_deref().unwrap_or_default(),
             queued_since: None,
         };
-        let mut fact = attempt_fact(&cause, &next, now);
+        let mut fact = attempt_fact(relay, &cause, &next, now);
         fact.missing_proof = missing;
         next.details.keep_shown_tests();
         let mut batch = WriteBatch::default();

@@ -167,6 +167,7 @@ mod tests {
             are_runs_known: false,
             runs_problem: None,
             silence: None,
+            refused_rerun: None,
         }
     }
 

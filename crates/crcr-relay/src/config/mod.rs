@@ -15,6 +15,7 @@ use crcr_domain::RepoName;
 use crcr_domain::ci_data::webhook::is_event_name;
 use crcr_domain::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
 use crcr_domain::event::EventFilter;
+use crcr_domain::expected::ExpectedConclusions;
 use crcr_domain::level::LABEL_PREFIX;
 use crcr_domain::lifecycle::Conclusion;
 use crcr_domain::results::LevelCriteria;
@@ -109,6 +110,8 @@ pub struct Config {
     pub nonblocking: Option<Conclusion>,
     /// Failures of a backend's infrastructure in a row that open its breaker; `None`: there is none.
     pub breaker_failures: Option<usize>,
+    /// How jobs end that fail on purpose.
+    pub expected_conclusions: ExpectedConclusions,
     /// Whether a comment mentions the oncalls of a failing check run.
     pub oncall_comments: bool,
     /// How long records are kept.
@@ -324,6 +327,12 @@ impl Settings<'_> {
                 .positive_number("CRCR_BREAKER_FAILURES", limits::BREAKER_FAILURES)
                 .map(|failures| Some(failures as usize)),
         };
+        let expected_conclusions = match self.get("CRCR_EXPECTED_CONCLUSIONS").map(|it| it.parse())
+        {
+            None => upstream.as_ref().map(|it| ExpectedConclusions::of_upstream(it.as_str())),
+            Some(Ok(expected)) => Some(expected),
+            Some(Err(what)) => self.invalid("CRCR_EXPECTED_CONCLUSIONS", what),
+        };
         let criteria = self.get("CRCR_CRITERIA").unwrap_or_default();
         let criteria = match crcr_results::review::criteria(&criteria) {
             Ok(criteria) => Some(criteria),
@@ -385,6 +394,7 @@ impl Settings<'_> {
             silent_l4: silent_l4?,
             nonblocking: nonblocking?,
             breaker_failures: breaker_failures?,
+            expected_conclusions: expected_conclusions?,
             oncall_comments: oncall_comments?,
             keep: keep?,
             warn_open: warn_open?,

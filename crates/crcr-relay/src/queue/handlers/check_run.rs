@@ -65,8 +65,7 @@ pub async fn run(
         nonblocking: relay.config.nonblocking,
     };
     let name = check_name(head.repo.as_str(), checked);
-    let is_verdict = checked.is_none();
-    let check = ShownCheck { head: &head, head_sha, name: &name, is_verdict, known: &known };
+    let check = ShownCheck { head: &head, head_sha, name: &name, checked, known: &known };
     let content = if head.is_shown() {
         match (checked, &job) {
             (None, _) => verdict_content(relay, &context, &head),
@@ -130,6 +129,10 @@ fn verdict_content(
     let run = run.and_then(|run| run.parse().ok()).unwrap_or(0);
     let mut shown = check_run::dispatch_content(context, &verdict);
     shown.summary.push_str(&job_checks::folded(head.job_count(), context.page));
+    let refused = head.dispatches().filter_map(|dispatch| dispatch.refused_rerun.as_ref());
+    if let Some(refused) = refused.max_by_key(|refused| refused.at) {
+        check_run::add_refused_rerun(&mut shown, refused);
+    }
     Some((run, shown))
 }
 
@@ -147,7 +150,13 @@ fn content_of_job(
         failed_before: found.failed_before,
     };
     let run = if shown.is_foreign { 0 } else { job.id.run_id.parse().unwrap_or(0) };
-    (run, check_run::job_content(context, &shown))
+    let mut content = check_run::job_content(context, &shown);
+    if let Some(refused) = &found.dispatch.refused_rerun
+        && refused.run_id == run
+    {
+        check_run::add_refused_rerun(&mut content, refused);
+    }
+    (run, content)
 }
 
 /// Creates a check run, after writing down that GitHub may have it from now on: if the answer gets lost and
@@ -191,8 +200,8 @@ struct ShownCheck<'a> {
     head: &'a Head,
     head_sha: &'a str,
     name: &'a str,
-    /// Whether it shows the verdict, and not one job.
-    is_verdict: bool,
+    /// The job that it shows; `None` for the verdict.
+    checked: Option<&'a CheckedJob>,
     known: &'a Versioned<CheckRunRecord>,
 }
 
@@ -253,10 +262,19 @@ impl ShownCheck<'_> {
         );
         let delivery = deciding.map(|dispatch| dispatch.delivery.clone()).unwrap_or_default();
         let sent = CheckRunRecord { id, run, status: shown.status, delivery, digest };
+        let version = self.version_before_call();
         let written = relay.update(self.known.key.clone(), |now: &Versioned<CheckRunRecord>| {
             let tasks = self.sweeps_if_opened(relay, shown);
             let mut batch = WriteBatch { tasks, ..WriteBatch::default() };
-            batch.update(now, &sent, relay.expiry());
+            if now.version == version {
+                batch.update(now, &sent, relay.expiry());
+            } else {
+                // The lease of this task ended early, because the process was frozen or a clock is ahead, and another
+                // worker changed the check run at the same time. Nobody knows which change GitHub got last.
+                let unknown = CheckRunRecord { digest: String::new(), ..sent.clone() };
+                batch.update(now, &unknown, relay.expiry());
+                batch.tasks.push(self.evaluation(relay));
+            }
             RecordChange::Commit(batch, true)
         });
         Ok(written.await?)
@@ -266,11 +284,24 @@ impl ShownCheck<'_> {
     /// runs. They are written with the record, so that a check run which may not be created asks for none.
     fn sweeps_if_opened(&self, relay: &Relay, shown: &check_run::CheckRunContent) -> Vec<NewTask> {
         let was_open = self.known.value.as_ref().is_some_and(|before| before.status.is_open());
-        if !self.is_verdict || !shown.status.is_open() || was_open {
+        if self.checked.is_some() || !shown.status.is_open() || was_open {
             return Vec::new();
         }
         let sweep = |dispatch| TaskKind::sweep(dispatch).task(relay.now());
         self.head.answered().map(sweep).collect()
+    }
+
+    /// The version of the record after [`forget_content`].
+    fn version_before_call(&self) -> u64 {
+        let forgets = self.known.value.as_ref().is_some_and(|before| !before.digest.is_empty());
+        self.known.version + u64::from(forgets)
+    }
+
+    /// The task that evaluates this check run again.
+    fn evaluation(&self, relay: &Relay) -> NewTask {
+        let (repo, head_sha) = (self.head.repo.clone(), self.head_sha.to_owned());
+        let work = TaskKind::CheckRun { repo, head_sha, job: self.checked.cloned() };
+        work.task(relay.now())
     }
 
     /// Sends the content; returns the check run's number, or `None` if there is none and none may be created.

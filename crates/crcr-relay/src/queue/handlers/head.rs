@@ -163,7 +163,7 @@ impl Head {
         let now = relay.now();
         let proven = self.dispatches.iter().flat_map(|(dispatch, jobs)| {
             let proven = jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven);
-            proven.map(|job| attempt_fact(&dispatch.into(), job, now))
+            proven.map(|job| attempt_fact(relay, &dispatch.into(), job, now))
         });
         let facts: Vec<_> = proven.collect();
         let outcomes: Vec<_> =
@@ -172,8 +172,8 @@ impl Head {
             use JobOutcome::{InfraFailed, Lost, NeverStarted, TimedOut};
             matches!(outcome, InfraFailed | Lost | NeverStarted | TimedOut)
         };
-        // Without a report nothing got as far as a test.
-        let failed = outcomes.is_empty()
+        // Without a report nothing got as far as a test. Jobs that fail on purpose got there.
+        let failed = (outcomes.is_empty() && facts.iter().all(|fact| fact.expected.is_none()))
             || (outcomes.iter().any(is_infrastructure)
                 && !outcomes.contains(&JobOutcome::TestFailed));
         Some((deciding, failed))

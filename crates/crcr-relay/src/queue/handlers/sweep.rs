@@ -158,7 +158,7 @@ fn lost_job(relay: &Relay, dispatch: &Dispatch, lost: &JobRecord, now: Timestamp
         score: (1 << 50) + now.as_millisecond(),
         expires_at: relay.expiry(),
     });
-    let mut fact = attempt_fact(&dispatch.into(), lost, now);
+    let mut fact = attempt_fact(relay, &dispatch.into(), lost, now);
     fact.missing_proof = missing_proof(dispatch, proof(dispatch, lost));
     batch.tasks.extend(alert::task(relay, &fact, now));
     batch.facts.push(Fact::Attempt(Box::new(fact)));
