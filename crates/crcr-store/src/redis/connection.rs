@@ -164,7 +164,7 @@ impl Server {
             tracing::error!(
                 server = %self.url,
                 "{loss}. Deliveries and reports that were answered with success are gone; see \
-                 \"When Redis lost data\" in docs/operating.md"
+                 \"When Redis lost data\" in docs/operating/set-up.md"
             );
             known.health.losses += 1;
             known.health.loss = Some(loss);
