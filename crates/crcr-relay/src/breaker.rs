@@ -11,7 +11,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::relay::Relay;
-use crate::update::RecordChange;
 use crate::{limits, state_records};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,17 +93,17 @@ pub async fn withholds(
     let withheld = relay.update(key(relay, repo), |known: &Versioned<Breaker>| {
         let Some(breaker) = known.value.as_ref().filter(|breaker| breaker.is_open(threshold))
         else {
-            return RecordChange::Nothing(false);
+            return (false, None);
         };
         let now = relay.now();
         let is_recent = breaker.probed_at.is_some_and(|at| at + limits::BREAKER_PROBE > now);
         if is_recent && !is_asked_for {
-            return RecordChange::Nothing(true);
+            return (true, None);
         }
         let probed = Breaker { probed_at: Some(now), ..breaker.clone() };
         let mut batch = WriteBatch::default();
         batch.update(known, &probed, relay.expiry());
-        RecordChange::Commit(batch, false)
+        (false, Some(batch))
     });
     withheld.await
 }
@@ -136,11 +135,11 @@ pub async fn note_outcome(
             _ => BreakerChange::None,
         };
         if after == before {
-            return RecordChange::Nothing(BreakerChange::None);
+            return (BreakerChange::None, None);
         }
         let mut batch = WriteBatch::default();
         batch.update(known, &after, relay.expiry());
-        RecordChange::Commit(batch, change)
+        (change, Some(batch))
     });
     let change = noted.await?;
     match change {

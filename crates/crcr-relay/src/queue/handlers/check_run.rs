@@ -17,7 +17,6 @@ use crate::queue::blame_cache::Blame;
 use crate::queue::task_kind::{CheckedJob, TaskDone, TaskError, TaskKind, check_name};
 use crate::relay::Relay;
 use crate::state_records::{self, CheckRunRecord};
-use crate::update::RecordChange;
 
 /// Evaluates one check run, the only way in which it changes.
 pub async fn run(
@@ -275,7 +274,7 @@ impl ShownCheck<'_> {
                 batch.update(now, &unknown, relay.expiry());
                 batch.tasks.push(self.evaluation(relay));
             }
-            RecordChange::Commit(batch, true)
+            (true, Some(batch))
         });
         Ok(written.await?)
     }

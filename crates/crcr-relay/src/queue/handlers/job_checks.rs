@@ -8,7 +8,6 @@ use crate::limits;
 use crate::queue::task_kind::TaskError;
 use crate::relay::Relay;
 use crate::state_records;
-use crate::update::RecordChange;
 use crate::usage::Resource;
 
 /// Takes one of the places for check runs of jobs that a backend has on a commit. Returns whether the check
@@ -23,15 +22,15 @@ pub(super) async fn has_place(
     let has_place = relay.update(key, |known: &Versioned<Vec<String>>| {
         let mut names = known.value.clone().unwrap_or_default();
         if names.iter().any(|known| known == name) {
-            return RecordChange::Nothing(true);
+            return (true, None);
         }
         if names.len() >= limits::JOB_CHECK_RUNS {
-            return RecordChange::Nothing(false);
+            return (false, None);
         }
         names.push(name.to_owned());
         let mut batch = WriteBatch::default();
         batch.update(known, &names, relay.expiry());
-        RecordChange::Commit(batch, true)
+        (true, Some(batch))
     });
     has_place.await
 }

@@ -17,7 +17,6 @@ use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, JobRecord};
-use crate::update::RecordChange;
 use crate::{limits, uptime};
 
 /// Checks once, and returns when the next check is due.
@@ -127,16 +126,16 @@ async fn mark_lost(
     let key = state_records::job_key(&dispatch.delivery, &dispatch.repo, &job.id);
     let (found, is_lost) = relay
         .update(key.clone(), |known: &Versioned<JobRecord>| {
-            let Some(found) = &known.value else { return RecordChange::Nothing((None, false)) };
+            let Some(found) = &known.value else { return ((None, false), None) };
             let JobTransition::Apply { .. } = lifecycle::transition(found.state, JobState::Lost)
             else {
-                return RecordChange::Nothing((Some(found.clone()), false));
+                return ((Some(found.clone()), false), None);
             };
             let now = relay.now();
             let lost = JobRecord { state: JobState::Lost, ended_at: Some(now), ..found.clone() };
             let mut batch = lost_job(relay, dispatch, &lost, now);
             batch.update(known, &lost, relay.expiry());
-            RecordChange::Commit(batch, (Some(lost), true))
+            ((Some(lost), true), Some(batch))
         })
         .await?;
     let Some(found) = found else { return Ok(()) };
