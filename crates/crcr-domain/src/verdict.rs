@@ -103,7 +103,7 @@ pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option
 }
 
 /// The job whose result its check run shows: of `jobs`, proven ones of one name, each with the file of its
-/// workflow if that is known. Of each file the newest run and attempt counts; of several files the worst.
+/// workflow if that is known, and heard of when the first job of its run was. Of each file the newest run and attempt counts; of several files the worst.
 pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
     let order = |job: &HeadJob<'_>| (run_number(job.id), job.heard_at, job.id.run_attempt);
     let newest_of_run = |a: &HeadJob<'_>, b: &HeadJob<'_>| {
@@ -462,7 +462,8 @@ fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>
                 runs.len() - 1
             });
             let run = &mut runs[index];
-            run.order.1 = run.order.1.max(job.heard_at);
+            // Its first report: a step of an older build may start long after a newer build did.
+            run.order.1 = run.order.1.into_iter().chain(job.heard_at).min();
             let same = |other: &HeadJob<'_>| {
                 other.id.workflow == job.id.workflow && other.id.job == job.id.job
             };

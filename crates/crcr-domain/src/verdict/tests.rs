@@ -287,6 +287,21 @@ fn of_runs_without_an_order_in_their_ids_the_one_heard_last_counts() {
 }
 
 #[test]
+fn late_step_of_an_older_build_does_not_hide_the_newer_build() {
+    let (older, newer) = ("uuid-z", "uuid-a");
+    let job = |id, end, second| HeadJob {
+        heard_at: Some(at(second)),
+        is_foreign: true,
+        ends_run: true,
+        ..ended(id, end)
+    };
+    let (first, late) = (id(older, 1, "CI", "build"), id(older, 1, "CI", "lint"));
+    let second = id(newer, 1, "CI", "build");
+    let jobs = vec![job(&first, GOOD, 1), job(&second, BAD, 2), job(&late, GOOD, 3)];
+    assert_eq!(state_of(&[dispatch(&SENT, &[], jobs)]), FAILED);
+}
+
+#[test]
 fn skipped_jobs_alone_are_a_success_nowhere() {
     let job_id = id("5", 1, "CI", "test");
     let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];

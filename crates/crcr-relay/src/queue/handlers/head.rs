@@ -181,12 +181,20 @@ impl Head {
 
     /// The proven job that the check run of `checked` shows.
     pub(super) fn job(&self, checked: &CheckedJob) -> Option<HeadJobRecord<'_>> {
-        let named: Vec<(&Dispatch, &JobRecord)> = self
+        let proven: Vec<(&Dispatch, &JobRecord)> = self
             .dispatches
             .iter()
             .flat_map(|(dispatch, jobs)| jobs.iter().map(move |job| (dispatch, job)))
-            .filter(|(_, job)| job.id.workflow == checked.workflow && job.id.job == checked.job)
             .filter(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Proven)
+            .collect();
+        // Builds elsewhere are ordered by their first report, whichever job it was of.
+        let begun_at = |run_id: &str| {
+            let of_run = proven.iter().filter(|(_, job)| job.id.run_id == run_id);
+            of_run.filter_map(|(dispatch, job)| head_job(dispatch, job).heard_at).min()
+        };
+        let named = proven.iter().copied();
+        let named: Vec<_> = named
+            .filter(|(_, job)| job.id.workflow == checked.workflow && job.id.job == checked.job)
             .collect();
         let files = self.dispatches().flat_map(|dispatch| &dispatch.runs);
         let files: BTreeMap<&str, &str> =
@@ -194,7 +202,9 @@ impl Head {
         let jobs: Vec<_> = named
             .iter()
             .map(|(dispatch, job)| {
-                (head_job(dispatch, job), files.get(job.id.run_id.as_str()).copied())
+                let heard_at = begun_at(&job.id.run_id);
+                let job = HeadJob { heard_at, ..head_job(dispatch, job) };
+                (job, files.get(job.id.run_id.as_str()).copied())
             })
             .collect();
         let (dispatch, job) = named[verdict::job_to_show(&jobs)?];
