@@ -6,6 +6,7 @@
 
 mod chart;
 mod context;
+pub mod errors;
 pub mod layout;
 pub mod message;
 mod model;
@@ -14,8 +15,10 @@ mod query;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod view;
 
 pub use self::context::{Hud, PolicyInForce};
-pub use self::routes::{router, with_headers};
+pub use self::errors::errors_as_pages;
+pub use self::routes::{Operator, router, with_headers};
 pub use self::view::View;

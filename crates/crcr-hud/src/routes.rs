@@ -6,7 +6,7 @@ use axum::extract::path::ErrorKind;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -16,16 +16,20 @@ use serde::de::DeserializeOwned;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use crate::context::{Hud, PageError, compute, repo_name};
+use crate::errors::{error_json, error_response};
 use crate::pages::{
-    branch, feed, level, level_status, logs, overview, problem, pull, repository, search, tests,
+    branch, feed, level, level_status, logs, now, overview, pull, pulls, repository, search, tests,
 };
 use crate::query::SpanQuery;
+use crate::transfer::{ROBOTS, with_transfer};
 use crate::view::View;
 use crate::{chart, layout};
 
 /// The pages and their JSON twins.
 pub fn router(hud: Arc<Hud>) -> Router {
     let pages = Routes::default()
+        .page("/", "/api/v1/now", now::build, now::page)
+        .page("/prs", "/api/v1/pulls", pulls::build, pulls::page)
         .page("/crcr", "/api/v1/overview", overview::build, overview::page)
         .page("/crcr/tests", "/api/v1/tests", tests::build, tests::page)
         .page("/crcr/logs", "/api/v1/logs", logs::build, logs::page)
@@ -67,25 +71,38 @@ pub fn router(hud: Arc<Hud>) -> Router {
         .route("/crcr/feed.atom", get(all_backends_feed))
         .route("/crcr/{owner}/{repo}/feed.atom", get(backend_feed))
         .route("/search", get(search_page))
+        .route("/robots.txt", get(|| async { asset("text/plain", ROBOTS) }))
         .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
         .route("/crcr/assets/icon.svg", get(|| async { asset("image/svg+xml", layout::ICON) }))
         .route("/crcr/assets/hud.js", get(|| async { asset("text/javascript", layout::SCRIPT) }));
-    with_headers(pages.0.merge(others).with_state(hud))
+    with_headers(with_transfer(pages.0.merge(others))).with_state(hud)
 }
 
 /// Adds the headers of every page: it may load nothing from other hosts, and no other site may frame
 /// it. The referrer is sent to this site only; without it browsers send forms with `Origin: null`.
 pub fn with_headers<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
-    // No page has inline styles or scripts.
-    let policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
-                  connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
     let set =
-        |name, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
-    router
-        .layer(set(header::CONTENT_SECURITY_POLICY, policy))
-        .layer(set(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .layer(set(header::REFERRER_POLICY, "same-origin"))
+        |(name, value)| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
+    let [policy, kind, referrer] = SECURITY_HEADERS;
+    router.layer(set(policy)).layer(set(kind)).layer(set(referrer))
 }
+
+pub(crate) fn set_security_headers(headers: &mut HeaderMap) {
+    for (name, value) in SECURITY_HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+/// No page has inline styles or scripts.
+const SECURITY_HEADERS: [(header::HeaderName, &str); 3] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
+         connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "same-origin"),
+];
 
 #[derive(Default)]
 struct Routes(Router<Arc<Hud>>);
@@ -120,7 +137,7 @@ impl Routes {
             let view = view_of(&hud, &asked);
             match model {
                 Ok(model) => show(&model, &view).into_response(),
-                Err(problem) => error_response(&problem, &view, &asked.headers),
+                Err(problem) => error_response(&problem, &hud, &asked),
             }
         };
         Self(self.0.route(address, get(html))).json(twin, build)
@@ -183,47 +200,13 @@ fn wrong_address(problem: &PathRejection) -> PageError {
     }
 }
 
-fn view_of<'a>(hud: &'a Hud, asked: &'a Parts) -> View<'a> {
-    View { github_url: &hud.github_url, path: asked.uri.path(), is_operator: false }
-}
+/// A request of an operator who has logged in has this extension.
+#[derive(Debug, Clone, Copy)]
+pub struct Operator;
 
-fn error_parts(problem: &PageError) -> (StatusCode, &str) {
-    match problem {
-        PageError::NotFound(text) => (StatusCode::NOT_FOUND, text),
-        PageError::Query(text) => (StatusCode::BAD_REQUEST, text),
-        PageError::Store(text) => (StatusCode::SERVICE_UNAVAILABLE, text),
-        PageError::Busy => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "too many pages are being computed; try again in some seconds",
-        ),
-    }
-}
-
-fn error_response(error: &PageError, view: &View<'_>, headers: &HeaderMap) -> Response {
-    if wants_json(headers) {
-        return error_json(error);
-    }
-    let (status, text) = error_parts(error);
-    with_retry_after(error, (status, problem(view, status.as_u16(), text)).into_response())
-}
-
-fn error_json(error: &PageError) -> Response {
-    let (status, text) = error_parts(error);
-    let body = Json(serde_json::json!({ "detail": text }));
-    with_retry_after(error, (status, body).into_response())
-}
-
-fn with_retry_after(error: &PageError, mut answer: Response) -> Response {
-    if matches!(error, PageError::Busy) {
-        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-    }
-    answer
-}
-
-/// Whether a client asks for JSON and not for a page.
-fn wants_json(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    accepted.is_some_and(|accept| accept.contains("application/json") && !accept.contains("html"))
+pub(crate) fn view_of<'a>(hud: &'a Hud, asked: &'a Parts) -> View<'a> {
+    let is_operator = asked.extensions.get::<Operator>().is_some();
+    View { github_url: &hud.github_url, path: asked.uri.path(), is_operator }
 }
 
 fn asset(kind: &'static str, text: &'static str) -> Response {
@@ -280,6 +263,6 @@ async fn search_page(State(hud): State<Arc<Hud>>, asked: Parts) -> Response {
         Ok(search::SearchResult::Hits { text, hits }) => {
             search::page(&text, &hits, &view).into_response()
         }
-        Err(problem) => error_response(&problem, &view, &asked.headers),
+        Err(problem) => error_response(&problem, &hud, &asked),
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod codeowners;
 pub mod job_log;
+pub mod pull_request;
 pub mod quarantine;
 pub mod stable_name;
 pub mod test_row;

@@ -138,6 +138,42 @@ pub struct RepoReview {
     pub refused: BTreeMap<CallbackOutcome, u64>,
 }
 
+/// Whether a repository meets the criteria of its level. It is good when all of them are met.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LevelStanding {
+    /// `None` if its level has no criteria, or nothing was reported.
+    pub verdict: Option<CriterionVerdict>,
+    pub has_criteria: bool,
+    /// The criteria that aren't met.
+    pub failing: Vec<CriterionEvidence>,
+    /// Those with too few samples.
+    pub unknown: Vec<CriterionEvidence>,
+    /// How many criteria its level has.
+    pub criteria: usize,
+}
+
+impl LevelStanding {
+    /// Names each criterion that isn't met.
+    pub fn sentence(&self) -> String {
+        let names = |evidence: &[CriterionEvidence]| {
+            let names: Vec<_> = evidence.iter().map(|item| item.criterion.title()).collect();
+            names.join(", ")
+        };
+        match self.verdict {
+            Some(CriterionVerdict::Met) => match self.criteria {
+                1 => "meets the criterion of its level".to_owned(),
+                n => format!("meets all {n} criteria of its level"),
+            },
+            Some(CriterionVerdict::NotMet) => format!("fails its level: {}", names(&self.failing)),
+            Some(CriterionVerdict::Unknown) => {
+                format!("can't be said yet: too few samples of {}", names(&self.unknown))
+            }
+            None if self.has_criteria => "no results yet".to_owned(),
+            None => "its level has no criteria".to_owned(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SecondQuestion {
     pub question: ReviewQuestion,
@@ -248,6 +284,26 @@ impl RepoReview {
     /// Evidence and verdict for staying at its level; `None` if the criteria have no targets for that.
     pub fn staying(&self) -> Option<(&[CriterionEvidence], CriterionVerdict)> {
         self.answer(|question| question == ReviewQuestion::Stay)
+    }
+
+    /// Whether it meets its level. The overview, the level page, the badge, the feeds and `crcr levels review` show
+    /// this one answer.
+    pub fn standing(&self) -> LevelStanding {
+        let (evidence, verdict) = match self.staying() {
+            Some((evidence, verdict)) => (evidence, Some(verdict)),
+            None => (&[][..], None),
+        };
+        let of = |verdict| {
+            let all = evidence.iter().filter(move |item| item.verdict == verdict);
+            all.cloned().collect::<Vec<_>>()
+        };
+        LevelStanding {
+            verdict: verdict.filter(|_| self.has_results()),
+            has_criteria: verdict.is_some(),
+            failing: of(CriterionVerdict::NotMet),
+            unknown: of(CriterionVerdict::Unknown),
+            criteria: evidence.len(),
+        }
     }
 
     /// Evidence and verdict for the next level; `None` if the criteria have no targets for that.

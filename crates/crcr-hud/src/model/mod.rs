@@ -3,6 +3,8 @@
 
 pub(super) mod days;
 pub(super) mod oncall_reaction;
+pub(super) mod open_pulls;
+pub(super) mod red_branches;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -67,7 +67,7 @@ pub(crate) struct JobGroup {
 }
 
 impl JobGroup {
-    fn new(job: &WorkflowJob, is_open: impl Fn(&Self) -> bool) -> Self {
+    pub(crate) fn new(job: &WorkflowJob, is_open: impl Fn(&Self) -> bool) -> Self {
         let base = job.name.split_once(" (").map_or(&*job.name, |(base, _)| base);
         let group = Self { workflow: job.workflow.clone(), name: base.to_owned() };
         if is_open(&group) { Self { name: job.name.clone(), ..group } } else { group }
@@ -207,12 +207,12 @@ pub(crate) async fn build(
 }
 
 /// The newest attempt of a job on a commit.
-struct JobOnCommit<'a> {
-    job: &'a WorkflowJob,
+pub(crate) struct JobOnCommit<'a> {
+    pub(crate) job: &'a WorkflowJob,
     attempts: usize,
 }
 
-fn newest_of_each(jobs: &[WorkflowJob]) -> Vec<JobOnCommit<'_>> {
+pub(crate) fn newest_of_each(jobs: &[WorkflowJob]) -> Vec<JobOnCommit<'_>> {
     let mut newest: BTreeMap<(&str, &str, &str), JobOnCommit<'_>> = BTreeMap::new();
     for job in jobs {
         let key = (job.head_sha.as_str(), job.workflow.as_str(), job.name.as_str());
@@ -242,7 +242,7 @@ fn group_cell(jobs: &[&JobOnCommit<'_>]) -> GroupCell {
 }
 
 /// The newest commits before a time, and the time before which there may be older ones.
-async fn commits(
+pub(crate) async fn commits(
     hud: &Hud,
     repo: &RepoName,
     branch: &str,

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::branch;
 use super::branch::state_parts;
+use super::category_text;
 use super::logs::short_explanation;
 use crate::context::{Hud, PageError};
 use crate::layout::{external_link, outcome, short_sha, time};
@@ -522,15 +523,5 @@ fn evidence(verdict: &TriageVerdict) -> Markup {
                 @if let Some(excerpt) = &item.excerpt { ": " bdi { (excerpt) } }
             } } }
         }
-    }
-}
-
-fn category_text(category: TriageCategory) -> &'static str {
-    match category {
-        TriageCategory::Upstream => "upstream",
-        TriageCategory::Backend => "backend",
-        TriageCategory::Infra => "infrastructure",
-        TriageCategory::Flake => "flaky",
-        TriageCategory::Unknown => "undecided",
     }
 }

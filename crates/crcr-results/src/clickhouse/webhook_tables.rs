@@ -93,6 +93,14 @@ impl WebhookResults for ClickHouseResults {
                     limit.saturating_mul(BRANCH_MARGIN)
                 )
             }
+            ThingSelection::Newest { before, limit } => {
+                values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
+                format!(
+                    "received_at < {{before:Int64}} GROUP BY sha, thing \
+                     ORDER BY max(received_at) DESC LIMIT {}",
+                    limit.saturating_mul(BRANCH_MARGIN)
+                )
+            }
             ThingSelection::Number(number) => {
                 values.push(("number".to_owned(), QueryValue::Number(number.cast_signed())));
                 "number = {number:Int64}".to_owned()

@@ -79,6 +79,14 @@ impl WebhookResults for SqliteResults {
                     ),
                     Box::new(name.to_owned()),
                 ),
+                ThingSelection::Newest { before, limit } => (
+                    "webhook_newest",
+                    format!(
+                        "received_at < ?3 ORDER BY received_at DESC LIMIT {}",
+                        limit.saturating_mul(BRANCH_MARGIN)
+                    ),
+                    Box::new(millis(before)),
+                ),
                 ThingSelection::Number(number) => {
                     ("webhook_number", "number = ?3".to_owned(), Box::new(number.cast_signed()))
                 }
