@@ -65,6 +65,8 @@ pub(crate) fn shell(view: &View<'_>, title: &str, refresh: bool, main: &Markup) 
                 footer {
                     p { "Rates count one attempt per job and commit: the highest attempt of the newest run. " span #zone { "Times are UTC." } }
                     p { a href="/crcr/login" rel="nofollow" { "For operators" } " · " a href="/api/v1/openapi.json" rel="nofollow" { "API" } " · " a href="/crcr/feed.atom" { "Feed of what turned red" } }
+                    // The script's switches.
+                    div #settings {}
                 }
             }
         }
@@ -181,6 +183,11 @@ pub fn time(time: Timestamp) -> Markup {
 pub fn ago(time: Timestamp) -> Markup {
     let text = time.strftime("%Y-%m-%d %H:%M").to_string();
     html! { time.ago datetime=(time) { (text) } }
+}
+
+/// A commit, as a link to its page.
+pub fn commit_link(sha: &str) -> Markup {
+    html! { a href=(format!("/commit/{sha}")) { code { (short_sha(sha)) } } }
 }
 
 /// A repository without its owner.

@@ -10,6 +10,7 @@ pub mod errors;
 pub mod layout;
 pub mod message;
 mod model;
+mod openapi;
 pub mod pages;
 mod query;
 mod routes;

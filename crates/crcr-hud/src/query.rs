@@ -17,7 +17,7 @@ const MAX_DAYS: i64 = 366;
 /// `?window=24h|7d|30d` (begins at a full hour) or `?from=…&to=…` (RFC 3339; UTC without a zone),
 /// `?events=pr|nightly`, for the job matrix `?heads=all` and `?rows=failing`, for the level page
 /// `?level=L2`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(super) struct SpanQuery {
     window: Option<String>,
     from: Option<String>,
@@ -52,28 +52,21 @@ impl SpanQuery {
 }
 
 /// A page without parameters. Unknown ones are ignored, as on every page.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, schemars::JsonSchema)]
 pub(super) struct NoQuery {}
 
-/// `?upstream=OWNER/REPO`: whose pull request or commit it is.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct PullQuery {
-    upstream: Option<String>,
-}
-
-impl PullQuery {
-    pub(super) fn upstream(&self, hud: &Hud) -> Result<RepoName, PageError> {
-        match &self.upstream {
-            Some(text) => RepoName::new(text)
-                .map_err(|_| PageError::Query("`upstream` has to be `owner/repo`".to_owned())),
-            None => Ok(hud.upstream.clone()),
-        }
+/// The repository of `?upstream=OWNER/REPO`, or the configured one.
+pub(super) fn upstream_of(hud: &Hud, query: Option<&str>) -> Result<RepoName, PageError> {
+    match query {
+        Some(text) => RepoName::new(text)
+            .map_err(|_| PageError::Query("`upstream` has to be `owner/repo`".to_owned())),
+        None => Ok(hud.upstream.clone()),
     }
 }
 
 /// `?q=TEXT` shows the jobs with this text, `?rows=failing` commits with a failure, `?before=TIME` older
 /// commits, `?open=WORKFLOW / NAME` the single jobs of groups (one a line), `?job=ID` the details of a job.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(from = "Vec<(String, String)>")]
 pub(super) struct BranchQuery {
     pub(super) q: Option<String>,
@@ -135,7 +128,7 @@ pub(super) fn given(value: Option<&str>) -> Option<String> {
 }
 
 /// `?sort=COLUMN`, or `?sort=-COLUMN` for the other direction.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(super) struct Sort {
     pub(super) column: &'static str,
     pub(super) is_reversed: bool,
@@ -193,7 +186,7 @@ impl Sort {
 }
 
 /// Which events a page shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum EventFilter {
     Pr,
@@ -219,7 +212,7 @@ impl EventFilter {
 }
 
 /// The time span, the kind of event and the filters of a page.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(super) struct TimeSpan {
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,

@@ -1,6 +1,6 @@
 //! The address of every page and of its JSON twin.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::extract::path::ErrorKind;
 use axum::extract::rejection::PathRejection;
@@ -11,14 +11,17 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use maud::Markup;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use crate::context::{Hud, PageError, compute, repo_name};
 use crate::errors::{error_json, error_response};
+use crate::openapi::{self, Operation, schemas_of};
 use crate::pages::{
-    branch, feed, level, level_status, logs, now, overview, pull, pulls, repository, search, tests,
+    branch, commit, feed, level, level_status, logs, now, overview, pull, pulls, repository,
+    search, tests,
 };
 use crate::query::SpanQuery;
 use crate::transfer::{ROBOTS, with_transfer};
@@ -64,9 +67,13 @@ pub fn router(hud: Arc<Hud>) -> Router {
             branch::build,
             branch::page,
         )
+        .page("/commit/{sha}", "/api/v1/commits/{sha}", commit::build, commit::page)
         .page("/pr/{number}", "/api/v1/pulls/{number}", pull::build, pull::page)
         .json("/api/crcr/level-status", level_status::build);
+    let operations = pages.operations.clone();
+    let document = Arc::new(LazyLock::new(move || openapi::document(&operations)));
     let others = Router::new()
+        .route("/api/v1/openapi.json", get(async move || Json((**document).clone())))
         .route("/crcr/{owner}/{repo}/badge.svg", get(badge))
         .route("/crcr/feed.atom", get(all_backends_feed))
         .route("/crcr/{owner}/{repo}/feed.atom", get(backend_feed))
@@ -75,7 +82,7 @@ pub fn router(hud: Arc<Hud>) -> Router {
         .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
         .route("/crcr/assets/icon.svg", get(|| async { asset("image/svg+xml", layout::ICON) }))
         .route("/crcr/assets/hud.js", get(|| async { asset("text/javascript", layout::SCRIPT) }));
-    with_headers(with_transfer(pages.0.merge(others))).with_state(hud)
+    with_headers(with_transfer(pages.router.merge(others))).with_state(hud)
 }
 
 /// Adds the headers of every page: it may load nothing from other hosts, and no other site may frame
@@ -105,7 +112,11 @@ const SECURITY_HEADERS: [(header::HeaderName, &str); 3] = [
 ];
 
 #[derive(Default)]
-struct Routes(Router<Arc<Hud>>);
+struct Routes {
+    router: Router<Arc<Hud>>,
+    /// The JSON twins.
+    operations: Vec<Operation>,
+}
 
 /// A page asks for its model with the parameters of its address and of its query.
 trait Build<P, Q, M>:
@@ -122,15 +133,15 @@ impl Routes {
     /// Registers a page, and its model as JSON.
     fn page<P, Q, M>(
         self,
-        address: &str,
-        twin: &str,
+        address: &'static str,
+        twin: &'static str,
         build: impl Build<P, Q, M>,
         show: fn(&M, &View<'_>) -> Markup,
     ) -> Self
     where
         P: DeserializeOwned + Send + 'static,
-        Q: DeserializeOwned + Send + 'static,
-        M: Serialize + Send + 'static,
+        Q: DeserializeOwned + JsonSchema + Send + 'static,
+        M: Serialize + JsonSchema + Send + 'static,
     {
         let html = async move |State(hud): State<Arc<Hud>>, asked: Parts, path| {
             let model = answer(&hud, &asked, path, build).await;
@@ -140,15 +151,30 @@ impl Routes {
                 Err(problem) => error_response(&problem, &hud, &asked),
             }
         };
-        Self(self.0.route(address, get(html))).json(twin, build)
+        let with_page = Self { router: self.router.route(address, get(html)), ..self };
+        with_page.twin(Some(address), twin, build)
     }
 
     /// Registers JSON that no page shows.
-    fn json<P, Q, M>(self, address: &str, build: impl Build<P, Q, M>) -> Self
+    fn json<P, Q, M>(self, address: &'static str, build: impl Build<P, Q, M>) -> Self
     where
         P: DeserializeOwned + Send + 'static,
-        Q: DeserializeOwned + Send + 'static,
-        M: Serialize + Send + 'static,
+        Q: DeserializeOwned + JsonSchema + Send + 'static,
+        M: Serialize + JsonSchema + Send + 'static,
+    {
+        self.twin(None, address, build)
+    }
+
+    fn twin<P, Q, M>(
+        mut self,
+        page: Option<&'static str>,
+        address: &'static str,
+        build: impl Build<P, Q, M>,
+    ) -> Self
+    where
+        P: DeserializeOwned + Send + 'static,
+        Q: DeserializeOwned + JsonSchema + Send + 'static,
+        M: Serialize + JsonSchema + Send + 'static,
     {
         let json = async move |State(hud): State<Arc<Hud>>, asked: Parts, path| match answer(
             &hud, &asked, path, build,
@@ -158,7 +184,8 @@ impl Routes {
             Ok(model) => Json(model).into_response(),
             Err(problem) => error_json(&problem),
         };
-        Self(self.0.route(address, get(json)))
+        self.operations.push(Operation { page, address, schemas: schemas_of::<Q, M> });
+        Self { router: self.router.route(address, get(json)), ..self }
     }
 }
 

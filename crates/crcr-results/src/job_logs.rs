@@ -28,7 +28,7 @@ pub struct FailureQuery<'a> {
 }
 
 /// Failures with the same cause.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct FailureGroup {
     #[serde(flatten)]
     pub cause: FailureCause,

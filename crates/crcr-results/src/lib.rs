@@ -176,6 +176,14 @@ pub trait Results: TestRunResults + WebhookResults + JobLogResults {
         numbers: &[u64],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
 
+    /// The dispatches of commits whose SHA begins with these hexadecimal digits in lower case, `limit` at most, in
+    /// the order of their acceptance.
+    async fn dispatches_of_commits(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<DispatchFact>, ResultsError>;
+
     /// The known merge bases of these pull requests' heads, in no particular order. The name of the
     /// upstream repository is compared without case.
     async fn merge_bases(

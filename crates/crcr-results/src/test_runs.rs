@@ -46,9 +46,10 @@ pub enum TestRanking {
 }
 
 /// What a test's days add up to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct TestStats {
     #[serde(serialize_with = "as_hex")]
+    #[schemars(with = "String")]
     pub test_id: u64,
     pub suite: String,
     pub classname: String,
@@ -64,8 +65,10 @@ pub struct TestStats {
     /// In seconds; `None` if no report had a time.
     pub mean_time: Option<f64>,
     #[serde(serialize_with = "as_date")]
+    #[schemars(with = "String")]
     pub first_day: i64,
     #[serde(serialize_with = "as_date")]
+    #[schemars(with = "String")]
     pub last_day: i64,
 }
 

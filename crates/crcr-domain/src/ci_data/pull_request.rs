@@ -12,7 +12,7 @@ const MAX_TEXT_CHARS: usize = 255;
 const MAX_LABELS: usize = 50;
 
 /// A pull request in its current state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct PullRequestState {
     pub number: u64,
     pub title: String,

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::webhook::WebhookRow;
 
 /// A job of a repository's own CI in its current state.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct WorkflowJob {
     pub id: u64,
     pub run_id: u64,
@@ -28,7 +28,9 @@ pub struct WorkflowJob {
 }
 
 /// What a job, or a group of jobs, shows. Ordered from the worst to the best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CiState {
     Failed,
@@ -147,7 +149,7 @@ fn part<'a, T: Deserialize<'a>>(field: Option<&'a RawValue>) -> Option<T> {
 }
 
 /// A commit of a branch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct BranchCommit {
     pub sha: String,
     /// The first line of its message.

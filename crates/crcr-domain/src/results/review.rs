@@ -16,7 +16,7 @@ use super::totals::jobs_of_days;
 use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crate::level::{EventKind, Level};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewQuestion {
     /// May it go from L1 to L2? Unless the criteria have targets for L2, maintainers decide.
@@ -65,7 +65,7 @@ fn days_before(to: Timestamp, days: u32) -> Timestamp {
 }
 
 /// A time during which a repository had one level, by its dispatches.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LevelPeriod {
     pub level: Level,
     /// The first dispatch at this level, if it isn't older than the relay looks back.
@@ -100,7 +100,7 @@ pub struct ReviewFacts<'a> {
     pub core_tests: Vec<NamedTestDay>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RepoReview {
     pub repo: String,
     /// Its level; `None` when it isn't listed.
@@ -139,7 +139,7 @@ pub struct RepoReview {
 }
 
 /// Whether a repository meets the criteria of its level. It is good when all of them are met.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct LevelStanding {
     /// `None` if its level has no criteria, or nothing was reported.
     pub verdict: Option<CriterionVerdict>,
@@ -174,7 +174,7 @@ impl LevelStanding {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SecondQuestion {
     pub question: ReviewQuestion,
     pub evidence: Vec<CriterionEvidence>,

@@ -22,7 +22,7 @@ pub(crate) const MAX_PULLS: usize = 300;
 const RECENT: SignedDuration = SignedDuration::from_hours(72);
 
 /// What a backend says of a head: the worst of its jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HeadState {
     /// Its tests failed.
@@ -83,7 +83,7 @@ impl HeadState {
 }
 
 /// A backend's answer to the head of a pull request.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct BackendAnswer {
     pub(crate) repo: String,
     pub(crate) level: Level,
@@ -93,7 +93,7 @@ pub(crate) struct BackendAnswer {
 }
 
 /// What holds a pull request up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PullStanding {
     Blocked,
@@ -116,7 +116,7 @@ impl PullStanding {
     }
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct OpenPull {
     pub(crate) number: u64,
     /// `None` if no webhook of the pull request is stored.

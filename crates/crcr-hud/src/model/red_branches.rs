@@ -18,7 +18,7 @@ const MAX_JOBS: usize = 5;
 /// Branches that releases or everybody's work depend on.
 const TRUNKS: [&str; 4] = ["main", "master", "trunk", "develop"];
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BranchHealth {
     pub(crate) repository: String,
     pub(crate) branch: String,
@@ -31,7 +31,7 @@ pub(crate) struct BranchHealth {
 }
 
 /// A job that failed on the newest commit on which it ended.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RedJob {
     pub(crate) title: String,
     /// How many commits in a row it failed on, of those that are looked at.

@@ -24,12 +24,12 @@ const MAX_GROUPS: usize = 60;
 const MAX_BRANCHES: usize = 50;
 
 /// The repositories with webhooks of jobs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RepositoriesModel {
     pub(crate) repositories: Vec<RepositoryLink>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RepositoryLink {
     pub(crate) name: String,
     /// When the newest webhook of a job was received.
@@ -37,13 +37,13 @@ pub(crate) struct RepositoryLink {
 }
 
 /// The branches of a repository, the newest first.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BranchesModel {
     pub(crate) repository: String,
     pub(crate) branches: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BranchModel {
     pub(crate) repository: String,
     pub(crate) branch: String,
@@ -60,7 +60,7 @@ pub(crate) struct BranchModel {
     pub(crate) log: Option<JobLogModel>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 pub(crate) struct JobGroup {
     pub(crate) workflow: String,
     pub(crate) name: String,
@@ -82,7 +82,7 @@ impl JobGroup {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct CommitRow {
     #[serde(flatten)]
     pub(crate) commit: BranchCommit,
@@ -90,7 +90,7 @@ pub(crate) struct CommitRow {
     pub(crate) cells: Vec<Option<GroupCell>>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct GroupCell {
     /// The worst of the jobs.
     pub(crate) state: CiState,

@@ -21,7 +21,7 @@ use crate::model::oncall_reaction::OncallReaction;
 use crate::query::SpanQuery;
 use crate::view::View;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct LevelReview {
     #[serde(flatten)]
     pub(crate) review: RepoReview,
@@ -35,7 +35,7 @@ impl From<RepoReview> for LevelReview {
 }
 
 /// The page: the review, and what no threshold decides.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct LevelModel {
     #[serde(flatten)]
     pub(crate) review: LevelReview,

@@ -29,14 +29,14 @@ const SIMILAR_SINCE: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// Characters of a filter.
 const MAX_FILTER: usize = 200;
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct LogsQuery {
     repo: Option<String>,
     category: Option<String>,
     days: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct LogsModel {
     pub(crate) repository: Option<String>,
     pub(crate) category: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) struct LogsModel {
 }
 
 /// The log of one job, and failures with the same cause.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct JobLogModel {
     pub(crate) log: JobLogRow,
     /// Sorted, the newest first.

@@ -1,7 +1,9 @@
 //! The pages: what each asks, and what it shows. The templates escape all text from outside.
 
 pub(crate) mod branch;
+pub(crate) mod commit;
 pub(crate) mod feed;
+pub(crate) mod head;
 pub(crate) mod level;
 pub(crate) mod level_status;
 pub(crate) mod logs;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::branch::branch_path;
 use super::category_text;
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, duration, short_repo, short_sha};
+use crate::layout::{ago, commit_link, duration, short_repo};
 use crate::model::open_pulls::{self, OpenPull, PullStanding};
 use crate::model::red_branches::{self, BranchHealth, RedJob};
 use crate::model::{days, total};
@@ -24,7 +24,7 @@ const MAX_BLOCKED: usize = 20;
 /// Without a report for so long, something is wrong with the relay or with everybody.
 const SILENT_HOURS: i64 = 24;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct NowModel {
     pub(crate) upstream: String,
     /// The longest blocked first.
@@ -40,7 +40,7 @@ pub(crate) struct NowModel {
     pub(crate) relay: RelayState,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct FailingBackend {
     pub(crate) repo: String,
     pub(crate) level: Level,
@@ -50,7 +50,7 @@ pub(crate) struct FailingBackend {
 }
 
 /// The last 24 hours of the relay.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RelayState {
     /// Whether an allowlist is in force.
     pub(crate) allowlist: bool,
@@ -251,10 +251,6 @@ fn branches(model: &NowModel) -> Markup {
 
 fn branch_link(branch: &BranchHealth) -> Markup {
     html! { a href=(branch_path(&branch.repository, &branch.branch)) { bdi { (branch.branch) } } }
-}
-
-fn commit_link(sha: &str) -> Markup {
-    html! { a href=(format!("/commit/{sha}")) { code { (short_sha(sha)) } } }
 }
 
 fn red_sentence(branch: &BranchHealth, red: &RedJob) -> Markup {

@@ -25,7 +25,7 @@ use crate::query::SpanQuery;
 use crate::query::{EventFilter, TimeSpan};
 use crate::view::View;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct OverviewModel {
     pub(crate) span: TimeSpan,
     pub(crate) permalink: String,
@@ -39,13 +39,13 @@ pub(crate) struct OverviewModel {
 }
 
 /// The backends of one level, worst first.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct LevelGroup {
     pub(crate) level: Level,
     pub(crate) backends: Vec<BackendRow>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BackendRow {
     pub(crate) repo: String,
     pub(crate) device: Option<String>,
@@ -64,7 +64,7 @@ pub(crate) struct BackendRow {
 }
 
 /// The criteria of the next level.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct NextLevel {
     pub(crate) criteria: usize,
     pub(crate) met: usize,
@@ -73,7 +73,7 @@ pub(crate) struct NextLevel {
 }
 
 /// Whether a backend meets its level, as the level page has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum BackendStanding {
     /// A criterion isn't met.
@@ -88,7 +88,7 @@ pub(crate) enum BackendStanding {
     Met,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RelayHealth {
     /// Seconds from accepting an event until GitHub accepted its dispatch.
     pub(crate) dispatch_latency: Option<DurationStats>,

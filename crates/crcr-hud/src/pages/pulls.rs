@@ -23,7 +23,7 @@ const SORTS: [&str; 6] = ["number", "title", "author", "age", "state", "since"];
 
 /// `?show=blocked|running|green|untold&backend=OWNER/REPO&author=LOGIN&sort=COLUMN&before=TIME`; a `-` before
 /// the column sorts the other way.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct PullsQuery {
     show: Option<String>,
     backend: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) struct PullsQuery {
 }
 
 /// The filters, as the address has them.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct PullsFilter {
     pub(crate) show: Option<PullStanding>,
     pub(crate) backend: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct PullsFilter {
     pub(crate) before: Option<Timestamp>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct PullsModel {
     pub(crate) upstream: String,
     pub(crate) filter: PullsFilter,
@@ -59,7 +59,7 @@ pub(crate) struct PullsModel {
     pub(crate) are_known: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 pub(crate) struct PullColumn {
     pub(crate) level: Level,
     pub(crate) repo: String,

@@ -31,7 +31,7 @@ const MAX_COLUMNS: usize = 40;
 
 const MAX_REFUSED: usize = 20;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BackendModel {
     pub(crate) repo: String,
     /// Its level on the allowlist; `None` if it isn't listed.
@@ -55,7 +55,7 @@ pub(crate) struct BackendModel {
     pub(crate) refused: Vec<RefusedReport>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct JobMatrix {
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<MatrixRow>,
@@ -66,7 +66,7 @@ pub(crate) struct JobMatrix {
     pub(crate) older_heads: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct MatrixRow {
     pub(crate) pull_request: Option<u64>,
     pub(crate) upstream: String,
@@ -83,7 +83,7 @@ pub(crate) struct MatrixRow {
 }
 
 /// One job on one commit.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct MatrixCell {
     /// `None` while it runs.
     pub(crate) outcome: Option<JobOutcome>,
@@ -100,13 +100,13 @@ pub(crate) struct MatrixCell {
     pub(crate) blame: Option<CellBlame>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct CellBlame {
     pub(crate) category: TriageCategory,
     pub(crate) summary: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct FailingTest {
     pub(crate) name: String,
     pub(crate) file: Option<String>,
@@ -115,7 +115,7 @@ pub(crate) struct FailingTest {
     pub(crate) message: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RefusedReport {
     pub(crate) at: Timestamp,
     pub(crate) outcome: CallbackOutcome,

@@ -5,7 +5,7 @@ use crcr_results::test_runs::{TestQuery, TestRanking, TestStats, date};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::search::SearchHit;
+use super::search::{HitKind, SearchHit};
 use crate::context::{Hud, PageError};
 use crate::layout::{duration, percent};
 use crate::query::MAX_SEARCH_CHARS;
@@ -19,7 +19,7 @@ const MAX_DAYS: i64 = 366;
 const MAX_REPOSITORIES: usize = 5;
 
 /// `?repo=OWNER/REPO&show=flaky|slow|failing|new&days=N&job=NAME&branches=all&q=TEXT`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct TestsQuery {
     repo: Option<String>,
     show: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct TestsQuery {
     q: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ShownTests {
     Flaky,
@@ -51,7 +51,7 @@ impl ShownTests {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct TestsModel {
     /// Empty if no repository has results of tests.
     pub(crate) repository: String,
@@ -158,7 +158,7 @@ pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, Page
         let model = build(hud, (), query).await?;
         if !model.tests.is_empty() {
             let name = format!("{}: tests with {text}", model.repository);
-            hits.push(SearchHit { path: model.url(show), name });
+            hits.push(SearchHit { kind: HitKind::Test, path: model.url(show), name });
         }
     }
     Ok(hits)

@@ -399,6 +399,19 @@ impl Results for ClickHouseResults {
         Ok((attempts, dispatches))
     }
 
+    async fn dispatches_of_commits(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<DispatchFact>, ResultsError> {
+        let values = [("prefix".to_owned(), QueryValue::Text(prefix))];
+        let select = rows::DISPATCH.select("startsWith(head_sha, {prefix:String})");
+        let query = format!("{select} LIMIT {limit}");
+        let mut found = self.rows(&query, &values, |row| row.json()).await?;
+        sort_dispatches(&mut found);
+        Ok(found)
+    }
+
     async fn merge_bases(
         &self,
         upstream: &str,

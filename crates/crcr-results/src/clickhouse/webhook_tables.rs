@@ -8,7 +8,7 @@ use super::rows::{self, RowReader};
 use super::{ClickHouseResults, QueryValue, Results as _};
 use crate::ResultsError;
 use crate::webhook_tables::{
-    KnownRepository, ThingQuery, ThingSelection, WebhookResults, select_current,
+    KnownRepository, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults, select_current,
 };
 
 /// Things of a branch that are read for each one that is asked for: of some, an older state was
@@ -92,6 +92,10 @@ impl WebhookResults for ClickHouseResults {
                      ORDER BY max(received_at) DESC LIMIT {}",
                     limit.saturating_mul(BRANCH_MARGIN)
                 )
+            }
+            ThingSelection::CommitPrefix(prefix) => {
+                values.push(("prefix".to_owned(), QueryValue::Text(prefix)));
+                format!("startsWith(sha, {{prefix:String}}) LIMIT {MAX_OF_PREFIX}")
             }
             ThingSelection::Newest { before, limit } => {
                 values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));

@@ -167,6 +167,29 @@ impl Results for SqliteResults {
         self.blocking(move |this| this.pull_request_facts(&upstream, &numbers)).await
     }
 
+    async fn dispatches_of_commits(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<DispatchFact>, ResultsError> {
+        // No hexadecimal digit is after `f`.
+        let (from, to) = (prefix.to_owned(), format!("{prefix}g"));
+        self.blocking(move |this| {
+            this.store.slow_readers().with(|connection| {
+                let mut select = connection.prepare_cached(
+                    "SELECT document FROM fact_dispatch
+                     WHERE json_extract(document, '$.head_sha') >= ?1
+                       AND json_extract(document, '$.head_sha') < ?2
+                     ORDER BY enqueued_at LIMIT ?3",
+                )?;
+                let found = select.query_map(params![from, to, limit as i64], document)?;
+                found.collect::<Result<Vec<DispatchFact>, _>>()
+            })
+        })
+        .await
+        .map(sorted(sort_dispatches))
+    }
+
     async fn merge_bases(
         &self,
         upstream: &str,

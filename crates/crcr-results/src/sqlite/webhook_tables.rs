@@ -8,7 +8,7 @@ use rusqlite::{ToSql, params};
 use super::{ColumnReader, SqliteResults, json};
 use crate::ResultsError;
 use crate::webhook_tables::{
-    KnownRepository, ThingQuery, ThingSelection, WebhookResults, select_current,
+    KnownRepository, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults, select_current,
 };
 
 /// Things of a branch that are read for each one that is asked for: of some, an older state was
@@ -78,6 +78,12 @@ impl WebhookResults for SqliteResults {
                         limit.saturating_mul(BRANCH_MARGIN)
                     ),
                     Box::new(name.to_owned()),
+                ),
+                ThingSelection::CommitPrefix(prefix) => (
+                    "webhook_sha",
+                    // No hexadecimal digit is after `f`.
+                    format!("sha <> '' AND sha >= ?3 AND sha < ?3 || 'g' LIMIT {MAX_OF_PREFIX}"),
+                    Box::new(prefix.to_owned()),
                 ),
                 ThingSelection::Newest { before, limit } => (
                     "webhook_newest",
