@@ -38,6 +38,17 @@ impl Codeowners {
         let rule = self.rules.iter().rev().find(|rule| rule.matches(&parts));
         rule.map_or(&[], |rule| &rule.owners)
     }
+
+    /// Who owns a test: the owners of the file that its report names, else of its class, whose dots are the slashes of
+    /// its path.
+    pub fn owners_of_test(&self, repository: &str, file: Option<&str>, class: &str) -> &[String] {
+        let Some(file) = file else { return self.owners(&class.replace('.', "/")) };
+        // Runners check a repository out into `…/NAME/NAME`.
+        let name = repository.rsplit('/').next().unwrap_or(repository);
+        let checkout = format!("/{name}/{name}/");
+        let path = file.find(&checkout).map_or(file, |at| &file[at + checkout.len()..]);
+        self.owners(path)
+    }
 }
 
 impl OwnerRule {

@@ -118,6 +118,7 @@ pub(crate) async fn build(hud: &Hud, query: &TestsQuery) -> Result<TestsModel, P
         job: given(&query.job),
         all_branches,
         search: q.clone(),
+        offset: 0,
         limit: LIMIT,
     };
     let tests = hud.results.test_stats(&stored).await?;

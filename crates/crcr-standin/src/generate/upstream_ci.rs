@@ -543,6 +543,7 @@ mod tests {
                 job: None,
                 all_branches: false,
                 search: None,
+                offset: 0,
                 limit: 5,
             };
             let stats = results.test_stats(&query).await.unwrap();
