@@ -117,7 +117,7 @@ impl ObjectStore {
                 let path = root.join(key);
                 blocking(key, move || read_tail(&path, max)).await
             }
-            Self::S3(s3) => s3.range(key, &format!("bytes=-{max}"), max).await,
+            Self::S3(s3) => s3.tail(key, max).await,
         }
     }
 
@@ -136,7 +136,7 @@ impl ObjectStore {
             }
             Self::S3(s3) => {
                 let range = format!("bytes={start}-{}", start + length.max(1) as u64 - 1);
-                s3.range(key, &range, length).await?.map(|(body, _)| body)
+                s3.range(key, &range, length).await?
             }
         };
         Ok(found)
@@ -225,25 +225,38 @@ impl S3Prefix {
         self.body(key, object, max).await.map(Some)
     }
 
-    /// A part of an object, and the size of the whole.
+    /// Some servers refuse a range that counts from the end of an object that is smaller, so its size is asked for.
+    async fn tail(&self, key: &str, max: usize) -> Result<Option<(Bytes, u64)>, ObjectStoreError> {
+        let head = self.client.head_object().bucket(&self.bucket).key(self.key(key)).send().await;
+        let size = match head {
+            Ok(head) => head.content_length().unwrap_or_default().max(0).cast_unsigned(),
+            Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found()) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(self.unavailable(key, &error)),
+        };
+        if size == 0 {
+            return Ok(Some((Bytes::new(), 0)));
+        }
+        let range = format!("bytes={}-", size.saturating_sub(max as u64));
+        Ok(self.range(key, &range, max).await?.map(|body| (body, size)))
+    }
+
+    /// A part of an object.
     async fn range(
         &self,
         key: &str,
         range: &str,
         max: usize,
-    ) -> Result<Option<(Bytes, u64)>, ObjectStoreError> {
+    ) -> Result<Option<Bytes>, ObjectStoreError> {
         let get = self.client.get_object().bucket(&self.bucket).key(self.key(key)).range(range);
-        let object = match get.send().await {
-            Ok(object) => object,
+        match get.send().await {
+            Ok(object) => self.body(key, object, max).await.map(Some),
             Err(error) if error.as_service_error().is_some_and(|error| error.is_no_such_key()) => {
-                return Ok(None);
+                Ok(None)
             }
-            Err(error) => return Err(self.unavailable(key, &error)),
-        };
-        let size = object.content_range().and_then(|range| range.rsplit_once('/')?.1.parse().ok());
-        let length = object.content_length().unwrap_or_default().max(0).cast_unsigned();
-        let body = self.body(key, object, max).await?;
-        Ok(Some((body, size.unwrap_or(length))))
+            Err(error) => Err(self.unavailable(key, &error)),
+        }
     }
 
     /// At most a chunk more than `max` bytes.

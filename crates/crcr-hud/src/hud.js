@@ -8,7 +8,9 @@
   const cellsOf = (row) => [...row.children].map((cell) => cell.querySelector("a, .outcome, summary") || cell);
   const enhance = (matrix) => {
     matrix.setAttribute("role", "grid");
-    for (const row of matrix.tBodies[0].rows) for (const cell of cellsOf(row)) cell.tabIndex = -1;
+    for (const row of matrix.tBodies[0].rows) {
+      for (const cell of [...cellsOf(row), ...row.querySelectorAll("a")]) cell.tabIndex = -1;
+    }
     cellsOf(matrix.tBodies[0].rows[0])[0].tabIndex = 0;
     // The cells can be reached, so the box around them need not be.
     matrix.parentElement.removeAttribute("tabindex");
@@ -38,7 +40,8 @@
     event.preventDefault();
     y = Math.min(Math.max(y, 0), rows.length - 1);
     x = Math.min(Math.max(x, 0), end);
-    const next = cellsOf(rows[y])[x];
+    const cells = cellsOf(rows[y]);
+    const next = cells[Math.min(x, cells.length - 1)];
     stop(matrix, next);
     next.focus();
   });

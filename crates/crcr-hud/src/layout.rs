@@ -7,9 +7,9 @@ use maud::{DOCTYPE, Markup, html};
 use crate::model::RateView;
 use crate::view::View;
 
-pub(crate) const STYLE: &str = include_str!("hud.css");
+pub(crate) const STYLE: &str = concat!(include_str!("hud.css"), include_str!("pages.css"));
 /// Reloads the page in place; pages work without it.
-pub(crate) const SCRIPT: &str = include_str!("hud.js");
+pub(crate) const SCRIPT: &str = concat!(include_str!("hud.js"), include_str!("pages.js"));
 
 pub(crate) const ICON: &str = concat!(
     r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">"##,
@@ -17,11 +17,12 @@ pub(crate) const ICON: &str = concat!(
     r##"<path d="M4 8.5l2.5 2.5L12 5" fill="none" stroke="#fff" stroke-width="2"/></svg>"##
 );
 /// The pages of the first rank.
-const PAGES: [(&str, &str); 4] = [
+const PAGES: [(&str, &str); 5] = [
     ("/crcr", "Backends"),
     ("/hud", "Repositories"),
-    ("/crcr/tests", "Tests"),
-    ("/crcr/logs", "Failures"),
+    ("/tests", "Tests"),
+    ("/failures", "Failures"),
+    ("/trends", "Trends"),
 ];
 /// Seconds between reloads of an open page.
 const REFRESH_SECONDS: u32 = 60;

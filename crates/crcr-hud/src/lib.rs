@@ -4,12 +4,15 @@
 //! which is also its JSON twin) and what it shows. What several pages compute is in [`model`].
 //! Pages can be read without JavaScript and load nothing from other hosts.
 
+mod address;
 mod chart;
 mod context;
+mod files;
 pub mod layout;
 pub mod message;
 mod model;
 pub mod pages;
+mod plot;
 mod query;
 mod routes;
 #[cfg(test)]
@@ -17,5 +20,6 @@ mod tests;
 mod view;
 
 pub use self::context::{Hud, PolicyInForce};
+pub use self::files::{FilesOf, RepositoryFiles};
 pub use self::routes::{router, with_headers};
 pub use self::view::View;

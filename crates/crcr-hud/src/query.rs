@@ -40,6 +40,11 @@ impl SpanQuery {
         level.map_err(|_| "`level` has to be `L1`, `L2`, `L3` or `L4`".to_owned())
     }
 
+    /// From this time until now.
+    pub(super) fn starting(from: Timestamp) -> Self {
+        Self { from: Some(from.to_string()), ..Self::default() }
+    }
+
     /// The last 30 days.
     pub(super) fn month() -> Self {
         Self { window: Some("30d".to_owned()), ..Self::default() }
@@ -66,7 +71,8 @@ impl PullQuery {
     }
 }
 
-/// `?q=TEXT` shows the jobs with this text, `?rows=failing` commits with a failure, `?before=TIME` older
+/// `?q=TEXT` shows the jobs with this text, `?rows=failing` commits with a failure, `?rows=all` each
+/// green commit, `?before=TIME` older
 /// commits, `?open=WORKFLOW / NAME` the single jobs of groups (one a line), `?job=ID` the details of a job.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<(String, String)>")]

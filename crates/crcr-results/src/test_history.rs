@@ -10,7 +10,7 @@ use crate::ResultsError;
 /// Jobs of a test whose single results are looked up, those with the newest results.
 pub const MAX_JOBS: usize = 24;
 /// Results of one job that are looked up.
-pub const MAX_RESULTS_OF_JOB: usize = 60;
+pub const MAX_RESULTS_OF_JOB: usize = 200;
 
 /// A test's names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -29,6 +29,8 @@ const MAX_STEPS: usize = 500;
 const MAX_STEP_CHARS: usize = 120;
 /// The start of a line that is looked at.
 const LINE_START_BYTES: usize = 400;
+/// What lines of runners have that begin a step or tell an error.
+const RUNNER_LINES: [&[u8]; 3] = [b"##[", b"Post job cleanup", b"Cleaning up orphan"];
 /// <https://github.com/facebook/zstd/blob/dev/doc/zstd_compression_format.md#skippable-frames>
 const SKIPPABLE: [u8; 4] = 0x184D_2A50_u32.to_le_bytes();
 const MARK: [u8; 8] = *b"crcrlog1";
@@ -135,6 +137,13 @@ impl LogPacker {
         })
     }
 
+    /// A whole log.
+    pub fn packed(text: &[u8]) -> Result<Bytes, LogTooLarge> {
+        let mut packer = Self::new().map_err(|_| LogTooLarge)?;
+        packer.add(text)?;
+        packer.finish()
+    }
+
     pub fn add(&mut self, mut piece: &[u8]) -> Result<(), LogTooLarge> {
         while !piece.is_empty() {
             let room = FRAME_BYTES.saturating_sub(self.frame_bytes).max(1).min(piece.len());
@@ -176,8 +185,13 @@ impl LogPacker {
     fn note_lines(&mut self, text: &[u8]) {
         let mut rest = text;
         while let Some(feed) = memchr::memchr(b'\n', rest) {
-            self.add_to_line(&rest[..feed]);
-            self.note_line();
+            if self.line.is_empty() {
+                self.note_line(&rest[..feed.min(LINE_START_BYTES)]);
+            } else {
+                self.add_to_line(&rest[..feed]);
+                let line = std::mem::take(&mut self.line);
+                self.note_line(&line);
+            }
             rest = &rest[feed + 1..];
         }
         self.add_to_line(rest);
@@ -189,11 +203,16 @@ impl LogPacker {
         self.line.extend_from_slice(&text[..text.len().min(room)]);
     }
 
-    fn note_line(&mut self) {
+    /// `line` is its start.
+    fn note_line(&mut self, line: &[u8]) {
         self.index.lines += 1;
         self.is_in_line = false;
-        let line = clean_line(&self.line);
-        self.line.clear();
+        let is_of_runner =
+            RUNNER_LINES.iter().any(|text| memchr::memmem::find(line, text).is_some());
+        if !is_of_runner && self.index.lines > 1 {
+            return;
+        }
+        let line = clean_line(line);
         let title = match &*line {
             line if line.starts_with("##[group]Run ") => &line["##[group]".len()..],
             "Post job cleanup." | "Cleaning up orphan processes" => &*line,
@@ -214,7 +233,8 @@ impl LogPacker {
 
     pub fn finish(mut self) -> Result<Bytes, LogTooLarge> {
         if self.is_in_line {
-            self.note_line();
+            let line = std::mem::take(&mut self.line);
+            self.note_line(&line);
         }
         let mut packed = self.packed;
         packed.extend(self.frame.finish().map_err(|_| LogTooLarge)?);

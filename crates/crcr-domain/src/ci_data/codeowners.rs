@@ -8,12 +8,12 @@ pub const PLACES: [&str; 3] = [".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWN
 /// Longer paths have no owner here.
 const MAX_PATH_BYTES: usize = 4096;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Codeowners {
     rules: Vec<OwnerRule>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct OwnerRule {
     /// Parts between slashes; `**` stands for any number of parts.
     parts: Vec<String>,

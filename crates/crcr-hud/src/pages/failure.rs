@@ -14,7 +14,9 @@ use crcr_domain::ci_data::job_log::{
     EndedJob, JobLogRow, LogClassification, LogMatch, LogMatchSource,
 };
 use crcr_domain::ci_data::test_run::TestRowKind;
-use crcr_domain::ci_data::workflow::{BranchCommit, WorkflowJob, WorkflowStep, changed_files, steps_of};
+use crcr_domain::ci_data::workflow::{
+    BranchCommit, WorkflowJob, WorkflowStep, changed_files, steps_of,
+};
 use crcr_results::test_history::FailedTestOfJob;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::{SignedDuration, Timestamp};
@@ -101,12 +103,13 @@ pub(crate) async fn build(
 ) -> Result<FailureModel, PageError> {
     let repo = repo_name(&owner, &repo)?;
     let job = job(hud, &repo, job_id).await?;
-    let from = match query.from.as_deref().filter(|from| !from.is_empty()) {
-        None => None,
-        Some(from) => Some(from.parse::<u64>().map_err(|_| {
-            PageError::Query("`from` has to be the number of a line".to_owned())
-        })?),
-    };
+    let from =
+        match query.from.as_deref().filter(|from| !from.is_empty()) {
+            None => None,
+            Some(from) => Some(from.parse::<u64>().map_err(|_| {
+                PageError::Query("`from` has to be the number of a line".to_owned())
+            })?),
+        };
     let (stored, stored_problem) = match stored_page(hud, &job, from).await {
         Ok(stored) => (stored, None),
         Err(problem) => (None, Some(problem)),
@@ -219,7 +222,13 @@ async fn add_commit(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<
     model.pull_request = model.pull_request.or(model.commit.as_ref().and_then(|c| c.pull_request));
     let said: String = model
         .found()
-        .map(|found| std::iter::once(&found.line).chain(&found.context).cloned().collect::<Vec<_>>().join("\n"))
+        .map(|found| {
+            std::iter::once(&found.line)
+                .chain(&found.context)
+                .cloned()
+                .collect::<Vec<_>>()
+                .join("\n")
+        })
         .unwrap_or_default();
     let is_named = |file: &&String| {
         let name = file.rsplit('/').next().unwrap_or(file);
@@ -233,8 +242,12 @@ async fn add_history(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result
     let (run_id, attempt) = model.run();
     if run_id > 0 {
         let attempt = u32::try_from(attempt).unwrap_or(1);
-        let tests =
-            hud.results.failed_tests_of_job(repo.as_str(), (run_id, attempt), model.job_id, MAX_TESTS);
+        let tests = hud.results.failed_tests_of_job(
+            repo.as_str(),
+            (run_id, attempt),
+            model.job_id,
+            MAX_TESTS,
+        );
         model.failed_tests = tests.await?;
     }
     if let Some((workflow, name)) = model.name() {
@@ -280,7 +293,8 @@ pub(crate) async fn log_text(
 ) -> Response {
     let Ok(permit) = Arc::clone(&hud.text_permits).try_acquire_owned() else {
         let text = "too many logs are being sent; try again in some seconds\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text).into_response();
+        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text)
+            .into_response();
     };
     let log = match open_log(&hud, &owner, &repo, job_id).await {
         Ok(log) => log,

@@ -156,7 +156,9 @@ async fn add_groups(hud: &Hud, model: &mut FailuresModel) -> Result<(), PageErro
     let failures: u64 = groups.iter().map(|group| group.failures).sum();
     match model.sort {
         FailureSort::Failures => {}
-        FailureSort::Newest => groups.sort_by_key(|group| std::cmp::Reverse(group.newest.completed_at)),
+        FailureSort::Newest => {
+            groups.sort_by_key(|group| std::cmp::Reverse(group.newest.completed_at))
+        }
         FailureSort::Oldest => groups.sort_by_key(|group| group.oldest),
     }
     let rest = groups.split_off(groups.len().min((model.page - 1) * PER_PAGE));
@@ -210,7 +212,9 @@ async fn log_of(hud: &Hud, like: &str) -> Result<JobLogRow, PageError> {
     let job: u64 = job.parse().map_err(|_| wrong())?;
     let found = hud.results.job_logs(repository, &[job]).await?.pop();
     found.ok_or_else(|| {
-        PageError::NotFound(format!("nothing is known about the log of job {job} of that repository"))
+        PageError::NotFound(format!(
+            "nothing is known about the log of job {job} of that repository"
+        ))
     })
 }
 

@@ -1,15 +1,19 @@
 //! The pages: what each asks, and what it shows. The templates escape all text from outside.
 
 pub(crate) mod branch;
+pub(crate) mod failure;
+pub(crate) mod failures;
 pub(crate) mod feed;
 pub(crate) mod level;
 pub(crate) mod level_status;
-pub(crate) mod logs;
 pub(crate) mod overview;
 pub(crate) mod pull;
+pub(crate) mod quarantine;
 pub(crate) mod repository;
 pub(crate) mod search;
+pub(crate) mod test;
 pub(crate) mod tests;
+pub(crate) mod trends;
 
 use jiff::Timestamp;
 use maud::{Markup, html};

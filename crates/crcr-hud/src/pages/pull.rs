@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::branch;
 use super::branch::state_parts;
-use super::logs::short_explanation;
+use super::failure::short_explanation;
 use crate::context::{Hud, PageError};
 use crate::layout::{external_link, outcome, short_sha, time};
 use crate::model::days::push_facts;

@@ -72,9 +72,17 @@ pub(crate) async fn build(
 ) -> Result<QuarantineModel, PageError> {
     let sort = match query.sort.as_deref().unwrap_or_default() {
         "" => QuarantineSort::End,
-        given => QuarantineSort::ALL.into_iter().find(|(_, name, _)| *name == given).ok_or_else(
-            || PageError::Query("`sort` has to be `end`, `owner`, `test` or `failures`".to_owned()),
-        )?.0,
+        given => {
+            QuarantineSort::ALL
+                .into_iter()
+                .find(|(_, name, _)| *name == given)
+                .ok_or_else(|| {
+                    PageError::Query(
+                        "`sort` has to be `end`, `owner`, `test` or `failures`".to_owned(),
+                    )
+                })?
+                .0
+        }
     };
     let mut repositories = hud.results.tested_repositories().await?;
     if repositories.is_empty() {
@@ -82,7 +90,8 @@ pub(crate) async fn build(
     }
     let given = query.repo.filter(|repo| !repo.trim().is_empty());
     let repository = given.unwrap_or_else(|| {
-        let upstream = repositories.iter().find(|name| name.eq_ignore_ascii_case(hud.upstream.as_str()));
+        let upstream =
+            repositories.iter().find(|name| name.eq_ignore_ascii_case(hud.upstream.as_str()));
         upstream.unwrap_or(&repositories[0]).clone()
     });
     let files = (hud.files)(&repository);
@@ -120,7 +129,9 @@ pub(crate) async fn build(
             QuarantineSort::End => found.sort_by_key(|listed| listed.entry.expiry),
             QuarantineSort::Owner => found.sort_by(|a, b| a.entry.owner.cmp(&b.entry.owner)),
             QuarantineSort::Test => found.sort_by(|a, b| a.entry.pattern.cmp(&b.entry.pattern)),
-            QuarantineSort::Failures => found.sort_by_key(|listed| std::cmp::Reverse(listed.failures)),
+            QuarantineSort::Failures => {
+                found.sort_by_key(|listed| std::cmp::Reverse(listed.failures))
+            }
         }
         listed = Some(found);
     }
@@ -165,7 +176,8 @@ fn table(entries: &[ListedEntry], model: &QuarantineModel) -> Markup {
         QuarantineSort::Failures => Sorted::Descending,
         QuarantineSort::End | QuarantineSort::Owner | QuarantineSort::Test => Sorted::Ascending,
     };
-    let names: BTreeMap<&str, &str> = BTreeMap::from([("run", "runs, its failure doesn't count"), ("skip", "isn't run")]);
+    let names: BTreeMap<&str, &str> =
+        BTreeMap::from([("run", "runs, its failure doesn't count"), ("skip", "isn't run")]);
     html! {
         div.scroll { table.stack {
             thead { tr {

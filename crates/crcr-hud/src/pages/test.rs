@@ -6,7 +6,9 @@ use crcr_domain::RepoName;
 use crcr_domain::ci_data::test_run::{TestResult, full_name};
 use crcr_domain::results::Rate;
 use crcr_results::retention::day_of;
-use crcr_results::test_history::{TestIdentity, TestJobDay, TestResultRow};
+use crcr_results::test_history::{
+    MAX_JOBS, MAX_RESULTS_OF_JOB, TestIdentity, TestJobDay, TestResultRow,
+};
 use crcr_results::test_runs::{date, hex_id};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -88,9 +90,16 @@ pub(crate) enum TestState {
     NoResults,
     Passing,
     /// It failed on each of these commits.
-    Failing { first_failing: String, since: Timestamp, last_good: Option<String>, commits: usize },
+    Failing {
+        first_failing: String,
+        since: Timestamp,
+        last_good: Option<String>,
+        commits: usize,
+    },
     /// It passes now, and failed before.
-    Recovered { last_failing: String },
+    Recovered {
+        last_failing: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -162,7 +171,9 @@ pub(crate) async fn build(
             hud.results.test_identity(repo.as_str(), id).await?
         }
         None if name.is_empty() => {
-            return Err(PageError::Query("`name` has to be a test's name, as CLASS.NAME".to_owned()));
+            return Err(PageError::Query(
+                "`name` has to be a test's name, as CLASS.NAME".to_owned(),
+            ));
         }
         None => {
             let mut named = hud.results.tests_named(repo.as_str(), &name, MAX_CHOICES).await?;
@@ -218,7 +229,8 @@ async fn one_test(
         of_days.iter().filter(|day| day.on_default_branch == on_default).collect();
     let sum = |count: fn(&TestJobDay) -> u64| counted.iter().map(|day| count(day)).sum::<u64>();
     let ran = sum(|day| day.runs).saturating_sub(sum(|day| day.skipped));
-    let share = |numerator: u64| RateView::from(Rate { numerator, denominator: ran.max(numerator) });
+    let share =
+        |numerator: u64| RateView::from(Rate { numerator, denominator: ran.max(numerator) });
     let timed = sum(|day| day.timed);
     let seconds: f64 = counted.iter().map(|day| day.seconds).sum();
     let shown: Vec<&TestResultRow> =
@@ -228,9 +240,10 @@ async fn one_test(
     let owners = files.as_ref().and_then(|files| files.codeowners.as_ref());
     let entries = files.as_ref().and_then(|files| files.quarantine.as_ref());
     let date_today = hud.now().to_zoned(TimeZone::UTC).date();
-    let covering = entries.into_iter().flatten().filter(|entry| {
-        entry.matches(&identity.suite, &identity.classname, &identity.name)
-    });
+    let covering = entries
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry.matches(&identity.suite, &identity.classname, &identity.name));
     let first = (page - 1) * RUNS_PER_PAGE;
     let listed = || results.iter().filter(|row| !only_failed || row.result.is_failed());
     Ok(OneTest {
@@ -267,9 +280,9 @@ async fn one_test(
 fn strip(results: &[&TestResultRow]) -> (Vec<StripCommit>, Vec<StripJob>) {
     let mut commits: Vec<StripCommit> = vec![];
     for row in results.iter().filter(|row| !row.head_sha.is_empty()) {
-        match commits.iter_mut().find(|commit| commit.sha == row.head_sha) {
+        match commits.iter().position(|commit| commit.sha == row.head_sha) {
             // The commit is as old as its first run.
-            Some(known) => known.at = known.at.min(row.at),
+            Some(known) => commits[known].at = commits[known].at.min(row.at),
             None if commits.len() < MAX_COMMITS => {
                 commits.push(StripCommit { sha: row.head_sha.clone(), at: row.at });
             }
@@ -279,7 +292,9 @@ fn strip(results: &[&TestResultRow]) -> (Vec<StripCommit>, Vec<StripJob>) {
     commits.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.sha.cmp(&b.sha)));
     let mut jobs: BTreeMap<&str, Vec<Option<StripCell>>> = BTreeMap::new();
     for row in results {
-        let Some(at) = commits.iter().position(|commit| commit.sha == row.head_sha) else { continue };
+        let Some(at) = commits.iter().position(|commit| commit.sha == row.head_sha) else {
+            continue;
+        };
         let cells = jobs.entry(&row.job).or_insert_with(|| vec![None; commits.len()]);
         let cell = StripCell { state: cell_state(row), run_id: row.run_id, job_id: row.job_id };
         cells[at] = Some(match cells[at] {
@@ -289,7 +304,13 @@ fn strip(results: &[&TestResultRow]) -> (Vec<StripCommit>, Vec<StripJob>) {
                 let failed = if known.state == CellState::Failed { known } else { cell };
                 StripCell { state: CellState::Flaky, ..failed }
             }
-            Some(known) => if cell.state < known.state { cell } else { known },
+            Some(known) => {
+                if cell.state < known.state {
+                    cell
+                } else {
+                    known
+                }
+            }
         });
     }
     let jobs = jobs.into_iter().map(|(job, cells)| StripJob { job: job.to_owned(), cells });
@@ -520,7 +541,10 @@ fn cards(test: &OneTest) -> Markup {
 fn days_links(test: &OneTest, model: &TestModel) -> Markup {
     let link = |days: i64| {
         let (id, days) = (hex_id(test.identity.test_id), days.to_string());
-        address(&format!("/test/{}", model.repository), [("id", Some(&*id)), ("days", Some(&*days))])
+        address(
+            &format!("/test/{}", model.repository),
+            [("id", Some(&*id)), ("days", Some(&*days))],
+        )
     };
     html! {
         nav.controls aria-label="Time span" { span.group { @for days in [7, 30, 90] {
@@ -540,7 +564,13 @@ pub(crate) fn cell_parts(state: CellState) -> (&'static str, &'static str, &'sta
 }
 
 /// Where the job of a result is explained: here if it failed, else on GitHub.
-fn job_link(model: &TestModel, view: &View<'_>, failed: bool, run_id: u64, job_id: Option<u64>) -> Option<String> {
+fn job_link(
+    model: &TestModel,
+    view: &View<'_>,
+    failed: bool,
+    run_id: u64,
+    job_id: Option<u64>,
+) -> Option<String> {
     let job_id = job_id?;
     Some(if failed {
         address::failure(&model.repository, job_id)
@@ -630,6 +660,7 @@ fn runs_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
                 tbody { @for row in &test.results { (run_row(row, model, view)) } }
             } }
         }
+        p.detail { "The newest " (MAX_RESULTS_OF_JOB) " results of each of at most " (MAX_JOBS) " jobs, and the newest " (MAX_FAILURES) " failures." }
         p.pager {
             @if test.page > 1 { a href=(link(runs, test.page - 1)) { "Newer" } " " }
             @if test.has_older { a href=(link(runs, test.page + 1)) { "Older" } }
