@@ -79,7 +79,7 @@ async fn relay_killed_after_the_webhook_explains_the_job_after_its_restart() {
     );
     let kept = place.folder().join(format!("kept/logs/{UPSTREAM}/{JOB}.txt.zst"));
     assert!(kept.is_file());
-    let page = relay.running.url.join("crcr/logs?days=366").unwrap();
+    let page = relay.running.url.join("failures?days=366").unwrap();
     let page = reqwest::get(page).await.unwrap().text().await.unwrap();
     assert!(page.contains("boom in engine"), "{page}");
 }

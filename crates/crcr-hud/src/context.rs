@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crcr_cidata::logs::StoredLogs;
 use crcr_domain::results::LevelCriteria;
 use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use crcr_results::{Results, ResultsError};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
+use crate::files::FilesOf;
 use crate::model::days::DayCaches;
+use crate::pages::failure;
 use crate::query::{SpanQuery, TimeSpan};
 
 /// Further pages wait for [`PAGE_QUEUE_TIMEOUT`].
@@ -29,8 +32,13 @@ pub struct Hud {
     pub criteria: LevelCriteria,
     /// GitHub's web pages, such as `https://github.com`, without a slash at the end.
     pub github_url: String,
+    /// CODEOWNERS and quarantine files.
+    pub files: FilesOf,
+    /// Where logs of failed jobs are kept.
+    pub logs: StoredLogs,
     pub(crate) days: DayCaches,
     pub(crate) page_permits: Arc<Semaphore>,
+    pub(crate) text_permits: Arc<Semaphore>,
 }
 
 impl Hud {
@@ -47,8 +55,11 @@ impl Hud {
             upstream,
             criteria: LevelCriteria::default(),
             github_url: "https://github.com".to_owned(),
+            files: Box::new(|_| None),
+            logs: StoredLogs::default(),
             days: DayCaches::default(),
             page_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_PAGES)),
+            text_permits: failure::text_permits(),
         }
     }
 

@@ -54,7 +54,8 @@
     event.preventDefault();
     y = Math.min(Math.max(y, 0), rows.length - 1);
     x = Math.min(Math.max(x, 0), end);
-    const next = cellsOf(rows[y])[x];
+    const cells = cellsOf(rows[y]);
+    const next = cells[Math.min(x, cells.length - 1)];
     stop(matrix, next);
     next.focus();
   });

@@ -7,9 +7,9 @@ use maud::{DOCTYPE, Markup, html};
 use crate::model::RateView;
 use crate::view::View;
 
-pub(crate) const STYLE: &str = include_str!("hud.css");
+pub(crate) const STYLE: &str = concat!(include_str!("hud.css"), include_str!("pages.css"));
 /// Reloads the page in place; pages work without it.
-pub(crate) const SCRIPT: &str = include_str!("hud.js");
+pub(crate) const SCRIPT: &str = concat!(include_str!("hud.js"), include_str!("pages.js"));
 
 pub(crate) const ICON: &str = concat!(
     r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">"##,
@@ -17,13 +17,14 @@ pub(crate) const ICON: &str = concat!(
     r##"<path d="M4 8.5l2.5 2.5L12 5" fill="none" stroke="#fff" stroke-width="2"/></svg>"##
 );
 /// The pages of the first rank.
-pub(crate) const PAGES: [(&str, &str); 6] = [
+pub(crate) const PAGES: [(&str, &str); 7] = [
     ("/", "Now"),
     ("/prs", "Pull requests"),
     ("/hud", "Branches"),
     ("/crcr", "Backends"),
-    ("/crcr/tests", "Tests"),
-    ("/crcr/logs", "Failures"),
+    ("/tests", "Tests"),
+    ("/failures", "Failures"),
+    ("/trends", "Trends"),
 ];
 /// Seconds between reloads of an open page.
 const REFRESH_SECONDS: u32 = 60;
@@ -80,13 +81,11 @@ fn current(path: &str, address: &str) -> Option<&'static str> {
     let belongs = match address {
         "/prs" => is_below("/pr"),
         "/hud" => is_below("/hud") || is_below("/commit"),
-        "/crcr/logs" => is_below("/crcr/logs"),
+        "/tests" => is_below("/test") || path == "/quarantine",
+        "/failures" => is_below("/failure"),
         "/crcr" => {
             is_below("/crcr")
-                && !PAGES.iter().any(|(other, _)| path == *other)
-                && !["/crcr/logs", "/crcr/deliveries", "/crcr/login"]
-                    .iter()
-                    .any(|other| path.starts_with(other))
+                && !["/crcr/deliveries", "/crcr/login"].iter().any(|other| path.starts_with(other))
         }
         _ => false,
     };

@@ -45,6 +45,11 @@ impl SpanQuery {
         Self { window: Some("24h".to_owned()), ..Self::default() }
     }
 
+    /// From this time until now.
+    pub(super) fn starting(from: Timestamp) -> Self {
+        Self { from: Some(from.to_string()), ..Self::default() }
+    }
+
     /// The last 30 days.
     pub(super) fn month() -> Self {
         Self { window: Some("30d".to_owned()), ..Self::default() }
@@ -64,7 +69,8 @@ pub(super) fn upstream_of(hud: &Hud, query: Option<&str>) -> Result<RepoName, Pa
     }
 }
 
-/// `?q=TEXT` shows the jobs with this text, `?rows=failing` commits with a failure, `?before=TIME` older
+/// `?q=TEXT` shows the jobs with this text, `?rows=failing` commits with a failure, `?rows=all` each
+/// green commit, `?before=TIME` older
 /// commits, `?open=WORKFLOW / NAME` the single jobs of groups (one a line), `?job=ID` the details of a job.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(from = "Vec<(String, String)>")]

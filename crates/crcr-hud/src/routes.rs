@@ -6,7 +6,7 @@ use axum::extract::path::ErrorKind;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -20,8 +20,8 @@ use crate::context::{Hud, PageError, compute, repo_name};
 use crate::errors::{error_json, error_response};
 use crate::openapi::{self, Operation, schemas_of};
 use crate::pages::{
-    branch, commit, feed, level, level_status, logs, now, overview, pull, pulls, repository,
-    search, tests,
+    branch, commit, failure, failures, feed, level, level_status, now, overview, pull, pulls,
+    quarantine, repository, search, test, tests, trends,
 };
 use crate::query::SpanQuery;
 use crate::transfer::{ROBOTS, with_transfer};
@@ -34,14 +34,23 @@ pub fn router(hud: Arc<Hud>) -> Router {
         .page("/", "/api/v1/now", now::build, now::page)
         .page("/prs", "/api/v1/pulls", pulls::build, pulls::page)
         .page("/crcr", "/api/v1/overview", overview::build, overview::page)
-        .page("/crcr/tests", "/api/v1/tests", tests::build, tests::page)
-        .page("/crcr/logs", "/api/v1/logs", logs::build, logs::page)
+        .page("/tests", "/api/v1/tests", tests::build, tests::page)
+        .page("/test/{owner}/{repo}", "/api/v1/test/{owner}/{repo}", test::build, test::page)
+        .page("/quarantine", "/api/v1/quarantine", quarantine::build, quarantine::page)
+        .page("/failures", "/api/v1/failures", failures::build, failures::page)
         .page(
-            "/crcr/logs/{owner}/{repo}/{job}",
-            "/api/v1/logs/{owner}/{repo}/{job}",
-            logs::build_job,
-            logs::job_page,
+            "/failure/{owner}/{repo}/{job}",
+            "/api/v1/failure/{owner}/{repo}/{job}",
+            failure::build,
+            failure::page,
         )
+        .page(
+            "/panel/{owner}/{repo}/{job}",
+            "/api/v1/job/{owner}/{repo}/{job}",
+            failure::build_panel,
+            failure::panel_fragment,
+        )
+        .page("/trends", "/api/v1/trends", trends::build, trends::page)
         .page(
             "/crcr/{owner}/{repo}",
             "/api/v1/repositories/{owner}/{repo}",
@@ -74,6 +83,7 @@ pub fn router(hud: Arc<Hud>) -> Router {
     let document = Arc::new(LazyLock::new(move || openapi::document(&operations)));
     let others = Router::new()
         .route("/api/v1/openapi.json", get(async move || Json((**document).clone())))
+        .route("/failure/{owner}/{repo}/{job}/log.txt", get(failure::log_text))
         .route("/crcr/{owner}/{repo}/badge.svg", get(badge))
         .route("/crcr/feed.atom", get(all_backends_feed))
         .route("/crcr/{owner}/{repo}/feed.atom", get(backend_feed))
@@ -82,7 +92,8 @@ pub fn router(hud: Arc<Hud>) -> Router {
         .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
         .route("/crcr/assets/icon.svg", get(|| async { asset("image/svg+xml", layout::ICON) }))
         .route("/crcr/assets/hud.js", get(|| async { asset("text/javascript", layout::SCRIPT) }));
-    with_headers(with_transfer(pages.router.merge(others))).with_state(hud)
+    let moved = MOVED.iter().fold(Router::new(), |router, old| router.route(old, get(moved)));
+    with_headers(with_transfer(pages.router.merge(others).merge(moved))).with_state(hud)
 }
 
 /// Adds the headers of every page: it may load nothing from other hosts, and no other site may frame
@@ -238,6 +249,30 @@ pub(crate) fn view_of<'a>(hud: &'a Hud, asked: &'a Parts) -> View<'a> {
 
 fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=300")], text).into_response()
+}
+
+/// Addresses of before, which people have written down.
+const MOVED: [&str; 5] = [
+    "/crcr/tests",
+    "/crcr/logs",
+    "/crcr/logs/{owner}/{repo}/{job}",
+    "/api/v1/logs",
+    "/api/v1/logs/{owner}/{repo}/{job}",
+];
+
+/// Leads on; the query stays as it is.
+async fn moved(uri: Uri) -> Redirect {
+    const NAMES: [(&str, &str); 5] = [
+        ("/crcr/tests", "/tests"),
+        ("/crcr/logs/", "/failure/"),
+        ("/crcr/logs", "/failures"),
+        ("/api/v1/logs/", "/api/v1/failure/"),
+        ("/api/v1/logs", "/api/v1/failures"),
+    ];
+    let address = uri.path_and_query().map_or_else(|| uri.path(), |address| address.as_str());
+    let new =
+        NAMES.iter().find_map(|(old, new)| Some(format!("{new}{}", address.strip_prefix(old)?)));
+    Redirect::permanent(&new.unwrap_or_else(|| "/crcr".to_owned()))
 }
 
 async fn badge(

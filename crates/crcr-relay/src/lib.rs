@@ -15,6 +15,7 @@ mod prune_clock;
 mod queue;
 pub mod reconcile;
 pub mod relay;
+mod repository_files;
 pub mod repository_pins;
 pub mod state_records;
 mod traces;

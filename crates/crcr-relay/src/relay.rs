@@ -27,6 +27,7 @@ use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
 use crate::queue::blame_cache::BlameCache;
+use crate::repository_files::KnownFiles;
 use crate::traces::Traces;
 use crate::upstream_identity::UpstreamIdentity;
 use crate::usage::Usage;
@@ -41,6 +42,7 @@ pub struct Relay {
     pub allowlist: AllowlistSource,
     pub demotions: OpenDemotions,
     pub upstream_identity: UpstreamIdentity,
+    pub(crate) files: KnownFiles,
     pub verifier: Verifier,
     pub keys: CallbackKeys,
     pub clock: Clock,
@@ -197,6 +199,7 @@ impl Relay {
                 config.allowlist_ttl,
             ),
             upstream_identity: UpstreamIdentity::default(),
+            files: KnownFiles::default(),
             keys: CallbackKeys::new(&signing_secrets(&config)),
             metrics: Metrics::new(),
             traces: Traces::default(),
@@ -220,6 +223,11 @@ impl Relay {
             http,
             config,
         }
+    }
+
+    /// Reads CODEOWNERS and quarantine files, as the server does from time to time.
+    pub async fn read_repository_files(&self) {
+        self.files.refresh(self).await;
     }
 
     /// The archive of webhooks, if one is configured.

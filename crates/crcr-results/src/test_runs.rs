@@ -31,6 +31,8 @@ pub struct TestQuery {
     pub all_branches: bool,
     /// A part of the class or name, compared without case.
     pub search: Option<String>,
+    /// Tests that are left out at the start of the ranking.
+    pub offset: usize,
     pub limit: usize,
 }
 
@@ -197,11 +199,11 @@ pub fn hex_id(id: u64) -> String {
     format!("{id:016x}")
 }
 
-fn as_hex<S: serde::Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_hex<S: serde::Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&hex_id(*id))
 }
 
-fn as_date<S: serde::Serializer>(day: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_date<S: serde::Serializer>(day: &i64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&date(*day))
 }
 

@@ -1,6 +1,7 @@
 //! Data that CI jobs leave behind, as both its readers and the results database know it.
 
 pub mod codeowners;
+pub mod ended_ci;
 pub mod job_log;
 pub mod pull_request;
 pub mod quarantine;

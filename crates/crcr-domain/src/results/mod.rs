@@ -5,6 +5,7 @@
 pub mod blame;
 pub mod criteria;
 mod expected_counts;
+pub mod histogram;
 pub mod jobs;
 pub mod outcome;
 pub mod rates;
@@ -15,6 +16,7 @@ pub mod totals;
 pub use self::blame::{AttemptId, BaseResult, BlameContext, BlamedJobs, BranchResults};
 pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria, UpstreamFailures};
 pub use self::expected_counts::ExpectedCounts;
+pub use self::histogram::DurationHistogram;
 pub use self::jobs::{JobOfRecord, jobs_of_record};
 pub use self::outcome::JobOutcome;
 pub use self::rates::{DurationStats, Rate, ResultCounts};

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use super::branch::state_parts;
 use super::category_text;
-use super::logs::short_explanation;
+use super::failure::short_explanation;
 use crate::layout::{ago, duration, external_link, outcome, short_sha};
 use crate::model::head::{InTreeJobs, PullBackend, PullJob};
 use crate::model::open_pulls::HeadState;

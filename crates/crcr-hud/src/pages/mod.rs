@@ -2,18 +2,22 @@
 
 pub(crate) mod branch;
 pub(crate) mod commit;
+pub(crate) mod failure;
+pub(crate) mod failures;
 pub(crate) mod feed;
 pub(crate) mod head;
 pub(crate) mod level;
 pub(crate) mod level_status;
-pub(crate) mod logs;
 pub(crate) mod now;
 pub(crate) mod overview;
 pub(crate) mod pull;
 pub(crate) mod pulls;
+pub(crate) mod quarantine;
 pub(crate) mod repository;
 pub(crate) mod search;
+pub(crate) mod test;
 pub(crate) mod tests;
+pub(crate) mod trends;
 
 use crcr_domain::triage::TriageCategory;
 use jiff::Timestamp;

@@ -104,7 +104,7 @@ fn pasted_url(hud: &Hud, text: &str) -> Option<String> {
         }
         ["commit" | "commits", sha, ..] if commit::is_prefix(sha) => format!("/commit/{sha}"),
         ["actions", "runs", _, "job", job, ..] => {
-            format!("/crcr/logs/{repo}/{}", job.parse::<u64>().ok()?)
+            format!("/failure/{repo}/{}", job.parse::<u64>().ok()?)
         }
         ["tree", branch @ ..] if !branch.is_empty() => format!("/hud/{repo}/{}", branch.join("/")),
         _ => {

@@ -78,11 +78,11 @@ async fn branch_page_shows_commits_by_jobs_and_folds_the_shards_of_a_job() {
     let (status, page) = site.get(&format!("{path}?job={failed}")).await;
     assert_eq!(status, StatusCode::OK);
     for expected in [
-        "Failed in step <strong><bdi>make &lt;test&gt;",
+        "Failed in step 1: <strong><bdi>make &lt;test&gt;",
         "Commit &lt;b&gt;3&lt;/b&gt;",
         "took 5 min",
-        "/pr/73?upstream=acme/tree",
-        "CI / test: failed, 1 of 2 jobs failed",
+        "/pr/73?upstream=acme%2Ftree",
+        "aria-label=\"failed, 1 of 2 jobs",
     ] {
         assert!(page.contains(expected), "{expected}\n{page}");
     }

@@ -25,8 +25,11 @@ use super::{Hud, router};
 mod backends;
 mod branches;
 mod frame;
+mod jobs;
+mod one_test;
 mod pulls;
 mod tests_and_logs;
+mod trends;
 
 const UPSTREAM: &str = "acme/upstream";
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crcr_cidata::logs::StoredLogs;
 use crcr_hud::Hud;
 use crcr_results::retention;
 use crcr_store::{StoreError, WriteBatch};
@@ -19,7 +20,7 @@ use crate::queue::open_dispatches;
 use crate::queue::task_kind::TaskKind;
 use crate::queue::workers;
 use crate::relay::Relay;
-use crate::{limits, uptime};
+use crate::{limits, repository_files, uptime};
 
 /// Listeners that are bound but not served yet.
 pub struct BoundListeners {
@@ -76,6 +77,7 @@ impl BoundListeners {
                     () = read_providers_periodically(&relay) => {}
                     () = delete_expired_periodically(&relay) => {}
                     () = reload_files_periodically(&relay) => {}
+                    () = repository_files::refresh_periodically(&relay) => {}
                     () = roll_up_periodically(&relay) => {}
                     () = reconcile_periodically(&relay) => {}
                     () = uptime::beat_periodically(&relay) => {}
@@ -231,5 +233,8 @@ pub fn hud_of(relay: &Arc<Relay>) -> Hud {
     );
     hud.criteria = relay.config.criteria.clone();
     hud.github_url.clone_from(&relay.config.server_url);
+    let files = Arc::clone(relay);
+    hud.files = Box::new(move |repository| files.files.get(repository));
+    hud.logs = StoredLogs::new(relay.config.archive.clone());
     hud
 }

@@ -7,9 +7,11 @@
 //! Requests go through our own HTTP client. The `clickhouse` crate brings another one (hyper with its
 //! own connector), which wouldn't follow the proxy, the TLS roots and the time-outs of the rest.
 
+mod ci_times;
 mod job_logs;
 mod rows;
 mod schema;
+mod test_history;
 mod test_runs;
 mod webhook_tables;
 
@@ -348,6 +350,7 @@ impl Results for ClickHouseResults {
             ("crcr_webhook", "received_at", time.as_millisecond()),
             ("crcr_job_log", "completed_at", time.as_millisecond()),
             ("crcr_green_job", "completed_at", time.as_millisecond()),
+            ("crcr_ended_ci", "ended_at", time.as_millisecond()),
             ("crcr_pull", "day", day_of(time)),
             ("crcr_change", "day", day_of(time)),
         ] {

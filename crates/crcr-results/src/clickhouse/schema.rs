@@ -5,8 +5,13 @@ use crate::ResultsError;
 
 /// Each step is a list of statements that can be repeated safely. A version of crcr that changes the
 /// tables appends a step.
-const STEPS: &[&[&[&str]]] =
-    &[&[FACTS, super::test_runs::TABLES, super::webhook_tables::TABLES, super::job_logs::TABLES]];
+const STEPS: &[&[&[&str]]] = &[&[
+    FACTS,
+    super::test_runs::TABLES,
+    super::webhook_tables::TABLES,
+    super::job_logs::TABLES,
+    super::ci_times::TABLES,
+]];
 
 /// The oldest version that crcr is tried with.
 const OLDEST_VERSION: u32 = 23;

@@ -43,8 +43,11 @@ const NO_NUMBER: i64 = -1;
 impl WebhookResults for ClickHouseResults {
     async fn append_webhooks(&self, rows: Vec<WebhookRow>) -> Result<(), ResultsError> {
         self.prepare().await?;
-        let mut lines = vec![];
+        let (mut lines, mut ended) = (vec![], vec![]);
         for row in &rows {
+            if let Some(row) = super::ci_times::row(row) {
+                rows::line(&mut ended, &row);
+            }
             self.create_views(&row.event).await?;
             let row = json!({
                 "event": row.event, "delivery": row.delivery,
@@ -55,6 +58,9 @@ impl WebhookResults for ClickHouseResults {
                 "is_deleted": u8::from(row.is_deleted), "document": row.document,
             });
             rows::line(&mut lines, &row);
+        }
+        if !ended.is_empty() {
+            self.insert("crcr_ended_ci", &ended).await?;
         }
         if lines.is_empty() { Ok(()) } else { self.insert("crcr_webhook", &lines).await }
     }

@@ -1,6 +1,8 @@
 //! Reads facts from the SQLite store, whose own transactions write them.
 
+mod ci_times;
 mod job_logs;
+mod test_history;
 mod test_runs;
 mod webhook_tables;
 
@@ -132,6 +134,10 @@ impl Results for SqliteResults {
             ("fact_day", "(day, repo)", "day", day_of(time)),
             ("webhook", "rowid", "received_at", millis(time)),
             ("job_log", "rowid", "completed_at", millis(time)),
+            ("ci_counted", "(repo, kind, id, attempt)", "ended_at", millis(time)),
+            ("ci_hour", "(repo, grouped_by, start, name)", "start", millis(time)),
+            ("ci_day", "(repo, grouped_by, start, name)", "start", millis(time)),
+            ("branch_run", "(repo, run_id)", "created_at", millis(time)),
             (
                 "green_job",
                 "(repo, workflow, job_name, on_default_branch)",

@@ -36,7 +36,7 @@ impl WebhookResults for SqliteResults {
                 if is_new_event(tx, &row.event)? {
                     tx.execute_batch(&views(&row.event))?;
                 }
-                insert.execute(params![
+                let added = insert.execute(params![
                     row.event,
                     row.delivery,
                     received_at,
@@ -50,6 +50,9 @@ impl WebhookResults for SqliteResults {
                     row.is_deleted,
                     row.document,
                 ])?;
+                if added == 1 {
+                    super::ci_times::count(tx, row)?;
+                }
             }
             Ok(rows.len() as u64)
         });
