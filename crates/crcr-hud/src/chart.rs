@@ -1,5 +1,6 @@
 //! Charts as SVG. The style sheet has the colours; the `aria-label` says the same in words.
 
+use crcr_domain::results::CriterionVerdict;
 use maud::{Markup, html};
 
 use crate::model::TrendDay;
@@ -82,18 +83,20 @@ fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// A badge for a README: level and pass rate.
+/// A badge for a README: level, whether its criteria are met, and pass rate.
 pub(super) fn badge(model: &BackendModel) -> Markup {
     let level = model.level.map_or("not listed", |level| level.as_str());
     let rate = model.worth.job_pass;
-    let text = match rate.value.filter(|_| rate.known) {
-        Some(share) => format!("{level} · {:.0} % pass", share * 100.0),
-        None => format!("{level} · unknown"),
+    let standing = model.review.as_ref().map(|review| review.review.standing());
+    let (word, color) = match standing.map(|standing| (standing.verdict, standing.has_criteria)) {
+        Some((Some(CriterionVerdict::Met), _)) => ("good", "#1a7f37"),
+        Some((Some(CriterionVerdict::NotMet), _)) => ("fails", "#cf222e"),
+        Some((_, false)) => ("no criteria", "#6e7781"),
+        _ => ("unknown", "#6e7781"),
     };
-    let color = match rate.value.filter(|_| rate.known) {
-        Some(share) if share > 0.9 => "#1a7f37",
-        Some(_) => "#cf222e",
-        None => "#6e7781",
+    let text = match rate.value.filter(|_| rate.known) {
+        Some(share) => format!("{level} · {word} · {:.0} % pass", share * 100.0),
+        None => format!("{level} · {word}"),
     };
     let width = 40 + 7 * text.chars().count();
     html! {

@@ -412,6 +412,10 @@ fn rounded<T: serde::Serialize>(rows: &[T]) -> Value {
 
 async fn pull_requests_with_one_number_are_told_apart_by_upstream(results: &dyn Results) {
     let (attempts, dispatches) = results.pull_request_facts("Acme/Upstream", &[7]).await.unwrap();
+    let sha = &dispatches[0].head_sha;
+    let found = results.dispatches_of_commits(&sha[..sha.len() - 1], 100).await.unwrap();
+    assert!(found.iter().any(|sent| sent == &dispatches[0]), "a prefix of a commit finds it");
+    assert_eq!(results.dispatches_of_commits("' OR 1=1 --", 100).await.unwrap(), []);
     assert!(attempts.iter().all(|row| row.upstream == UPSTREAM && row.pull_request == Some(7)));
     assert!(attempts.iter().any(|row| row.head_sha == "c"));
     assert_eq!(dispatches.len(), 3);

@@ -168,8 +168,8 @@ impl LevelStanding {
             Some(CriterionVerdict::Unknown) => {
                 format!("can't be said yet: too few samples of {}", names(&self.unknown))
             }
-            None if self.has_criteria => "no results yet".to_owned(),
-            None => "its level has no criteria".to_owned(),
+            None if self.has_criteria => "has no results yet".to_owned(),
+            None => "has a level without criteria".to_owned(),
         }
     }
 }

@@ -665,7 +665,7 @@ fn commit_row(row: &CommitRow, model: &BranchModel) -> Markup {
     let short = short_sha(&commit.sha);
     let when = commit.at.strftime("%Y-%m-%d %H:%M UTC");
     html! {
-        tr {
+        tr id=(format!("c-{short}")) {
             th scope="row" title=(format!("{}\n{} {when}", commit.title, commit.author)) {
                 a href=(address::commit(&model.repository, &short)) { (commit.sha.chars().take(7).collect::<String>()) }
                 @if let Some(number) = commit.pull_request { " " a href=(address::pull(&model.repository, number)) { "#" (number) } }

@@ -231,7 +231,7 @@ pub(crate) fn page(model: &CommitModel, view: &View<'_>) -> Markup {
                     a href=(format!("/pr/{number}?upstream={}", found.repository)) { "Pull request #" (number) } " "
                 }
                 @for branch in &found.branches {
-                    a href=(format!("{}#c-{}", branch_path(&found.repository, branch), short_sha(&found.sha))) { "Its place on " bdi { (branch) } } " "
+                    a rel="nofollow" href=(format!("{}?rows=all#c-{}", branch_path(&found.repository, branch), short_sha(&found.sha))) { "Its place on " bdi { (branch) } } " "
                 }
             }
             @if commit.backends.is_empty() {

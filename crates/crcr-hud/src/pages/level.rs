@@ -110,6 +110,7 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
                 @match review.level { Some(level) => span.tag { (level) " " (level.title()) }, None => span.tag { "not on the allowlist" } }
                 a href=(format!("/crcr/{}", review.repo)) { "Its results" }
             }
+            p { strong { "It " (review.standing().sentence()) "." } }
             @if review.question == ReviewQuestion::Signal && review.evidence.is_empty() {
                 p.note { (question) " No threshold decides it." }
             } @else {
