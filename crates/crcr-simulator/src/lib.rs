@@ -2,11 +2,14 @@
 //! against a store in memory and against the stand-in for GitHub in the same process. A seed decides the
 //! order of everything, and what fails: see `docs/simulation.md`.
 
+mod end_state;
 mod gates;
+mod inputs;
 mod invariants;
 mod lab;
-mod plain_model;
+mod levels;
 mod scheduler;
+mod truth;
 mod upstream;
 
 use std::fmt;

@@ -26,11 +26,13 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::gates::{CommitGates, REPLICAS, SharedGates};
-use crate::invariants::{Broken, PromiseLedger};
+use crate::inputs::{MAX_DRIFT_SECONDS, SeedInputs};
+use crate::invariants::{Broken, PromiseLedger, SeenCheckRuns};
 use crate::lab::{BackendLab, LabEvent, LabReport, NIGHTLY_COMMIT, NightlyReport};
-use crate::plain_model;
-use crate::upstream::{ALLOWLIST, ALLOWLIST_PATH, BACKENDS, UPSTREAM, UpstreamModel};
-use crate::{BrokenPromise, SeedSummary};
+use crate::levels::BACKENDS;
+use crate::upstream::{ALLOWLIST_PATH, UPSTREAM, UpstreamModel};
+use crate::{BrokenPromise, SeedSummary, end_state};
+use self::github_calls::CheckOutage;
 
 /// The faulty part of a seed ends after this long, so that GitHub can still redeliver everything.
 const FAULTY_TIME: SignedDuration = SignedDuration::from_hours(30);
@@ -41,6 +43,9 @@ const SETTLING_STEPS: usize = 20_000;
 const PULLS: u64 = 40;
 /// GitHub closes the connection after this long.
 const WEBHOOK_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+/// How often, and for how long, it is looked again whether nothing is left to do.
+const QUIET_LOOKS: u32 = 3;
+const QUIET_PAUSE: Duration = Duration::from_secs(90);
 /// Like every address here it is never connected to.
 const ORIGIN: &str = "http://127.0.0.1:9/";
 
@@ -65,6 +70,8 @@ enum ScheduledEvent {
     Deliver { delivery: Delivery, is_redelivery: bool },
     BackendLab(LabEvent),
     Restart(usize),
+    /// A backend's default branch gets another name.
+    BranchRename,
 }
 
 /// A request to a replica that wasn't answered yet.
@@ -97,9 +104,13 @@ struct Simulation {
     github: Arc<State>,
     api: Router,
     replicas: [Option<RelayReplica>; REPLICAS],
+    inputs: SeedInputs,
     upstream: UpstreamModel,
     lab: BackendLab,
     ledger: PromiseLedger,
+    seen: SeenCheckRuns,
+    /// GitHub's check API is down until it is removed.
+    outage: Option<CheckOutage>,
     /// In the order of their times; the number keeps equal times in order.
     agenda: BTreeMap<(Timestamp, u64), ScheduledEvent>,
     requests: BTreeMap<u64, OpenRequest>,
@@ -130,6 +141,7 @@ pub(crate) async fn run(
 
 impl Simulation {
     fn new(seed: u64, traffic: SimulatedTraffic, trace_lines: usize) -> Self {
+        let inputs = SeedInputs::of(seed);
         let start = Timestamp::from_second(1_900_000_000).expect("2030 is a time");
         let url = ORIGIN.parse().expect("it is a URL");
         let mut github = State::new(url).expect("a temporary folder can be made");
@@ -141,7 +153,13 @@ impl Simulation {
         for repo in BACKENDS {
             world.install(repo);
         }
-        world.put_file(UPSTREAM, ALLOWLIST_PATH, ALLOWLIST);
+        let pulls = match traffic {
+            SimulatedTraffic::Steps(_) if inputs.relay_downtime => 7,
+            SimulatedTraffic::Steps(_) => 3,
+            SimulatedTraffic::Hours(_) => PULLS,
+        };
+        let upstream = UpstreamModel::new(pulls, inputs);
+        world.put_file(UPSTREAM, ALLOWLIST_PATH, upstream.allowlist.text());
         world.add_commit(UPSTREAM, NIGHTLY_COMMIT);
         Self {
             seed,
@@ -152,12 +170,12 @@ impl Simulation {
             api: server::router(Arc::clone(&github)),
             github,
             replicas: [None, None],
-            upstream: UpstreamModel::new(match traffic {
-                SimulatedTraffic::Steps(_) => 3,
-                SimulatedTraffic::Hours(_) => PULLS,
-            }),
-            lab: BackendLab::default(),
+            inputs,
+            upstream,
+            lab: BackendLab::new(inputs),
             ledger: PromiseLedger::default(),
+            seen: SeenCheckRuns::new(),
+            outage: None,
             agenda: BTreeMap::new(),
             requests: BTreeMap::new(),
             answers: Arc::default(),
@@ -186,33 +204,60 @@ impl Simulation {
                 (usize::MAX, self.now() + SignedDuration::from_hours(hours.into()))
             }
         };
+        self.trace(format!("inputs: {}", self.inputs.names()));
+        if self.inputs.branch_rename {
+            let at = self.now() + Duration::from_secs(self.random.random_range(300..20_000));
+            self.plan(at, ScheduledEvent::BranchRename);
+        }
         while self.summary.steps < steps && self.now() < end {
             self.next_step();
             self.faulty_step().await?;
             self.check().await?;
         }
+        if self.inputs.relay_downtime {
+            self.fall_silent().await?;
+        }
         self.trace("no more faults".to_owned());
         self.repair().await;
+        self.settle_all().await?;
+        self.check_end()
+    }
+
+    /// Lets time pass until nothing is left to do.
+    async fn settle_all(&mut self) -> Result<(), Broken> {
         let end = self.now() + SETTLING_TIME;
+        let mut quiet = 0;
         for _ in 0..SETTLING_STEPS.max(self.summary.steps) {
             self.next_step();
-            if !self.good_step().await? {
+            if self.good_step().await? {
+                quiet = 0;
+            } else if quiet < QUIET_LOOKS {
+                // Until then every replica has read the newest allowlist.
+                quiet += 1;
+                self.advance(QUIET_PAUSE).await;
+            } else {
                 self.settle().await;
-                let runs = self.github.world.check_runs(UPSTREAM);
-                self.ledger.check_deliveries(&self.memory)?;
-                self.ledger.check_end(&runs, &self.lab, &self.memory)?;
-                if self.traffic.has_hours() {
-                    self.summary.compared =
-                        plain_model::compare(&self.ledger, &self.lab, &self.github, &self.memory)?;
-                }
                 return Ok(());
             }
             self.check().await?;
+            if self.outage.as_ref().is_some_and(|outage| outage.until <= self.now()) {
+                self.trace("GitHub's check API works again".to_owned());
+                self.outage = None;
+            }
             if self.now() > end {
                 break;
             }
         }
         Err(("never-settles", self.what_is_left()))
+    }
+
+    fn check_end(&mut self) -> Result<(), Broken> {
+        self.ledger.check_deliveries(&self.memory, &self.upstream.allowlist)?;
+        // What was acknowledged last is known by then.
+        let later = self.now() + SignedDuration::from_hours(1);
+        let compared = end_state::check(&self.ledger, &self.truth(later), &self.github)?;
+        self.summary.compared = compared;
+        Ok(())
     }
 
     fn next_step(&mut self) {
@@ -282,6 +327,11 @@ impl Simulation {
                 let replica = self.random.random_range(0..REPLICAS);
                 self.crash(replica).await?;
             }
+            _ if self.inputs.clock_drift && self.chance(50) => {
+                let drift = self.random.random_range(-MAX_DRIFT_SECONDS..=MAX_DRIFT_SECONDS);
+                self.gates.lock().drift = SignedDuration::from_secs(drift);
+                self.trace(format!("all clocks are {drift} s ahead of GitHub's"));
+            }
             _ => {
                 let replica = self.random.random_range(0..REPLICAS);
                 let skew = SignedDuration::from_secs(self.random.random_range(-12..=12));
@@ -303,7 +353,7 @@ impl Simulation {
         };
         let mut has_written = !calls.is_empty();
         for call in calls {
-            let response = self.serve(call.request).await?;
+            let response = self.serve(call.request, call.sent_at).await?;
             let _ = call.reply.send(response);
         }
         for replica in 0..REPLICAS {
@@ -353,8 +403,15 @@ impl Simulation {
         weights.len() - 1
     }
 
-    /// Everything works from now on.
+    /// Everything works from now on, but for the check API in some seeds.
     async fn repair(&mut self) {
+        if self.inputs.check_outage {
+            let hours = self.random.random_range(2..5);
+            let until = self.now() + SignedDuration::from_hours(hours);
+            let is_rate_limit = self.chance(50);
+            self.trace(format!("GitHub's check API is down for {hours} hours"));
+            self.outage = Some(CheckOutage { until, is_rate_limit });
+        }
         {
             let mut gates = self.gates.lock();
             gates.faults = false;
@@ -393,7 +450,7 @@ impl Simulation {
             self.requests.iter().filter(|(_, one)| late(one)).map(|(id, _)| *id).collect();
         for id in late {
             if let Some(request) = self.requests.remove(&id) {
-                self.answered(request, None);
+                self.answered(request, None, false);
             }
         }
     }

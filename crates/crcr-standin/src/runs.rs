@@ -349,9 +349,16 @@ struct ListFilters {
     event: Option<String>,
     /// `FROM..TO`.
     created: Option<String>,
+    #[serde(default)]
+    per_page: Option<usize>,
+    #[serde(default)]
+    page: Option<usize>,
 }
 
-/// The newest runs first, at most 100.
+/// GitHub lists no more runs than these, on however many pages.
+const LISTED_RUNS: usize = 1000;
+
+/// One page, the newest runs first.
 async fn list(
     Shared(state): Shared<Arc<State>>,
     peer: Peer,
@@ -369,9 +376,13 @@ async fn list(
             && created.is_none_or(|(from, to)| from <= run.created_at && run.created_at <= to)
     };
     let known = state.runs.lock();
-    let found: Vec<_> = known.runs.values().rev().filter(wanted).take(100).collect();
-    let runs: Vec<_> = found.iter().map(|run| run.api(state.origin())).collect();
-    Ok(Json(json!({ "total_count": runs.len(), "workflow_runs": runs })).into_response())
+    let mut found: Vec<_> = known.runs.values().filter(wanted).collect();
+    found.sort_by_key(|run| std::cmp::Reverse((run.created_at, run.id)));
+    let size = filters.per_page.unwrap_or(30).clamp(1, 100);
+    let skipped = filters.page.unwrap_or(1).saturating_sub(1).saturating_mul(size);
+    let page = found.iter().take(LISTED_RUNS).skip(skipped).take(size);
+    let runs: Vec<_> = page.map(|run| run.api(state.origin())).collect();
+    Ok(Json(json!({ "total_count": found.len(), "workflow_runs": runs })).into_response())
 }
 
 async fn show(

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crcr_github::{GithubApp, Transport};
+use crcr_relay::callback::auth::ProviderMap;
 use crcr_relay::http::{router, serve};
 use crcr_relay::{Config, Relay, WorkerTimeouts, run_workers};
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::State;
 use crcr_store::{SqliteStore, StoreRole};
-use http::{Request, StatusCode};
+use http::{HeaderValue, Request, StatusCode, header};
+use jiff::SignedDuration;
 use rand::Rng as _;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -19,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::github_calls::{answer, refusal};
 use super::{RelayReplica, ScheduledEvent, SimulatedTraffic, Simulation};
-use crate::gates::{GithubCall, SimulatedStore, SubmittedBatch, unavailable};
+use crate::gates::{GithubCall, REPLICAS, SimulatedStore, SubmittedBatch, unavailable};
 use crate::invariants::Broken;
+use crate::lab::{BUILDKITE, FOREIGN, PIPELINE};
 use crate::upstream::{ALLOWLIST_PATH, UPSTREAM};
 
 /// Results that stay empty: nothing that the invariants look at is read from them.
@@ -49,12 +52,20 @@ impl Simulation {
         });
         let results = Arc::new(RESULTS.1.clone());
         let config = config(&self.github, self.traffic);
+        let pipelines = ProviderMap::parse(&format!("buildkite: {{{}/{}: {FOREIGN}}}", PIPELINE.0, PIPELINE.1))
+            .expect("the map is valid");
         let relay = Arc::new(Relay::with_app(config, store, results, clock, HTTP.clone(), github));
         let hud = Arc::new(serve::hud_of(&relay));
         let router = router::public(&relay, &hud);
         let jwks = self.github.oidc.jwks().to_string();
         let issuer = self.github.origin().to_owned();
-        relay.verifier.accept_keys(&issuer, jwks.as_bytes(), relay.now());
+        relay.verifier.set_providers(pipelines);
+        let accept_keys = move |relay: &Relay| {
+            for issuer in [issuer.as_str(), BUILDKITE] {
+                relay.verifier.accept_keys(issuer, jwks.as_bytes(), relay.now());
+            }
+        };
+        accept_keys(&relay);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             serve::prepare(&relay).await;
@@ -62,7 +73,7 @@ impl Simulation {
             let keys = async {
                 loop {
                     tokio::time::sleep(Duration::from_secs(60)).await;
-                    relay.verifier.accept_keys(&issuer, jwks.as_bytes(), relay.now());
+                    accept_keys(&relay);
                 }
             };
             tokio::join!(
@@ -92,16 +103,23 @@ impl Simulation {
                     (!passes).then(|| {
                         let (reply, waiting) = oneshot::channel();
                         let request = request.clone();
-                        gates.calls.push(GithubCall { replica, request, reply });
+                        let sent_at = gates.now;
+                        gates.calls.push(GithubCall { replica, sent_at, request, reply });
                         waiting
                     })
                 };
-                match waiting {
+                let mut response = match waiting {
                     None => answer(&api, request).await,
                     Some(waiting) => {
                         waiting.await.unwrap_or_else(|_| refusal(StatusCode::BAD_GATEWAY))
                     }
+                };
+                // The HTTP server would add it.
+                let date = gates.lock().now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+                if let Ok(date) = HeaderValue::from_str(&date) {
+                    response.headers_mut().insert(header::DATE, date);
                 }
+                response
             })
         })
     }
@@ -129,11 +147,35 @@ impl Simulation {
             .collect();
         for id in broken {
             if let Some(request) = self.requests.remove(&id) {
-                self.answered(request, None);
+                self.answered(request, None, false);
             }
         }
         let at = self.now() + Duration::from_secs(self.random.random_range(1..120));
         self.plan(at, ScheduledEvent::Restart(replica));
+        Ok(())
+    }
+
+    /// No replica runs for hours, in which runs go on and their reports are lost.
+    pub(super) async fn fall_silent(&mut self) -> Result<(), Broken> {
+        self.trace("the relay is down for hours".to_owned());
+        for replica in 0..REPLICAS {
+            self.crash(replica).await?;
+        }
+        self.agenda.retain(|_, event| !matches!(event, ScheduledEvent::Restart(_)));
+        let end = self.now() + Duration::from_secs(self.random.random_range(2..5) * 3600);
+        while let Some(((at, _), _)) = self.agenda.first_key_value()
+            && *at <= end
+        {
+            let pause = at.duration_since(self.now()).max(SignedDuration::ZERO);
+            self.advance(pause.unsigned_abs()).await;
+            self.next_event();
+            self.check().await?;
+        }
+        let pause = end.duration_since(self.now()).max(SignedDuration::ZERO);
+        self.advance(pause.unsigned_abs()).await;
+        for replica in 0..REPLICAS {
+            self.start(replica);
+        }
         Ok(())
     }
 
@@ -169,7 +211,7 @@ fn config(github: &State, traffic: SimulatedTraffic) -> Config {
         ("ALLOWLIST_URL", format!("https://github.com/{UPSTREAM}/blob/main/{ALLOWLIST_PATH}")),
         ("UPSTREAM_REPO", UPSTREAM.to_owned()),
         ("GITHUB_API_URL", github.origin().to_owned()),
-        ("CRCR_OIDC_ISSUERS", github.origin().to_owned()),
+        ("CRCR_OIDC_ISSUERS", format!("{},{BUILDKITE}", github.origin())),
         ("CRCR_WEBHOOK_EVENTS", "off".to_owned()),
         ("CRCR_JOB_LOGS", "off".to_owned()),
         // The plain model doesn't know what a breaker withholds.

@@ -5,8 +5,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::body::Body;
+use crcr_domain::Level;
 use crcr_standin::State;
 use http::{Request, StatusCode, header};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use rand::Rng as _;
 use serde_json::Value;
@@ -14,9 +16,10 @@ use tower::ServiceExt as _;
 
 use super::{OpenRequest, RequestKind, ScheduledEvent, Simulation};
 use crate::gates::{REPLICAS, dispatch};
-use crate::invariants::Broken;
+use crate::invariants::{Broken, PromiseLedger};
 use crate::lab::{LabEvent, LabReport, NightlyReport};
-use crate::upstream::{L2, UPSTREAM};
+use crate::truth::Truth;
+use crate::upstream::UPSTREAM;
 
 /// Signing takes longer than everything else, and equal claims have equal signatures.
 static TOKENS: LazyLock<Mutex<BTreeMap<String, String>>> = LazyLock::new(Mutex::default);
@@ -40,6 +43,7 @@ impl Simulation {
         let LabReport { run, attempt, job, conclusion, forgery, .. } = &report;
         let forged = forgery.map(|forgery| format!(", forged: {forgery:?}")).unwrap_or_default();
         let status = conclusion.unwrap_or("started");
+        let job = format!("{}/{}", job.name, job.leg);
         self.trace(format!("run {run} attempt {attempt} reports {job} {status}{forged}"));
         let (claims, body) = self.lab.request(&self.github, &report, self.now());
         let reports = self.lab.jobs.entry(self.lab.check_run_of(&report)).or_default();
@@ -67,7 +71,7 @@ impl Simulation {
         let open = OpenRequest { replica: replica.unwrap_or(REPLICAS), sent_at, what };
         let target = replica.and_then(|replica| self.replicas[replica].as_mut());
         let Some((target, request)) = target.zip(request.ok()) else {
-            return self.answered(open, None);
+            return self.answered(open, None, false);
         };
         self.counter += 1;
         let (id, answers, router) =
@@ -83,7 +87,14 @@ impl Simulation {
     }
 
     /// A request was answered, or its connection broke.
-    pub(super) fn answered(&mut self, request: OpenRequest, answer: Option<StatusCode>) {
+    ///
+    /// `is_ignored`: the report was of a backend that has no results.
+    pub(super) fn answered(
+        &mut self,
+        request: OpenRequest,
+        answer: Option<StatusCode>,
+        is_ignored: bool,
+    ) {
         let status = answer.map_or(0, |status| status.as_u16());
         match request.what {
             RequestKind::Webhook { delivery, is_redelivery } => {
@@ -107,15 +118,25 @@ impl Simulation {
                 self.plan(at, ScheduledEvent::Nightly(again));
             }
             RequestKind::Report(report) => {
-                let LabReport { run, attempt, conclusion, .. } = report;
-                self.trace(format!("the report of run {run} is answered with {status}"));
-                let is_taken = (200..300).contains(&status);
+                let LabReport { run, attempt, job, conclusion, .. } = report;
+                let ignored = if is_ignored { ", ignored" } else { "" };
+                self.trace(format!("the report of run {run} is answered with {status}{ignored}"));
+                let is_taken = (200..300).contains(&status) && !is_ignored;
                 if is_taken && report.forgery.is_none() {
+                    let now = self.now();
+                    let of_run = &self.lab.runs[&run];
+                    let answered = (of_run.delivery.clone(), of_run.repo);
+                    self.ledger.answered_at.entry(answered).or_insert(now);
                     let reports = self.lab.jobs.entry(self.lab.check_run_of(&report)).or_default();
-                    let known = reports.acknowledged.entry((run, attempt)).or_default();
-                    *known = known.or(conclusion);
+                    let key = (run, attempt, job.leg);
+                    let known = reports.acknowledged.entry(key).or_insert((None, now));
+                    if known.0.is_none() && conclusion.is_some() {
+                        *known = (conclusion, now);
+                    }
                 }
-                if matches!(status, 0 | 408 | 429) || status >= 500 {
+                // In a downtime of hours every client gives up.
+                let has_patience = !self.inputs.relay_downtime || report.tries < 6;
+                if (matches!(status, 0 | 408 | 429) || status >= 500) && has_patience {
                     let pause = Duration::from_secs(20 << report.tries.min(5));
                     let again = LabReport { tries: report.tries + 1, ..report };
                     self.plan(
@@ -145,13 +166,20 @@ impl Simulation {
                 RequestKind::Nightly(nightly) => Some(format!("nightly run of {}", nightly.repo)),
                 _ => None,
             };
-            if let Some(what) = genuine.filter(|_| is_final) {
+            let is_ignored = body["status"] == "ignored";
+            if let Some(what) = genuine {
                 let detail = format!("{what}: {status} {}", body["detail"]);
-                return Err(("genuine-report-refused", detail));
+                if is_final {
+                    return Err(("genuine-report-refused", detail));
+                }
+                if is_ignored {
+                    return Err(("genuine-report-ignored", detail));
+                }
             }
-            self.answered(request, Some(status));
+            self.answered(request, Some(status), is_ignored);
         }
-        self.ledger.check_deliveries(&self.memory)?;
+        self.ledger.check_deliveries(&self.memory, &self.upstream.allowlist)?;
+        PromiseLedger::check_dead_letters(&self.memory)?;
         // Looking at every check run takes longer the more there are.
         let period = if self.traffic.has_hours() { 2048 } else { 16 };
         if self.summary.steps.is_multiple_of(period) {
@@ -162,11 +190,25 @@ impl Simulation {
     }
 
     /// Whether reports of a run are compared by their proof. A dispatch that was superseded while GitHub
-    /// accepted it has no proven ones.
+    /// accepted it has no proven ones, and below L3 there is nothing to prove.
     pub(super) fn needs_proof(&self, run: u64) -> bool {
         let run = &self.lab.runs[&run];
         let dispatch = dispatch(&self.memory, &run.delivery, run.repo);
-        run.repo != L2 && dispatch.is_some_and(|dispatch| dispatch.sent_at().is_some())
+        dispatch.is_some_and(|one| one.level >= Level::L3 && one.sent_at().is_some())
+    }
+
+    /// The simulated world, at the time of a request that the relay sent.
+    pub(super) fn truth(&self, at: Timestamp) -> Truth<'_> {
+        Truth {
+            lab: &self.lab,
+            allowlist: &self.upstream.allowlist,
+            webhooks: &self.ledger.webhooks,
+            accepted: &self.ledger.accepted,
+            answered_at: &self.ledger.answered_at,
+            refused: &self.ledger.refused,
+            memory: &self.memory,
+            at,
+        }
     }
 }
 
