@@ -33,14 +33,14 @@ pub(crate) fn check(
     let pulls = open_pulls(github, ledger);
     for pull in &pulls {
         for repo in truth.allowlist.targets(1) {
-            compared += check_head(truth, &runs, &pulls, &pull.head_sha, repo)?;
+            compared += check_head(truth, github, &runs, &pulls, &pull.head_sha, repo)?;
         }
     }
     let groups = ledger.webhooks.values().filter(|one| one.has_check_runs && one.pull.is_none());
     for group in groups {
         for repo in &group.targets {
             if truth.allowlist.entry(repo).is_some_and(|entry| entry.since.is_none()) {
-                compared += check_head(truth, &runs, &pulls, &group.head, repo)?;
+                compared += check_head(truth, github, &runs, &pulls, &group.head, repo)?;
             }
         }
     }
@@ -100,6 +100,7 @@ fn check_statuses(ledger: &PromiseLedger, truth: &Truth<'_>) -> Result<usize, Br
 /// The check runs of a head that may be merged are what a fresh evaluation would give.
 fn check_head(
     truth: &Truth<'_>,
+    github: &State,
     runs: &[CheckRun],
     pulls: &[PullRequest],
     head: &str,
@@ -108,8 +109,7 @@ fn check_head(
     let shown_runs: Vec<&CheckRun> = runs
         .iter()
         .filter(|run| {
-            run.head_sha == head
-                && spelled_as_usual(&run.name).0 == check_run::dispatch_name(repo)
+            run.head_sha == head && spelled_as_usual(&run.name).0 == check_run::dispatch_name(repo)
         })
         .collect();
     let shown = shown_runs.first().and_then(|run| run.conclusion.as_deref());
@@ -119,8 +119,7 @@ fn check_head(
         let shown = shown.unwrap_or("nothing");
         Err((code, format!("{repo} (L{level}) at {}: shows {shown} ({title}), {why}", short(head))))
     };
-    let is_labelled =
-        pulls.iter().any(|pull| pull.head_sha == head && pull.labels.contains(LABEL));
+    let is_labelled = pulls.iter().any(|pull| pull.head_sha == head && pull.labels.contains(LABEL));
     let accepted: Vec<_> = truth
         .lab
         .dispatches
@@ -132,7 +131,18 @@ fn check_head(
     if accepted.is_empty() && is_unchanged && !truth.may_be_withheld(repo) {
         return broken("head-never-dispatched", "and it never got to the backend");
     }
-    let is_wanted = level == 4 || (level == 3 && (is_labelled || pulls.is_empty()));
+    // A pull request that had the commit before counts, too.
+    let may_be_labelled = truth.webhooks.values().any(|webhook| {
+        let labelled = |number| {
+            let pull = github.world.pull(UPSTREAM, number);
+            pull.is_some_and(|pull| pull.labels.contains(LABEL))
+        };
+        webhook.head == head && webhook.pull.is_some_and(labelled)
+    });
+    if level == 3 && may_be_labelled && !is_labelled {
+        return Ok(0);
+    }
+    let is_wanted = level == 4 || (level == 3 && is_labelled);
     if !is_wanted {
         return match shown {
             None | Some("skipped" | "neutral") => Ok(1),
@@ -140,10 +150,11 @@ fn check_head(
             _ => broken("stale-check-run", "and the level has no check runs"),
         };
     }
-    let has_check_runs = accepted.iter().any(|one| {
-        truth.webhooks.get(&one.delivery).is_some_and(|webhook| webhook.has_check_runs)
-    });
-    if has_check_runs && shown.is_none() {
+    let has_check_runs = accepted
+        .iter()
+        .any(|one| truth.webhooks.get(&one.delivery).is_some_and(|webhook| webhook.has_check_runs));
+    let had_results = truth.allowlist.entry(repo).is_some_and(|entry| entry.lowest >= 2);
+    if has_check_runs && had_results && shown.is_none() {
         return broken("check-run-missing", "although it is wanted");
     }
     let is_good = matches!(shown, Some("success" | "neutral" | "skipped"));

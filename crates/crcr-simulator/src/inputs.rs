@@ -71,10 +71,10 @@ impl SeedInputs {
         self.setup_attacker || self.relay_downtime
     }
 
-    /// The names of the inputs, for the trace.
-    pub(crate) fn names(self) -> String {
+    /// The names of the inputs that it has.
+    pub(crate) fn names(self) -> Vec<String> {
         let text = format!("{self:?}");
         let fields = text.trim_start_matches("SeedInputs { ").trim_end_matches(" }").split(", ");
-        fields.filter_map(|field| field.strip_suffix(": true")).collect::<Vec<_>>().join(", ")
+        fields.filter_map(|field| field.strip_suffix(": true")).map(str::to_owned).collect()
     }
 }

@@ -34,7 +34,10 @@ pub(crate) enum LabEvent {
     /// GitHub creates the planned run of this number.
     RunCreated(u64),
     /// Runs of another sender's events.
-    OthersRuns { repo: &'static str, count: u64 },
+    OthersRuns {
+        repo: &'static str,
+        count: u64,
+    },
     Report(LabReport),
     /// GitHub closes the run.
     RunOver {
@@ -179,7 +182,7 @@ impl BackendLab {
                 is_silent,
                 setup_fails,
                 branch: self.branches.get(repo).cloned().unwrap_or_else(|| "main".to_owned()),
-                jobs: attempts::jobs(self.inputs, random),
+                jobs: attempts::jobs(self.inputs.shared_names || is_foreign, random),
                 attempt: 1,
                 payload: payload.clone(),
                 created_at: None,

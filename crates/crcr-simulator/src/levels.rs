@@ -36,7 +36,9 @@ impl Default for AllowlistModel {
             let spelling = repo.to_owned();
             (repo, AllowlistEntry { level, spelling, since: None, lowest: level, before: level })
         };
-        Self { entries: BACKENDS.into_iter().zip([1, 2, 3, 4, 4]).map(|(r, l)| entry(r, l)).collect() }
+        Self {
+            entries: BACKENDS.into_iter().zip([1, 2, 3, 4, 4]).map(|(r, l)| entry(r, l)).collect(),
+        }
     }
 }
 
@@ -68,11 +70,13 @@ impl AllowlistModel {
         let repo = CHANGING[random.random_range(0..CHANGING.len())];
         let entry = self.entries.get_mut(repo).expect("it is listed from the start");
         if random.random_ratio(1, 5) {
-            entry.spelling = if entry.spelling == repo { repo.to_uppercase() } else { repo.to_owned() };
+            entry.spelling =
+                if entry.spelling == repo { repo.to_uppercase() } else { repo.to_owned() };
             return format!("the allowlist spells {}", entry.spelling);
         }
         let has_returned = entry.level != entry.before && random.random_ratio(1, 2);
-        let level = if has_returned { entry.before } else { [0, 2, 3, 4, 4][random.random_range(0..5)] };
+        let level =
+            if has_returned { entry.before } else { [0, 2, 3, 4, 4][random.random_range(0..5)] };
         (entry.before, entry.level) = (entry.level, level);
         entry.lowest = entry.lowest.min(level);
         entry.since = Some(now);

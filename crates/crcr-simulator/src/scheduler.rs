@@ -15,8 +15,8 @@ use crcr_relay::admin;
 use crcr_standin::State;
 use crcr_standin::server;
 use crcr_standin::world::Delivery;
-use crcr_store::TaskState;
 use crcr_store::memory::MemoryStore;
+use crcr_store::{StateStore as _, TaskState};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -25,6 +25,7 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use self::github_calls::CheckOutage;
 use crate::gates::{CommitGates, REPLICAS, SharedGates};
 use crate::inputs::{MAX_DRIFT_SECONDS, SeedInputs};
 use crate::invariants::{Broken, PromiseLedger, SeenCheckRuns};
@@ -32,7 +33,6 @@ use crate::lab::{BackendLab, LabEvent, LabReport, NIGHTLY_COMMIT, NightlyReport}
 use crate::levels::BACKENDS;
 use crate::upstream::{ALLOWLIST_PATH, UPSTREAM, UpstreamModel};
 use crate::{BrokenPromise, SeedSummary, end_state};
-use self::github_calls::CheckOutage;
 
 /// The faulty part of a seed ends after this long, so that GitHub can still redeliver everything.
 const FAULTY_TIME: SignedDuration = SignedDuration::from_hours(30);
@@ -46,6 +46,10 @@ const WEBHOOK_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 /// How often, and for how long, it is looked again whether nothing is left to do.
 const QUIET_LOOKS: u32 = 3;
 const QUIET_PAUSE: Duration = Duration::from_secs(90);
+/// A dispatch that is due doesn't wait longer for a worker.
+const DISPATCH_WAIT: SignedDuration = SignedDuration::from_secs(30);
+/// GitHub asks for pauses up to this one.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(20);
 /// Like every address here it is never connected to.
 const ORIGIN: &str = "http://127.0.0.1:9/";
 
@@ -67,7 +71,10 @@ impl SimulatedTraffic {
 enum ScheduledEvent {
     Upstream,
     Nightly(NightlyReport),
-    Deliver { delivery: Delivery, is_redelivery: bool },
+    Deliver {
+        delivery: Delivery,
+        is_redelivery: bool,
+    },
     BackendLab(LabEvent),
     Restart(usize),
     /// A backend's default branch gets another name.
@@ -111,6 +118,8 @@ struct Simulation {
     seen: SeenCheckRuns,
     /// GitHub's check API is down until it is removed.
     outage: Option<CheckOutage>,
+    /// Since then nothing fails, but for that.
+    repaired_at: Timestamp,
     /// In the order of their times; the number keeps equal times in order.
     agenda: BTreeMap<(Timestamp, u64), ScheduledEvent>,
     requests: BTreeMap<u64, OpenRequest>,
@@ -176,6 +185,7 @@ impl Simulation {
             ledger: PromiseLedger::default(),
             seen: SeenCheckRuns::new(),
             outage: None,
+            repaired_at: start,
             agenda: BTreeMap::new(),
             requests: BTreeMap::new(),
             answers: Arc::default(),
@@ -204,7 +214,7 @@ impl Simulation {
                 (usize::MAX, self.now() + SignedDuration::from_hours(hours.into()))
             }
         };
-        self.trace(format!("inputs: {}", self.inputs.names()));
+        self.trace(format!("inputs: {}", self.inputs.names().join(", ")));
         if self.inputs.branch_rename {
             let at = self.now() + Duration::from_secs(self.random.random_range(300..20_000));
             self.plan(at, ScheduledEvent::BranchRename);
@@ -370,6 +380,7 @@ impl Simulation {
             self.next_event();
             return Ok(true);
         }
+        self.check_waiting_dispatches()?;
         let mut next = self.agenda.first_key_value().map(|((at, _), _)| *at);
         let mut reconcile = None;
         self.memory.for_each_task(|key, state, due_at| {
@@ -417,6 +428,7 @@ impl Simulation {
             gates.faults = false;
             gates.skews = [SignedDuration::ZERO; REPLICAS];
         }
+        self.repaired_at = self.now();
         for replica in 0..REPLICAS {
             if self.replicas[replica].is_none() {
                 self.start(replica);
@@ -425,7 +437,38 @@ impl Simulation {
         self.settle().await;
     }
 
+    /// Whatever else the workers do, a dispatch that is due is sent at once.
+    fn check_waiting_dispatches(&self) -> Result<(), Broken> {
+        let now = self.now();
+        // GitHub may have asked for a pause before.
+        let paused_until = self.repaired_at + LONGEST_PAUSE;
+        let mut waiting = None;
+        self.memory.for_each_task(|key, state, due_at| {
+            let is_late = now.duration_since(due_at.max(paused_until)) > DISPATCH_WAIT;
+            if state == TaskState::Ready && is_late && key.starts_with("[\"dispatch\"") {
+                waiting = Some((key.to_owned(), due_at));
+            }
+        });
+        match waiting {
+            Some((key, due_at)) => {
+                let seconds = now.duration_since(due_at).as_secs();
+                Err(("dispatch-starved", format!("{key} has waited for {seconds} s")))
+            }
+            None => Ok(()),
+        }
+    }
+
     async fn redeliver_dead_letters(&mut self) -> usize {
+        let mut forwarded = vec![];
+        self.memory.for_each_task(|key, state, _| {
+            if state == TaskState::Dead && key.starts_with("[\"forward\"") {
+                forwarded.push(key.to_owned());
+            }
+        });
+        for key in forwarded {
+            // The HUD will never answer.
+            let _ = self.memory.discard_dead_task(&key).await;
+        }
         let again = admin::deliveries::redeliver_all(&*self.memory, self.now(), KEEP).await;
         let count = again.unwrap_or_default();
         self.trace(format!("an operator redelivers {count} tasks"));

@@ -147,7 +147,9 @@ impl<'a> Truth<'a> {
                 }
             }
         }
-        if self.level(repo) == 4 && !ends.is_empty() && ends.iter().all(|end| *end == Some("skipped"))
+        if self.level(repo) == 4
+            && !ends.is_empty()
+            && ends.iter().all(|end| *end == Some("skipped"))
         {
             return CommitTruth::Bad("every job was skipped".to_owned());
         }
@@ -197,13 +199,13 @@ impl<'a> Truth<'a> {
     }
 
     fn infrastructure_failed(&self, delivery: &str, repo: &str) -> bool {
-        let of_delivery =
-            |one: &&LabDispatch| one.delivery == *delivery && one.repo == repo;
+        let of_delivery = |one: &&LabDispatch| one.delivery == *delivery && one.repo == repo;
         if self.refused.contains(&(delivery.to_owned(), repo.to_owned())) {
             return true;
         }
         let Some(accepted) = self.lab.dispatches.iter().find(of_delivery) else { return false };
-        let runs = self.lab.runs.iter().filter(|(_, one)| one.delivery == *delivery && one.repo == repo);
+        let runs =
+            self.lab.runs.iter().filter(|(_, one)| one.delivery == *delivery && one.repo == repo);
         let mut runs = runs.peekable();
         let has_failed = |(id, run): (&u64, &LabRun)| {
             let mut jobs = self.newest_jobs(*id, run).into_values();
@@ -215,7 +217,8 @@ impl<'a> Truth<'a> {
 
 /// The open pull requests, each with its number.
 pub(crate) fn open_pulls(github: &State, ledger: &PromiseLedger) -> Vec<PullRequest> {
-    let numbers: BTreeSet<u64> = ledger.webhooks.values().filter_map(|webhook| webhook.pull).collect();
+    let numbers: BTreeSet<u64> =
+        ledger.webhooks.values().filter_map(|webhook| webhook.pull).collect();
     let known = numbers.into_iter().filter_map(|number| github.world.pull(UPSTREAM, number));
     known.filter(|pull| pull.open).collect()
 }

@@ -106,7 +106,8 @@ impl UpstreamModel {
         let event = match random.random_range(0..20 + changes) {
             0..11 => {
                 let is_attack = self.inputs.setup_attacker && random.random_ratio(3, 4);
-                let number = if is_attack { ATTACKER_PULL } else { random.random_range(1..=self.pulls) };
+                let number =
+                    if is_attack { ATTACKER_PULL } else { random.random_range(1..=self.pulls) };
                 return self.pull_events(github, seed, number, random);
             }
             11..14 => {
@@ -247,7 +248,8 @@ impl UpstreamModel {
         let is_shown = matches!(name, "pull_request" | "merge_group");
         let is_closing = payload["action"] == "closed";
         let has_check_runs = is_shown && !targets.is_empty() && !is_closing;
-        let author = payload["pull_request"]["user"]["login"].as_str().unwrap_or_default().to_owned();
+        let author =
+            payload["pull_request"]["user"]["login"].as_str().unwrap_or_default().to_owned();
         self.webhooks += 1;
         let mut delivery = github.world.delivery(name, &payload);
         delivery.id = format!("{seed:x}-{}", self.webhooks);

@@ -33,7 +33,14 @@ impl Simulation {
 
     fn plan_webhook(&mut self, webhook: UpstreamWebhook) {
         let UpstreamWebhook {
-            delivery, targets, head, has_check_runs, pull, author, is_closing, what
+            delivery,
+            targets,
+            head,
+            has_check_runs,
+            pull,
+            author,
+            is_closing,
+            what,
         } = webhook;
         self.trace(what);
         self.summary.webhooks += 1;

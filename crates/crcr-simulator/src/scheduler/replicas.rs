@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::github_calls::{answer, refusal};
 use super::{RelayReplica, ScheduledEvent, SimulatedTraffic, Simulation};
 use crate::gates::{GithubCall, REPLICAS, SimulatedStore, SubmittedBatch, unavailable};
+use crate::inputs::SeedInputs;
 use crate::invariants::Broken;
 use crate::lab::{BUILDKITE, FOREIGN, PIPELINE};
 use crate::upstream::{ALLOWLIST_PATH, UPSTREAM};
@@ -32,8 +33,21 @@ static RESULTS: LazyLock<(tempfile::TempDir, SqliteResults)> = LazyLock::new(|| 
     let store = SqliteStore::open(&folder.path().join("results.db"), StoreRole::Server);
     (folder, SqliteResults::new(Arc::new(store.expect("a new store can be opened"))))
 });
-static HTTP: LazyLock<reqwest::Client> =
-    LazyLock::new(|| crcr_github::http::client().expect("the HTTP client can be set up"));
+/// Only the external HUD is asked with it, whose name is never resolved: it hangs.
+static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
+    let client = reqwest::Client::builder().dns_resolver(Arc::new(SilentResolver)).no_proxy();
+    client.build().expect("the HTTP client can be set up")
+});
+/// With so many workers, the forwarders of two accounts could take all of them.
+const WORKERS_WITH_HUD: &str = "16";
+
+struct SilentResolver;
+
+impl reqwest::dns::Resolve for SilentResolver {
+    fn resolve(&self, _: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        Box::pin(std::future::pending())
+    }
+}
 
 impl Simulation {
     pub(super) fn start(&mut self, replica: usize) {
@@ -51,9 +65,10 @@ impl Simulation {
             replica,
         });
         let results = Arc::new(RESULTS.1.clone());
-        let config = config(&self.github, self.traffic);
-        let pipelines = ProviderMap::parse(&format!("buildkite: {{{}/{}: {FOREIGN}}}", PIPELINE.0, PIPELINE.1))
-            .expect("the map is valid");
+        let config = config(&self.github, self.traffic, self.inputs);
+        let pipelines =
+            ProviderMap::parse(&format!("buildkite: {{{}/{}: {FOREIGN}}}", PIPELINE.0, PIPELINE.1))
+                .expect("the map is valid");
         let relay = Arc::new(Relay::with_app(config, store, results, clock, HTTP.clone(), github));
         let hud = Arc::new(serve::hud_of(&relay));
         let router = router::public(&relay, &hud);
@@ -202,9 +217,9 @@ impl Simulation {
     }
 }
 
-fn config(github: &State, traffic: SimulatedTraffic) -> Config {
+fn config(github: &State, traffic: SimulatedTraffic, inputs: SeedInputs) -> Config {
     let app = github.world.app();
-    let settings = BTreeMap::from([
+    let mut settings = BTreeMap::from([
         ("GITHUB_APP_ID", app.id.clone()),
         ("GITHUB_APP_SECRET", app.webhook_secret.clone()),
         ("GITHUB_APP_PRIVATE_KEY", app.private_key.clone()),
@@ -219,6 +234,14 @@ fn config(github: &State, traffic: SimulatedTraffic) -> Config {
         // The limit on reports isn't what is simulated.
         ("RATE_LIMIT_PER_MIN", "10000".to_owned()),
     ]);
+    if inputs.slow_hud {
+        settings.extend([
+            ("HUD_API_URL", "https://hud.example/api".to_owned()),
+            ("HUD_BOT_KEY", "a-key-of-the-hud".to_owned()),
+            ("CRCR_HUD_DISPATCHES", "on".to_owned()),
+            ("MAX_DISPATCH_WORKERS", WORKERS_WITH_HUD.to_owned()),
+        ]);
+    }
     Config::read(&|name| settings.get(name).cloned(), BTreeMap::new())
         .unwrap_or_else(|problems| panic!("{problems:?}"))
 }
