@@ -119,7 +119,9 @@ struct Simulation {
     /// GitHub's check API is down until it is removed.
     outage: Option<CheckOutage>,
     /// Since then nothing fails, but for that.
-    repaired_at: Timestamp,
+    repaired_at: Option<Timestamp>,
+    /// When something last happened upstream or at a backend, or the check API began to work again.
+    last_input: Timestamp,
     /// In the order of their times; the number keeps equal times in order.
     agenda: BTreeMap<(Timestamp, u64), ScheduledEvent>,
     requests: BTreeMap<u64, OpenRequest>,
@@ -185,7 +187,8 @@ impl Simulation {
             ledger: PromiseLedger::default(),
             seen: SeenCheckRuns::new(),
             outage: None,
-            repaired_at: start,
+            repaired_at: None,
+            last_input: start,
             agenda: BTreeMap::new(),
             requests: BTreeMap::new(),
             answers: Arc::default(),
@@ -253,6 +256,7 @@ impl Simulation {
             if self.outage.as_ref().is_some_and(|outage| outage.until <= self.now()) {
                 self.trace("GitHub's check API works again".to_owned());
                 self.outage = None;
+                self.last_input = self.now();
             }
             if self.now() > end {
                 break;
@@ -428,7 +432,7 @@ impl Simulation {
             gates.faults = false;
             gates.skews = [SignedDuration::ZERO; REPLICAS];
         }
-        self.repaired_at = self.now();
+        self.repaired_at = Some(self.now());
         for replica in 0..REPLICAS {
             if self.replicas[replica].is_none() {
                 self.start(replica);
@@ -441,7 +445,8 @@ impl Simulation {
     fn check_waiting_dispatches(&self) -> Result<(), Broken> {
         let now = self.now();
         // GitHub may have asked for a pause before.
-        let paused_until = self.repaired_at + LONGEST_PAUSE;
+        let Some(repaired_at) = self.repaired_at else { return Ok(()) };
+        let paused_until = repaired_at + LONGEST_PAUSE;
         let mut waiting = None;
         self.memory.for_each_task(|key, state, due_at| {
             let is_late = now.duration_since(due_at.max(paused_until)) > DISPATCH_WAIT;

@@ -17,6 +17,8 @@ use crate::upstream::UPSTREAM;
 
 /// A request to GitHub may rest on what was known this long before it: a handler takes at most 90 s.
 const HANDLER: SignedDuration = SignedDuration::from_secs(120);
+/// In this time GitHub may create further runs of a dispatch.
+const RUN_WINDOW: SignedDuration = SignedDuration::from_secs(60);
 /// So many authors must have met failing infrastructure before a breaker may open.
 const BREAKER_AUTHORS: usize = 3;
 
@@ -185,6 +187,36 @@ impl<'a> Truth<'a> {
         };
         let lowest = self.allowlist.entry(repo).map_or(0, |entry| entry.lowest);
         lowest >= 2 && of_head.iter().filter(|one| !is_closed(one)).all(|one| is_answered(one))
+    }
+
+    /// Since when nothing of a commit is open, neither a dispatch nor a run nor a job; `None` if something is, or if the
+    /// relay needn't know that nothing is.
+    pub(crate) fn over_since(&self, head: &str, repo: &str) -> Option<Timestamp> {
+        if !self.is_complete(head, repo) {
+            return None;
+        }
+        let evidence = self.evidence(head, repo);
+        let runs = self.lab.runs.iter().filter(|(_, run)| {
+            run.head == head && run.repo == repo && evidence.contains(run.delivery.as_str())
+        });
+        let mut since = None;
+        for (id, run) in runs {
+            let (_, ended_at) = run.ended.filter(|_| run.ended_attempt == run.attempt)?;
+            since = since.max(Some(ended_at.max(run.created_at? + RUN_WINDOW)));
+            let mut said_its_end = !run.is_foreign;
+            for (name, reports) in self.reports_of(head, repo) {
+                said_its_end |= name.ends_with("/end");
+                let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| of_run == id);
+                for (_, (end, at)) in of_run {
+                    end.or(reports.was_forged_end.then_some("cancelled"))?;
+                    since = since.max(Some(*at));
+                }
+            }
+            if !said_its_end {
+                return None;
+            }
+        }
+        since
     }
 
     /// The authors whose dispatches the infrastructure of a backend has failed.

@@ -58,6 +58,7 @@ impl Simulation {
 
     pub(super) fn next_event(&mut self) {
         let Some((_, event)) = self.agenda.pop_first() else { return };
+        self.last_input = self.now();
         match event {
             ScheduledEvent::Restart(replica) if self.replicas[replica].is_none() => {
                 self.start(replica);

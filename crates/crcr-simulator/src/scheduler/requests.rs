@@ -6,24 +6,30 @@ use std::time::Duration;
 
 use axum::body::Body;
 use crcr_domain::Level;
+use crcr_domain::check_run::dispatch_name;
 use crcr_standin::State;
+use crcr_standin::world::CheckRun;
 use http::{Request, StatusCode, header};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use rand::Rng as _;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-use super::{OpenRequest, RequestKind, ScheduledEvent, Simulation};
+use super::{LONGEST_PAUSE, OpenRequest, RequestKind, ScheduledEvent, Simulation};
 use crate::gates::{REPLICAS, dispatch};
 use crate::invariants::{Broken, PromiseLedger};
 use crate::lab::{LabEvent, LabReport, NightlyReport};
-use crate::truth::Truth;
-use crate::upstream::UPSTREAM;
+use crate::truth::{Truth, spelled_as_usual};
+use crate::upstream::{UPSTREAM, short};
 
 /// Signing takes longer than everything else, and equal claims have equal signatures.
 static TOKENS: LazyLock<Mutex<BTreeMap<String, String>>> = LazyLock::new(Mutex::default);
 const MAX_TOKENS: usize = 200_000;
+/// A check run has ended so long after the last input: `--lost-after` is six hours.
+const CHECK_RUN_END: SignedDuration = SignedDuration::from_hours(7);
+/// A verdict is final so long after the last run's end. The relay asks for a run every five minutes at least.
+const VERDICT_END: SignedDuration = SignedDuration::from_secs(300 + 75);
 
 impl Simulation {
     pub(super) fn report_nightly(&mut self, nightly: NightlyReport) {
@@ -185,6 +191,32 @@ impl Simulation {
         if self.summary.steps.is_multiple_of(period) {
             let runs = self.github.world.check_runs(UPSTREAM);
             self.ledger.check_open_check_runs(&runs, &self.memory)?;
+            self.check_late_check_runs(&runs)?;
+        }
+        Ok(())
+    }
+
+    /// When nothing fails any more, check runs end in time.
+    fn check_late_check_runs(&self, runs: &[CheckRun]) -> Result<(), Broken> {
+        let Some(repaired_at) = self.repaired_at.filter(|_| self.outage.is_none()) else {
+            return Ok(());
+        };
+        let (now, sound_since) = (self.now(), repaired_at + LONGEST_PAUSE);
+        let truth = self.truth(now);
+        for run in runs.iter().filter(|run| run.status != "completed") {
+            let (name, repo) = spelled_as_usual(&run.name);
+            let about = format!("{} at {} is {}", run.name, short(&run.head_sha), run.status);
+            let last_input = self.last_input.max(sound_since);
+            if now.duration_since(last_input) > CHECK_RUN_END {
+                return Err(("check-run-ends-late", format!("{about} since {last_input}")));
+            }
+            let is_verdict = name == dispatch_name(repo) && truth.is_settled_at_l4(repo);
+            if is_verdict
+                && let Some(since) = truth.over_since(&run.head_sha, repo)
+                && now.duration_since(since.max(sound_since)) > VERDICT_END
+            {
+                return Err(("verdict-late", format!("{about}, and all is over since {since}")));
+            }
         }
         Ok(())
     }
