@@ -46,6 +46,8 @@ const WEBHOOK_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 /// How often, and for how long, it is looked again whether nothing is left to do.
 const QUIET_LOOKS: u32 = 3;
 const QUIET_PAUSE: Duration = Duration::from_secs(90);
+/// How long the relay waits for an external HUD.
+const HUD_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 /// A dispatch that is due doesn't wait longer for a worker.
 const DISPATCH_WAIT: SignedDuration = SignedDuration::from_secs(30);
 /// GitHub asks for pauses up to this one.
@@ -367,7 +369,11 @@ impl Simulation {
         };
         let mut has_written = !calls.is_empty();
         for call in calls {
+            let name = format!("{} {}", call.request.method(), call.request.uri().path());
             let response = self.serve(call.request, call.sent_at).await?;
+            if response.status().is_client_error() {
+                self.trace(format!("r{} {name}: {}", call.replica, response.status()));
+            }
             let _ = call.reply.send(response);
         }
         for replica in 0..REPLICAS {
@@ -387,9 +393,13 @@ impl Simulation {
         self.check_waiting_dispatches()?;
         let mut next = self.agenda.first_key_value().map(|((at, _), _)| *at);
         let mut reconcile = None;
+        let hud_gives_up = self.now() + HUD_TIMEOUT;
         self.memory.for_each_task(|key, state, due_at| {
             if key == "[\"reconcile\"]" {
                 reconcile = Some(due_at);
+            } else if state == TaskState::Leased && key.starts_with("[\"forward\"") {
+                // The request times out before its lease ends.
+                next = Some(next.map_or(hud_gives_up, |next| next.min(hud_gives_up)));
             } else if state != TaskState::Dead {
                 next = Some(next.map_or(due_at, |next| next.min(due_at)));
             }
