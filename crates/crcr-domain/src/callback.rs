@@ -37,6 +37,8 @@ pub struct Callback {
     pub callback_token: Option<String>,
     /// [`JobState::InProgress`] or [`JobState::Completed`].
     pub state: JobState,
+    /// Whether nothing else of the run will report. Runs elsewhere than on GitHub end by it.
+    pub run_ended: bool,
     pub job: JobId,
     pub details: ReportDetails,
     /// What was dropped from the report, for its sender.
@@ -217,6 +219,7 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
             other => return Err(unexpected("callback_token", &other, "a string")),
         },
         state: state(&workflow, kind)?,
+        run_ended: matches!(workflow.get("run_ended"), Value::Bool(true)),
         job: JobId {
             run_id: run_id(&workflow)?,
             run_attempt: run_attempt(&workflow)?,

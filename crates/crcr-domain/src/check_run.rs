@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use crate::callback::{JobId, ReportDetails};
 use crate::dispatch::CheckRunVisibility;
-use crate::head_verdict::{HeadState, HeadVerdict};
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, JobState};
+use crate::verdict::{HeadState, HeadVerdict};
 
 /// More failing tests are only counted.
 const SHOWN_TESTS: usize = 20;
@@ -23,8 +23,13 @@ pub const NO_RUN: u64 = 0;
 /// In the workflow's name `/` becomes `%2F` and `%` becomes `%25`, so that names are unique and differ
 /// from the dispatch's. The job's name comes last and needs no escaping.
 pub fn job_name(repo: &str, job: &JobId) -> String {
-    let workflow = job.workflow.replace('%', "%25").replace('/', "%2F");
-    let name = format!("crcr/{repo}/{workflow}/{}", job.job.as_deref().unwrap_or("None"));
+    name_of_job(repo, &job.workflow, job.job.as_deref())
+}
+
+/// [`job_name`] of the job `job` of `workflow`.
+pub fn name_of_job(repo: &str, workflow: &str, job: Option<&str>) -> String {
+    let workflow = workflow.replace('%', "%25").replace('/', "%2F");
+    let name = format!("crcr/{repo}/{workflow}/{}", job.unwrap_or("None"));
     if name == dispatch_name(repo) {
         return format!("{name} (job)");
     }
@@ -66,6 +71,13 @@ pub fn external_id(run_id: &str, pull_request: Option<u64>) -> String {
         Some(number) => format!("{run_id}:{number}"),
         None => run_id.to_owned(),
     }
+}
+
+/// The `external_id` of a run elsewhere than on GitHub. A build's number isn't taken for a run of GitHub.
+pub fn foreign_external_id(run_id: &str, pull_request: Option<u64>) -> String {
+    let is_number = run_id.bytes().all(|byte| byte.is_ascii_digit());
+    let prefix = if is_number { "build-" } else { "" };
+    external_id(&format!("{prefix}{run_id}"), pull_request)
 }
 
 /// The run id in an `external_id`, if it is a number and so a run on GitHub.
@@ -136,10 +148,29 @@ pub struct CheckRunContext<'a> {
     pub nonblocking: Option<Conclusion>,
 }
 
+/// What is shown of a job.
+#[derive(Debug, Clone, Copy)]
+pub struct ShownJob<'a> {
+    pub id: &'a JobId,
+    pub state: JobState,
+    pub details: &'a ReportDetails,
+    /// Its end was reported without proof.
+    pub ended_without_proof: bool,
+    /// It ran elsewhere than on GitHub.
+    pub is_foreign: bool,
+    /// An earlier attempt of it failed.
+    pub failed_before: bool,
+}
+
 impl CheckRunContext<'_> {
     /// The URL of a run: on GitHub for numeric ids, else the reported one.
-    pub fn run_url(&self, run_id: &str, reported: Option<&str>) -> Option<String> {
-        if run_id.bytes().all(|byte| byte.is_ascii_digit()) {
+    pub fn run_url(
+        &self,
+        run_id: &str,
+        reported: Option<&str>,
+        is_foreign: bool,
+    ) -> Option<String> {
+        if !is_foreign && run_id.bytes().all(|byte| byte.is_ascii_digit()) {
             return Some(format!("{}/{}/actions/runs/{run_id}", self.server_url, self.repo));
         }
         reported.map(str::to_owned)
@@ -159,6 +190,19 @@ impl CheckRunContext<'_> {
         }
     }
 
+    /// The title of an ended check run, which says why it isn't what was found.
+    fn completed_title(&self, status: CheckRunStatus, found: Conclusion, title: String) -> String {
+        match status {
+            CheckRunStatus::Completed(shown) if shown != found && self.keeps_failing => {
+                format!("Neutral, because this backend's infrastructure keeps failing. {title}")
+            }
+            CheckRunStatus::Completed(shown) if shown != found => {
+                format!("Neutral, because failures at {} block nobody. {title}", self.level)
+            }
+            _ => title,
+        }
+    }
+
     fn completed_status(&self, conclusion: Conclusion) -> CheckRunStatus {
         if self.keeps_failing && !conclusion.is_good() {
             return CheckRunStatus::Completed(Conclusion::Neutral);
@@ -168,30 +212,11 @@ impl CheckRunContext<'_> {
     }
 }
 
-/// The check run of a job. `ended_without_proof`: its end was reported without proof.
-pub fn job_content(
-    context: &CheckRunContext<'_>,
-    job: &JobId,
-    state: JobState,
-    details: &ReportDetails,
-    ended_without_proof: bool,
-) -> CheckRunContent {
-    let url = context.run_url(&job.run_id, details.url.as_deref());
-    let (status, title) = match state {
-        JobState::Dispatched | JobState::InProgress if ended_without_proof => (
-            context.completed_status(Conclusion::Cancelled),
-            "Its end was reported without proof, so its result isn't shown".to_owned(),
-        ),
-        JobState::Dispatched => (CheckRunStatus::Queued, "Queued".to_owned()),
-        JobState::InProgress => (CheckRunStatus::InProgress, "In progress".to_owned()),
-        JobState::NeverStarted | JobState::Lost => (
-            context.completed_status(Conclusion::TimedOut),
-            "No result: it started and its end was never reported".to_owned(),
-        ),
-        JobState::Completed(conclusion) => {
-            (context.completed_status(conclusion), conclusion_title(conclusion, details))
-        }
-    };
+/// The check run of a job.
+pub fn job_content(context: &CheckRunContext<'_>, shown: &ShownJob<'_>) -> CheckRunContent {
+    let ShownJob { id: job, state, details, .. } = *shown;
+    let url = context.run_url(&job.run_id, details.url.as_deref(), shown.is_foreign);
+    let (status, title) = job_status(context, shown);
     let mut summary = format!("{} workflow", code(context.repo));
     let _ = match &url {
         Some(url) => writeln!(summary, ": {url}"),
@@ -226,26 +251,63 @@ pub fn job_content(
     let failed = state.conclusion().is_some_and(|conclusion| !conclusion.is_good());
     summary.push_str(context.neutral_reason());
     if matches!(status, CheckRunStatus::Completed(_)) && (failed || state.is_open()) {
-        summary.push_str(&next_steps(context));
+        summary.push_str(&next_steps(context, shown.is_foreign));
     }
     CheckRunContent {
         status,
         title: truncate_chars(&title, TITLE_CHARS).to_owned(),
         summary: truncate_chars(&summary, SUMMARY_CHARS).to_owned(),
         details_url: url.or(context.page.map(str::to_owned)),
-        external_id: Some(external_id(&job.run_id, context.pull_request)),
+        external_id: Some(run_external_id(context, &job.run_id, shown.is_foreign)),
+    }
+}
+
+fn run_external_id(context: &CheckRunContext<'_>, run_id: &str, is_foreign: bool) -> String {
+    if is_foreign {
+        foreign_external_id(run_id, context.pull_request)
+    } else {
+        external_id(run_id, context.pull_request)
+    }
+}
+
+fn job_status(context: &CheckRunContext<'_>, shown: &ShownJob<'_>) -> (CheckRunStatus, String) {
+    let ended = |found, title: String| {
+        let status = context.completed_status(found);
+        (status, context.completed_title(status, found, title))
+    };
+    match shown.state {
+        JobState::Dispatched | JobState::InProgress if shown.ended_without_proof => ended(
+            Conclusion::Cancelled,
+            "Its end was reported without proof, so its result isn't shown".to_owned(),
+        ),
+        JobState::Dispatched => (CheckRunStatus::Queued, "Queued".to_owned()),
+        JobState::InProgress => (CheckRunStatus::InProgress, "In progress".to_owned()),
+        JobState::NeverStarted | JobState::Lost => ended(
+            Conclusion::TimedOut,
+            "No result: it started and its end was never reported".to_owned(),
+        ),
+        JobState::Completed(Conclusion::Success) if shown.failed_before => {
+            ended(Conclusion::Success, "Passed after a retry".to_owned())
+        }
+        JobState::Completed(conclusion) => {
+            ended(conclusion, conclusion_title(conclusion, shown.details))
+        }
     }
 }
 
 /// The check run of the dispatch.
 pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) -> CheckRunContent {
-    let status = match verdict.standing {
-        HeadState::Queued => CheckRunStatus::Queued,
-        HeadState::Running => CheckRunStatus::InProgress,
-        HeadState::Ended(conclusion) => context.completed_status(conclusion),
+    let reason = verdict.reason.clone();
+    let (status, title) = match verdict.standing {
+        HeadState::Queued => (CheckRunStatus::Queued, reason),
+        HeadState::Running => (CheckRunStatus::InProgress, reason),
+        HeadState::Ended(found) => {
+            let status = context.completed_status(found);
+            (status, context.completed_title(status, found, reason))
+        }
     };
     let run = verdict.run.as_deref();
-    let url = run.and_then(|run| context.run_url(run, None));
+    let url = run.and_then(|run| context.run_url(run, None, verdict.is_foreign));
     let mut summary = format!("{}: {}\n", code(context.repo), verdict.reason);
     if let Some(url) = &url {
         let _ = writeln!(summary, "\nWorkflow: {url}");
@@ -253,15 +315,18 @@ pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) ->
     summary.push_str(&context.link());
     summary.push_str(context.neutral_reason());
     if matches!(verdict.standing, HeadState::Ended(conclusion) if !conclusion.is_good()) {
-        summary.push_str(&next_steps(context));
+        summary.push_str(&next_steps(context, verdict.is_foreign));
     }
-    let no_run = NO_RUN.to_string();
+    let external_id = match run {
+        Some(run) => run_external_id(context, run, verdict.is_foreign),
+        None => external_id(&NO_RUN.to_string(), context.pull_request),
+    };
     CheckRunContent {
         status,
-        title: truncate_chars(&verdict.reason, TITLE_CHARS).to_owned(),
+        title: truncate_chars(&title, TITLE_CHARS).to_owned(),
         summary: truncate_chars(&summary, SUMMARY_CHARS).to_owned(),
         details_url: url.or(context.page.map(str::to_owned)),
-        external_id: Some(external_id(run.unwrap_or(&no_run), context.pull_request)),
+        external_id: Some(external_id),
     }
 }
 
@@ -288,7 +353,7 @@ pub fn withdrawn_content(
     let run = run.map(str::to_owned);
     Some(dispatch_content(
         context,
-        &HeadVerdict { standing: HeadState::Ended(conclusion), run, reason },
+        &HeadVerdict { standing: HeadState::Ended(conclusion), run, is_foreign: false, reason },
     ))
 }
 
@@ -303,8 +368,14 @@ fn conclusion_title(conclusion: Conclusion, details: &ReportDetails) -> String {
     title
 }
 
-fn next_steps(context: &CheckRunContext<'_>) -> String {
-    let mut text = "\nTo run it again, press *Re-run* on this check.".to_owned();
+fn next_steps(context: &CheckRunContext<'_>, is_foreign: bool) -> String {
+    let mut text = if is_foreign {
+        "\nTo run it again, retry the job in its own CI, which isn't GitHub Actions: *Re-run* on this check doesn't \
+         reach it."
+            .to_owned()
+    } else {
+        "\nTo run it again, press *Re-run* on this check.".to_owned()
+    };
     if !context.oncalls.is_empty() {
         // As inline code, so that nobody is mentioned.
         let names: Vec<_> = context.oncalls.iter().map(|name| code(name)).collect();
@@ -362,12 +433,60 @@ mod tests {
         }
     }
 
+    fn content(
+        context: &CheckRunContext<'_>,
+        state: JobState,
+        details: &ReportDetails,
+    ) -> CheckRunContent {
+        let shown = ShownJob {
+            id: &job(),
+            state,
+            details,
+            ended_without_proof: false,
+            is_foreign: false,
+            failed_before: false,
+        };
+        job_content(context, &shown)
+    }
+
+    #[test]
+    fn neutral_title_says_why_it_is_neutral() {
+        let reason = "The worst of its runs and jobs: failure".to_owned();
+        let standing = HeadState::Ended(Conclusion::Failure);
+        let verdict = HeadVerdict { standing, run: None, is_foreign: false, reason };
+        let open = CheckRunContext { keeps_failing: true, ..context(Level::L4) };
+        let title = dispatch_content(&open, &verdict).title;
+        assert!(title.starts_with("Neutral, because this backend's infrastructure"), "{title}");
+        let soft = CheckRunContext { nonblocking: Some(Conclusion::Neutral), ..context(Level::L3) };
+        let title = dispatch_content(&soft, &verdict).title;
+        assert!(title.starts_with("Neutral, because failures at L3 block nobody"), "{title}");
+        let title = dispatch_content(&context(Level::L4), &verdict).title;
+        assert_eq!(title, verdict.reason);
+    }
+
+    #[test]
+    fn failed_job_elsewhere_says_that_rerun_does_not_reach_it() {
+        let (id, details) = (job(), ReportDetails::default());
+        let shown = ShownJob {
+            id: &id,
+            state: JobState::Completed(Conclusion::Failure),
+            details: &details,
+            ended_without_proof: false,
+            is_foreign: true,
+            failed_before: false,
+        };
+        let content = job_content(&context(Level::L4), &shown);
+        assert!(content.summary.contains("retry the job in its own CI"), "{}", content.summary);
+        assert_eq!(content.external_id.as_deref(), Some("build-12:7"));
+        assert_eq!(content.details_url, None, "a build's number is no run of GitHub");
+    }
+
     #[test]
     fn whose_fault_a_failure_is_stands_in_its_text_and_cannot_format_it() {
         let blame = Some("Infrastructure: it failed in `x` @all [a](https://b.c)`, before");
         let ended = JobState::Completed(Conclusion::Failure);
         let known = CheckRunContext { blame, ..context(Level::L4) };
-        let shown = job_content(&known, &job(), ended, &ReportDetails::default(), false);
+        let shown = content(&known, ended, &ReportDetails::default());
         let line = "by the other results: `Infrastructure: it failed in 'x' @all [a](https://b.c)', before`";
         assert!(shown.summary.contains(line), "{}", shown.summary);
     }
@@ -377,11 +496,12 @@ mod tests {
         let page = Some("https://relay.test/pr/7");
         let known = CheckRunContext { page, ..context(Level::L4) };
         let ended = JobState::Completed(Conclusion::Success);
-        let shown = job_content(&known, &job(), ended, &ReportDetails::default(), false);
+        let shown = content(&known, ended, &ReportDetails::default());
         assert!(shown.summary.contains("https://relay.test/pr/7"), "{}", shown.summary);
         assert!(shown.details_url.unwrap().ends_with("/actions/runs/12"), "the run stays in front");
         let reason = "Dispatched".to_owned();
-        let waiting = HeadVerdict { standing: HeadState::Queued, run: None, reason };
+        let waiting =
+            HeadVerdict { standing: HeadState::Queued, run: None, is_foreign: false, reason };
         let shown = dispatch_content(&known, &waiting);
         assert_eq!(shown.details_url.as_deref(), page, "there is no run yet");
         assert!(shown.summary.contains("https://relay.test/pr/7"), "{}", shown.summary);
@@ -431,10 +551,11 @@ mod tests {
         };
         let details = ReportDetails { failed_tests: vec![failed; 50], ..ReportDetails::default() };
         let ended = JobState::Completed(Conclusion::Failure);
-        let shown = job_content(&context(Level::L4), &job(), ended, &details, false);
+        let shown = content(&context(Level::L4), ended, &details);
         assert!(shown.summary.chars().count() <= 65_535);
         let reason = "why ".repeat(1000);
-        let verdict = HeadVerdict { standing: HeadState::Queued, run: None, reason };
+        let verdict =
+            HeadVerdict { standing: HeadState::Queued, run: None, is_foreign: false, reason };
         assert!(
             dispatch_content(&context(Level::L4), &verdict).title.chars().count() <= TITLE_CHARS
         );
@@ -463,13 +584,7 @@ mod tests {
         };
         let oncalls = ["alice".to_owned()];
         let context = CheckRunContext { oncalls: &oncalls, ..context(Level::L4) };
-        let shown = job_content(
-            &context,
-            &job(),
-            JobState::Completed(Conclusion::Failure),
-            &details,
-            false,
-        );
+        let shown = content(&context, JobState::Completed(Conclusion::Failure), &details);
         assert_eq!(shown.status, CheckRunStatus::Completed(Conclusion::Failure));
         insta::assert_snapshot!(format!("{}\n\n{}", shown.title, shown.summary));
     }
@@ -483,7 +598,7 @@ mod tests {
             (Level::L4, Some(Conclusion::Neutral), Conclusion::Failure),
         ] {
             let context = CheckRunContext { nonblocking, ..context(level) };
-            let shown = job_content(&context, &job(), ended, &ReportDetails::default(), false);
+            let shown = content(&context, ended, &ReportDetails::default());
             assert_eq!(shown.status, CheckRunStatus::Completed(expected), "{level:?}");
         }
     }

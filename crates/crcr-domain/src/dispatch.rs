@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::downstream_run::DownstreamRun;
+use crate::downstream_run::{AcceptedSend, DownstreamRun, SharedRuns};
 use crate::event::{EventName, PullRequestAction};
 use crate::level::{CheckRunPolicy, Device, Level};
 use crate::repo::RepoName;
@@ -19,6 +19,9 @@ pub struct Dispatch {
     pub event: EventName,
     pub action: Option<PullRequestAction>,
     pub pull_request: Option<u64>,
+    /// Who opened the pull request.
+    #[serde(default)]
+    pub author: Option<String>,
     pub head_sha: String,
     /// The base commit of the pull request when the event arrived.
     pub base_sha: Option<String>,
@@ -32,6 +35,10 @@ pub struct Dispatch {
     pub labels: Vec<String>,
     /// When the event was accepted.
     pub enqueued_at: Timestamp,
+    /// Orders the dispatches of a commit as their events were accepted. Two events of one pull request never
+    /// have the same, whichever relay took them and whatever its clock said.
+    #[serde(default)]
+    pub order: i64,
     pub status: DispatchStatus,
     /// Number of calls to GitHub.
     pub tries: u32,
@@ -48,9 +55,34 @@ pub struct Dispatch {
     /// Whether a report was proven. From then on it isn't sent again: its runs are re-run instead.
     #[serde(default)]
     pub is_answered: bool,
+    /// When GitHub accepted it, by GitHub's clock.
+    #[serde(default)]
+    pub accepted_at: Option<Timestamp>,
+    /// Whether it is sent although the backend's breaker is open, because somebody asked for it.
+    #[serde(default)]
+    pub is_probe: bool,
     /// The downstream runs that it started, as of the last request to GitHub.
     #[serde(default)]
     pub runs: Vec<DownstreamRun>,
+    /// Runs that it may have started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_runs: Vec<SharedRuns>,
+    /// Whether `runs` and `shared_runs` are all: they were listed as a whole after GitHub's time to create runs.
+    #[serde(default)]
+    pub are_runs_known: bool,
+    /// Why GitHub's list of its runs can't be read.
+    #[serde(default)]
+    pub runs_problem: Option<String>,
+    /// Why no report is known although the backend may have run.
+    #[serde(default)]
+    pub silence: Option<String>,
+}
+
+/// What the allowlist says of a backend now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CurrentEntry<'a> {
+    pub level: Level,
+    pub device: Option<&'a Device>,
 }
 
 /// Whether a dispatch has check runs on the upstream pull request.
@@ -110,40 +142,30 @@ impl DispatchStatus {
 }
 
 impl Dispatch {
-    /// Whether `labels` contain the label of this repository's device. Labels compare ignoring case.
-    pub fn is_labelled(&self, labels: &[String], prefix: &str) -> bool {
-        self.device.as_ref().is_some_and(|device| {
-            labels.iter().any(|label| {
-                label.get(..prefix.len()).zip(label.get(prefix.len()..)).is_some_and(
-                    |(start, rest)| {
-                        start.eq_ignore_ascii_case(prefix)
-                            && rest.eq_ignore_ascii_case(device.as_str())
-                    },
-                )
-            })
-        })
-    }
-
-    /// Whether the dispatch has check runs now. `level_now`: the current level (`None`: removed from the
-    /// allowlist). `labels`: the current labels of the pull request.
+    /// Whether the dispatch has check runs now. `entry`: the backend's entry in the allowlist (`None`: it was
+    /// removed). `labels`: the current labels of the pull request.
     pub fn check_runs(
         &self,
-        level_now: Option<Level>,
+        entry: Option<CurrentEntry<'_>>,
         labels: &[String],
         prefix: &str,
     ) -> CheckRunVisibility {
         let in_merge_queue = self.event == EventName::MergeGroup;
-        let has_head_to_merge = self.pull_request.is_some() || in_merge_queue;
-        let ends =
-            self.action == Some(PullRequestAction::Closed) || self.event == EventName::Landed;
-        if !has_head_to_merge || ends {
+        if !self.has_head_to_merge() {
             return CheckRunVisibility::NoneForEvent;
         }
-        match level_now.map(|now| self.level.min(now).check_run()) {
-            None | Some(CheckRunPolicy::Never) => CheckRunVisibility::NoneAtLevel(level_now),
+        // A dispatch to a lower level expects no report, so nothing could be shown.
+        let asked = self.level.shows_results();
+        match entry.filter(|_| asked).map(|entry| entry.level.check_run()) {
+            None | Some(CheckRunPolicy::Never) => {
+                CheckRunVisibility::NoneAtLevel(entry.map(|entry| entry.level.min(self.level)))
+            }
             // At L3 only repositories that subscribe to merge groups get them.
             Some(CheckRunPolicy::WhenLabelled)
-                if !in_merge_queue && !self.is_labelled(labels, prefix) =>
+                if !in_merge_queue
+                    && !entry
+                        .and_then(|entry| entry.device)
+                        .is_some_and(|device| is_labelled(labels, prefix, device)) =>
             {
                 CheckRunVisibility::NoneWithoutLabel
             }
@@ -153,22 +175,38 @@ impl Dispatch {
         }
     }
 
-    /// Whether a report is expected. Nothing is built for a pull request that was closed or has landed.
-    pub fn expects_report(&self) -> bool {
-        self.level.shows_results()
-            && self.action != Some(PullRequestAction::Closed)
-            && self.event != EventName::Landed
+    /// Whether its result is about a commit that may be merged. Nothing is built for a pull request that was closed
+    /// or has landed.
+    pub fn is_about_commit(&self) -> bool {
+        self.action != Some(PullRequestAction::Closed) && self.event != EventName::Landed
+    }
+
+    fn has_head_to_merge(&self) -> bool {
+        (self.pull_request.is_some() || self.event == EventName::MergeGroup)
+            && self.is_about_commit()
+    }
+
+    /// Whether the dispatch may have check runs now or later: a label, and a change of the allowlist, can ask for
+    /// them.
+    pub fn may_have_check_runs(&self) -> bool {
+        self.has_head_to_merge() && self.level.shows_results()
     }
 
     /// Whether the dispatch has check runs by the level and labels when the event arrived.
     pub fn has_check_run_when_dispatched(&self, prefix: &str) -> bool {
-        self.check_runs(Some(self.level), &self.labels, prefix) == CheckRunVisibility::Shown
+        let entry = CurrentEntry { level: self.level, device: self.device.as_ref() };
+        self.check_runs(Some(entry), &self.labels, prefix) == CheckRunVisibility::Shown
     }
 
-    /// Whether the dispatch has check runs, or would have them with a label.
-    pub fn may_have_check_runs(&self, prefix: &str) -> bool {
-        let visibility = self.check_runs(Some(self.level), &self.labels, prefix);
-        matches!(visibility, CheckRunVisibility::Shown | CheckRunVisibility::NoneWithoutLabel)
+    /// What the matching of runs needs, once GitHub has accepted it.
+    pub fn accepted_send(&self) -> Option<AcceptedSend> {
+        let at = self.accepted_at.or(self.sent_at())?;
+        Some(AcceptedSend { delivery: self.delivery.clone(), event: self.event.clone(), at })
+    }
+
+    /// Whether a report is expected. Nothing is built for a pull request that was closed or has landed.
+    pub fn expects_report(&self) -> bool {
+        self.level.shows_results() && self.is_about_commit()
     }
 
     pub fn sent_at(&self) -> Option<Timestamp> {
@@ -177,6 +215,15 @@ impl Dispatch {
             _ => None,
         }
     }
+}
+
+/// Whether `labels` contain the label of the device. Labels compare ignoring case.
+fn is_labelled(labels: &[String], prefix: &str, device: &Device) -> bool {
+    labels.iter().any(|label| {
+        label.get(..prefix.len()).zip(label.get(prefix.len()..)).is_some_and(|(start, rest)| {
+            start.eq_ignore_ascii_case(prefix) && rest.eq_ignore_ascii_case(device.as_str())
+        })
+    })
 }
 
 #[cfg(test)]
@@ -190,6 +237,7 @@ mod tests {
             event: EventName::PullRequest,
             action: None,
             pull_request: Some(7),
+            author: None,
             head_sha: "0".repeat(40),
             base_sha: None,
             repo: RepoName::new("acme/backend").unwrap(),
@@ -197,6 +245,7 @@ mod tests {
             device: Some(Device::new("npu").unwrap()),
             labels: vec![],
             enqueued_at: Timestamp::UNIX_EPOCH,
+            order: 0,
             status: DispatchStatus::Queued,
             tries: 0,
             last_error: None,
@@ -204,7 +253,13 @@ mod tests {
             default_branch: None,
             never_started: false,
             is_answered: false,
+            accepted_at: None,
+            is_probe: false,
             runs: vec![],
+            shared_runs: vec![],
+            are_runs_known: false,
+            runs_problem: None,
+            silence: None,
         }
     }
 
@@ -223,6 +278,7 @@ mod tests {
             (EventName::PullRequest, Some(7), Some(Unlabeled)),
             (EventName::PullRequest, Some(7), Some(Closed)),
         ];
+        let device = Device::new("npu").unwrap();
         let levels_now = [None, Some(Level::L1), Some(Level::L2), Some(Level::L3), Some(Level::L4)];
         let mut shown = 0;
         for (event, pull_request, action) in events {
@@ -238,9 +294,13 @@ mod tests {
                         };
                         let ends = [EventName::Push, EventName::Landed].contains(&event)
                             || action == Some(Closed);
-                        let lower = level_now.map(|now| level.min(now));
-                        let expected = match lower {
+                        let entry =
+                            level_now.map(|level| CurrentEntry { level, device: Some(&device) });
+                        let expected = match level_now {
                             _ if ends => CheckRunVisibility::NoneForEvent,
+                            _ if level == Level::L1 => {
+                                CheckRunVisibility::NoneAtLevel(level_now.map(|_| Level::L1))
+                            }
                             None | Some(Level::L1 | Level::L2) => {
                                 CheckRunVisibility::NoneAtLevel(level_now)
                             }
@@ -251,7 +311,7 @@ mod tests {
                             }
                             Some(Level::L3 | Level::L4) => CheckRunVisibility::Shown,
                         };
-                        let found = dispatch.check_runs(level_now, labels, "ciflow/crcr/");
+                        let found = dispatch.check_runs(entry, labels, "ciflow/crcr/");
                         assert_eq!(
                             found, expected,
                             "{event} {action:?} {level} {level_now:?} {labels:?}"
@@ -261,23 +321,19 @@ mod tests {
                 }
             }
         }
-        // Five actions: L4 twice, and three pairs that come to L3 with the label; the merge group: all.
-        assert_eq!(shown, 5 * (2 + 3) + (2 + 3 * 2));
+        // Three levels when dispatched; five actions: L4 twice, L3 with the label; the merge group: all.
+        assert_eq!(shown, 3 * (5 * (2 + 1) + 2 * 2));
     }
 
     #[test]
     fn label_matches_its_device_ignoring_case() {
-        let mut dispatch = dispatch();
-        let has = |dispatch: &Dispatch, label: &str| {
-            dispatch.is_labelled(&[label.to_owned()], "ciflow/crcr/")
-        };
-        assert!(has(&dispatch, "ciflow/crcr/npu"));
-        assert!(has(&dispatch, "Ciflow/CRCR/NPU"));
-        assert!(!has(&dispatch, "ciflow/crcr/npu2"));
-        assert!(!has(&dispatch, "ciflow/crcr/"));
-        assert!(!has(&dispatch, "npu"));
-        assert!(!has(&dispatch, "ciflow/crcré"));
-        dispatch.device = None;
-        assert!(!has(&dispatch, "ciflow/crcr/"));
+        let device = Device::new("npu").unwrap();
+        let has = |label: &str| is_labelled(&[label.to_owned()], "ciflow/crcr/", &device);
+        assert!(has("ciflow/crcr/npu"));
+        assert!(has("Ciflow/CRCR/NPU"));
+        assert!(!has("ciflow/crcr/npu2"));
+        assert!(!has("ciflow/crcr/"));
+        assert!(!has("npu"));
+        assert!(!has("ciflow/crcré"));
     }
 }

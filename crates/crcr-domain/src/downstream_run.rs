@@ -1,42 +1,65 @@
 //! Downstream runs, and which of them a dispatch started.
 //!
 //! GitHub's response to `repository_dispatch` doesn't name a run, and a run doesn't name its dispatch. Runs
-//! are matched by proven reports, by GitHub's list of runs for the event, and by time.
+//! are matched by proven reports, by titles, and by the time and event of the dispatches.
 
-use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::callback::JobId;
+use crate::event::EventName;
 use crate::lifecycle::Conclusion;
 
-/// The longest time between a dispatch and the creation of its run. GitHub creates runs within seconds;
-/// the rest allows for clock differences.
-const CREATED_WITHIN: SignedDuration = SignedDuration::from_secs(60);
-const CREATED_BEFORE: SignedDuration = SignedDuration::from_secs(15);
+/// GitHub may have created the run before it answered the request: a request takes less than this.
+const REQUEST: Duration = Duration::from_secs(15);
 
-/// Each workflow that listens for the event starts one run.
-pub const RUNS_PER_DISPATCH: usize = 50;
+/// How many runs and groups of runs are kept with one dispatch. Each workflow that listens for the event
+/// starts one run.
+pub const RUNS_PER_DISPATCH: usize = 200;
 
-/// A downstream run that a dispatch started, or may have started.
+/// A downstream run that a dispatch started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DownstreamRun {
-    /// A decimal number on GitHub, a UUID elsewhere.
     pub id: String,
-    /// The workflow file on GitHub, the name elsewhere. For each workflow only the newest run counts.
+    /// The workflow's file. For each workflow only the newest run counts.
     pub workflow: String,
     /// The attempt that `state` describes, from 1.
     pub attempt: u32,
     pub state: RunState,
-    /// Whether the dispatch certainly started it. A run without reports is matched by time only, and
-    /// several dispatches may fit.
-    pub certain: bool,
+    /// Jobs of older attempts that GitHub's list of the newest attempt doesn't have any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced_jobs: Vec<JobId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "conclusion")]
 pub enum RunState {
     Open,
-    /// With GitHub's conclusion, if there is one.
-    Over(Option<Conclusion>),
+    Over(Conclusion),
+    /// It is over, and its conclusion isn't one that this version knows, or GitHub doesn't have the run any
+    /// more.
+    OverUnknown,
+}
+
+impl RunState {
+    pub fn is_good(self) -> bool {
+        matches!(self, Self::Over(end) if end.is_good())
+    }
+}
+
+/// Runs of one workflow that can't be told apart: any of them may be the dispatch's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedRuns {
+    /// The workflow's file.
+    pub workflow: String,
+    pub is_open: bool,
+    /// Whether all of them that are over ended well.
+    pub are_good: bool,
+    /// Whether one of them is certainly the dispatch's: there are as many as dispatches that they may belong to.
+    pub include_own: bool,
 }
 
 /// A run of the downstream repository, as GitHub lists it for `event=repository_dispatch`.
@@ -52,58 +75,177 @@ pub struct ListedRun {
     pub title: String,
 }
 
-/// When GitHub creates the runs of a dispatch that was sent at `sent_at`.
-pub fn creation_window(sent_at: Timestamp) -> (Timestamp, Timestamp) {
-    (sent_at - CREATED_BEFORE, sent_at + CREATED_WITHIN)
+/// A dispatch that GitHub accepted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AcceptedSend {
+    pub delivery: String,
+    pub event: EventName,
+    /// By GitHub's clock.
+    pub at: Timestamp,
 }
 
-/// The listed runs that the dispatch of `delivery` started.
+/// The runs of a dispatch, as far as a list of runs tells.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DispatchRuns {
+    pub own: Vec<DownstreamRun>,
+    pub shared: Vec<SharedRuns>,
+}
+
+impl AcceptedSend {
+    /// When GitHub creates the runs of the dispatch. `window`: how long it may take.
+    pub fn window(&self, window: Duration) -> (Timestamp, Timestamp) {
+        (self.at - REQUEST, self.at + window)
+    }
+
+    fn may_have_started(&self, run: &ListedRun, window: Duration) -> bool {
+        let (from, to) = self.window(window);
+        from <= run.created_at && run.created_at <= to
+    }
+
+    /// Whether the title contains the delivery's id, and not that of another delivery which begins with it.
+    fn is_named_by(&self, title: &str) -> bool {
+        let id = self.delivery.as_str();
+        title.match_indices(id).any(|(at, _)| {
+            let (before, after) = (&title[..at], &title[at + id.len()..]);
+            let is_part =
+                |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '-');
+            !is_part(before.chars().next_back())
+                && !is_part(after.chars().next())
+                // The delivery that announces that a pull request has landed.
+                && !after.starts_with(":landed")
+        })
+    }
+}
+
+/// The default title of a run is the type of its event.
+fn is_event_title(title: &str) -> bool {
+    ["pull_request", "push", "merge_group", "landed"].contains(&title)
+}
+
+/// The listed runs that the dispatch `own` started, or may have started.
 ///
-/// `other_sends`: when other dispatches were sent to the same repository. `claimed_by` returns the
-/// delivery that proven reports of a run belong to.
+/// `others`: the other dispatches to the repository at that time. `window`: how long GitHub may take to create
+/// a run. `claimed_by` returns the delivery that proven reports of a run belong to.
 pub fn runs_of_dispatch<'a>(
     listed: &[ListedRun],
-    delivery: &str,
-    sent_at: Timestamp,
-    other_sends: &[Timestamp],
+    own: &'a AcceptedSend,
+    others: &'a [AcceptedSend],
+    window: Duration,
     claimed_by: impl Fn(u64) -> Option<&'a str>,
-) -> Vec<DownstreamRun> {
-    let (from, to) = creation_window(sent_at);
-    let overlaps_another = other_sends.iter().any(|other| {
-        let (other_from, other_to) = creation_window(*other);
-        other_from <= to && from <= other_to
-    });
-    // Each with whether a report or its title proves it.
-    let own: Vec<(&ListedRun, bool)> = listed
-        .iter()
-        .filter_map(|run| match claimed_by(run.id) {
-            Some(claim) => (claim == delivery).then_some((run, true)),
-            None if run.title.contains(delivery) => Some((run, true)),
-            None => (from <= run.created_at && run.created_at <= to).then_some((run, false)),
-        })
-        .collect();
-    let of_workflow =
-        |workflow: &str| own.iter().filter(|(run, _)| run.workflow == workflow).count();
-    let is_proven =
-        |workflow: &str| own.iter().any(|(run, proven)| *proven && run.workflow == workflow);
-    own.iter()
-        // A dispatch starts each workflow once, so a second run belongs to another dispatch, perhaps to one
-        // that was superseded while GitHub accepted it.
-        .filter(|(run, proven)| *proven || !is_proven(&run.workflow))
-        .take(RUNS_PER_DISPATCH)
-        .map(|(run, proven)| DownstreamRun {
-            id: run.id.to_string(),
-            workflow: run.workflow.clone(),
-            attempt: run.attempt,
-            state: run.state,
-            certain: *proven || (!overlaps_another && of_workflow(&run.workflow) == 1),
-        })
-        .collect()
+) -> DispatchRuns {
+    let sends: Vec<&AcceptedSend> = [own].into_iter().chain(others).collect();
+    let mut workflows: BTreeMap<&str, Vec<RunMatch<'_>>> = BTreeMap::new();
+    for run in listed {
+        let found = RunMatch::new(run, &sends, window, claimed_by(run.id));
+        workflows.entry(&run.workflow).or_default().push(found);
+    }
+    let mut found = DispatchRuns::default();
+    for (workflow, mut runs) in workflows {
+        eliminate(&mut runs);
+        let is_sole = |run: &RunMatch<'_>| run.candidates.len() == 1;
+        let (certain, possible): (Vec<_>, Vec<_>) = runs
+            .into_iter()
+            .filter(|run| run.candidates.contains(&0))
+            .partition(|run| run.is_named);
+        found.own.extend(certain.iter().map(|run| run.downstream()));
+        if let [run] = possible.as_slice()
+            && is_sole(run)
+        {
+            found.own.push(run.downstream());
+        } else if let Some(shared) = shared(workflow, &possible) {
+            found.shared.push(shared);
+        }
+    }
+    found
+}
+
+/// A listed run, and the dispatches that may have started it, by their index.
+struct RunMatch<'a> {
+    run: &'a ListedRun,
+    candidates: BTreeSet<usize>,
+    /// Whether a report or the title says so.
+    is_named: bool,
+}
+
+impl<'a> RunMatch<'a> {
+    fn new(
+        run: &'a ListedRun,
+        sends: &[&AcceptedSend],
+        window: Duration,
+        claim: Option<&str>,
+    ) -> Self {
+        let of = |test: &dyn Fn(&AcceptedSend) -> bool| -> BTreeSet<usize> {
+            (0..sends.len()).filter(|index| test(sends[*index])).collect()
+        };
+        if let Some(claim) = claim {
+            let candidates = of(&|send| send.delivery == claim);
+            return Self { run, candidates, is_named: true };
+        }
+        let named = of(&|send| send.is_named_by(&run.title));
+        if !named.is_empty() {
+            return Self { run, candidates: named, is_named: true };
+        }
+        let is_other_event =
+            |send: &AcceptedSend| is_event_title(&run.title) && run.title != send.event.as_str();
+        let candidates = of(&|send| send.may_have_started(run, window) && !is_other_event(send));
+        Self { run, candidates, is_named: false }
+    }
+
+    fn downstream(&self) -> DownstreamRun {
+        DownstreamRun {
+            id: self.run.id.to_string(),
+            workflow: self.run.workflow.clone(),
+            attempt: self.run.attempt,
+            state: self.run.state,
+            replaced_jobs: vec![],
+        }
+    }
+}
+
+/// A dispatch starts a workflow once: one whose run is known needs no other run of the workflow.
+fn eliminate(runs: &mut [RunMatch<'_>]) {
+    let named = runs.iter().filter(|run| run.is_named).flat_map(|run| run.candidates.clone());
+    let mut settled: BTreeSet<usize> = named.collect();
+    for run in runs.iter_mut().filter(|run| !run.is_named) {
+        run.candidates.retain(|send| !settled.contains(send));
+    }
+    loop {
+        let of_one = runs.iter().filter(|run| run.candidates.len() == 1);
+        let news: BTreeSet<usize> = of_one
+            .flat_map(|run| run.candidates.clone())
+            .filter(|send| !settled.contains(send))
+            .collect();
+        if news.is_empty() {
+            return;
+        }
+        for run in runs.iter_mut().filter(|run| run.candidates.len() > 1) {
+            run.candidates.retain(|send| !news.contains(send));
+        }
+        settled.extend(news);
+    }
+}
+
+fn shared(workflow: &str, runs: &[RunMatch<'_>]) -> Option<SharedRuns> {
+    if runs.is_empty() {
+        return None;
+    }
+    let candidates: BTreeSet<usize> = runs.iter().flat_map(|run| run.candidates.clone()).collect();
+    let is_open = |run: &&RunMatch<'_>| run.run.state == RunState::Open;
+    Some(SharedRuns {
+        workflow: workflow.to_owned(),
+        is_open: runs.iter().any(|run| is_open(&run)),
+        are_good: runs.iter().filter(|run| !is_open(run)).all(|run| run.run.state.is_good()),
+        include_own: runs.len() >= candidates.len(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const WINDOW: Duration = Duration::from_secs(60);
+    const GOOD: RunState = RunState::Over(Conclusion::Success);
+    const BAD: RunState = RunState::Over(Conclusion::Failure);
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_000_000 + second).unwrap()
@@ -116,72 +258,114 @@ mod tests {
             attempt: 1,
             state: RunState::Open,
             created_at: at(second),
-            title: "pull_request".to_owned(),
+            title: "a title of its own".to_owned(),
         }
     }
 
-    fn ids(runs: &[DownstreamRun]) -> Vec<(&str, bool)> {
-        runs.iter().map(|run| (run.id.as_str(), run.certain)).collect()
+    fn send(delivery: &str, event: EventName, second: i64) -> AcceptedSend {
+        AcceptedSend { delivery: delivery.to_owned(), event, at: at(second) }
+    }
+
+    fn pull(delivery: &str, second: i64) -> AcceptedSend {
+        send(delivery, EventName::PullRequest, second)
+    }
+
+    fn found(
+        listed: &[ListedRun],
+        others: &[AcceptedSend],
+        claims: &[(u64, &str)],
+    ) -> DispatchRuns {
+        let own = pull("d", 0);
+        runs_of_dispatch(listed, &own, others, WINDOW, |id| {
+            claims.iter().find(|(run, _)| *run == id).map(|(_, delivery)| *delivery)
+        })
+    }
+
+    fn own(runs: &DispatchRuns) -> Vec<&str> {
+        runs.own.iter().map(|run| run.id.as_str()).collect()
     }
 
     #[test]
     fn run_without_reports_belongs_to_the_only_dispatch_of_its_time() {
         let all = [listed(1, "lint.yml", -60), listed(2, "lint.yml", 3), listed(3, "ci.yml", 400)];
-        let own = runs_of_dispatch(&all, "d", at(0), &[], |_| None);
-        assert_eq!(ids(&own), [("2", true)]);
+        let runs = found(&all, &[pull("e", 600)], &[]);
+        assert_eq!((own(&runs), runs.shared.len()), (vec!["2"], 0));
     }
 
     #[test]
-    fn run_that_seems_older_than_its_dispatch_because_the_clocks_differ_belongs_to_it() {
-        let own = runs_of_dispatch(&[listed(2, "lint.yml", -12)], "d", at(0), &[], |_| None);
-        assert_eq!(ids(&own), [("2", true)]);
+    fn run_with_reports_belongs_to_their_delivery_regardless_of_time() {
+        let all = [listed(2, "ci.yml", 3), listed(3, "ci.yml", 4), listed(9, "ci.yml", 9000)];
+        let runs = found(&all, &[pull("e", 1)], &[(3, "e"), (9, "d")]);
+        assert_eq!((own(&runs), runs.shared.len()), (vec!["9"], 0), "2 is nobody's any more");
     }
 
     #[test]
-    fn run_without_reports_is_uncertain_if_two_dispatches_fit() {
-        let all = [listed(2, "lint.yml", 3)];
-        let own = runs_of_dispatch(&all, "d", at(0), &[at(1)], |_| None);
-        assert_eq!(ids(&own), [("2", false)]);
-        let own = runs_of_dispatch(&all, "d", at(0), &[at(600), at(-600)], |_| None);
-        assert_eq!(ids(&own), [("2", true)]);
-    }
-
-    #[test]
-    fn run_with_reports_for_another_delivery_is_not_matched() {
-        let all = [listed(2, "ci.yml", 3), listed(3, "ci.yml", 4)];
-        let claims = |id| Some(if id == 2 { "d" } else { "e" });
-        let own = runs_of_dispatch(&all, "d", at(0), &[at(1)], claims);
-        assert_eq!(ids(&own), [("2", true)]);
-    }
-
-    #[test]
-    fn run_with_reports_is_matched_regardless_of_time() {
-        let own = runs_of_dispatch(&[listed(2, "ci.yml", 9000)], "d", at(0), &[], |_| Some("d"));
-        assert_eq!(ids(&own), [("2", true)]);
-    }
-
-    #[test]
-    fn second_run_of_a_workflow_belongs_to_another_dispatch() {
-        let all = [listed(2, "ci.yml", 3), listed(3, "ci.yml", 4), listed(4, "lint.yml", 4)];
-        let claims = |id| (id == 2).then_some("d");
-        let own = runs_of_dispatch(&all, "d", at(0), &[at(1)], claims);
-        assert_eq!(ids(&own), [("2", true), ("4", false)]);
-    }
-
-    #[test]
-    fn run_of_a_dispatch_that_is_not_known_as_sent_decides_nothing() {
-        let all = [listed(2, "ci.yml", 3), listed(3, "ci.yml", 4)];
-        let own = runs_of_dispatch(&all, "d", at(0), &[], |id| (id == 2).then_some("d"));
-        assert_eq!(ids(&own), [("2", true)]);
-        let own = runs_of_dispatch(&all, "d", at(0), &[], |_| None);
-        assert_eq!(ids(&own), [("2", false), ("3", false)]);
-    }
-
-    #[test]
-    fn run_with_the_delivery_in_its_title_is_certain() {
+    fn title_with_a_delivery_decides_and_a_longer_id_is_another_one() {
         let titled =
-            ListedRun { title: "CI for 72d3162e-cc78".to_owned(), ..listed(2, "ci.yml", 3) };
-        let own = runs_of_dispatch(&[titled], "72d3162e-cc78", at(0), &[at(1)], |_| None);
-        assert_eq!(ids(&own), [("2", true)]);
+            |id, title: &str| ListedRun { title: title.to_owned(), ..listed(id, "ci.yml", 3) };
+        let others = [pull("72d3162e-cc79", 1), send("d:landed", EventName::Landed, 1)];
+        let all = [titled(2, "CI of d"), titled(3, "72d3162e-cc79"), titled(4, "d:landed")];
+        let runs = found(&all, &others, &[]);
+        assert_eq!((own(&runs), runs.shared.len()), (vec!["2"], 0));
+    }
+
+    #[test]
+    fn run_titled_as_another_event_is_not_evidence() {
+        let push_only =
+            ListedRun { title: "push".to_owned(), state: BAD, ..listed(2, "push.yml", 3) };
+        for others in [vec![send("p", EventName::Push, 1)], vec![]] {
+            let runs = found(std::slice::from_ref(&push_only), &others, &[]);
+            assert_eq!(runs, DispatchRuns::default());
+        }
+    }
+
+    #[test]
+    fn run_that_can_only_be_anothers_is_left_to_it() {
+        // The second dispatch's window doesn't contain the first run, so the second run is the second's.
+        let all = [listed(2, "lint.yml", 2), listed(3, "lint.yml", 52)];
+        let runs = found(&all, &[pull("e", 50)], &[]);
+        assert_eq!((own(&runs), runs.shared.len()), (vec!["2"], 0));
+        // A report of the other run leaves only the first one.
+        let all = [listed(2, "lint.yml", 2), listed(3, "lint.yml", 3)];
+        let runs = found(&all, &[pull("e", 1)], &[(3, "e")]);
+        assert_eq!((own(&runs), runs.shared.len()), (vec!["2"], 0));
+    }
+
+    #[test]
+    fn runs_that_cannot_be_told_apart_are_one_of_them_ours_if_there_are_enough() {
+        let ended = |id, state| ListedRun { state, ..listed(id, "lint.yml", 3) };
+        let all = [ended(2, GOOD), ended(3, BAD)];
+        let runs = found(&all, &[pull("e", 1)], &[]);
+        let group = |are_good, include_own| SharedRuns {
+            workflow: "lint.yml".to_owned(),
+            is_open: false,
+            are_good,
+            include_own,
+        };
+        assert_eq!((own(&runs), runs.shared.clone()), (vec![], vec![group(false, true)]));
+        // The workflow ran once for two dispatches, so it doesn't run for each of them.
+        let runs = found(&[ended(2, BAD)], &[send("p", EventName::Push, 1)], &[]);
+        assert_eq!((own(&runs), runs.shared.clone()), (vec![], vec![group(false, false)]));
+    }
+
+    #[test]
+    fn of_two_runs_of_one_workflow_the_one_without_report_is_not_evidence() {
+        let all = [listed(2, "ci.yml", 3), listed(3, "ci.yml", 4)];
+        let runs = found(&all, &[], &[(2, "d")]);
+        assert_eq!((own(&runs), runs.shared.len()), (vec!["2"], 0));
+        let runs = found(&all, &[], &[]);
+        assert!(own(&runs).is_empty() && runs.shared[0].include_own && runs.shared[0].is_open);
+    }
+
+    #[test]
+    fn stack_of_many_dispatches_drops_no_run() {
+        let others: Vec<_> = (1..20).map(|n| pull(&format!("other-{n}"), n / 4)).collect();
+        let mut all: Vec<_> = (0..60)
+            .map(|n| ListedRun { state: GOOD, ..listed(n, ["a", "b", "c"][n as usize % 3], 5) })
+            .collect();
+        all[59].state = RunState::Open;
+        let runs = found(&all, &others, &[]);
+        let open: Vec<_> = runs.shared.iter().filter(|group| group.is_open).collect();
+        assert_eq!(open.len(), 1, "the running one is waited for");
     }
 }

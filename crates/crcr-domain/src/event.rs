@@ -96,6 +96,12 @@ pub enum UpstreamEvent {
 pub struct PullRequest {
     pub action: PullRequestAction,
     pub number: u64,
+    /// Who opened it.
+    #[serde(default)]
+    pub author: Option<String>,
+    /// The label that was set or removed, for `labeled` and `unlabeled`.
+    #[serde(default)]
+    pub label: Option<String>,
     pub head_sha: String,
     /// The previous head, for `synchronize`.
     #[serde(default)]
@@ -345,6 +351,8 @@ fn pull_request(
     Ok(Some(UpstreamEvent::PullRequest(PullRequest {
         action,
         number: pull.number,
+        author: pull.user.map(|user| user.login),
+        label: Some(label).filter(|label| !label.is_empty()),
         head_sha: pull.head.sha,
         before: raw.before.filter(|sha| is_sha(sha)),
         base_sha: pull.base.map(|base| base.sha).filter(|sha| is_sha(sha)),
@@ -385,12 +393,18 @@ mod raw {
         pub(super) updated_at: Timestamp,
         pub(super) head: Head,
         pub(super) base: Option<Head>,
+        pub(super) user: Option<User>,
         #[serde(default)]
         pub(super) labels: Vec<Label>,
         #[serde(default)]
         pub(super) state: String,
         #[serde(default)]
         pub(super) merged: bool,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct User {
+        pub(super) login: String,
     }
 
     #[derive(Deserialize)]

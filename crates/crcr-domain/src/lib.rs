@@ -12,7 +12,6 @@ pub mod downstream_run;
 pub mod dry_dispatch;
 pub mod event;
 pub mod facts;
-pub mod head_verdict;
 pub mod identity;
 pub mod level;
 pub mod lifecycle;
@@ -20,6 +19,7 @@ pub mod proof;
 pub mod repo;
 pub mod results;
 pub mod triage;
+pub mod verdict;
 mod yaml;
 
 pub use self::allowlist::{Allowlist, AllowlistEntry};

@@ -147,8 +147,8 @@ pub enum JobTransition {
     Duplicate,
     /// The job has moved on from this state.
     Stale,
-    /// The job ended with another conclusion, which stays.
-    Conflict,
+    /// The job ended with a worse conclusion, which stays: jobs of one name can't hide each other's failures.
+    Better,
 }
 
 /// How `report` changes a job in state `current`. A job without a record is [`JobState::Dispatched`].
@@ -163,7 +163,13 @@ pub fn transition(current: JobState, report: JobState) -> JobTransition {
         };
     }
     match (current, report) {
-        (JobState::Completed(_), JobState::Completed(_)) => JobTransition::Conflict,
+        (JobState::Completed(before), JobState::Completed(end)) => {
+            if end.severity() > before.severity() {
+                JobTransition::Apply { start_unknown: false }
+            } else {
+                JobTransition::Better
+            }
+        }
         _ => JobTransition::Stale,
     }
 }
@@ -180,15 +186,15 @@ mod tests {
         let good = Completed(Conclusion::Success);
         let bad = Completed(Conclusion::Failure);
         let states = [Dispatched, InProgress, NeverStarted, Lost, good, bad];
-        use JobTransition::{Conflict, Duplicate, Stale};
+        use JobTransition::{Better, Duplicate, Stale};
         let table = [
             // reported: dispatched, in_progress, never_started, lost, success, failure
             (Dispatched, [Duplicate, HEARD, HEARD, HEARD, UNHEARD, UNHEARD]),
             (InProgress, [Stale, Duplicate, HEARD, HEARD, HEARD, HEARD]),
             (NeverStarted, [Stale, Stale, Duplicate, Stale, UNHEARD, UNHEARD]),
             (Lost, [Stale, Stale, Stale, Duplicate, HEARD, HEARD]),
-            (good, [Stale, Stale, Stale, Stale, Duplicate, Conflict]),
-            (bad, [Stale, Stale, Stale, Stale, Conflict, Duplicate]),
+            (good, [Stale, Stale, Stale, Stale, Duplicate, HEARD]),
+            (bad, [Stale, Stale, Stale, Stale, Better, Duplicate]),
         ];
         assert_eq!(table.map(|(state, _)| state), states);
         for (current, row) in table {
@@ -199,18 +205,17 @@ mod tests {
     }
 
     #[test]
-    fn different_conclusions_conflict() {
+    fn of_several_ends_the_worst_stays_in_any_order() {
         for first in Conclusion::BEST_TO_WORST {
             for second in Conclusion::BEST_TO_WORST {
-                let expected = if first == second {
-                    JobTransition::Duplicate
-                } else {
-                    JobTransition::Conflict
-                };
-                assert_eq!(
-                    transition(JobState::Completed(first), JobState::Completed(second)),
-                    expected
-                );
+                let (first, second) = (JobState::Completed(first), JobState::Completed(second));
+                let mut state = first;
+                if let JobTransition::Apply { .. } = transition(state, second) {
+                    state = second;
+                }
+                let worst =
+                    Conclusion::worst([first, second].iter().filter_map(|s| s.conclusion()));
+                assert_eq!(state.conclusion(), worst, "{first:?} then {second:?}");
             }
         }
     }

@@ -3,11 +3,12 @@
 //! <https://docs.github.com/en/rest/repos/repos#create-a-repository-dispatch-event>
 
 use http::Method;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::app::{AppRepository, GithubApp, Permissions};
 use crate::error::GithubError;
-use crate::rest::{RestRequest, repo_path};
+use crate::rest::{RestRequest, repo_path, response_date};
 
 const WRITE: Permissions = &[("contents", "write")];
 
@@ -17,9 +18,17 @@ struct DispatchBody<'a, P> {
     client_payload: &'a P,
 }
 
+/// A dispatch that GitHub accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcceptedDispatch {
+    /// The repository that got the event.
+    pub repository: AppRepository,
+    /// When, by GitHub's clock, in whole seconds. `None`: something on the way has removed the `Date`.
+    pub accepted_at: Option<Timestamp>,
+}
+
 impl GithubApp {
-    /// Starts the workflows of `repo` that listen for `event_type`; returns the repository that got
-    /// the event. With a `repository_id`, another repository of that name gets nothing
+    /// Starts the workflows of `repo` that listen for `event_type`. With a `repository_id`, another repository of that name gets nothing
     /// ([`GithubError::OtherRepository`]).
     ///
     /// GitHub takes at most 10 keys and 65,535 characters: more is [`GithubError::Unprocessable`].
@@ -29,7 +38,7 @@ impl GithubApp {
         repository_id: Option<u64>,
         event_type: &str,
         client_payload: &(impl Serialize + Sync),
-    ) -> Result<AppRepository, GithubError> {
+    ) -> Result<AcceptedDispatch, GithubError> {
         let body = serde_json::to_vec(&DispatchBody { event_type, client_payload })
             .map_err(|error| GithubError::Unprocessable(error.to_string()))?;
         let path = format!("{}/dispatches", repo_path(repo));
@@ -39,7 +48,8 @@ impl GithubApp {
             // Deleted, renamed or taken out of the installation: start from scratch next time.
             self.forget(repo);
         }
-        Ok(sent?.1)
+        let (response, repository) = sent?;
+        Ok(AcceptedDispatch { repository, accepted_at: response_date(response.headers()) })
     }
 
     /// The repository that a dispatch to `repo` would reach. Sends nothing when a token of it is

@@ -294,6 +294,12 @@ where
     Ok(all)
 }
 
+/// What GitHub's clock said when it answered, in whole seconds.
+pub(crate) fn response_date(headers: &HeaderMap) -> Option<Timestamp> {
+    let text = headers.get(header::DATE)?.to_str().ok()?;
+    jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
+}
+
 /// The path of a repository that GitHub redirects to by its number, with what follows the number.
 /// Only the path is taken, so that a token never goes to another server.
 pub(crate) fn path_by_number(location: &str) -> Option<&str> {

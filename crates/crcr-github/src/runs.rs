@@ -8,8 +8,11 @@ use serde::Deserialize;
 
 use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
-use crate::rest::{RestRequest, repo_path};
+use crate::http::HttpError;
+use crate::rest::{RestRequest, repo_path, response_date};
 
+/// Pages of 100 runs. GitHub's lists end after 1,000.
+const RUN_PAGES: u32 = 10;
 const WRITE: Permissions = &[("actions", "write")];
 const READ: Permissions = &[("actions", "read")];
 
@@ -81,6 +84,21 @@ pub struct WorkflowJob {
     pub started_at: Option<Timestamp>,
 }
 
+/// GitHub's list of runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunList {
+    pub runs: Vec<WorkflowRun>,
+    /// Whether these are all. GitHub pages through the first 1,000 only.
+    pub is_complete: bool,
+    /// When the list was begun, by GitHub's clock, in whole seconds.
+    pub read_at: Timestamp,
+}
+
+fn no_date(request: &RestRequest) -> GithubError {
+    let text = "the response has no `Date`, so it isn't known what GitHub's clock says";
+    GithubError::from_http(&request.name(), HttpError::Malformed(text.to_owned()), Timestamp::MIN)
+}
+
 impl WorkflowRun {
     pub fn is_completed(&self) -> bool {
         self.status.as_deref() == Some("completed")
@@ -94,24 +112,43 @@ impl GithubApp {
         self.call_json(repo, READ, RestRequest::get(path)).await
     }
 
-    /// The newest runs of `repo` that `event` started between `from` and `to`, at most 100.
+    /// The runs of `repo` that `event` started between `from` and `to`: all pages of GitHub's list.
     pub async fn runs_of_event(
         &self,
         repo: &str,
         event: &str,
         (from, to): (Timestamp, Timestamp),
-    ) -> Result<Vec<WorkflowRun>, GithubError> {
+    ) -> Result<RunList, GithubError> {
         #[derive(Deserialize)]
         struct RunPage {
+            total_count: usize,
             workflow_runs: Vec<WorkflowRun>,
         }
         let second = "%Y-%m-%dT%H:%M:%SZ";
         let (from, to) = (from.strftime(second), to.strftime(second));
-        let path = format!(
-            "{}/actions/runs?event={event}&created={from}..{to}&per_page=100",
-            repo_path(repo)
-        );
-        Ok(self.call_json::<RunPage>(repo, READ, RestRequest::get(path)).await?.workflow_runs)
+        let list = format!("{}/actions/runs?event={event}&created={from}..{to}", repo_path(repo));
+        let mut runs: Vec<WorkflowRun> = vec![];
+        let mut read_at = None;
+        for page in 1..=RUN_PAGES {
+            let request = RestRequest::get(format!("{list}&per_page=100&page={page}"));
+            let response = self.call(repo, READ, &request).await?;
+            let date = response_date(response.headers());
+            let at = *read_at.get_or_insert(date.ok_or_else(|| no_date(&request))?);
+            let read: RunPage = self.client().read_json(&request, response).await?;
+            let is_last = read.workflow_runs.is_empty();
+            for run in read.workflow_runs {
+                // A run that was deleted or created in between moves the others to another page.
+                if !runs.iter().any(|known| known.id == run.id) {
+                    runs.push(run);
+                }
+            }
+            if runs.len() >= read.total_count || is_last {
+                let is_complete = runs.len() >= read.total_count;
+                return Ok(RunList { runs, is_complete, read_at: at });
+            }
+        }
+        let read_at = read_at.unwrap_or(Timestamp::MIN);
+        Ok(RunList { runs, is_complete: false, read_at })
     }
 
     /// The first 100 jobs of an attempt of a run.

@@ -66,6 +66,10 @@ async fn after_the_first_a_dispatch_is_one_call() {
     for _ in 0..3 {
         let target =
             app.dispatch(REPO, None, "push", &json!({ "delivery_id": "d" })).await.unwrap();
+        let now = github.state().clock.now();
+        let age = now.duration_since(target.accepted_at.expect("GitHub says when")).as_secs();
+        assert!((0..5).contains(&age), "GitHub's clock: {age} s ago");
+        let target = target.repository;
         assert_eq!((target.repository_id, target.default_branch.as_str()), (number, "main"));
     }
     let routes: Vec<_> = world(&github).calls().iter().map(|call| call.route()).collect();
@@ -125,10 +129,10 @@ async fn a_revoked_token_is_replaced_at_once() {
 #[tokio::test]
 async fn an_app_that_was_installed_again_is_found_under_its_new_number() {
     let (github, app) = set_up();
-    let before = app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
+    let before = app.dispatch(REPO, None, "push", &json!({})).await.unwrap().repository;
     world(&github).uninstall(REPO);
     world(&github).install(REPO);
-    let after = app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
+    let after = app.dispatch(REPO, None, "push", &json!({})).await.unwrap().repository;
     assert_eq!(before.repository_id, after.repository_id);
     assert_ne!(before.installation_id, after.installation_id);
 }
@@ -278,10 +282,29 @@ async fn runs_are_listed_by_event_and_time() {
         github.state().runs.add(Run { id, repository, event, created_at, ..Run::push() });
     }
     let window = (at(-5), at(60));
-    let runs = app.runs_of_event(REPO, "repository_dispatch", window).await.unwrap();
+    let list = app.runs_of_event(REPO, "repository_dispatch", window).await.unwrap();
+    assert!(list.is_complete);
+    let ahead = list.read_at.duration_since(github.state().clock.now()).as_secs();
+    assert!((-2..=0).contains(&ahead), "GitHub's clock: {ahead} s");
+    let runs = list.runs;
     assert_eq!(runs.iter().map(|run| run.id).collect::<Vec<_>>(), [1]);
     assert_eq!(runs[0].path, ".github/workflows/build.yml");
     assert_eq!(runs[0].created_at, Some(at(0)));
+}
+
+#[tokio::test]
+async fn all_pages_of_runs_are_read_and_a_list_that_is_too_long_is_not_complete() {
+    let (github, app) = set_up();
+    let at = Timestamp::from_second(1_700_000_000).unwrap();
+    for (known, complete) in [(120, true), (1000, true), (1001, false)] {
+        for id in 1..=known {
+            let (repository, event) = (REPO.to_owned(), "repository_dispatch".to_owned());
+            github.state().runs.add(Run { id, repository, event, created_at: at, ..Run::push() });
+        }
+        let list = app.runs_of_event(REPO, "repository_dispatch", (at, at)).await.unwrap();
+        assert_eq!(list.runs.len(), usize::try_from(known.min(1000)).unwrap());
+        assert_eq!(list.is_complete, complete);
+    }
 }
 
 #[tokio::test]

@@ -5,13 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crcr_domain::{Allowlist, RepoName};
+use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use crcr_github::GithubApp;
-use crcr_store::{StateStore, StoreError, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, StateStore, StoreError, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::config::config_file::{self, FileUrl};
+use crate::queue::task_kind::TaskKind;
 use crate::{limits, state_records};
 
 /// How often a file on this machine is read.
@@ -39,6 +40,8 @@ struct AllowlistState {
     unreadable: Option<String>,
     /// Whether the policy was restored from the store, and no good version was read since.
     restored: bool,
+    /// Whether the version in force isn't stored yet, and so what it changes isn't evaluated.
+    is_unstored: bool,
 }
 
 /// The record of the last good version.
@@ -170,15 +173,21 @@ impl AllowlistSource {
                 state.restored &= state.broken.is_some();
             }
             Ok(Some((text, etag))) => {
-                if self.put_in_force(text, etag, now)
-                    && let Err(error) = self.store_version().await
-                {
-                    tracing::warn!(%error, "the allowlist can't be stored for the next start");
+                if self.put_in_force(text, etag, now) {
+                    self.state.lock().is_unstored = true;
                 }
             }
             Err(problem) => {
                 tracing::warn!(%problem, "the allowlist can't be read; the last good one stays in force");
                 self.state.lock().unreadable = Some(problem);
+            }
+        }
+        if self.state.lock().is_unstored {
+            match self.store_version(now).await {
+                Ok(is_stored) => self.state.lock().is_unstored = !is_stored,
+                Err(error) => {
+                    tracing::warn!(%error, "the allowlist can't be stored yet; it is tried again");
+                }
             }
         }
     }
@@ -214,19 +223,46 @@ impl AllowlistSource {
         }
     }
 
-    /// Stores the version in force for the next start.
-    async fn store_version(&self) -> Result<(), StoreError> {
-        let Some(store) = &self.store else { return Ok(()) };
-        let (kept, now) = {
+    /// Stores the version in force for the next start, and puts the evaluation of what it changes into the queue in the
+    /// same transaction. Returns whether that is done.
+    async fn store_version(&self, now: Timestamp) -> Result<bool, StoreError> {
+        let Some(store) = &self.store else { return Ok(true) };
+        let (kept, policy) = {
             let state = self.state.lock();
-            let Some(loaded_at) = state.loaded_at else { return Ok(()) };
+            let (Some(loaded_at), Some(policy)) = (state.loaded_at, &state.policy) else {
+                return Ok(true);
+            };
             let text = String::from_utf8_lossy(&state.text).into_owned();
             let (url, etag) = (self.url.to_string(), state.etag.clone());
-            (KeptAllowlist { url, text, etag, loaded_at }, loaded_at)
+            (KeptAllowlist { url, text, etag, loaded_at }, Arc::clone(policy))
         };
+        let stored: Versioned<KeptAllowlist> =
+            read_record(store.as_ref(), state_records::allowlist_key()).await?;
         let mut batch = WriteBatch::default();
-        batch.set(state_records::allowlist_key(), &kept, Timestamp::MAX);
-        store.commit(batch, now).await?;
-        Ok(())
+        batch.update(&stored, &kept, Timestamp::MAX);
+        if let Some(before) = &stored.value {
+            let before = Allowlist::parse(before.text.as_bytes(), &self.upstream).accepted().ok();
+            for repo in changed_entries(before.as_ref(), &policy) {
+                let work = TaskKind::BackendChecks { repo, done: 0 };
+                batch.tasks.push(work.task(&self.upstream, now));
+            }
+        }
+        // After a conflict, another relay has stored a version: what this one changes is compared with that.
+        Ok(store.commit(batch, now).await? == CommitOutcome::Done)
     }
+}
+
+/// The repositories whose check runs another version of the allowlist may change. Without a version before it, these
+/// are all.
+fn changed_entries(before: Option<&Allowlist>, after: &Allowlist) -> Vec<RepoName> {
+    let shown = |entry: &AllowlistEntry| {
+        (entry.repo.as_str().to_owned(), entry.level, entry.device.clone())
+    };
+    let find =
+        |list: Option<&Allowlist>, repo: &RepoName| list.and_then(|list| list.get(repo)).map(shown);
+    let removed = before
+        .into_iter()
+        .flat_map(|before| before.iter().filter(|entry| after.get(&entry.repo).is_none()));
+    let changed = after.iter().filter(|entry| find(before, &entry.repo) != Some(shown(entry)));
+    removed.chain(changed).map(|entry| entry.repo.clone()).collect()
 }

@@ -1,6 +1,8 @@
-//! The breaker of each backend. It opens when the infrastructure of a backend has failed on several dispatches in a
-//! row. Then nobody's pull request is blocked by a dead lab: failures of its infrastructure are neutral, and
+//! The breaker of each backend. It opens when the infrastructure of a backend has failed for several pull requests in a
+//! row, of several authors: what one author does must not turn off the checks of everybody. Then nobody's pull request is blocked by a dead lab: failures of its infrastructure are neutral, and
 //! only a probe now and then is dispatched. The first dispatch that gets further closes it.
+
+use std::collections::BTreeSet;
 
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::Dispatch;
@@ -13,7 +15,7 @@ use crate::{limits, state_records};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
-    /// The newest dispatches whose outcome is known, the oldest first.
+    /// The newest outcome of each pull request, push and merge group, the oldest first.
     outcomes: Vec<DispatchOutcome>,
     /// When the last dispatch was let through while it was open.
     probed_at: Option<Timestamp>,
@@ -22,6 +24,11 @@ pub struct Breaker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct DispatchOutcome {
     delivery: String,
+    #[serde(default)]
+    pull_request: Option<u64>,
+    /// `None` for upstream's own events.
+    #[serde(default)]
+    author: Option<String>,
     enqueued_at: Timestamp,
     infrastructure_failed: bool,
 }
@@ -37,17 +44,29 @@ pub enum BreakerChange {
 impl Breaker {
     /// `threshold`: failures in a row that open it.
     pub fn is_open(&self, threshold: usize) -> bool {
-        self.outcomes.len() >= threshold
-            && self.outcomes.iter().rev().take(threshold).all(|one| one.infrastructure_failed)
+        let failures = self.outcomes.iter().rev().take_while(|one| one.infrastructure_failed);
+        let (count, authors) = failures.fold((0, BTreeSet::new()), |(count, mut authors), one| {
+            authors.insert(&one.author);
+            (count + 1, authors)
+        });
+        count >= threshold && authors.len() >= threshold.min(limits::BREAKER_AUTHORS)
     }
 
-    /// A dispatch has one outcome, which a re-run may change.
-    fn note(&mut self, outcome: DispatchOutcome, threshold: usize) {
-        self.outcomes.retain(|known| known.delivery != outcome.delivery);
+    /// A pull request has one outcome, that of its newest dispatch, which a re-run may change.
+    fn note(&mut self, outcome: DispatchOutcome) {
+        let is_same = |known: &DispatchOutcome| match outcome.pull_request {
+            Some(number) => known.pull_request == Some(number),
+            None => known.delivery == outcome.delivery,
+        };
+        let is_older = |known: &DispatchOutcome| known.enqueued_at > outcome.enqueued_at;
+        if self.outcomes.iter().any(|known| is_same(known) && is_older(known)) {
+            return;
+        }
+        self.outcomes.retain(|known| !is_same(known));
         self.outcomes.push(outcome);
         self.outcomes
             .sort_by(|a, b| (a.enqueued_at, &a.delivery).cmp(&(b.enqueued_at, &b.delivery)));
-        let surplus = self.outcomes.len().saturating_sub(threshold);
+        let surplus = self.outcomes.len().saturating_sub(limits::BREAKER_OUTCOMES);
         self.outcomes.drain(..surplus);
     }
 }
@@ -64,8 +83,12 @@ pub async fn is_open(relay: &Relay, repo: &RepoName) -> Result<bool, StoreError>
 }
 
 /// Whether a dispatch must not be sent now. If it is open and the last probe is long enough ago, this
-/// dispatch is the next probe.
-pub async fn withholds(relay: &Relay, repo: &RepoName) -> Result<bool, StoreError> {
+/// dispatch is the next probe; so is one that somebody asked for.
+pub async fn withholds(
+    relay: &Relay,
+    repo: &RepoName,
+    is_asked_for: bool,
+) -> Result<bool, StoreError> {
     let Some(threshold) = relay.config.breaker_failures else { return Ok(false) };
     for _ in 0..limits::CONFLICTS {
         let known = read(relay, repo).await?;
@@ -74,7 +97,8 @@ pub async fn withholds(relay: &Relay, repo: &RepoName) -> Result<bool, StoreErro
             return Ok(false);
         };
         let now = relay.now();
-        if breaker.probed_at.is_some_and(|at| at + limits::BREAKER_PROBE > now) {
+        let is_recent = breaker.probed_at.is_some_and(|at| at + limits::BREAKER_PROBE > now);
+        if is_recent && !is_asked_for {
             return Ok(true);
         }
         let probed = Breaker { probed_at: Some(now), ..breaker.clone() };
@@ -84,7 +108,7 @@ pub async fn withholds(relay: &Relay, repo: &RepoName) -> Result<bool, StoreErro
             return Ok(false);
         }
     }
-    Ok(true)
+    Ok(!is_asked_for)
 }
 
 /// Records the outcome of a dispatch.
@@ -99,8 +123,13 @@ pub async fn note_outcome(
         let known = read(relay, repo).await?;
         let before = known.value.clone().unwrap_or_default();
         let mut after = before.clone();
-        let (delivery, enqueued_at) = (dispatch.delivery.clone(), dispatch.enqueued_at);
-        after.note(DispatchOutcome { delivery, enqueued_at, infrastructure_failed }, threshold);
+        after.note(DispatchOutcome {
+            delivery: dispatch.delivery.clone(),
+            pull_request: dispatch.pull_request,
+            author: dispatch.author.as_ref().map(|author| author.to_ascii_lowercase()),
+            enqueued_at: dispatch.enqueued_at,
+            infrastructure_failed,
+        });
         let change = match (before.is_open(threshold), after.is_open(threshold)) {
             (false, true) => {
                 after.probed_at = Some(relay.now());

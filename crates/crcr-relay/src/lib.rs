@@ -17,6 +17,7 @@ pub mod relay;
 pub mod repository_pins;
 pub mod state_records;
 mod traces;
+pub mod uptime;
 pub mod webhook;
 
 pub use self::config::{Config, SettingProblem};

@@ -79,25 +79,48 @@ pub const POLL: Duration = Duration::from_millis(500);
 /// How often a change is tried again after a conflict with another one.
 pub const CONFLICTS: usize = 50;
 
-/// How often GitHub is asked about a young downstream run.
-pub const RUN_POLL: Duration = Duration::from_secs(120);
+/// How long GitHub may take to create the runs of a dispatch, by default. Usually it takes seconds.
+pub const RUN_WINDOW: Duration = Duration::from_secs(60);
+/// The longest such time that can be set.
+pub const LONGEST_RUN_WINDOW: Duration = Duration::from_secs(600);
+/// How often GitHub is asked about a young downstream run. With [`RUN_END_LOOK`], a verdict is final within 75 s of
+/// the end of its last run.
+pub const RUN_POLL: Duration = Duration::from_secs(60);
 /// The longest pause between two such requests.
-pub const RUN_POLL_CAP: Duration = Duration::from_secs(30 * 60);
+pub const RUN_POLL_CAP: Duration = Duration::from_secs(5 * 60);
 /// How long after a job's end GitHub is asked whether its run is over.
-pub const RUN_END_LOOK: Duration = Duration::from_secs(30);
+pub const RUN_END_LOOK: Duration = Duration::from_secs(10);
 /// How long after the request for a re-run GitHub is asked about the run.
 pub const RERUN_LOOK: Duration = Duration::from_secs(10);
-/// How many dispatches to one repository are compared by the time at which they were sent.
-pub const RECENT_SENDS: usize = 64;
-/// How long that time is kept.
-pub const KEEP_SENDS: Duration = Duration::from_secs(24 * 3600);
+/// How many dispatches to one repository of one minute are compared.
+pub const SENDS_PER_MINUTE: usize = 1000;
+/// How many askers of a commit are read: authors of pull requests, upstream's pushes, its merge queue.
+pub const ORIGINS_PER_COMMIT: usize = 32;
+/// How many deliveries of each of them are read.
+pub const DELIVERIES_PER_ORIGIN: usize = 32;
+/// How many open heads one task evaluates again after a change of the allowlist.
+pub const HEADS_PER_TASK: usize = 200;
+/// How many open heads are evaluated at most, the most recently changed ones first.
+pub const OPEN_HEADS: usize = 20_000;
+/// How many pushes of one pull request in one second are compared.
+pub const MOVES_PER_SECOND: usize = 32;
+/// How often a backend's default branch is asked for, when its reports come from another branch.
+pub const BRANCH_LOOK: Duration = Duration::from_secs(60);
+/// How many outcomes of a backend its breaker looks at, one for each pull request.
+pub const BREAKER_OUTCOMES: usize = 64;
+/// How many authors have to be hit before a breaker opens.
+pub const BREAKER_AUTHORS: usize = 3;
+/// How often it is written down that the relay is up.
+pub const HEARTBEAT: Duration = Duration::from_secs(60);
+/// A longer gap between two of these is a downtime.
+pub const DOWNTIME: Duration = Duration::from_secs(300);
+/// How many downtimes are remembered.
+pub const DOWNTIMES: usize = 32;
 /// How many deliveries of one head a pull request's record names; older ones are dropped.
 pub const DELIVERIES_PER_HEAD: usize = 32;
 /// How many earlier heads a pull request's record names; older ones are dropped.
 pub const OLDER_HEADS: usize = 16;
-/// After this long without an open job, a run elsewhere than on GitHub is over.
-pub const FOREIGN_RUN_QUIET: Duration = Duration::from_secs(30 * 60);
-/// How many jobs of one dispatch are read.
+/// How many jobs of one dispatch are read: those that ended badly first, then the newest.
 pub const JOBS: usize = 1000;
 /// How many tasks an operator's command reads.
 pub const DEAD: usize = 100_000;

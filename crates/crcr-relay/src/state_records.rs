@@ -43,11 +43,16 @@ impl DeliveryRecord {
 pub struct PullRecord {
     /// The newest head that was dispatched.
     pub head_sha: String,
-    /// The head before that one, if the event named it.
-    #[serde(default)]
-    pub before: Option<String>,
     /// The `updated_at` of the newest dispatched event.
     pub updated_at: Timestamp,
+    /// How the head moved in the second of `updated_at`, in any order.
+    #[serde(default)]
+    pub moves: Vec<HeadMove>,
+    /// The [`order`](crcr_domain::dispatch::Dispatch::order) of the newest event.
+    #[serde(default)]
+    pub order: i64,
+    #[serde(default)]
+    pub is_closed: bool,
     /// The deliveries of that head, the newest last.
     pub deliveries: Vec<String>,
     /// The heads before it, the oldest first. Their jobs can still report.
@@ -93,6 +98,14 @@ impl PullRecord {
     }
 }
 
+/// A push to a pull request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadMove {
+    /// The head before it; `None` for the first one that is known.
+    pub from: Option<String>,
+    pub to: String,
+}
+
 /// A head that a pull request had.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OlderHead {
@@ -117,17 +130,28 @@ pub struct JobRecord {
     /// Whether its start was proven, but not its end.
     #[serde(default)]
     pub ended_without_proof: bool,
+    /// Whether it said that nothing else of its run will report.
+    #[serde(default)]
+    pub ends_run: bool,
+}
+
+/// When the relay was down, the newest last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uptime {
+    /// When a relay was last known to be up.
+    pub alive_at: Option<Timestamp>,
+    pub downtimes: Vec<(Timestamp, Timestamp)>,
 }
 
 /// A check run on GitHub, as last sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckRunRecord {
     pub id: u64,
-    /// The run and attempt that it shows. A newer run replaces it.
-    pub run: (u64, u32),
+    /// The run that it links; 0 if there is none.
+    pub run: u64,
     #[serde(rename = "verdict")]
     pub status: CheckRunStatus,
-    /// The last delivery that it was sent for. "Re-run" dispatches this one again if no run answered.
+    /// The delivery whose answer it shows. It is evidence even when newer ones have taken its place in the index.
     #[serde(default)]
     pub delivery: String,
     /// SHA-256 of the content that GitHub has, so that the same content isn't sent twice; empty while it
@@ -277,9 +301,35 @@ pub fn run_claim_key(repo: &RepoName, run_id: &str) -> StoreKey {
     StoreKey::new(&["run_claim", &repo.key(), run_id])
 }
 
-/// The set of the deliveries that were sent to a repository, by time.
-pub fn recent_sends_key(repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["sent_to", &repo.key()])
+/// The set of the dispatches that GitHub accepted for a repository in one minute since 1970, by its clock, each as
+/// JSON ([`crcr_domain::downstream_run::AcceptedSend`]).
+pub fn sends_key(repo: &RepoName, minute: i64) -> StoreKey {
+    StoreKey::new(&["sent_to", &repo.key(), &minute.to_string()])
+}
+
+/// The set of those who asked for a commit: [`commit_deliveries_key`] has what each asked for.
+pub fn commit_origins_key(head_sha: &str) -> StoreKey {
+    StoreKey::new(&["commit_origins", head_sha])
+}
+
+/// The set of the deliveries about a commit that one of them caused.
+pub fn commit_deliveries_key(head_sha: &str, origin: &str) -> StoreKey {
+    StoreKey::new(&["commit_deliveries", head_sha, origin])
+}
+
+/// The set of the heads that may be open, by the time of their last event: numbers of pull requests, and commits of
+/// merge groups.
+pub fn open_heads_key(upstream: &RepoName) -> StoreKey {
+    StoreKey::new(&["open_heads", &upstream.key()])
+}
+
+/// When a backend's default branch was last asked for.
+pub fn branch_look_key(repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["branch_look", &repo.key()])
+}
+
+pub(crate) fn uptime_key() -> StoreKey {
+    StoreKey::new(&["uptime"])
 }
 
 pub fn used_token_key(issuer: &str, token: &str) -> StoreKey {

@@ -349,16 +349,14 @@ struct ListFilters {
     event: Option<String>,
     /// `FROM..TO`.
     created: Option<String>,
-    #[serde(default)]
-    per_page: Option<usize>,
-    #[serde(default)]
-    page: Option<usize>,
+    #[serde(flatten)]
+    page: Page,
 }
 
-/// GitHub lists no more runs than these, on however many pages.
+/// How many runs GitHub pages through when they are filtered.
 const LISTED_RUNS: usize = 1000;
 
-/// One page, the newest runs first.
+/// The newest runs first, a page of at most 100 of the first 1,000.
 async fn list(
     Shared(state): Shared<Arc<State>>,
     peer: Peer,
@@ -376,10 +374,8 @@ async fn list(
             && created.is_none_or(|(from, to)| from <= run.created_at && run.created_at <= to)
     };
     let known = state.runs.lock();
-    let mut found: Vec<_> = known.runs.values().filter(wanted).collect();
-    found.sort_by_key(|run| std::cmp::Reverse((run.created_at, run.id)));
-    let size = filters.per_page.unwrap_or(30).clamp(1, 100);
-    let skipped = filters.page.unwrap_or(1).saturating_sub(1).saturating_mul(size);
+    let found: Vec<_> = known.runs.values().rev().filter(wanted).collect();
+    let (skipped, size) = filters.page.range();
     let page = found.iter().take(LISTED_RUNS).skip(skipped).take(size);
     let runs: Vec<_> = page.map(|run| run.api(state.origin())).collect();
     Ok(Json(json!({ "total_count": found.len(), "workflow_runs": runs })).into_response())
@@ -408,19 +404,28 @@ async fn show_attempt(
     Ok(Json(run.api(state.origin())).into_response())
 }
 
-#[derive(Debug, Deserialize)]
-struct JobPage {
-    #[serde(default)]
-    per_page: Option<usize>,
-    #[serde(default)]
-    page: Option<usize>,
+/// As text: in a flattened query, numbers can't be told from it.
+#[derive(Debug, Default, Deserialize)]
+struct Page {
+    per_page: Option<String>,
+    page: Option<String>,
+}
+
+impl Page {
+    /// How many entries are skipped and shown.
+    fn range(&self) -> (usize, usize) {
+        let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
+        let size: usize = number(&self.per_page).unwrap_or(30).clamp(1, 100);
+        let page: usize = number(&self.page).unwrap_or(1);
+        (page.saturating_sub(1).saturating_mul(size), size)
+    }
 }
 
 async fn jobs(
     Shared(state): Shared<Arc<State>>,
     peer: Peer,
     Path((owner, repo, run, attempt)): Path<(String, String, u64, u32)>,
-    Query(page): Query<JobPage>,
+    Query(page): Query<Page>,
 ) -> Result<Response, Response> {
     state.traffic.pass("run-jobs", &peer).await?;
     let repository = format!("{owner}/{repo}");
@@ -431,8 +436,7 @@ async fn jobs(
     let mut found: Vec<&Job> =
         known.jobs.values().filter(|job| job.run.id == run && job.run.attempt == attempt).collect();
     found.sort_by_key(|job| job.check_run_id);
-    let size = page.per_page.unwrap_or(30).clamp(1, 100);
-    let skipped = page.page.unwrap_or(1).saturating_sub(1).saturating_mul(size);
+    let (skipped, size) = page.range();
     let jobs: Vec<_> = found.iter().skip(skipped).take(size).map(|job| job.api()).collect();
     Ok(Json(json!({ "total_count": found.len(), "jobs": jobs })).into_response())
 }

@@ -9,8 +9,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::State as Shared;
 use axum::extract::connect_info::{ConnectInfo, Connected};
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::middleware::map_response_with_state;
+use axum::response::Response;
 use axum::serve::IncomingStream;
 use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -30,7 +33,16 @@ pub fn router(state: Arc<State>) -> Router {
         .fallback(|uri: Uri| async move {
             (StatusCode::NOT_FOUND, format!("the stand-in has no route for {}", uri.path()))
         })
+        .layer(map_response_with_state(Arc::clone(&state), with_date))
         .with_state(state)
+}
+
+/// GitHub's clock is the stand-in's.
+async fn with_date(Shared(state): Shared<Arc<State>>, mut response: Response) -> Response {
+    let date = state.clock.now().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    let date = HeaderValue::try_from(date).expect("a date is a header's value");
+    response.headers_mut().insert(header::DATE, date);
+    response
 }
 
 /// The argument by which a handler gets its connection.

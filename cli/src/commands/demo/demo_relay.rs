@@ -46,6 +46,8 @@ impl DemoRelay {
             ("ALLOWLIST_URL", format!("https://github.com/{upstream}/blob/main/{ALLOWLIST_PATH}")),
             ("UPSTREAM_REPO", upstream.to_string()),
             ("CRCR_OIDC_ISSUERS", format!("{origin}={origin}/.well-known/jwks")),
+            // The stand-in creates runs at once.
+            ("CRCR_RUN_WINDOW", "1s".to_owned()),
         ]);
         let lookup = |name: &str| settings.get(name).cloned();
         let config = crcr_relay::Config::read(&lookup, BTreeMap::new()).map_err(|problems| {

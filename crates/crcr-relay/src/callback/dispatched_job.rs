@@ -1,6 +1,5 @@
 //! The report of a job that answers a dispatch.
 
-use crcr_domain::CheckRunPolicy;
 use crcr_domain::callback::{JobId, ReportDetails};
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::{CallbackOutcome, Fact};
@@ -46,6 +45,11 @@ impl VerifiedReport<'_> {
             let outcome = CallbackOutcome::RejectedState;
             return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
         };
+        // Its level was lower when it was dispatched, and is now: nothing of it is stored.
+        if !dispatch.level.max(self.level()).shows_results() {
+            let outcome = CallbackOutcome::BelowLevel;
+            return Ok(Some(CallbackResponse::accepted(outcome, CallbackAnswer::Ignored)));
+        }
         if let Some(refused) = self.check_repository(dispatch) {
             return Ok(Some(refused));
         }
@@ -53,7 +57,7 @@ impl VerifiedReport<'_> {
         let mut job: Versioned<JobRecord> = decode_record(job_key.clone(), job)?;
         let evidence = self.evidence(dispatch);
         let proof = evidence.proof(dispatch.default_branch.as_deref(), &dispatch.status);
-        if dispatch.level.check_run() != CheckRunPolicy::Never
+        if head::has_check_runs(relay, dispatch)
             && let Some(recorded) = &job.value
         {
             let recorded_proof = head::proof(dispatch, recorded);
@@ -77,19 +81,23 @@ impl VerifiedReport<'_> {
             start_unknown,
             started_at: if callback.state == JobState::InProgress { Some(now) } else { started_at },
             ended_at: (!callback.state.is_open()).then_some(now),
-            details: merge_details(job.value.map(|job| job.details), &callback.details),
+            details: merge_details(job.value.as_ref().map(|job| &job.details), &callback.details),
             evidence,
             ended_without_proof: false,
+            ends_run: callback.run_ended || job.value.as_ref().is_some_and(|job| job.ends_run),
         };
         let job = Versioned { key: job_key.clone(), version: job.version, value: None };
         let rate_limit = Some(self.rate_limit());
         let mut batch = WriteBatch { rate_limit, ..WriteBatch::default() };
         batch.update(&job, &next, relay.expiry());
-        if job.version == 0 {
+        let failed = next.state.conclusion().is_some_and(|end| !end.is_good());
+        if job.version == 0 || failed {
+            // A failed job is read first, however many others report after it.
+            let first = if failed { 1 << 50 } else { 0 };
             batch.set_inserts.push(SetInsert {
                 set: state_records::job_set_key(&callback.delivery, repo),
                 member: serde_json::to_string(&callback.job).expect("a job is always JSON"),
-                score: now.as_millisecond(),
+                score: first + now.as_millisecond(),
                 expires_at: relay.expiry(),
             });
         }
@@ -107,7 +115,8 @@ impl VerifiedReport<'_> {
             let answered = Dispatch { is_answered, ..dispatch.clone() };
             batch.update(&known, &answered, relay.expiry());
         }
-        self.add_forward(&job_key, times, &mut batch);
+        let level = dispatch.level.max(self.level());
+        self.add_forward(&job_key, level, times, &mut batch);
         let answer = CallbackAnswer::Recorded(callback.state);
         let decision = self.commit(batch, &token, answer, outcome_of(dispatch, proof)).await;
         if let Ok(Some(response)) = &decision
@@ -181,7 +190,7 @@ impl VerifiedReport<'_> {
     ) {
         let (relay, now) = (self.relay, self.relay.now());
         let upstream = &relay.config.upstream;
-        let has_check_runs = dispatch.level.check_run() != CheckRunPolicy::Never;
+        let has_check_runs = head::has_check_runs(relay, dispatch);
         if has_check_runs && proof == ProofStatus::Proven {
             batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
             add_proven_job(relay, dispatch, job, batch);
@@ -213,8 +222,8 @@ fn outcome_of(dispatch: &Dispatch, proof: ProofStatus) -> (CallbackOutcome, Opti
 }
 
 /// Keeps what the first report said and the second one leaves out.
-fn merge_details(before: Option<ReportDetails>, report: &ReportDetails) -> ReportDetails {
-    let before = before.unwrap_or_default();
+fn merge_details(before: Option<&ReportDetails>, report: &ReportDetails) -> ReportDetails {
+    let before = before.cloned().unwrap_or_default();
     let report = report.clone();
     ReportDetails {
         url: report.url.or(before.url),

@@ -7,16 +7,18 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use bytes::Bytes;
-use crcr_domain::callback::{self, JobId};
+use crcr_domain::callback::{self, Callback, JobId};
+use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::CallbackOutcome;
 use crcr_domain::identity::{CallerIdentity, ProviderClaims};
+use crcr_store::{StoreError, read_record};
 
 use super::dry_dispatch;
 use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, record_unchanged};
 use super::verified_report::VerifiedReport;
 use crate::http::http_response::{self, Refusal};
-use crate::limits;
 use crate::relay::Relay;
+use crate::{limits, state_records};
 
 pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let started = Instant::now();
@@ -75,10 +77,18 @@ async fn receive(
         return CallbackResponse::unavailable("the allowlist is not loaded yet");
     };
     let entry = allowlist.get(&identity.repository);
-    let Some(entry) = entry.filter(|entry| entry.level.shows_results()) else {
-        let answer = CallbackAnswer::Ignored;
-        return CallbackResponse::accepted(CallbackOutcome::BelowLevel, answer);
-    };
+    let ignored =
+        || CallbackResponse::accepted(CallbackOutcome::BelowLevel, CallbackAnswer::Ignored);
+    let entry = entry.filter(|entry| entry.level.shows_results());
+    if entry.is_none() {
+        // Its level may have been higher when it was dispatched.
+        let Ok(callback) = &parsed else { return ignored() };
+        match was_asked_for_results(relay, &identity, callback).await {
+            Ok(true) => {}
+            Ok(false) => return ignored(),
+            Err(error) => return CallbackResponse::store_failed(&error),
+        }
+    }
     let callback = match parsed {
         Ok(callback) => callback,
         Err(error) => {
@@ -104,6 +114,20 @@ async fn receive(
         }
     }
     CallbackResponse::unavailable("too many reports of one job at once")
+}
+
+/// Whether the backend was at a level with results when it got the dispatch that a report answers.
+async fn was_asked_for_results(
+    relay: &Relay,
+    identity: &CallerIdentity,
+    callback: &Callback,
+) -> Result<bool, StoreError> {
+    if callback.kind.is_self_report() {
+        return Ok(false);
+    }
+    let key = state_records::dispatch_key(&callback.delivery, &identity.repository);
+    let dispatch = read_record::<Dispatch>(relay.store.as_ref(), key).await?.value;
+    Ok(dispatch.is_some_and(|dispatch| dispatch.level.shows_results()))
 }
 
 /// If the token names a run, the body has to name the same one.

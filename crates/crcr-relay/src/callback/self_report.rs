@@ -21,7 +21,11 @@ impl VerifiedReport<'_> {
         let (relay, callback) = (self.relay, self.callback);
         let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
         let repo = &self.identity.repository;
-        if !self.entry.events.contains(EventKind::Nightly) {
+        let Some(entry) = self.entry else {
+            let answer = CallbackAnswer::Ignored;
+            return Ok(Some(CallbackResponse::accepted(CallbackOutcome::BelowLevel, answer)));
+        };
+        if !entry.events.contains(EventKind::Nightly) {
             let detail = format!("`{repo}` takes no part in nightly runs");
             let outcome = CallbackOutcome::RejectedState;
             return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
@@ -79,13 +83,14 @@ impl VerifiedReport<'_> {
             details: callback.details.clone(),
             evidence: ReportProvenance::default(),
             ended_without_proof: false,
+            ends_run: false,
         };
         let mut batch = WriteBatch::default();
         batch.update(&job, &next, relay.expiry());
         let cause = JobCause {
-            repo: &self.entry.repo,
+            repo: &entry.repo,
             delivery: &callback.delivery,
-            level: self.entry.level,
+            level: entry.level,
             dispatched_at: now,
             event: if callback.kind == CallbackKind::Nightly {
                 &EventName::Nightly
@@ -100,7 +105,7 @@ impl VerifiedReport<'_> {
         let fact = attempt_fact(&cause, &next, now);
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
-        self.add_forward(&job_key, (None, None), &mut batch);
+        self.add_forward(&job_key, entry.level, (None, None), &mut batch);
         let answer = CallbackAnswer::Recorded(callback.state);
         self.commit(batch, &token, answer, (CallbackOutcome::Accepted, None)).await
     }

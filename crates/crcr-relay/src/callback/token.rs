@@ -142,6 +142,7 @@ mod tests {
             event: EventName::PullRequest,
             action: None,
             pull_request: Some(7),
+            author: None,
             head_sha: "a".repeat(40),
             base_sha: None,
             repo: RepoName::new("acme/backend").unwrap(),
@@ -149,6 +150,7 @@ mod tests {
             device: None,
             labels: vec![],
             enqueued_at: Timestamp::from_second(1_000_000).unwrap(),
+            order: 0,
             status: DispatchStatus::Queued,
             tries: 0,
             last_error: None,
@@ -156,7 +158,13 @@ mod tests {
             default_branch: None,
             never_started: false,
             is_answered: false,
+            accepted_at: None,
+            is_probe: false,
             runs: vec![],
+            shared_runs: vec![],
+            are_runs_known: false,
+            runs_problem: None,
+            silence: None,
         }
     }
 

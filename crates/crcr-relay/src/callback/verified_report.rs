@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use crcr_domain::AllowlistEntry;
 use crcr_domain::callback::Callback;
 use crcr_domain::facts::{CallbackOutcome, Fact};
 use crcr_domain::identity::CallerIdentity;
 use crcr_domain::lifecycle::JobTransition;
 use crcr_domain::proof::MissingProof;
+use crcr_domain::{AllowlistEntry, Level};
 use crcr_store::{CommitOutcome, RateLimitCharge, StoreError, StoreKey, Versioned, WriteBatch};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -25,7 +25,8 @@ use crate::webhook::signature::digest;
 pub(super) struct VerifiedReport<'a> {
     pub(super) relay: &'a Relay,
     pub(super) identity: &'a CallerIdentity,
-    pub(super) entry: &'a AllowlistEntry,
+    /// `None` if results of its level aren't stored now; a dispatch may have been made at a higher one.
+    pub(super) entry: Option<&'a AllowlistEntry>,
     pub(super) callback: &'a Callback,
     pub(super) body: &'a Bytes,
     /// When the request arrived.
@@ -45,18 +46,9 @@ impl VerifiedReport<'_> {
         let (answer, outcome) = match step {
             JobTransition::Duplicate => (CallbackAnswer::Duplicate, CallbackOutcome::Duplicate),
             JobTransition::Stale => (CallbackAnswer::Stale, CallbackOutcome::Stale),
-            JobTransition::Apply { .. } | JobTransition::Conflict => {
-                let callback = self.callback;
-                let detail = format!(
-                    "callback rejected: invalid state transition delivery_id={} repo={} status={}: \
-                     {} has ended with another conclusion",
-                    callback.delivery,
-                    self.identity.repository,
-                    callback.state.status(),
-                    callback.job
-                );
-                let outcome = CallbackOutcome::RejectedState;
-                return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
+            // The worse end of a job of this name stays; the report itself was fine.
+            JobTransition::Apply { .. } | JobTransition::Better => {
+                (CallbackAnswer::Recorded(self.callback.state), CallbackOutcome::Stale)
             }
         };
         let batch = WriteBatch { rate_limit: Some(self.rate_limit()), ..WriteBatch::default() };
@@ -143,6 +135,7 @@ impl VerifiedReport<'_> {
     pub(super) fn add_forward(
         &self,
         job_key: &StoreKey,
+        level: Level,
         times: (Option<f64>, Option<f64>),
         batch: &mut WriteBatch,
     ) {
@@ -151,8 +144,13 @@ impl VerifiedReport<'_> {
         }
         let Ok(body) = serde_json::from_slice::<Box<RawValue>>(self.body) else { return };
         let repo = &self.identity.repository;
-        let kind = forward::result_task(repo, self.entry.level, job_key, times, &body);
+        let kind = forward::result_task(repo, level, job_key, times, &body);
         batch.tasks.push(kind.task(&self.relay.config.upstream, self.relay.now()));
+    }
+
+    /// The backend's level now.
+    pub(super) fn level(&self) -> Level {
+        self.entry.map_or(Level::L1, |entry| entry.level)
     }
 
     pub(super) fn rate_limit(&self) -> RateLimitCharge {

@@ -96,6 +96,8 @@ pub struct Config {
     pub rate_per_minute: u32,
     /// A dispatch without a report for this long counts as never started.
     pub never_started_after: Duration,
+    /// How long GitHub may take to create the runs of a dispatch.
+    pub run_window: Duration,
     /// A job that doesn't end for this long counts as lost.
     pub lost_after: Duration,
     /// The conclusion of a check run when a repository at L4 doesn't report.
@@ -294,6 +296,7 @@ impl Settings<'_> {
         let workers = self.positive_number("MAX_DISPATCH_WORKERS", limits::WORKERS);
         let allowlist_ttl = self.positive_number("ALLOWLIST_TTL_SECONDS", 60);
         let never_started_after = self.duration("CRCR_NEVER_STARTED_AFTER", 2 * 3600);
+        let run_window = self.run_window();
         let lost_after = self.duration("ZOMBIE_TIMEOUT_SECONDS", 6 * 3600);
         let keep = self.keep(never_started_after.max(lost_after));
         let warn_open = self.optional_number("IN_PROGRESS_WARN_THRESHOLD");
@@ -371,6 +374,7 @@ impl Settings<'_> {
             workers: workers? as usize,
             rate_per_minute: rate_per_minute?,
             never_started_after: never_started_after?,
+            run_window: run_window?,
             lost_after: lost_after?,
             silent_l4: silent_l4?,
             nonblocking: nonblocking?,
@@ -424,6 +428,16 @@ impl Settings<'_> {
             Some(path) if !path.is_empty() => Some(StoreUrl::Sqlite(path.into())),
             _ => self.invalid(NAME, "expected sqlite:PATH, rediss://… or redis://…".to_owned()),
         }
+    }
+
+    fn run_window(&mut self) -> Option<Duration> {
+        const NAME: &str = "CRCR_RUN_WINDOW";
+        let window = self.duration(NAME, limits::RUN_WINDOW.as_secs())?;
+        if window > limits::LONGEST_RUN_WINDOW {
+            let most = limits::LONGEST_RUN_WINDOW.as_secs();
+            return self.invalid(NAME, format!("{} s is more than {most} s", window.as_secs()));
+        }
+        Some(window)
     }
 
     /// How long records are kept: at least as long as the relay waits for reports.

@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::connections::{self, ConnectionLimits};
 use crate::http::router;
-use crate::limits;
 use crate::queue::fact_feed;
 use crate::queue::open_dispatches;
 use crate::queue::task_kind::TaskKind;
 use crate::queue::workers;
 use crate::relay::Relay;
+use crate::{limits, uptime};
 
 /// Listeners that are bound but not served yet.
 pub struct BoundListeners {
@@ -77,6 +77,7 @@ impl BoundListeners {
                     () = reload_files_periodically(&relay) => {}
                     () = roll_up_periodically(&relay) => {}
                     () = reconcile_periodically(&relay) => {}
+                    () = uptime::beat_periodically(&relay) => {}
                 }
             }
         };

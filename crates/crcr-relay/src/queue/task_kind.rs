@@ -24,11 +24,21 @@ pub(crate) enum TaskKind {
     },
     /// Make a check run on GitHub show what is known now.
     CheckRun {
-        delivery: String,
         repo: RepoName,
         head_sha: String,
         /// `None` for the check run of the dispatch itself.
-        job: Option<JobId>,
+        job: Option<CheckedJob>,
+    },
+    /// Do so for every check run that a commit has or may have of one backend.
+    CommitChecks {
+        repo: RepoName,
+        head_sha: String,
+    },
+    /// Do so for the open heads of upstream, after the backend's entry in the allowlist has changed.
+    BackendChecks {
+        repo: RepoName,
+        /// How many heads were done before.
+        done: usize,
     },
     /// Update the check runs of a pull request after its labels changed.
     Labels {
@@ -100,6 +110,21 @@ pub(crate) enum TaskKind {
     },
     /// Ask GitHub for webhooks that it couldn't deliver.
     Reconcile,
+}
+
+/// A job that has a check run, whichever run and attempt of it that shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CheckedJob {
+    pub(crate) workflow: String,
+    pub(crate) job: Option<String>,
+}
+
+/// The name of a check run, with `repo` spelled as it is to be shown.
+pub(crate) fn check_name(repo: &str, job: Option<&CheckedJob>) -> String {
+    match job {
+        Some(job) => names::name_of_job(repo, &job.workflow, job.job.as_deref()),
+        None => names::dispatch_name(repo),
+    }
 }
 
 /// The server that a task asks. Tasks of one lane share a limit on how many run at a time, and they
@@ -210,11 +235,14 @@ impl TaskKind {
     /// Updates the check run of one job, or without `job` that of the dispatch itself.
     pub(crate) fn check_run(dispatch: &Dispatch, job: Option<&JobId>) -> Self {
         Self::CheckRun {
-            delivery: dispatch.delivery.clone(),
             repo: dispatch.repo.clone(),
             head_sha: dispatch.head_sha.clone(),
-            job: job.cloned(),
+            job: job.map(|id| CheckedJob { workflow: id.workflow.clone(), job: id.job.clone() }),
         }
+    }
+
+    pub(crate) fn commit_checks(dispatch: &Dispatch) -> Self {
+        Self::CommitChecks { repo: dispatch.repo.clone(), head_sha: dispatch.head_sha.clone() }
     }
 
     pub(crate) fn sweep(dispatch: &Dispatch) -> Self {
@@ -249,6 +277,8 @@ impl TaskKind {
         match self {
             Self::Dispatch { .. } => "dispatch",
             Self::CheckRun { .. } => "check_run",
+            Self::CommitChecks { .. } => "commit_checks",
+            Self::BackendChecks { .. } => "backend_checks",
             Self::Labels { .. } => "labels",
             Self::Rerun { .. } => "rerun",
             Self::Redispatch { .. } => "redispatch",
@@ -268,7 +298,14 @@ impl TaskKind {
     /// Whether the task is never given up. Nothing else would follow the dispatch of a sweep or find
     /// lost webhooks, and an archive must have no gaps after a long outage.
     pub(crate) fn is_never_given_up(&self) -> bool {
-        matches!(self, Self::Sweep { .. } | Self::KeepWebhook { .. } | Self::Reconcile)
+        matches!(
+            self,
+            Self::Sweep { .. }
+                | Self::CommitChecks { .. }
+                | Self::BackendChecks { .. }
+                | Self::KeepWebhook { .. }
+                | Self::Reconcile
+        )
     }
 
     /// How many tries the task gets.
@@ -287,12 +324,17 @@ impl TaskKind {
                 repo = name.key();
                 &[self.name(), delivery, &repo]
             }
-            Self::CheckRun { repo: name, head_sha, job, .. } => {
-                repo = match job {
-                    Some(job) => names::job_name(&name.key(), job),
-                    None => names::dispatch_name(&name.key()),
-                };
+            Self::CheckRun { repo: name, head_sha, job } => {
+                repo = check_name(&name.key(), job.as_ref());
                 &[self.name(), head_sha, &repo]
+            }
+            Self::CommitChecks { repo: name, head_sha } => {
+                repo = name.key();
+                &[self.name(), head_sha, &repo]
+            }
+            Self::BackendChecks { repo: name, done } => {
+                (repo, number) = (name.key(), done.to_string());
+                &[self.name(), &repo, &number]
             }
             Self::Labels { pull } => {
                 number = pull.to_string();
@@ -355,6 +397,8 @@ impl TaskKind {
                 Lane::JobLogs(owner.to_owned())
             }
             Self::CheckRun { .. }
+            | Self::CommitChecks { .. }
+            | Self::BackendChecks { .. }
             | Self::Labels { .. }
             | Self::RerunSuite { .. }
             | Self::MergeBase { .. }

@@ -20,6 +20,7 @@ use crcr_store::{
     CommitOutcome, RecordWrite, SetInsert, StoreError, Versioned, WriteBatch, decode_record,
     read_record, read_records,
 };
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::config::secrets::Secret;
@@ -185,7 +186,7 @@ async fn accept(
             };
             let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
             landed_now = (pull.has_landed && !had_landed).then_some(pull);
-            let order = planner::order(known.value.as_ref(), pull, id);
+            let order = planner::order(known.value.as_ref(), pull, id, now);
             delivery.superseded_by = order.superseded_by;
             // The replaced deliveries have to be in the store before they can be read from it.
             if !order.replaces.is_empty() && !turn.wait_for_disk().await {
@@ -194,13 +195,9 @@ async fn accept(
             for replaced in &order.replaces {
                 supersede(relay, replaced, id, &mut batch).await?;
             }
-            let mut version = known.version;
-            if known.value.as_ref() == Some(&order.pull) {
-                batch.expected_versions.push((known.key.clone(), version));
-            } else {
-                batch.update(&known, &order.pull, relay.expiry());
-                version += 1;
-            }
+            batch.update(&known, &order.pull, relay.expiry());
+            let version = known.version + 1;
+            batch.set_inserts.push(open_head(relay, pull.number.to_string(), now));
             newest = Some(Versioned { key: known.key, version, value: Some(order.pull) });
             if !pull.action.dispatches() {
                 batch
@@ -212,7 +209,10 @@ async fn accept(
             delivery.head_sha.clone_from(&push.head_sha);
             relay.allowlist.refresh_soon();
         }
-        UpstreamEvent::MergeGroup(group) => delivery.head_sha.clone_from(&group.head_sha),
+        UpstreamEvent::MergeGroup(group) => {
+            delivery.head_sha.clone_from(&group.head_sha);
+            batch.set_inserts.push(open_head(relay, group.head_sha.clone(), now));
+        }
         UpstreamEvent::CheckRunRerequested(run) => {
             delivery.head_sha.clone_from(&run.head_sha);
             let Some(work) = TaskKind::rerun_of(&run.name, &run.external_id, &run.head_sha, true)
@@ -234,7 +234,14 @@ async fn accept(
                 "the allowlist is not loaded yet",
             )));
         };
-        let dispatches = planner::dispatches(event, id, upstream, &allowlist, now);
+        let mut dispatches = planner::dispatches(event, id, upstream, &allowlist, now);
+        if let Some(pull) = newest.as_ref().and_then(|newest| newest.value.as_ref()) {
+            for dispatch in &mut dispatches {
+                // A label of the same second may be missing in the event.
+                dispatch.labels.clone_from(&pull.labels);
+                dispatch.order = pull.order;
+            }
+        }
         add_dispatches(relay, &mut batch, &mut delivery, dispatches);
         if let Some(pull) = landed_now {
             // It needs a delivery of its own, because a backend gets one dispatch for each delivery.
@@ -279,6 +286,39 @@ fn is_dispatched(event: &UpstreamEvent) -> bool {
     )
 }
 
+fn open_head(relay: &Relay, member: String, now: Timestamp) -> SetInsert {
+    SetInsert {
+        set: state_records::open_heads_key(&relay.config.upstream),
+        member,
+        score: now.as_millisecond(),
+        expires_at: relay.expiry(),
+    }
+}
+
+/// Adds the delivery of `dispatch` to those about its commit.
+fn add_to_commit(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch) {
+    let (head, expires_at) = (&dispatch.head_sha, relay.expiry());
+    let origin = match (&dispatch.event, dispatch.pull_request, &dispatch.author) {
+        (_, Some(_), Some(author)) => format!("author {}", author.to_ascii_lowercase()),
+        (_, Some(number), None) => format!("pull {number}"),
+        (event, None, _) => event.to_string(),
+    };
+    // Nobody else's pull requests can take the place of upstream's own events.
+    let first = if dispatch.pull_request.is_none() { 1 << 50 } else { 0 };
+    batch.set_inserts.push(SetInsert {
+        set: state_records::commit_deliveries_key(head, &origin),
+        member: dispatch.delivery.clone(),
+        score: dispatch.order,
+        expires_at,
+    });
+    batch.set_inserts.push(SetInsert {
+        set: state_records::commit_origins_key(head),
+        member: origin,
+        score: first + dispatch.order,
+        expires_at,
+    });
+}
+
 /// Adds a delivery's dispatches to a batch, and the tasks that send them and create their check runs.
 fn add_dispatches(
     relay: &Relay,
@@ -286,6 +326,9 @@ fn add_dispatches(
     delivery: &mut DeliveryRecord,
     dispatches: Vec<Dispatch>,
 ) {
+    if let Some(dispatch) = dispatches.iter().find(|dispatch| dispatch.is_about_commit()) {
+        add_to_commit(relay, batch, dispatch);
+    }
     for mut dispatch in dispatches {
         delivery.targets.push(dispatch.repo.clone());
         if let Some(by) = &delivery.superseded_by {
@@ -385,7 +428,7 @@ async fn supersede(
                 .push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, relay.now()));
         }
         // A label may have asked for the check run after the dispatch was made.
-        if dispatch.may_have_check_runs(&relay.config.interest.label_prefix) {
+        if dispatch.may_have_check_runs() {
             batch.tasks.push(
                 TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, relay.now()),
             );

@@ -7,7 +7,7 @@ use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use jiff::Timestamp;
 
 use crate::limits;
-use crate::state_records::PullRecord;
+use crate::state_records::{HeadMove, PullRecord};
 
 /// The part of a dispatch that is the same for every backend.
 struct DispatchContent<'a> {
@@ -93,6 +93,7 @@ impl<'a> DispatchContent<'a> {
             event: self.event.clone(),
             action: self.action,
             pull_request: self.pull.map(|pull| pull.number),
+            author: self.pull.and_then(|pull| pull.author.clone()),
             head_sha: self.head_sha.to_owned(),
             base_sha: self.base_sha.map(str::to_owned),
             repo: entry.repo.clone(),
@@ -100,6 +101,7 @@ impl<'a> DispatchContent<'a> {
             device: entry.device.clone(),
             labels: self.pull.map(|pull| pull.labels.clone()).unwrap_or_default(),
             enqueued_at: now,
+            order: now.as_millisecond(),
             status: DispatchStatus::Queued,
             tries: 0,
             last_error: None,
@@ -107,7 +109,13 @@ impl<'a> DispatchContent<'a> {
             default_branch: None,
             never_started: false,
             is_answered: false,
+            accepted_at: None,
+            is_probe: false,
             runs: vec![],
+            shared_runs: vec![],
+            are_runs_known: false,
+            runs_problem: None,
+            silence: None,
         }
     }
 }
@@ -123,52 +131,135 @@ pub struct EventOrder {
     pub replaces: Vec<String>,
 }
 
-/// Whether an event is older than the record although both have the same `updated_at`, which has a
-/// resolution of one second: the event's head is the one that was replaced, or the event opened the
-/// pull request.
-fn precedes_within_second(event: &PullRequest, known: &PullRecord) -> bool {
-    let same = event.updated_at == known.updated_at && event.head_sha != known.head_sha;
-    let opened = event.action == PullRequestAction::Opened;
-    let replaced = |before: &String| opened || *before == event.head_sha;
-    same && known.before.as_ref().is_some_and(replaced)
+/// The head after all these moves, in whatever order they are known. Every head but the last is left as often as it
+/// is reached, and the last one is reached once more.
+///
+/// If some of the moves aren't known, several heads can be the last one; then `newest` or else `known` is taken.
+fn head_after<'a>(moves: &'a [HeadMove], newest: &'a str, known: &'a str) -> &'a str {
+    let balance = |head: &str| -> i64 {
+        let reached = moves.iter().filter(|step| step.to == head).count();
+        let left = moves.iter().filter(|step| step.from.as_deref() == Some(head)).count();
+        reached as i64 - left as i64
+    };
+    let best = moves.iter().map(|step| balance(&step.to)).max().unwrap_or(0);
+    let is_last = |head: &str| balance(head) == best;
+    if is_last(newest) || best <= 0 {
+        newest
+    } else if is_last(known) {
+        known
+    } else {
+        moves.iter().map(|step| step.to.as_str()).find(|head| is_last(head)).unwrap_or(newest)
+    }
 }
 
-/// Orders an event among those of its pull request by `updated_at`, not by arrival.
-pub fn order(known: Option<&PullRecord>, event: &PullRequest, delivery: &str) -> EventOrder {
+/// The moves of the second of an event, together with its own.
+fn moves_with(event: &PullRequest, known: &PullRecord) -> Vec<HeadMove> {
+    let mut moves = match event.updated_at == known.updated_at {
+        true => known.moves.clone(),
+        // The head at the beginning of the second.
+        false if known.deliveries.is_empty() => vec![],
+        false => vec![HeadMove { from: None, to: known.head_sha.clone() }],
+    };
+    let is_left = |head: &str| moves.iter().any(|step| step.from.as_deref() == Some(head));
+    let from = match event.action {
+        PullRequestAction::Opened => None,
+        PullRequestAction::Synchronize => {
+            Some(event.before.clone().unwrap_or_else(|| known.head_sha.clone()))
+        }
+        // It isn't a push, but can be the first to tell of one.
+        _ if event.head_sha != known.head_sha && !is_left(&event.head_sha) => {
+            Some(known.head_sha.clone())
+        }
+        _ => return moves,
+    };
+    moves.push(HeadMove { from, to: event.head_sha.clone() });
+    let surplus = moves.len().saturating_sub(limits::MOVES_PER_SECOND);
+    moves.drain(..surplus);
+    moves
+}
+
+/// Takes over the labels of an event. Events of one second arrive in any order, so each of them only changes the label
+/// that it is about.
+fn take_labels(pull: &mut PullRecord, event: &PullRequest) {
+    if event.updated_at > pull.labels_at {
+        pull.labels.clone_from(&event.labels);
+        pull.labels_at = event.updated_at;
+        return;
+    }
+    let Some(label) = event.label.as_ref().filter(|_| event.updated_at == pull.labels_at) else {
+        return;
+    };
+    match event.action {
+        PullRequestAction::Labeled
+            if !pull.labels.iter().any(|known| known.eq_ignore_ascii_case(label)) =>
+        {
+            pull.labels.push(label.clone());
+        }
+        PullRequestAction::Unlabeled => {
+            pull.labels.retain(|known| !known.eq_ignore_ascii_case(label));
+        }
+        _ => {}
+    }
+}
+
+fn first_record(event: &PullRequest, delivery: &str, now: Timestamp) -> PullRecord {
+    let dispatched = event.action.dispatches();
+    PullRecord {
+        head_sha: event.head_sha.clone(),
+        updated_at: if dispatched { event.updated_at } else { Timestamp::UNIX_EPOCH },
+        moves: if dispatched {
+            let from = event.before.clone();
+            vec![HeadMove { from, to: event.head_sha.clone() }]
+        } else {
+            vec![]
+        },
+        order: now.as_millisecond(),
+        is_closed: event.action == PullRequestAction::Closed,
+        deliveries: if dispatched { vec![delivery.to_owned()] } else { vec![] },
+        older: vec![],
+        labels: event.labels.clone(),
+        labels_at: event.updated_at,
+        has_landed: event.has_landed,
+    }
+}
+
+/// Orders an event among those of its pull request by `updated_at`, not by arrival. Within one second, which is its
+/// resolution, pushes are ordered by the heads that they lead from and to.
+pub fn order(
+    known: Option<&PullRecord>,
+    event: &PullRequest,
+    delivery: &str,
+    now: Timestamp,
+) -> EventOrder {
     let Some(known) = known else {
-        let dispatched = event.action.dispatches();
-        let pull = PullRecord {
-            head_sha: event.head_sha.clone(),
-            before: event.before.clone(),
-            updated_at: if dispatched { event.updated_at } else { Timestamp::UNIX_EPOCH },
-            deliveries: if dispatched { vec![delivery.to_owned()] } else { vec![] },
-            older: vec![],
-            labels: event.labels.clone(),
-            labels_at: event.updated_at,
-            has_landed: event.has_landed,
-        };
+        let pull = first_record(event, delivery, now);
         return EventOrder { pull, superseded_by: None, replaces: vec![] };
     };
     let mut pull = known.clone();
+    // The clocks of two relays may differ.
+    pull.order = now.as_millisecond().max(known.order + 1);
     pull.has_landed |= event.has_landed;
-    if event.updated_at >= known.labels_at {
-        pull.labels.clone_from(&event.labels);
-        pull.labels_at = event.updated_at;
-    }
+    take_labels(&mut pull, event);
     if !event.action.dispatches() {
         return EventOrder { pull, superseded_by: None, replaces: vec![] };
     }
-    if event.updated_at < known.updated_at || precedes_within_second(event, known) {
+    let superseded = |pull| {
         let by = known.deliveries.last().cloned();
-        return EventOrder { pull, superseded_by: by, replaces: vec![] };
+        EventOrder { pull, superseded_by: by, replaces: vec![] }
+    };
+    if event.updated_at < known.updated_at {
+        return superseded(pull);
+    }
+    pull.moves = moves_with(event, known);
+    let is_same_second = event.updated_at == known.updated_at;
+    if is_same_second && head_after(&pull.moves, &event.head_sha, &known.head_sha) != event.head_sha
+    {
+        return superseded(pull);
     }
     pull.updated_at = event.updated_at;
-    let replaces = if known.head_sha == event.head_sha {
-        vec![]
-    } else {
-        pull.before.clone_from(&event.before);
-        pull.replace_head(&event.head_sha)
-    };
+    pull.is_closed = event.action == PullRequestAction::Closed;
+    let replaces =
+        if known.head_sha == event.head_sha { vec![] } else { pull.replace_head(&event.head_sha) };
     pull.deliveries.push(delivery.to_owned());
     let surplus = pull.deliveries.len().saturating_sub(limits::DELIVERIES_PER_HEAD);
     pull.deliveries.drain(..surplus);
@@ -181,10 +272,14 @@ mod tests {
 
     use super::*;
 
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
     fn event(action: PullRequestAction, head: char, second: i64) -> PullRequest {
         PullRequest {
             action,
             number: 7,
+            author: None,
+            label: None,
             head_sha: head.to_string().repeat(40),
             before: None,
             base_sha: None,
@@ -198,9 +293,9 @@ mod tests {
 
     #[test]
     fn redeliveries_of_one_head_let_its_record_grow_to_a_bound_only() {
-        let mut pull = order(None, &event(Opened, 'a', 10), "0").pull;
+        let mut pull = order(None, &event(Opened, 'a', 10), "0", NOW).pull;
         for n in 1..=3 * limits::DELIVERIES_PER_HEAD {
-            pull = order(Some(&pull), &event(Synchronize, 'a', 10), &n.to_string()).pull;
+            pull = order(Some(&pull), &event(Synchronize, 'a', 10), &n.to_string(), NOW).pull;
         }
         assert_eq!(pull.deliveries.len(), limits::DELIVERIES_PER_HEAD);
         let newest = (3 * limits::DELIVERIES_PER_HEAD).to_string();
@@ -209,15 +304,15 @@ mod tests {
 
     #[test]
     fn a_newer_head_replaces_every_delivery_of_the_older_one() {
-        let first = order(None, &event(Opened, 'a', 10), "d1").pull;
-        let again = order(Some(&first), &event(Closed, 'a', 20), "d2");
+        let first = order(None, &event(Opened, 'a', 10), "d1", NOW).pull;
+        let again = order(Some(&first), &event(Closed, 'a', 20), "d2", NOW);
         assert_eq!(again.replaces, Vec::<String>::new());
-        let newer = order(Some(&again.pull), &event(Synchronize, 'b', 30), "d3");
+        let newer = order(Some(&again.pull), &event(Synchronize, 'b', 30), "d3", NOW);
         assert_eq!(newer.replaces, ["d1", "d2"]);
         assert_eq!(newer.pull.deliveries, ["d3"]);
         assert_eq!(newer.pull.deliveries_of(&"a".repeat(40)), ["d1", "d2"]);
         assert_eq!(newer.pull.deliveries_of(&"b".repeat(40)), ["d3"]);
-        let back = order(Some(&newer.pull), &event(Synchronize, 'a', 40), "d4");
+        let back = order(Some(&newer.pull), &event(Synchronize, 'a', 40), "d4", NOW);
         assert_eq!(back.replaces, ["d3"]);
         assert_eq!(back.pull.deliveries, ["d1", "d2", "d4"]);
         assert_eq!(back.pull.deliveries_of(&"b".repeat(40)), ["d3"]);
@@ -225,10 +320,10 @@ mod tests {
 
     #[test]
     fn as_many_older_heads_are_kept_as_the_bound_says() {
-        let mut pull = order(None, &event(Opened, 'a', 10), "0").pull;
+        let mut pull = order(None, &event(Opened, 'a', 10), "0", NOW).pull;
         for (n, head) in ('b'..='z').enumerate() {
             let at = 11 + i64::try_from(n).unwrap();
-            pull = order(Some(&pull), &event(Synchronize, head, at), &head.to_string()).pull;
+            pull = order(Some(&pull), &event(Synchronize, head, at), &head.to_string(), NOW).pull;
         }
         assert_eq!(pull.older.len(), limits::OLDER_HEADS);
         assert_eq!(pull.deliveries_of(&"y".repeat(40)), ["y"]);
@@ -237,10 +332,10 @@ mod tests {
 
     #[test]
     fn an_older_event_that_comes_late_is_superseded() {
-        let newer = order(None, &event(Synchronize, 'b', 30), "d2").pull;
-        let late = order(Some(&newer), &event(Opened, 'a', 10), "d1");
+        let newer = order(None, &event(Synchronize, 'b', 30), "d2", NOW).pull;
+        let late = order(Some(&newer), &event(Opened, 'a', 10), "d1", NOW);
         assert_eq!(late.superseded_by.as_deref(), Some("d2"));
-        assert_eq!(late.pull, newer);
+        assert_eq!(PullRecord { order: newer.order, ..late.pull }, newer);
     }
 
     #[test]
@@ -252,22 +347,90 @@ mod tests {
         };
         for older in [opened, push('0', 'a')] {
             let newer = push('a', 'b');
-            let first = order(None, &older, "old").pull;
-            let second = order(Some(&first), &newer, "new");
+            let first = order(None, &older, "old", NOW).pull;
+            let second = order(Some(&first), &newer, "new", NOW);
             assert_eq!((second.superseded_by, second.replaces), (None, vec!["old".to_owned()]));
-            let first = order(None, &newer, "new").pull;
-            let second = order(Some(&first), &older, "old");
+            let first = order(None, &newer, "new", NOW).pull;
+            let second = order(Some(&first), &older, "old", NOW);
             assert_eq!(second.superseded_by.as_deref(), Some("new"));
             assert_eq!(second.pull.head_sha, "b".repeat(40));
         }
     }
 
     #[test]
+    fn push_back_within_one_second_is_the_head_in_whatever_order_its_events_arrive() {
+        let push = |before: char, head: char| PullRequest {
+            before: Some(before.to_string().repeat(40)),
+            ..event(Synchronize, head, 10)
+        };
+        let events = [event(Opened, 'a', 10), push('a', 'b'), push('b', 'a')];
+        let longer =
+            [event(Opened, 'a', 9), push('a', 'b'), push('b', 'c'), push('c', 'b'), push('b', 'a')];
+        for events in [&events[..], &longer] {
+            for arrival in permutations(events.len()) {
+                let mut pull: Option<PullRecord> = None;
+                let mut live: Vec<(String, String)> = vec![];
+                for index in &arrival {
+                    let id = index.to_string();
+                    let found = order(pull.as_ref(), &events[*index], &id, NOW);
+                    live.retain(|(known, _)| !found.replaces.contains(known));
+                    if found.superseded_by.is_none() {
+                        live.push((id, events[*index].head_sha.clone()));
+                    }
+                    pull = Some(found.pull);
+                }
+                let head = "a".repeat(40);
+                assert_eq!(pull.unwrap().head_sha, head, "{arrival:?}");
+                assert!(
+                    !live.is_empty() && live.iter().all(|(_, sha)| *sha == head),
+                    "{arrival:?}: {live:?}"
+                );
+            }
+        }
+    }
+
+    fn permutations(count: usize) -> Vec<Vec<usize>> {
+        if count == 0 {
+            return vec![vec![]];
+        }
+        let shorter = permutations(count - 1);
+        let insert = |at: usize| {
+            shorter.iter().map(move |order| [&order[..at], &[count - 1], &order[at..]].concat())
+        };
+        (0..count).flat_map(insert).collect()
+    }
+
+    #[test]
+    fn label_of_the_second_in_which_the_pull_request_was_opened_stays() {
+        let labelled = |action, label: &str, labels: &[&str]| PullRequest {
+            label: Some(label.to_owned()),
+            labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+            ..event(action, 'a', 10)
+        };
+        let opened = PullRequest { labels: vec![], ..event(Opened, 'a', 10) };
+        let npu = labelled(Labeled, "ciflow/crcr/npu", &["ciflow/crcr/npu"]);
+        let gpu = labelled(Labeled, "ciflow/crcr/gpu", &["ciflow/crcr/npu", "ciflow/crcr/gpu"]);
+        for arrival in permutations(3) {
+            let events = [&opened, &npu, &gpu];
+            let mut pull: Option<PullRecord> = None;
+            for index in &arrival {
+                pull = Some(order(pull.as_ref(), events[*index], &index.to_string(), NOW).pull);
+            }
+            let mut labels = pull.unwrap().labels;
+            labels.sort();
+            assert_eq!(labels, ["ciflow/crcr/gpu", "ciflow/crcr/npu"], "{arrival:?}");
+        }
+        let gone = labelled(PullRequestAction::Unlabeled, "ciflow/crcr/npu", &[]);
+        let pull = order(None, &npu, "1", NOW).pull;
+        assert_eq!(order(Some(&pull), &gone, "2", NOW).pull.labels, Vec::<String>::new());
+    }
+
+    #[test]
     fn a_label_event_never_supersedes_a_push() {
-        let opened = order(None, &event(Opened, 'a', 10), "d1").pull;
-        let labelled = order(Some(&opened), &event(Labeled, 'b', 30), "d2").pull;
+        let opened = order(None, &event(Opened, 'a', 10), "d1", NOW).pull;
+        let labelled = order(Some(&opened), &event(Labeled, 'b', 30), "d2", NOW).pull;
         assert_eq!(labelled.labels, ["at-30"]);
-        let late = order(Some(&labelled), &event(Synchronize, 'b', 20), "d3");
+        let late = order(Some(&labelled), &event(Synchronize, 'b', 20), "d3", NOW);
         assert_eq!((late.superseded_by, late.replaces.len()), (None, 1));
         assert_eq!(late.pull.labels, ["at-30"], "the newer labels stay");
     }

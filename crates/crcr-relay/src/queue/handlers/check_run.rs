@@ -3,9 +3,8 @@
 //! The newest state is sent, whatever change asked for the update. The task's key makes sure that a
 //! check run has only one update at a time.
 
-use crcr_domain::callback::JobId;
 use crcr_domain::check_run::{self as texts, CheckRunContext, CheckRunStatus};
-use crcr_domain::dispatch::{CheckRunVisibility, Dispatch};
+use crcr_domain::dispatch::Dispatch;
 use crcr_domain::lifecycle::JobState;
 use crcr_domain::results::jobs_of_record;
 use crcr_domain::triage::{TriageCategory, TriageConfidence};
@@ -14,115 +13,118 @@ use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
 use crcr_results::blame::blame_jobs;
 use crcr_results::{ResultsError, Window};
-use crcr_store::{CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 
-use super::head::{Head, run_order};
+use super::head::{self, Head, HeadJobRecord};
 use crate::breaker::{self, BreakerChange};
 use crate::limits;
-use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
+use crate::queue::task_kind::{CheckedJob, TaskDone, TaskError, TaskKind, check_name};
 use crate::relay::Relay;
 use crate::state_records::{self, CheckRunRecord, JobRecord};
 
+/// Evaluates one check run, the only way in which it changes.
 pub async fn run(
     relay: &Relay,
-    delivery: &str,
     repo: &RepoName,
     head_sha: &str,
-    job: Option<&JobId>,
+    checked: Option<&CheckedJob>,
 ) -> Result<TaskDone, TaskError> {
     let store = relay.store.as_ref();
-    let Some(dispatch) =
-        read_record::<Dispatch>(store, state_records::dispatch_key(delivery, repo)).await?.value
-    else {
+    let key = state_records::check_run_key(head_sha, &check_name(&repo.key(), checked));
+    let known: Versioned<CheckRunRecord> = read_record(store, key).await?;
+    let answered = known.value.as_ref().map(|before| before.delivery.as_str());
+    let Some(head) = Head::read(relay, repo, head_sha, answered).await? else {
         return Ok(TaskDone::Finished);
     };
-    let head = Head::read(relay, &dispatch).await?;
+    let job = checked.and_then(|checked| head.job(checked));
     let allowlist = super::allowlist(relay)?;
     let oncalls: Vec<String> = allowlist
         .get(repo)
         .map(|entry| entry.oncalls.iter().map(|oncall| oncall.as_str().to_owned()).collect())
         .unwrap_or_default();
-    let page = dispatch.pull_request.and_then(|number| relay.config.pull_request_page(number));
+    let page = head.pull_request.and_then(|number| relay.config.pull_request_page(number));
+    let blame = match &job {
+        Some(found) => blame(relay, found.dispatch, found.job).await,
+        None => None,
+    };
+    let (change, keeps_failing) = breaker_state(relay, &head, checked.is_none()).await?;
     let context = CheckRunContext {
-        repo: repo.as_str(),
+        repo: head.repo.as_str(),
         level: head.level,
         oncalls: &oncalls,
         server_url: &relay.config.server_url,
-        pull_request: dispatch.pull_request,
+        pull_request: head.pull_request,
         page: page.as_deref(),
-        blame: None,
-        keeps_failing: false,
+        blame: blame.as_deref(),
+        keeps_failing,
         nonblocking: relay.config.nonblocking,
     };
-    let blame = match job.and_then(|id| head.newest_proven(id)) {
-        Some(job) => blame(relay, &dispatch, job).await,
-        None => None,
-    };
-    let infrastructure_failed = head.infrastructure_failed(relay);
-    let mut change = BreakerChange::None;
-    if job.is_none()
-        && let Some(failed) = infrastructure_failed
-    {
-        change = breaker::note_outcome(relay, &dispatch, failed).await?;
-    }
-    let keeps_failing =
-        infrastructure_failed == Some(true) && breaker::is_open(relay, repo).await?;
-    let context = CheckRunContext { blame: blame.as_deref(), keeps_failing, ..context };
-    let name = match job {
-        Some(id) => texts::job_name(repo.as_str(), id),
-        None => texts::dispatch_name(repo.as_str()),
-    };
-    let key = state_records::check_run_key(head_sha, &name);
-    let known: Versioned<CheckRunRecord> = read_record(store, key.clone()).await?;
-    let is_shown = head.check_runs == CheckRunVisibility::Shown;
-    let (run, shown) = if is_shown {
-        let Some(found) = content(relay, &context, &head, job) else {
-            return Ok(TaskDone::Finished);
-        };
-        found
-    } else {
-        let run = match &known.value {
-            Some(before) if before.may_be_open() => before.run,
-            None if is_begun(relay, head_sha, &name).await? => (0, 0),
-            _ => return Ok(TaskDone::Finished),
-        };
-        let id = (run.0 > 0).then(|| run.0.to_string());
-        let Some(shown) = texts::withdrawn_content(&context, id.as_deref(), head.check_runs) else {
-            return Ok(TaskDone::Finished);
-        };
-        (run, shown)
-    };
-    if job.is_some() && known.value.as_ref().is_some_and(|before| before.run > run) {
-        return Ok(TaskDone::Finished);
-    }
-    let was_open = known.value.as_ref().is_some_and(|before| before.status.is_open());
-    if job.is_none() && shown.status.is_open() && !was_open {
-        // While nothing was shown, their sweeps may have ended, and nobody would ask GitHub for the end of the
-        // runs.
-        let sweep = |dispatch| TaskKind::sweep(dispatch).task(&relay.config.upstream, relay.now());
-        let tasks: Vec<_> = head.answered().map(sweep).collect();
-        if !tasks.is_empty() {
-            relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
+    let name = check_name(head.repo.as_str(), checked);
+    let check = ShownCheck { head: &head, head_sha, name: &name, known: &known };
+    let content = if head.is_shown() {
+        match (checked, &job) {
+            (None, _) => verdict_content(relay, &context, &head),
+            (Some(_), Some(found)) => Some(content_of_job(&context, found)),
+            (Some(_), None) => None,
         }
+    } else {
+        check.withdrawn(relay, &context).await?
+    };
+    let Some((run, shown)) = content else { return Ok(TaskDone::Finished) };
+    if checked.is_none() {
+        follow_reopened(relay, &check, &shown).await?;
     }
-    let may_create = is_shown && (head.level != Level::L3 || !relay.demotions.is_open(repo));
-    if !send(relay, &dispatch, head_sha, &name, key, &known, run, &shown, may_create).await? {
+    if !check.send(relay, run, &shown).await? {
         return Ok(TaskDone::Finished);
     }
     // While the breaker is open, the oncalls hear of it once, and not of every pull request.
     let needs_oncall = change == BreakerChange::Opened
         || matches!(shown.status, CheckRunStatus::Completed(end) if end.alerts_oncall());
-    if let Some(pull) = dispatch.pull_request
+    if let Some(pull) = head.pull_request
         && needs_oncall
         && relay.config.oncall_comments
         && !oncalls.is_empty()
     {
-        let work = TaskKind::Comment { pull, repo: repo.clone(), check_run: name };
+        let work = TaskKind::Comment { pull, repo: head.repo.clone(), check_run: name };
         let tasks = vec![work.task(&relay.config.upstream, relay.now())];
         relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     }
     Ok(TaskDone::Finished)
+}
+
+/// Tells the breaker of the outcome. Returns what became of it, and whether failures are neutral because of it.
+async fn breaker_state(
+    relay: &Relay,
+    head: &Head,
+    is_verdict: bool,
+) -> Result<(BreakerChange, bool), TaskError> {
+    let Some((dispatch, failed)) = head.infrastructure_failed(relay) else {
+        return Ok((BreakerChange::None, false));
+    };
+    let mut change = BreakerChange::None;
+    if is_verdict {
+        change = breaker::note_outcome(relay, dispatch, failed).await?;
+    }
+    Ok((change, failed && breaker::is_open(relay, &head.repo).await?))
+}
+
+/// While nothing was shown, sweeps may have ended, and nobody would ask GitHub for the end of the runs.
+async fn follow_reopened(
+    relay: &Relay,
+    check: &ShownCheck<'_>,
+    shown: &texts::CheckRunContent,
+) -> Result<(), TaskError> {
+    let was_open = check.known.value.as_ref().is_some_and(|before| before.status.is_open());
+    if !shown.status.is_open() || was_open {
+        return Ok(());
+    }
+    let sweep = |dispatch| TaskKind::sweep(dispatch).task(&relay.config.upstream, relay.now());
+    let tasks: Vec<_> = check.head.answered().map(sweep).collect();
+    if !tasks.is_empty() {
+        relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
+    }
+    Ok(())
 }
 
 /// Whose fault a failed job is, as far as the results tell by now. A check run doesn't wait for them.
@@ -153,22 +155,33 @@ async fn blame(relay: &Relay, dispatch: &Dispatch, job: &JobRecord) -> Option<St
     (!is_guess).then_some(verdict.summary)
 }
 
-/// The content of a check run; `None` while no report of the job is proven.
-fn content(
+/// The content of the dispatch's check run, with the run that it links.
+fn verdict_content(
     relay: &Relay,
     context: &CheckRunContext<'_>,
     head: &Head,
-    job: Option<&JobId>,
-) -> Option<((u64, u32), texts::CheckRunContent)> {
-    let Some(id) = job else {
-        let verdict = head.verdict(relay)?;
-        let run = verdict.run.as_deref().and_then(|run| run.parse().ok()).unwrap_or(0);
-        return Some(((run, 0), texts::dispatch_content(context, &verdict)));
+) -> Option<(u64, texts::CheckRunContent)> {
+    let verdict = head.verdict(relay)?;
+    let run = verdict.run.as_deref().filter(|_| !verdict.is_foreign);
+    let run = run.and_then(|run| run.parse().ok()).unwrap_or(0);
+    Some((run, texts::dispatch_content(context, &verdict)))
+}
+
+fn content_of_job(
+    context: &CheckRunContext<'_>,
+    found: &HeadJobRecord<'_>,
+) -> (u64, texts::CheckRunContent) {
+    let job = found.job;
+    let shown = texts::ShownJob {
+        id: &job.id,
+        state: job.state,
+        details: &job.details,
+        ended_without_proof: job.ended_without_proof,
+        is_foreign: head::is_foreign(job),
+        failed_before: found.failed_before,
     };
-    let job = head.newest_proven(id)?;
-    let shown =
-        texts::job_content(context, &job.id, job.state, &job.details, job.ended_without_proof);
-    Some((run_order(&job.id), shown))
+    let run = if shown.is_foreign { 0 } else { job.id.run_id.parse().unwrap_or(0) };
+    (run, texts::job_content(context, &shown))
 }
 
 /// Creates a check run, after writing down that GitHub may have it from now on: if the answer gets lost and
@@ -207,75 +220,108 @@ async fn is_begun(relay: &Relay, head_sha: &str, name: &str) -> Result<bool, Sto
     Ok(begun.value.is_some())
 }
 
-/// Creates or updates the check run, unless it has this content already. Returns false if there is none and
-/// none may be created.
-#[expect(clippy::too_many_arguments, reason = "all of them name one check run")]
-async fn send(
-    relay: &Relay,
-    dispatch: &Dispatch,
-    head_sha: &str,
-    name: &str,
-    key: StoreKey,
-    known: &Versioned<CheckRunRecord>,
-    run: (u64, u32),
-    shown: &texts::CheckRunContent,
-    may_create: bool,
-) -> Result<bool, TaskError> {
-    let completed = matches!(shown.status, CheckRunStatus::Completed(_));
-    let mut body = CheckRun {
-        name: name.to_owned(),
-        external_id: shown.external_id.clone(),
-        details_url: shown.details_url.clone(),
-        status: shown.status.status(),
-        conclusion: shown.status.conclusion().map(str::to_owned),
-        started_at: None,
-        completed_at: None,
-        output: CheckRunOutput { title: shown.title.clone(), summary: shown.summary.clone() },
-    };
-    let text =
-        serde_json::to_vec(&body).map_err(|error| TaskError::permanent(error.to_string()))?;
-    let digest = crate::webhook::signature::digest(&text);
-    if known.value.as_ref().is_some_and(|before| before.digest == digest) {
-        return Ok(true);
+/// A check run, and what is known of it.
+struct ShownCheck<'a> {
+    head: &'a Head,
+    head_sha: &'a str,
+    name: &'a str,
+    known: &'a Versioned<CheckRunRecord>,
+}
+
+impl ShownCheck<'_> {
+    /// The end of a check run that must no longer be shown; `None` if GitHub has none that is open.
+    async fn withdrawn(
+        &self,
+        relay: &Relay,
+        context: &CheckRunContext<'_>,
+    ) -> Result<Option<(u64, texts::CheckRunContent)>, TaskError> {
+        let run = match &self.known.value {
+            Some(before) if before.may_be_open() => before.run,
+            None if is_begun(relay, self.head_sha, self.name).await? => 0,
+            _ => return Ok(None),
+        };
+        let id = (run > 0).then(|| run.to_string());
+        let content = texts::withdrawn_content(context, id.as_deref(), self.head.check_runs);
+        Ok(content.map(|content| (run, content)))
     }
-    body.completed_at = completed.then(|| relay.now());
-    let upstream = relay.config.upstream.as_str();
-    let id = match &known.value {
-        Some(before) => {
-            forget_content(relay, known, before).await?;
-            relay.app.update_check_run(upstream, before.id, &body).await?;
-            before.id
-        }
-        // It may have been created just before a crash.
-        None => match relay.app.own_check_run(upstream, head_sha, name).await? {
-            Some(id) => match relay.app.update_check_run(upstream, id, &body).await {
-                Ok(()) => id,
-                Err(GithubError::Forbidden(_)) if may_create => {
-                    create(relay, head_sha, &body).await?
-                }
-                Err(error) => return Err(error.into()),
-            },
-            None if !may_create => return Ok(false),
-            None => create(relay, head_sha, &body).await?,
-        },
-    };
-    tracing::info!(
-        delivery = dispatch.delivery,
-        repo = %dispatch.repo,
-        name,
-        status = body.status,
-        conclusion = body.conclusion,
-        "check run sent"
-    );
-    let delivery = dispatch.delivery.clone();
-    let sent = CheckRunRecord { id, run, status: shown.status, delivery, digest };
-    for _ in 0..limits::CONFLICTS {
-        let mut batch = WriteBatch::default();
-        let now: Versioned<CheckRunRecord> = read_record(relay.store.as_ref(), key.clone()).await?;
-        batch.update(&now, &sent, relay.expiry());
-        if relay.commit(batch).await? == CommitOutcome::Done {
+
+    /// Creates or updates the check run, unless it has this content already. Returns false if there is none and
+    /// none may be created.
+    async fn send(
+        &self,
+        relay: &Relay,
+        run: u64,
+        shown: &texts::CheckRunContent,
+    ) -> Result<bool, TaskError> {
+        let may_create = self.head.is_shown()
+            && (self.head.level != Level::L3 || !relay.demotions.is_open(&self.head.repo));
+        let mut body = CheckRun {
+            name: self.name.to_owned(),
+            external_id: shown.external_id.clone(),
+            details_url: shown.details_url.clone(),
+            status: shown.status.status(),
+            conclusion: shown.status.conclusion().map(str::to_owned),
+            started_at: None,
+            completed_at: None,
+            output: CheckRunOutput { title: shown.title.clone(), summary: shown.summary.clone() },
+        };
+        let text =
+            serde_json::to_vec(&body).map_err(|error| TaskError::permanent(error.to_string()))?;
+        let digest = crate::webhook::signature::digest(&text);
+        if self.known.value.as_ref().is_some_and(|before| before.digest == digest) {
             return Ok(true);
         }
+        let completed = matches!(shown.status, CheckRunStatus::Completed(_));
+        body.completed_at = completed.then(|| relay.now());
+        let Some(id) = self.call(relay, &body, may_create).await? else { return Ok(false) };
+        let deciding = self.head.deciding();
+        tracing::info!(
+            delivery = deciding.map(|dispatch| dispatch.delivery.as_str()),
+            repo = %self.head.repo,
+            name = self.name,
+            status = body.status,
+            conclusion = body.conclusion,
+            "check run sent"
+        );
+        let delivery = deciding.map(|dispatch| dispatch.delivery.clone()).unwrap_or_default();
+        let sent = CheckRunRecord { id, run, status: shown.status, delivery, digest };
+        for _ in 0..limits::CONFLICTS {
+            let mut batch = WriteBatch::default();
+            let now: Versioned<CheckRunRecord> =
+                read_record(relay.store.as_ref(), self.known.key.clone()).await?;
+            batch.update(&now, &sent, relay.expiry());
+            if relay.commit(batch).await? == CommitOutcome::Done {
+                return Ok(true);
+            }
+        }
+        Err(TaskError::retry("a check run's record changed in every try to change it"))
     }
-    Err(TaskError::retry("a check run's record changed in every try to change it"))
+
+    /// Sends the content; returns the check run's number, or `None` if there is none and none may be created.
+    async fn call(
+        &self,
+        relay: &Relay,
+        body: &CheckRun,
+        may_create: bool,
+    ) -> Result<Option<u64>, TaskError> {
+        let upstream = relay.config.upstream.as_str();
+        if let Some(before) = &self.known.value {
+            forget_content(relay, self.known, before).await?;
+            relay.app.update_check_run(upstream, before.id, body).await?;
+            return Ok(Some(before.id));
+        }
+        // It may have been created just before a crash.
+        let found = relay.app.own_check_run(upstream, self.head_sha, self.name).await?;
+        if let Some(id) = found {
+            match relay.app.update_check_run(upstream, id, body).await {
+                Ok(()) => return Ok(Some(id)),
+                Err(GithubError::Forbidden(_)) if may_create => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if !may_create {
+            return Ok(None);
+        }
+        Ok(Some(create(relay, self.head_sha, body).await?))
+    }
 }

@@ -1,14 +1,16 @@
 //! Sends an event to one downstream repository, and records that it was sent.
 
+use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::downstream_run::AcceptedSend;
 use crcr_domain::proof::ProofStatus;
-use crcr_domain::{CheckRunPolicy, RepoName};
 use crcr_github::GithubError;
-use crcr_github::app::AppRepository;
+use crcr_github::dispatches::AcceptedDispatch;
 use crcr_store::{
     CommitOutcome, LeasedTask, SetInsert, StoreError, TaskOutcome, Versioned, WriteBatch,
     decode_record, read_record,
 };
+use jiff::Timestamp;
 
 use super::head;
 use crate::queue::record_dispatch_change;
@@ -46,7 +48,7 @@ pub(super) async fn run(
         }
         return Ok(TaskDone::Finished);
     };
-    if breaker::withholds(relay, repo).await? {
+    if breaker::withholds(relay, repo, dispatch.is_probe).await? {
         let text = "Not dispatched: the infrastructure of this backend keeps failing, so only a probe \
                     every ten minutes is sent";
         return record_not_sent(relay, task, read, &DispatchStatus::Withheld, text).await;
@@ -72,10 +74,10 @@ pub(super) async fn run(
     };
     let pinned = pin.value.as_ref().map(|pin| pin.repository_id);
     match relay.app.dispatch(repo.as_str(), pinned, dispatch.event.as_str(), &payload).await {
-        Ok(target) => {
-            record_sent(relay, task, read, &target).await?;
+        Ok(sent) => {
+            record_sent(relay, task, read, &sent).await?;
             if pinned.is_none()
-                && let Err(error) = repository_pins::pin(relay, repo, &target).await
+                && let Err(error) = repository_pins::pin(relay, repo, &sent.repository).await
             {
                 tracing::warn!(%repo, %error, "the repository's id is pinned by the next dispatch");
             }
@@ -126,14 +128,17 @@ async fn record_sent(
     relay: &Relay,
     task: &LeasedTask,
     read: Versioned<Dispatch>,
-    target: &AppRepository,
+    sent: &AcceptedDispatch,
 ) -> Result<(), StoreError> {
     let at = relay.now();
+    let target = &sent.repository;
     let dispatch = change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {
         dispatch.status = DispatchStatus::Sent { at };
         dispatch.tries += 1;
         dispatch.repository_id = Some(target.repository_id);
         dispatch.default_branch = Some(target.default_branch.clone());
+        dispatch.accepted_at = Some(sent.accepted_at.unwrap_or(at));
+        dispatch.are_runs_known = false;
     })
     .await?;
     if let Some(dispatch) = dispatch {
@@ -155,7 +160,12 @@ pub(crate) async fn record_failure(
     dead: bool,
 ) -> Result<(), StoreError> {
     let key = state_records::dispatch_key(delivery, repo);
-    let read = read_record(relay.store.as_ref(), key).await?;
+    let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    // GitHub may have accepted it all the same, and so have started runs.
+    if let Some(dispatch) = &read.value {
+        let batch = sent_batch(relay, dispatch, relay.now());
+        relay.commit(batch).await?;
+    }
     change_and_settle(relay, task, read, outcome, |dispatch| {
         dispatch.tries += 1;
         dispatch.last_error = Some(error.to_owned());
@@ -217,6 +227,23 @@ async fn change_and_settle(
     Err(StoreError::Unavailable("a dispatch changed in every try to change it".to_owned()))
 }
 
+/// Writes down that GitHub accepted a dispatch at this time by its clock, so that the runs of others aren't taken for
+/// its own. Below L2 nobody looks at runs.
+fn sent_batch(relay: &Relay, dispatch: &Dispatch, at: Timestamp) -> WriteBatch {
+    let mut batch = WriteBatch::default();
+    if dispatch.level.shows_results() {
+        let (delivery, event) = (dispatch.delivery.clone(), dispatch.event.clone());
+        let send = AcceptedSend { delivery, event, at };
+        batch.set_inserts.push(SetInsert {
+            set: state_records::sends_key(&dispatch.repo, at.as_second().div_euclid(60)),
+            member: serde_json::to_string(&send).expect("a dispatch is always JSON"),
+            score: at.as_millisecond(),
+            expires_at: relay.expiry(),
+        });
+    }
+    batch
+}
+
 /// The sweep that checks whether a sent dispatch starts, or its runs if `proven` jobs have reported already, and
 /// the updates of its check runs.
 fn add_follow_up_tasks(
@@ -226,23 +253,17 @@ fn add_follow_up_tasks(
     batch: &mut WriteBatch,
 ) {
     let (now, upstream) = (relay.now(), &relay.config.upstream);
-    if let Some(sent_at) = dispatch.sent_at()
-        && dispatch.expects_report()
-    {
+    if dispatch.sent_at().is_some() && dispatch.expects_report() {
         let overdue = relay.config.never_started_after;
         let due = now + if proven.is_empty() { overdue } else { overdue.min(limits::RUN_POLL) };
         batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, due));
-        if dispatch.level.check_run() != CheckRunPolicy::Never {
-            batch.set_inserts.push(SetInsert {
-                set: state_records::recent_sends_key(&dispatch.repo),
-                member: dispatch.delivery.clone(),
-                score: sent_at.as_millisecond(),
-                expires_at: now + limits::KEEP_SENDS,
-            });
-        }
+    }
+    if dispatch.sent_at().is_some() {
+        let at = dispatch.accepted_at.unwrap_or(now);
+        batch.set_inserts.extend(sent_batch(relay, dispatch, at).set_inserts);
     }
     // A label may have asked for the check run after the dispatch was made.
-    if dispatch.may_have_check_runs(&relay.config.interest.label_prefix) {
+    if dispatch.is_about_commit() && head::has_check_runs(relay, dispatch) {
         batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
         for job in proven {
             head::add_proven_job(relay, dispatch, &job.id, batch);

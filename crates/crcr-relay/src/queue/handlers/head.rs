@@ -1,73 +1,98 @@
-//! The dispatches of one upstream head to one backend, and the jobs that answered them. Every decision
+//! The dispatches of one upstream commit to one backend, and the jobs that answered them. Every decision
 //! about the backend's check runs is computed from these.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crcr_domain::callback::JobId;
-use crcr_domain::dispatch::{CheckRunVisibility, Dispatch, DispatchStatus};
-use crcr_domain::head_verdict::{self, HeadDispatch, HeadJob, HeadState, HeadVerdict};
+use crcr_domain::dispatch::{CheckRunVisibility, CurrentEntry, Dispatch, DispatchStatus};
 use crcr_domain::lifecycle::Conclusion;
-use crcr_domain::proof::{MissingProof, ProofStatus};
+use crcr_domain::proof::{MissingProof, ProofStatus, ReportOrigin};
 use crcr_domain::results::{JobOutcome, jobs_of_record};
-use crcr_domain::{CheckRunPolicy, Level, RepoName};
-use crcr_store::{StoreError, WriteBatch, read_record, read_records};
+use crcr_domain::verdict::{self, HeadDispatch, HeadJob, HeadState, HeadVerdict, VerdictPolicy};
+use crcr_domain::{AllowlistEntry, CheckRunPolicy, Level, RepoName};
+use crcr_store::{StateStore, StoreError, WriteBatch, read_records};
+use jiff::Timestamp;
 
 use crate::facts::attempt_fact;
 use crate::limits;
-use crate::queue::task_kind::{TaskError, TaskKind};
+use crate::queue::task_kind::{CheckedJob, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, JobRecord, PullRecord};
 
 pub(super) struct Head {
-    /// The dispatches of the head that can have check runs, each with the jobs that answered it. The newest is the
-    /// last one, by the order in which GitHub's events were accepted: the clocks of two replicas may differ.
+    /// The repository as the allowlist spells it now, or as it did for the newest dispatch.
+    pub(super) repo: RepoName,
+    /// In the order in which GitHub's events were accepted, with the jobs that answered each of them.
     dispatches: Vec<(Dispatch, Vec<JobRecord>)>,
-    /// Whether the dispatch that was asked about has check runs.
+    /// Whether the commit has check runs of this backend.
     pub(super) check_runs: CheckRunVisibility,
-    /// The repository's level when the dispatch was made, or now if that is lower.
+    /// The pull request that asks for them.
+    pub(super) pull_request: Option<u64>,
+    /// The backend's level now, or that of the newest dispatch if it was removed.
     pub(super) level: Level,
 }
 
+/// A job that is shown, with its dispatch.
+pub(super) struct HeadJobRecord<'a> {
+    pub(super) dispatch: &'a Dispatch,
+    pub(super) job: &'a JobRecord,
+    /// Whether an earlier attempt in the same run failed.
+    pub(super) failed_before: bool,
+}
+
 impl Head {
-    /// Reads everything about the head of `dispatch`. A head is dispatched more than once when a pull
-    /// request is reopened.
-    pub(super) async fn read(relay: &Relay, dispatch: &Dispatch) -> Result<Self, TaskError> {
+    /// Reads everything about a commit; `None` if it was never dispatched to the backend. `known`: a delivery that is
+    /// evidence although it may not be in the index any more.
+    pub(super) async fn read(
+        relay: &Relay,
+        repo: &RepoName,
+        head_sha: &str,
+        known: Option<&str>,
+    ) -> Result<Option<Self>, TaskError> {
         let store = relay.store.as_ref();
-        let pull = match dispatch.pull_request {
-            Some(number) => {
-                read_record::<PullRecord>(
-                    store,
-                    state_records::pull_request_key(&relay.config.upstream, number),
-                )
-                .await?
-                .value
-            }
-            None => None,
-        };
-        let labels = pull.as_ref().map_or(&dispatch.labels, |pull| &pull.labels);
-        let level_now = super::allowlist(relay)?.get(&dispatch.repo).map(|entry| entry.level);
-        let prefix = &relay.config.interest.label_prefix;
-        let check_runs = dispatch.check_runs(level_now, labels, prefix);
-        let deliveries =
-            pull.as_ref().map(|pull| pull.deliveries_of(&dispatch.head_sha)).unwrap_or_default();
-        // One that came late, or whose place is taken by newer ones, isn't among them.
-        let late = (!deliveries.contains(&dispatch.delivery)).then_some(&dispatch.delivery);
-        let keys = late
-            .into_iter()
-            .chain(deliveries)
-            .map(|delivery| state_records::dispatch_key(delivery, &dispatch.repo))
-            .collect();
+        let mut deliveries = deliveries_of(store, head_sha).await?;
+        deliveries.extend(known.filter(|id| !id.is_empty()).map(str::to_owned));
+        let keys = deliveries.iter().map(|id| state_records::dispatch_key(id, repo)).collect();
         let all = read_records::<Dispatch>(store, keys).await?;
-        let mut dispatches = Vec::with_capacity(all.len());
+        let mut dispatches = vec![];
         for dispatch in all.into_iter().filter_map(|read| read.value) {
-            if dispatch.check_runs(Some(dispatch.level), &[], prefix)
-                == CheckRunVisibility::NoneForEvent
-            {
-                continue;
+            // Nothing is expected of the others.
+            if dispatch.expects_report() && dispatch.head_sha == head_sha {
+                let jobs = jobs(relay, &dispatch.delivery, &dispatch.repo).await?;
+                dispatches.push((dispatch, jobs));
             }
-            let jobs = jobs(relay, &dispatch.delivery, &dispatch.repo).await?;
-            dispatches.push((dispatch, jobs));
         }
-        let level = level_now.map_or(dispatch.level, |now| now.min(dispatch.level));
-        Ok(Self { dispatches, check_runs, level })
+        dispatches.sort_by(|(a, _), (b, _)| (a.order, &a.delivery).cmp(&(b.order, &b.delivery)));
+        let Some((newest, _)) = dispatches.last() else { return Ok(None) };
+        let allowlist = super::allowlist(relay)?;
+        let entry = allowlist.get(repo);
+        let labels = labels(relay, dispatches.iter().map(|(dispatch, _)| dispatch)).await?;
+        let prefix = &relay.config.interest.label_prefix;
+        let shown = dispatches.iter().rev().map(|(dispatch, _)| {
+            let labels = dispatch.pull_request.and_then(|number| labels.get(&number));
+            let labels = labels.unwrap_or(&dispatch.labels);
+            (dispatch.check_runs(entry.map(current), labels, prefix), dispatch.pull_request)
+        });
+        // One pull request that asks for check runs is enough; otherwise the reason that a label could change.
+        let (check_runs, pull_request) = shown
+            .min_by_key(|(visibility, _)| match visibility {
+                CheckRunVisibility::Shown => 0,
+                CheckRunVisibility::NoneWithoutLabel => 1,
+                CheckRunVisibility::NoneAtLevel(_) => 2,
+                CheckRunVisibility::NoneForEvent => 3,
+            })
+            .unwrap_or((CheckRunVisibility::NoneForEvent, None));
+        Ok(Some(Self {
+            repo: entry.map_or(&newest.repo, |entry| &entry.repo).clone(),
+            level: entry.map_or(newest.level, |entry| entry.level),
+            dispatches,
+            check_runs,
+            pull_request,
+        }))
+    }
+
+    pub(super) fn is_shown(&self) -> bool {
+        self.check_runs == CheckRunVisibility::Shown
     }
 
     /// The dispatches of the head that a job has reported for.
@@ -76,44 +101,55 @@ impl Head {
         answered.map(|(dispatch, _)| dispatch).filter(|dispatch| dispatch.sent_at().is_some())
     }
 
+    pub(super) fn dispatches(&self) -> impl DoubleEndedIterator<Item = &Dispatch> {
+        self.dispatches.iter().map(|(dispatch, _)| dispatch)
+    }
+
+    /// The dispatch whose answer counts: the newest one with a proven report, or else the newest one.
+    pub(super) fn deciding(&self) -> Option<&Dispatch> {
+        let is_proven = |(dispatch, jobs): &&(Dispatch, Vec<JobRecord>)| {
+            jobs.iter().any(|job| proof(dispatch, job) == ProofStatus::Proven)
+        };
+        let proven = self.dispatches.iter().rfind(is_proven);
+        proven.or(self.dispatches.last()).map(|(dispatch, _)| dispatch)
+    }
+
     pub(super) fn verdict(&self, relay: &Relay) -> Option<HeadVerdict> {
-        let now = relay.now();
         let facts: Vec<HeadDispatch<'_>> = self
             .dispatches
             .iter()
             .map(|(dispatch, jobs)| HeadDispatch {
                 status: &dispatch.status,
                 last_error: dispatch.last_error.as_deref(),
-                is_overdue: dispatch
-                    .sent_at()
-                    .is_some_and(|sent| sent + relay.config.never_started_after <= now),
+                pull_request: dispatch.pull_request,
+                is_probe: dispatch.is_probe,
+                is_overdue: dispatch.never_started,
+                silence: dispatch.silence.as_deref(),
+                is_given_up: given_up_at(relay, dispatch, jobs).is_some_and(|at| at <= relay.now()),
+                are_runs_known: dispatch.are_runs_known,
+                runs_problem: dispatch.runs_problem.as_deref(),
                 runs: &dispatch.runs,
-                jobs: jobs
-                    .iter()
-                    .map(|job| HeadJob {
-                        id: &job.id,
-                        state: job.state,
-                        proof: proof(dispatch, job),
-                        heard_at: job.started_at.or(job.ended_at),
-                    })
-                    .collect(),
+                shared_runs: &dispatch.shared_runs,
+                jobs: jobs.iter().map(|job| head_job(dispatch, job)).collect(),
             })
             .collect();
         let silent =
             if self.level == Level::L4 { relay.config.silent_l4 } else { Conclusion::TimedOut };
-        head_verdict::head_verdict(&facts, silent)
+        verdict::verdict(&facts, VerdictPolicy { level: self.level, silent })
     }
 
-    /// Whether the infrastructure of the backend failed, and not what the job tests. `None` while that is open, and
-    /// if nothing was to run.
-    pub(super) fn infrastructure_failed(&self, relay: &Relay) -> Option<bool> {
+    /// Whether the infrastructure of the backend failed, and not what the job tests, with the dispatch that says so.
+    /// `None` while that is open, and if it isn't known.
+    pub(super) fn infrastructure_failed(&self, relay: &Relay) -> Option<(&Dispatch, bool)> {
         let HeadState::Ended(conclusion) = self.verdict(relay)?.standing else { return None };
-        let (newest, _) = self.dispatches.last()?;
-        if matches!(newest.status, DispatchStatus::Superseded { .. } | DispatchStatus::Withheld) {
+        let deciding = self.deciding()?;
+        let says_nothing =
+            matches!(deciding.status, DispatchStatus::Superseded { .. } | DispatchStatus::Withheld);
+        if says_nothing || deciding.silence.is_some() {
             return None;
         }
         if conclusion.is_good() {
-            return Some(false);
+            return Some((deciding, false));
         }
         let now = relay.now();
         let proven = self.dispatches.iter().flat_map(|(dispatch, jobs)| {
@@ -128,23 +164,118 @@ impl Head {
             matches!(outcome, InfraFailed | Lost | NeverStarted | TimedOut)
         };
         // Without a report nothing got as far as a test.
-        Some(
-            outcomes.is_empty()
-                || (outcomes.iter().any(is_infrastructure)
-                    && !outcomes.contains(&JobOutcome::TestFailed)),
-        )
+        let failed = outcomes.is_empty()
+            || (outcomes.iter().any(is_infrastructure)
+                && !outcomes.contains(&JobOutcome::TestFailed));
+        Some((deciding, failed))
     }
 
-    /// The newest run and attempt of a job that is proven.
-    pub(super) fn newest_proven<'a>(&'a self, id: &'a JobId) -> Option<&'a JobRecord> {
-        self.dispatches
+    /// The proven job that the check run of `checked` shows.
+    pub(super) fn job(&self, checked: &CheckedJob) -> Option<HeadJobRecord<'_>> {
+        let named: Vec<(&Dispatch, &JobRecord)> = self
+            .dispatches
             .iter()
-            .flat_map(|(dispatch, jobs)| {
-                jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven)
+            .flat_map(|(dispatch, jobs)| jobs.iter().map(move |job| (dispatch, job)))
+            .filter(|(_, job)| job.id.workflow == checked.workflow && job.id.job == checked.job)
+            .filter(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Proven)
+            .collect();
+        let files = self.dispatches().flat_map(|dispatch| &dispatch.runs);
+        let files: BTreeMap<&str, &str> =
+            files.map(|run| (run.id.as_str(), run.workflow.as_str())).collect();
+        let jobs: Vec<_> = named
+            .iter()
+            .map(|(dispatch, job)| {
+                (head_job(dispatch, job), files.get(job.id.run_id.as_str()).copied())
             })
-            .filter(|job| job.id.workflow == id.workflow && job.id.job == id.job)
-            .max_by_key(|job| (run_order(&job.id), job.started_at.or(job.ended_at)))
+            .collect();
+        let (dispatch, job) = named[verdict::job_to_show(&jobs)?];
+        let failed_before = named.iter().any(|(_, other)| {
+            other.id.run_id == job.id.run_id
+                && other.id.run_attempt < job.id.run_attempt
+                && other.state.conclusion().is_some_and(|end| !end.is_good())
+        });
+        Some(HeadJobRecord { dispatch, job, failed_before })
     }
+
+    /// Adds the evaluation of every check run that the commit has or may have.
+    pub(super) fn add_all_checks(&self, relay: &Relay, batch: &mut WriteBatch) {
+        let (now, upstream) = (relay.now(), &relay.config.upstream);
+        let Some(newest) = self.dispatches().next_back() else { return };
+        batch.tasks.push(TaskKind::check_run(newest, None).task(upstream, now));
+        let mut seen = BTreeSet::new();
+        for (dispatch, jobs) in &self.dispatches {
+            for job in jobs {
+                if seen.insert((&job.id.workflow, &job.id.job)) {
+                    let work = TaskKind::check_run(dispatch, Some(&job.id));
+                    batch.tasks.push(work.task(upstream, now));
+                }
+            }
+        }
+    }
+}
+
+/// The entry of a backend, as far as check runs depend on it.
+pub(crate) fn current(entry: &AllowlistEntry) -> CurrentEntry<'_> {
+    CurrentEntry { level: entry.level, device: entry.device.as_ref() }
+}
+
+/// After this, nothing more is expected of runs that can't be asked for.
+pub(super) fn given_up_at(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    jobs: &[JobRecord],
+) -> Option<Timestamp> {
+    let heard = jobs.iter().filter_map(|job| job.ended_at.or(job.started_at)).max();
+    let last = dispatch.sent_at().max(heard)?;
+    Some(last + relay.config.lost_after)
+}
+
+/// The deliveries about a commit, of each asker the newest ones: pushes and merge groups, and authors of pull requests.
+async fn deliveries_of(
+    store: &dyn StateStore,
+    head_sha: &str,
+) -> Result<BTreeSet<String>, StoreError> {
+    let origins = state_records::commit_origins_key(head_sha);
+    let mut all = BTreeSet::new();
+    for origin in store.members(&origins, limits::ORIGINS_PER_COMMIT).await? {
+        let set = state_records::commit_deliveries_key(head_sha, &origin);
+        all.extend(store.members(&set, limits::DELIVERIES_PER_ORIGIN).await?);
+    }
+    Ok(all)
+}
+
+/// The current labels of the pull requests of these dispatches.
+async fn labels(
+    relay: &Relay,
+    dispatches: impl Iterator<Item = &Dispatch>,
+) -> Result<BTreeMap<u64, Vec<String>>, StoreError> {
+    let numbers: BTreeSet<u64> = dispatches.filter_map(|dispatch| dispatch.pull_request).collect();
+    let key = |number: &u64| state_records::pull_request_key(&relay.config.upstream, *number);
+    let keys = numbers.iter().map(key).collect();
+    let pulls = read_records::<PullRecord>(relay.store.as_ref(), keys).await?;
+    let labels = pulls.into_iter().map(|read| read.value.map(|pull| pull.labels));
+    Ok(numbers
+        .into_iter()
+        .zip(labels)
+        .filter_map(|(number, labels)| Some((number, labels?)))
+        .collect())
+}
+
+fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
+    HeadJob {
+        id: &job.id,
+        state: job.state,
+        proof: proof(dispatch, job),
+        heard_at: job.started_at.or(job.ended_at),
+        ended_without_proof: job.ended_without_proof,
+        is_foreign: is_foreign(job),
+        ends_run: job.ends_run,
+    }
+}
+
+/// Whether a job ran elsewhere than on GitHub.
+pub(crate) fn is_foreign(job: &JobRecord) -> bool {
+    job.evidence.origin == Some(ReportOrigin::MappedPipeline)
 }
 
 /// Whether the reports of a job are proven, by what is known about its dispatch now.
@@ -175,6 +306,14 @@ pub(crate) fn add_proven_job(
     batch.set(claim, &dispatch.delivery, relay.expiry());
 }
 
+/// Whether check runs of the dispatch are possible: its level, now or when it was made, has them.
+pub(crate) fn has_check_runs(relay: &Relay, dispatch: &Dispatch) -> bool {
+    let has = |level: Level| level.check_run() != CheckRunPolicy::Never;
+    let allowlist = relay.allowlist.get();
+    let now = allowlist.as_ref().and_then(|list| list.get(&dispatch.repo)).map(|entry| entry.level);
+    has(dispatch.level) || (dispatch.level.shows_results() && now.is_some_and(has))
+}
+
 /// The jobs that were reported for a dispatch.
 pub(super) async fn jobs(
     relay: &Relay,
@@ -190,9 +329,4 @@ pub(super) async fn jobs(
         .collect();
     let jobs = read_records::<JobRecord>(store, keys).await?;
     Ok(jobs.into_iter().filter_map(|read| read.value).collect())
-}
-
-/// Sorts runs by GitHub's run number, which grows. Runs elsewhere are equal by this key.
-pub(super) fn run_order(id: &JobId) -> (u64, u32) {
-    (id.run_id.parse().unwrap_or(0), id.run_attempt)
 }

@@ -3,14 +3,16 @@
 pub(crate) mod alert;
 mod check_run;
 mod comment;
+mod commit_checks;
+mod default_branch;
 pub(crate) mod dispatch;
 pub(crate) mod head;
 mod job_log;
 pub(crate) mod keep_webhook;
-mod labels;
 pub(crate) mod merge_base;
 mod reconcile;
 mod rerun;
+mod runs;
 mod sweep;
 
 use std::sync::Arc;
@@ -34,10 +36,16 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskKind::Dispatch { delivery, repo } => {
             dispatch::run(relay, &task.lease, delivery, repo).await
         }
-        TaskKind::CheckRun { delivery, repo, head_sha, job } => {
-            check_run::run(relay, delivery, repo, head_sha, job.as_ref()).await
+        TaskKind::CheckRun { repo, head_sha, job } => {
+            check_run::run(relay, repo, head_sha, job.as_ref()).await
         }
-        TaskKind::Labels { pull } => labels::run(relay, *pull).await,
+        TaskKind::CommitChecks { repo, head_sha } => {
+            commit_checks::of_commit(relay, repo, head_sha).await
+        }
+        TaskKind::BackendChecks { repo, done } => {
+            commit_checks::of_backend(relay, repo, *done).await
+        }
+        TaskKind::Labels { pull } => commit_checks::of_labels(relay, *pull).await,
         TaskKind::Rerun { repo, run_id, failed_only } => {
             rerun::run(relay, repo, *run_id, *failed_only).await
         }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crcr_domain::check_run as names;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_store::{CommitOutcome, Versioned, WriteBatch, read_record};
 
-use crate::limits;
+use super::head::Head;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::state_records::{self, CheckRunRecord};
+use crate::state_records;
+use crate::{breaker, limits};
 
 /// Re-runs one downstream run. Below L3 there are no check runs, so nothing happens.
 pub async fn run(
@@ -52,22 +52,33 @@ pub async fn redispatch(
     if !may_rerun(relay, repo)? {
         return Ok(TaskDone::Finished);
     }
-    let store = relay.store.as_ref();
-    let shown = state_records::check_run_key(head_sha, &names::dispatch_name(repo.as_str()));
-    let Some(shown) = read_record::<CheckRunRecord>(store, shown).await?.value else {
+    let Some(head) = Head::read(relay, repo, head_sha, None).await? else {
         return Ok(TaskDone::Finished);
     };
-    let key = state_records::dispatch_key(&shown.delivery, repo);
-    let known: Versioned<Dispatch> = read_record(store, key).await?;
-    let Some(mut dispatch) = known.value.clone() else { return Ok(TaskDone::Finished) };
-    let is_settled =
-        matches!(dispatch.status, DispatchStatus::Queued | DispatchStatus::Superseded { .. });
-    if is_settled || dispatch.is_answered {
+    let can_be_sent = |dispatch: &&Dispatch| {
+        let is_settled =
+            matches!(dispatch.status, DispatchStatus::Queued | DispatchStatus::Superseded { .. });
+        !is_settled && !dispatch.is_answered
+    };
+    // If one of them waits already, another one isn't needed.
+    let waits = head.dispatches().any(|dispatch| dispatch.status == DispatchStatus::Queued);
+    let Some(silent) = head.dispatches().rev().find(can_be_sent).filter(|_| !waits) else {
         return Ok(TaskDone::Finished);
-    }
+    };
+    let key = state_records::dispatch_key(&silent.delivery, repo);
+    let known: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    let Some(known_dispatch) = known.value.as_ref().filter(can_be_sent) else {
+        return Ok(TaskDone::Finished);
+    };
     let now = relay.now();
-    dispatch.status = DispatchStatus::Queued;
-    dispatch.never_started = false;
+    let dispatch = Dispatch {
+        status: DispatchStatus::Queued,
+        never_started: false,
+        silence: None,
+        // A person's request is the best probe there is.
+        is_probe: breaker::is_open(relay, repo).await?,
+        ..known_dispatch.clone()
+    };
     let mut batch = WriteBatch::default();
     batch.update(&known, &dispatch, relay.expiry());
     batch.tasks.push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, now));

@@ -1,0 +1,342 @@
+use super::*;
+
+const GOOD: Conclusion = Conclusion::Success;
+const BAD: Conclusion = Conclusion::Failure;
+const SILENT: Conclusion = Conclusion::TimedOut;
+const L4: VerdictPolicy = VerdictPolicy { level: Level::L4, silent: SILENT };
+const SENT: DispatchStatus = DispatchStatus::Sent { at: Timestamp::UNIX_EPOCH };
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+fn id(run: &str, attempt: u32, workflow: &str, job: &str) -> JobId {
+    JobId {
+        run_id: run.to_owned(),
+        run_attempt: attempt,
+        workflow: workflow.to_owned(),
+        job: Some(job.to_owned()),
+    }
+}
+
+fn run(id: &str, workflow: &str, attempt: u32, state: RunState) -> DownstreamRun {
+    DownstreamRun {
+        id: id.to_owned(),
+        workflow: workflow.to_owned(),
+        attempt,
+        state,
+        replaced_jobs: vec![],
+    }
+}
+
+fn proven(id: &JobId, state: JobState) -> HeadJob<'_> {
+    HeadJob {
+        id,
+        state,
+        proof: ProofStatus::Proven,
+        heard_at: Some(at(1)),
+        ended_without_proof: false,
+        is_foreign: false,
+        ends_run: false,
+    }
+}
+
+fn ended(id: &JobId, end: Conclusion) -> HeadJob<'_> {
+    proven(id, JobState::Completed(end))
+}
+
+fn dispatch<'a>(
+    status: &'a DispatchStatus,
+    runs: &'a [DownstreamRun],
+    jobs: Vec<HeadJob<'a>>,
+) -> HeadDispatch<'a> {
+    HeadDispatch {
+        status,
+        last_error: Some("404"),
+        pull_request: Some(1),
+        is_probe: false,
+        is_overdue: false,
+        silence: None,
+        is_given_up: false,
+        are_runs_known: true,
+        runs_problem: None,
+        runs,
+        shared_runs: &[],
+        jobs,
+    }
+}
+
+fn standing(dispatches: &[HeadDispatch<'_>]) -> HeadState {
+    verdict(dispatches, L4).unwrap().standing
+}
+
+const RUNNING: HeadState = HeadState::Running;
+const PASSED: HeadState = HeadState::Ended(GOOD);
+const FAILED: HeadState = HeadState::Ended(BAD);
+const UNKNOWN: HeadState = HeadState::Ended(SILENT);
+
+#[test]
+fn verdict_for_every_combination_of_one_job_and_its_run() {
+    use JobState::{Completed, Dispatched, InProgress, Lost, NeverStarted};
+    let mut states = vec![Dispatched, InProgress, NeverStarted, Lost];
+    states.extend(Conclusion::BEST_TO_WORST.map(Completed));
+    let mut looks = vec![None, Some(RunState::Open), Some(RunState::OverUnknown)];
+    looks.extend(Conclusion::BEST_TO_WORST.map(|end| Some(RunState::Over(end))));
+    for state in &states {
+        for attempt in [1, 2] {
+            for look in &looks {
+                for is_known in [true, false] {
+                    for is_given_up in [true, false] {
+                        let job_id = id("5", attempt, "CI", "test");
+                        let runs: Vec<_> =
+                            look.iter().map(|look| run("5", "ci.yml", 1, *look)).collect();
+                        let facts = HeadDispatch {
+                            are_runs_known: is_known,
+                            is_given_up,
+                            ..dispatch(&SENT, &runs, vec![proven(&job_id, *state)])
+                        };
+                        // What GitHub said of attempt 1 says nothing of attempt 2.
+                        let over = look.filter(|look| attempt == 1 && *look != RunState::Open);
+                        let github_says_open = *look == Some(RunState::Open);
+                        let waits = state.is_open()
+                            || (over.is_none() && (github_says_open || !is_given_up))
+                            || (!is_known && !is_given_up);
+                        let expected = if waits {
+                            RUNNING
+                        } else {
+                            let own = match look {
+                                Some(RunState::Over(own)) => Some(*own),
+                                _ => None,
+                            };
+                            let worst =
+                                Conclusion::worst(state.conclusion().into_iter().chain(own));
+                            let is_unknown = !is_known || !matches!(over, Some(RunState::Over(_)));
+                            let all_skipped = *state == Completed(Conclusion::Skipped);
+                            match worst {
+                                Some(end) if !end.is_good() => HeadState::Ended(end),
+                                _ if is_unknown || all_skipped => UNKNOWN,
+                                _ => PASSED,
+                            }
+                        };
+                        assert_eq!(
+                            standing(&[facts]),
+                            expected,
+                            "{state:?} {attempt} {look:?} known {is_known} given up {is_given_up}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn dispatch_without_evidence_says_why_and_an_unproven_report_is_none() {
+    let superseded = DispatchStatus::Superseded { by: "e".to_owned() };
+    let job_id = id("5", 1, "CI", "test");
+    let forged = HeadJob {
+        proof: ProofStatus::Missing(MissingProof::CallbackToken),
+        ..ended(&job_id, GOOD)
+    };
+    for jobs in [vec![], vec![forged]] {
+        for (status, overdue, expected) in [
+            (&DispatchStatus::Queued, false, HeadState::Queued),
+            (&SENT, false, HeadState::Queued),
+            (&SENT, true, UNKNOWN),
+            (&superseded, false, HeadState::Ended(Conclusion::Skipped)),
+            (&DispatchStatus::Withheld, false, HeadState::Ended(Conclusion::Neutral)),
+            (&DispatchStatus::Dead, false, UNKNOWN),
+            (&DispatchStatus::Unreachable, false, UNKNOWN),
+            (&DispatchStatus::RepositoryChanged, false, UNKNOWN),
+        ] {
+            let one = HeadDispatch { is_overdue: overdue, ..dispatch(status, &[], jobs.clone()) };
+            assert_eq!(standing(&[one]), expected, "{status:?} {overdue}");
+        }
+    }
+    assert_eq!(verdict(&[], L4), None);
+}
+
+#[test]
+fn another_pull_request_at_the_commit_neither_hides_nor_delays_a_result() {
+    let superseded = DispatchStatus::Superseded { by: "e".to_owned() };
+    let job_id = id("5", 1, "CI", "test");
+    for (end, expected) in [(BAD, FAILED), (GOOD, PASSED)] {
+        let runs = [run("5", "ci.yml", 1, RunState::Over(end))];
+        let first = dispatch(&SENT, &runs, vec![ended(&job_id, end)]);
+        for status in [
+            &superseded,
+            &DispatchStatus::Withheld,
+            &DispatchStatus::Queued,
+            &DispatchStatus::Dead,
+            &SENT,
+        ] {
+            for overdue in [false, true] {
+                let other = HeadDispatch {
+                    pull_request: Some(2),
+                    is_overdue: overdue,
+                    ..dispatch(status, &[], vec![])
+                };
+                assert_eq!(standing(&[first.clone(), other.clone()]), expected, "{status:?}");
+                assert_eq!(standing(&[other, first.clone()]), expected, "{status:?} before");
+            }
+        }
+        // A new head of the stranger's pull request leaves what is known.
+        let withheld = dispatch(&DispatchStatus::Withheld, &[], vec![]);
+        assert_eq!(standing(&[first, withheld]), expected, "reopened while the breaker is open");
+    }
+}
+
+#[test]
+fn passing_rerun_turns_a_failed_verdict_into_success() {
+    let (first, second) = (id("5", 1, "CI", "test"), id("5", 2, "CI", "test"));
+    let jobs = vec![ended(&first, BAD), ended(&second, GOOD)];
+    let over = |attempt, end| [run("5", "ci.yml", attempt, RunState::Over(end))];
+    let before = over(1, BAD);
+    assert_eq!(standing(&[dispatch(&SENT, &before, jobs[..1].to_vec())]), FAILED);
+    assert_eq!(standing(&[dispatch(&SENT, &before, jobs.clone())]), RUNNING);
+    let after = over(2, GOOD);
+    assert_eq!(standing(&[dispatch(&SENT, &after, jobs)]), PASSED);
+}
+
+#[test]
+fn failed_job_of_an_older_attempt_counts_unless_another_one_ran_in_its_place() {
+    let (one, two) = (id("5", 1, "CI", "test #1"), id("5", 2, "CI", "test #2"));
+    let jobs = || vec![ended(&one, BAD), ended(&two, GOOD)];
+    let known = run("5", "ci.yml", 2, RunState::Over(GOOD));
+    let runs = [known.clone()];
+    assert_eq!(standing(&[dispatch(&SENT, &runs, jobs())]), FAILED);
+    let runs = [DownstreamRun { replaced_jobs: vec![one.clone()], ..known }];
+    assert_eq!(standing(&[dispatch(&SENT, &runs, jobs())]), PASSED);
+}
+
+#[test]
+fn a_quick_workflow_never_turns_the_check_green_while_another_one_runs() {
+    let lint = id("6", 1, "Lint", "lint");
+    let runs =
+        |build| [run("5", "build.yml", 1, build), run("6", "lint.yml", 1, RunState::Over(GOOD))];
+    let found = |build| standing(&[dispatch(&SENT, &runs(build), vec![ended(&lint, GOOD)])]);
+    assert_eq!(found(RunState::Open), RUNNING);
+    assert_eq!(found(RunState::Over(BAD)), FAILED);
+    assert_eq!(found(RunState::OverUnknown), UNKNOWN);
+    assert_eq!(found(RunState::Over(GOOD)), PASSED);
+}
+
+#[test]
+fn runs_that_may_be_this_commits_are_waited_for_and_a_failed_one_is_never_success() {
+    let job_id = id("6", 1, "CI", "test");
+    let runs = [run("6", "ci.yml", 1, RunState::Over(GOOD))];
+    let found = |is_open, are_good, include_own| {
+        let shared =
+            [SharedRuns { workflow: "lint.yml".to_owned(), is_open, are_good, include_own }];
+        let one = dispatch(&SENT, &runs, vec![ended(&job_id, GOOD)]);
+        standing(&[HeadDispatch { shared_runs: &shared, ..one }])
+    };
+    assert_eq!(found(true, true, true), RUNNING);
+    assert_eq!(found(true, true, false), RUNNING);
+    assert_eq!(found(false, true, true), PASSED);
+    assert_eq!(found(false, false, true), UNKNOWN);
+    assert_eq!(found(false, false, false), PASSED, "the workflow doesn't run for each dispatch");
+}
+
+#[test]
+fn a_second_delivery_of_the_pull_request_is_waited_for_and_its_run_replaces_the_first() {
+    let (first, second) = (id("5", 1, "CI", "test"), id("8", 1, "CI", "test"));
+    let old_runs = [run("5", "ci.yml", 1, RunState::Over(BAD))];
+    let opened = dispatch(&SENT, &old_runs, vec![ended(&first, BAD)]);
+    let reopened = dispatch(&SENT, &[], vec![]);
+    assert_eq!(standing(&[opened.clone(), reopened]), HeadState::Queued);
+    let new_runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
+    let answered = dispatch(&SENT, &new_runs, vec![ended(&second, GOOD)]);
+    assert_eq!(standing(&[opened, answered]), PASSED);
+}
+
+#[test]
+fn build_elsewhere_ends_by_its_own_word_and_never_by_silence() {
+    let (test, lint) = (id("uuid", 1, "pipe", "test"), id("uuid", 1, "pipe", "lint"));
+    let retried = id("uuid", 2, "pipe", "test");
+    let foreign = |job: HeadJob<'static>| HeadJob { is_foreign: true, ..job };
+    let (test, lint, retried): (&'static JobId, &'static JobId, &'static JobId) =
+        (Box::leak(Box::new(test)), Box::leak(Box::new(lint)), Box::leak(Box::new(retried)));
+    let found = |jobs: Vec<HeadJob<'static>>, is_given_up| {
+        standing(&[HeadDispatch { is_given_up, ..dispatch(&SENT, &[], jobs) }])
+    };
+    let lint = foreign(ended(lint, GOOD));
+    assert_eq!(found(vec![lint], false), RUNNING);
+    assert_eq!(found(vec![lint], true), UNKNOWN, "silence is no success");
+    let last = HeadJob { ends_run: true, ..lint };
+    assert_eq!(found(vec![last], false), PASSED);
+    let failed = foreign(ended(test, BAD));
+    assert_eq!(found(vec![last, failed], false), FAILED);
+    let again = foreign(proven(retried, JobState::InProgress));
+    assert_eq!(found(vec![last, failed, again], false), RUNNING, "a step is retried");
+    let passed = foreign(ended(retried, GOOD));
+    assert_eq!(found(vec![last, failed, passed], false), PASSED);
+}
+
+#[test]
+fn of_runs_without_an_order_in_their_ids_the_one_heard_last_counts() {
+    let (first, second) = (id("uuid-z", 1, "CI", "test"), id("uuid-a", 1, "CI", "test"));
+    let job = |id, end, second| HeadJob {
+        heard_at: Some(at(second)),
+        is_foreign: true,
+        ends_run: true,
+        ..ended(id, end)
+    };
+    let jobs = vec![job(&first, BAD, 1), job(&second, GOOD, 2)];
+    assert_eq!(standing(&[dispatch(&SENT, &[], jobs)]), PASSED);
+}
+
+#[test]
+fn skipped_jobs_alone_are_a_success_nowhere() {
+    let job_id = id("5", 1, "CI", "test");
+    let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let one = [dispatch(&SENT, &runs, vec![ended(&job_id, Conclusion::Skipped)])];
+    assert_eq!(standing(&one), UNKNOWN);
+    let l3 = VerdictPolicy { level: Level::L3, silent: SILENT };
+    let found = verdict(&one, l3).unwrap().standing;
+    assert_eq!(found, HeadState::Ended(Conclusion::Skipped));
+}
+
+#[test]
+fn dispatch_sent_as_a_probe_says_so() {
+    let probe = HeadDispatch { is_probe: true, ..dispatch(&SENT, &[], vec![]) };
+    let reason = verdict(&[probe], L4).unwrap().reason;
+    assert!(reason.contains("as a probe, because somebody asked for it"), "{reason}");
+}
+
+#[test]
+fn what_is_not_known_of_an_older_dispatch_is_settled_by_a_newer_one() {
+    let (first, second) = (id("5", 1, "CI", "test"), id("8", 1, "CI", "test"));
+    let lost = HeadDispatch {
+        are_runs_known: false,
+        is_given_up: true,
+        ..dispatch(&SENT, &[], vec![ended(&first, GOOD)])
+    };
+    assert_eq!(standing(std::slice::from_ref(&lost)), UNKNOWN);
+    let runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
+    let newer = dispatch(&SENT, &runs, vec![ended(&second, GOOD)]);
+    assert_eq!(standing(&[lost, newer]), PASSED);
+}
+
+#[test]
+fn the_verdict_names_the_run_to_look_at() {
+    let (build, lint) = (id("5", 1, "Build", "b"), id("6", 1, "Lint", "l"));
+    let runs = [
+        run("5", "build.yml", 1, RunState::Over(BAD)),
+        run("6", "lint.yml", 1, RunState::Over(GOOD)),
+    ];
+    let jobs = vec![ended(&build, BAD), ended(&lint, GOOD)];
+    let found = verdict(&[dispatch(&SENT, &runs, jobs)], L4).unwrap();
+    assert_eq!(found.run.as_deref(), Some("5"), "the one that failed");
+}
+
+#[test]
+fn job_of_two_workflow_files_of_one_name_shows_the_worse_of_both() {
+    let (a, b) = (id("5", 1, "CI", "test"), id("6", 1, "CI", "test"));
+    let (failed, passed) = (ended(&a, BAD), ended(&b, GOOD));
+    let two_files = [(failed, Some("a.yml")), (passed, Some("b.yml"))];
+    assert_eq!(job_to_show(&two_files), Some(0));
+    let one_file = [(failed, Some("a.yml")), (passed, Some("a.yml"))];
+    assert_eq!(job_to_show(&one_file), Some(1), "the newest run");
+    assert_eq!(job_to_show(&[]), None);
+}

@@ -1,0 +1,69 @@
+//! Puts the evaluation of check runs into the queue after a change that concerns all of a commit, or all open heads.
+
+use crcr_domain::{Level, RepoName};
+use crcr_store::{WriteBatch, read_record, read_records};
+
+use super::head::Head;
+use crate::limits;
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
+use crate::relay::Relay;
+use crate::state_records::{self, PullRecord};
+
+/// Queues the evaluation of every check run that a commit has or may have of one backend.
+pub async fn of_commit(
+    relay: &Relay,
+    repo: &RepoName,
+    head_sha: &str,
+) -> Result<TaskDone, TaskError> {
+    if let Some(head) = Head::read(relay, repo, head_sha, None).await? {
+        let mut batch = WriteBatch::default();
+        head.add_all_checks(relay, &mut batch);
+        relay.commit(batch).await?;
+    }
+    Ok(TaskDone::Finished)
+}
+
+/// Does so for the head of a pull request whose labels have changed. Only backends at L3 depend on labels.
+pub async fn of_labels(relay: &Relay, number: u64) -> Result<TaskDone, TaskError> {
+    let key = state_records::pull_request_key(&relay.config.upstream, number);
+    let pull = read_record::<PullRecord>(relay.store.as_ref(), key).await?.value;
+    let Some(pull) = pull else { return Ok(TaskDone::Finished) };
+    let allowlist = super::allowlist(relay)?;
+    let mut batch = WriteBatch::default();
+    for entry in allowlist.at_level(Level::L3) {
+        let (repo, head_sha) = (entry.repo.clone(), pull.head_sha.clone());
+        let work = TaskKind::CommitChecks { repo, head_sha };
+        batch.tasks.push(work.task(&relay.config.upstream, relay.now()));
+    }
+    relay.commit(batch).await?;
+    Ok(TaskDone::Finished)
+}
+
+/// Does so for the open heads of upstream, the most recently changed ones first, and queues the next part of them.
+pub async fn of_backend(
+    relay: &Relay,
+    repo: &RepoName,
+    done: usize,
+) -> Result<TaskDone, TaskError> {
+    let store = relay.store.as_ref();
+    let upstream = &relay.config.upstream;
+    let end = done + limits::HEADS_PER_TASK;
+    let open = store.members(&state_records::open_heads_key(upstream), end).await?;
+    let part = open.get(done..).unwrap_or_default();
+    let numbers: Vec<u64> = part.iter().filter_map(|member| member.parse().ok()).collect();
+    let keys = numbers.iter().map(|n| state_records::pull_request_key(upstream, *n)).collect();
+    let pulls = read_records::<PullRecord>(store, keys).await?;
+    let heads = pulls.into_iter().filter_map(|read| read.value).filter(|pull| !pull.is_closed);
+    let groups = part.iter().filter(|member| crcr_domain::event::is_sha(member)).cloned();
+    let mut batch = WriteBatch::default();
+    for head_sha in heads.map(|pull| pull.head_sha).chain(groups) {
+        let work = TaskKind::CommitChecks { repo: repo.clone(), head_sha };
+        batch.tasks.push(work.task(upstream, relay.now()));
+    }
+    if part.len() == limits::HEADS_PER_TASK && end < limits::OPEN_HEADS {
+        let work = TaskKind::BackendChecks { repo: repo.clone(), done: end };
+        batch.tasks.push(work.task(upstream, relay.now()));
+    }
+    relay.commit(batch).await?;
+    Ok(TaskDone::Finished)
+}

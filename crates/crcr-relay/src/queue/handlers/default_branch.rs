@@ -1,0 +1,59 @@
+//! Notices that a backend's default branch was renamed. What is known of a repository is remembered for almost an hour,
+//! and in this time every report would seem to come from another branch.
+
+use crcr_domain::dispatch::Dispatch;
+use crcr_domain::proof::{MissingProof, ProofStatus, ReportOrigin};
+use crcr_github::GithubError;
+use crcr_store::{Versioned, WriteBatch, read_record};
+use jiff::Timestamp;
+
+use super::head::proof;
+use crate::limits;
+use crate::queue::task_kind::TaskError;
+use crate::relay::Relay;
+use crate::state_records::{self, JobRecord};
+
+/// The new name, if reports lack nothing but the branch and GitHub says that theirs is the default one now.
+pub(super) async fn renamed(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    jobs: &[JobRecord],
+) -> Result<Option<String>, TaskError> {
+    let branches: Vec<&str> = jobs
+        .iter()
+        .filter(|job| proof(dispatch, job) == ProofStatus::Missing(MissingProof::Branch))
+        .filter_map(|job| match &job.evidence.origin {
+            Some(ReportOrigin::GitHub { git_ref, .. }) => git_ref.as_deref(),
+            _ => None,
+        })
+        .filter_map(|name| name.strip_prefix("refs/heads/"))
+        .collect();
+    if branches.is_empty() || !super::head::has_check_runs(relay, dispatch) {
+        return Ok(None);
+    }
+    let key = state_records::branch_look_key(&dispatch.repo);
+    let last: Versioned<(Timestamp, String)> = read_record(relay.store.as_ref(), key).await?;
+    let now = relay.now();
+    let recent =
+        last.value.as_ref().filter(|(at, _)| *at <= now && now < *at + limits::BRANCH_LOOK);
+    let branch = match recent {
+        Some((_, branch)) => branch.clone(),
+        None => {
+            relay.app.forget(dispatch.repo.as_str());
+            let found = match relay.app.dispatch_target(dispatch.repo.as_str()).await {
+                Ok(found) => found,
+                Err(error) if error.is_transient() => return Err(error.into()),
+                Err(error @ GithubError::Unauthorized(_)) => return Err(error.into()),
+                Err(_) => return Ok(None),
+            };
+            if dispatch.repository_id.is_some_and(|sent_to| sent_to != found.repository_id) {
+                return Ok(None);
+            }
+            let mut batch = WriteBatch::default();
+            batch.set(last.key, &(now, &found.default_branch), relay.expiry());
+            relay.commit(batch).await?;
+            found.default_branch
+        }
+    };
+    Ok(Some(branch).filter(|branch| branches.contains(&branch.as_str())))
+}
