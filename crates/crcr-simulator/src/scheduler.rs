@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use axum::Router;
 use crcr_relay::admin;
+use crcr_relay::state_records::{self, Uptime};
 use crcr_standin::State;
 use crcr_standin::server;
 use crcr_standin::world::Delivery;
 use crcr_store::memory::MemoryStore;
-use crcr_store::{StateStore as _, TaskState};
+use crcr_store::{StateStore as _, TaskState, WriteBatch, read_record};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -498,6 +499,7 @@ impl Simulation {
             gates.trace.add(line);
         }
         self.github.clock.advance(by);
+        self.note_uptime().await;
         tokio::time::advance(by).await;
         let now = self.now();
         let late = |request: &OpenRequest| {
@@ -511,6 +513,21 @@ impl Simulation {
                 self.answered(request, None, false);
             }
         }
+    }
+
+    /// A replica that runs writes down every minute that it is up. Time passes in larger steps, in which it would seem
+    /// to be down.
+    async fn note_uptime(&self) {
+        if self.replicas.iter().all(Option::is_none) {
+            return;
+        }
+        let now = self.now();
+        let key = state_records::uptime_key();
+        let Ok(known) = read_record::<Uptime>(&*self.memory, key).await else { return };
+        let Some(before) = known.value.clone() else { return };
+        let mut batch = WriteBatch::default();
+        batch.update(&known, &Uptime { alive_at: Some(now), ..before }, Timestamp::MAX);
+        self.memory.apply(batch, now);
     }
 
     async fn pass_time(&mut self) {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crcr_github::{GithubApp, Transport};
 use crcr_relay::callback::auth::ProviderMap;
 use crcr_relay::http::{router, serve};
-use crcr_relay::{Config, Relay, WorkerTimeouts, run_workers};
+use crcr_relay::{Config, Relay, WorkerTimeouts, run_workers, uptime};
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::State;
 use crcr_store::{SqliteStore, StoreRole};
@@ -95,6 +95,7 @@ impl Simulation {
                 run_workers(Arc::clone(&relay), stop, WorkerTimeouts::default()),
                 relay.allowlist.keep_fresh(&relay.app, &relay.clock),
                 serve::reconcile_periodically(&relay),
+                uptime::beat_periodically(&relay),
                 keys,
             );
         });
