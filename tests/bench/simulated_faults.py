@@ -17,53 +17,259 @@ import sys
 RELAY = "crates/crcr-relay/src/"
 DOMAIN = "crates/crcr-domain/src/"
 GITHUB = "crates/crcr-github/src/"
-# Name, file, the line as it is, the line with the fault, in which FAULT is true if the fault is chosen.
+# Name, file, and of each changed line how it is and how it is with the fault. FAULT is true if the fault is chosen.
 FAULTS = [
     (
         "answer-before-commit",
         RELAY + "webhook/mod.rs",
-        "let commit = relay.durable(submitted).await;",
-        "let commit = if FAULT { Ok::<_, StoreError>(CommitOutcome::Done) } "
-        "else { relay.durable(submitted).await };",
+        [
+            (
+                "let commit = relay.durable(submitted).await;",
+                "let commit = if FAULT { Ok::<_, StoreError>(CommitOutcome::Done) } else { relay.durable(submitted).await };",
+            ),
+        ],
     ),
     (
         "sent-dispatch-is-sent-again",
         RELAY + "queue/handlers/dispatch.rs",
-        "filter(|dispatch| dispatch.status == DispatchStatus::Queued);",
-        "filter(|dispatch| FAULT || dispatch.status == DispatchStatus::Queued);",
+        [
+            (
+                "filter(|dispatch| dispatch.status == DispatchStatus::Queued);",
+                "filter(|dispatch| FAULT || dispatch.status == DispatchStatus::Queued);",
+            ),
+        ],
     ),
     (
         "any-callback-token-is-good",
         RELAY + "callback/dispatched_job.rs",
-        "let has_callback_token = self.relay.keys.verify(token, dispatch, self.relay.now());",
-        "let has_callback_token = (FAULT && !token.is_empty()) || "
-        "self.relay.keys.verify(token, dispatch, self.relay.now());",
+        [
+            (
+                "let has_callback_token = self.relay.keys.verify(token, dispatch, self.relay.now());",
+                "let has_callback_token = (FAULT && !token.is_empty()) || self.relay.keys.verify(token, dispatch, self.relay.now());",
+            ),
+        ],
     ),
     (
         "check-run-is-not-looked-for",
         RELAY + "queue/handlers/check_run.rs",
-        "None => match relay.app.own_check_run(upstream, head_sha, name).await? {",
-        "None => match if FAULT { None } "
-        "else { relay.app.own_check_run(upstream, head_sha, name).await? } {",
+        [
+            (
+                "let found = relay.app.own_check_run(upstream, self.head_sha, self.name).await?;",
+                "let found = if FAULT { None } else { relay.app.own_check_run(upstream, self.head_sha, self.name).await? };",
+            ),
+        ],
     ),
     (
         "sent-dispatch-is-not-followed",
         RELAY + "queue/handlers/dispatch.rs",
-        "batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, due));",
-        "if !FAULT { batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, due)); }",
+        [
+            (
+                "batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, due));",
+                "if !FAULT { batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, due)); }",
+            ),
+        ],
     ),
     (
         "report-without-follow-up",
         RELAY + "callback/dispatched_job.rs",
-        "self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);",
-        "if !FAULT { self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch); }",
+        [
+            (
+                "self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);",
+                "if !FAULT { self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch); }",
+            ),
+        ],
     ),
     (
         "open-deliveries-count-as-settled",
         RELAY + "reconcile.rs",
-        "let until = scan.oldest_open.map_or(until, |open| open.min(until));",
-        "let until = if FAULT { until } "
-        "else { scan.oldest_open.map_or(until, |open| open.min(until)) };",
+        [
+            (
+                "let until = scan.oldest_open.map_or(until, |open| open.min(until));",
+                "let until = if FAULT { until } else { scan.oldest_open.map_or(until, |open| open.min(until)) };",
+            ),
+        ],
+    ),
+    (
+        "superseded-dispatch-replaces-a-result",
+        DOMAIN + "verdict.rs",
+        [
+            (
+                "let Some(last) = dispatches.iter().rposition(HeadDispatch::is_answered) else {",
+                "let last = dispatches.iter().rposition(HeadDispatch::is_answered);\n    let Some(last) = last.filter(|last| !FAULT || last + 1 == dispatches.len()) else {",
+            ),
+        ],
+    ),
+    (
+        "push-back-is-taken-for-older",
+        RELAY + "webhook/planner.rs",
+        [
+            (
+                "let is_same_second = event.updated_at == known.updated_at;",
+                "let is_same_second = event.updated_at == known.updated_at;\n    let left = |step: &HeadMove| step.from.as_deref() == Some(event.head_sha.as_str()) && step.to == known.head_sha;\n    if FAULT && is_same_second && known.moves.iter().any(left) { return superseded(pull); }",
+            ),
+        ],
+    ),
+    (
+        "runs-are-listed-too-early",
+        RELAY + "queue/handlers/runs.rs",
+        [
+            (
+                "problem.is_none() && list.read_at >= over_at;",
+                "problem.is_none() && (FAULT || list.read_at >= over_at);",
+            ),
+        ],
+    ),
+    (
+        "dispatch-is-timed-by-our-clock",
+        GITHUB + "dispatches.rs",
+        [
+            (
+                "accepted_at: response_date(response.headers()) })",
+                "accepted_at: response_date(response.headers()).filter(|_| !FAULT) })",
+            ),
+        ],
+    ),
+    (
+        "only-the-first-page-of-runs",
+        GITHUB + "runs.rs",
+        [
+            (
+                "if runs.len() >= read.total_count || is_last {",
+                "if FAULT || runs.len() >= read.total_count || is_last {",
+            ),
+            (
+                "let is_complete = runs.len() >= read.total_count;",
+                "let is_complete = FAULT || runs.len() >= read.total_count;",
+            ),
+        ],
+    ),
+    (
+        "one-author-opens-the-breaker",
+        RELAY + "breaker.rs",
+        [
+            (
+                "count >= threshold && authors.len()",
+                "count >= threshold && (FAULT || authors.len()",
+            ),
+            (
+                "threshold.min(limits::BREAKER_AUTHORS)",
+                "threshold.min(limits::BREAKER_AUTHORS))",
+            ),
+            (
+                "Some(number) => known.pull_request == Some(number),\n            None =>",
+                "Some(number) if !FAULT => known.pull_request == Some(number),\n            _ =>",
+            ),
+        ],
+    ),
+    (
+        "downtime-counts-as-never-started",
+        RELAY + "queue/handlers/sweep.rs",
+        [
+            (
+                "changed.silence = runs::silence(relay, &mut changed, overdue_at).await?;",
+                "if !FAULT { changed.silence = runs::silence(relay, &mut changed, overdue_at).await?; }",
+            ),
+        ],
+    ),
+    (
+        "report-below-its-level-is-ignored",
+        RELAY + "callback/endpoint.rs",
+        [
+            (
+                "            Ok(true) => {}",
+                "            Ok(true) if !FAULT => {}\n            Ok(true) => return ignored(),",
+            ),
+        ],
+    ),
+    (
+        "allowlist-change-evaluates-nothing",
+        RELAY + "allowlist.rs",
+        [
+            (
+                "for repo in changed_entries(before.as_ref(), &policy) {",
+                "for repo in changed_entries(before.as_ref(), &policy).into_iter().filter(|_| !FAULT) {",
+            ),
+        ],
+    ),
+    (
+        "silence-ends-a-build-elsewhere",
+        DOMAIN + "verdict.rs",
+        [
+            (
+                "return self.jobs.iter().any(|job| job.ends_run);",
+                "return FAULT || self.jobs.iter().any(|job| job.ends_run);",
+            ),
+        ],
+    ),
+    (
+        "first-end-of-a-job-stays",
+        DOMAIN + "lifecycle.rs",
+        [
+            (
+                "if end.severity() > before.severity() {",
+                "if !FAULT && end.severity() > before.severity() {",
+            ),
+        ],
+    ),
+    (
+        "open-job-does-not-keep-its-run-open",
+        DOMAIN + "verdict.rs",
+        [
+            (
+                "self.open_job().is_some() || (!self.is_over()",
+                "(!FAULT && self.open_job().is_some()) || (!self.is_over()",
+            ),
+        ],
+    ),
+    (
+        "unknown-conclusion-is-left-out",
+        DOMAIN + "verdict.rs",
+        [
+            (
+                "!self.is_over() || self.known.is_some_and(|run| run.state == RunState::OverUnknown)",
+                "!self.is_over() || (!FAULT && self.known.is_some_and(|run| run.state == RunState::OverUnknown))",
+            ),
+        ],
+    ),
+    (
+        "skipped-jobs-are-a-success",
+        DOMAIN + "verdict.rs",
+        [
+            (
+                "if reported.all(|job|",
+                "if !FAULT && reported.all(|job|",
+            ),
+        ],
+    ),
+    (
+        "runs-of-other-events-count",
+        DOMAIN + "downstream_run.rs",
+        [
+            (
+                "&& !is_other_event(send));",
+                "&& (FAULT || !is_other_event(send)));",
+            ),
+        ],
+    ),
+    (
+        "renamed-branch-is-not-noticed",
+        RELAY + "queue/handlers/sweep.rs",
+        [
+            (
+                "if let Some(branch) = default_branch::renamed(relay, &dispatch, &jobs).await? {",
+                "if let Some(branch) = default_branch::renamed(relay, &dispatch, &jobs).await?.filter(|_| !FAULT) {",
+            ),
+        ],
+    ),
+    (
+        "opening-takes-labels-away",
+        RELAY + "webhook/planner.rs",
+        [
+            (
+                "if event.updated_at > pull.labels_at {",
+                "if event.updated_at > pull.labels_at || (FAULT && event.updated_at == pull.labels_at) {",
+            ),
+        ],
     ),
 ]
 
@@ -90,12 +296,14 @@ def copy_sources():
 
 
 def put_in_faults():
-    for name, file, line, fault in FAULTS:
-        text = (copy / file).read_text()
-        if text.count(line) != 1:
-            sys.exit(f"{name}: the line is there {text.count(line)} times: {line}")
+    for name, file, lines in FAULTS:
         chosen = f'(std::env::var("{VARIABLE}").as_deref() == Ok("{name}"))'
-        (copy / file).write_text(text.replace(line, fault.replace("FAULT", chosen)))
+        text = (copy / file).read_text()
+        for line, fault in lines:
+            if text.count(line) != 1:
+                sys.exit(f"{name}: the line is there {text.count(line)} times: {line}")
+            text = text.replace(line, fault.replace("FAULT", chosen))
+        (copy / file).write_text(text)
 
 
 def build():

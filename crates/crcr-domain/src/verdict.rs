@@ -463,7 +463,8 @@ fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>
                 runs.len() - 1
             });
             let run = &mut runs[index];
-            run.order.1 = run.order.1.max(job.heard_at);
+            // Its first report: a step of an older build may start long after a newer build did.
+            run.order.1 = run.order.1.into_iter().chain(job.heard_at).min();
             let same = |other: &HeadJob<'_>| {
                 other.id.workflow == job.id.workflow && other.id.job == job.id.job
             };

@@ -1,6 +1,7 @@
 //! The two replicas of the relay: how they start, how their commits reach the disk, and how they crash.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -81,8 +82,15 @@ impl Simulation {
             }
         };
         accept_keys(&relay);
+        let is_known_up = Arc::new(AtomicBool::new(false));
+        let has_beaten = Arc::clone(&is_known_up);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
+            // From then on the scheduler writes down that it is up.
+            while uptime::beat(&relay).await.is_err() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            is_known_up.store(true, Ordering::Relaxed);
             serve::prepare(&relay).await;
             let stop = CancellationToken::new();
             let keys = async {
@@ -95,11 +103,10 @@ impl Simulation {
                 run_workers(Arc::clone(&relay), stop, WorkerTimeouts::default()),
                 relay.allowlist.keep_fresh(&relay.app, &relay.clock),
                 serve::reconcile_periodically(&relay),
-                uptime::beat_periodically(&relay),
                 keys,
             );
         });
-        self.replicas[replica] = Some(RelayReplica { router, tasks });
+        self.replicas[replica] = Some(RelayReplica { router, tasks, has_beaten });
     }
 
     pub(super) fn transport(&self, replica: usize) -> Transport {
