@@ -107,6 +107,13 @@ impl<'a> Truth<'a> {
                 }
             }
         }
+        // Of legs of one name it can't be told which of them has ended.
+        let ended: BTreeSet<String> = jobs
+            .iter()
+            .filter(|(_, (_, end))| end.is_some())
+            .map(|((name, _), _)| name.clone())
+            .collect();
+        jobs.retain(|(name, _), (_, end)| end.is_some() || !ended.contains(name));
         jobs
     }
 
@@ -204,15 +211,18 @@ impl<'a> Truth<'a> {
             let (_, ended_at) = run.ended.filter(|_| run.ended_attempt == run.attempt)?;
             since = since.max(Some(ended_at.max(run.created_at? + RUN_WINDOW)));
             let mut said_its_end = !run.is_foreign;
+            let mut has_reported = false;
             for (name, reports) in self.reports_of(head, repo) {
                 said_its_end |= name.ends_with("/end");
                 let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| of_run == id);
                 for (_, (end, at)) in of_run {
+                    has_reported = true;
                     end.or(reports.was_forged_end.then_some("cancelled"))?;
                     since = since.max(Some(*at));
                 }
             }
-            if !said_its_end {
+            // A run without a report may be another dispatch's, so open ones of those are waited for.
+            if !said_its_end || !has_reported {
                 return None;
             }
         }
