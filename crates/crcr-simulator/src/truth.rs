@@ -108,11 +108,13 @@ impl<'a> Truth<'a> {
             }
         }
         // Of legs of one name it can't be told which of them has ended.
-        let ended: BTreeSet<String> = jobs
-            .iter()
-            .filter(|(_, (_, end))| end.is_some())
-            .map(|((name, _), _)| name.clone())
-            .collect();
+        let mut ended = BTreeSet::new();
+        for (name, reports) in self.reports_of(&run.head, run.repo) {
+            let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| *of_run == id);
+            if of_run.into_iter().any(|(_, (end, _))| end.is_some()) {
+                ended.insert(name.to_owned());
+            }
+        }
         jobs.retain(|(name, _), (_, end)| end.is_some() || !ended.contains(name));
         jobs
     }
