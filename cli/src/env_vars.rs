@@ -64,6 +64,12 @@ pub const GITHUB_EVENT_NAME: &str = "GITHUB_EVENT_NAME";
 pub const GITHUB_REPOSITORY: &str = "GITHUB_REPOSITORY";
 /// Login of the user who started the workflow.
 pub const GITHUB_ACTOR: &str = "GITHUB_ACTOR";
+/// Full name of the branch, tag or merge result that the workflow runs on.
+pub const GITHUB_REF: &str = "GITHUB_REF";
+/// Numeric id of [`GITHUB_REPOSITORY`], which a rename keeps.
+pub const GITHUB_REPOSITORY_ID: &str = "GITHUB_REPOSITORY_ID";
+/// Numeric id of the repository's owner.
+pub const GITHUB_REPOSITORY_OWNER_ID: &str = "GITHUB_REPOSITORY_OWNER_ID";
 /// Commit of the workflow run.
 pub const GITHUB_SHA: &str = "GITHUB_SHA";
 /// Number of the workflow run, the same for all its attempts.
@@ -107,6 +113,8 @@ pub const ACTIONS_ID_TOKEN_REQUEST_TOKEN: &str = "ACTIONS_ID_TOKEN_REQUEST_TOKEN
 pub const CRCR_RUNTIME_TOKEN: &str = "CRCR_RUNTIME_TOKEN";
 /// Address of the artifact service.
 pub const CRCR_RESULTS_URL: &str = "CRCR_RESULTS_URL";
+/// Address of GitHub's older cache service.
+pub const ACTIONS_CACHE_URL: &str = "ACTIONS_CACHE_URL";
 /// The job's token for the artifact service, as the runner gives it to JavaScript actions.
 pub const ACTIONS_RUNTIME_TOKEN: &str = "ACTIONS_RUNTIME_TOKEN";
 /// Address of the artifact service.
@@ -153,6 +161,11 @@ pub const BUILDKITE_RETRY_COUNT: &str = "BUILDKITE_RETRY_COUNT";
 /// Display name of the step.
 pub const BUILDKITE_LABEL: &str = "BUILDKITE_LABEL";
 pub const BUILDKITE_STEP_KEY: &str = "BUILDKITE_STEP_KEY";
+/// The index of a parallel job, from 0. All jobs of a parallel step have one label.
+pub const BUILDKITE_PARALLEL_JOB: &str = "BUILDKITE_PARALLEL_JOB";
+/// `true` in the last step of a build: nothing else of the build reports after it. The relay can't ask Buildkite whether
+/// a build is over.
+pub const CRCR_RUN_ENDED: &str = "CRCR_RUN_ENDED";
 
 // The terminal: https://no-color.org and https://bixense.com/clicolors
 
@@ -182,6 +195,9 @@ pub const CRCR_AUTH_EXPIRATION: &str = "CRCR_AUTH_EXPIRATION";
 /// SHA-256 of the access key id and the session. A later call with the same inputs recognises the
 /// credentials of the first one by it.
 pub const CRCR_AUTH_FINGERPRINT: &str = "CRCR_AUTH_FINGERPRINT";
+
+/// Path of the file that the input `env-file` made.
+pub const CRCR_AUTH_ENV_FILE: &str = "CRCR_AUTH_ENV_FILE";
 
 // AWS: https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html
 
@@ -218,7 +234,7 @@ pub const AWS_CONFIG_FILE: &str = "AWS_CONFIG_FILE";
 /// Shared credentials file; the default is `~/.aws/credentials`.
 pub const AWS_SHARED_CREDENTIALS_FILE: &str = "AWS_SHARED_CREDENTIALS_FILE";
 
-// sccache: https://github.com/mozilla/sccache/blob/main/docs/S3.md
+// sccache: https://github.com/mozilla/sccache/blob/main/docs/Configuration.md
 
 pub const SCCACHE_BUCKET: &str = "SCCACHE_BUCKET";
 pub const SCCACHE_REGION: &str = "SCCACHE_REGION";
@@ -231,6 +247,43 @@ pub const SCCACHE_S3_NO_CREDENTIALS: &str = "SCCACHE_S3_NO_CREDENTIALS";
 pub const SCCACHE_S3_RW_MODE: &str = "SCCACHE_S3_RW_MODE";
 /// `1` makes sccache compile without the cache if its server fails.
 pub const SCCACHE_IGNORE_SERVER_IO_ERROR: &str = "SCCACHE_IGNORE_SERVER_IO_ERROR";
+/// Whether the endpoint is asked over TLS; replaces the scheme in [`SCCACHE_ENDPOINT`].
+pub const SCCACHE_S3_USE_SSL: &str = "SCCACHE_S3_USE_SSL";
+/// Whether the bucket's name is in the host name.
+pub const SCCACHE_S3_ENABLE_VIRTUAL_HOST_STYLE: &str = "SCCACHE_S3_ENABLE_VIRTUAL_HOST_STYLE";
+/// The caches that are used, from the fastest to the slowest, such as `disk,s3`. sccache 0.14 and newer.
+pub const SCCACHE_MULTILEVEL_CHAIN: &str = "SCCACHE_MULTILEVEL_CHAIN";
+/// Folder of the cache on disk.
+pub const SCCACHE_DIR: &str = "SCCACHE_DIR";
+/// Its mode, like [`SCCACHE_S3_RW_MODE`].
+pub const SCCACHE_LOCAL_RW_MODE: &str = "SCCACHE_LOCAL_RW_MODE";
+/// sccache's configuration file.
+pub const SCCACHE_CONF: &str = "SCCACHE_CONF";
+/// `true` makes sccache use GitHub's cache service.
+pub const SCCACHE_GHA_ENABLED: &str = "SCCACHE_GHA_ENABLED";
+/// Its version of that cache; enough to use it.
+pub const SCCACHE_GHA_VERSION: &str = "SCCACHE_GHA_VERSION";
+/// Each of these gives sccache another cache than its disk, or makes it refuse to start without one.
+/// [`SCCACHE_GHA_ENABLED`] isn't among them, since it can be `false`.
+pub const SCCACHE_REMOTE_CACHES: [&str; 17] = [
+    SCCACHE_BUCKET,
+    SCCACHE_GHA_VERSION,
+    "SCCACHE_REDIS",
+    "SCCACHE_REDIS_ENDPOINT",
+    "SCCACHE_REDIS_CLUSTER_ENDPOINTS",
+    "SCCACHE_MEMCACHED",
+    "SCCACHE_MEMCACHED_ENDPOINT",
+    "SCCACHE_GCS_BUCKET",
+    "SCCACHE_GCS_KEY_PATH",
+    "SCCACHE_GCS_CREDENTIALS_URL",
+    "SCCACHE_GCS_OAUTH_URL",
+    "SCCACHE_AZURE_CONNECTION_STRING",
+    "SCCACHE_AZURE_STORAGE_ACCOUNT",
+    "SCCACHE_AZURE_ENDPOINT",
+    "SCCACHE_WEBDAV_ENDPOINT",
+    "SCCACHE_OSS_BUCKET",
+    "SCCACHE_COS_BUCKET",
+];
 
 // The relay. Its other settings have no constant here: `crcr_relay::config` looks them up by name in
 // an [`Env`], and `crcr relay serve --help` lists them.

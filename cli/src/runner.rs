@@ -46,6 +46,8 @@ pub struct PullRequest {
     pub number: u64,
     pub head: Side,
     pub base: Side,
+    /// GitHub's merge of head and base, if it could be made.
+    pub merge_commit_sha: Option<String>,
     pub user: Option<User>,
 }
 

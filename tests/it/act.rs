@@ -22,6 +22,8 @@ use tempfile::TempDir;
 
 pub(crate) const GITHUB_SCRIPT: &str =
     "actions/github-script@ed597411d8f924073f98dfc5c65a23a2325f34cd";
+/// What the templates keep compiled files with; `tests/peers/cache` stands for it.
+const CACHE: &str = "actions/cache@27d5ce7f107fe9357f9df03efb73ab90386fccae";
 const BUCKET: &str = "example-artifacts";
 const KEY: &str = "acme/upstream/4242/build/artifacts.zip";
 
@@ -30,7 +32,7 @@ pub(crate) struct Outside {
     folder: TempDir,
     pub(crate) github: StandIn,
     pub(crate) sts: Server,
-    s3: S3Server,
+    pub(crate) s3: S3Server,
     pub(crate) run: Run,
     /// The event's payload.
     pub(crate) payload: serde_json::Value,
@@ -40,6 +42,8 @@ pub(crate) struct Outside {
     reusable: bool,
     /// Its file in `workflows-templates/`.
     template: &'static str,
+    /// Stands for the build.
+    pub(crate) build: &'static str,
 }
 
 /// The result of a workflow run.
@@ -74,6 +78,7 @@ impl Outside {
             options: vec![],
             reusable: false,
             template: "fork-build.yml",
+            build: BUILD,
         }
     }
 
@@ -105,7 +110,9 @@ impl Outside {
                     }
                 }
                 let script = match step.get("name").and_then(Value::as_str) {
-                    Some("Build with sccache") => BUILD,
+                    Some("Build with sccache") => self.build,
+                    // tests/setup has installed it.
+                    Some("Install sccache") => "sccache --version",
                     Some("Test") => TEST,
                     _ => continue,
                 };
@@ -143,7 +150,7 @@ impl Outside {
     }
 
     /// Runs the template.
-    fn act(&self, handed_over: &BTreeMap<&str, String>, token: bool) -> Ran {
+    pub(crate) fn act(&self, handed_over: &BTreeMap<&str, String>, token: bool) -> Ran {
         self.write_workflow();
         self.run(handed_over, token)
     }
@@ -170,12 +177,17 @@ impl Outside {
         act.args(["--actor", &self.run.actor, "--platform", "ubuntu-latest=-self-hosted"]);
         act.args(["--no-cache-server", "--pull=false"]).args(&self.options);
         act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
+        let cache = root().join("tests/peers/cache");
+        act.arg("--local-repository").arg(format!("{CACHE}={}", cache.display()));
         let crcr = self.path("crcr");
         act.arg("--local-repository").arg(format!("pytorch/crcr@v1={}", crcr.display()));
         let mut env = BTreeMap::from([
             ("ACTIONS_RUNTIME_TOKEN", "poison".to_owned()),
             ("ACTIONS_RESULTS_URL", "http://127.0.0.1:1/".to_owned()),
             ("GITHUB_RUN_ID", self.run.id.to_string()),
+            ("GITHUB_REF", self.run.git_ref.clone()),
+            ("GITHUB_BASE_REF", self.run.base_ref.clone()),
+            ("STANDIN_CACHES", self.path("caches").to_str().unwrap().to_owned()),
             ("GITHUB_RUN_ATTEMPT", self.run.attempt.to_string()),
             ("GITHUB_API_URL", self.github.state().origin().to_owned()),
             ("STANDIN_RUNNER_VARIABLES", variables.to_str().unwrap().to_owned()),
@@ -232,7 +244,7 @@ const BUILD: &str = r#"
 mkdir -p build
 echo built > build/tool
 chmod +x build/tool
-echo "build: mode=$CRCR_AUTH_MODE key=${AWS_ACCESS_KEY_ID+defined} anonymous=$SCCACHE_S3_NO_CREDENTIALS"
+echo "build: mode=$CRCR_AUTH_MODE key=${AWS_ACCESS_KEY_ID+defined} caches=$SCCACHE_MULTILEVEL_CHAIN"
 echo "build: token=$ACTIONS_RUNTIME_TOKEN handed=${CRCR_RUNTIME_TOKEN+defined}"
 echo "build: pod=${AWS_WEB_IDENTITY_TOKEN_FILE-none}"
 echo 1 > sccache-stats.txt
@@ -303,7 +315,7 @@ fn builds_without_credentials(run: Run, reason: &str, expected: bool) {
         "::set-output:: mode=anonymous",
         &format!("::set-output:: reason={reason}"),
         &format!("::set-output:: expected={expected}"),
-        "build: mode=anonymous key= anonymous=true",
+        "build: mode=anonymous key= caches=disk",
         "build: token=poison handed=\n",
         "::set-output:: store=github",
         "test: built",
@@ -335,7 +347,7 @@ fn branch_uploads_to_s3_with_oidc() {
     assert!(succeeded, "{log}");
     for line in [
         "::set-output:: mode=oidc",
-        "build: mode=oidc key=defined anonymous=false",
+        "build: mode=oidc key=defined caches=disk,s3",
         "::set-output:: store=s3",
         "test: built",
     ] {
@@ -409,7 +421,7 @@ fn arc_template_builds_forks_without_the_pods_identity_and_branches_with_oidc() 
     assert!(succeeded, "{log}");
     for line in [
         "::set-output:: mode=anonymous",
-        "build: mode=anonymous key= anonymous=true",
+        "build: mode=anonymous key= caches=disk",
         "build: pod=\n",
         "::set-output:: store=github",
     ] {
@@ -421,7 +433,7 @@ fn arc_template_builds_forks_without_the_pods_identity_and_branches_with_oidc() 
 
     let (outside, Ran { succeeded, log }) = arc(Run::same_repository(), "linux-builders");
     assert!(succeeded, "{log}");
-    for line in ["build: mode=oidc key=defined anonymous=false", "::set-output:: store=s3"] {
+    for line in ["build: mode=oidc key=defined caches=disk,s3", "::set-output:: store=s3"] {
         assert!(log.contains(line), "{line}\n{log}");
     }
     assert!(outside.s3.keys().contains(&KEY.to_owned()), "{:?}", outside.s3.keys());

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -18,6 +19,8 @@ pub(crate) struct Server {
     root: TempDir,
     /// The `Authorization` headers that came, one a request.
     authorizations: Arc<Mutex<Vec<String>>>,
+    /// Whether every request is answered by 503.
+    outage: Arc<AtomicBool>,
 }
 
 impl Server {
@@ -27,12 +30,23 @@ impl Server {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let authorizations = Arc::new(Mutex::new(Vec::new()));
         let (folder, seen) = (root.path().to_owned(), Arc::clone(&authorizations));
+        let outage = Arc::new(AtomicBool::new(false));
+        let down = Arc::clone(&outage);
         std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
+            for mut stream in listener.incoming().flatten() {
+                if down.load(Ordering::Relaxed) {
+                    let _ = stream.read(&mut [0; 4096]);
+                    let _ = stream.write_all(b"HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                    continue;
+                }
                 serve(stream, &folder, &seen);
             }
         });
-        Self { url, root, authorizations }
+        Self { url, root, authorizations, outage }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
     }
 
     /// The bare repository `name`, which shows every branch and `refs/pull/*`.
@@ -78,6 +92,9 @@ fn serve(stream: TcpStream, root: &Path, seen: &Mutex<Vec<String>>) {
     seen.lock().unwrap().push(authorization);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
+    if target.contains("/info/lfs/") {
+        return serve_lfs(stream, &target, &body, root);
+    }
     let mut child = backend
         .env("CONTENT_LENGTH", length.to_string())
         .stdin(Stdio::piped())
@@ -92,6 +109,32 @@ fn serve(stream: TcpStream, root: &Path, seen: &Mutex<Vec<String>>) {
     let status = status.unwrap_or("200 OK").to_owned();
     let mut stream = stream;
     let _ = write!(stream, "HTTP/1.1 {status}\r\nconnection: close\r\n");
+    let _ = stream.write_all(&answer);
+}
+
+/// The batch API of Git LFS, and the files in the folder `lfs`:
+/// <https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md>
+fn serve_lfs(mut stream: TcpStream, target: &str, body: &[u8], root: &Path) {
+    let answer = if target.ends_with("/objects/batch") {
+        let asked: Value = serde_json::from_slice(body).unwrap();
+        let base =
+            format!("http://{}{}", stream.local_addr().unwrap(), target.trim_end_matches("batch"));
+        let objects = asked["objects"].as_array().unwrap().iter().map(|object| {
+            let href = format!("{base}{}", object["oid"].as_str().unwrap());
+            json!({ "oid": object["oid"], "size": object["size"],
+                "actions": { "download": { "href": href } } })
+        });
+        let objects: Vec<_> = objects.collect();
+        json!({ "transfer": "basic", "objects": objects }).to_string().into_bytes()
+    } else {
+        fs::read(root.join("lfs").join(target.rsplit('/').next().unwrap())).unwrap()
+    };
+    let _ = write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/vnd.git-lfs+json\r\n\
+         content-length: {}\r\n\r\n",
+        answer.len()
+    );
     let _ = stream.write_all(&answer);
 }
 
@@ -333,4 +376,230 @@ fn folder_with_other_content_is_not_emptied() {
     let ran = run.run().expect_code(0);
     assert!(!ran.path("workspace/src/old.txt").exists());
     assert!(!ran.path("workspace/src/fsmonitor-ran").exists());
+}
+
+#[test]
+fn whole_history_comes_with_the_upstreams_tags() {
+    let upstream = Upstream::new();
+    let here = upstream.work.path();
+    git(here, &["tag", "v1.0", "main"]);
+    git(here, &["tag", "-a", "-m", "first", "v0.9", "main~1"]);
+    git(here, &["push", "-q", "origin", "--tags"]);
+    let ran = upstream.checkout(&["--path", "src", "--fetch-depth", "0"]).run().expect_code(0);
+    let folder = ran.path("workspace/src");
+    assert_eq!(git(&folder, &["describe", "--tags"]).split('-').next(), Some("v1.0"));
+    assert_eq!(git(&folder, &["tag", "--list"]), "v0.9\nv1.0");
+    assert_eq!(head_of(&ran, "workspace/src"), upstream.head);
+    let ran = upstream.checkout(&["--path", "src"]).run().expect_code(0);
+    assert_eq!(git(&ran.path("workspace/src"), &["tag", "--list"]), "");
+}
+
+#[test]
+fn sparse_checkout_has_the_named_folders_and_fetches_no_other_files() {
+    let upstream = Upstream::new();
+    let here = upstream.work.path();
+    git(&upstream.server.path("acme/upstream"), &["config", "uploadpack.allowFilter", "true"]);
+    git(here, &["checkout", "-q", "topic"]);
+    for (name, text) in [("a/one.txt", "1"), ("a/b/two.txt", "2"), ("big/three.txt", "3")] {
+        fs::create_dir_all(here.join(name).parent().unwrap()).unwrap();
+        fs::write(here.join(name), text).unwrap();
+    }
+    git(here, &["add", "."]);
+    git(here, &["commit", "-q", "-m", "folders"]);
+    git(here, &["push", "-q", "-f", "origin", "topic:refs/pull/7/head"]);
+    let mut event = upstream.event();
+    event["client_payload"]["payload"]["pull_request"]["head"]["sha"] =
+        json!(git(here, &["rev-parse", "HEAD"]));
+    let ran = upstream.checkout_of(&["--sparse-checkout", "a\n"], &event).run().expect_code(0);
+    let there = |name: &str| ran.path(&format!("workspace/{name}")).exists();
+    assert!(there("a/one.txt") && there("a/b/two.txt") && there("base.txt"));
+    assert!(!there("big/three.txt"));
+    let missing = git(
+        &ran.path("workspace"),
+        &["rev-list", "--objects", "--missing=print", "--no-object-names", "HEAD"],
+    );
+    assert_eq!(missing.lines().filter(|line| line.starts_with('?')).count(), 1, "{missing}");
+
+    let ran = upstream.checkout_of(&["--filter", "blob:none"], &event).run().expect_code(0);
+    assert!(ran.path("workspace/big/three.txt").exists(), "files are fetched when they are needed");
+    let config = fs::read_to_string(ran.path("workspace/.git/config")).unwrap();
+    assert!(config.contains("partialclonefilter = blob:none"), "{config}");
+    for (flag, value) in [
+        ("--filter", "blob:none --upload-pack=x"),
+        ("--filter", "sparse:oid=x"),
+        ("--sparse-checkout", "*.txt"),
+    ] {
+        upstream.checkout_of(&[flag, value], &event).run().expect_code(1);
+    }
+}
+
+#[test]
+fn outage_of_the_server_is_not_called_a_missing_commit() {
+    let upstream = Upstream::new();
+    upstream.server.outage.store(true, Ordering::Relaxed);
+    let ran = upstream.checkout(&[]).run().expect_code(2);
+    assert!(ran.stderr.contains("503"), "{}", ran.report());
+    assert!(!ran.stderr.contains("force-push"), "{}", ran.report());
+    assert!(ran.stderr.contains("says nothing about the commit"), "{}", ran.report());
+    let gone = upstream.event().to_string().replace(&upstream.head, &"1".repeat(40));
+    upstream.server.outage.store(false, Ordering::Relaxed);
+    let ran = upstream.checkout_of(&[], &serde_json::from_str(&gone).unwrap()).run().expect_code(2);
+    assert!(ran.stderr.contains("force-push"), "{}", ran.report());
+}
+
+/// Adds a file of Git LFS to the pull request, as a pointer, and a server of the fork's choice.
+fn with_lfs_file(upstream: &Upstream) -> Value {
+    // SHA-256 of `weights`.
+    const OID: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
+    let here = upstream.work.path();
+    git(here, &["checkout", "-q", "topic"]);
+    fs::write(here.join(".gitattributes"), "*.bin filter=lfs diff=lfs merge=lfs -text\n").unwrap();
+    fs::write(here.join(".lfsconfig"), "[lfs]\n\turl = http://127.0.0.1:1/evil\n").unwrap();
+    let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 7\n");
+    // Not added by `git add`, which would ask Git LFS where that is installed.
+    let blob = here.join("pointer");
+    fs::write(&blob, pointer).unwrap();
+    let hash = git(here, &["hash-object", "-w", "--no-filters", "pointer"]);
+    fs::remove_file(blob).unwrap();
+    git(here, &["update-index", "--add", "--cacheinfo", &format!("100644,{hash},model.bin")]);
+    git(here, &["add", ".gitattributes", ".lfsconfig"]);
+    git(here, &["commit", "-q", "-m", "lfs"]);
+    git(here, &["push", "-q", "-f", "origin", "topic:refs/pull/7/head"]);
+    fs::create_dir(upstream.server.path("lfs")).unwrap();
+    fs::write(upstream.server.path("lfs").join(OID), "weights").unwrap();
+    let mut event = upstream.event();
+    event["client_payload"]["payload"]["pull_request"]["head"]["sha"] =
+        json!(git(here, &["rev-parse", "HEAD"]));
+    event
+}
+
+#[test]
+fn pointers_of_git_lfs_get_a_warning() {
+    let upstream = Upstream::new();
+    let event = with_lfs_file(&upstream);
+    let ran = upstream.checkout_of(&[], &event).run().expect_code(0);
+    assert!(ran.stderr.contains("set `lfs: true`"), "{}", ran.report());
+    let text = fs::read_to_string(ran.path("workspace/model.bin")).unwrap();
+    assert!(text.starts_with("version https://git-lfs"), "{text}");
+}
+
+#[test]
+#[ignore = "needs git-lfs"]
+fn files_of_git_lfs_are_fetched_from_the_repositorys_own_server() {
+    let upstream = Upstream::new();
+    let event = with_lfs_file(&upstream);
+    let run = upstream.checkout_of(&["--lfs"], &event).env("INPUT_TOKEN", "s3cr3t-token");
+    let ran = run.run().expect_code(0);
+    assert_eq!(fs::read_to_string(ran.path("workspace/model.bin")).unwrap(), "weights");
+    let config = fs::read_to_string(ran.path("workspace/.git/config")).unwrap();
+    assert!(!config.contains("extraheader"), "{config}");
+}
+
+/// The leftovers of a container's root, where the runner is somebody else.
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "needs root"]
+fn leftovers_of_another_user_are_named_with_what_to_do() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    use std::os::unix::process::CommandExt as _;
+    const NOBODY: u32 = 65_534;
+    let upstream = Upstream::new();
+    let mut run = upstream.checkout(&["--path", "src"]);
+    let folder = run.folder().to_owned();
+    let source = folder.join("workspace/src");
+    fs::create_dir_all(source.join("build/out")).unwrap();
+    git(&source, &["init", "-q"]);
+    let url = format!("{}/acme/upstream", upstream.server.url);
+    git(&source, &["remote", "add", "origin", &url]);
+    fs::write(source.join("build/out/left.o"), "x").unwrap();
+    let mut owned = vec![folder.clone()];
+    while let Some(path) = owned.pop() {
+        if path.ends_with("out") {
+            continue;
+        }
+        chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+        if path.is_dir() {
+            owned.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    run.command().uid(NOBODY).gid(NOBODY);
+    let ran = run.run().expect_code(2);
+    for text in ["workspace/src/build/out` belongs to the user 0", "sudo rm -rf"] {
+        assert!(ran.stderr.contains(text), "{}", ran.report());
+    }
+}
+
+#[test]
+fn forks_head_is_refused_where_the_run_has_the_base_repositorys_secrets() {
+    let upstream = Upstream::new();
+    let own = git(upstream.work.path(), &["rev-parse", "main"]);
+    let base = git(upstream.work.path(), &["rev-parse", "main~1"]);
+    let head = upstream.head.clone();
+    let fork = "contributor/upstream";
+    let pull = |repository: Value| {
+        json!({ "repository": { "full_name": "acme/upstream", "default_branch": "main" },
+            "pull_request": { "number": 7, "merge_commit_sha": "5".repeat(40),
+                "head": { "sha": head, "ref": "topic", "repo": repository },
+                "base": { "sha": base, "ref": "main", "repo": { "full_name": "acme/upstream" } } } })
+    };
+    let run_of = |event: &str, repository: &str| {
+        json!({ "repository": { "full_name": "acme/upstream", "default_branch": "main" },
+            "workflow_run": { "id": 1, "event": event, "head_sha": head,
+                "head_repository": { "full_name": repository } } })
+    };
+    let comment = json!({ "repository": { "full_name": "acme/upstream", "default_branch": "main" },
+        "issue": { "number": 7, "pull_request": {} } });
+    let forked = || pull(json!({ "full_name": fork }));
+    let other = "3".repeat(40);
+    let cases = [
+        ("pull_request_target", forked(), fork, &*head, true),
+        ("pull_request_target", forked(), "Contributor/Upstream", &*other, true),
+        ("pull_request_target", forked(), "acme/upstream", &*head, true),
+        ("pull_request_target", forked(), "acme/upstream", &"5".repeat(40), true),
+        // An older head of the same pull request.
+        ("pull_request_target", forked(), "acme/upstream", &*other, true),
+        ("pull_request_target", pull(Value::Null), "acme/upstream", &*head, true),
+        ("pull_request_target", forked(), "acme/upstream", &*own, false),
+        ("pull_request_target", forked(), "acme/upstream", &*base, false),
+        ("pull_request_target", forked(), "acme/tools", &*other, false),
+        (
+            "pull_request_target",
+            pull(json!({ "full_name": "acme/upstream" })),
+            "acme/upstream",
+            &*head,
+            false,
+        ),
+        ("workflow_run", run_of("pull_request", fork), fork, &*head, true),
+        ("workflow_run", run_of("pull_request", fork), "acme/upstream", &*head, true),
+        ("workflow_run", run_of("pull_request", "acme/upstream"), "acme/upstream", &*head, false),
+        ("workflow_run", run_of("push", "acme/upstream"), "acme/upstream", &*head, false),
+        ("issue_comment", comment.clone(), "acme/upstream", &*head, true),
+        ("issue_comment", comment.clone(), "acme/upstream", &*own, false),
+        ("check_suite", comment, "acme/upstream", &*head, true),
+        ("pull_request", forked(), "acme/upstream", &*head, false),
+        ("workflow_dispatch", json!({}), "acme/upstream", &*head, false),
+    ];
+    for (event, payload, repository, sha, refused) in cases {
+        let step = |allow: bool| {
+            let args = ["checkout", "--repository", repository, "--sha", sha];
+            let run = Crcr::step(&args, event, &payload);
+            let workspace = run.folder().join("workspace");
+            fs::create_dir_all(&workspace).unwrap();
+            run.env("GITHUB_WORKSPACE", workspace.to_str().unwrap())
+                .env("GITHUB_SERVER_URL", &upstream.server.url)
+                .env("GITHUB_SHA", &own)
+                .env("INPUT_ALLOW_UNSAFE_PR_CHECKOUT", if allow { "true" } else { "" })
+                .run()
+        };
+        let asked = upstream.server.authorizations.lock().unwrap().len();
+        let ran = step(false);
+        let is_refused = ran.stderr.contains("unsafe-pr-checkout");
+        assert_eq!(is_refused, refused, "{event} {repository} {sha}: {}", ran.report());
+        if refused {
+            assert_eq!(ran.code, 1);
+            assert_eq!(upstream.server.authorizations.lock().unwrap().len(), asked);
+            assert!(!step(true).stderr.contains("unsafe-pr-checkout"), "it is allowed on request");
+        }
+    }
 }

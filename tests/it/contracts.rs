@@ -306,7 +306,7 @@ fn functions_that_an_earlier_step_exported_do_not_run_in_any_step_of_an_action()
             seen += 1;
         }
     }
-    assert_eq!(seen, 20);
+    assert_eq!(seen, 22);
 }
 
 /// Names, titles, texts and labels of a pull request are untrusted.

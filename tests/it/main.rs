@@ -14,6 +14,7 @@ mod act_stats;
 mod act_terraform;
 #[cfg(feature = "relay")]
 mod act_upstream;
+mod act_warm_fork;
 mod allowlist;
 mod allowlist_evidence;
 mod allowlist_online;
@@ -43,6 +44,7 @@ mod levels;
 mod levels_sync;
 mod logs;
 mod oidc_configure;
+mod oidc_containers;
 mod peer_artifact;
 mod quarantine;
 mod relay_cli;

@@ -497,3 +497,29 @@ fn explanations_of_a_failure_are_checked_before_they_are_sent() {
     let sent = relay.next().body["workflow"].clone();
     assert_eq!((&sent["conclusion"], &sent["triage_verdict"]), (&json!("failure"), &Value::Null));
 }
+
+/// A step's variables can have 128 KiB each, so a longer input would fail before crcr starts.
+#[test]
+fn failing_tests_that_no_variable_can_hold_come_from_a_file_and_are_shortened() {
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK), Answer::Say(200, OK)]));
+    let test = |n: usize| json!({ "name": format!("test_{n}"), "stacktrace": "x".repeat(3000) });
+    let tests: Vec<_> = (0..400).map(test).collect();
+    let text = json!(tests).to_string();
+    assert!(text.len() > 1024 * 1024, "far more than a variable can hold");
+    let args = ["--status", "completed", "--conclusion", "failure"];
+    let run = job.report(&relay, &args).env("INPUT_FAILED_TESTS_DETAIL_FILE", "failed.json");
+    fs::write(run.folder().join("failed.json"), &text).unwrap();
+    let ran = run.run().expect_code(0);
+    let sent = relay.next().body["workflow"]["failed_tests_detail"].clone();
+    assert_eq!(sent.as_array().unwrap().len(), 400, "{}", ran.report());
+    assert!(sent.to_string().len() < 200 * 1024, "stack traces are dropped first");
+
+    let run = job.report(&relay, &args).env("INPUT_FAILED_TESTS_DETAIL_FILE", "missing.json");
+    let ran = run.run().expect_code(0);
+    assert!(
+        ran.stderr.contains("`failed-tests-detail-file` (`missing.json`) is left out"),
+        "{}",
+        ran.report()
+    );
+    assert_eq!(relay.next().body["workflow"]["conclusion"], "failure");
+}

@@ -25,7 +25,7 @@ pub struct CheckoutArgs {
     /// Folder to check out into, below GITHUB_WORKSPACE [default: .]
     #[arg(long, value_name = "PATH")]
     pub path: Option<PathBuf>,
-    /// How many commits to fetch; 0 for all
+    /// How many commits to fetch; 0 for all, with the tags
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub fetch_depth: u32,
     /// Which submodules
@@ -34,6 +34,19 @@ pub struct CheckoutArgs {
     /// Check out what GitHub merged the pull request's head to, instead of the head itself
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
     pub merge: bool,
+    /// Only these folders, and the files at the top; repeats, or one a line
+    #[arg(long, value_name = "FOLDER")]
+    pub sparse_checkout: Vec<String>,
+    /// Filter of a partial clone, such as `blob:none`; files that it leaves out are fetched when git
+    /// needs them [default: blob:none with --sparse-checkout, else none]
+    #[arg(long, value_name = "FILTER")]
+    pub filter: Option<String>,
+    /// Fetch the files of Git LFS, instead of leaving pointers
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub lfs: bool,
+    /// Allow a fork's code in a run that has the base repository's secrets, as `pull_request_target` does
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub allow_unsafe_pr_checkout: bool,
     /// Token for private repositories; better as INPUT_TOKEN, since other processes see arguments
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,

@@ -1,5 +1,7 @@
 //! `crcr oidc …`: credentials from the job's OIDC token, or a deliberate step down without them.
 
+use std::path::PathBuf;
+
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 
 use super::DataFormat;
@@ -10,7 +12,17 @@ pub enum OidcCommand {
     /// Get AWS credentials for this job, or go on without them where the event gives none
     #[command(after_help = CONFIGURE_EXAMPLES)]
     Configure(Box<ConfigureArgs>),
+    /// Take the credentials away from the later steps of this job
+    #[command(after_help = DROP_EXAMPLES)]
+    Drop,
 }
+
+const DROP_EXAMPLES: &str = "\
+Example:
+  crcr oidc drop        in a step before the one that runs code that you don't trust
+
+Variables become empty, since a step can't unset them. A job with `id-token: write` can ask for new
+credentials: run such code in a job without it.";
 
 const CONFIGURE_EXAMPLES: &str = "\
 Examples:
@@ -76,9 +88,12 @@ pub struct ConfigureArgs {
     /// Region of the bucket of sccache [default: the one of --aws-region]
     #[arg(long, value_name = "REGION")]
     pub sccache_region: Option<String>,
-    /// Prefix of sccache's keys in the bucket
+    /// Prefix of sccache's keys in the bucket; `default-branch/` or `pull-requests/` is added to it
     #[arg(long, value_name = "PREFIX")]
     pub sccache_key_prefix: Option<String>,
+    /// Folder of sccache's cache on disk, below GITHUB_WORKSPACE or absolute, in front of the bucket
+    #[arg(long, value_name = "PATH")]
+    pub sccache_dir: Option<PathBuf>,
     /// S3 endpoint for sccache [default: AWS's own for the region]
     #[arg(long, value_name = "URL")]
     pub sccache_endpoint: Option<String>,
@@ -93,6 +108,9 @@ pub struct ConfigureArgs {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = true,
           action = ArgAction::Set, value_name = "BOOL")]
     pub output_env_credentials: bool,
+    /// Also write the variables to this file in RUNNER_TEMP, for `docker run --env-file`
+    #[arg(long, value_name = "NAME")]
+    pub env_file: Option<PathBuf>,
     /// Mask the account's number in the log; jobs that need an output with it get it empty then
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]

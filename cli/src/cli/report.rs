@@ -48,6 +48,9 @@ pub struct ReportArgs {
     /// `duration` (seconds); they are added to those of `--junit`
     #[arg(long, value_name = "JSON")]
     pub failed_tests_detail: Option<String>,
+    /// The same in a file of at most 16 MiB; a variable can have 128 KiB
+    #[arg(long, value_name = "FILE", conflicts_with = "failed_tests_detail")]
+    pub failed_tests_detail_file: Option<PathBuf>,
     /// Whose fault a failure is, as a JSON object with `schema_version`, `category`, `confidence` and
     /// `summary`
     #[arg(long, value_name = "JSON")]

@@ -88,6 +88,8 @@ impl<'a> Git<'a> {
             .kill_on_drop(true)
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_ASKPASS", "")
+            // Files of Git LFS are fetched by a command of their own, or not at all.
+            .env("GIT_LFS_SKIP_SMUDGE", "1")
             .env("GIT_ALLOW_PROTOCOL", self.protocols)
             .env("LC_ALL", "C")
             .env_remove("GIT_DIR")
@@ -105,7 +107,12 @@ impl<'a> Git<'a> {
         if output.status.success() {
             return Ok(output);
         }
-        let verb = arguments.first().map(|verb| verb.as_ref().to_string_lossy().into_owned());
+        // After `-c NAME=VALUE`.
+        let verb = arguments.iter().find(|verb| {
+            let verb = verb.as_ref().to_string_lossy();
+            verb != "-c" && !verb.contains('=')
+        });
+        let verb = verb.map(|verb| verb.as_ref().to_string_lossy().into_owned());
         let stderr = String::from_utf8_lossy(&output.stderr);
         let stderr = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
         let stderr = stderr.collect::<Vec<_>>().join("; ");

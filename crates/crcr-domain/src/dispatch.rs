@@ -52,6 +52,9 @@ pub struct Dispatch {
     /// Whether no report came in time.
     #[serde(default)]
     pub never_started: bool,
+    /// Whether the time for a first proven report is over.
+    #[serde(default)]
+    pub is_overdue: bool,
     /// Whether a report was proven. From then on it isn't sent again: its runs are re-run instead.
     #[serde(default)]
     pub is_answered: bool,
@@ -252,6 +255,7 @@ mod tests {
             repository_id: None,
             default_branch: None,
             never_started: false,
+            is_overdue: false,
             is_answered: false,
             accepted_at: None,
             is_probe: false,

@@ -117,7 +117,8 @@ pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
     let is_newest = |index: &usize| {
         let (job, file) = &jobs[*index];
         jobs.iter()
-            .filter(|(_, other)| other == file)
+            // The file isn't known before GitHub was asked.
+            .filter(|(_, other)| other == file || other.is_none() || file.is_none())
             .all(|(other, _)| newest_of_run(other, job).is_le())
     };
     let weight = |index: &usize| match jobs[*index].0.state.conclusion() {

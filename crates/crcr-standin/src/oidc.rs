@@ -333,6 +333,12 @@ mod tests {
         assert_eq!(claims["sub"], "repo:acme/upstream:environment:production");
         assert_eq!(claims["environment"], "production");
         assert_eq!((claims.get("ref"), &claims["run_id"]), (None, &json!("1")));
+
+        let run = Run { immutable_subject: true, ..Run::same_repository() };
+        let mut job = runs.add_job(runs.add(run), "build");
+        assert_eq!(job.subject(), "repo:acme@501/upstream@1001:pull_request");
+        job.environment = Some("production".to_owned());
+        assert_eq!(job.subject(), "repo:acme@501/upstream@1001:environment:production");
     }
 
     #[tokio::test]

@@ -26,6 +26,10 @@ pub struct Run {
     pub repository: String,
     pub repository_id: u64,
     pub owner_id: u64,
+    /// Whether the `sub` of its tokens names owner and repository with their ids. GitHub does so for
+    /// repositories created, renamed or transferred since 2026-07-15, and for those that chose it:
+    /// <https://docs.github.com/en/actions/reference/security/oidc#immutable-subject-claims>
+    pub immutable_subject: bool,
     /// `owner/name` of the repository with the head commit; `None` when it was deleted.
     pub head_repository: Option<String>,
     /// `GITHUB_EVENT_NAME`.
@@ -61,6 +65,7 @@ impl Run {
             repository: "acme/upstream".to_owned(),
             repository_id: 1001,
             owner_id: 501,
+            immutable_subject: false,
             head_repository: Some("acme/upstream".to_owned()),
             event: "push".to_owned(),
             git_ref: "refs/heads/main".to_owned(),
@@ -132,8 +137,10 @@ impl Run {
                 "owner": { "login": name.split('/').next() } })
         };
         let base = repository(&self.repository, self.repository_id);
+        let mut repository_of_event = base.clone();
+        repository_of_event["default_branch"] = json!("main");
         let mut payload = json!({
-            "repository": base, "sender": { "login": self.actor, "id": self.actor_id },
+            "repository": repository_of_event, "sender": { "login": self.actor, "id": self.actor_id },
         });
         if let Some(number) = self.pull_request {
             let head = self.head_repository.as_deref().map(|name| repository(name, 2002));
@@ -228,10 +235,16 @@ impl Job {
     /// The `sub` claim, by the default template.
     pub fn subject(&self) -> String {
         let run = &self.run;
+        let repository = match run.repository.split_once('/') {
+            Some((owner, name)) if run.immutable_subject => {
+                format!("{owner}@{}/{name}@{}", run.owner_id, run.repository_id)
+            }
+            _ => run.repository.clone(),
+        };
         match &self.environment {
-            Some(environment) => format!("repo:{}:environment:{environment}", run.repository),
-            None if run.pull_request.is_some() => format!("repo:{}:pull_request", run.repository),
-            None => format!("repo:{}:ref:{}", run.repository, run.git_ref),
+            Some(environment) => format!("repo:{repository}:environment:{environment}"),
+            None if run.pull_request.is_some() => format!("repo:{repository}:pull_request"),
+            None => format!("repo:{repository}:ref:{}", run.git_ref),
         }
     }
 

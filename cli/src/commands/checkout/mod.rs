@@ -1,9 +1,10 @@
 //! `crcr checkout`: checks out exactly the commit that the relay dispatched.
 
+mod folder;
 mod source;
+mod unsafe_pr;
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,19 +19,32 @@ use crate::runner::Runner;
 pub async fn run(args: &CheckoutArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let source = CheckoutSource::find(args, &runner)?;
+    unsafe_pr::refuse_fork_code(args, &source, &runner)?;
+    let directories = sparse_directories(args)?;
+    let filter = filter(args)?;
     let server = source::server(args, env)?;
     let folder = folder(args, env)?;
     let url = format!("{server}/{}", source.repository);
-    prepare_folder(&folder, &url, env)?;
+    folder::prepare(&folder, &url, env)?;
     let git = Git::new(&folder, &server, args.token.as_deref(), printer);
 
     git.run(&["init", "--quiet", "--template=", "."]).await?;
     git.run(&["remote", "add", "origin", &url]).await?;
     let wanted = if args.merge { source.merge_ref()? } else { source.sha.clone() };
-    fetch(&git, &source, &server, &wanted, args).await?;
-    git.run(&["checkout", "--quiet", "--force", "--detach", "FETCH_HEAD"]).await?;
+    fetch(&git, &source, &server, &wanted, filter.as_deref(), args).await?;
+    if !directories.is_empty() {
+        let set = ["sparse-checkout", "set", "--cone", "--"].map(str::to_owned);
+        git.run(&[set.as_slice(), &directories].concat()).await?;
+    }
+    // With `filter` this fetches the files, too.
+    git.run_with_retries(&["checkout", "--quiet", "--force", "--detach", "FETCH_HEAD"]).await?;
     let sha = verify(&git, &source, args.merge).await?;
+    if args.fetch_depth == 0 {
+        let tags = ["fetch", "--quiet", "--force", "--no-recurse-submodules", "--", "origin"];
+        git.run_with_retries(&[&tags[..], &["+refs/tags/*:refs/tags/*"]].concat()).await?;
+    }
     submodules(&git, args).await?;
+    lfs(&git, &folder, &url, args, printer).await?;
 
     let number = source.pull_request.map(|number| number.to_string()).unwrap_or_default();
     printer.line(&match args.merge {
@@ -59,38 +73,6 @@ fn folder(args: &CheckoutArgs, env: &Env) -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))
 }
 
-/// Creates the folder, or empties it if it has an earlier checkout of the same repository.
-///
-/// A `.git` from an earlier job may run code when git reads it, so nothing of it is kept. A folder with
-/// any other content is refused.
-fn prepare_folder(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| {
-        Failure::unexpected("checkout-folder", format!("`{}` can't be used", folder.display()))
-            .because(error)
-    };
-    fs::create_dir_all(folder).map_err(failed)?;
-    if fs::read_dir(folder).map_err(failed)?.next().is_none() {
-        return Ok(());
-    }
-    let config = fs::read_to_string(folder.join(".git/config")).unwrap_or_default();
-    let ours = config.lines().any(|line| line.trim() == format!("url = {url}"));
-    let in_job = env.get(env_vars::GITHUB_WORKSPACE).is_some_and(|top| folder.starts_with(top));
-    if !(ours && in_job) {
-        return Err(Failure::user(
-            "checkout-folder",
-            format!("`{}` isn't empty", folder.display()),
-        )
-        .hint("set the input `path` to a folder that is empty or doesn't exist yet"));
-    }
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let is_folder = entry.file_type().map_err(failed)?.is_dir();
-        let path = entry.path();
-        if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) }.map_err(failed)?;
-    }
-    Ok(())
-}
-
 /// Fetches `wanted` from the event's repository, or, if it isn't there any more, from the pull request's
 /// head repository.
 async fn fetch(
@@ -98,6 +80,7 @@ async fn fetch(
     source: &CheckoutSource,
     server: &str,
     wanted: &str,
+    filter: Option<&str>,
     args: &CheckoutArgs,
 ) -> Result<(), Failure> {
     let mut from = vec!["origin".to_owned()];
@@ -117,18 +100,132 @@ async fn fetch(
                 .map(OsString::from)
                 .to_vec();
         line.extend(depth.map(|depth| format!("--depth={depth}").into()));
+        // What is left out is fetched from `origin` later, and the fork's commit isn't there.
+        let filter = filter.filter(|_| remote == "origin");
+        line.extend(filter.map(|filter| format!("--filter={filter}").into()));
         line.extend(["--", remote, wanted].map(OsString::from));
         match git.run_with_retries(&line).await {
             Ok(()) => return Ok(()),
-            Err(failure) => last = Some(failure),
+            Err(failure) => {
+                let is_gone = FetchProblem::of(&failure) == FetchProblem::Gone;
+                last = Some(failure);
+                if !is_gone {
+                    break;
+                }
+            }
         }
     }
     let failure = last.unwrap_or_else(|| Failure::unexpected("git", "nothing to fetch from"));
-    Err(failure.hint(if args.merge {
-        "GitHub makes no merge result when the pull request conflicts with its base"
-    } else {
-        "the commit may be gone after a force-push, or the repository is private: set `token`"
-    }))
+    let hint = match FetchProblem::of(&failure) {
+        FetchProblem::Gone if args.merge => {
+            "GitHub makes no merge result when the pull request conflicts with its base"
+        }
+        FetchProblem::Gone => {
+            "the commit may be gone after a force-push, or the repository is private: set `token`"
+        }
+        FetchProblem::Refused => {
+            "the repository is private or the token may not read it: set `token` to one that may"
+        }
+        FetchProblem::Other => {
+            "this says nothing about the commit: run the job again; if it stays, look at the \
+             server's status, the network and the proxy"
+        }
+    };
+    Err(failure.hint(hint))
+}
+
+/// Why a fetch failed, from what git printed.
+#[derive(PartialEq, Eq)]
+enum FetchProblem {
+    /// The server has no such commit, ref or repository, or doesn't show it.
+    Gone,
+    Refused,
+    /// An outage, the network, or something else.
+    Other,
+}
+
+impl FetchProblem {
+    fn of(failure: &Failure) -> Self {
+        let text = failure.causes().join(" ");
+        let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        if has(&["error: 401", "error: 403", "Authentication failed", "could not read Username"]) {
+            Self::Refused
+        } else if has(&[
+            "not our ref",
+            "couldn't find remote ref",
+            "not found",
+            "no such remote ref",
+        ]) {
+            Self::Gone
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// The folders to check out; empty for all.
+fn sparse_directories(args: &CheckoutArgs) -> Result<Vec<String>, Failure> {
+    let lines = args.sparse_checkout.iter().flat_map(|value| value.lines()).map(str::trim);
+    let directories: Vec<_> = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    match directories.iter().find(|line| line.contains(['*', '?', '[', '!', '\\'])) {
+        None => Ok(directories),
+        Some(pattern) => {
+            Err(Failure::user("sparse-checkout", format!("`{pattern}` isn't a folder"))
+                .hint("list folders of the repository, one a line; patterns aren't supported"))
+        }
+    }
+}
+
+/// git's filter of a partial clone. A sparse checkout doesn't need the other folders' files.
+fn filter(args: &CheckoutArgs) -> Result<Option<String>, Failure> {
+    let sparse = (!args.sparse_checkout.is_empty()).then(|| "blob:none".to_owned());
+    let Some(filter) = args.filter.as_deref().map(str::trim) else { return Ok(sparse) };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || ":=+-_.%/".contains(c);
+    if filter.chars().all(allowed) && !filter.starts_with("sparse:") {
+        return Ok(Some(filter.to_owned()));
+    }
+    Err(Failure::user("filter", format!("`{filter}` isn't a filter of git"))
+        .hint("such as `blob:none`, `tree:0` or `blob:limit=1m`"))
+}
+
+/// The largest `.gitattributes` that is searched for files of Git LFS.
+const MAX_ATTRIBUTES_BYTES: u64 = 1024 * 1024;
+
+/// Fetches the files of Git LFS, or says that they are missing.
+async fn lfs(
+    git: &Git<'_>,
+    folder: &Path,
+    url: &str,
+    args: &CheckoutArgs,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    if !args.lfs {
+        if names_lfs_files(&folder.join(".gitattributes")) {
+            printer.warning(
+                "`.gitattributes` names files of Git LFS; in this checkout they are pointers",
+                Some("set `lfs: true` to fetch them"),
+            );
+        }
+        return Ok(());
+    }
+    // A `.lfsconfig` of the commit could name another server.
+    let server = format!("lfs.url={url}.git/info/lfs");
+    let missing = |failure: Failure| {
+        failure
+            .hint("`lfs: true` needs Git LFS: install `git-lfs` on the runner or in the container")
+    };
+    git.run(&["lfs", "version"]).await.map_err(missing)?;
+    git.run(&["lfs", "install", "--local", "--skip-repo"]).await?;
+    git.run_with_retries(&["-c", &server, "lfs", "pull", "origin"]).await
+}
+
+fn names_lfs_files(attributes: &Path) -> bool {
+    use std::io::Read as _;
+    let mut text = Vec::new();
+    let is_file = attributes.symlink_metadata().is_ok_and(|found| found.is_file());
+    let file = std::fs::File::open(attributes).ok().filter(|_| is_file);
+    let read = file.map(|file| file.take(MAX_ATTRIBUTES_BYTES).read_to_end(&mut text));
+    read.is_some_and(|read| read.is_ok()) && String::from_utf8_lossy(&text).contains("filter=lfs")
 }
 
 /// Checks that `HEAD` is the requested commit, and returns its hash.

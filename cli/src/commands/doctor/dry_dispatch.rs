@@ -187,7 +187,8 @@ impl DryDispatch<'_> {
         // Clocks differ by some seconds.
         let minute = SignedDuration::from_mins(1);
         let window = (since - minute, Timestamp::now() + minute);
-        self.app.runs_of_event(self.repository, "repository_dispatch", window).await
+        let list = self.app.runs_of_event(self.repository, "repository_dispatch", window).await?;
+        Ok(list.runs)
     }
 }
 

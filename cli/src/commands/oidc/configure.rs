@@ -12,14 +12,16 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 
 use crate::cli::oidc::{Ambient, ConfigureArgs, OnUnavailable};
+use crate::commands::oidc::compiler_cache::{CompilerCache, Export};
 use crate::commands::oidc::decide::{
     ActionOutputs, AuthMode, AuthPlan, AuthReason, AuthResult, JobFacts, LogLevel,
     PullRequestFacts, TARGET, action_outputs,
 };
 use crate::commands::oidc::exchange::{AuthFailure, Exchange, token_endpoint};
 use crate::commands::oidc::inputs::{self, RoleInputs};
-use crate::commands::oidc::sccache::{self, SccacheBucket, SccacheOff};
-use crate::commands::oidc::{ambient, earlier_credentials, explain, messages, runner_identity};
+use crate::commands::oidc::{
+    ambient, earlier_credentials, env_file, explain, messages, runner_identity, sccache,
+};
 use crate::env_vars::{self, Env};
 use crate::escape::escape_markdown;
 use crate::failure::{Failure, Outcome};
@@ -42,27 +44,21 @@ struct JobCredentials {
     /// Signs the probe of the cache.
     signing: Option<SigningCredentials>,
     /// For the environment of later steps; empty if an earlier step has exported them.
-    exports: Vec<(&'static str, String)>,
+    exports: Vec<Export>,
     kept: bool,
-}
-
-struct SccacheSetup {
-    word: &'static str,
-    exports: Vec<(&'static str, String)>,
-}
-
-impl SccacheSetup {
-    fn off() -> Self {
-        Self { word: "off", exports: vec![] }
-    }
 }
 
 pub async fn run(args: &ConfigureArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
-    let outcome = match facts(args, &runner) {
+    let checked =
+        args.env_file.as_deref().map_or(Ok(()), |name| env_file::path(name, &runner).map(drop));
+    let outcome = match checked.and_then(|()| facts(args, &runner)) {
         Ok(facts) if args.explain => return explain::run(args, &facts, &runner, printer),
         Ok(facts) => authenticate(args, &facts, &runner, printer).await,
         Err(failure) if args.explain => return Err(failure),
+        Err(failure) if failure.code() == AuthReason::InvalidInput.word() => {
+            not_authenticated(AuthReason::InvalidInput, failure)
+        }
         Err(failure) => not_authenticated(AuthReason::EventPayload, failure),
     };
     let outputs = action_outputs(outcome.result, args.on_unavailable);
@@ -74,15 +70,13 @@ pub async fn run(args: &ConfigureArgs, env: &Env, printer: &Printer) -> Outcome 
     let (overrides, unwritable) =
         overrides.map_or_else(|failure| (vec![], Some(failure)), |overrides| (overrides, None));
     runner_identity::warn(&overrides, printer);
-    let cache = cache(args, outputs, outcome.credentials.as_ref(), env, printer).await;
-    let failure = StepOutputs {
-        args: Some(args),
-        outputs,
-        credentials: outcome.credentials.as_ref(),
-        cache: &cache,
-        overrides,
-    };
-    failure.write(&runner)?;
+    let credentials = outcome.credentials.as_ref();
+    warn_of_profile(outputs, credentials, env, printer);
+    let signing = credentials.and_then(|credentials| credentials.signing.as_ref());
+    let facts = facts(args, &runner).unwrap_or_default();
+    let cache = CompilerCache::set_up(args, &facts, outputs, signing, &runner, printer).await;
+    let step = StepOutputs { args: Some(args), outputs, credentials, cache: &cache, overrides };
+    step.write(&runner)?;
     // Without the overrides later steps would use the machine's identity, so the job must not go on.
     unwritable.map_or_else(|| print_outcome(outputs, outcome, printer), Err)
 }
@@ -101,7 +95,8 @@ pub fn handle_usage_error(
     let outputs = action_outputs(AuthResult::Broken(AuthReason::InvalidInput), policy);
     let runner = Runner::new(env, printer);
     let overrides = if degrade { runner_identity::overrides(&runner)? } else { vec![] };
-    StepOutputs { args: None, outputs, credentials: None, cache: &SccacheSetup::off(), overrides }
+    let cache = CompilerCache::untouched("off");
+    StepOutputs { args: None, outputs, credentials: None, cache: &cache, overrides }
         .write(&runner)?;
     Ok(degrade)
 }
@@ -119,13 +114,17 @@ fn facts(args: &ConfigureArgs, runner: &Runner) -> Result<JobFacts, Failure> {
 pub fn job_facts(runner: &Runner) -> Result<JobFacts, Failure> {
     let env = runner.env();
     let text = |name: &str| env.get(name).map(str::to_owned);
-    let pull_request = runner.event()?.pull_request.map(|pull_request| PullRequestFacts {
+    let event = runner.event()?;
+    let default_branch = event.repository.map(|repository| repository.default_branch);
+    let pull_request = event.pull_request.map(|pull_request| PullRequestFacts {
         head: pull_request.head.repo.map(|repo| repo.full_name),
         base: pull_request.base.repo.map(|repo| repo.full_name),
         author: pull_request.user.map(|user| user.login),
     });
     Ok(JobFacts {
         event: runner.event_name().to_owned(),
+        git_ref: text(env_vars::GITHUB_REF),
+        default_branch: default_branch.filter(|name| !name.is_empty()),
         repository: runner.repository().map(str::to_owned),
         actor: text(env_vars::GITHUB_ACTOR),
         pull_request,
@@ -203,6 +202,7 @@ async fn assume(
     if args.mask_aws_account_id {
         printer.mask(&inputs.role.account);
     }
+    warn_of_session_name(args, &inputs.request.session_name, printer);
     if facts.event == TARGET && facts.is_fork() && !runner.base_is_checked_out() {
         warn_of_target(facts, printer);
     }
@@ -297,7 +297,7 @@ fn ambient_credentials(
     found: ambient::AmbientCredentials,
     printer: &Printer,
 ) -> JobCredentials {
-    if args.output_credentials {
+    if args.output_credentials || args.env_file.is_some() {
         let keys = &found.credentials;
         let token = keys.session_token().unwrap_or_default();
         for secret in [keys.access_key_id(), keys.secret_access_key(), token] {
@@ -315,55 +315,15 @@ fn ambient_credentials(
     }
 }
 
-/// Sets up sccache, if the job goes on.
-async fn cache(
-    args: &ConfigureArgs,
-    outputs: ActionOutputs,
-    credentials: Option<&JobCredentials>,
-    env: &Env,
-    printer: &Printer,
-) -> SccacheSetup {
-    // sccache reads credentials only from the environment.
-    let serves =
-        outputs.mode != AuthMode::Error && (args.output_env_credentials || !outputs.can_write);
-    let Some(cache) = SccacheBucket::from_inputs(args).filter(|_| serves) else {
-        return SccacheSetup::off();
-    };
-    let signing = credentials.and_then(|credentials| credentials.signing.as_ref());
-    match set_up_cache(cache, outputs.can_write, signing, env).await {
-        Ok(exports) => SccacheSetup { word: if outputs.can_write { "rw" } else { "ro" }, exports },
-        Err(SccacheOff { why, hint }) => {
-            printer.warning(&format!("sccache is off: {why}"), Some(&hint));
-            SccacheSetup::off()
-        }
-    }
-}
-
-async fn set_up_cache(
-    cache: Result<SccacheBucket, SccacheOff>,
-    write: bool,
-    signing: Option<&SigningCredentials>,
-    env: &Env,
-) -> Result<Vec<(&'static str, String)>, SccacheOff> {
-    let cache = cache?;
-    sccache::check_key_variables(write, env)?;
-    let client = crcr_github::http::client().map_err(|e| SccacheOff {
-        why: e.to_string(),
-        hint: "look at the TLS set-up".to_owned(),
-    })?;
-    cache.probe(&client, signing).await?;
-    Ok(cache.exports(write))
-}
-
 /// The results for later steps.
 struct StepOutputs<'a> {
     /// `None` if they can't be parsed.
     args: Option<&'a ConfigureArgs>,
     outputs: ActionOutputs,
     credentials: Option<&'a JobCredentials>,
-    cache: &'a SccacheSetup,
+    cache: &'a CompilerCache,
     /// Variables that hide the machine's own identity.
-    overrides: Vec<(&'static str, String)>,
+    overrides: Vec<Export>,
 }
 
 impl StepOutputs<'_> {
@@ -373,7 +333,13 @@ impl StepOutputs<'_> {
         let empty = JobCredentials::default();
         let credentials = self.credentials.unwrap_or(&empty);
         let to_env = args.is_none_or(|args| args.output_env_credentials) || !outputs.can_write;
-        let exports = if to_env { self.exports(credentials) } else { vec![] };
+        let for_containers = self.for_containers(credentials);
+        let env_file = self.write_env_file(&for_containers, runner)?;
+        let mut exports = if to_env { self.exports(credentials) } else { vec![] };
+        if !env_file.is_empty() {
+            exports.push((env_vars::CRCR_AUTH_ENV_FILE, env_file.clone()));
+        }
+        let options = if to_env { container_options(&for_containers) } else { String::new() };
         let exports: Vec<_> = exports.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let exported = runner.export(&exports);
         let flag = |value: bool| if value { "true" } else { "false" };
@@ -386,6 +352,8 @@ impl StepOutputs<'_> {
             ("degraded", flag(outputs.degraded)),
             ("can-write", flag(outputs.can_write)),
             ("sccache-mode", cache.word),
+            ("env-file", &env_file),
+            ("container-options", &options),
             ("aws-account-id", &credentials.account),
             ("role-arn", &credentials.role),
             ("expiration", &credentials.expiration),
@@ -398,27 +366,78 @@ impl StepOutputs<'_> {
         runner.append_summary(&summary(*outputs, credentials, cache.word))
     }
 
-    fn exports(&self, credentials: &JobCredentials) -> Vec<(&'static str, String)> {
-        let Self { args, outputs, cache, overrides, .. } = self;
-        let mut exports = credentials.exports.clone();
-        let region =
-            credentials.region.as_deref().or(args.and_then(|args| args.aws_region.as_deref()));
-        if let Some(region) = region.filter(|_| outputs.mode != AuthMode::Error) {
-            let region = region.trim().to_owned();
-            exports.push((env_vars::AWS_REGION, region.clone()));
-            exports.push((env_vars::AWS_DEFAULT_REGION, region));
+    /// What a container needs that a step starts: the same, without what is only true on this machine.
+    fn for_containers(&self, credentials: &JobCredentials) -> Vec<Export> {
+        if self.outputs.mode == AuthMode::Error {
+            return vec![];
         }
-        exports.push((env_vars::CRCR_AUTH_MODE, outputs.mode.word().to_owned()));
-        exports.push((env_vars::CRCR_AUTH_REASON, outputs.reason.word().to_owned()));
-        exports.extend(cache.exports.iter().cloned());
+        let keys = credentials.signing.as_ref().map(|keys| {
+            let token = keys.session_token().unwrap_or_default();
+            [
+                (env_vars::AWS_ACCESS_KEY_ID, keys.access_key_id().to_owned()),
+                (env_vars::AWS_SECRET_ACCESS_KEY, keys.secret_access_key().to_owned()),
+                (env_vars::AWS_SESSION_TOKEN, token.to_owned()),
+            ]
+        });
+        let mut variables: Vec<Export> = keys.into_iter().flatten().collect();
+        variables.extend(self.region().into_iter().flatten());
+        variables.extend(self.decision());
+        variables.retain(|(_, value)| !value.is_empty());
+        variables.extend(self.cache.for_containers.iter().cloned());
+        variables
+    }
+
+    /// Writes the file of the input `env-file`. Returns its path, or nothing.
+    fn write_env_file(&self, variables: &[Export], runner: &Runner) -> Result<String, Failure> {
+        let Some(given) = self.args.and_then(|args| args.env_file.as_deref()) else {
+            return Ok(String::new());
+        };
+        // A wrong name is the reason for which there are no credentials.
+        let Ok(path) = env_file::path(given, runner) else { return Ok(String::new()) };
+        if self.outputs.mode == AuthMode::Error {
+            env_file::remove(&path)?;
+            return Ok(String::new());
+        }
+        env_file::write(&path, variables)?;
+        Ok(path.to_string_lossy().into_owned())
+    }
+
+    fn region(&self) -> Option<[Export; 2]> {
+        let input = self.args.and_then(|args| args.aws_region.as_deref());
+        let region = self.credentials.and_then(|found| found.region.as_deref()).or(input)?.trim();
+        let region = Some(region).filter(|_| self.outputs.mode != AuthMode::Error)?.to_owned();
+        Some([(env_vars::AWS_REGION, region.clone()), (env_vars::AWS_DEFAULT_REGION, region)])
+    }
+
+    fn decision(&self) -> Vec<Export> {
+        let mut exports = vec![
+            (env_vars::CRCR_AUTH_MODE, self.outputs.mode.word().to_owned()),
+            (env_vars::CRCR_AUTH_REASON, self.outputs.reason.word().to_owned()),
+        ];
+        if self.outputs.mode == AuthMode::Anonymous {
+            exports.push((env_vars::AWS_EC2_METADATA_DISABLED, "true".to_owned()));
+        }
+        exports
+    }
+
+    fn exports(&self, credentials: &JobCredentials) -> Vec<Export> {
+        let Self { outputs, cache, overrides, .. } = self;
+        let mut exports = credentials.exports.clone();
+        exports.extend(self.region().into_iter().flatten());
+        exports.extend(self.decision());
         // An empty value can't be unset, and tools would use it.
         exports.retain(|(_, value)| !value.is_empty());
+        exports.extend(cache.exports.iter().cloned());
         if outputs.mode == AuthMode::Anonymous {
-            exports.push((env_vars::AWS_EC2_METADATA_DISABLED, "true".to_owned()));
             exports.extend(overrides.iter().cloned());
         }
         exports
     }
+}
+
+/// `--env NAME` for each variable: docker takes the values from its own environment.
+fn container_options(variables: &[Export]) -> String {
+    variables.iter().map(|(name, _)| format!("--env {name}")).collect::<Vec<_>>().join(" ")
 }
 
 fn summary(outputs: ActionOutputs, credentials: &JobCredentials, cache: &str) -> String {
@@ -475,12 +494,42 @@ fn warn_of_defined_keys(env: &Env, printer: &Printer) {
     }
     printer.warning(
         &format!(
-            "{} is defined already and can't be unset: AWS tools of later steps will use it, and \
-             sccache refuses to start without credentials beside it",
-            messages::quoted(&defined_key_variables)
+            "{} defined already and can't be unset: AWS tools of later steps will use what is \
+             there, and sccache refuses to start without credentials beside it",
+            messages::are(&defined_key_variables)
         ),
         Some(messages::REMOVE_VARIABLE),
     );
+}
+
+/// With a profile in the environment, some AWS tools don't look at the keys, and others refuse to start.
+fn warn_of_profile(
+    outputs: ActionOutputs,
+    credentials: Option<&JobCredentials>,
+    env: &Env,
+    printer: &Printer,
+) {
+    let Some(credentials) = credentials.filter(|_| outputs.mode == AuthMode::Oidc) else { return };
+    for name in [env_vars::AWS_PROFILE, env_vars::AWS_DEFAULT_PROFILE] {
+        let Some(profile) = env.get(name) else { continue };
+        printer.warning(
+            &format!(
+                "`{name}` is `{profile}`, and the credentials are those of `{}`: AWS tools of later \
+                 steps take the profile instead, or fail if it doesn't exist",
+                credentials.role
+            ),
+            Some(messages::REMOVE_VARIABLE),
+        );
+    }
+}
+
+fn warn_of_session_name(args: &ConfigureArgs, used: &str, printer: &Printer) {
+    if let Some(given) = args.role_session_name.as_deref().filter(|given| given.trim() != used) {
+        printer.warning(
+            &format!("the session is called `{used}`, since STS doesn't take `{given}`"),
+            Some("2 to 64 letters, digits and characters of `_+=,.@-`"),
+        );
+    }
 }
 
 fn warn_of_target(facts: &JobFacts, printer: &Printer) {

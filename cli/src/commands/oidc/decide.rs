@@ -8,6 +8,10 @@ use crate::cli::oidc::OnUnavailable;
 #[derive(Debug, Clone, Default)]
 pub struct JobFacts {
     pub event: String,
+    /// `GITHUB_REF`.
+    pub git_ref: Option<String>,
+    /// The name of the repository's default branch, from the event's payload.
+    pub default_branch: Option<String>,
     /// `owner/repo` of the workflow.
     pub repository: Option<String>,
     /// Owners whose repositories get credentials; empty means all.
@@ -131,6 +135,19 @@ impl JobFacts {
             }
     }
 
+    /// Only runs that build what is on the default branch are trusted with its part of the cache. An event
+    /// such as `repository_dispatch` or `workflow_run` has the default branch's ref, and may still build the
+    /// code of a pull request.
+    pub fn trust_class(&self) -> TrustClass {
+        let branch = self.git_ref.as_deref().and_then(|name| name.strip_prefix("refs/heads/"));
+        let on_default = branch.is_some() && branch == self.default_branch.as_deref();
+        match self.event.as_str() {
+            "schedule" => TrustClass::DefaultBranch,
+            "push" | "workflow_dispatch" if on_default => TrustClass::DefaultBranch,
+            _ => TrustClass::PullRequests,
+        }
+    }
+
     fn is_dependabot(&self) -> bool {
         let author = self.pull_request.as_ref().and_then(|p| p.author.as_deref());
         self.actor.as_deref() == Some(DEPENDABOT) || author == Some(DEPENDABOT)
@@ -141,6 +158,25 @@ impl JobFacts {
         owner.is_some_and(|(owner, _)| {
             !self.owners.is_empty() && !self.owners.iter().any(|o| o.eq_ignore_ascii_case(owner))
         })
+    }
+}
+
+/// Whose code a run builds. Each class has a part of the compiler cache of its own, so that the default
+/// branch never reads what a pull request wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrustClass {
+    DefaultBranch,
+    /// And everything else with credentials: other branches, tags, merge queues.
+    PullRequests,
+}
+
+impl TrustClass {
+    /// The last folder of the cache's prefix.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Self::DefaultBranch => "default-branch",
+            Self::PullRequests => "pull-requests",
+        }
     }
 }
 

@@ -219,3 +219,37 @@ fn every_result_has_its_outputs() {
         }
     }
 }
+
+#[test]
+fn only_runs_that_build_the_default_branch_itself_have_its_part_of_the_cache() {
+    let class = |event: &str, git_ref: &str| {
+        let facts = JobFacts {
+            event: event.to_owned(),
+            git_ref: Some(git_ref.to_owned()),
+            default_branch: Some("main".to_owned()),
+            ..JobFacts::default()
+        };
+        facts.trust_class()
+    };
+    for event in ["push", "workflow_dispatch", "schedule"] {
+        assert_eq!(class(event, "refs/heads/main"), TrustClass::DefaultBranch, "{event}");
+    }
+    for (event, git_ref) in [
+        ("push", "refs/heads/topic"),
+        ("push", "refs/tags/main"),
+        ("push", "main"),
+        ("workflow_dispatch", "refs/heads/topic"),
+        ("pull_request", "refs/pull/7/merge"),
+        ("merge_group", "refs/heads/gh-readonly-queue/main/pr-7"),
+        // They have the default branch's ref, and may build the code of a pull request.
+        ("pull_request_target", "refs/heads/main"),
+        ("workflow_run", "refs/heads/main"),
+        ("repository_dispatch", "refs/heads/main"),
+        ("issue_comment", "refs/heads/main"),
+        ("", "refs/heads/main"),
+    ] {
+        assert_eq!(class(event, git_ref), TrustClass::PullRequests, "{event} {git_ref}");
+    }
+    let unknown = JobFacts { event: "push".into(), ..JobFacts::default() };
+    assert_eq!(unknown.trust_class(), TrustClass::PullRequests);
+}

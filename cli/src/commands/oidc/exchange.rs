@@ -175,6 +175,13 @@ fn denied_hint(code: &str, token: &SecretString) -> String {
         };
         text.push_str(&format!("\n  {name}: {value}"));
     }
+    let subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+    if subject.starts_with("repo:") && subject.contains('@') {
+        text.push_str(
+            "\n`sub` has the ids of owner and repository, as for each repository that was created, \
+             renamed or transferred since 2026-07-15: a trust policy from before must list this form",
+        );
+    }
     text
 }
 

@@ -8,10 +8,11 @@ use serde_json::{Map, Value, json};
 use crate::cli::DataFormat;
 use crate::cli::oidc::{ConfigureArgs, OnUnavailable};
 use crate::commands::oidc::decide::{
-    ActionOutputs, AuthMode, AuthPlan, AuthReason, AuthResult, JobFacts, action_outputs,
+    ActionOutputs, AuthMode, AuthPlan, AuthReason, AuthResult, JobFacts, TrustClass, action_outputs,
 };
 use crate::commands::oidc::sccache::SccacheBucket;
 use crate::commands::oidc::{earlier_credentials, inputs, messages, sccache};
+use crate::env_vars;
 use crate::escape::neutralize;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -54,6 +55,7 @@ fn seen(facts: &JobFacts, runner: &Runner) -> Map<String, Value> {
     let defined_key_variables = sccache::defined_key_variables(runner.env());
     let mut seen = Map::new();
     let mut put = |name: &str, value: String| drop(seen.insert(name.to_owned(), value.into()));
+    put("subject of the token", subject(runner).unwrap_or_else(none));
     put("event", if facts.event.is_empty() { none() } else { facts.event.clone() });
     put("repository", facts.repository.clone().unwrap_or_else(none));
     put("actor", facts.actor.clone().unwrap_or_else(none));
@@ -65,6 +67,20 @@ fn seen(facts: &JobFacts, runner: &Runner) -> Map<String, Value> {
         if defined_key_variables.is_empty() { none() } else { defined_key_variables.join(", ") },
     );
     seen
+}
+
+/// What a trust policy has to match. A repository's own template may make it another text.
+fn subject(runner: &Runner) -> Option<String> {
+    let env = runner.env();
+    let (owner, name) = runner.repository()?.split_once('/')?;
+    let old = format!("repo:{owner}/{name}:…");
+    let ids =
+        env.get(env_vars::GITHUB_REPOSITORY_OWNER_ID).zip(env.get(env_vars::GITHUB_REPOSITORY_ID));
+    let Some((owner_id, id)) = ids else { return Some(old) };
+    Some(format!(
+        "repo:{owner}@{owner_id}/{name}@{id}:… if the repository was created, renamed or \
+         transferred since 2026-07-15, else {old}"
+    ))
 }
 
 fn would(args: &ConfigureArgs, facts: &JobFacts, runner: &Runner) -> Map<String, Value> {
@@ -118,7 +134,7 @@ fn would(args: &ConfigureArgs, facts: &JobFacts, runner: &Runner) -> Map<String,
         OnUnavailable::Fail => "fail",
     };
     put("on-unavailable", policy.into());
-    put("sccache", cache(args, mode, can_write, runner).into());
+    put("sccache", cache(args, facts, mode, can_write, runner).into());
     put("mode", mode.word().into());
     put("reason", reason.word().into());
     put("expected", expected.into());
@@ -128,8 +144,16 @@ fn would(args: &ConfigureArgs, facts: &JobFacts, runner: &Runner) -> Map<String,
     would
 }
 
-fn cache(args: &ConfigureArgs, mode: AuthMode, write: bool, runner: &Runner) -> String {
-    let Some(cache) = SccacheBucket::from_inputs(args).filter(|_| mode != AuthMode::Error) else {
+fn cache(
+    args: &ConfigureArgs,
+    facts: &JobFacts,
+    mode: AuthMode,
+    write: bool,
+    runner: &Runner,
+) -> String {
+    let class = if write { facts.trust_class() } else { TrustClass::DefaultBranch };
+    let cache = SccacheBucket::from_inputs(args, class).filter(|_| mode != AuthMode::Error);
+    let Some(cache) = cache else {
         return "off".to_owned();
     };
     let cache =

@@ -6,7 +6,8 @@ use crcr_github::sts::{self, AssumeRole};
 use serde_json::{Value, json};
 
 use crate::cli::oidc::ConfigureArgs;
-use crate::commands::oidc::decide::AuthReason;
+use crate::commands::oidc::configure::job_facts;
+use crate::commands::oidc::decide::{AuthReason, TrustClass};
 use crate::commands::oidc::unsupported_inputs;
 use crate::env_vars;
 use crate::failure::Failure;
@@ -248,9 +249,9 @@ fn scope_statements(
     );
     // A session policy removes all rights that it doesn't name, so it has to name the cache.
     if let Some(bucket) = args.sccache_bucket.as_deref() {
-        let prefix = args.sccache_key_prefix.as_deref().unwrap_or_default();
-        check_resource("sccache-bucket", bucket, prefix)?;
-        let keys = format!("{}*", folder(prefix));
+        let prefix = cache_prefix(args, job_facts(runner)?.trust_class());
+        check_resource("sccache-bucket", bucket, &prefix)?;
+        let keys = format!("{prefix}*");
         let objects = ["s3:GetObject", "s3:PutObject"];
         statements.extend(self::statements(partition, bucket, &keys, &objects, &["s3:ListBucket"]));
     }
@@ -281,6 +282,12 @@ fn statements(
             "Condition": {"StringLike": {"s3:prefix": keys}},
         }),
     ]
+}
+
+/// The prefix of sccache's keys for a class, with a final slash.
+pub fn cache_prefix(args: &ConfigureArgs, class: TrustClass) -> String {
+    let prefix = folder(args.sccache_key_prefix.as_deref().unwrap_or_default());
+    format!("{prefix}{}/", class.folder())
 }
 
 /// A key prefix with exactly one final slash, or empty.

@@ -177,7 +177,7 @@ fn s3_scope_allows_only_this_run_and_the_cache() {
 
     let cached = policy(&["--s3-scope", "artifacts/ci", "--sccache-bucket", "cache"]);
     assert_eq!(cached["Statement"][2]["Action"], json!(["s3:GetObject", "s3:PutObject"]));
-    assert_eq!(cached["Statement"][2]["Resource"], "arn:aws:s3:::cache/*");
+    assert_eq!(cached["Statement"][2]["Resource"], "arn:aws:s3:::cache/pull-requests/*");
 
     let own = r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"ecr:*","Resource":"*"}}"#;
     let both = policy(&["--s3-scope", "artifacts/ci", "--inline-session-policy", own]);

@@ -69,7 +69,17 @@ pub const REMOVE_VARIABLE: &str =
     "remove the `env:` entry that defines it, or the step that exported it";
 
 pub fn quoted(names: &[&str]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    match names.split_last() {
+        Some((last, front)) if !front.is_empty() => format!("{} and {last}", front.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+/// Such as "`A` is" or "`A` and `B` are".
+pub fn are(names: &[&str]) -> String {
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    format!("{} {verb}", quoted(names))
 }
 
 /// The message and the hint for a clock that S3 refuses.

@@ -1,9 +1,12 @@
 //! `crcr oidc …`: AWS credentials for the job's OIDC token, or, on purpose, none.
 
 mod ambient;
+mod compiler_cache;
 mod configure;
 mod decide;
+mod drop;
 mod earlier_credentials;
+mod env_file;
 mod exchange;
 mod explain;
 mod inputs;
@@ -42,5 +45,6 @@ pub fn handle_usage_error(
 pub async fn run(command: OidcCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
         OidcCommand::Configure(args) => configure::run(&args, env, printer).await,
+        OidcCommand::Drop => drop::run(env, printer).await,
     }
 }

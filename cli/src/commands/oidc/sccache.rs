@@ -1,7 +1,7 @@
-//! Sets up sccache, if its server would start.
+//! A bucket of sccache: whether sccache's server would start with it, and the variables that name it.
 //!
 //! sccache's server first reads the object `.sccache_check`. If that is refused, it doesn't start and
-//! every compilation fails. So this module makes the same request, and turns the cache off if it fails.
+//! every compilation fails. So this module makes the same request.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +16,8 @@ use reqwest::{Client, StatusCode};
 use url::Url;
 
 use crate::cli::oidc::ConfigureArgs;
+use crate::commands::oidc::compiler_cache::Export;
+use crate::commands::oidc::decide::TrustClass;
 use crate::commands::oidc::exchange::skew;
 use crate::commands::oidc::{inputs, messages};
 use crate::env_vars::{self, Env};
@@ -31,6 +33,13 @@ pub struct SccacheBucket {
     prefix: String,
     /// `None` if sccache derives it from the region.
     endpoint: Option<SecureUrl>,
+}
+
+/// From the inputs, or from what sccache's own variables say.
+struct BucketSettings<'a> {
+    prefix: String,
+    region: Option<&'a str>,
+    endpoint: Option<&'a str>,
 }
 
 /// Why the cache is off, and what to do.
@@ -54,22 +63,44 @@ impl From<Failure> for SccacheOff {
 
 impl SccacheBucket {
     /// `None` without the input `sccache-bucket`. Wrong inputs only turn the cache off.
-    pub fn from_inputs(args: &ConfigureArgs) -> Option<Result<Self, SccacheOff>> {
+    pub fn from_inputs(
+        args: &ConfigureArgs,
+        class: TrustClass,
+    ) -> Option<Result<Self, SccacheOff>> {
         let bucket = args.sccache_bucket.as_deref()?.trim();
-        Some(Self::checked(bucket, args))
+        let settings = BucketSettings {
+            prefix: inputs::cache_prefix(args, class),
+            region: args.sccache_region.as_deref().or(args.aws_region.as_deref()),
+            endpoint: args.sccache_endpoint.as_deref(),
+        };
+        Some(Self::checked(bucket, &settings))
     }
 
-    fn checked(bucket: &str, args: &ConfigureArgs) -> Result<Self, SccacheOff> {
-        let prefix = inputs::folder(args.sccache_key_prefix.as_deref().unwrap_or_default());
+    /// The bucket that the job or the image has already named to sccache.
+    pub fn from_env(args: &ConfigureArgs, env: &Env) -> Option<Result<Self, SccacheOff>> {
+        let bucket = env.get(env_vars::SCCACHE_BUCKET)?;
+        let region = [env_vars::SCCACHE_REGION, env_vars::AWS_REGION, env_vars::AWS_DEFAULT_REGION]
+            .into_iter()
+            .find_map(|name| env.get(name));
+        let settings = BucketSettings {
+            prefix: inputs::folder(env.get(env_vars::SCCACHE_S3_KEY_PREFIX).unwrap_or_default()),
+            region: region.or(args.aws_region.as_deref()),
+            endpoint: env.get(env_vars::SCCACHE_ENDPOINT),
+        };
+        Some(Self::checked(bucket, &settings))
+    }
+
+    fn checked(bucket: &str, settings: &BucketSettings) -> Result<Self, SccacheOff> {
+        let prefix = settings.prefix.trim_end_matches('/').to_owned();
         inputs::check_resource("sccache-bucket", bucket, &prefix)?;
-        let region = args.sccache_region.as_deref().or(args.aws_region.as_deref());
-        let Some(region) = region.map(str::trim).filter(|region| !region.is_empty()) else {
+        let Some(region) = settings.region.map(str::trim).filter(|region| !region.is_empty())
+        else {
             return Err(SccacheOff::new(
                 "the region of the bucket is unknown: `sccache-region` and `aws-region` are empty",
                 "give `sccache-region` as plain text: variables and secrets can be empty on a fork",
             ));
         };
-        let endpoint = match args.sccache_endpoint.as_deref() {
+        let endpoint = match settings.endpoint {
             // Without a scheme sccache would use http.
             Some(text) if !text.contains("://") => {
                 Some(inputs::endpoint("sccache-endpoint", &format!("https://{}", text.trim()))?)
@@ -81,7 +112,6 @@ impl SccacheBucket {
             }
             None => None,
         };
-        let prefix = prefix.trim_end_matches('/').to_owned();
         let cache = Self { bucket: bucket.to_owned(), region: region.to_owned(), prefix, endpoint };
         let odd = || inputs::invalid(format!("`sccache-region` is not a region: `{region}`"));
         cache.check_url().ok_or_else(odd)?;
@@ -215,18 +245,30 @@ impl SccacheBucket {
         }
     }
 
-    /// The variables for sccache.
-    pub fn exports(&self, write: bool) -> Vec<(&'static str, String)> {
+    /// The variables for sccache. `is_defined` tells which variables have a value already: those must be
+    /// set, too, so that sccache asks the bucket that was probed.
+    pub fn exports(&self, write: bool, is_defined: &dyn Fn(&str) -> bool) -> Vec<Export> {
         let mut exports = vec![
             (env_vars::SCCACHE_BUCKET, self.bucket.clone()),
             (env_vars::SCCACHE_REGION, self.region.clone()),
         ];
         if !self.prefix.is_empty() {
             exports.push((env_vars::SCCACHE_S3_KEY_PREFIX, self.prefix.clone()));
+        } else if is_defined(env_vars::SCCACHE_S3_KEY_PREFIX) {
+            // sccache cuts slashes at the end off; releases before 0.16 fail with some empty values.
+            exports.push((env_vars::SCCACHE_S3_KEY_PREFIX, "/".to_owned()));
         }
-        if let Some(endpoint) = &self.endpoint {
-            let endpoint = endpoint.as_str().trim_end_matches('/').to_owned();
-            exports.push((env_vars::SCCACHE_ENDPOINT, endpoint));
+        let endpoint =
+            self.endpoint.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
+        let default = || format!("https://s3.{}.amazonaws.com", self.region);
+        let endpoint = endpoint.or_else(|| is_defined(env_vars::SCCACHE_ENDPOINT).then(default));
+        let tls = endpoint.as_ref().is_none_or(|url| url.starts_with("https:"));
+        exports.extend(endpoint.map(|url| (env_vars::SCCACHE_ENDPOINT, url)));
+        if is_defined(env_vars::SCCACHE_S3_USE_SSL) {
+            exports.push((env_vars::SCCACHE_S3_USE_SSL, tls.to_string()));
+        }
+        if is_defined(env_vars::SCCACHE_S3_ENABLE_VIRTUAL_HOST_STYLE) {
+            exports.push((env_vars::SCCACHE_S3_ENABLE_VIRTUAL_HOST_STYLE, "false".to_owned()));
         }
         let rw_mode = if write { "READ_WRITE" } else { "READ_ONLY" };
         exports.extend([
@@ -252,9 +294,8 @@ pub fn check_key_variables(write: bool, env: &Env) -> Result<(), SccacheOff> {
     if write || defined_key_variables.is_empty() {
         return Ok(());
     }
-    let names = messages::quoted(&defined_key_variables);
-    let why =
-        format!("without credentials it refuses to start where {names} is defined, even empty");
+    let are = messages::are(&defined_key_variables);
+    let why = format!("without credentials it refuses to start where {are} defined, even empty");
     Err(SccacheOff::new(why, messages::REMOVE_VARIABLE))
 }
 

@@ -8,7 +8,7 @@ fn cache(flags: &[&str]) -> Result<SccacheBucket, SccacheOff> {
     let start = ["crcr", "oidc", "configure", "--sccache-bucket", "cache"];
     match Cli::try_parse_from(start.iter().chain(flags)).unwrap().command {
         CliCommand::Oidc(OidcCommand::Configure(args)) => {
-            SccacheBucket::from_inputs(&args).unwrap()
+            SccacheBucket::from_inputs(&args, TrustClass::DefaultBranch).unwrap()
         }
         other => panic!("{other:?}"),
     }
@@ -19,7 +19,7 @@ fn probe_requests_the_same_url_as_sccache() {
     for (flags, url) in [
         (
             vec!["--aws-region", "us-east-2"],
-            "https://s3.us-east-2.amazonaws.com/cache/.sccache_check",
+            "https://s3.us-east-2.amazonaws.com/cache/default-branch/.sccache_check",
         ),
         (
             vec![
@@ -30,19 +30,19 @@ fn probe_requests_the_same_url_as_sccache() {
                 "--sccache-key-prefix",
                 "/a/b/",
             ],
-            "https://s3.eu-west-1.amazonaws.com/cache/a/b/.sccache_check",
+            "https://s3.eu-west-1.amazonaws.com/cache/a/b/default-branch/.sccache_check",
         ),
         (
             vec!["--sccache-region", "cn-north-1"],
-            "https://s3.cn-north-1.amazonaws.com.cn/cache/.sccache_check",
+            "https://s3.cn-north-1.amazonaws.com.cn/cache/default-branch/.sccache_check",
         ),
         (
             vec!["--sccache-region", "us-east-1", "--sccache-endpoint", "minio.example.com:9000"],
-            "https://minio.example.com:9000/cache/.sccache_check",
+            "https://minio.example.com:9000/cache/default-branch/.sccache_check",
         ),
         (
             vec!["--sccache-region", "us-east-1", "--sccache-endpoint", "http://127.0.0.1:9000/"],
-            "http://127.0.0.1:9000/cache/.sccache_check",
+            "http://127.0.0.1:9000/cache/default-branch/.sccache_check",
         ),
     ] {
         assert_eq!(cache(&flags).unwrap().check_url().unwrap().as_str(), url);
@@ -93,9 +93,12 @@ fn response_to_the_probe_turns_the_cache_on_or_off() {
         }
     }
     let anonymous = check_response(403, false).unwrap_err().hint;
-    for text in
-        ["bucket policy of `cache`", "s3:GetObject", "arn:aws:s3:::cache/p/*", "s3:ListBucket"]
-    {
+    for text in [
+        "bucket policy of `cache`",
+        "s3:GetObject",
+        "arn:aws:s3:::cache/p/default-branch/*",
+        "s3:ListBucket",
+    ] {
         assert!(anonymous.contains(text), "{anonymous}");
     }
     assert!(check_response(403, true).unwrap_err().hint.starts_with("the role's policy"));
@@ -107,24 +110,52 @@ fn response_to_the_probe_turns_the_cache_on_or_off() {
 
 #[test]
 fn sccache_gets_all_settings_and_no_empty_ones() {
-    let exports = cache(&["--sccache-region", "us-east-1"]).unwrap().exports(false);
+    let nothing = |_: &str| false;
+    let exports = cache(&["--sccache-region", "us-east-1"]).unwrap().exports(false, &nothing);
     assert_eq!(
         exports,
         [
             ("SCCACHE_BUCKET", "cache".to_owned()),
             ("SCCACHE_REGION", "us-east-1".to_owned()),
+            ("SCCACHE_S3_KEY_PREFIX", "default-branch".to_owned()),
             ("SCCACHE_S3_NO_CREDENTIALS", "true".to_owned()),
             ("SCCACHE_S3_RW_MODE", "READ_ONLY".to_owned()),
             ("SCCACHE_IGNORE_SERVER_IO_ERROR", "1".to_owned()),
         ]
     );
     let flags = ["--sccache-region", "cn-north-1", "--sccache-key-prefix", "p/"];
-    let exports = cache(&flags).unwrap().exports(true);
-    assert!(exports.contains(&("SCCACHE_S3_KEY_PREFIX", "p".to_owned())));
+    let exports = cache(&flags).unwrap().exports(true, &nothing);
+    assert!(exports.contains(&("SCCACHE_S3_KEY_PREFIX", "p/default-branch".to_owned())));
     assert!(
         exports
             .contains(&("SCCACHE_ENDPOINT", "https://s3.cn-north-1.amazonaws.com.cn".to_owned()))
     );
     assert!(exports.contains(&("SCCACHE_S3_NO_CREDENTIALS", "false".to_owned())));
     assert!(exports.contains(&("SCCACHE_S3_RW_MODE", "READ_WRITE".to_owned())));
+}
+
+#[test]
+fn settings_that_are_defined_already_are_replaced_by_those_of_the_probed_bucket() {
+    let exports = cache(&["--sccache-region", "us-east-1"]).unwrap().exports(false, &|_| true);
+    for (name, value) in [
+        ("SCCACHE_ENDPOINT", "https://s3.us-east-1.amazonaws.com"),
+        ("SCCACHE_S3_USE_SSL", "true"),
+        ("SCCACHE_S3_ENABLE_VIRTUAL_HOST_STYLE", "false"),
+    ] {
+        assert!(exports.contains(&(name, value.to_owned())), "{exports:?}");
+    }
+    let env: Env =
+        [("SCCACHE_BUCKET", "own"), ("SCCACHE_REGION", "eu-west-1")].into_iter().collect();
+    let start = ["crcr", "oidc", "configure"];
+    let CliCommand::Oidc(OidcCommand::Configure(args)) =
+        Cli::try_parse_from(start).unwrap().command
+    else {
+        panic!("another command");
+    };
+    let own = SccacheBucket::from_env(&args, &env).unwrap().unwrap();
+    assert_eq!(
+        own.check_url().unwrap().as_str(),
+        "https://s3.eu-west-1.amazonaws.com/own/.sccache_check"
+    );
+    assert!(own.exports(false, &|_| true).contains(&("SCCACHE_S3_KEY_PREFIX", "/".to_owned())));
 }

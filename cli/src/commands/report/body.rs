@@ -1,5 +1,7 @@
 //! The body of the callback, schema version 1: the dispatched fields and the key `workflow`.
 
+use std::borrow::Cow;
+
 use crcr_domain::callback::{CallbackKind, FailedTest, TestCounts, limit_failed_tests};
 use crcr_domain::dry_dispatch;
 use jiff::Timestamp;
@@ -54,6 +56,8 @@ struct WorkflowFields<'a> {
     phase: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     environment: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    run_ended: bool,
 }
 
 /// The run and the job, on GitHub Actions or Buildkite.
@@ -62,7 +66,7 @@ struct ReportedJob<'a> {
     url: String,
     run_id: &'a str,
     attempt: u64,
-    name: &'a str,
+    name: Cow<'a, str>,
 }
 
 /// Fails for a body that the relay would refuse.
@@ -114,7 +118,7 @@ pub fn build(
         url: job.url,
         run_id: job.run_id,
         run_attempt: job.attempt.to_string(),
-        job_name: job.name,
+        job_name: &job.name,
         check_run_id: check_run_id.unwrap_or_else(|| format!("{}-{}", job.run_id, job.attempt)),
         started_at: started,
         completed_at: ended,
@@ -125,6 +129,8 @@ pub fn build(
         artifact_url: args.artifact_url.as_deref(),
         phase,
         environment: args.environment.as_deref(),
+        run_ended: runner.env().is_true(env_vars::CRCR_RUN_ENDED)
+            && args.status == Status::Completed,
     };
     echo.insert("workflow".to_owned(), json!(workflow));
     let json = Value::Object(echo.clone()).to_string().into_bytes();
@@ -152,7 +158,7 @@ pub fn build(
     let conclusion = conclusion.map_or(String::new(), |conclusion| format!(" ({conclusion})"));
     Ok(ReportBody {
         json,
-        job: job.name.to_owned(),
+        job: job.name.into_owned(),
         callback_url,
         is_dry: report.kind == CallbackKind::Dispatch && dry_dispatch::is_dry(&report.delivery),
         state: format!("{}{conclusion}", args.status.word()),
@@ -262,12 +268,17 @@ impl<'a> ReportedJob<'a> {
         if env.is_true(env_vars::BUILDKITE) && env.get(env_vars::GITHUB_RUN_ID).is_none() {
             let label = env.get(env_vars::BUILDKITE_LABEL);
             let name = args.job_name.as_deref().or(label);
+            let name = name.map_or_else(|| need(env_vars::BUILDKITE_STEP_KEY), Ok)?;
+            let name = match env.get(env_vars::BUILDKITE_PARALLEL_JOB) {
+                Some(index) => Cow::Owned(format!("{name} #{index}")),
+                None => Cow::Borrowed(name),
+            };
             return Ok(Self {
                 workflow: need(env_vars::BUILDKITE_PIPELINE_SLUG)?,
                 url: env.get(env_vars::BUILDKITE_BUILD_URL).unwrap_or_default().to_owned(),
                 run_id: need(env_vars::BUILDKITE_BUILD_ID)?,
                 attempt: attempt(env_vars::BUILDKITE_RETRY_COUNT).unwrap_or(0) + 1,
-                name: name.map_or_else(|| need(env_vars::BUILDKITE_STEP_KEY), Ok)?,
+                name,
             });
         }
         let run_id = need(env_vars::GITHUB_RUN_ID)?;
@@ -284,10 +295,10 @@ impl<'a> ReportedJob<'a> {
             url,
             run_id,
             attempt: attempt(env_vars::GITHUB_RUN_ATTEMPT).unwrap_or(1),
-            name: match args.job_name.as_deref() {
+            name: Cow::Borrowed(match args.job_name.as_deref() {
                 Some(name) => name,
                 None => need(env_vars::GITHUB_JOB)?,
-            },
+            }),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! `crcr report`: reports the state of a downstream job to the relay, with retries.
 
 mod body;
+mod detail_file;
 mod junit;
 mod outcome_file;
 mod quarantined;
@@ -32,6 +33,11 @@ const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 
 pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
+    let mut args = args.clone();
+    if let Some(path) = args.failed_tests_detail_file.as_deref() {
+        args.failed_tests_detail = detail_file::read(path, printer);
+    }
+    let args = &args;
     let quarantine = match args.status {
         Status::Completed if !args.junit.is_empty() => {
             read_committed(args.quarantine_file.as_deref(), env, printer)

@@ -83,6 +83,8 @@ pub async fn redeliver(
         }
         dispatch.status = DispatchStatus::Queued;
         dispatch.never_started = false;
+        dispatch.is_overdue = false;
+        dispatch.silence = None;
         let mut batch = WriteBatch::default();
         batch.update(&read, &dispatch, now + keep);
         // The lane of a dispatch is its own account, whatever the upstream repository is.

@@ -78,7 +78,8 @@ impl VerifiedReport<'_> {
         let next = JobRecord {
             id: callback.job.clone(),
             state: callback.state,
-            start_unknown,
+            start_unknown: start_unknown
+                || job.value.as_ref().is_some_and(|job| job.start_unknown),
             started_at: if callback.state == JobState::InProgress { Some(now) } else { started_at },
             ended_at: (!callback.state.is_open()).then_some(now),
             details: merge_details(job.value.as_ref().map(|job| &job.details), &callback.details),

@@ -157,6 +157,7 @@ mod tests {
             repository_id: None,
             default_branch: None,
             never_started: false,
+            is_overdue: false,
             is_answered: false,
             accepted_at: None,
             is_probe: false,

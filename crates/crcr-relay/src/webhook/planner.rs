@@ -108,6 +108,7 @@ impl<'a> DispatchContent<'a> {
             repository_id: None,
             default_branch: None,
             never_started: false,
+            is_overdue: false,
             is_answered: false,
             accepted_at: None,
             is_probe: false,

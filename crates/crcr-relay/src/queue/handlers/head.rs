@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::callback::JobId;
 use crcr_domain::dispatch::{CheckRunVisibility, CurrentEntry, Dispatch, DispatchStatus};
-use crcr_domain::lifecycle::Conclusion;
+use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::proof::{MissingProof, ProofStatus, ReportOrigin};
 use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_domain::verdict::{self, HeadDispatch, HeadJob, HeadState, HeadVerdict, VerdictPolicy};
@@ -123,7 +123,7 @@ impl Head {
                 last_error: dispatch.last_error.as_deref(),
                 pull_request: dispatch.pull_request,
                 is_probe: dispatch.is_probe,
-                is_overdue: dispatch.never_started,
+                is_overdue: dispatch.is_overdue,
                 silence: dispatch.silence.as_deref(),
                 is_given_up: given_up_at(relay, dispatch, jobs).is_some_and(|at| at <= relay.now()),
                 are_runs_known: dispatch.are_runs_known,
@@ -225,7 +225,12 @@ pub(super) fn given_up_at(
     dispatch: &Dispatch,
     jobs: &[JobRecord],
 ) -> Option<Timestamp> {
-    let heard = jobs.iter().filter_map(|job| job.ended_at.or(job.started_at)).max();
+    // That a job is found to be lost says nothing new of its run.
+    let heard = jobs.iter().filter_map(|job| match job.state {
+        JobState::Lost => job.started_at,
+        _ => job.ended_at.or(job.started_at),
+    });
+    let heard = heard.max();
     let last = dispatch.sent_at().max(heard)?;
     Some(last + relay.config.lost_after)
 }

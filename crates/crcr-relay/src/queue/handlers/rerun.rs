@@ -74,6 +74,7 @@ pub async fn redispatch(
     let dispatch = Dispatch {
         status: DispatchStatus::Queued,
         never_started: false,
+        is_overdue: false,
         silence: None,
         // A person's request is the best probe there is.
         is_probe: breaker::is_open(relay, repo).await?,

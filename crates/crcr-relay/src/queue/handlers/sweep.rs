@@ -48,9 +48,12 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
         list_again = runs::find(relay, &mut changed, &jobs).await?;
     }
     let overdue_at = uptime::extended(relay, sent_at, relay.config.never_started_after).await?;
-    if jobs.is_empty() && now >= overdue_at && !changed.never_started {
-        changed.silence = runs::silence(relay, &mut changed, overdue_at).await?;
-        changed.never_started = true;
+    if !answered && now >= overdue_at && !changed.is_overdue {
+        if jobs.is_empty() {
+            changed.silence = runs::silence(relay, &mut changed, overdue_at).await?;
+            changed.never_started = true;
+        }
+        changed.is_overdue = true;
     }
     record(relay, &known, &dispatch, &changed, &jobs).await?;
     let lost = jobs.iter().filter(|job| job.state.is_open()).map(lost_at).min();

@@ -1,14 +1,22 @@
 //! A backend whose infrastructure keeps failing blocks nobody, and is only probed until it works again.
 
+use crcr_standin::world::PullRequest;
+
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Pushes a new head.
+/// Another author opens a pull request.
 async fn push(world: &World, head: &str) {
-    world.github.state().world.add_commit(UPSTREAM, head);
-    world.change(|pull| head.clone_into(&mut pull.head_sha));
-    world.send(&world.pull_request("synchronize")).await;
+    let state = world.github.state();
+    let number = 100 + u64::from(head.as_bytes()[0]);
+    let pull = PullRequest {
+        author: format!("author-{number}"),
+        ..PullRequest::from_fork(number, UPSTREAM, head, state.clock.now())
+    };
+    state.world.put_pull(UPSTREAM, pull);
+    let payload = state.pull_request_payload(UPSTREAM, number, "opened");
+    world.send(&state.world.delivery("pull_request", &payload)).await;
     assert_eq!(world.work().await, Vec::<String>::new());
 }
 
@@ -49,7 +57,12 @@ async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself() {
     let (conclusion, text) = shown(&world, &heads[3]);
     assert_eq!(conclusion.as_deref(), Some("neutral"));
     assert!(text.contains("only a probe every ten minutes is sent"), "{text}");
-    assert_eq!(world.github.state().world.comments(UPSTREAM, 7).len(), 1, "told once");
+    let told = |head: &String| {
+        let number = 100 + u64::from(head.as_bytes()[0]);
+        world.github.state().world.comments(UPSTREAM, number).len()
+    };
+    assert_eq!(told(&heads[2]), 1, "told when it opened");
+    assert_eq!(told(&heads[3]), 0, "and not again");
 
     // The probe gets through and passes, which closes the breaker.
     world.later(10 * MINUTE);
@@ -82,4 +95,88 @@ async fn failing_tests_never_open_the_breaker() {
     assert_eq!(shown(&world, HEAD).0.as_deref(), Some("failure"));
     push(&world, &"a".repeat(40)).await;
     assert!(world.dispatched().contains(&"acme/four".to_owned()));
+}
+
+#[tokio::test]
+async fn one_authors_broken_pull_request_does_not_turn_off_the_checks_of_everybody() {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    for (round, digit) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+        let head = digit.repeat(40);
+        world.github.state().world.add_commit(UPSTREAM, &head);
+        world.change(|pull| pull.head_sha = head);
+        world.send(&world.pull_request("synchronize")).await;
+        world.work().await;
+        let four = Downstream { run: RUN + round as u64, ..received(&world)("acme/four") };
+        four.on_github(&world, "completed", Some("failure"));
+        let mut body = four.body("completed", Some("failure"));
+        body["workflow"]["phase"] = json!("setup");
+        four.report(&world, &body).await;
+        world.later(2 * MINUTE);
+        assert_eq!(world.work().await, Vec::<String>::new());
+    }
+    assert_eq!(shown(&world, &"e".repeat(40)).0.as_deref(), Some("failure"));
+    push(&world, &"f".repeat(40)).await;
+    assert!(world.dispatched().contains(&"acme/four".to_owned()), "others are dispatched");
+}
+
+#[tokio::test]
+async fn runs_whose_reports_were_lost_while_the_relay_was_down_do_not_open_the_breaker() {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    let heads = ["a", "b", "c", "d"].map(|digit| digit.repeat(40));
+    for (round, head) in heads.iter().enumerate() {
+        push(&world, head).await;
+        let four = Downstream { run: RUN + round as u64, ..received(&world)("acme/four") };
+        four.on_github(&world, "completed", Some("success"));
+        world.later(2 * MINUTE);
+        world.work().await;
+    }
+    world.later(3 * 60 * MINUTE);
+    let world = world.restart(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let (conclusion, text) = shown(&world, &heads[0]);
+    assert_eq!(conclusion.as_deref(), Some("failure"), "without a report nothing is proven");
+    assert!(text.contains("no report of it came in"), "{text}");
+    push(&world, &"f".repeat(40)).await;
+    assert!(world.dispatched().contains(&"acme/four".to_owned()));
+}
+
+#[tokio::test]
+async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe() {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "2")]).await;
+    // A genuine failure, before the lab dies.
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "completed", Some("failure"));
+    four.start(&world).await;
+    four.end(&world, "failure").await;
+    world.later(5 * MINUTE);
+    world.work().await;
+    assert_eq!(shown(&world, HEAD).0.as_deref(), Some("failure"));
+    for digit in ["a", "b"] {
+        push(&world, &digit.repeat(40)).await;
+    }
+    world.later(121 * MINUTE);
+    world.work().await;
+    world.dispatched();
+    // Its author closes and reopens the pull request.
+    for (action, is_open) in [("closed", false), ("reopened", true)] {
+        world.change(|pull| pull.open = is_open);
+        world.send(&world.pull_request(action)).await;
+        assert_eq!(world.work().await, Vec::<String>::new());
+    }
+    assert_eq!(shown(&world, HEAD).0.as_deref(), Some("failure"), "a withheld delivery says nothing");
+    // Another one is withheld, and its author presses "Re-run".
+    let head = "c".repeat(40);
+    push(&world, &head).await;
+    world.dispatched();
+    assert_eq!(shown(&world, &head).0.as_deref(), Some("neutral"));
+    let state = world.github.state();
+    let runs = state.world.check_runs(UPSTREAM);
+    let run = runs.iter().find(|run| run.name == DISPATCH && run.head_sha == head).unwrap();
+    let payload = state.check_run_payload(UPSTREAM, run.id, "rerequested");
+    world.send(&state.world.delivery("check_run", &payload)).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(world.dispatched(), ["acme/four"]);
+    let (conclusion, text) = shown(&world, &head);
+    assert_eq!(conclusion, None);
+    assert!(text.contains("as a probe, because somebody asked for it"), "{text}");
 }

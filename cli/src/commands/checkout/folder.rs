@@ -1,0 +1,83 @@
+//! The folder to check out into.
+
+use std::fs;
+use std::io::{Error, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use crate::env_vars::{self, Env};
+use crate::failure::Failure;
+
+/// How many entries are searched for one that belongs to another user.
+const MAX_SEARCHED: usize = 100_000;
+
+/// Creates the folder, or empties it if it has an earlier checkout of the same repository.
+///
+/// A `.git` from an earlier job may run code when git reads it, so nothing of it is kept. A folder with
+/// any other content is refused.
+pub fn prepare(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
+    let failed = |error: Error| unusable(folder, error);
+    fs::create_dir_all(folder).map_err(failed)?;
+    if fs::read_dir(folder).map_err(failed)?.next().is_none() {
+        return Ok(());
+    }
+    let config = match fs::read_to_string(folder.join(".git/config")) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(failed(error)),
+        config => config.unwrap_or_default(),
+    };
+    let ours = config.lines().any(|line| line.trim() == format!("url = {url}"));
+    let in_job = env.get(env_vars::GITHUB_WORKSPACE).is_some_and(|top| folder.starts_with(top));
+    if !(ours && in_job) {
+        return Err(Failure::user(
+            "checkout-folder",
+            format!("`{}` isn't empty", folder.display()),
+        )
+        .hint("set the input `path` to a folder that is empty or doesn't exist yet"));
+    }
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let is_folder = entry.file_type().map_err(failed)?.is_dir();
+        let path = entry.path();
+        if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) }.map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn unusable(folder: &Path, error: Error) -> Failure {
+    let denied = error.kind() == ErrorKind::PermissionDenied;
+    let failure =
+        Failure::unexpected("checkout-folder", format!("`{}` can't be used", folder.display()));
+    match denied.then(|| foreign_entry(folder)).flatten() {
+        None => failure.because(error),
+        Some((path, user)) => failure
+            .because(anyhow::anyhow!("`{}` belongs to the user {user}: {error}", path.display()))
+            .hint(format!(
+                "an earlier job left it, probably one whose container ran as another user: remove \
+                 it on the runner (`sudo rm -rf {}`), or let that job clean up after itself",
+                folder.display()
+            )),
+    }
+}
+
+/// The first entry that belongs to another user than this process, and that user's number.
+#[cfg(unix)]
+fn foreign_entry(folder: &Path) -> Option<(PathBuf, u32)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let own = tempfile::tempfile().ok()?.metadata().ok()?.uid();
+    let mut left = vec![folder.to_owned()];
+    for _ in 0..MAX_SEARCHED {
+        let path = left.pop()?;
+        let Ok(found) = path.symlink_metadata() else { continue };
+        if found.uid() != own && path != folder {
+            return Some((path, found.uid()));
+        }
+        if found.is_dir() {
+            left.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|e| e.path()));
+        }
+    }
+    None
+}
+
+#[cfg(not(unix))]
+fn foreign_entry(_: &Path) -> Option<(PathBuf, u32)> {
+    None
+}

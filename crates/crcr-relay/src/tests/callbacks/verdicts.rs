@@ -1,0 +1,245 @@
+//! What one backend says of one commit, whoever asked for it, whenever its runs appear and whatever changes meanwhile.
+
+use crcr_standin::world::PullRequest;
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const THREE: &str = "crcr/acme/three/relay/dispatch";
+
+async fn wait(world: &World, time: Duration) {
+    world.later(time);
+    assert_eq!(world.work().await, Vec::<String>::new());
+}
+
+fn of(world: &World, name: &str) -> Option<(String, Option<String>)> {
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let mut named = runs.into_iter().filter(|run| run.name == name && run.head_sha == HEAD);
+    let found = named.next().map(|run| (run.status, run.conclusion));
+    assert_eq!(named.count(), 0, "one check run of each name");
+    found
+}
+
+fn ended(world: &World) -> Option<String> {
+    of(world, DISPATCH).unwrap().1
+}
+
+async fn allow(world: &World, text: &str) {
+    world.allow(text);
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+}
+
+/// A stranger's pull request, with `head`.
+async fn stranger(world: &World, action: &str, head: &str) {
+    let state = world.github.state();
+    let pull = PullRequest {
+        author: "stranger".to_owned(),
+        ..PullRequest::from_fork(8, UPSTREAM, head, state.clock.now())
+    };
+    state.world.put_pull(UPSTREAM, pull);
+    let payload = state.pull_request_payload(UPSTREAM, 8, action);
+    let answer = world.send(&state.world.delivery("pull_request", &payload)).await;
+    assert_eq!(answer.0, StatusCode::ACCEPTED);
+}
+
+#[tokio::test]
+async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_failed() {
+    let world = World::listening().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "completed", Some("failure"));
+    four.start(&world).await;
+    four.end(&world, "failure").await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    // Without a backlog.
+    stranger(&world, "opened", HEAD).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(ended(&world).as_deref(), Some("failure"), "it isn't reset to queued");
+    // With one: the stranger pushes on before the dispatch is sent.
+    wait(&world, MINUTE).await;
+    stranger(&world, "reopened", HEAD).await;
+    world.later(Duration::from_secs(1));
+    stranger(&world, "synchronize", NEWER).await;
+    wait(&world, MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"), "it isn't skipped");
+    wait(&world, 3 * 60 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one() {
+    let world = World::listening().await;
+    world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
+    let three = open(&world).await("acme/three");
+    three.on_github(&world, "in_progress", None);
+    three.start(&world).await;
+    world.work().await;
+    stranger(&world, "opened", HEAD).await;
+    wait(&world, MINUTE).await;
+    assert_eq!(of(&world, THREE), Some(("in_progress".to_owned(), None)));
+    three.on_github(&world, "completed", Some("success"));
+    three.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("success"));
+}
+
+#[tokio::test]
+async fn run_that_github_creates_late_is_waited_for() {
+    let world = World::listening().await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    ci.start(&world).await;
+    ci.end(&world, "success").await;
+    wait(&world, Duration::from_secs(40)).await;
+    assert_eq!(ended(&world), None, "GitHub may still start others");
+    let client_payload = ci.client_payload.clone();
+    let late = Downstream { run: RUN + 1, client_payload, ..ci };
+    late.workflow_on_github(&world, "late.yml", "in_progress", None);
+    wait(&world, MINUTE).await;
+    assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
+    late.workflow_on_github(&world, "late.yml", "completed", Some("failure"));
+    wait(&world, 75 * Duration::from_secs(1)).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() {
+    let world = World::listening().await;
+    let ci = open(&world).await("acme/four");
+    for n in 0..120 {
+        let client_payload = ci.client_payload.clone();
+        let other = Downstream { run: RUN + n, client_payload, ..ci };
+        let end = if n == 0 { "failure" } else { "success" };
+        other.workflow_on_github(&world, &format!("w{n}.yml"), "completed", Some(end));
+    }
+    let client_payload = ci.client_payload.clone();
+    let last = Downstream { run: RUN + 119, client_payload, ..ci };
+    last.start(&world).await;
+    last.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn two_legs_of_one_name_cannot_hide_a_failure() {
+    for [first, second] in [["success", "failure"], ["failure", "success"]] {
+        let world = World::listening().await;
+        let four = open(&world).await("acme/four");
+        four.on_github(&world, "completed", Some("success"));
+        assert_eq!(four.end(&world, first).await, said("completed"));
+        assert_eq!(four.end(&world, second).await, said("completed"));
+        wait(&world, 2 * MINUTE).await;
+        assert_eq!(ended(&world).as_deref(), Some("failure"));
+        assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
+    }
+}
+
+#[tokio::test]
+async fn job_that_never_ended_keeps_a_run_open_that_github_says_passed() {
+    let world = World::listening().await;
+    let four = open(&world).await("acme/four");
+    four.start(&world).await;
+    four.on_github(&world, "completed", Some("success"));
+    wait(&world, 10 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
+    wait(&world, 6 * 60 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("timed_out"));
+}
+
+#[tokio::test]
+async fn conclusion_that_the_relay_does_not_know_is_no_success() {
+    let world = World::listening().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "completed", Some("mostly_harmless"));
+    four.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
+    let world = World::listening().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "completed", Some("success"));
+    four.end(&world, "skipped").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result() {
+    for meanwhile in ["L2: [acme/four]\n", "L1: [acme/one]\n"] {
+        let world = World::listening().await;
+        let four = open(&world).await("acme/four");
+        four.on_github(&world, "in_progress", None);
+        four.start(&world).await;
+        world.work().await;
+        allow(&world, meanwhile).await;
+        assert_eq!(ended(&world).as_deref(), Some("neutral"), "re-evaluated at once");
+        four.on_github(&world, "completed", Some("failure"));
+        assert_eq!(four.end(&world, "failure").await, said("completed"), "{meanwhile}");
+        wait(&world, 2 * MINUTE).await;
+        allow(&world, "L4: [acme/four]\n").await;
+        wait(&world, 2 * MINUTE).await;
+        assert_eq!(ended(&world).as_deref(), Some("failure"), "{meanwhile}");
+        assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"), "{meanwhile}");
+    }
+}
+
+#[tokio::test]
+async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests() {
+    let world = World::listening().await;
+    let three = open(&world).await("acme/three");
+    three.on_github(&world, "completed", Some("success"));
+    three.start(&world).await;
+    three.end(&world, "success").await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(of(&world, THREE), None);
+    allow(&world, "L4: [acme/three]\n").await;
+    wait(&world, MINUTE).await;
+    assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("success"));
+}
+
+#[tokio::test]
+async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request() {
+    let world = World::listening().await;
+    world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "completed", Some("failure"));
+    four.end(&world, "failure").await;
+    wait(&world, 2 * MINUTE).await;
+    allow(&world, "L3:\n  npu:\n    acme/four: [dave]\n").await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
+    let world = World::listening().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "completed", Some("failure"));
+    four.end(&world, "failure").await;
+    wait(&world, 2 * MINUTE).await;
+    allow(&world, "L4: [Acme/Four]\n").await;
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let verdicts: Vec<_> =
+        runs.iter().filter(|run| run.name.ends_with("/relay/dispatch")).collect();
+    assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+    assert_eq!(verdicts[0].conclusion.as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn label_of_the_second_in_which_the_pull_request_was_opened_is_not_lost() {
+    let world = World::listening().await;
+    let state = world.github.state();
+    let opened = world.pull_request("opened");
+    state.world.change_pull(UPSTREAM, 7, |pull| {
+        pull.labels.insert("ciflow/crcr/npu".to_owned());
+    });
+    let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", true);
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    world.send(&opened).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(of(&world, THREE), Some(("queued".to_owned(), None)));
+}
