@@ -219,7 +219,7 @@ impl<'a> Truth<'a> {
                 let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| of_run == id);
                 for (_, (end, at)) in of_run {
                     has_reported = true;
-                    end.or(reports.was_forged_end.then_some("cancelled"))?;
+                    (*end)?;
                     since = since.max(Some(*at));
                 }
             }
