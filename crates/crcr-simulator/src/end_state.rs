@@ -189,7 +189,11 @@ fn check_job(
     // Of each workflow file, the newest run counts, and of that its newest attempt.
     let mut newest = std::collections::BTreeMap::new();
     for ((run, attempt, _), _) in sent() {
-        newest.insert(truth.lab.runs[run].file, (*run, *attempt));
+        let known = newest.entry(truth.lab.runs[run].file).or_insert((*run, *attempt));
+        let order = |(run, attempt): (u64, u32)| (truth.lab.run_order(run), attempt);
+        if order((*run, *attempt)) > order(*known) {
+            *known = (*run, *attempt);
+        }
     }
     let ends: Vec<Option<&str>> = sent()
         .filter(|((run, attempt, _), _)| newest.values().any(|one| *one == (*run, *attempt)))

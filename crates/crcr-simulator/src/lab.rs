@@ -111,6 +111,8 @@ pub(crate) struct BackendLab {
     pub(crate) runs: BTreeMap<u64, LabRun>,
     /// By upstream commit and name of the check run, its repository in lower case.
     pub(crate) jobs: BTreeMap<(String, String), JobReports>,
+    /// When the relay first acknowledged a genuine report of a run.
+    pub(crate) heard_at: BTreeMap<u64, Timestamp>,
     /// Default branches other than `main`.
     pub(crate) branches: BTreeMap<&'static str, String>,
     /// Some callback token of another dispatch.
@@ -201,6 +203,12 @@ impl BackendLab {
         }
         self.other_token = payload.get("callback_token").cloned();
         agenda
+    }
+
+    /// Orders the runs of a workflow: builds elsewhere have no numbers, so the one that was heard of last is the newest.
+    pub(crate) fn run_order(&self, id: u64) -> (Option<Timestamp>, u64) {
+        let is_foreign = self.runs.get(&id).is_some_and(|run| run.is_foreign);
+        (self.heard_at.get(&id).copied().filter(|_| is_foreign), id)
     }
 
     /// The number that the next run will have.

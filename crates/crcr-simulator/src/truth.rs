@@ -87,7 +87,10 @@ impl<'a> Truth<'a> {
         let mut newest = BTreeMap::new();
         for (id, run) in &self.lab.runs {
             if run.head == head && run.repo == repo && evidence.contains(run.delivery.as_str()) {
-                newest.insert(run.file, (*id, run));
+                let known = newest.entry(run.file).or_insert((*id, run));
+                if self.lab.run_order(*id) > self.lab.run_order(known.0) {
+                    *known = (*id, run);
+                }
             }
         }
         newest

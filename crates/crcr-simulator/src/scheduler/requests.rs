@@ -133,6 +133,7 @@ impl Simulation {
                     let of_run = &self.lab.runs[&run];
                     let answered = (of_run.delivery.clone(), of_run.repo);
                     self.ledger.answered_at.entry(answered).or_insert(now);
+                    self.lab.heard_at.entry(run).or_insert(now);
                     let reports = self.lab.jobs.entry(self.lab.check_run_of(&report)).or_default();
                     let key = (run, attempt, job.leg);
                     let known = reports.acknowledged.entry(key).or_insert((None, now));
