@@ -200,8 +200,10 @@ built() {
   [[ -f $source/Cargo.lock && -d $source/cli ]] || fail no-source \
     "$1, and \`$source\` doesn't hold the source to build" "$use_binary"
   local parts=(Cargo.toml Cargo.lock cli crates workflows-templates)
-  # Settings of cargo, such as flags of the compiler.
-  [[ ! -d $source/.cargo ]] || parts+=(.cargo)
+  # Settings of cargo, such as flags of the compiler, and files that the binary has in it.
+  for folder in .cargo deploy/aws-ci; do
+    [[ ! -d $source/$folder ]] || parts+=("$folder")
+  done
   id=$(cd -- "$source" && files=$(find "${parts[@]}" -type f | LC_ALL=C sort) &&
     { echo "$files" && tr '\n' '\0' <<<"$files" | xargs -0 cat; } | sha256)
   folder=$(cache_folder "source-${id:0:32}/$(uname -s)-$(uname -m)")
@@ -214,6 +216,12 @@ built() {
     echo "$1: building its source, which takes some minutes and is kept in \`$folder\`" >&2
     # Settings that the job made for its own Rust code stay out of this build.
     (
+      # The machine's own Rust spares a download of the one that rust-toolchain.toml names; too old a one doesn't.
+      if [[ -z ${RUSTUP_TOOLCHAIN:-} && $(cd / && cargo --version) =~ ^cargo\ 1\.([0-9]+) ]] &&
+        ((BASH_REMATCH[1] >= $(sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' "$source/Cargo.toml"))) && have rustup; then
+        RUSTUP_TOOLCHAIN=$(cd / && rustup show active-toolchain)
+        export RUSTUP_TOOLCHAIN=${RUSTUP_TOOLCHAIN%% *}
+      fi
       cd -- "$source" || exit
       unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS CARGO_BUILD_TARGET RUSTC_WRAPPER \
         CARGO_BUILD_TARGET_DIR RUSTC_WORKSPACE_WRAPPER CARGO_INCREMENTAL

@@ -22,6 +22,11 @@ impl Env {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// The names of all variables.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// Whether the variable exists, even if it is empty. sccache treats the two cases differently.
     pub fn is_defined(&self, name: &str) -> bool {
         self.0.contains_key(name)
@@ -122,6 +127,9 @@ pub const ACTIONS_RESULTS_URL: &str = "ACTIONS_RESULTS_URL";
 
 /// Read timeout of artifact stores in seconds; the default is 60.
 pub const CRCR_READ_TIMEOUT: &str = "CRCR_READ_TIMEOUT";
+/// How long the artifact commands go on during an outage of a store, in seconds. The default depends on
+/// what is waited for: a minute for one call, longer where no other store is left.
+pub const CRCR_RETRY_SECONDS: &str = "CRCR_RETRY_SECONDS";
 
 // The user's folders: https://specifications.freedesktop.org/basedir-spec/latest/
 
@@ -322,3 +330,46 @@ pub const OTEL_SDK_DISABLED: &str = "OTEL_SDK_DISABLED";
 pub const OTEL_SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 /// Endpoint of AWS Secrets Manager, if it isn't the default of the region.
 pub const AWS_ENDPOINT_URL_SECRETS_MANAGER: &str = "AWS_ENDPOINT_URL_SECRETS_MANAGER";
+
+/// The names here that begin with `CRCR_`. The relay's settings have others.
+pub const CRCR_NAMES: &[&str] = &[
+    CRCR_AUTH_ENV_FILE,
+    CRCR_ARCHIVE,
+    CRCR_AUTH_AUDIENCE,
+    CRCR_AUTH_EXPIRATION,
+    CRCR_AUTH_FINGERPRINT,
+    CRCR_AUTH_MODE,
+    CRCR_AUTH_REASON,
+    CRCR_AUTH_ROLE_ARN,
+    CRCR_AUTH_STS_ENDPOINT,
+    CRCR_CALLBACK_URL,
+    CRCR_CHECK_RUN_ID,
+    CRCR_CLIENT_PAYLOAD,
+    CRCR_JOB_INDEX,
+    CRCR_LOG,
+    CRCR_MATRIX,
+    CRCR_OIDC_AUDIENCE,
+    CRCR_READ_TIMEOUT,
+    CRCR_RESULTS,
+    CRCR_RESULTS_URL,
+    CRCR_RETRY_SECONDS,
+    CRCR_RUN_ENDED,
+    CRCR_RUNTIME_TOKEN,
+    CRCR_STORE,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::CRCR_NAMES;
+
+    #[test]
+    fn every_variable_of_crcr_is_listed() {
+        let declared = include_str!("env_vars.rs")
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub const CRCR_")?.split_once(": &str ="))
+            .map(|(name, _)| format!("CRCR_{name}"));
+        for name in declared {
+            assert!(CRCR_NAMES.contains(&&*name), "{name}");
+        }
+    }
+}

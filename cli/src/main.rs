@@ -43,6 +43,8 @@ fn main() -> ExitCode {
     };
     let printer = Printer::new(&cli.global, &env);
     printer::init_logging(&cli.global, &env);
+    let waiting = printer.clone();
+    crcr_github::http::print_waiting(move |line| waiting.line(line));
     // Fails only if a TLS provider is installed already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

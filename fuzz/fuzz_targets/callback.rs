@@ -8,7 +8,8 @@ fuzz_target!(|body: &[u8]| {
     match callback::read(body) {
         Ok(report) => {
             assert!(!report.delivery.is_empty() && !report.job.workflow.is_empty());
-            assert!(!report.kind.is_self_report() || crcr_domain::event::is_sha(&report.delivery));
+            assert!(report.delivery.chars().count() <= callback::NAME_CHARS);
+            assert!(report.claimed_commit.as_deref().is_none_or(crcr_domain::event::is_sha));
         }
         // Goes into a response.
         Err(error) => assert!(error.to_string().len() < 2000),

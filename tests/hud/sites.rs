@@ -129,13 +129,13 @@ fn hostile(mut facts: Vec<Fact>) -> Vec<Fact> {
         n += 1;
         row.workflow = long.clone();
         row.job = Some(format!("{EVIL} (L4) {}", n % 3));
-        row.url = Some(
+        row.details.url = Some(
             if n % 2 == 0 { "javascript:alert(1)" } else { "https://evil.example/<b>" }.into(),
         );
         if let JobState::Completed(_) = row.state {
             row.state = JobState::Completed(Conclusion::Failure);
         }
-        for test in &mut row.failed_tests {
+        for test in &mut row.details.failed_tests {
             (test.name, test.file) = (long.clone(), Some(long.clone()));
             test.message = Some(format!("{long}\n{long}"));
         }

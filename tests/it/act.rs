@@ -25,7 +25,7 @@ pub(crate) const GITHUB_SCRIPT: &str =
 /// What the templates keep compiled files with; `tests/peers/cache` stands for it.
 const CACHE: &str = "actions/cache@27d5ce7f107fe9357f9df03efb73ab90386fccae";
 const BUCKET: &str = "example-artifacts";
-const KEY: &str = "acme/upstream/4242/build/artifacts.zip";
+const KEY: &str = "pull-requests/acme/upstream/4242/build/artifacts.zip";
 
 /// Everything outside of the workflow: GitHub, STS, S3, and a checkout on disk.
 pub(crate) struct Outside {
@@ -86,39 +86,10 @@ impl Outside {
         self.folder.path().join(name)
     }
 
-    /// The template as a repository would have it: services on loopback, the binary under test, and
-    /// a build of one line.
     fn write_workflow(&self) {
-        let mut workflow: Value =
-            serde_yaml::from_str(&read(&format!("workflows-templates/{}", self.template))).unwrap();
-        for (_, job) in workflow["jobs"].as_mapping_mut().unwrap() {
-            // No container engine is needed here.
-            job.as_mapping_mut().unwrap().remove("container");
-            for step in job["steps"].as_sequence_mut().unwrap() {
-                let uses = step.get("uses").and_then(Value::as_str).unwrap_or_default().to_owned();
-                if uses.starts_with("pytorch/crcr/") {
-                    let with = step["with"].as_mapping_mut().unwrap();
-                    let mut set = |name: &str, value: &str| {
-                        with.insert(name.into(), value.into());
-                    };
-                    set("binary", binary());
-                    if uses.contains("configure-oidc-fallback") {
-                        set("sts-endpoint", self.sts.url().as_str());
-                        set("sccache-endpoint", self.s3.url().as_str());
-                    } else {
-                        set("s3-endpoint", self.s3.url().as_str());
-                    }
-                }
-                let script = match step.get("name").and_then(Value::as_str) {
-                    Some("Build with sccache") => self.build,
-                    // tests/setup has installed it.
-                    Some("Install sccache") => "sccache --version",
-                    Some("Test") => TEST,
-                    _ => continue,
-                };
-                step["run"] = script.into();
-            }
-        }
+        let text = read(&format!("workflows-templates/{}", self.template));
+        let mut workflow =
+            adapted(&text, self.sts.url().as_str(), self.s3.url().as_str(), self.build);
         workflow["env"]["CACHE_BUCKET"] = BUCKET.into();
         let mut on = serde_yaml::Mapping::new();
         on.insert(
@@ -240,7 +211,7 @@ jobs:
 ";
 
 /// Replaces the build; prints the credentials and the cache settings that it gets.
-const BUILD: &str = r#"
+pub(crate) const BUILD: &str = r#"
 mkdir -p build
 echo built > build/tool
 chmod +x build/tool
@@ -255,6 +226,52 @@ const TEST: &str = r#"test -x build/tool && echo "test: $(cat build/tool)""#;
 
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// A workflow of the template for builds as a repository would have it: services on loopback, the binary under test,
+/// and a build of one line.
+pub(crate) fn adapted(text: &str, sts: &str, s3: &str, build: &str) -> Value {
+    let mut workflow: Value = serde_yaml::from_str(text).unwrap();
+    for (_, job) in workflow["jobs"].as_mapping_mut().unwrap() {
+        // No container engine is needed here.
+        job.as_mapping_mut().unwrap().remove("container");
+        for step in job["steps"].as_sequence_mut().unwrap() {
+            let uses = step.get("uses").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if uses.starts_with("pytorch/crcr/") {
+                let with = step["with"].as_mapping_mut().unwrap();
+                let mut set = |name: &str, value: &str| {
+                    with.insert(name.into(), value.into());
+                };
+                set("binary", binary());
+                if uses.contains("configure-oidc-fallback") {
+                    set("sts-endpoint", sts);
+                    set("sccache-endpoint", s3);
+                } else {
+                    set("s3-endpoint", s3);
+                }
+            }
+            let script = match step.get("name").and_then(Value::as_str) {
+                Some("Build with sccache") => build,
+                // tests/setup has installed it.
+                Some("Install sccache") => "sccache --version",
+                Some("Test") => TEST,
+                _ => continue,
+            };
+            step["run"] = script.into();
+        }
+    }
+    for_act(&mut workflow);
+    workflow
+}
+
+/// Takes out of a workflow what GitHub knows and act doesn't: `cache-mode`, and environments without a deployment.
+pub(crate) fn for_act(workflow: &mut Value) {
+    for (_, job) in workflow["jobs"].as_mapping_mut().unwrap() {
+        job.as_mapping_mut().unwrap().remove("cache-mode");
+        if let Some(name) = job.get("environment").and_then(|environment| environment.get("name")) {
+            job["environment"] = name.clone();
+        }
+    }
 }
 
 /// The binary for steps of act, which loses what a failing process printed last: it closes the terminal without

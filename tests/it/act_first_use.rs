@@ -30,6 +30,7 @@ fn copy_source(to: &Path) {
             "Cargo.lock",
             "cli",
             "crates",
+            "deploy/aws-ci",
             "workflows-templates",
             "actions",
             ".cargo",

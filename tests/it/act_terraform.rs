@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crcr_standin::runs::Run;
 use serde_yaml::Value;
 
-use crate::act::{Outside, Ran, binary, read, root};
+use crate::act::{Outside, Ran, binary, for_act, read, root};
 
 /// `hashicorp/setup-terraform` downloads Terraform, and puts it on PATH.
 const SETUP: &str = "\
@@ -84,6 +84,7 @@ fn plan(run: Run, main: &str) -> Ran {
             setup = Some(uses);
         }
     }
+    for_act(&mut workflow);
     outside.write("terraform.yml", &serde_yaml::to_string(&workflow).unwrap());
     let action = outside.path("setup-terraform");
     fs::create_dir_all(action.join("bin")).unwrap();

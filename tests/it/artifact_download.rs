@@ -50,7 +50,7 @@ impl World {
         self.runtime.block_on(async {
             let url = &environment["ACTIONS_RESULTS_URL"];
             let service = ArtifactService::new(http.clone(), url, token).unwrap();
-            let url = service.create(name, None, kind).await.unwrap();
+            let url = service.create(name, None, kind).await.unwrap().url;
             let put = http.put(url.expose_secret()).header("x-ms-blob-type", "BlockBlob");
             assert_eq!(put.body(bytes.to_vec()).send().await.unwrap().status(), 201);
             let digest = Digest::of(bytes).to_string();
@@ -72,6 +72,7 @@ impl World {
             object_headers: vec![],
             requester_pays: false,
             silence: crcr_github::http::SILENCE,
+            retry: crcr_github::http::RetryPolicy::CALL,
             access: S3Access::Given(
                 aws_credential_types::provider::SharedCredentialsProvider::new(credentials),
             ),

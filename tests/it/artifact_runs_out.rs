@@ -64,7 +64,8 @@ fn upload_to_an_unresponsive_s3_falls_back_and_leaves_nothing() {
     proxy.add(Rule::any(Fault::Stall).query("partNumber=2"));
     let github = StandIn::start().unwrap();
     let step = with_bucket(large(&[]), "artifacts", proxy.url().as_str());
-    let ran = impatient(with_github(step, &github, &Run::push())).run().expect_code(0);
+    let step = with_github(step, &github, &Run::push()).env("CRCR_RETRY_SECONDS", "12");
+    let ran = impatient(step).run().expect_code(0);
     assert_eq!(outcome(&ran), ("github", "s3-unreachable"));
     says(&ran, &["::warning", "`linux` went to GitHub's store", "s3-endpoint"]);
     assert!(s3.unfinished().is_empty() && s3.keys().is_empty());
@@ -82,7 +83,7 @@ fn download_is_retried_after_the_server_stops_responding_and_fails_without_files
     let ran = step().run().expect_code(0);
     assert!(fs::read(ran.path("a")).unwrap() == content && traffic.unmet().is_empty());
     traffic.fail("GetBlob", 40, Fault::Stall);
-    let ran = step().run().expect_code(2);
+    let ran = step().env("CRCR_RETRY_SECONDS", "12").run().expect_code(2);
     says(&ran, &["[fetch]", "timed out", "run the step again"]);
     assert_eq!(visible(&ran.path("")), [""; 0]);
     assert_eq!(outcome(&ran), ("none", "fetch"));

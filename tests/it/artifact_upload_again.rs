@@ -66,31 +66,107 @@ fn artifact_name_of_another_job_is_a_conflict_in_every_attempt() {
 }
 
 #[test]
-fn github_artifact_of_another_job_or_attempt_is_replaced_only_with_overwrite() {
+fn github_artifact_of_another_job_is_replaced_only_with_overwrite() {
     let github = StandIn::start().unwrap();
-    let run = Run::push();
-    let with = |text: &str, attempt: &str| {
-        let step = with_github(step(&["--path", "dist"]), &github, &run);
+    let with = |text: &str| {
+        let step = with_github(step(&["--path", "dist"]), &github, &Run::push());
         fs::write(step.folder().join("dist/a.txt"), text).unwrap();
-        step.env("GITHUB_RUN_ATTEMPT", attempt)
+        step
     };
-    let first = with("one", "1").run().expect_code(0);
-    is_conflict(with("two", "1").run());
-    with("one", "1").run().expect_code(0);
-    let second = with("two", "2").run();
-    assert!(!second.stderr.contains("s3-prefix"), "{}", second.report());
-    is_conflict(second);
+    let first = with("one").run().expect_code(0);
+    is_conflict(with("two").run());
+    with("one").run().expect_code(0);
     let there = github.state().artifacts.all();
     assert_eq!(there[0].id.to_string(), first.outputs["artifact-id"]);
-    with("two", "2").arg("--overwrite").run().expect_code(0);
+    with("two").arg("--overwrite").run().expect_code(0);
     assert_eq!(github.state().artifacts.all().len(), 1);
+}
+
+#[test]
+fn second_attempt_needs_no_overwrite_at_github_and_a_download_takes_its_artifact() {
+    let github = StandIn::start().unwrap();
+    let attempt = |number: u32, step: Crcr| {
+        let run = Run { attempt: number, ..Run::push() };
+        github.state().runs.add(run.clone());
+        with_github(step, &github, &run).env("GITHUB_RUN_ATTEMPT", &number.to_string())
+    };
+    let upload = |number: u32, text: &str| {
+        let step = step(&["--path", "dist"]);
+        fs::write(step.folder().join("dist/a.txt"), text).unwrap();
+        attempt(number, step).run()
+    };
+    let first = upload(1, "one").expect_code(0);
+    let second = upload(2, "two").expect_code(0);
+    assert_ne!(first.outputs["artifact-id"], second.outputs["artifact-id"]);
+    is_conflict(upload(2, "three"));
+    // Equal bytes of an earlier attempt are no proof that this attempt's upload has ended.
+    github.state().traffic.fail("FinalizeArtifact", 1, Fault::AnswerAfterwards(502));
+    let third = upload(3, "one").expect_code(0);
+    assert_eq!(github.state().artifacts.all().len(), 3);
+    let newest = github.state().artifacts.all().pop().unwrap();
+    assert_eq!(newest.id.to_string(), third.outputs["artifact-id"]);
+    let download = |number: u32| {
+        let args = ["artifact", "download", "--name", "linux", "--path", "out"];
+        attempt(number, Crcr::step(&args, "push", &serde_json::json!({}))).run().expect_code(0)
+    };
+    assert_eq!(download(3).outputs["artifact-id"], third.outputs["artifact-id"]);
+    let all = Crcr::step(&["artifact", "list"], "push", &serde_json::json!({}));
+    let listed = attempt(3, all).run().expect_code(0);
+    assert_eq!(listed.stdout.matches("linux").count(), 1, "{}", listed.report());
+}
+
+#[test]
+fn reservation_that_was_answered_with_an_error_is_our_own() {
+    for status in [500, 502, 503, 504] {
+        let github = StandIn::start().unwrap();
+        let traffic = &github.state().traffic;
+        traffic.fail("CreateArtifact", 1, Fault::AnswerAfterwards(status));
+        traffic.fail("DeleteArtifact", 1, Fault::AnswerAfterwards(status));
+        traffic.fail("PutBlob", 1, Fault::AnswerAfterwards(status));
+        traffic.fail("FinalizeArtifact", 1, Fault::AnswerAfterwards(status));
+        let ran = with_github(step(&["--path", "dist"]), &github, &Run::push()).run();
+        let ran = ran.expect_code(0);
+        let all = github.state().artifacts.all();
+        assert!(all.len() == 1 && all[0].finalized, "{all:?}");
+        assert_eq!(all[0].id.to_string(), ran.outputs["artifact-id"]);
+        assert!(traffic.unmet().is_empty(), "{:?}", traffic.unmet());
+    }
+}
+
+#[test]
+fn simultaneous_overwrites_all_succeed_and_one_of_them_is_whole() {
+    for same in [true, false] {
+        for round in 0..3 {
+            let github = StandIn::start().unwrap();
+            let steps: Vec<Crcr> = (0..4)
+                .map(|n| {
+                    let step = step(&["--path", "dist", "--overwrite"]);
+                    let text = if same { "same".to_owned() } else { format!("{n}") };
+                    fs::write(step.folder().join("dist/a.txt"), text).unwrap();
+                    with_github(step, &github, &Run::push())
+                })
+                .collect();
+            std::thread::scope(|scope| {
+                let running: Vec<_> =
+                    steps.into_iter().map(|step| scope.spawn(move || step.run())).collect();
+                for ran in running {
+                    ran.join().unwrap().expect_code(0);
+                }
+            });
+            let all = github.state().artifacts.all();
+            assert!(all.len() == 1 && all[0].finalized, "round {round}: {all:?}");
+            let args = ["artifact", "download", "--name", "linux", "--path", "out"];
+            let download = Crcr::step(&args, "push", &serde_json::json!({}));
+            with_github(download, &github, &Run::push()).run().expect_code(0);
+        }
+    }
 }
 
 #[test]
 fn upload_to_github_never_deletes_a_running_upload_of_the_same_name() {
     for attempt in ["1", "2"] {
         let github = StandIn::start().unwrap();
-        let run = Run::push();
+        let run = Run { attempt: attempt.parse().unwrap(), ..Run::push() };
         let with = |text: &str| {
             let step = with_github(step(&["--path", "dist"]), &github, &run);
             fs::write(step.folder().join("dist/a.txt"), text).unwrap();
@@ -105,7 +181,7 @@ fn upload_to_github_never_deletes_a_running_upload_of_the_same_name() {
                 assert!(started.elapsed() < Duration::from_secs(60) && !first.is_finished());
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // A refusal took no name either, although it is tried again.
+            // After such an answer the name may be our own.
             traffic.fail("CreateArtifact", 1, Fault::status(503));
             is_conflict(with("two").run());
             let first = first.join().unwrap().expect_code(0);

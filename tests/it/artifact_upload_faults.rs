@@ -49,6 +49,24 @@ pub(crate) fn act_during(
 }
 
 #[test]
+fn each_line_without_files_follows_if_no_files_found() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let lines = |what: &str| {
+        let path = "dist\nlogs/*.log\n!dist/x";
+        let args = ["--path", path, "--if-no-files-found", what, "--name", what];
+        with_s3(step(&args), &s3).run()
+    };
+    let ran = lines("warn").expect_code(0);
+    assert_eq!(outcome(&ran), ("s3", "ok"));
+    assert!(ran.stderr.contains("no files were found for `logs/*.log`"), "{}", ran.report());
+    assert_eq!(ran.stderr.matches("no files were found").count(), 1, "{}", ran.report());
+    assert!(!lines("ignore").expect_code(0).stderr.contains("no files"));
+    let ran = lines("error").expect_code(1);
+    assert!(ran.stderr.contains("`logs/*.log`") && ran.stderr.contains("no-files"));
+    assert_eq!(outcome(&ran), ("none", "no-files"));
+}
+
+#[test]
 fn path_without_matches_follows_if_no_files_found() {
     let nothing = |more: &[&str]| step(&[&["--path", "nothing"], more].concat()).run();
     let ran = nothing(&[]).expect_code(0);
@@ -132,10 +150,126 @@ fn unreachable_s3_falls_back_to_github_with_a_warning() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     drop(silent);
-    let step = with_bucket(step(&["--path", "dist"]), "artifacts", &endpoint);
-    let ran = with_github(step, &github, &Run::push()).run().expect_code(0);
+    let step = || {
+        let step = step(&["--path", "dist"]).env("CRCR_RETRY_SECONDS", "5");
+        with_bucket(step, "artifacts", &endpoint)
+    };
+    let ran = with_github(step(), &github, &Run::push()).run().expect_code(0);
     assert_eq!(outcome(&ran), ("github", "s3-unreachable"));
     assert!(ran.stderr.contains("::warning"), "{}", ran.report());
+    assert_eq!(ran.stderr.matches("waiting, and trying again").count(), 1, "{}", ran.report());
+    assert!(ran.stderr.contains("times in "), "the time waited is told: {}", ran.report());
+    let step = with_github(step(), &github, &Run::push()).arg("--fallback-max-size").arg("1KiB");
+    let ran = step.run().expect_code(2);
+    assert_eq!(outcome(&ran), ("none", "s3-unreachable"));
+    assert!(ran.stderr.contains("fallback-max-size"), "{}", ran.report());
+    assert_eq!(github.state().artifacts.all().len(), 1);
+}
+
+#[test]
+fn limit_of_the_fallback_is_a_size_with_a_unit() {
+    let ran = step(&["--path", "dist", "--fallback-max-size", "two apples"]).run().expect_code(1);
+    assert!(ran.stderr.contains("`two apples`") && ran.stderr.contains("GiB"), "{}", ran.report());
+}
+
+#[test]
+fn outage_of_each_call_is_survived_and_one_that_lasts_names_its_time() {
+    let github = StandIn::start().unwrap();
+    let traffic = &github.state().traffic;
+    for call in ["CreateArtifact", "PutBlob", "FinalizeArtifact"] {
+        traffic.fail(call, 4, Fault::status(503));
+    }
+    with_github(step(&["--path", "dist"]), &github, &Run::push()).run().expect_code(0);
+    for call in ["ListArtifacts", "GetSignedArtifactURL", "GetBlob"] {
+        traffic.fail(call, 4, Fault::status(503));
+    }
+    let args = ["artifact", "download", "--name", "linux", "--path", "out"];
+    let download = || Crcr::step(&args, "push", &serde_json::json!({}));
+    with_github(download(), &github, &Run::push()).run().expect_code(0);
+    assert!(traffic.unmet().is_empty(), "{:?}", traffic.unmet());
+    traffic.fail("ListArtifacts", 99, Fault::status(503));
+    let ran = with_github(download(), &github, &Run::push()).env("CRCR_RETRY_SECONDS", "3");
+    let ran = ran.run();
+    assert!(ran.code != 0 && ran.stderr.contains("times in "), "{}", ran.report());
+}
+
+#[test]
+fn page_of_a_proxy_is_waited_out_and_a_refusal_of_the_service_fails_at_once() {
+    let page = |status: u16| Fault::Answer {
+        status: axum::http::StatusCode::from_u16(status).unwrap(),
+        retry_after: None,
+        body: "<!DOCTYPE html><html><title>Forbidden</title></html>".to_owned(),
+    };
+    let from_proxy = || {
+        Fault::Answer {
+        status: axum::http::StatusCode::FORBIDDEN,
+        retry_after: None,
+        body: r#"{"code":"permission_denied","msg":"Error from intermediary with HTTP status code 403"}"#
+            .to_owned(),
+    }
+    };
+    let github = StandIn::start().unwrap();
+    let traffic = &github.state().traffic;
+    for call in ["CreateArtifact", "PutBlob", "FinalizeArtifact"] {
+        traffic.fail(call, 1, page(403));
+        traffic.fail(call, 1, page(200));
+        traffic.fail(call, 1, from_proxy());
+    }
+    with_github(step(&["--path", "dist"]), &github, &Run::push()).run().expect_code(0);
+    for call in ["ListArtifacts", "GetSignedArtifactURL"] {
+        traffic.fail(call, 1, page(403));
+        traffic.fail(call, 1, page(200));
+        traffic.fail(call, 1, from_proxy());
+    }
+    traffic.fail("GetBlob", 1, page(403));
+    let args = ["artifact", "download", "--name", "linux", "--path", "out"];
+    let download = Crcr::step(&args, "push", &serde_json::json!({}));
+    with_github(download, &github, &Run::push()).run().expect_code(0);
+    assert!(traffic.unmet().is_empty(), "{:?}", traffic.unmet());
+
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    for status in [403, 200] {
+        for method in [Method::GET, Method::HEAD, Method::PUT] {
+            proxy.add(crcr_testkit::fault::web_page(status).method(method).times(1));
+        }
+    }
+    let ran = with_bucket(step(&["--path", "dist"]), "artifacts", proxy.url().as_str()).run();
+    assert_eq!(outcome(&ran.expect_code(0)), ("s3", "ok"));
+
+    let refusal = Fault::Answer {
+        status: axum::http::StatusCode::FORBIDDEN,
+        retry_after: None,
+        body: r#"{"code":"permission_denied","msg":"the token is another run's"}"#.to_owned(),
+    };
+    let before = traffic.calls("CreateArtifact");
+    traffic.fail("CreateArtifact", 1, refusal);
+    let ran = with_github(step(&["--path", "dist", "--name", "other"]), &github, &Run::push());
+    let ran = ran.run().expect_code(2);
+    assert!(ran.stderr.contains("the token is another run's"), "{}", ran.report());
+    assert_eq!(traffic.calls("CreateArtifact"), before + 1);
+}
+
+#[test]
+fn failed_credentials_step_is_named_where_its_artifact_goes_elsewhere() {
+    let github = StandIn::start().unwrap();
+    let step = step(&["--path", "dist", "--s3-bucket", "artifacts"]).env("CRCR_AUTH_MODE", "error");
+    let ran = with_github(step, &github, &Run::push()).run().expect_code(0);
+    assert_eq!(outcome(&ran), ("github", "anonymous"));
+    assert!(ran.stderr.contains("::warning") && ran.stderr.contains("configure-oidc-fallback"));
+}
+
+#[test]
+fn server_that_ignores_conditions_of_writes_does_not_lose_an_artifact() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    s3.rules(|rules| rules.ignores_write_conditions = true);
+    with_s3(step(&["--path", "dist"]), &s3).run().expect_code(0);
+    let before = s3.object("acme/upstream/4242/linux/artifacts.zip");
+    let other = with_s3(step(&["--path", "dist"]), &s3).env("GITHUB_JOB", "test");
+    fs::write(other.folder().join("dist/a.txt"), "other").unwrap();
+    let ran = other.run().expect_code(1);
+    assert!(ran.stderr.contains("[conflict]"), "{}", ran.report());
+    assert_eq!(s3.object("acme/upstream/4242/linux/artifacts.zip"), before);
 }
 
 #[test]
@@ -226,11 +360,19 @@ fn outputs_are_printed_without_an_output_file() {
 #[test]
 fn github_enterprise_server_stores_artifacts_only_on_s3() {
     let github = StandIn::start().unwrap();
-    let step = with_github(step(&["--path", "dist"]), &github, &Run::push());
-    let ran = step.env("GITHUB_SERVER_URL", "https://ghe.example.com").run().expect_code(2);
-    let first = "::GitHub Enterprise Server has no v4 artifacts";
+    // It has another service at this address, or none.
+    github.state().traffic.fail("CreateArtifact", 1, Fault::status(404));
+    let other = |args: &[&str]| {
+        let step = with_github(step(args), &github, &Run::push());
+        step.env("GITHUB_SERVER_URL", "https://ghe.example.com").run()
+    };
+    let ran = other(&["--path", "dist"]).expect_code(2);
+    let first = "GitHub Enterprise Server has no v4 artifacts";
     assert!(ran.stderr.contains(first) && ran.stderr.contains("s3-bucket"), "{}", ran.report());
     assert_eq!(outcome(&ran), ("none", "no-bucket"));
+    // Gitea and Forgejo have the service.
+    let ran = other(&["--path", "dist"]).expect_code(0);
+    assert_eq!(outcome(&ran), ("github", "no-bucket"));
 }
 
 #[test]

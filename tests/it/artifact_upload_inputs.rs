@@ -183,3 +183,93 @@ fn merge_combines_artifacts_of_both_stores_and_deletes_them() {
     let ran = merge(&["--pattern", "nothing-*"]).expect_code(1);
     assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("none", "no-artifacts"));
 }
+
+#[test]
+fn empty_files_are_stored_as_objects_and_as_raw_files() {
+    let (github, s3) = (StandIn::start().unwrap(), S3Server::start("artifacts").unwrap());
+    let empty = |args: &[&str]| {
+        let step = step(&[&["--path", "dist", "--archive", "none"], args].concat());
+        fs::remove_dir_all(step.folder().join("dist")).unwrap();
+        fs::create_dir(step.folder().join("dist")).unwrap();
+        fs::write(step.folder().join("dist/__init__.py"), "").unwrap();
+        step
+    };
+    let ran = with_s3(empty(&[]), &s3).run().expect_code(0);
+    assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("s3", "ok"), "{}", ran.report());
+    let ran = with_github(empty(&["--name", "__init__.py"]), &github, &Run::push()).run();
+    let ran = ran.expect_code(0);
+    assert_eq!((&*ran.outputs["store"], &*ran.outputs["size"]), ("github", "0"));
+}
+
+#[test]
+fn a_single_zip_file_comes_back_as_it_is_from_both_stores() {
+    let (github, s3) = (StandIn::start().unwrap(), S3Server::start("artifacts").unwrap());
+    let mut writer = zip::ZipWriter::new(Cursor::new(vec![]));
+    writer.start_file("inner.txt", zip::write::SimpleFileOptions::default()).unwrap();
+    let build = writer.finish().unwrap().into_inner();
+    for on_s3 in [true, false] {
+        let with_store = |step: Crcr| match on_s3 {
+            true => with_s3(step, &s3),
+            false => with_github(step, &github, &Run::push()),
+        };
+        // The artifact's name is the file's.
+        let upload = step(&["--path", "build.zip", "--archive", "none", "--name", "build.zip"]);
+        fs::write(upload.folder().join("build.zip"), &build).unwrap();
+        with_store(upload).run().expect_code(0);
+        let args = ["artifact", "download", "--name", "build.zip", "--path", "out"];
+        let download = Crcr::step(&args, "push", &serde_json::json!({}));
+        let ran = with_store(download).run().expect_code(0);
+        let files: Vec<_> = fs::read_dir(ran.path("out")).unwrap().collect();
+        assert_eq!(files.len(), 1, "on S3: {on_s3}");
+        assert!(fs::read(ran.path("out/build.zip")).unwrap() == build, "on S3: {on_s3}");
+    }
+}
+
+#[test]
+fn kept_links_are_links_after_the_download_and_need_an_archive() {
+    use std::os::unix::fs::symlink;
+    let (github, s3) = (StandIn::start().unwrap(), S3Server::start("artifacts").unwrap());
+    for on_s3 in [true, false] {
+        let with_store = |step: Crcr| match on_s3 {
+            true => with_s3(step, &s3),
+            false => with_github(step, &github, &Run::push()),
+        };
+        let upload = step(&["--path", "dist", "--symlinks", "keep"]);
+        fs::write(upload.folder().join("secret"), "outside").unwrap();
+        symlink("../a.txt", upload.folder().join("dist/sub/link")).unwrap();
+        symlink("sub", upload.folder().join("dist/folder")).unwrap();
+        symlink("../secret", upload.folder().join("dist/out")).unwrap();
+        with_store(upload).run().expect_code(0);
+        let args = ["artifact", "download", "--name", "linux", "--path", "out"];
+        let download = Crcr::step(&args, "push", &serde_json::json!({}));
+        let ran = with_store(download).run().expect_code(0);
+        let target = |link: &str| fs::read_link(ran.path("out").join(link)).ok();
+        assert_eq!(target("sub/link").unwrap().to_str(), Some("../a.txt"));
+        assert_eq!(target("folder").unwrap().to_str(), Some("sub"));
+        assert_eq!(target("out"), None, "a link out of the artifact is followed");
+        assert_eq!(fs::read_to_string(ran.path("out/out")).unwrap(), "outside");
+    }
+    let ran = step(&["--path", "dist", "--symlinks", "keep", "--archive", "none"]).run();
+    assert!(ran.expect_code(1).stderr.contains("`archive: zip`"));
+}
+
+#[test]
+fn merge_in_a_later_attempt_names_the_result_of_the_first_one_as_the_obstacle() {
+    let github = StandIn::start().unwrap();
+    let attempt = |number: u32, step: Crcr| {
+        let run = Run { attempt: number, ..Run::push() };
+        github.state().runs.add(run.clone());
+        with_github(step, &github, &run).env("GITHUB_RUN_ATTEMPT", &number.to_string())
+    };
+    let merge = |number: u32, args: &[&str]| {
+        let all = [&["artifact", "merge"], args].concat();
+        attempt(number, Crcr::step(&all, "push", &serde_json::json!({}))).run()
+    };
+    attempt(1, step(&["--path", "dist"])).run().expect_code(0);
+    merge(1, &[]).expect_code(0);
+    let ran = merge(2, &[]).expect_code(1);
+    for word in ["`merged-artifacts`", "`pattern`", "earlier attempt"] {
+        assert!(ran.stderr.contains(word), "{}", ran.report());
+    }
+    merge(2, &["--pattern", "lin*"]).expect_code(0);
+}

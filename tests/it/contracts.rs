@@ -18,6 +18,7 @@ const NOT_INPUTS: &[(&str, &str)] = &[
     ("branch", "for a person with reports in a folder"),
     ("color", "the log of a job decides for itself"),
     ("dir", "for a person with reports in a folder"),
+    ("job", "for a person with reports in a folder"),
     ("explain", "for a person at a terminal"),
     ("format", "for a person or a script at a terminal"),
     ("help", "for a person at a terminal"),
@@ -212,7 +213,7 @@ fn artifact_actions_set_every_output_even_after_failures_and_wrong_inputs() {
     for command in ["upload", "download"] {
         let path = format!("actions/{command}-artifact-with-fallback/action.yml");
         let promised = keys(yaml(&path, &text(&path)).get("outputs"));
-        for (wrong, reason) in [("--s3-bucket=b", None), ("--auth-mode=nobody", Some("usage"))] {
+        for (wrong, reason) in [("--s3-bucket=acme", None), ("--auth-mode=nobody", Some("usage"))] {
             let args = ["artifact", command, "--s3-prefix={nope}", wrong];
             let step = Crcr::step(&args, "push", &serde_json::json!({}));
             fs::write(step.folder().join("file"), "x").unwrap();

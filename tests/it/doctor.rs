@@ -231,3 +231,77 @@ fn relay_is_asked_for_its_health() {
     let ran = doctor(&github, &["--relay", "http://relay.example.org"]).run();
     assert_check(&ran, "relay", "error", "the relay's address");
 }
+
+/// The checkout of a downstream repository, with its workflow.
+#[test]
+fn workflows_of_the_checkout_are_looked_at_and_each_escape_is_named() {
+    let github = StandIn::start().unwrap();
+    let template = include_str!("../../workflows-templates/downstream-ci.yml");
+    let checkout = tempfile::tempdir().unwrap();
+    crate::checkout::git(checkout.path(), &["init", "-q"]);
+    let folder = checkout.path().join(".github/workflows");
+    fs::create_dir_all(&folder).unwrap();
+    let run = |text: &str| {
+        fs::write(folder.join("ci.yml"), text).unwrap();
+        doctor(&github, &[]).dir(checkout.path()).run()
+    };
+    assert_check(&run(template), "workflows", "ok", "1 workflow of this checkout");
+    let read = "contents: read # and nothing else, ever: this job runs a stranger's code";
+    let conclusion = "${{ needs.test.result }}";
+    let report = "      - name: Report the end\n";
+    let step = |line: &str| format!("      - {line}\n{report}");
+    for (check, status, from, to) in [
+        ("cache-mode", "error", "    cache-mode: none\n", String::new()),
+        ("token-exposed", "error", read, "id-token: write".to_owned()),
+        ("write-permission", "error", read, "contents: write".to_owned()),
+        (
+            "secret-exposed",
+            "error",
+            "        id: build\n",
+            "        env: {K: \"${{ secrets.K }}\"}\n".to_owned(),
+        ),
+        (
+            "git-credentials",
+            "error",
+            "      - name: Build\n",
+            "      - uses: actions/checkout@v7\n      - name: Build\n".to_owned(),
+        ),
+        (
+            "role-environment",
+            "error",
+            report,
+            step("uses: aws-actions/configure-aws-credentials@v6"),
+        ),
+        (
+            "shared-runner",
+            "error",
+            "runs-on: ubuntu-latest",
+            "runs-on: [self-hosted, npu]".to_owned(),
+        ),
+        (
+            "artifact-name",
+            "warning",
+            "          name: test-reports-${{ matrix.python }}\n          path: test-reports\n",
+            "          path: test-reports\n".to_owned(),
+        ),
+        (
+            "artifact-path",
+            "warning",
+            "          path: test-reports\n",
+            "          path: ${{ runner.temp }}\n".to_owned(),
+        ),
+        ("artifact-to-environment", "error", report, step("run: cat x >> \"$GITHUB_ENV\"")),
+        ("artifact-in-script", "error", report, step("run: cat test-reports/log.txt")),
+        ("output-in-script", "error", report, step("run: echo ${{ needs.test.outputs.title }}")),
+        (
+            "reported-conclusion",
+            "warning",
+            conclusion,
+            "${{ needs.test.outputs.conclusion }}".to_owned(),
+        ),
+    ] {
+        assert!(template.contains(from), "{check}: {from}");
+        let ran = run(&template.replace(from, &to));
+        assert_check(&ran, check, status, "`.github/workflows/ci.yml`");
+    }
+}

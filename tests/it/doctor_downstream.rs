@@ -28,6 +28,7 @@ fn workflow() -> String {
 permissions: {{}}
 jobs:
   test:
+    cache-mode: none
     steps:
       - uses: pytorch/crcr/actions/checkout-pr@{SHA}
       - run: make test
@@ -106,16 +107,29 @@ fn correct_repository_has_no_findings_and_what_needs_the_app_is_not_checked() {
     let expected = [
         ("app-installed", "not-checked"),
         ("app-permissions", "not-checked"),
+        ("artifact-in-script", "ok"),
+        ("artifact-name", "ok"),
+        ("artifact-path", "ok"),
+        ("artifact-to-environment", "ok"),
+        ("cache-mode", "ok"),
+        ("callback-variable", "info"),
         ("dispatch", "not-checked"),
         ("event-types", "ok"),
+        ("git-credentials", "ok"),
         ("id-token", "ok"),
         ("nightly", "ok"),
+        ("output-in-script", "ok"),
         ("pinned", "ok"),
         ("relay-report", "not-checked"),
+        ("reported-conclusion", "ok"),
         ("repository", "ok"),
+        ("role-environment", "ok"),
+        ("secret-exposed", "ok"),
+        ("shared-runner", "ok"),
         ("token-exposed", "ok"),
         ("untrusted-expression", "ok"),
         ("workflow", "ok"),
+        ("write-permission", "ok"),
     ];
     let expected = expected.map(|(check, status)| (check.to_owned(), status.to_owned()));
     assert_eq!(statuses(&ran), BTreeMap::from(expected));
@@ -191,6 +205,9 @@ fn each_fault_of_the_workflow_is_found() {
         ("id-token: write", "contents: read", "id-token", "error", "`end` in `.github/workflows"),
         ("report-ci-result", "x", "id-token", "warning", "no job reports"),
         ("permissions: {}", "permissions: write-all", "token-exposed", "error", "any pull request"),
+        ("permissions: {}", "permissions: write-all", "write-permission", "error", "`test` in"),
+        ("    cache-mode: none\n", "", "cache-mode", "error", "can write the cache"),
+        ("make test", "make test ${{ secrets.KEY }}", "secret-exposed", "error", "gets a secret"),
         (&pinned, "checkout-pr@v1", "pinned", "error", "`pytorch/crcr/actions/checkout-pr@v1` in"),
         ("run: make test", expression, "untrusted-expression", "error", "`test` in `.github"),
         ("  schedule: [{cron: '7 3 * * *'}]\n", "", "nightly", "warning", "no scheduled workflow"),
@@ -226,6 +243,7 @@ fn written_templates_have_no_findings() {
     let found = statuses(&ran);
     let bad = |status: &&String| *status == "warning" || *status == "error";
     assert_eq!(found.values().find(bad), None, "{}", ran.report());
+    assert_check(&ran, "callback-variable", "not-checked", "can't be seen with this token");
     assert_check(&ran, "nightly", "ok", "the newest scheduled run is of");
 }
 
@@ -277,6 +295,45 @@ fn nightly_run_must_be_fresh_and_pass() {
         run.map(|run| github.state().runs.add(run));
         assert_check(&doctor(&github, &[]).run(), "nightly", status, message);
     }
+}
+
+#[test]
+fn nightly_that_was_just_written_counts_as_not_checked_until_its_first_night() {
+    let github = StandIn::start().unwrap();
+    let world = &github.state().world;
+    world.add_repo("acme/backend");
+    world.put_file("acme/backend", FILE, workflow());
+    let since = |hours| Timestamp::now() - SignedDuration::from_hours(hours);
+    world.put_workflow_since("acme/backend", FILE, since(3));
+    let ran = doctor(&github, &[]).run().expect_code(0);
+    assert_check(&ran, "nightly", "not-checked", "wait for its first night");
+    world.put_workflow_since("acme/backend", FILE, since(72));
+    assert_check(&doctor(&github, &[]).run(), "nightly", "error", "no scheduled run has ended");
+}
+
+#[test]
+fn callback_variable_is_looked_up_in_the_repository_and_its_organisation() {
+    let github = github();
+    let world = &github.state().world;
+    let run = || doctor(&github, &[]).run();
+    let reads = |text: String| {
+        let step = format!("report-ci-result@{SHA}\n");
+        let with = "        with: {callback-url: '${{ vars.CRCR_CALLBACK_URL }}'}\n";
+        assert!(text.contains(&step));
+        text.replace(&step, &format!("{step}{with}"))
+    };
+    world.put_file("acme/backend", FILE, reads(workflow()));
+    assert_check(&run(), "callback-variable", "not-checked", "\"Variables: read\"");
+    world.put_variables("acme/backend", &[("OTHER", "x")]);
+    assert_check(&run(), "callback-variable", "error", "`.github/workflows/ci.yml` reports to");
+    let dispatched = workflow().replace("  schedule: [{cron: '7 3 * * *'}]\n", "");
+    world.put_file("acme/backend", FILE, reads(dispatched));
+    assert_check(&run(), "callback-variable", "warning", "names its address in each dispatch");
+    let url = "https://relay.example.org/github/callback";
+    world.put_organisation_variable("acme/backend", "CRCR_CALLBACK_URL", url);
+    assert_check(&run(), "callback-variable", "ok", url);
+    world.put_variables("acme/backend", &[("CRCR_CALLBACK_URL", "http://relay.example.org")]);
+    assert_check(&run(), "callback-variable", "error", "the variable `CRCR_CALLBACK_URL`");
 }
 
 #[test]

@@ -23,3 +23,20 @@ fn completions_exist_for_every_shell() {
         assert!(ran.stdout.contains("crcr"), "{shell}");
     }
 }
+
+#[test]
+fn help_and_version_are_words_too() {
+    let said = |args: &[&str]| Crcr::new(args).run().expect_code(0).stdout;
+    assert_eq!(said(&["version"]), said(&["--version"]));
+    assert_eq!(said(&["help"]), said(&["--help"]));
+    assert_eq!(said(&["help", "init", "aws"]), said(&["init", "aws", "--help"]));
+    assert!(said(&["help"]).contains("  man "), "the manual pages aren't listed");
+}
+
+#[test]
+fn number_that_is_none_is_said_in_plain_words() {
+    let args = ["reproduce", "x", "--backend", "a/b", "--hud", "https://hud.example.org"];
+    let ran = Crcr::new(&args).run().expect_code(2);
+    assert!(ran.stderr.contains("it isn't a whole number"), "{}", ran.report());
+    assert!(!ran.stderr.contains("invalid digit"), "{}", ran.report());
+}

@@ -261,7 +261,7 @@ fn values_that_are_evaluated_or_break_lines_are_refused() {
     let clone = Clone::new();
     for args in [
         ["downstream", "--runner", "${{ github.token }}"],
-        ["fork-build", "--aws-region", "a\nb: c"],
+        ["fork-build", "--default-branch", "a\nb: c"],
         ["test-stats", "--workflow", "a\u{7}"],
     ] {
         let ran = clone.init(&args).run().expect_code(2);
@@ -270,6 +270,57 @@ fn values_that_are_evaluated_or_break_lines_are_refused() {
     let ran = Crcr::new(&["init", "downstream"]).run().expect_code(1);
     assert!(ran.stderr.contains("error[unknown-repository]"), "{}", ran.report());
     assert!(!clone.folder.path().join(".github").exists());
+}
+
+/// GitHub Enterprise Server refuses a workflow with a key that it doesn't know.
+#[test]
+fn cache_mode_is_written_for_github_and_left_out_for_enterprise_server() {
+    let sha = "pytorch/crcr@0123456789abcdef0123456789abcdef01234567";
+    let written = |kind: &str, server: &str| {
+        let args =
+            ["init", kind, "--repository", "acme/app", "--default-branch", "main", "--stdout"];
+        let ran = Crcr::new(&[&args[..], &["--actions", sha]].concat());
+        ran.env("GITHUB_SERVER_URL", server).run().expect_code(0).stdout
+    };
+    let (github, enterprise) = ("https://github.com", "https://github.acme.example");
+    assert!(written("downstream", github).contains("    cache-mode: none\n"));
+    assert!(written("fork-build", github).contains("      deployment: false"));
+    for kind in ["downstream", "fork-build"] {
+        let text = written(kind, enterprise);
+        assert!(!text.contains("cache-mode:") && !text.contains("deployment:"), "{text}");
+        assert!(serde_yaml::from_str::<serde_yaml::Value>(&text).is_ok());
+    }
+}
+
+/// README forbids it: every job of the default branch has that `sub`.
+#[test]
+fn fork_build_never_asks_for_a_role_that_trusts_a_branch() {
+    let clone = Clone::new();
+    clone.init(&["downstream"]).run().expect_code(0);
+    let ran = clone.init(&["fork-build"]).run().expect_code(0);
+    assert!(!ran.stderr.contains(":ref:refs/heads"), "{}", ran.report());
+    assert!(ran.stderr.contains("`repo:acme/backend:environment:ci`"), "{}", ran.report());
+    assert!(ran.stderr.contains("`repo:acme@ID/backend@ID:environment:…`"), "{}", ran.report());
+    let text = clone.read("fork-build.yml");
+    assert!(!text.contains(":ref:refs/heads"), "{text}");
+}
+
+#[test]
+fn missing_default_branch_offers_the_one_that_is_checked_out() {
+    let clone = Clone::new();
+    let server = "http://127.0.0.1:1";
+    git(clone.folder.path(), &["symbolic-ref", "HEAD", "refs/heads/develop"]);
+    let ran = clone.init(&["fork-build"]).env("GITHUB_SERVER_URL", server).run().expect_code(2);
+    let hint = "if it is the branch you are on, pass `--default-branch develop`";
+    assert!(ran.stderr.contains(hint), "{}", ran.report());
+}
+
+#[test]
+fn actions_that_name_no_repository_are_said_with_what_was_given() {
+    let clone = Clone::new();
+    let ran = clone.init(&["downstream", "--actions", "foo"]).run().expect_code(2);
+    let said = "`--actions foo` names no repository: it has no `/`";
+    assert!(ran.stderr.contains(said), "{}", ran.report());
 }
 
 fn lint(clone: &Clone, program: &str, args: &[&str]) {
@@ -285,7 +336,15 @@ fn every_written_workflow_passes_actionlint_and_zizmor() {
     let clone = Clone::new();
     let run = |args: &[&str]| -> Ran { clone.init(args).run().expect_code(0) };
     run(&["downstream", "--nightly", "--runner", "self-hosted", "--runner", "3.5"]);
-    run(&["fork-build", "--default-branch", "on", "--sccache-bucket", "no", "--s3-bucket", "1e3"]);
+    run(&[
+        "fork-build",
+        "--default-branch",
+        "on",
+        "--sccache-bucket",
+        "null",
+        "--s3-bucket",
+        "1e3",
+    ]);
     run(&["allowlist-review", "--file", "ci/a+b: c.yml"]);
     run(&["test-stats", "--workflow", "it's: \"quoted\" #1", "--workflow", "*"]);
     let labels = "self-hosted-runner: {labels: ['3.5']}\n";

@@ -7,9 +7,12 @@
 
 mod act;
 mod act_allowlist;
+mod act_artifact_server;
 mod act_artifacts;
 mod act_downstream;
 mod act_first_use;
+mod act_hostile;
+mod act_new_user;
 mod act_stats;
 mod act_terraform;
 #[cfg(feature = "relay")]
@@ -30,7 +33,10 @@ mod artifact_upload_inputs;
 mod artifact_upload_killed;
 mod artifact_upload_limits;
 mod artifact_upload_race;
+mod aws_setup;
 mod checkout;
+#[path = "../peers/client.rs"]
+mod client;
 mod contracts;
 mod demo;
 mod deployment;
@@ -46,6 +52,8 @@ mod logs;
 mod oidc_configure;
 mod oidc_containers;
 mod peer_artifact;
+mod peer_glob;
+mod peer_stores;
 mod quarantine;
 mod relay_cli;
 mod relay_crash;

@@ -545,10 +545,10 @@ fn proxy_of_the_environment_is_used() {
 }
 
 /// A server of the Python package `moto`, which knows the shapes of AWS's own service model.
-struct Moto(Child, String);
+pub(crate) struct Moto(Child, pub(crate) String);
 
 impl Moto {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let mut command = Command::new("moto_server");
         command.args(["-H", "127.0.0.1", "-p", "0"]).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

@@ -1,15 +1,12 @@
 //! Exchanges artifacts between `crcr` and GitHub's own client, in both directions.
 
-#[path = "../peers/client.rs"]
-mod client;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Cursor, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use client::{Peer, noise};
+use crate::client::{Peer, noise};
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use serde_json::{Value, json};

@@ -49,7 +49,7 @@ fn import_stores_good_rows_once_and_reports_bad_lines() {
     drop(SqliteStore::open(&folder.path().join("crcr.db"), StoreRole::Server).unwrap());
     let mut lines: Vec<String> = (0..30).map(|n| row(n).to_string()).collect();
     let mut odd = row(99);
-    odd["conclusion"] = json!("splendid");
+    odd["status"] = json!("splendid");
     lines.insert(3, odd.to_string());
     lines.insert(5, "no json".to_owned());
     lines.insert(7, "x".repeat(3 * 1024 * 1024));
@@ -62,18 +62,37 @@ fn import_stores_good_rows_once_and_reports_bad_lines() {
         assert!(ran.stderr.contains(told), "{told}: {}", ran.stderr);
     }
     assert_eq!(kept(folder.path()), (30, 30));
+    // A Buildkite job's row, and one with odd details.
+    let mut foreign = row(0);
+    for (name, value) in [
+        ("delivery_id", json!("buildkite-89891-0192")),
+        ("event_type", json!("nightly")),
+        ("check_run_id", json!("")),
+        ("pr_number", json!("0")),
+        ("pytorch_head_sha", json!("buildkite-89891-0192")),
+    ] {
+        foreign[name] = value;
+    }
+    let mut odd = row(1);
+    odd["conclusion"] = json!("splendid");
+    odd["artifact_url"] = json!("not an address");
+    let ran = import(folder.path(), &["-"], Some(&format!("{foreign}\n{odd}"))).expect_code(0);
+    assert_eq!(ran.stdout, "2 rows were imported, 0 lines could not be imported\n");
+    assert!(ran.stderr.contains("-:2: [detail] `workflow.conclusion`"), "{}", ran.stderr);
+    assert_eq!(kept(folder.path()), (31, 30));
     let again: Vec<String> = (0..40).map(|n| row(n).to_string()).collect();
     let ran = import(folder.path(), &["-"], Some(&again.join("\n"))).expect_code(0);
     assert_eq!(ran.stdout, "40 rows were imported, 0 lines could not be imported\n");
-    assert_eq!(kept(folder.path()), (40, 40), "rows that were there are not doubled");
+    assert_eq!(kept(folder.path()), (41, 40), "rows that were there are not doubled");
 }
 
 #[test]
 fn missing_file_or_results_fail_with_a_code() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("rows.jsonl"), "").unwrap();
-    let ran = import(folder.path(), &["rows.jsonl"], None).expect_code(2);
-    assert!(ran.stderr.contains("error[results]"), "{}", ran.stderr);
+    let ran = import(folder.path(), &["rows.jsonl"], None).expect_code(1);
+    assert!(ran.stderr.contains("error[results]: no results exist at"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("start `crcr relay serve` once"), "{}", ran.stderr);
     drop(SqliteStore::open(&folder.path().join("crcr.db"), StoreRole::Server).unwrap());
     let ran = import(folder.path(), &["none.jsonl"], None).expect_code(1);
     assert!(ran.stderr.contains("error[file]"), "{}", ran.stderr);

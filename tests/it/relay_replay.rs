@@ -95,9 +95,6 @@ fn archive_of_a_time_span_is_replayed_and_a_damaged_object_costs_only_itself() {
     let ran = archive.replay("dry.db", &[&span[..], &["--dry-run"]].concat()).run().expect_code(1);
     assert!(ran.stdout.contains("3 webhooks can be replayed, 3 can't be read"), "{}", ran.report());
     assert!(!archive.path("dry.db").exists());
-    let ran = archive.replay("results.db", &span).run();
-    assert!(ran.report().contains("there is no file"), "{}", ran.report());
-    drop(crcr_store::SqliteStore::open(&archive.path("results.db"), crcr_store::StoreRole::Server));
     for _ in 0..2 {
         let ran = archive.replay("results.db", &span).run().expect_code(1);
         let report = ran.report();

@@ -226,3 +226,59 @@ fn file_in_a_subfolder_of_the_checkout_and_of_a_sparse_one_is_found_in_the_commi
         assert_eq!(relay.next().body["workflow"]["conclusion"], "success", "{}", ran.report());
     }
 }
+
+#[test]
+fn failure_that_no_test_of_a_report_has_is_never_quarantined() {
+    let file = entry("tests.ops.test_conv", "alice", 10);
+    let failed = "<testcase classname='tests.ops' name='test_conv'><failure/></testcase>";
+    let other =
+        |inner: &str| format!("<testcase classname='tests.ops' name='test_add'>{inner}</testcase>");
+    for (what, xml) in [
+        (
+            "more failures are declared than tests failed",
+            format!("<testsuite name='s' failures='2'>{failed}{}</testsuite>", other("")),
+        ),
+        (
+            "a failure and then a skip under one name",
+            format!(
+                "<testsuite name='s'>{failed}{}{}</testsuite>",
+                other("<error/>"),
+                other("<skipped/>")
+            ),
+        ),
+        (
+            "the test passed in another browser",
+            format!(
+                "<testsuites id='' name=''><testsuite name='s' hostname='chromium'>{failed}{}</testsuite>\
+                 <testsuite name='s' hostname='firefox'>{}</testsuite></testsuites>",
+                other("<failure/>"),
+                other("")
+            ),
+        ),
+        (
+            "a failure beside the tests",
+            format!("<testsuite name='s'>{failed}<error message='teardown'/></testsuite>"),
+        ),
+    ] {
+        let Reported { workflow, ran } = reported(
+            &file,
+            &["--junit", "*.xml", "--phase", "test"],
+            with_reports(&[("a.xml", &xml)]),
+        );
+        assert_eq!(workflow["conclusion"], "failure", "{what}: {}", ran.report());
+        assert_eq!(workflow["test_results"]["failed"], 2, "{what}");
+    }
+}
+
+#[test]
+fn coverage_beside_the_reports_is_left_out_and_does_not_end_the_quarantine() {
+    let file = entry("tests.ops.test_conv", "alice", 10);
+    let xml = report_xml(&[("test_conv", FAILED)]);
+    let files = [("a.xml", &*xml), ("coverage.xml", "<coverage line-rate='1'/>")];
+    let Reported { workflow, ran } =
+        reported(&file, &["--junit", "*.xml", "--phase", "test"], with_reports(&files));
+    assert_eq!(workflow["conclusion"], "success", "{}", ran.report());
+    let told =
+        "`coverage.xml` is left out: it isn't a test report: it is a coverage report of Cobertura";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+}

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use crcr_cidata::webhook_archive::{ArchivedWebhook, WebhookHead};
 use crcr_domain::Level;
-use crcr_domain::callback::FailedTest;
+use crcr_domain::callback::{FailedTest, ReportDetails};
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, Fact, MergeBaseFact};
 use crcr_domain::lifecycle::{Conclusion, JobState};
@@ -86,20 +86,18 @@ fn facts(head: &str, now: Timestamp) -> Vec<Fact> {
             job: Some(name.to_owned()),
             run_id: "99".to_owned(),
             run_attempt: 1,
-            check_run_id: None,
             state: JobState::Completed(conclusion),
             start_unknown: false,
-            phase: Some("test".to_owned()),
             queue_seconds: Some(1.0),
             execution_seconds: Some(1.0),
-            started_at: None,
-            completed_at: None,
-            tests: None,
-            failed_tests,
-            triage: None,
-            url: Some("https://github.com/acme/four/actions/runs/99/job/5".to_owned()),
-            artifact_url: Some("https://artifacts.example.org/7".to_owned()),
-            environment: Some("npu-910b, driver 25".to_owned()),
+            details: ReportDetails {
+                phase: Some("test".to_owned()),
+                failed_tests,
+                url: Some("https://github.com/acme/four/actions/runs/99/job/5".to_owned()),
+                artifact_url: Some("https://artifacts.example.org/7".to_owned()),
+                environment: Some("npu-910b, driver 25".to_owned()),
+                ..ReportDetails::default()
+            },
             missing_proof: None,
             level: Level::L4,
             event: EventName::PullRequest,

@@ -314,7 +314,7 @@ fn hostile_files_are_quarantined_with_their_reasons_and_the_rest_counts() {
         ("names.zip//etc/root.xml", "absolute"),
         ("names.zip/C:\\windows.xml", "the path"),
         ("no.zip", "zip"),
-        ("html.xml", "isn't a JUnit report"),
+        ("html.xml", "a page in HTML"),
         ("binary.xml", ""),
         ("empty.xml", ""),
     ] {
@@ -555,4 +555,64 @@ fn stored_results_rank_tests_and_split_files_into_shards() {
     assert_eq!(shard("1").expect_code(0).stdout, "test/test_a.py\n");
     assert_eq!(shard("2").expect_code(0).stdout, "test/test_c.py\ntest/test_b.py\n");
     shard("3").expect_code(2);
+}
+
+#[test]
+fn folder_of_reports_fills_the_database_that_rankings_read() {
+    let run = Crcr::new(&[
+        "stats",
+        "collect",
+        "--dir",
+        "in",
+        "--repo",
+        "acme/app",
+        "--on-default-branch",
+        "--job",
+        "linux",
+        "--results",
+        "sqlite:r.db",
+    ]);
+    let folder = run.folder().join("in");
+    fs::create_dir(&folder).unwrap();
+    let manifest = json!({ "version": 1, "job": "gpu", "job_status": "failure", "reports": [], "missing": [] });
+    let manifest = manifest.to_string();
+    let passed = report("beta", 1);
+    fs::write(folder.join("a.xml"), report("alpha", 4)).unwrap();
+    // The same report again, in a zip, and a job that failed without a failed test.
+    fs::write(folder.join("packed.zip"), zip(&[("a.xml", report("alpha", 4).as_bytes())])).unwrap();
+    let pack = zip(&[("b.xml", passed.as_bytes()), ("crcr-job.json", manifest.as_bytes())]);
+    fs::write(folder.join("test-reports-gpu_7.zip"), pack).unwrap();
+    fs::write(folder.join("coverage.xml"), "<coverage/>").unwrap();
+    fs::write(folder.join("package.json"), "{\"name\": \"app\"}").unwrap();
+    let ran = run.run().expect_code(0);
+    assert!(
+        ran.stdout.starts_with("5 tests:") && ran.stdout.contains("in 2 reports, 6 rows"),
+        "{}",
+        ran.report()
+    );
+    assert!(ran.stderr.contains("a coverage report of Cobertura"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("package.json"), "{}", ran.stderr);
+    let database = ran.path("r.db");
+    let results = open(&database);
+    let query = TestQuery {
+        repository: "acme/app".to_owned(),
+        ranking: TestRanking::Failing,
+        days: (0, 99_999),
+        job: None,
+        all_branches: false,
+        search: None,
+        limit: 10,
+    };
+    let failing = block_on(results.test_stats(&query)).unwrap();
+    let names: Vec<_> = failing.iter().map(|test| test.name.as_str()).collect();
+    assert_eq!(names, ["gpu", "test_1"]);
+    let url = format!("sqlite:{}", database.display());
+    let flaky = Crcr::new(&["stats", "flaky", "--repo", "acme/app", "--results", &url]);
+    fs::write(flaky.folder().join("CODEOWNERS"), "/tests/ @acme/gpu\n").unwrap();
+    let ran = flaky.run().expect_code(0);
+    assert!(
+        ran.stdout.contains("100.0 % flaky") && ran.stdout.contains("@acme/gpu"),
+        "{}",
+        ran.stdout
+    );
 }

@@ -37,7 +37,7 @@ Examples:
 Examples:
   crcr allowlist explain Ascend/pytorch
   crcr allowlist explain pytorch/crcr-test --label ciflow/crcr/crcr-test
-  crcr allowlist explain acme/backend --event nightly --file allowlist.yml")]
+  crcr allowlist explain acme/backend allowlist.yml --event nightly")]
     Explain(ExplainArgs),
     /// Show the effect of a change to the file, and review it
     #[command(after_help = "\
@@ -203,12 +203,8 @@ pub struct ExplainArgs {
     /// Repository to explain
     #[arg(value_name = "OWNER/REPO")]
     pub repo: RepoName,
-    /// File to read; `-` is standard input
-    #[arg(long, value_name = "FILE")]
-    pub file: Option<String>,
-    /// Upstream repository
-    #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
-    pub upstream: RepoName,
+    #[command(flatten)]
+    pub file: FileArgs,
     /// Label that the pull request carries; repeats
     #[arg(long, value_name = "LABEL")]
     pub label: Vec<String>,

@@ -126,7 +126,7 @@ pub struct UploadArgs {
     /// File, folder or glob to upload; repeats, or one a line; `!` excludes, the last match wins
     #[arg(long, value_name = "PATH", allow_hyphen_values = true)]
     pub path: Vec<String>,
-    /// What to do when nothing matches
+    /// What to do when a line of `--path` matches nothing, or what it matches can't be read
     #[arg(long, value_enum, default_value_t = NoFiles::Warn, value_name = "WHAT")]
     pub if_no_files_found: NoFiles,
     /// Days to keep the artifact, 1 to 90; 0 is the store's own default
@@ -141,6 +141,10 @@ pub struct UploadArgs {
     /// Take hidden files, and files in hidden folders, too
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
     pub include_hidden_files: bool,
+    /// What is stored for a symbolic link; a link that leads out of the artifact is followed in any
+    /// case
+    #[arg(long, value_enum, default_value_t = SymlinksArg::Follow, value_name = "HOW")]
+    pub symlinks: SymlinksArg,
     /// One zip, or the files as they are (with GitHub, that is for a single file of the artifact's
     /// name)
     #[arg(long, value_enum, default_value_t = ArchiveArg::Zip, value_name = "HOW")]
@@ -162,6 +166,10 @@ pub struct UploadArgs {
     /// When GitHub's store is used
     #[arg(long, value_enum, default_value_t = FallbackArg::Auto, value_name = "WHEN")]
     pub fallback: FallbackArg,
+    /// Most bytes of files that GitHub's store gets when S3 fails, such as `500MB` or `2GiB`; more
+    /// fail the step [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    pub fallback_max_size: Option<String>,
     /// `false` stores it as any other, and never fails the step
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     pub required: bool,
@@ -215,6 +223,15 @@ pub enum NoFiles {
     Error,
     /// Nothing
     Ignore,
+}
+
+/// What is stored for a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SymlinksArg {
+    /// What it leads to
+    Follow,
+    /// The link itself; needs `--archive zip`
+    Keep,
 }
 
 /// What to do when the storage is full.

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use crcr_domain::RepoName;
+use crcr_github::SecureUrl;
 use url::Url;
 
 use crate::cli::allowlist::ReviewFormat;
@@ -32,6 +33,49 @@ pub enum DoctorCommand {
     /// Check a downstream repository before it is added to the allowlist
     #[command(after_help = DOWNSTREAM_EXAMPLES)]
     Downstream(DownstreamArgs),
+    /// Check the AWS role and buckets of a build, from a laptop or in a job
+    #[command(after_help = AWS_EXAMPLES)]
+    Aws(AwsArgs),
+}
+
+const AWS_EXAMPLES: &str = "\
+Example:
+  crcr doctor aws --role arn:aws:iam::123456789012:role/crcr-default-branch \\
+    --bucket acme-cache --artifact-bucket acme-artifacts --region us-east-1
+
+It sends what an anonymous caller would send, and writes nothing. As a step of a job with
+`id-token: write` and an environment, it also takes the role and says what that may do.
+Exit codes: 0 no error was found; 1 an error was found; 2 wrong usage.";
+
+#[derive(Debug, Clone, Args)]
+pub struct AwsArgs {
+    /// The role of the job
+    #[arg(long, value_name = "ARN")]
+    pub role: String,
+    /// Bucket of the compiler cache
+    #[arg(long, value_name = "BUCKET")]
+    pub bucket: String,
+    /// AWS region of the buckets
+    #[arg(long, value_name = "REGION")]
+    pub region: String,
+    /// Bucket of artifacts, which has to be private
+    #[arg(long, value_name = "BUCKET")]
+    pub artifact_bucket: Option<String>,
+    /// The build's `sccache-key-prefix`
+    #[arg(long, value_name = "PREFIX")]
+    pub prefix: Option<String>,
+    /// The cache is for a private repository, so nobody else may read it
+    #[arg(long)]
+    pub private: bool,
+    /// Address of another S3 server than AWS's
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Option<Url>,
+    /// Address of another STS than AWS's
+    #[arg(long, value_name = "URL")]
+    pub sts_endpoint: Option<SecureUrl>,
+    /// How the report is printed
+    #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
+    pub format: ReviewFormat,
 }
 
 const DOWNSTREAM_EXAMPLES: &str = "\

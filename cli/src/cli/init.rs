@@ -1,6 +1,6 @@
 //! `crcr init …`: a workflow for this repository.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use crcr_domain::RepoName;
 
 #[derive(Debug, Subcommand)]
@@ -11,6 +11,9 @@ pub enum InitCommand {
     /// A build with S3 cache and artifacts that also works on pull requests from forks
     #[command(after_help = FORK_BUILD_EXAMPLES)]
     ForkBuild(ForkBuildArgs),
+    /// Terraform or JSON for the roles and buckets of `fork-build`, with this repository's numbers
+    #[command(after_help = AWS_EXAMPLES)]
+    Aws(AwsArgs),
     /// A review of each change of the allowlist, as a comment on its pull request
     #[command(after_help = ALLOWLIST_REVIEW_EXAMPLES)]
     AllowlistReview(AllowlistReviewArgs),
@@ -72,15 +75,19 @@ pub struct DownstreamArgs {
 
 const FORK_BUILD_EXAMPLES: &str = "\
 Examples:
-  crcr init fork-build --role-to-assume arn:aws:iam::123456789012:role/ci-build \\
+  crcr init fork-build --role-to-assume arn:aws:iam::123456789012:role/crcr-default-branch \\
+    --pull-request-role arn:aws:iam::123456789012:role/crcr-pull-requests \\
     --aws-region us-east-1 --sccache-bucket acme-cache --s3-bucket acme-artifacts
   crcr init fork-build --dry-run";
 
 #[derive(Debug, Clone, Args)]
 pub struct ForkBuildArgs {
-    /// AWS role of jobs that get an OIDC token
+    /// AWS role of jobs of the default branch, which trusts the environment `ci`
     #[arg(long, value_name = "ARN")]
     pub role_to_assume: Option<String>,
+    /// AWS role of pull requests from branches, which trusts the environment `ci-pull-request`
+    #[arg(long, value_name = "ARN")]
+    pub pull_request_role: Option<String>,
     /// AWS region of the role and the buckets
     #[arg(long, value_name = "REGION")]
     pub aws_region: Option<String>,
@@ -96,6 +103,66 @@ pub struct ForkBuildArgs {
     pub default_branch: DefaultBranchArgs,
     #[command(flatten)]
     pub init: InitArgs,
+}
+
+const AWS_EXAMPLES: &str = "\
+Examples:
+  crcr init aws --aws-region us-east-1 --cache-bucket acme-cache --artifact-bucket acme-artifacts
+  crcr init aws --format json --account-id 123456789012 --aws-region us-east-1 \\
+    --cache-bucket acme-cache --artifact-bucket acme-artifacts
+
+GITHUB_TOKEN tells who asks GitHub for the repository's numbers and the form of its tokens' `sub`;
+without it, give --owner-id and --repository-id. docs/aws.md explains what is set up and what it costs.";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AwsFormat {
+    /// A module of Terraform
+    Terraform,
+    /// The policies, for the console or the AWS CLI
+    Json,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct AwsArgs {
+    /// AWS region of the buckets
+    #[arg(long, value_name = "REGION")]
+    pub aws_region: String,
+    /// Bucket of the compiler cache, to be created; everybody may list it
+    #[arg(long, value_name = "BUCKET")]
+    pub cache_bucket: String,
+    /// Bucket of artifacts, to be created
+    #[arg(long, value_name = "BUCKET")]
+    pub artifact_bucket: String,
+    /// AWS account; JSON needs it
+    #[arg(long, value_name = "NUMBER")]
+    pub account_id: Option<String>,
+    /// What is written
+    #[arg(long, value_enum, default_value_t = AwsFormat::Terraform, value_name = "FORMAT")]
+    pub format: AwsFormat,
+    /// Folder in this repository to write to
+    #[arg(long, value_name = "FOLDER", default_value = "deploy/aws-ci")]
+    pub folder: String,
+    /// This repository [default: that of the git remote `origin`]
+    #[arg(long, value_name = "OWNER/REPO")]
+    pub repository: Option<RepoName>,
+    /// Number of the repository's owner [default: asked of GitHub]
+    #[arg(long, value_name = "NUMBER", requires = "repository_id")]
+    pub owner_id: Option<u64>,
+    /// Number of the repository [default: asked of GitHub]
+    #[arg(long, value_name = "NUMBER", requires = "owner_id")]
+    pub repository_id: Option<u64>,
+    /// Let nobody but the two roles read the cache, as for a private repository
+    #[arg(long)]
+    pub private: bool,
+    /// The account has the OIDC provider of GitHub already
+    #[arg(long)]
+    pub existing_provider: bool,
+    /// Replace files that exist and differ, without asking
+    #[arg(long)]
+    pub force: bool,
+    /// Print the files to stdout and write nothing
+    #[arg(long, visible_alias = "dry-run")]
+    pub stdout: bool,
 }
 
 const ALLOWLIST_REVIEW_EXAMPLES: &str = "\

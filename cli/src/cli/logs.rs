@@ -18,6 +18,9 @@ pub enum LogsCommand {
     /// Print the rules that `crcr` comes with
     #[command(after_help = RULES_EXAMPLE)]
     Rules,
+    /// Turn the rules of PyTorch's log classifier into rules for `crcr`
+    #[command(after_help = IMPORT_EXAMPLES)]
+    ImportRules(ImportRulesArgs),
     /// Fetch the log of a job
     #[command(after_help = FETCH_EXAMPLES)]
     Fetch(FetchArgs),
@@ -26,12 +29,21 @@ pub enum LogsCommand {
 const CLASSIFY_EXAMPLES: &str = "\
 Examples:
   crcr logs classify build.log
-  crcr logs classify failed.log.gz --baseline green.log.gz --format json
+  crcr logs classify failed.log.gz --baseline green.log.gz --explain
   gh run view --log-failed --job 4242 | crcr logs classify -
+  crcr logs classify logs_4242.zip       # GitHub's archive of a run: each job
 
-Logs may be compressed with gzip or zstd. Memory doesn't depend on their size. Without `--rules`, the
-rules of `crcr logs rules` are used. Exit codes: 0 read, whether or not a line was found; 1 the rules
-have mistakes; 2 a file can't be read.";
+A log may be compressed with gzip or zstd, or be UTF-16; a folder and an archive are read log by log.
+Memory doesn't depend on the size. Up to three lines are shown, each with how certain it is. Exit
+codes: 0 read, whether or not a line was found; 1 the rules have mistakes; 2 a file can't be read.";
+
+const IMPORT_EXAMPLES: &str = "\
+Example:
+  crcr logs import-rules ruleset.toml > rules.toml
+  crcr logs test rules.toml
+
+Rules keep their order. They count in the section that failed, not anywhere in the log. Exit codes: 0
+all rules are in the output; 1 some aren't, and are named in comments; 2 the file can't be read.";
 
 const TEST_EXAMPLES: &str = "\
 Examples:
@@ -66,7 +78,7 @@ may not read it; 2 usage, network or GitHub.";
 
 #[derive(Debug, Clone, Args)]
 pub struct ClassifyArgs {
-    /// Logs; `-` is standard input
+    /// Logs, folders or archives of logs; `-` is standard input
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<String>,
     /// Log of the last green run of the same job: lines that it never has are reported
@@ -75,9 +87,19 @@ pub struct ClassifyArgs {
     /// Rules to use instead of those of `crcr`
     #[arg(long, value_name = "FILE")]
     pub rules: Option<String>,
+    /// Say what speaks for each line, in points
+    #[arg(long)]
+    pub explain: bool,
     /// For people or for programs
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DataFormat::Text)]
     pub format: DataFormat,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ImportRulesArgs {
+    /// File with `[[rule]]` entries that have a `name` and a `pattern`; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: String,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -88,6 +110,12 @@ pub struct TestArgs {
     /// Folder of labelled logs
     #[arg(long, value_name = "DIR")]
     pub fixtures: Option<PathBuf>,
+    /// Leave out the logs of green runs
+    #[arg(long)]
+    pub without_baseline: bool,
+    /// Write what is weighed in each line to a file, to learn weights from
+    #[arg(long, value_name = "FILE", requires = "fixtures")]
+    pub features: Option<PathBuf>,
     /// For people or for programs
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DataFormat::Text)]
     pub format: DataFormat,

@@ -34,13 +34,15 @@ Examples:
   crcr init downstream      a workflow for this repository
   crcr doctor               what CI needs here, and what is missing
   crcr demo --exit          the whole loop on this machine
+  crcr help init aws        every flag of a command, also --quiet, --verbose and --color
 Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service";
 #[cfg(not(feature = "relay"))]
 const EXAMPLES: &str = "\
 Examples:
   crcr init downstream      a workflow for this repository
   crcr doctor               what CI needs here, and what is missing
-`crcr relay` and `crcr demo` are in `crcr-relay` of the same release.
+  crcr help init aws        every flag of a command, also --quiet, --verbose and --color
+Built from source without `crcr relay` and `crcr demo`; a release has them.
 Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service";
 
 #[derive(Debug, Parser)]
@@ -151,7 +153,7 @@ pub enum CliCommand {
         shell: Shell,
     },
     /// Write the manual pages of all commands
-    #[command(hide = true, after_help = "Example:\n  crcr man --out man/man1")]
+    #[command(after_help = "Example:\n  crcr man --out man/man1")]
     Man {
         /// Folder to write them to
         #[arg(long, value_name = "DIR")]
@@ -165,8 +167,22 @@ pub enum CliCommand {
 /// each is a flag of the same name. A flag on the command line wins; an empty value, in the
 /// environment or on the command line, counts as absent.
 pub fn parse(args: Vec<OsString>, env: &Env) -> Result<Cli, clap::Error> {
-    let args = with_inputs(args, env);
+    let args = with_inputs(without_help_and_version(args), env);
     Cli::from_arg_matches(&definition().try_get_matches_from(args)?)
+}
+
+/// `crcr help COMMAND` is `crcr COMMAND --help`, and `crcr version` is `crcr --version`.
+fn without_help_and_version(mut args: Vec<OsString>) -> Vec<OsString> {
+    let word = args.get(1).and_then(|word| word.to_str());
+    match word {
+        Some("help") => {
+            args.remove(1);
+            args.push("--help".into());
+        }
+        Some("version") if args.len() == 2 => args[1] = "--version".into(),
+        _ => {}
+    }
+    args
 }
 
 pub fn definition() -> clap::Command {

@@ -51,7 +51,7 @@ Examples:
   crcr quarantine propose --repo acme/app --owner alice --since 14d --at-least 5 | git apply
 
 Prints a diff of the file, to be applied in the repository's root folder. A test is proposed if it
-passed only after a rerun at least twice. An entry is proposed for removal if its tests ran at least
+passed and failed on one commit at least twice. An entry is proposed for removal if its tests ran at least
 20 times and none failed, not even before a rerun; without such evidence it stays. The same results
 give the same diff.";
 
@@ -93,9 +93,12 @@ pub struct ProposeArgs {
     pub file: String,
     #[command(flatten)]
     pub stored: StoredTestArgs,
-    /// Owner of new entries: a login or `org/team`
+    /// Owner of new entries whose file has none in CODEOWNERS: a login or `org/team`
     #[arg(long, value_name = "OWNER")]
-    pub owner: Oncall,
+    pub owner: Option<Oncall>,
+    /// Take owners from this file [default: the CODEOWNERS of the working folder, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub codeowners: Option<std::path::PathBuf>,
     /// Propose tests that are flaky in at least so many per cent of their runs
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub at_least: f64,

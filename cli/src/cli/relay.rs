@@ -308,7 +308,11 @@ pub enum DeliveriesCommand {
     #[command(after_help = "Example:\n  crcr relay deliveries discard '[\"labels\",\"101090\"]'")]
     Discard {
         /// Key of the task, as `list` shows it
-        key: String,
+        #[arg(required_unless_present = "repo")]
+        key: Option<String>,
+        /// All dead letters of this downstream repository
+        #[arg(long, value_name = "OWNER/REPO", conflicts_with = "key")]
+        repo: Option<String>,
         #[command(flatten)]
         store: StoreArgs,
     },
@@ -318,7 +322,7 @@ pub enum DeliveriesCommand {
         /// Redeliver the dispatches of this delivery
         #[arg(required_unless_present = "given_up")]
         id: Option<String>,
-        /// Redeliver all dead letters: dispatches, check runs, results for the HUD
+        /// Redeliver all dead letters, but not dispatches of events older than a day
         #[arg(long, conflicts_with_all = ["id", "repo"])]
         given_up: bool,
         /// Only to this downstream repository

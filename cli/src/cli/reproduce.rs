@@ -31,9 +31,9 @@ pub struct ReproduceArgs {
     /// The HUD, which has the results
     #[arg(long, value_name = "URL")]
     pub hud: Url,
-    /// Upstream repository
-    #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
-    pub upstream: RepoName,
+    /// Upstream repository [default: that of the HUD]
+    #[arg(long, value_name = "OWNER/REPO")]
+    pub upstream: Option<RepoName>,
     /// Only this job, as the HUD names it [default: every failed job]
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,

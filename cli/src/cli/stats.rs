@@ -19,7 +19,7 @@ pub enum StatsCommand {
     /// Collect the test reports of a run into rows, in files and in the results database
     #[command(after_help = COLLECT_EXAMPLES)]
     Collect(Box<CollectArgs>),
-    /// List the tests that passed only after a rerun
+    /// List the tests that passed and failed on one commit
     #[command(after_help = FLAKY_EXAMPLES)]
     Flaky(RankArgs),
     /// List the tests that take the longest
@@ -96,7 +96,7 @@ pub struct PackArgs {
 const COLLECT_EXAMPLES: &str = "\
 Examples:
   crcr stats collect --results sqlite:crcr.db --s3-bucket my-artifacts
-  crcr stats collect --dir reports --repo acme/app --run-id 4242 --run-attempt 1 --rows file:rows
+  crcr stats collect --dir reports --repo acme/app --on-default-branch --results sqlite:crcr.db
   crcr stats collect --dir reports --repo acme/app --run-id 4242 --run-attempt 1 --dry-run
 
 In a workflow started by `workflow_run` the event says which run. Collecting a run again changes
@@ -106,21 +106,24 @@ collected; 1 nothing could be read, or with --strict a file couldn't; 2 usage, n
 /// The inputs of `collect-test-stats`.
 #[derive(Clone, Args)]
 pub struct CollectArgs {
-    /// Read the `.xml` and `.zip` files below this folder instead of the run's artifacts
-    #[arg(long, value_name = "FOLDER", requires_all = ["repo", "run_id", "run_attempt"])]
+    /// Read the `.xml`, `.trx`, `.json` and `.zip` files below this folder instead of the run's artifacts
+    #[arg(long, value_name = "FOLDER", requires = "repo")]
     pub dir: Option<PathBuf>,
     /// Repository of the run, as `owner/repo` [default: that of the event]
-    #[arg(long, value_name = "REPOSITORY", requires = "run_id")]
+    #[arg(long, value_name = "REPOSITORY")]
     pub repo: Option<String>,
-    /// Number of the run [default: that of the event]
-    #[arg(long, value_name = "RUN", requires_all = ["repo", "run_attempt"])]
+    /// Number of the run [default: that of the event; with --dir a new one]
+    #[arg(long, value_name = "RUN", requires = "repo")]
     pub run_id: Option<u64>,
-    /// Attempt of the run [default: that of the event]
+    /// Attempt of the run [default: that of the event; with --dir 1]
     #[arg(long, value_name = "NUMBER", requires = "run_id", value_parser = clap::value_parser!(u32).range(1..))]
     pub run_attempt: Option<u32>,
     /// Branch of the run's commit, when GitHub isn't asked
     #[arg(long, value_name = "BRANCH", requires = "dir")]
     pub branch: Option<String>,
+    /// Name of the job, for reports whose artifact doesn't name one [default: unknown]
+    #[arg(long, value_name = "JOB", requires = "dir")]
+    pub job: Option<String>,
     /// Commit of the run, when GitHub isn't asked
     #[arg(long, value_name = "SHA", requires = "dir")]
     pub sha: Option<String>,
@@ -251,6 +254,10 @@ pub struct RankArgs {
     /// Only this job, with its full name
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
+    /// Show the owners that this file names [default: the CODEOWNERS of the working folder, if there is
+    /// one]
+    #[arg(long, value_name = "FILE")]
+    pub codeowners: Option<PathBuf>,
     /// List no more tests than this
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     pub limit: usize,

@@ -51,23 +51,36 @@ impl<'a> Git<'a> {
         self.output(arguments).await.map(|_| ())
     }
 
-    /// Runs a command that needs the network, up to three times.
+    /// Runs a command that needs the network. An outage of a minute is survived, and a fetch that broke after
+    /// many minutes is tried again.
     pub async fn run_with_retries<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<(), Failure> {
-        // A fetch of a large repository takes many minutes, and may still be retried.
-        let total = Duration::from_secs(3600);
         let base = Duration::from_secs(1);
-        let mut tries = RetryPolicy { tries: 3, base, total, ..RetryPolicy::default() }.start();
+        let policy = |tries, seconds| {
+            let total = Duration::from_secs(seconds);
+            RetryPolicy { tries, base, total, ..RetryPolicy::default() }.start()
+        };
+        let (mut outage, mut any) = (policy(u32::MAX, 75), policy(3, 3600));
         loop {
             let failure = match self.run(arguments).await {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             };
             let text = failure.causes().join(" ");
-            // A retry can't help: the server says that it doesn't have the commit.
-            let final_words = ["not our ref", "couldn't find remote ref", "not found", "denied"];
-            let stays = final_words.iter().any(|word| text.contains(word));
-            if stays || failure.code() != "git" || !tries.wait_to_retry(&text, None).await {
-                return Err(failure);
+            let again = failure.code() == "git"
+                && match RemoteProblem::of(&failure) {
+                    // A retry can't help.
+                    RemoteProblem::Gone | RemoteProblem::Refused => false,
+                    RemoteProblem::Outage => {
+                        outage.wait_to_retry(&text, None).await
+                            || any.wait_to_retry(&text, None).await
+                    }
+                    RemoteProblem::Other => any.wait_to_retry(&text, None).await,
+                };
+            if !again {
+                return Err(match outage.history() {
+                    Some(history) => failure.because(anyhow::anyhow!("{history}")),
+                    None => failure,
+                });
             }
             self.printer.line(&format!("git failed ({text}); trying again"));
         }
@@ -122,5 +135,93 @@ impl<'a> Git<'a> {
                 "{}",
                 if stderr.is_empty() { "it printed nothing" } else { &stderr }
             )))
+    }
+}
+
+/// Why a command failed that asked a server, from what git printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteProblem {
+    /// The server has no such commit, ref or repository, or doesn't show it.
+    Gone,
+    Refused,
+    /// No answer, half an answer, or one that says that the server is down.
+    Outage,
+    Other,
+}
+
+impl RemoteProblem {
+    pub fn of(failure: &Failure) -> Self {
+        Self::in_text(&failure.causes().join(" "))
+    }
+
+    fn in_text(text: &str) -> Self {
+        let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        if has(&["error: 401", "error: 403", "Authentication failed", "could not read Username"]) {
+            Self::Refused
+        } else if has(&["not our ref", "couldn't find remote ref", "not found", "denied"]) {
+            Self::Gone
+        } else if has(&[
+            "error: 429",
+            "error: 5",
+            "esolve host",
+            "onnect to",
+            "onnection",
+            "imed out",
+            "early EOF",
+            "RPC failed",
+            "unexpected disconnect",
+            "hung up",
+            "Empty reply",
+            "Recv failure",
+            "too slow",
+        ]) {
+            Self::Outage
+        } else {
+            Self::Other
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As git 2.39 and curl print it.
+    #[test]
+    fn outage_refusal_and_missing_commit_are_told_apart() {
+        for (text, problem) in [
+            ("fatal: remote error: upload-pack: not our ref 1111", RemoteProblem::Gone),
+            ("fatal: couldn't find remote ref refs/pull/7/merge", RemoteProblem::Gone),
+            ("remote: Repository not found.; fatal: repository 'x' not found", RemoteProblem::Gone),
+            (
+                "fatal: could not read Username for 'https://github.com': terminal prompts disabled",
+                RemoteProblem::Refused,
+            ),
+            (
+                "fatal: unable to access 'x': The requested URL returned error: 403",
+                RemoteProblem::Refused,
+            ),
+            (
+                "fatal: unable to access 'x': The requested URL returned error: 503",
+                RemoteProblem::Outage,
+            ),
+            (
+                "fatal: unable to access 'x': Could not resolve host: github.com",
+                RemoteProblem::Outage,
+            ),
+            (
+                "fatal: unable to access 'x': Failed to connect to 127.0.0.1 port 1 after 0 ms: \
+                 Couldn't connect to server",
+                RemoteProblem::Outage,
+            ),
+            (
+                "error: RPC failed; curl 56 GnuTLS recv error (-9); fatal: early EOF",
+                RemoteProblem::Outage,
+            ),
+            ("fatal: unable to write new index file", RemoteProblem::Other),
+            ("fatal: transport 'file' not allowed", RemoteProblem::Other),
+        ] {
+            assert_eq!(RemoteProblem::in_text(text), problem, "{text}");
+        }
     }
 }

@@ -21,9 +21,11 @@ mod relay;
 mod report;
 mod reproduce;
 mod stats;
+mod stranger_code;
 mod workflow;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
@@ -62,30 +64,39 @@ pub fn report_usage_error(args: &[OsString], env: &Env, error: &clap::Error) -> 
         }
         printer.failure(&Failure::unexpected("usage", text).hint(FLAGS));
     } else {
+        let text = error.to_string();
         // If stderr is closed, nobody can read the message anyway.
-        let _ = error.print();
+        let _ = match plain(&text) {
+            same if same == text => error.print(),
+            plain => std::io::stderr().write_all(plain.as_bytes()),
+        };
     }
     ExitCode::from(2)
 }
 
-/// The binary that actions download has no server, so that it is small.
+/// What actions/install builds from source has no server, so that the build is short.
 fn missing_server(error: &clap::Error) -> Option<Failure> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
         return None;
     };
     (!cfg!(feature = "relay") && ["demo", "relay"].contains(&&**name)).then(|| {
         Failure::unexpected("no-server", format!("this `crcr` was built without `crcr {name}`"))
-            .hint(
-                "use `crcr-relay` of the same release, or build all of it: `cargo build --release`",
-            )
+            .hint("use the `crcr` of a release, or build all of it: `cargo build --release`")
     })
 }
 
 const FLAGS: &str = "each input of an action is the flag of the same name";
 
+/// What Rust's own parsers of numbers say, in words that say what to write.
+fn plain(text: &str) -> String {
+    text.replace("invalid digit found in string", "it isn't a whole number")
+        .replace("number too large to fit in target type", "the number is too large")
+        .replace("cannot parse integer from empty string", "it is empty")
+}
+
 /// What clap says, without its own hints about the command line.
 fn usage_text(error: &clap::Error) -> String {
-    let text = error.to_string();
+    let text = plain(&error.to_string());
     let text = text.trim_start_matches("error: ").split("\n\nFor more").next();
     text.unwrap_or_default().trim().to_owned()
 }

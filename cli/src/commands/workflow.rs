@@ -62,7 +62,7 @@ impl WorkflowUse {
     }
 }
 
-fn grants_id_token(permissions: &Value) -> bool {
+pub fn grants_id_token(permissions: &Value) -> bool {
     let token = permissions.get("id-token").and_then(Value::as_str);
     token == Some("write") || permissions.as_str() == Some("write-all")
 }
@@ -185,7 +185,7 @@ fn jobs(workflow: &Value) -> impl Iterator<Item = &Value> {
     jobs.into_iter().flat_map(|jobs| jobs.values())
 }
 
-fn steps(job: &Value) -> &[Value] {
+pub fn steps(job: &Value) -> &[Value] {
     job.get("steps").and_then(Value::as_sequence).map(Vec::as_slice).unwrap_or_default()
 }
 
@@ -249,7 +249,7 @@ pub fn unpinned_action(uses: &str) -> Option<(String, &str)> {
     Some((RepoName::new(&repository).ok()?.to_string(), reference))
 }
 
-fn reports(step: &Value) -> bool {
+pub fn reports(step: &Value) -> bool {
     let text = |key: &str| step.get(key).and_then(Value::as_str).unwrap_or_default();
     let path = text("uses").split('@').next().unwrap_or_default();
     REPORTING_ACTIONS.iter().any(|end| path.ends_with(end)) || text("run").contains("crcr report")

@@ -7,6 +7,7 @@ use std::path::Path;
 use crcr_artifacts::blocks::BlobBlocks;
 use crcr_artifacts::blocks::GrownFiles;
 use crcr_artifacts::collect::FileEntry;
+use crcr_artifacts::digest::DigestAlgorithm;
 use crcr_artifacts::zip::write::{DeflateLevel, FileSet, write};
 use divan::Bencher;
 use divan::counter::BytesCount;
@@ -74,13 +75,16 @@ fn sources(bytes: &mut Vec<u8>, _: u64) {
 
 /// The size of the archive.
 fn archive(name: &str, level: DeflateLevel) -> u64 {
-    let entry = FileEntry { path: name.to_owned(), size: LEN as u64, mode: None };
+    let entry = FileEntry { path: name.to_owned(), size: LEN as u64, mode: None, link: None };
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let make = move |sink: &mut _| {
         let (root, entries, grown) = (Path::new(FOLDER), [entry], GrownFiles::default());
         write(sink, FileSet { root, entries: &entries, grown: &grown }, level, true, &|_| ())
     };
-    runtime.block_on(BlobBlocks::start(4 << 20, make).digest()).expect("the file can be read").size
+    runtime
+        .block_on(BlobBlocks::start(4 << 20, DigestAlgorithm::Sha256, make).digest())
+        .expect("the file can be read")
+        .size
 }
 
 #[divan::bench(args = LEVELS, consts = [0, 1, 2], sample_count = 5, sample_size = 1)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::Bytes;
+use crcr_github::http::RetryPolicy;
 
 use crate::digest::Digest;
 use crate::store;
@@ -30,7 +31,7 @@ pub(crate) struct ByteRange {
     /// From `Content-Disposition`.
     pub(crate) file_name: Option<String>,
     /// From the object's metadata, as the uploader wrote it.
-    pub(crate) sha256: Option<Digest>,
+    pub(crate) digest: Option<Digest>,
     /// Permission bits, likewise.
     pub(crate) mode: Option<u32>,
     pub(crate) body: BlobBody,
@@ -97,6 +98,14 @@ impl BlobBody {
 }
 
 impl RemoteBlob {
+    /// How long an outage of its store may last.
+    pub(crate) fn retry(&self) -> RetryPolicy {
+        match self {
+            Self::S3(blob) => blob.store.retry(),
+            Self::Url(blob) => blob.retry(),
+        }
+    }
+
     /// Opens the bytes from `start` up to `end` (exclusive), of the version `etag` if it is given.
     pub(crate) async fn open(
         &self,

@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::blob_file::read_at;
-use crate::digest::{Digest, DigestHasher};
+use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 
 /// All buffers of one blob: one being filled, up to two being hashed, the others being sent. More
 /// buffers mean more parallel requests, which a connection with high latency needs.
@@ -57,7 +57,8 @@ pub struct FinishedBlob {
 impl BlobBlocks {
     /// Runs `make` on a thread. It writes the blob to the sink and returns digests of files in it, by
     /// their index. The digests of the other files come from [`BlobSink::fill`] and [`BlobSink::hash`].
-    pub fn start<F>(block_size: usize, make: F) -> Self
+    /// `algorithm` is that of the whole blob.
+    pub fn start<F>(block_size: usize, algorithm: DigestAlgorithm, make: F) -> Self
     where
         F: FnOnce(&mut BlobSink) -> Result<BTreeMap<usize, Digest>, BlobSourceError>
             + Send
@@ -68,7 +69,7 @@ impl BlobBlocks {
         let (tell, made) = oneshot::channel();
         std::thread::spawn(move || {
             let hasher = std::thread::spawn(move || {
-                let (mut hasher, mut size) = (DigestHasher::default(), 0);
+                let (mut hasher, mut size) = (DigestHasher::new(algorithm), 0);
                 for block in hashing {
                     hasher.update(&block);
                     size += block.len() as u64;
@@ -121,7 +122,8 @@ type FileBytes = (usize, Bytes);
 fn hash_files(bytes: &Receiver<FileBytes>) -> BTreeMap<usize, Digest> {
     let mut hashers = BTreeMap::<usize, DigestHasher>::new();
     for (file, bytes) in bytes {
-        hashers.entry(file).or_default().update(&bytes);
+        let hasher = hashers.entry(file);
+        hasher.or_insert_with(|| DigestHasher::new(DigestAlgorithm::Blake3)).update(&bytes);
     }
     hashers.into_iter().map(|(file, hasher)| (file, hasher.finish())).collect()
 }
@@ -352,10 +354,11 @@ pub(crate) fn file_blocks(
     path: PathBuf,
     size: u64,
     block_size: usize,
+    algorithm: DigestAlgorithm,
     grown: GrownFiles,
     progress: impl Fn(u64) + Send + 'static,
 ) -> BlobBlocks {
-    BlobBlocks::start(block_size, move |sink| {
+    BlobBlocks::start(block_size, algorithm, move |sink| {
         let source = FilePrefix::open(path, size, &grown)?;
         sink.fill(size, None, |buffer, offset| {
             source.read(buffer, offset)?;
@@ -374,7 +377,7 @@ pub(crate) fn digest_of_file(
 ) -> Result<Digest, BlobSourceError> {
     let source = FilePrefix::open(path, size, grown)?;
     let mut buffer = vec![0; size.min(DIGEST_BUFFER_BYTES as u64) as usize];
-    let (mut hasher, mut at) = (DigestHasher::default(), 0);
+    let (mut hasher, mut at) = (DigestHasher::new(DigestAlgorithm::Blake3), 0);
     while at < size {
         let n = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
         source.read(&mut buffer[..n], at)?;
@@ -393,7 +396,7 @@ mod tests {
     async fn blocks_arrive_complete_and_in_order() {
         let bytes: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
         let copy = bytes.clone();
-        let mut blocks = BlobBlocks::start(4096, move |sink| {
+        let mut blocks = BlobBlocks::start(4096, DigestAlgorithm::Sha256, move |sink| {
             for part in copy.chunks(777) {
                 sink.write(part)?;
             }
@@ -410,7 +413,7 @@ mod tests {
     #[tokio::test]
     async fn dropping_the_blocks_stops_their_producer() {
         let (tell, stopped) = oneshot::channel();
-        let mut blocks = BlobBlocks::start(1024, move |sink| {
+        let mut blocks = BlobBlocks::start(1024, DigestAlgorithm::Sha256, move |sink| {
             let error = loop {
                 if let Err(error) = sink.write(&[0; 1000]) {
                     break error;
@@ -431,7 +434,9 @@ mod tests {
         let grown = GrownFiles::default();
         let digest = async |name: &str, size: u64| {
             let path = folder.path().join(name);
-            file_blocks(path, size, 1024, grown.clone(), |_| ()).digest().await
+            file_blocks(path, size, 1024, DigestAlgorithm::Sha256, grown.clone(), |_| ())
+                .digest()
+                .await
         };
         let shorter = digest("f", 6).await;
         assert!(matches!(shorter, Err(BlobSourceError::Changed(_))), "{shorter:?}");
@@ -448,7 +453,7 @@ mod tests {
     async fn every_file_in_the_blob_gets_its_own_digest() {
         let bytes: Vec<u8> = (0..5000_u32).map(|n| n as u8).collect();
         let copy = bytes.clone();
-        let mut blocks = BlobBlocks::start(1024, move |sink| {
+        let mut blocks = BlobBlocks::start(1024, DigestAlgorithm::Sha256, move |sink| {
             sink.write(&copy[..30])?;
             let read = |room: &mut [u8], at: u64| {
                 room.copy_from_slice(&copy[at as usize..][..room.len()]);
@@ -458,11 +463,11 @@ mod tests {
             sink.hash(3, Bytes::from_static(b"packed "))?;
             sink.fill(10, Some(2), read)?;
             sink.hash(3, Bytes::from_static(b"elsewhere"))?;
-            Ok(BTreeMap::from([(0, Digest::of(b"small"))]))
+            Ok(BTreeMap::from([(0, Digest::of_file(b"small"))]))
         });
         while blocks.next().await.is_some() {}
         let expected =
-            [b"small", &bytes[..3000], &bytes[..10], b"packed elsewhere"].map(Digest::of);
+            [b"small", &bytes[..3000], &bytes[..10], b"packed elsewhere"].map(Digest::of_file);
         assert_eq!(blocks.finish().await.unwrap().files, expected);
     }
 }

@@ -9,13 +9,15 @@
 mod pattern;
 
 use std::collections::HashSet;
-use std::fs::{self, Metadata};
+use std::fs::{self, FileType, Metadata};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use pattern::PathPattern;
 pub use pattern::PathPatternError;
+
+use crate::paths;
 
 const MAX_DEPTH: usize = 256;
 
@@ -29,6 +31,8 @@ pub struct FileQuery<'a> {
     pub home: Option<&'a Path>,
     /// Whether to include hidden files and folders.
     pub hidden: bool,
+    /// Whether links within the artifact are stored as links, instead of what they lead to.
+    pub keep_links: bool,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +48,10 @@ pub struct CollectedFiles {
     pub loops: Vec<PathBuf>,
     /// Links that lead out of the working folder, with their targets. They are followed.
     pub outside: Vec<(PathBuf, PathBuf)>,
+    /// What this user may not read, and why.
+    pub unreadable: Vec<(PathBuf, String)>,
+    /// Lines of the patterns that match none of the files.
+    pub unmatched: Vec<String>,
 }
 
 impl CollectedFiles {
@@ -75,21 +83,22 @@ pub struct FileEntry {
     pub size: u64,
     /// Unix permission bits; `None` on Windows.
     pub mode: Option<u32>,
+    /// The target of a symbolic link that is stored as one.
+    pub link: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
     #[error(transparent)]
     Pattern(#[from] PathPatternError),
-    #[error("`{}` can't be read", .path.display())]
-    Unreadable { path: PathBuf, source: io::Error },
     #[error("the name of `{}` isn't UTF-8", .0.display())]
     NotUtf8(PathBuf),
     #[error("`{}` is more than {MAX_DEPTH} folders deep", .0.display())]
     TooDeep(PathBuf),
 }
 
-/// A search path that doesn't exist matches nothing; a folder that can't be read is an error.
+/// A search path that doesn't exist matches nothing. What is excluded isn't looked at, so it needn't be
+/// readable.
 pub fn collect(query: &FileQuery<'_>) -> Result<CollectedFiles, CollectError> {
     let mut patterns = Vec::new();
     for line in query.patterns.iter().flat_map(|text| text.lines()) {
@@ -97,8 +106,10 @@ pub fn collect(query: &FileQuery<'_>) -> Result<CollectedFiles, CollectError> {
     }
     let starts = search_paths(&patterns);
     let mut walk = FolderWalk {
+        matched: patterns.iter().map(|pattern| pattern.excludes).collect(),
         patterns: &patterns,
         hidden: query.hidden,
+        link_root: query.keep_links.then(|| common_folder(&starts)),
         cwd: query.cwd,
         real_cwd: fs::canonicalize(query.cwd).unwrap_or_else(|_| query.cwd.to_path_buf()),
         found: Vec::new(),
@@ -107,7 +118,9 @@ pub fn collect(query: &FileQuery<'_>) -> Result<CollectedFiles, CollectError> {
     for start in &starts {
         walk.search(start)?;
     }
-    let FolderWalk { found, mut out, .. } = walk;
+    let FolderWalk { found, mut out, matched, .. } = walk;
+    let unmatched = patterns.iter().zip(matched).filter(|(_, matched)| !matched);
+    out.unmatched = unmatched.map(|(pattern, _)| pattern.line.clone()).collect();
     out.root = root(&starts, &found);
     for file in found {
         out.entries.push(file.relative_to(&out.root)?);
@@ -132,19 +145,21 @@ fn search_paths(patterns: &[PathPattern]) -> Vec<PathBuf> {
 
 fn root(starts: &[PathBuf], found: &[FoundFile]) -> PathBuf {
     match starts {
-        [] => PathBuf::new(),
         [only] if matches!(found, [file] if file.path == *only) => {
             only.parent().map(Path::to_path_buf).unwrap_or_default()
         }
-        [first, rest @ ..] => {
-            let mut common: Vec<Component<'_>> = first.components().collect();
-            for path in rest {
-                let same = common.iter().zip(path.components()).take_while(|(a, b)| *a == b);
-                common.truncate(same.count());
-            }
-            common.iter().collect()
-        }
+        starts => common_folder(starts),
     }
+}
+
+fn common_folder(starts: &[PathBuf]) -> PathBuf {
+    let Some((first, rest)) = starts.split_first() else { return PathBuf::new() };
+    let mut common: Vec<Component<'_>> = first.components().collect();
+    for path in rest {
+        let same = common.iter().zip(path.components()).take_while(|(a, b)| *a == b);
+        common.truncate(same.count());
+    }
+    common.iter().collect()
 }
 
 /// A file with its absolute path. There may be millions, so it holds nothing else.
@@ -152,6 +167,7 @@ struct FoundFile {
     path: PathBuf,
     size: u64,
     mode: Option<u32>,
+    link: Option<String>,
 }
 
 impl FoundFile {
@@ -165,7 +181,7 @@ impl FoundFile {
             }
             relative.push_str(part);
         }
-        Ok(FileEntry { path: relative, size: self.size, mode: self.mode })
+        Ok(FileEntry { path: relative, size: self.size, mode: self.mode, link: self.link })
     }
 }
 
@@ -182,7 +198,11 @@ fn mode(_: &Metadata) -> Option<u32> {
 
 struct FolderWalk<'a> {
     patterns: &'a [PathPattern],
+    /// For each pattern, whether it excludes or has matched a file.
+    matched: Vec<bool>,
     hidden: bool,
+    /// Set if links are kept: the folder that they may not lead out of.
+    link_root: Option<PathBuf>,
     cwd: &'a Path,
     /// `cwd` with links resolved.
     real_cwd: PathBuf,
@@ -198,34 +218,58 @@ impl FolderWalk<'_> {
             {
                 Ok(())
             }
-            Err(source) => Err(CollectError::Unreadable { path: path.to_path_buf(), source }),
-            Ok(metadata) => self.visit(path.to_path_buf(), metadata.is_symlink(), &mut Vec::new()),
+            Err(error) => {
+                self.note_unreadable(path.to_path_buf(), &error);
+                Ok(())
+            }
+            Ok(metadata) => {
+                self.visit(path.to_path_buf(), Some(metadata.file_type()), &mut Vec::new())
+            }
         }
     }
 
-    /// Visits one file or folder. `above` holds its parents with links resolved, so that a link to
-    /// one of them is recognized as a loop.
+    /// Visits one file or folder. `kind` is its own kind, not that of a link's target. `above` holds
+    /// its parents with links resolved, so that a link to one of them is recognized as a loop.
     fn visit(
         &mut self,
         path: PathBuf,
-        is_link: bool,
+        kind: Option<FileType>,
         above: &mut Vec<PathBuf>,
     ) -> Result<(), CollectError> {
+        let is_file = kind.is_some_and(|kind| kind.is_file());
+        let is_link = kind.is_some_and(|kind| kind.is_symlink());
+        // What is excluded is neither entered nor looked at.
+        if !(self.matches(&path) || (!is_file && self.may_hold(&path))) {
+            return Ok(());
+        }
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         // The working folder itself may have a hidden name.
         if hidden && !self.hidden && path != self.cwd {
-            if self.out.left_out.is_none() && self.wanted(&path) {
+            if self.out.left_out.is_none() {
                 self.out.left_out = Some(path);
             }
             return Ok(());
         }
+        if is_link && let Some(target) = self.kept_target(&path) {
+            let size = target.len() as u64;
+            self.add(FoundFile { path, size, mode: Some(0o777), link: Some(target) });
+            return Ok(());
+        }
         let metadata = match fs::metadata(&path) {
             Ok(metadata) => metadata,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                self.out.skipped.push(path);
+            // A link that leads nowhere, or to itself.
+            Err(error) if is_link || error.kind() == io::ErrorKind::NotFound => {
+                if error.kind() == io::ErrorKind::PermissionDenied {
+                    self.note_unreadable(path, &error);
+                } else {
+                    self.out.skipped.push(path);
+                }
                 return Ok(());
             }
-            Err(source) => return Err(CollectError::Unreadable { path, source }),
+            Err(error) => {
+                self.note_unreadable(path, &error);
+                return Ok(());
+            }
         };
         if metadata.is_dir() {
             return self.enter(path, is_link, above);
@@ -233,15 +277,45 @@ impl FolderWalk<'_> {
         if !self.matches(&path) {
             return Ok(());
         }
-        if is_link && metadata.is_file() {
+        if !metadata.is_file() {
+            self.out.skipped.push(path);
+            return Ok(());
+        }
+        if let Err(error) = check_readable(&path) {
+            self.note_unreadable(path, &error);
+            return Ok(());
+        }
+        if is_link {
             self.note_outside(&path, fs::canonicalize(&path).ok());
         }
-        if metadata.is_file() {
-            self.found.push(FoundFile { path, size: metadata.len(), mode: mode(&metadata) });
-        } else {
-            self.out.skipped.push(path);
-        }
+        self.add(FoundFile { path, size: metadata.len(), mode: mode(&metadata), link: None });
         Ok(())
+    }
+
+    fn add(&mut self, file: FoundFile) {
+        if self.matched.iter().any(|matched| !matched) {
+            for (pattern, matched) in self.patterns.iter().zip(&mut self.matched) {
+                *matched |= pattern.matches(&file.path, false);
+            }
+        }
+        self.found.push(file);
+    }
+
+    fn note_unreadable(&mut self, path: PathBuf, error: &io::Error) {
+        self.out.unreadable.push((path, error.to_string()));
+    }
+
+    /// The target of a link that is stored as a link: it stays within the artifact wherever that is
+    /// unpacked.
+    fn kept_target(&self, link: &Path) -> Option<String> {
+        let inner = link.strip_prefix(self.link_root.as_ref()?).ok()?.to_str()?;
+        // A link that is all of the artifact would lead nowhere in it.
+        if inner.is_empty() {
+            return None;
+        }
+        let target = fs::read_link(link).ok()?.into_os_string().into_string().ok()?;
+        paths::check_link_target(inner, &target).ok()?;
+        Some(target)
     }
 
     fn note_outside(&mut self, link: &Path, target: Option<PathBuf>) {
@@ -256,11 +330,17 @@ impl FolderWalk<'_> {
         is_link: bool,
         above: &mut Vec<PathBuf>,
     ) -> Result<(), CollectError> {
-        if !self.patterns.iter().any(|p| !p.excludes && p.may_match_below(&path)) {
+        if !self.may_hold(&path) {
             return Ok(());
         }
-        let unreadable = |source| CollectError::Unreadable { path: path.clone(), source };
-        let real = fs::canonicalize(&path).map_err(unreadable)?;
+        let children = fs::canonicalize(&path).and_then(|real| Ok((real, fs::read_dir(&path)?)));
+        let (real, children) = match children {
+            Ok(children) => children,
+            Err(error) => {
+                self.note_unreadable(path, &error);
+                return Ok(());
+            }
+        };
         if above.contains(&real) {
             self.out.loops.push(path);
             return Ok(());
@@ -272,24 +352,45 @@ impl FolderWalk<'_> {
             return Err(CollectError::TooDeep(path));
         }
         above.push(real);
-        for child in fs::read_dir(&path).map_err(unreadable)? {
-            let child = child.map_err(unreadable)?;
-            let is_link = child.file_type().is_ok_and(|kind| kind.is_symlink());
-            self.visit(child.path(), is_link, above)?;
+        for child in children {
+            match child {
+                Ok(child) => self.visit(child.path(), child.file_type().ok(), above)?,
+                Err(error) => {
+                    self.note_unreadable(path, &error);
+                    break;
+                }
+            }
         }
         above.pop();
         Ok(())
     }
 
+    /// Whether the last pattern that matches `path`, as a file, includes it.
     fn matches(&self, path: &Path) -> bool {
-        self.patterns.iter().rev().find(|p| p.matches(path)).is_some_and(|p| !p.excludes)
+        self.patterns.iter().rev().find(|p| p.matches(path, false)).is_some_and(|p| !p.excludes)
     }
 
-    fn wanted(&self, path: &Path) -> bool {
-        self.matches(path)
-            || (path.is_dir()
-                && self.patterns.iter().any(|p| !p.excludes && p.may_match_below(path)))
+    /// Whether something in the folder `path` can be included.
+    fn may_hold(&self, path: &Path) -> bool {
+        let last = self.patterns.iter().rposition(|p| p.matches(path, true));
+        let after = match last {
+            Some(n) if !self.patterns[n].excludes => return true,
+            Some(n) => &self.patterns[n + 1..],
+            None => self.patterns,
+        };
+        after.iter().any(|p| !p.excludes && p.may_match_below(path))
     }
+}
+
+/// Fails if this process may not read the file, which the upload would fail on later.
+#[cfg(unix)]
+fn check_readable(path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::access(path, rustix::fs::Access::READ_OK)?)
+}
+
+#[cfg(not(unix))]
+fn check_readable(_: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(test)]
@@ -312,8 +413,13 @@ mod tests {
         fn find(&self, patterns: &str, hidden: bool) -> CollectedFiles {
             let patterns = [patterns.to_owned()];
             let home = self.0.path().join("home");
-            let query =
-                FileQuery { patterns: &patterns, cwd: self.0.path(), home: Some(&home), hidden };
+            let query = FileQuery {
+                patterns: &patterns,
+                cwd: self.0.path(),
+                home: Some(&home),
+                hidden,
+                keep_links: false,
+            };
             collect(&query).unwrap()
         }
 
@@ -354,7 +460,8 @@ mod tests {
         let tree = Tree::new(&["w[1]/x{a,b}.txt", "w1/xa.txt"]);
         let inner = [String::from("x{a,b}.txt")];
         let cwd = tree.0.path().join("w[1]");
-        let query = FileQuery { patterns: &inner, cwd: &cwd, home: None, hidden: false };
+        let query =
+            FileQuery { patterns: &inner, cwd: &cwd, home: None, hidden: false, keep_links: false };
         assert_eq!(collect(&query).unwrap().entries.len(), 1);
     }
 
@@ -385,8 +492,111 @@ mod tests {
         assert_eq!(paths, ["a", "link/run.sh"]);
         assert_eq!(found.entries[1].mode, Some(0o755), "the setuid bit is dropped");
         assert_eq!(found.skipped, [at("d/broken")]);
+        assert_eq!(found.unreadable, []);
         assert_eq!(found.loops, [at("d/circle")]);
         assert_eq!(found.outside, []);
+    }
+
+    #[test]
+    fn pattern_with_a_final_slash_matches_folders_only() {
+        let tree = Tree::new(&["dist/a.txt", "dist/sub/b.txt", "dist/sub/c/d.txt"]);
+        assert_eq!(tree.paths("dist\n!dist/*/"), ["a.txt"], "files beside the folders stay");
+        assert_eq!(tree.paths("dist\n!dist/*"), [""; 0]);
+        assert_eq!(tree.paths("dist/*/"), ["sub/b.txt", "sub/c/d.txt"]);
+        assert_eq!(tree.paths("dist/**/"), ["a.txt", "sub/b.txt", "sub/c/d.txt"]);
+        assert_eq!(tree.paths("dist/a.txt/"), [""; 0]);
+        assert_eq!(tree.paths("dist\n!dist/a.txt/"), tree.paths("dist"));
+        assert_eq!(tree.paths("dist\n!dist/sub/"), ["a.txt"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn backslash_makes_a_wildcard_literal() {
+        let tree = Tree::new(&["d/a*b", "d/axb", "d/[x]", "d/x", "d/q?", "d/qq", "d/[", "d/a\\b"]);
+        assert_eq!(tree.paths("d/a\\*b"), ["a*b"]);
+        assert_eq!(tree.paths("d/*\n!d/\\[x\\]\n!d/q\\?\n!d/a*"), ["[", "qq", "x"]);
+        assert_eq!(tree.paths("d/[x]"), ["x"], "a class of one character is that character");
+        assert_eq!(tree.paths("d/["), ["["], "a bracket without an end is a bracket");
+        assert_eq!(tree.paths("d/[z-a]"), [""; 0]);
+        assert_eq!(tree.paths("d/a[\\*]b"), ["a*b"]);
+        assert_eq!(tree.paths("d/a\\\\b"), ["a\\b"]);
+    }
+
+    #[test]
+    fn lines_that_match_no_file_are_named() {
+        let tree = Tree::new(&["dist/a.whl", "logs/b.log"]);
+        let found = tree.find("dist/*.whl\n dist/*.exe\n!dist/x\nlogs\nlog\n# dist/*.rpm", false);
+        assert_eq!(found.unmatched, ["dist/*.exe", "log"]);
+        let found = tree.find("dist/*.whl\n!dist/a.whl", false);
+        assert_eq!(found.unmatched, ["dist/*.whl"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn excluded_folder_is_not_looked_at_and_a_link_to_itself_is_left_out() {
+        use std::os::unix::fs::symlink;
+        let tree = Tree::new(&["d/a", "d/data/x/secret", "d/data/keep/y"]);
+        let at = |path: &str| tree.0.path().join(path);
+        symlink("self", at("d/self")).unwrap();
+        symlink("../self2", at("d/data/self2")).unwrap();
+        for (patterns, files, skipped) in [
+            ("d\n!d/data", &["a"][..], &["d/self"][..]),
+            ("d\n!d/data/**\n!**/self", &["a"], &[]),
+            ("d\n!d/self\n!d/data\nd/data/keep", &["a", "data/keep/y"], &[]),
+        ] {
+            let found = tree.find(patterns, false);
+            let paths: Vec<_> = found.entries.iter().map(|e| e.path.as_str()).collect();
+            assert_eq!(paths, files, "{patterns}");
+            let expected: Vec<_> = skipped.iter().map(|path| at(path)).collect();
+            assert_eq!((found.skipped, found.loops, found.unreadable), (expected, vec![], vec![]));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn kept_links_stay_within_the_artifact_and_others_are_followed() {
+        use std::os::unix::fs::symlink;
+        let tree = Tree::new(&["d/lib/libx.so.1.2", "d/tool", "elsewhere/e"]);
+        let at = |path: &str| tree.0.path().join(path);
+        for (link, target) in [
+            ("d/lib/libx.so", "libx.so.1.2"),
+            ("d/lib/tool", "../tool"),
+            ("d/libs", "lib"),
+            ("d/gone", "nothing"),
+            ("d/out", "../elsewhere/e"),
+        ] {
+            symlink(target, at(link)).unwrap();
+        }
+        symlink(at("d/tool"), at("d/absolute")).unwrap();
+        let query = |keep_links| {
+            let patterns = ["d".to_owned()];
+            let query = FileQuery {
+                patterns: &patterns,
+                cwd: tree.0.path(),
+                home: None,
+                hidden: false,
+                keep_links,
+            };
+            collect(&query).unwrap()
+        };
+        let found = query(true);
+        let links: Vec<_> =
+            found.entries.iter().map(|e| (e.path.as_str(), e.link.as_deref())).collect();
+        assert_eq!(
+            links,
+            [
+                ("absolute", None),
+                ("gone", Some("nothing")),
+                ("lib/libx.so", Some("libx.so.1.2")),
+                ("lib/libx.so.1.2", None),
+                ("lib/tool", Some("../tool")),
+                ("libs", Some("lib")),
+                ("out", None),
+                ("tool", None),
+            ]
+        );
+        assert!(query(false).entries.iter().all(|entry| entry.link.is_none()));
+        assert_eq!(query(false).skipped, [at("d/gone")]);
     }
 
     #[cfg(unix)]
@@ -417,10 +627,15 @@ mod tests {
     #[test]
     fn error_for_a_malformed_pattern_names_it() {
         let tree = Tree::new(&[]);
-        for bad in ["a/[x", "a/*/../b"] {
+        for bad in ["a/*/../b", "!"] {
             let patterns = [bad.to_owned()];
-            let query =
-                FileQuery { patterns: &patterns, cwd: tree.0.path(), home: None, hidden: false };
+            let query = FileQuery {
+                patterns: &patterns,
+                cwd: tree.0.path(),
+                home: None,
+                hidden: false,
+                keep_links: false,
+            };
             let error = collect(&query).unwrap_err().to_string();
             assert!(error.contains(bad), "{error}");
         }

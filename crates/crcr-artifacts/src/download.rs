@@ -21,6 +21,7 @@ use crate::objects;
 use crate::paths;
 use crate::publish::{self, StagingFolder};
 use crate::store::github::download::rest_error;
+use crate::store::github::upload::is_archive_type;
 use crate::trust;
 use crate::unpack::{self, OnCollision, StagedFiles, UnpackCounts, UnpackPolicy};
 
@@ -189,6 +190,7 @@ async fn check_trust(
 }
 
 /// The folder of one artifact of several. Its name is untrusted.
+#[expect(clippy::result_large_err, reason = "it ends the command")]
 fn artifact_folder(found: &FoundArtifact) -> Result<String, DownloadError> {
     let checked = paths::check(&found.name).and_then(|path| {
         if path.contains('/') { Err(paths::PathRefusal::Parent) } else { Ok(path) }
@@ -212,7 +214,9 @@ async fn fetch_blob(
         return Ok((found, None));
     }
     let blob = Arc::new(sources.blob(&request.run, &found.at));
-    let fetched = fetch::fetch(&blob, &path, found.size, &request.arrived).await;
+    // Gitea, Forgejo and act list neither a digest nor the size of the blob.
+    let size = found.size.filter(|_| found.digest.is_some());
+    let fetched = fetch::fetch(&blob, &path, size, &request.arrived).await;
     let fetched =
         fetched.map_err(|source| DownloadError::Fetch { name: found.name.clone(), source })?;
     match digest_mismatch(&found, fetched.digest).filter(|_| request.digest_must_match) {
@@ -292,14 +296,12 @@ fn digest_mismatch(found: &FoundArtifact, digest: Digest) -> Option<String> {
 /// The file name of a blob that isn't a zip but a single file. At GitHub the content type tells them
 /// apart, as the official client sets it.
 fn raw_name(found: &FoundArtifact, fetched: &FetchedBlob) -> Option<String> {
-    const ZIP: [&str; 4] =
-        ["application/zip", "application/x-zip-compressed", "application/zip-compressed", "zip"];
     if found.archive == Some(ArchiveFormat::Zip) {
         return None;
     }
-    let kind = fetched.content_type.as_deref().unwrap_or(ZIP[0]).split(';').next();
-    let kind = kind.unwrap_or_default().trim().to_ascii_lowercase();
-    if found.archive.is_none() && ZIP.contains(&kind.as_str()) {
+    // Nothing can be no zip. Storages refuse a range of it, and tell no content type then.
+    let is_archive = fetched.content_type.as_deref().is_none_or(is_archive_type);
+    if found.archive.is_none() && fetched.size > 0 && is_archive {
         return None;
     }
     Some(fetched.file_name.clone().unwrap_or_else(|| found.name.clone()))

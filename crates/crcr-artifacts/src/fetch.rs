@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Buf as _, Bytes};
-use crcr_github::http::{RetryLoop, RetryPolicy};
+use crcr_github::http::RetryLoop;
 use parking_lot::{Condvar, Mutex};
 use rawzip::ReaderAt as _;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::blob::{ByteRange, OpenError, RemoteBlob};
 use crate::blob_file::{BlobFile, BlockChecksums, MAX_HEAD_BYTES, stored_head};
-use crate::digest::{Digest, DigestHasher};
+use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 use crate::store;
 
 const PARALLEL_RANGES: usize = 8;
@@ -32,8 +32,8 @@ pub enum FetchError {
     #[error(transparent)]
     Store(#[from] store::StoreError),
     /// No try received a single byte.
-    #[error("the connection broke {tries} times in a row: {message}")]
-    Broken { tries: u32, message: String },
+    #[error("the connection broke {tries} times in a row, in {seconds} s: {message}")]
+    Broken { tries: u32, seconds: u64, message: String },
     #[error("the artifact was replaced while it was read")]
     Changed,
     #[error("the server announces {announced} bytes, and the artifact has {expected}")]
@@ -216,7 +216,8 @@ impl FetchState {
 
     /// Hashes the bytes in order as they arrive. If a reader fails, the digest is incomplete.
     fn hash(&self) -> io::Result<(Digest, BlockChecksums)> {
-        let (mut hasher, mut checksums) = (DigestHasher::default(), BlockChecksums::default());
+        let (mut hasher, mut checksums) =
+            (DigestHasher::new(DigestAlgorithm::Sha256), BlockChecksums::default());
         let head = self.disk.head_len();
         let mut buffer = vec![0; HASH_BUFFER_BYTES];
         let (mut at, mut there) = (0, 0);
@@ -269,7 +270,7 @@ impl<'a> RangeReader<'a> {
         total: u64,
         etag: Option<String>,
     ) -> Self {
-        Self { blob, part, range, total, etag, tries: RetryPolicy::PATIENT.start() }
+        Self { blob, part, range, total, etag, tries: blob.retry().start() }
     }
 
     /// The offset of the next bytes in the blob.
@@ -315,11 +316,15 @@ impl<'a> RangeReader<'a> {
             };
             self.part = None;
             if !self.tries.wait_to_retry(&message, None).await {
-                return Err(FetchError::Broken { tries: self.tries.tried(), message });
+                return Err(broken(&self.tries, message));
             }
         }
         Ok(None)
     }
+}
+
+fn broken(tries: &RetryLoop, message: String) -> FetchError {
+    FetchError::Broken { tries: tries.tried(), seconds: tries.elapsed().as_secs(), message }
 }
 
 /// Opens a range, with retries.
@@ -329,7 +334,7 @@ pub(crate) async fn open(
     end: u64,
     etag: Option<&str>,
 ) -> Result<ByteRange, FetchError> {
-    let mut tries = RetryPolicy::PATIENT.start();
+    let mut tries = blob.retry().start();
     loop {
         match blob.open(start, end, etag).await {
             Ok(part) => return Ok(part),
@@ -337,7 +342,7 @@ pub(crate) async fn open(
             Err(OpenError::Store(error)) => return Err(error.into()),
             Err(OpenError::Transient { message, retry_after }) => {
                 if !tries.wait_to_retry(&message, retry_after).await {
-                    return Err(FetchError::Broken { tries: tries.tried(), message });
+                    return Err(broken(&tries, message));
                 }
             }
         }

@@ -99,12 +99,28 @@ pub enum ArtifactLocation {
     Rest(u64),
 }
 
+impl ArtifactLocation {
+    /// GitHub's number of the artifact.
+    fn artifact_id(&self) -> Option<u64> {
+        match self {
+            Self::S3 { .. } => None,
+            Self::Service(artifact) => Some(artifact.database_id),
+            Self::Rest(id) => Some(*id),
+        }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     #[error("artifacts of another run (`{repository}`, run {id}) need a token to be read")]
     TokenNeeded { repository: String, id: u64 },
     #[error("there is nowhere to look: no runtime token, no `github-token` and no `s3-bucket`")]
     Nowhere,
+    /// GitHub lists it, and has deleted its content.
+    #[error(
+        "the artifact `{name}` has expired: the run kept it for its retention, and it is deleted"
+    )]
+    Expired { name: String },
     #[error("there is no {what}; looked at {}", .searched.join(", then at "))]
     Missing {
         what: String,
@@ -171,7 +187,7 @@ impl ArtifactSources {
 
     async fn by_name(&self, run: &SourceRun, name: &str) -> Result<FoundArtifact, FindError> {
         let mut searched = Vec::new();
-        let mut is_listed = false;
+        let (mut is_listed, mut expired) = (false, false);
         let listed = self.listed(run).await;
         if let (Err(FindError::Store(error)), Some(bucket), true) =
             (&listed, &self.bucket, run.first_attempt)
@@ -187,6 +203,7 @@ impl ArtifactSources {
                 return Ok(self.newer_in_bucket(run, found).await);
             }
             is_listed = true;
+            expired = listed.iter().any(|one| one.name == name);
             let there = listed.iter().filter(|one| !is_locator_artifact(&one.name)).count();
             searched.push(format!(
                 "GitHub's list of run {} of `{}` ({} of other names)",
@@ -209,6 +226,9 @@ impl ArtifactSources {
                 }
             }
         }
+        if expired {
+            return Err(FindError::Expired { name: name.to_owned() });
+        }
         Err(FindError::Missing { what, searched })
     }
 
@@ -222,6 +242,7 @@ impl ArtifactSources {
         let listed = listed.unwrap_or_default();
         let mut names: Vec<&str> = listed
             .iter()
+            .filter(|one| !one.expired)
             .map(|one| one.name.strip_prefix(locator::ARTIFACT_PREFIX).unwrap_or(&one.name))
             .filter(|name| wanted(name))
             .collect();
@@ -383,11 +404,7 @@ impl FoundArtifact {
     }
 
     pub fn artifact_id(&self) -> Option<u64> {
-        match &self.at {
-            ArtifactLocation::S3 { .. } => None,
-            ArtifactLocation::Service(artifact) => Some(artifact.database_id),
-            ArtifactLocation::Rest(id) => Some(*id),
-        }
+        self.at.artifact_id()
     }
 
     /// The trust that the uploader claims.

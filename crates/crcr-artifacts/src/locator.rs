@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::digest::{Digest, DigestHasher};
+use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 
 /// The version that this program writes, and the only one it reads.
 pub const VERSION: u32 = 1;
@@ -98,10 +98,14 @@ pub struct LocatedFile {
     pub path: String,
     /// In bytes.
     pub size: u64,
+    /// Of its content, which is the target of a symbolic link. A BLAKE3.
     pub digest: Digest,
     /// The Unix permission bits as a number; absent on Windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
+    /// The target, if it is a symbolic link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
 }
 
 /// Whose code made the artifact.
@@ -165,7 +169,7 @@ pub fn is_locator_key(key: &str) -> bool {
 pub fn files_digest(files: &[LocatedFile]) -> Digest {
     let mut sorted: Vec<_> = files.iter().collect();
     sorted.sort_by(|a, b| a.path.cmp(&b.path));
-    let mut hasher = DigestHasher::default();
+    let mut hasher = DigestHasher::new(DigestAlgorithm::Sha256);
     for file in sorted {
         let mode = file.mode.map_or_else(|| "-".to_owned(), |mode| format!("{mode:o}"));
         hasher.update(format!("{} {mode} {}\0", file.digest.hex(), file.path).as_bytes());
@@ -200,8 +204,9 @@ mod tests {
             files: vec![LocatedFile {
                 path: "bin/tool".to_owned(),
                 size: 1,
-                digest: Digest::of(b"x"),
+                digest: Digest::of_file(b"x"),
                 mode: Some(0o755),
+                link: None,
             }],
             created: "2026-01-02T03:04:05Z".parse().unwrap(),
             trust: ArtifactTrust::Fork,

@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::blob::RemoteBlob;
-use crate::digest::{Digest, DigestHasher};
+use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 use crate::fetch::{self, ByteProgress, FetchError, RangeReader};
 use crate::locator::{LocatedFile, files_digest, is_locator_key};
 use crate::store::s3::S3Store;
@@ -103,7 +103,7 @@ async fn fetch_object(
         found: digest,
         expected,
     });
-    Ok((LocatedFile { path: job.path, size: job.size, digest, mode }, mismatch))
+    Ok((LocatedFile { path: job.path, size: job.size, digest, mode, link: None }, mismatch))
 }
 
 /// Downloads one object to its file. Returns its digest, the digest in its metadata, and its mode.
@@ -114,12 +114,14 @@ async fn write_object(
 ) -> Result<(Digest, Option<Digest>, Option<u32>), FetchError> {
     let disk = |source| FetchError::Disk { path: job.to.clone(), source };
     let mut file = tokio::fs::File::create_new(&job.to).await.map_err(disk)?;
-    let mut hasher = DigestHasher::default();
     let part = fetch::open(blob, 0, job.size.max(1), None).await?;
     if part.total != job.size {
         return Err(FetchError::Length { announced: part.total, expected: job.size });
     }
-    let (recorded, mode, etag) = (part.sha256, job.mode.or(part.mode), part.etag.clone());
+    let (recorded, mode, etag) = (part.digest, job.mode.or(part.mode), part.etag.clone());
+    // Other clients record a SHA-256.
+    let algorithm = job.digest.or(recorded).map(|digest| digest.algorithm());
+    let mut hasher = DigestHasher::new(algorithm.unwrap_or(DigestAlgorithm::Blake3));
     let mut reader = RangeReader::new(blob, Some(part), 0..job.size, job.size, etag);
     while let Some(bytes) = reader.next().await? {
         hasher.update(&bytes);

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::blocks::{self, BlobBlocks, GrownFiles};
 use crate::collect::FileEntry;
-use crate::digest::Digest;
+use crate::digest::{Digest, DigestAlgorithm};
 use crate::locator::{ArchiveFormat, ArtifactTrust, LocatedFile};
 use crate::zip::write::{self, DeflateLevel};
 
@@ -105,16 +105,22 @@ impl UploadSource {
 
     pub fn zip_blocks(&self, block_size: usize) -> BlobBlocks {
         let Self { root, entries, level, progress, grown, .. } = self.clone();
-        BlobBlocks::start(block_size, move |sink| {
+        BlobBlocks::start(block_size, DigestAlgorithm::Sha256, move |sink| {
             let listed = entries.len() <= MAX_LISTED_FILES;
             let files = write::FileSet { root: &root, entries: &entries, grown: &grown };
             write::write(sink, files, level, listed, &|bytes| progress(bytes))
         })
     }
 
-    pub fn file_blocks(&self, entry: &FileEntry, block_size: usize) -> BlobBlocks {
+    pub fn file_blocks(
+        &self,
+        entry: &FileEntry,
+        block_size: usize,
+        algorithm: DigestAlgorithm,
+    ) -> BlobBlocks {
         let (path, progress) = (self.root.join(&entry.path), self.progress.clone());
-        blocks::file_blocks(path, entry.size, block_size, self.grown.clone(), move |n| progress(n))
+        let grown = self.grown.clone();
+        blocks::file_blocks(path, entry.size, block_size, algorithm, grown, move |n| progress(n))
     }
 
     /// The digest of each file; reports no progress.
@@ -134,6 +140,7 @@ impl UploadSource {
             size: entry.size,
             digest: *digest,
             mode: entry.mode,
+            link: entry.link.clone(),
         };
         self.entries.iter().zip(digests).map(file).collect()
     }

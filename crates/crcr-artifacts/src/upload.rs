@@ -21,6 +21,8 @@ pub struct UploadStores {
     pub github: Result<GitHubStore, String>,
     /// Whether to store the locator as a GitHub artifact of its own, too.
     pub publish_locator: bool,
+    /// The most bytes of files that go to GitHub when S3 fails.
+    pub fallback_max_bytes: Option<u64>,
     /// How long the presigned URL of the archive on S3 is to be valid.
     pub presign: Option<Duration>,
 }
@@ -43,6 +45,10 @@ pub enum UploadError {
     Store(#[from] StoreError),
     #[error("{}, and `fallback` is `never`", why_not_s3(.0))]
     Impossible(StoreReason),
+    #[error(
+        "S3: {s3}; the files have {size} bytes, and `fallback-max-size` lets {limit} go to GitHub"
+    )]
+    TooLargeToFallBack { s3: StoreError, size: u64, limit: u64 },
     #[error("GitHub's store can't be used: {why}")]
     NoGitHub {
         why: String,
@@ -67,7 +73,9 @@ impl UploadError {
         match self {
             Self::Impossible(reason) => Some(*reason),
             Self::Store(StoreError::Quota { .. }) => Some(StoreReason::Quota),
-            Self::Store(error) | Self::Neither { s3: error, .. } => fallback_reason(error),
+            Self::Store(error)
+            | Self::Neither { s3: error, .. }
+            | Self::TooLargeToFallBack { s3: error, .. } => fallback_reason(error),
             Self::NoGitHub { s3, .. } => s3.as_ref().and_then(fallback_reason),
         }
     }
@@ -111,6 +119,12 @@ async fn store(
                 _ => return Err(error.into()),
             },
         }
+    }
+    let size = source.raw_size();
+    if let Some(limit) = stores.fallback_max_bytes.filter(|limit| size > *limit)
+        && let Some(s3) = refusal.take()
+    {
+        return Err(UploadError::TooLargeToFallBack { s3, size, limit });
     }
     let github = match &stores.github {
         Ok(github) => github,

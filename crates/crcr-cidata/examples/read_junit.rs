@@ -14,7 +14,7 @@ fn main() {
     let start = Instant::now();
     let (mut tests, mut failed) = (0, 0);
     if what == "cases" {
-        read_cases(file, |case| {
+        read_cases(file, |case, _| {
             tests += 1;
             failed += u64::from(case.result.is_failed());
         })

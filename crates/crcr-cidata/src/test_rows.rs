@@ -113,12 +113,17 @@ pub fn rows(repository: &str, cases: Vec<TestCase>) -> Vec<TestRunRow> {
         // What isn't a test must not share the id of one.
         let kind = if case.kind == TestRowKind::Test { "" } else { case.kind.as_str() };
         let class = [repository.as_str(), &case.suite, &case.classname];
-        let mut id = test_id(&class, &[&case.name, kind]);
-        // Tests without a name have one identity, and there can be several in a report.
+        let variant = case.variant.as_deref().unwrap_or_default();
+        let name = [&*case.name, kind, variant];
+        // Without a variant it is what it was before there were any.
+        let name = &name[..if variant.is_empty() { 2 } else { 3 }];
+        let mut id = test_id(&class, name);
+        // Several tests of a report can have one identity, such as those without a name.
         let mut number = 1_u32;
         while !ids.insert(id) {
             number += 1;
-            id = test_id(&class, &[&case.name, kind, &number.to_string()]);
+            let number = number.to_string();
+            id = test_id(&class, &[name, &[&*number]].concat());
         }
         TestRunRow { test_id: id, case }
     };
@@ -135,6 +140,7 @@ pub fn lost_case(kind: TestRowKind, suite: Arc<str>, name: String, why: String) 
         classname: "".into(),
         name,
         file: None,
+        variant: None,
         result: TestResult::Error,
         time: None,
         attempts: 1,
@@ -199,6 +205,8 @@ struct CaseFields<'a> {
     classname: &'a str,
     name: &'a str,
     file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variant: Option<&'a str>,
     result: TestResult,
     time: Option<f64>,
     attempts: u32,
@@ -292,6 +300,7 @@ impl RowLines {
             classname: &case.classname,
             name: &case.name,
             file: case.file.as_deref(),
+            variant: case.variant.as_deref(),
             result: case.result,
             time: case.time,
             attempts: case.attempts,

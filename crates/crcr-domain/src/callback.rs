@@ -1,16 +1,20 @@
 //! Parses and validates the report of a downstream job (callback body, schema version 1).
 //!
 //! The body is the dispatched `client_payload` with an additional key `workflow`. Facts about the upstream
-//! pull request are never taken from it.
+//! pull request are never taken from it. A fault in a detail costs that detail and leaves a warning, but
+//! never the result: reporters in the field send what they like there.
 
-use std::collections::HashSet;
+pub(crate) mod details;
+
 use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::lifecycle::{Conclusion, JobState};
+use self::details::DetailReader;
+use crate::event::is_sha;
+use crate::lifecycle::JobState;
 use crate::triage::TriageVerdict;
 
 /// In characters.
@@ -31,8 +35,10 @@ pub const DEPTH: usize = 64;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Callback {
     pub kind: CallbackKind,
-    /// The delivery that caused the run. For self-reports the upstream commit.
+    /// The delivery that caused the run. For self-reports any text: some name the upstream commit.
     pub delivery: String,
+    /// The upstream commit that a self-report says it tested. Nobody has looked whether it exists.
+    pub claimed_commit: Option<String>,
     /// The token of the dispatch, if the report contains it.
     pub callback_token: Option<String>,
     /// [`JobState::InProgress`] or [`JobState::Completed`].
@@ -41,8 +47,6 @@ pub struct Callback {
     pub run_ended: bool,
     pub job: JobId,
     pub details: ReportDetails,
-    /// What was dropped from the report, for its sender.
-    pub warnings: Vec<String>,
 }
 
 /// What caused the run that a report is about.
@@ -76,25 +80,88 @@ pub struct JobId {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ReportDetails {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The check run of the downstream job, or `<run id>-<attempt>`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub check_run_id: Option<String>,
     /// According to the reporter.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     /// According to the reporter.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tests: Option<TestCounts>,
     /// At most [`FAILED_TESTS`] and [`FAILED_TESTS_BYTES`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed_tests: Vec<FailedTest>,
+    /// How many more tests failed than `failed_tests` names.
+    pub more_failed_tests: usize,
     /// The downstream repository's own verdict on a failure.
-    #[serde(default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub triage: Option<TriageVerdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact_url: Option<String>,
     /// The phase in which the job ended, such as `checkout`, `setup`, `build` or `test`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// Where it ran, as the reporter describes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
+    /// What was dropped from the report or changed in it, and why: for its sender and for the job's page.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// A check run names so many failing tests. Others are only counted.
+pub const SHOWN_TESTS: usize = 20;
+
+impl ReportDetails {
+    /// The bytes of texts whose length the reporter chooses.
+    pub fn text_bytes(&self) -> u64 {
+        let tests: usize = self.failed_tests.iter().map(FailedTest::text_bytes).sum();
+        let triage = self
+            .triage
+            .as_ref()
+            .map_or(0, |triage| serde_json::to_vec(triage).map_or(0, |text| text.len()));
+        let others = [&self.environment, &self.artifact_url, &self.long_url().cloned()];
+        let others: usize = others.into_iter().flatten().map(String::len).sum();
+        (tests + triage + others) as u64
+    }
+
+    /// The job's address, if it is longer than those of CI systems are.
+    fn long_url(&self) -> Option<&String> {
+        self.url.as_ref().filter(|url| url.len() > 300)
+    }
+
+    /// Keeps the names of the tests that a check run shows, and how many more there are.
+    pub fn keep_shown_tests(&mut self) {
+        let more = self.failed_tests.len().saturating_sub(SHOWN_TESTS);
+        self.more_failed_tests += more;
+        self.failed_tests.truncate(SHOWN_TESTS);
+        for test in &mut self.failed_tests {
+            let FailedTest { name, file, .. } = std::mem::take(test);
+            *test = FailedTest { name, file, ..FailedTest::default() };
+        }
+    }
+}
+
+impl Callback {
+    /// Drops the texts, of which their owner has sent too many, and tells the reporter why.
+    pub fn drop_texts(&mut self, warning: &str) {
+        self.details.more_failed_tests += self.details.failed_tests.len();
+        self.details.failed_tests.clear();
+        self.details.environment = None;
+        self.details.artifact_url = None;
+        self.details.triage = None;
+        if self.details.long_url().is_some() {
+            self.details.url = None;
+        }
+        self.details.warnings.push(warning.to_owned());
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,38 +265,39 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
         Value::Null => return Err(BodyError::Missing("workflow")),
         other => return Err(unexpected("workflow", &other, "an object")),
     };
-    let kind = match &raw.event_type {
-        Value::String(text) if text == "nightly" => CallbackKind::Nightly,
-        Value::String(text) if text == "periodic" => CallbackKind::Periodic,
-        Value::Null | Value::String(_) => CallbackKind::Dispatch,
-        other => return Err(unexpected("event_type", other, "a string")),
+    let mut reader = DetailReader::default();
+    let kind = match raw.event_type.as_str() {
+        Some("nightly") => CallbackKind::Nightly,
+        Some("periodic") => CallbackKind::Periodic,
+        _ => CallbackKind::Dispatch,
     };
-    let delivery =
-        name(&raw.delivery_id, "delivery_id")?.ok_or(BodyError::Missing("delivery_id"))?;
-    if kind.is_self_report() && !crate::event::is_sha(&delivery) {
-        return Err(unexpected("delivery_id", &raw.delivery_id, "the upstream commit's 40 digits"));
-    }
-    let (details, warnings) = details(&workflow)?;
-    Ok(Callback {
-        kind,
-        delivery,
-        callback_token: match raw.callback_token {
-            Value::String(token) if token.len() <= NAME_CHARS => Some(token),
-            Value::Null => None,
-            other => return Err(unexpected("callback_token", &other, "a string")),
+    let delivery = delivery(&raw.delivery_id)?;
+    let claimed_commit = [&raw.delivery_id, &raw.payload["head_sha"]]
+        .into_iter()
+        .filter(|_| kind.is_self_report())
+        .filter_map(|value| Some(value.as_str()?.trim().to_ascii_lowercase()))
+        .find(|text| is_sha(text));
+    let callback_token = match raw.callback_token {
+        Value::String(token) if token.len() <= NAME_CHARS => Some(token),
+        Value::Null => None,
+        other => reader.drop("callback_token", &other, "a string"),
+    };
+    let job = JobId {
+        run_id: run_id(&workflow)?,
+        run_attempt: run_attempt(&workflow)?,
+        workflow: match workflow.get("name") {
+            Value::Null => return Err(BodyError::Missing("workflow.name")),
+            other @ (Value::Array(_) | Value::Object(_) | Value::Bool(_)) => {
+                return Err(unexpected("workflow.name", other, "a string"));
+            }
+            name => reader.name(name, "workflow.name").unwrap_or_else(|| reader.unnamed_workflow()),
         },
-        state: state(&workflow, kind)?,
-        run_ended: matches!(workflow.get("run_ended"), Value::Bool(true)),
-        job: JobId {
-            run_id: run_id(&workflow)?,
-            run_attempt: run_attempt(&workflow)?,
-            workflow: name(workflow.get("name"), "workflow.name")?
-                .ok_or(BodyError::Missing("workflow.name"))?,
-            job: name(workflow.get("job_name"), "workflow.job_name")?,
-        },
-        details,
-        warnings,
-    })
+        job: reader.name(workflow.get("job_name"), "workflow.job_name"),
+    };
+    let state = state(&workflow, kind, &mut reader)?;
+    let details = reader.details(&workflow);
+    let run_ended = matches!(workflow.get("run_ended"), Value::Bool(true));
+    Ok(Callback { kind, delivery, claimed_commit, callback_token, state, run_ended, job, details })
 }
 
 #[derive(Deserialize)]
@@ -240,6 +308,8 @@ struct RawCallback {
     delivery_id: Value,
     #[serde(default)]
     callback_token: Value,
+    #[serde(default)]
+    payload: Value,
     #[serde(default)]
     workflow: Value,
 }
@@ -252,7 +322,27 @@ impl WorkflowFields {
     }
 }
 
-fn state(workflow: &WorkflowFields, kind: CallbackKind) -> Result<JobState, BodyError> {
+/// 1 to [`NAME_CHARS`] characters. Reporters outside GitHub Actions make up their own.
+fn delivery(value: &Value) -> Result<String, BodyError> {
+    const FIELD: &str = "delivery_id";
+    let text = match value {
+        Value::String(text) => one_line(text),
+        Value::Number(number) => number.to_string(),
+        Value::Null => return Err(BodyError::Missing(FIELD)),
+        other => return Err(unexpected(FIELD, other, "a string")),
+    };
+    match text.chars().count() {
+        0 => Err(BodyError::Missing(FIELD)),
+        1..=NAME_CHARS => Ok(text),
+        _ => Err(unexpected(FIELD, value, "at most 200 characters")),
+    }
+}
+
+fn state(
+    workflow: &WorkflowFields,
+    kind: CallbackKind,
+    reader: &mut DetailReader,
+) -> Result<JobState, BodyError> {
     let status = match workflow.get("status") {
         Value::Null => return Err(BodyError::Missing("workflow.status")),
         Value::String(status) => status.as_str(),
@@ -263,18 +353,13 @@ fn state(workflow: &WorkflowFields, kind: CallbackKind) -> Result<JobState, Body
     }
     let conclusion = workflow.get("conclusion");
     match status {
-        "in_progress" => match conclusion {
-            Value::Null => Ok(JobState::InProgress),
-            other => Err(unexpected("workflow.conclusion", other, "null while in progress")),
-        },
-        "completed" => conclusion
-            .as_str()
-            .and_then(|text| text.parse().ok())
-            .map(JobState::Completed)
-            .ok_or_else(|| {
-                let known = Conclusion::BEST_TO_WORST.map(Conclusion::as_str).join(", ");
-                unexpected("workflow.conclusion", conclusion, &format!("one of {known}"))
-            }),
+        "in_progress" => {
+            if !is_blank(conclusion) {
+                reader.drop::<()>("workflow.conclusion", conclusion, "null while in progress");
+            }
+            Ok(JobState::InProgress)
+        }
+        "completed" => Ok(JobState::Completed(reader.conclusion(conclusion))),
         other => Err(BodyError::Status(shorten(other))),
     }
 }
@@ -295,192 +380,46 @@ fn run_id(workflow: &WorkflowFields) -> Result<String, BodyError> {
 
 fn run_attempt(workflow: &WorkflowFields) -> Result<u32, BodyError> {
     let value = workflow.get("run_attempt");
-    let number = match value {
+    let number: Option<u32> = match value {
         Value::Null => return Ok(1),
         Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
         Value::Number(number) => number.as_u64().and_then(|number| number.try_into().ok()),
         _ => None,
     };
+    // The deployed HUD stores 0 as 1.
     number
-        .filter(|number| *number > 0)
+        .map(|number| number.max(1))
         .ok_or_else(|| unexpected("workflow.run_attempt", value, "a whole number from 1"))
 }
 
-/// The details and what was dropped from them. A fault in what explains a failure never costs the result.
-fn details(workflow: &WorkflowFields) -> Result<(ReportDetails, Vec<String>), BodyError> {
-    let mut warnings = vec![];
-    let mut failed_tests = failed_tests(workflow.get("failed_tests"))?;
-    match detailed_tests(workflow.get("failed_tests_detail")) {
-        Ok(mut detailed) => {
-            let known: HashSet<String> = detailed.iter().map(|test| test.name.clone()).collect();
-            detailed.extend(failed_tests.into_iter().filter(|test| !known.contains(&test.name)));
-            failed_tests = detailed;
-        }
-        Err(problem) => {
-            warnings.push(format!("`workflow.failed_tests_detail` was dropped: {problem}"));
-        }
-    }
-    if limit_failed_tests(&mut failed_tests) {
-        warnings.push(format!(
-            "failing tests were cut to {FAILED_TESTS} and {} KiB of text",
-            FAILED_TESTS_BYTES / 1024
-        ));
-    }
-    let triage = match json_text(workflow.get("triage_verdict")).as_ref() {
-        Ok(Value::Null) => None,
-        Ok(value) => TriageVerdict::read(value)
-            .map_err(|fault| warnings.push(format!("the triage verdict was dropped: {fault}")))
-            .ok(),
-        Err(problem) => {
-            warnings.push(format!("the triage verdict was dropped: {problem}"));
-            None
-        }
-    };
-    if triage.as_ref().is_some_and(|verdict| verdict.truncated) {
-        warnings.push("the triage verdict was too long and was cut".to_owned());
-    }
-    let details = ReportDetails {
-        url: url(workflow.get("url"), "workflow.url")?,
-        check_run_id: match workflow.get("check_run_id") {
-            Value::Number(number) => Some(number.to_string()),
-            other => name(other, "workflow.check_run_id")?,
-        },
-        started_at: time(workflow.get("started_at"), "workflow.started_at")?,
-        completed_at: time(workflow.get("completed_at"), "workflow.completed_at")?,
-        tests: tests(workflow.get("test_results"))?,
-        failed_tests,
-        triage,
-        artifact_url: url(workflow.get("artifact_url"), "workflow.artifact_url")?,
-        phase: name(workflow.get("phase"), "workflow.phase")?,
-        environment: name(workflow.get("environment"), "workflow.environment")?,
-    };
-    Ok((details, warnings))
-}
-
-/// A value that an action's input can also carry as JSON text.
-fn json_text(value: &Value) -> Result<Value, String> {
-    match value {
-        Value::String(text) if text.trim().is_empty() => Ok(Value::Null),
-        Value::String(text) => serde_json::from_str(text).map_err(|error| error.to_string()),
-        other => Ok(other.clone()),
-    }
-}
-
-/// 1 to 200 characters without control characters. A blank string counts as absent.
-fn name(value: &Value, field: &'static str) -> Result<Option<String>, BodyError> {
-    match value {
-        Value::Null => Ok(None),
-        Value::String(text) if text.trim().is_empty() => Ok(None),
-        Value::String(text)
-            if text.chars().count() <= NAME_CHARS && !text.chars().any(char::is_control) =>
-        {
-            Ok(Some(text.clone()))
-        }
-        other => Err(unexpected(
-            field,
-            other,
-            &format!("a string of 1 to {NAME_CHARS} characters without control characters"),
-        )),
-    }
-}
-
-pub(crate) fn url(value: &Value, field: &'static str) -> Result<Option<String>, BodyError> {
-    let is_valid = |text: &str| {
-        let host = text.strip_prefix("https://").unwrap_or_default();
-        text.len() <= URL_CHARS
-            && host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[')
-            && !text.chars().any(|c| c.is_control() || c.is_whitespace() || "<>\"`\\".contains(c))
-    };
-    match value {
-        Value::Null => Ok(None),
-        Value::String(text) if text.is_empty() => Ok(None),
-        Value::String(text) if is_valid(text) => Ok(Some(text.clone())),
-        other => Err(unexpected(field, other, "an https URL")),
-    }
-}
-
-fn time(value: &Value, field: &'static str) -> Result<Option<Timestamp>, BodyError> {
-    match value {
-        Value::Null => Ok(None),
-        Value::String(text) if text.is_empty() => Ok(None),
-        Value::String(text) => text
-            .parse()
-            .map(Some)
-            .map_err(|_| unexpected(field, value, "a time such as 2026-08-01T10:00:00Z")),
-        other => Err(unexpected(field, other, "a time such as 2026-08-01T10:00:00Z")),
-    }
-}
-
-fn tests(value: &Value) -> Result<Option<TestCounts>, BodyError> {
-    const FIELD: &str = "workflow.test_results";
-    let expected = "an object with the whole numbers passed, failed and skipped";
-    let counts = match value {
-        Value::Null => return Ok(None),
-        Value::Object(counts) => counts,
-        other => return Err(unexpected(FIELD, other, expected)),
-    };
-    let count = |name: &str| match counts.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(count) => count
-            .as_u64()
-            .filter(|count| *count <= u64::from(u32::MAX))
-            .map(Some)
-            .ok_or_else(|| unexpected(FIELD, value, expected)),
-    };
-    let (passed, failed) = (count("passed")?.unwrap_or(0), count("failed")?.unwrap_or(0));
-    let skipped = count("skipped")?.unwrap_or(0);
-    let total = count("total")?.unwrap_or(passed + failed + skipped);
-    Ok(Some(TestCounts { passed, failed, skipped, total }))
-}
-
-fn failed_tests(value: &Value) -> Result<Vec<FailedTest>, BodyError> {
-    const FIELD: &str = "workflow.failed_tests";
-    let list = match value {
-        Value::Null => return Ok(vec![]),
-        Value::Array(list) => list,
-        other => return Err(unexpected(FIELD, other, "a list")),
-    };
-    let test =
-        |test| failed_test(test).ok_or_else(|| unexpected(FIELD, test, "objects with a `name`"));
-    list.iter().take(FAILED_TESTS + 1).map(test).collect()
-}
-
-/// The list that the deployed action's input `failed-tests-detail` becomes.
-fn detailed_tests(value: &Value) -> Result<Vec<FailedTest>, String> {
-    match json_text(value)? {
-        Value::Null => Ok(vec![]),
-        Value::Array(list) => list
-            .iter()
-            .take(FAILED_TESTS + 1)
-            .map(|test| failed_test(test).ok_or_else(|| "an entry has no `name`".to_owned()))
-            .collect(),
-        other => Err(format!("received {}, expected a list", kind_of(&other))),
-    }
-}
-
-/// Texts are cut, and odd optional values are left out. `None` if there is no name.
-fn failed_test(test: &Value) -> Option<FailedTest> {
-    let text = |name: &str, most: usize| -> Option<String> {
-        let text = test.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())?;
-        let shown = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
-        Some(text.chars().take(most).map(shown).collect())
-    };
-    Some(FailedTest {
-        name: text("name", NAME_CHARS)?,
-        classname: text("classname", NAME_CHARS),
-        file: text("file", NAME_CHARS),
-        message: text("message", MESSAGE_CHARS),
-        stacktrace: text("stacktrace", STACK_TRACE_CHARS),
-        duration: test.get("duration").and_then(Value::as_f64).filter(|s| (0.0..1e8).contains(s)),
-    })
-}
-
 fn unexpected(field: &'static str, received: &Value, expected: &str) -> BodyError {
-    let received = match received {
+    BodyError::Field { field, received: received_text(received), expected: expected.to_owned() }
+}
+
+fn received_text(received: &Value) -> String {
+    match received {
         Value::Array(_) | Value::Object(_) => kind_of(received).to_owned(),
         other => shorten(&other.to_string()),
-    };
-    BodyError::Field { field, received, expected: expected.to_owned() }
+    }
+}
+
+fn is_blank(value: &Value) -> bool {
+    value.is_null() || value.as_str().is_some_and(|text| text.trim().is_empty())
+}
+
+/// Whether a character could break a line, or change how the text around it is read.
+pub(crate) fn breaks_text(c: char) -> bool {
+    let is_directional = matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    c.is_control() || is_directional || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
+/// A stranger's text without what [breaks text](breaks_text), and without blanks around it.
+fn one_line(text: &str) -> String {
+    let spaced: String = text.chars().map(|c| if breaks_text(c) { ' ' } else { c }).collect();
+    spaced.trim().to_owned()
 }
 
 fn kind_of(value: &Value) -> &'static str {
@@ -531,168 +470,4 @@ impl fmt::Display for JobId {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
-
-    /// As the deployed action sends it.
-    fn body() -> Value {
-        json!({
-            "event_type": "pull_request",
-            "delivery_id": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
-            "payload": {"pull_request": {"number": 7, "labels": []}},
-            "workflow": {
-                "schema_version": "1", "status": "completed", "conclusion": "success",
-                "name": "CI", "url": "https://github.com/acme/backend/actions/runs/12",
-                "run_id": "12", "run_attempt": "2", "job_name": "test (3.12, linux)",
-                "check_run_id": "34", "started_at": null,
-                "completed_at": "2026-08-01T10:00:00.123456Z",
-                "test_results": {"passed": 10, "failed": 1, "skipped": 2}
-            }
-        })
-    }
-
-    fn with(field: &str, value: Value) -> Result<Callback, BodyError> {
-        let mut body = body();
-        body["workflow"][field] = value;
-        read(body.to_string().as_bytes())
-    }
-
-    #[test]
-    fn body_of_the_deployed_action_is_accepted() {
-        let callback = read(body().to_string().as_bytes()).unwrap();
-        assert_eq!(callback.state, JobState::Completed(Conclusion::Success));
-        assert_eq!((callback.job.run_id.as_str(), callback.job.run_attempt), ("12", 2));
-        assert_eq!(callback.details.tests.unwrap().total, 13);
-        assert_eq!(callback.kind, CallbackKind::Dispatch);
-    }
-
-    #[test]
-    fn numbers_may_be_strings_and_run_ids_may_be_uuids() {
-        let callback = with("run_id", json!(12)).unwrap();
-        assert_eq!(callback.job.run_id, "12");
-        let uuid = "0190a1b2-aaaa-bbbb-cccc-0123456789ab";
-        assert_eq!(with("run_id", json!(uuid)).unwrap().job.run_id, uuid);
-        assert_eq!(with("run_attempt", json!(3)).unwrap().job.run_attempt, 3);
-        assert_eq!(with("run_attempt", Value::Null).unwrap().job.run_attempt, 1);
-        assert_eq!(with("job_name", Value::Null).unwrap().job.job, None);
-    }
-
-    #[test]
-    fn errors_name_field_received_and_expected_value() {
-        let refusals: Vec<String> = [
-            ("status", Value::Null),
-            ("status", json!("queued")),
-            ("conclusion", Value::Null),
-            ("conclusion", json!("great")),
-            ("name", json!("a\u{0}b")),
-            ("name", json!("x".repeat(201))),
-            ("job_name", json!(["a"])),
-            ("run_id", json!(-1)),
-            ("run_id", json!("1:2")),
-            ("run_attempt", json!(0)),
-            ("run_attempt", json!("+1")),
-            ("url", json!("javascript:alert(1)")),
-            ("url", json!("http://acme.test/")),
-            ("artifact_url", json!("https://acme.test/ x")),
-            ("started_at", json!("yesterday")),
-            ("test_results", json!({"passed": -1})),
-            ("test_results", json!({"passed": 1.5})),
-            ("failed_tests", json!([{"file": "a.py"}])),
-        ]
-        .into_iter()
-        .map(|(field, value)| with(field, value).unwrap_err().to_string())
-        .collect();
-        insta::assert_snapshot!(refusals.join("\n"));
-    }
-
-    #[test]
-    fn body_that_isnt_an_object_is_rejected() {
-        let text = |body: &[u8]| read(body).unwrap_err().to_string();
-        assert_eq!(text(b""), "Invalid JSON body");
-        assert_eq!(text(b"{"), "Invalid JSON body");
-        assert_eq!(text(b"[]"), "Invalid JSON body: received a list, expected an object");
-        assert_eq!(text(b"null"), "Invalid JSON body: received null, expected an object");
-        assert_eq!(text(b"{}"), "callback body missing required field: workflow");
-        let deep = format!("{{\"a\":{}{}}}", "[".repeat(70), "]".repeat(70));
-        assert_eq!(text(deep.as_bytes()), "Invalid JSON body: nested deeper than 64");
-    }
-
-    #[test]
-    fn brackets_in_strings_dont_count_as_nesting() {
-        assert_eq!(depth(br#"{"a": "[[[[\"[[", "b": [1]}"#), 2);
-    }
-
-    #[test]
-    fn self_report_must_be_completed_and_name_a_commit() {
-        let mut nightly = body();
-        nightly["event_type"] = json!("nightly");
-        let error = read(nightly.to_string().as_bytes()).unwrap_err().to_string();
-        assert!(error.contains("delivery_id"), "{error}");
-        nightly["delivery_id"] = json!(SHA);
-        assert_eq!(read(nightly.to_string().as_bytes()).unwrap().kind, CallbackKind::Nightly);
-        nightly["workflow"]["status"] = json!("in_progress");
-        assert_eq!(
-            read(nightly.to_string().as_bytes()).unwrap_err().to_string(),
-            "nightly/periodic callbacks must have status 'completed', got 'in_progress'"
-        );
-    }
-
-    #[test]
-    fn failing_tests_are_limited_in_number_and_length() {
-        let test = json!({"name": "n".repeat(300), "message": "m\u{7}".repeat(2000)});
-        let callback = with("failed_tests", Value::Array(vec![test; 80])).unwrap();
-        let kept = &callback.details.failed_tests;
-        assert_eq!(kept.len(), 80);
-        assert_eq!(kept[0].name.len(), NAME_CHARS);
-        assert!(!kept[0].message.as_ref().unwrap().contains('\u{7}'));
-        assert!(callback.warnings.is_empty());
-        let names = (0..2000).map(|n| json!({"name": format!("{n:0200}"), "message": "why"}));
-        let callback = with("failed_tests", Value::Array(names.collect())).unwrap();
-        let kept = &callback.details.failed_tests;
-        assert!((500..FAILED_TESTS).contains(&kept.len()), "{}", kept.len());
-        assert!(kept.iter().all(|test| test.message.is_none()), "names go first");
-        assert_eq!(callback.warnings, ["failing tests were cut to 1000 and 128 KiB of text"]);
-    }
-
-    #[test]
-    fn details_of_failing_tests_are_merged_with_their_names() {
-        let mut body = body();
-        body["workflow"]["failed_tests"] = json!([{"name": "a"}, {"name": "b", "file": "b.py"}]);
-        let detail = json!([
-            {"name": "a", "classname": "TestA", "message": "1 != 2", "stacktrace": "a.py:7",
-             "duration": 0.5, "colour": "red"},
-            {"name": "c", "duration": -1}
-        ]);
-        for detail in [detail.clone(), Value::String(detail.to_string())] {
-            body["workflow"]["failed_tests_detail"] = detail;
-            let callback = read(body.to_string().as_bytes()).unwrap();
-            let tests = callback.details.failed_tests;
-            let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
-            assert_eq!(names, ["a", "c", "b"]);
-            assert_eq!(tests[0].classname.as_deref(), Some("TestA"));
-            assert_eq!(tests[0].stacktrace.as_deref(), Some("a.py:7"));
-            assert_eq!((tests[0].duration, tests[1].duration), (Some(0.5), None));
-            assert_eq!(tests[2].file.as_deref(), Some("b.py"));
-        }
-    }
-
-    #[test]
-    fn faulty_explanation_is_dropped_with_a_warning_and_the_result_is_kept() {
-        for (field, value, expected) in [
-            ("failed_tests_detail", json!("[{"), "`workflow.failed_tests_detail` was dropped: EOF"),
-            ("failed_tests_detail", json!([{"message": "m"}]), "an entry has no `name`"),
-            ("failed_tests_detail", json!({}), "received an object, expected a list"),
-            ("triage_verdict", json!({"schema_version": 1}), "`category`: expected one of"),
-            ("triage_verdict", json!("{"), "the triage verdict was dropped: EOF"),
-        ] {
-            let callback = with(field, value).unwrap();
-            assert_eq!(callback.warnings.len(), 1, "{:?}", callback.warnings);
-            assert!(callback.warnings[0].contains(expected), "{:?}", callback.warnings);
-            assert_eq!(callback.details.triage, None);
-        }
-    }
-}
+mod tests;

@@ -2,14 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::callback::{JobId, ReportDetails};
+use crate::callback::{JobId, ReportDetails, SHOWN_TESTS, breaks_text};
 use crate::dispatch::CheckRunVisibility;
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, JobState};
 use crate::verdict::{HeadState, HeadVerdict};
 
-/// More failing tests are only counted.
-const SHOWN_TESTS: usize = 20;
 /// GitHub documents no limit for names.
 const NAME_CHARS: usize = 250;
 const TITLE_CHARS: usize = 250;
@@ -30,6 +28,7 @@ pub fn job_name(repo: &str, job: &JobId) -> String {
 pub fn name_of_job(repo: &str, workflow: &str, job: Option<&str>) -> String {
     let workflow = workflow.replace('%', "%25").replace('/', "%2F");
     let name = format!("crcr/{repo}/{workflow}/{}", job.unwrap_or("None"));
+    let name = name.replace(breaks_text, " ");
     if name == dispatch_name(repo) {
         return format!("{name} (job)");
     }
@@ -41,7 +40,7 @@ pub fn name_of_job(repo: &str, workflow: &str, job: Option<&str>) -> String {
 }
 
 /// FNV-1a. Unlike the standard library's hash, it never changes between versions.
-fn fnv1a(text: &str) -> u64 {
+pub(crate) fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -230,6 +229,13 @@ pub fn job_content(context: &CheckRunContext<'_>, shown: &ShownJob<'_>) -> Check
             tests.total, tests.passed, tests.failed, tests.skipped
         );
     }
+    if details.failed_tests.is_empty() && details.more_failed_tests > 0 {
+        let _ = writeln!(
+            summary,
+            "\n{} failing tests aren't named: the backend has sent too many texts today",
+            details.more_failed_tests
+        );
+    }
     if !details.failed_tests.is_empty() {
         summary.push_str("\nFailing tests:\n");
         for test in details.failed_tests.iter().take(SHOWN_TESTS) {
@@ -239,7 +245,8 @@ pub fn job_content(context: &CheckRunContext<'_>, shown: &ShownJob<'_>) -> Check
             }
             summary.push('\n');
         }
-        let more = details.failed_tests.len().saturating_sub(SHOWN_TESTS);
+        let more =
+            details.failed_tests.len().saturating_sub(SHOWN_TESTS) + details.more_failed_tests;
         if more > 0 {
             let _ = writeln!(summary, "- and {more} more");
         }

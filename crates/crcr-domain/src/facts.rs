@@ -4,13 +4,12 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::callback::{FailedTest, TestCounts};
+use crate::callback::ReportDetails;
 use crate::dispatch::DispatchStatus;
 use crate::event::EventName;
 use crate::level::Level;
 use crate::lifecycle::JobState;
 use crate::proof::MissingProof;
-use crate::triage::TriageVerdict;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "fact")]
@@ -64,43 +63,30 @@ pub struct AttemptFact {
     /// assigned to time windows by this time, so that its duration doesn't move it to another window.
     pub dispatched_at: Timestamp,
     pub repo: String,
-    /// For self-reports the upstream commit.
+    /// For self-reports what the reporter calls it.
     pub delivery: String,
     pub workflow: String,
     pub job: Option<String>,
     pub run_id: String,
     /// From 1.
     pub run_attempt: u32,
-    /// The check run of the downstream job.
-    pub check_run_id: Option<String>,
     pub state: JobState,
     /// The job ended without a report of its start.
     pub start_unknown: bool,
-    /// The phase in which the job ended.
-    pub phase: Option<String>,
     /// Seconds from dispatch to start, by the relay's clock; `None` when unknown.
     pub queue_seconds: Option<f64>,
     /// Seconds from start to end, by the relay's clock; `None` when unknown.
     pub execution_seconds: Option<f64>,
-    /// According to the reporter.
-    pub started_at: Option<Timestamp>,
-    /// According to the reporter.
-    pub completed_at: Option<Timestamp>,
-    pub tests: Option<TestCounts>,
-    pub failed_tests: Vec<FailedTest>,
-    /// The downstream repository's own verdict on a failure.
-    #[serde(default)]
-    pub triage: Option<TriageVerdict>,
-    pub url: Option<String>,
-    pub artifact_url: Option<String>,
-    pub environment: Option<String>,
-    /// Why the result isn't proven, at levels that require proof.
+    /// What its reports say, which pages show.
+    pub details: ReportDetails,
+    /// Why the result isn't proven: at levels that require proof, and of self-reports.
     #[serde(default)]
     pub missing_proof: Option<MissingProof>,
     pub level: Level,
     pub event: EventName,
     pub upstream: String,
     pub pull_request: Option<u64>,
+    /// Empty for a self-report that names no upstream commit.
     pub head_sha: String,
 }
 
@@ -181,6 +167,18 @@ impl AttemptFact {
     /// Orders rows of one key.
     pub fn version(&self) -> (u32, u8, Timestamp) {
         (self.run_attempt, self.state.rank(), self.received_at)
+    }
+
+    /// Whether something may be concluded from it. A self-report without a commit of upstream, or from a run
+    /// that anybody could have started, is only shown.
+    pub fn is_evidence(&self) -> bool {
+        let names_commit = !self.head_sha.is_empty() && self.missing_proof.is_none();
+        !self.event.is_self_reported() || names_commit
+    }
+
+    /// The commit, or else the run: what belongs together on pages and in rates.
+    pub fn commit_or_run(&self) -> &str {
+        if self.head_sha.is_empty() { &self.run_id } else { &self.head_sha }
     }
 
     /// When the attempt began: dispatch time plus queue time, or when the report arrived if the queue time

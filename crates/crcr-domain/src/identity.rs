@@ -11,8 +11,8 @@ pub struct CallerIdentity {
     pub issuer: String,
     /// When the token expires. Replay protection must last longer.
     pub expires_at: Timestamp,
-    /// The id of the token, if the issuer sets one.
-    pub jti: Option<String>,
+    /// Tells the token from every other: its `jti`, or a digest of it.
+    pub token_id: String,
     pub claims: ProviderClaims,
 }
 
@@ -54,10 +54,18 @@ pub struct BuildkiteClaims {
     pub organization_id: String,
     pub pipeline_id: String,
     pub build_id: Option<String>,
+    /// Counts the builds of the pipeline.
+    pub build_number: Option<String>,
     pub job_id: Option<String>,
 }
 
 impl CallerIdentity {
+    /// Whether each report brings a token of its own. A Buildkite agent mints one for a step, and the step
+    /// reports for all jobs of a build.
+    pub fn is_minted_per_report(&self) -> bool {
+        self.github().is_some()
+    }
+
     pub fn github(&self) -> Option<&GitHubClaims> {
         match &self.claims {
             ProviderClaims::GitHub(claims) => Some(claims),

@@ -2,6 +2,7 @@
 //! current time is always an argument.
 
 pub mod allowlist;
+pub mod aws;
 pub mod callback;
 pub mod check_run;
 pub mod ci_data;
@@ -25,3 +26,4 @@ mod yaml;
 pub use self::allowlist::{Allowlist, AllowlistEntry};
 pub use self::level::{CheckRunPolicy, Device, EventKind, EventSet, Level};
 pub use self::repo::{Oncall, RepoName};
+pub use self::yaml::display::find_similar;

@@ -52,6 +52,10 @@ pub enum ProofStatus {
 pub enum MissingProof {
     /// Stored by a version that didn't record the origin.
     Evidence,
+    /// A self-report without a commit that exists upstream.
+    Commit,
+    /// A self-report of a run that the repository's schedule or a maintainer didn't start.
+    Schedule,
     /// The run wasn't started by `repository_dispatch`.
     Event,
     /// The callback token of the dispatch wasn't echoed.
@@ -64,12 +68,21 @@ pub enum MissingProof {
 }
 
 impl MissingProof {
-    const ALL: [Self; 5] =
-        [Self::Evidence, Self::Event, Self::CallbackToken, Self::Branch, Self::Dispatch];
+    const ALL: [Self; 7] = [
+        Self::Evidence,
+        Self::Commit,
+        Self::Schedule,
+        Self::Event,
+        Self::CallbackToken,
+        Self::Branch,
+        Self::Dispatch,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Evidence => "evidence",
+            Self::Commit => "commit",
+            Self::Schedule => "schedule",
             Self::Event => "event",
             Self::Branch => "branch",
             Self::CallbackToken => "callback_token",
@@ -86,6 +99,8 @@ impl fmt::Display for MissingProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Evidence => "it was stored by an earlier version of the relay",
+            Self::Commit => "it names no commit that exists upstream",
+            Self::Schedule => "its run wasn't started by `schedule` or `workflow_dispatch`",
             Self::Event => "its run wasn't started by `repository_dispatch`",
             Self::Branch => "its run isn't on the default branch",
             Self::CallbackToken => "it doesn't carry the dispatch's `callback_token`",

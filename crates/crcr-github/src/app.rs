@@ -100,6 +100,23 @@ impl fmt::Debug for GithubApp {
     }
 }
 
+#[derive(Debug, Clone, Deserialize)]
+pub struct AppDescription {
+    pub slug: String,
+    /// The events that it is subscribed to.
+    #[serde(default)]
+    pub events: Vec<String>,
+}
+
+/// <https://docs.github.com/en/rest/apps/webhooks#get-a-webhook-configuration-for-an-app>
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct HookConfig {
+    pub url: String,
+    /// `json` or `form`.
+    pub content_type: String,
+}
+
 impl GithubApp {
     /// The App number `id` (or its client id) of the GitHub whose REST API is at `base`
     /// (`https://api.github.com`, or `https://HOST/api/v3`). Needs a tokio runtime.
@@ -171,11 +188,17 @@ impl GithubApp {
 
     /// The App's slug, which also shows that GitHub accepts the App's key.
     pub async fn slug(&self) -> Result<String, GithubError> {
-        #[derive(Deserialize)]
-        struct AppAnswer {
-            slug: String,
-        }
-        Ok(self.call_as_app::<AppAnswer>(RestRequest::get("/app".to_owned())).await?.slug)
+        Ok(self.described().await?.slug)
+    }
+
+    /// The App, as GitHub describes it.
+    pub async fn described(&self) -> Result<AppDescription, GithubError> {
+        self.call_as_app(RestRequest::get("/app".to_owned())).await
+    }
+
+    /// Where GitHub sends the App's webhooks, and how.
+    pub async fn hook_config(&self) -> Result<HookConfig, GithubError> {
+        self.call_as_app(RestRequest::get("/app/hook/config".to_owned())).await
     }
 
     /// Drops the token and the installation of `repo`: for webhooks about changed installations.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::http::{self, HttpError, RetryPolicy};
+use crate::http::{self, HttpError, RetryLoop, RetryPolicy};
 
 /// The artifact format of this client.
 const ARTIFACT_VERSION: u32 = 7;
@@ -42,6 +42,24 @@ pub struct BackendIds {
     pub job: String,
 }
 
+/// Where a reserved artifact's blob goes.
+#[derive(Debug, Clone)]
+pub struct UploadTarget {
+    /// Signed, so it is a secret.
+    pub url: SecretString,
+    /// Whether the service knows the content type. It takes an artifact without one for a zip.
+    pub has_mime_type: bool,
+}
+
+impl UploadTarget {
+    /// Whether the service itself stores the blob, as Gitea, Forgejo and act do. GitHub has Azure for
+    /// that. These servers write blocks in the order in which they arrive, and check nothing.
+    pub fn is_on_service(&self) -> bool {
+        Url::parse(self.url.expose_secret())
+            .is_ok_and(|url| url.path().ends_with("ArtifactService/UploadArtifact"))
+    }
+}
+
 /// A finished artifact.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Artifact {
@@ -51,7 +69,7 @@ pub struct Artifact {
     /// Its number in the REST API.
     #[serde(alias = "databaseId", deserialize_with = "number")]
     pub database_id: u64,
-    /// Unique in the run.
+    /// Unique in an attempt of the run; the list has those of all attempts.
     pub name: String,
     /// The size of the stored blob, in bytes.
     #[serde(default, deserialize_with = "number")]
@@ -70,10 +88,10 @@ pub enum ArtifactServiceError {
     Token(&'static str),
     #[error("the address of the artifact service isn't a URL: {0}")]
     Address(#[from] url::ParseError),
-    /// Names are unique in a run; an unfinished upload counts.
+    /// Names are unique in an attempt of a run; an unfinished upload counts.
     #[error("the run has an artifact of this name, or an unfinished upload of it")]
     NameTaken {
-        /// Whether the answer to an earlier try was lost, so that this call may have created it.
+        /// Whether an earlier try failed so that it may have reserved the name.
         maybe_by_us: bool,
     },
     #[error("the artifact service has no such artifact")]
@@ -95,6 +113,28 @@ impl ArtifactServiceError {
     /// Whether another try may help.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Http { source, .. } if source.is_transient())
+    }
+
+    /// Whether the call may have been served although this is its answer.
+    pub fn may_be_applied(&self) -> bool {
+        matches!(self, Self::Http { source, .. } if source.may_be_applied())
+    }
+
+    /// The status of the answer, when the service gave no reason of its own.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Http { source, .. } => source.status(),
+            _ => None,
+        }
+    }
+
+    /// This error with what `tries` did to avoid it.
+    #[must_use]
+    pub fn after(self, tries: &RetryLoop) -> Self {
+        match self {
+            Self::Http { method, source } => Self::Http { method, source: source.after(tries) },
+            error => error,
+        }
     }
 
     /// How long the service wants us to wait.
@@ -167,14 +207,16 @@ impl ArtifactService {
         &self.ids
     }
 
-    /// Reserves a name, and returns the signed URL to upload the blob to, which works for about an
-    /// hour.
+    /// Reserves a name, and returns where to upload the blob to, which works for about an hour.
+    ///
+    /// Servers that imitate GitHub's answer 500 to a field that they don't know, as `mime_type`. So
+    /// after a 500 every second try leaves it out; without it an artifact is a zip.
     pub async fn create(
         &self,
         name: &str,
         expires_at: Option<Timestamp>,
         mime_type: &str,
-    ) -> Result<SecretString, ArtifactServiceError> {
+    ) -> Result<UploadTarget, ArtifactServiceError> {
         #[derive(Deserialize)]
         struct Answer {
             #[serde(default, alias = "signedUploadUrl")]
@@ -182,30 +224,33 @@ impl ArtifactService {
         }
         let mut body = self.body_with_name(name);
         body["version"] = ARTIFACT_VERSION.into();
-        body["mime_type"] = mime_type.into();
         if let Some(expires_at) = expires_at {
             body["expires_at"] = expires_at.to_string().into();
         }
-        let (mut tries, mut lost) = (self.retry.start(), false);
+        let plain = body.clone();
+        body["mime_type"] = mime_type.into();
+        let (mut tries, mut maybe_by_us, mut has_mime_type) = (self.retry.start(), false, true);
         let answer: Answer = loop {
-            let error = match self.call("CreateArtifact", RetryPolicy::ONCE, &body).await {
+            let request = if has_mime_type { &body } else { &plain };
+            let error = match self.call("CreateArtifact", RetryPolicy::ONCE, request).await {
                 Ok(answer) => break answer,
                 Err(ArtifactServiceError::NameTaken { .. }) => {
-                    return Err(ArtifactServiceError::NameTaken { maybe_by_us: lost });
+                    return Err(ArtifactServiceError::NameTaken { maybe_by_us });
                 }
                 Err(error) => error,
             };
-            // The request may have arrived, and reserved the name, unless no connection was made.
-            lost |= matches!(&error, ArtifactServiceError::Http { source: HttpError::Transport(broken), .. }
-                if !broken.is_connect());
+            // The request may have reserved the name although its answer is an error.
+            maybe_by_us |= error.may_be_applied();
+            let is_500 = error.status() == Some(StatusCode::INTERNAL_SERVER_ERROR);
+            has_mime_type = !(is_500 && has_mime_type);
             if !error.is_transient() || !tries.wait_to_retry(&error, error.retry_after()).await {
-                return Err(error);
+                return Err(error.after(&tries));
             }
         };
         if answer.signed_upload_url.is_empty() {
             return Err(refused("CreateArtifact", "it gave no URL for the upload"));
         }
-        Ok(answer.signed_upload_url.into())
+        Ok(UploadTarget { url: answer.signed_upload_url.into(), has_mime_type })
     }
 
     /// Turns the uploaded blob into an artifact, and returns its number. Tried once: after a lost
@@ -265,10 +310,31 @@ impl ArtifactService {
         Ok(answer.signed_url.into())
     }
 
-    /// Deletes the artifact or the unfinished upload called `name`.
-    pub async fn delete(&self, name: &str) -> Result<(), ArtifactServiceError> {
-        let _: Value = self.call("DeleteArtifact", self.retry, &self.body_with_name(name)).await?;
-        Ok(())
+    /// Deletes the artifact or the unfinished upload called `name` of this job.
+    pub async fn delete_own(&self, name: &str) -> Result<(), ArtifactServiceError> {
+        self.delete(&self.ids, name).await
+    }
+
+    /// Deletes the artifact or the unfinished upload called `name` of the job with these ids. An
+    /// answer that was lost counts as a success when there is nothing to delete any more.
+    pub async fn delete(&self, ids: &BackendIds, name: &str) -> Result<(), ArtifactServiceError> {
+        let mut body = Self::body_with_ids(ids);
+        body["name"] = name.into();
+        let (mut tries, mut maybe_done) = (self.retry.start(), false);
+        loop {
+            match self.call::<Value>("DeleteArtifact", RetryPolicy::ONCE, &body).await {
+                Ok(_) => return Ok(()),
+                Err(ArtifactServiceError::NotFound) if maybe_done => return Ok(()),
+                Err(error) => {
+                    maybe_done |= error.may_be_applied();
+                    if !error.is_transient()
+                        || !tries.wait_to_retry(&error, error.retry_after()).await
+                    {
+                        return Err(error.after(&tries));
+                    }
+                }
+            }
+        }
     }
 
     fn body_with_ids(ids: &BackendIds) -> Value {
@@ -287,21 +353,29 @@ impl ArtifactService {
         retry: RetryPolicy,
         body: &Value,
     ) -> Result<T, ArtifactServiceError> {
-        let failed = |source| ArtifactServiceError::Http { method, source };
         let url = self.base.join(method)?;
-        let answer = http::send(retry, || {
-            self.http.post(url.clone()).bearer_auth(self.token.expose_secret()).json(body)
-        })
-        .await;
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(error) => return Err(service_error(method, error)),
-        };
-        let value: Value = http::read_json(answer, MAX_ANSWER_BYTES).await.map_err(failed)?;
+        let value = http::with_retries(retry, || async {
+            let request = self.http.post(url.clone()).bearer_auth(self.token.expose_secret());
+            let answer = http::send_once(request.json(body)).await?;
+            let (status, headers) = (answer.status(), answer.headers().clone());
+            let body = http::read(answer, MAX_ANSWER_BYTES).await?;
+            match serde_json::from_slice::<Value>(&body) {
+                Ok(value) => Ok(value),
+                // A proxy's page with status 200.
+                Err(_) if http::is_web_page(&headers, &body) => {
+                    Err(HttpError::Intermediary { status, body })
+                }
+                Err(error) => Err(HttpError::Malformed(error.to_string())),
+            }
+        });
+        let value = value.await.map_err(|error| service_error(method, error))?;
         if value.get("ok") == Some(&Value::Bool(false)) {
             return Err(refused(method, "it answered `ok: false`"));
         }
-        serde_json::from_value(value).map_err(|e| failed(HttpError::Malformed(e.to_string())))
+        serde_json::from_value(value).map_err(|error| {
+            let source = HttpError::Malformed(error.to_string());
+            ArtifactServiceError::Http { method, source }
+        })
     }
 }
 
@@ -341,7 +415,7 @@ fn service_error(method: &'static str, error: HttpError) -> ArtifactServiceError
         code: String,
         msg: String,
     }
-    let HttpError::Status { status, body, .. } = &error else {
+    let HttpError::Status { status, body, .. } = error.last() else {
         return ArtifactServiceError::Http { method, source: error };
     };
     let twirp: TwirpError = serde_json::from_slice(body).unwrap_or_default();
@@ -391,8 +465,8 @@ mod tests {
 
     async fn service(server: &MockServer) -> ArtifactService {
         let token = token(&json!({"scp": "Actions.Results:run-1:job-2"}));
-        let retry =
-            RetryPolicy { base: std::time::Duration::from_millis(1), ..RetryPolicy::default() };
+        let base = std::time::Duration::from_millis(1);
+        let retry = RetryPolicy { base, tries: 5, ..RetryPolicy::default() };
         ArtifactService::new(
             http::client().unwrap(),
             &format!("{}/some/path/", server.uri()),
@@ -482,16 +556,16 @@ mod tests {
         assert!(matches!(error, Err(ArtifactServiceError::Denied { .. })));
         let server = answering("DeleteArtifact", 404, twirp("not_found", "no")).await;
         assert!(matches!(
-            service(&server).await.delete("a").await,
+            service(&server).await.delete_own("a").await,
             Err(ArtifactServiceError::NotFound)
         ));
         let server = answering("DeleteArtifact", 200, json!({"ok": false})).await;
         assert!(matches!(
-            service(&server).await.delete("a").await,
+            service(&server).await.delete_own("a").await,
             Err(ArtifactServiceError::Refused { .. })
         ));
         let server = answering("DeleteArtifact", 503, json!({})).await;
-        let error = service(&server).await.delete("a").await.unwrap_err();
+        let error = service(&server).await.delete_own("a").await.unwrap_err();
         assert!(error.is_transient(), "{error}");
         assert_eq!(server.received_requests().await.unwrap().len(), 5, "it was tried again");
     }

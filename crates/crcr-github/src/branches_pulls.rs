@@ -300,6 +300,13 @@ impl RepositoryApi {
 }
 
 impl GithubApp {
+    /// The 100 open pull requests of `repo` that changed last, as GitHub describes them.
+    pub async fn open_pulls(&self, repo: &str) -> Result<Vec<Value>, GithubError> {
+        let query = "state=open&sort=updated&direction=desc&per_page=100";
+        let request = RestRequest::get(format!("{}/pulls?{query}", repo_path(repo)));
+        self.call_json(repo, READ_PULLS, request).await
+    }
+
     /// The open pull requests of `repo` whose branches are in `repo` itself and begin with `prefix`.
     pub async fn open_pulls_with(
         &self,

@@ -82,6 +82,20 @@ impl GithubApp {
         Ok(FileContents::File { bytes, etag })
     }
 
+    /// The file at `path` of a public repository on which the App needn't be installed.
+    pub async fn public_contents(
+        &self,
+        repo: &str,
+        path: &str,
+        reference: &str,
+        limit: usize,
+    ) -> Result<Bytes, GithubError> {
+        let path = format!("{}?ref={}", contents_path(repo, path), encoded(reference));
+        let request = RestRequest::get(path).accepting(RAW);
+        let response = self.client().send_public(&request).await?;
+        self.client().read(&request, response, limit).await
+    }
+
     /// Whether `repo` has the commit `sha`. Anything but 40 or 64 hexadecimal digits is `false`
     /// without asking, because GitHub would find a branch of that name as well.
     pub async fn commit_exists(&self, repo: &str, sha: &str) -> Result<bool, GithubError> {

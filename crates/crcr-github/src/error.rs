@@ -104,9 +104,11 @@ impl GithubError {
 
     /// Classifies a failed request. `call` is its name, like `GET /app`.
     pub(crate) fn from_http(call: &str, error: HttpError, now: Timestamp) -> Self {
-        let HttpError::Status { status, headers, body, retry_after } = &error else {
-            return match error {
-                HttpError::Transport(_) => Self::Transient { call: call.to_owned(), source: error },
+        let HttpError::Status { status, headers, body, retry_after } = error.last() else {
+            return match error.last() {
+                HttpError::Transport(_) | HttpError::Intermediary { .. } => {
+                    Self::Transient { call: call.to_owned(), source: error }
+                }
                 _ => Self::Malformed { call: call.to_owned(), source: error },
             };
         };
@@ -150,7 +152,11 @@ fn rate_limit_end(
         // A reset in the past means that the clocks differ: wait all the same.
         return Some(reset.filter(|at| *at > now).unwrap_or(now + DEFAULT_PAUSE));
     }
-    message.to_lowercase().contains("secondary rate limit").then_some(now + DEFAULT_PAUSE)
+    // GitHub called it "abuse detection mechanism" before 2021, and old Enterprise Servers still do.
+    let message = message.to_lowercase();
+    let is_limit =
+        ["secondary rate limit", "abuse detection"].iter().any(|it| message.contains(it));
+    is_limit.then_some(now + DEFAULT_PAUSE)
 }
 
 /// GitHub's `message`, else the start of the text; one line of at most 300 characters.

@@ -2,11 +2,13 @@
 
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use rand::Rng as _;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use tokio::time::Instant;
 
@@ -38,11 +40,15 @@ pub fn client_with(silence: Duration) -> Result<Client, HttpError> {
 
 /// The longest pause that a server's `Retry-After` can cause.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// An outage that is shorter than this isn't worth a line.
+const QUIET: Duration = Duration::from_secs(2);
+/// The time between two lines that say what is waited for. Parallel requests wait together.
+const NOTICE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often a task is tried, and for how long.
+/// How long an outage may last, and how often a task is tried meanwhile.
 #[derive(Debug, Clone, Copy)]
 pub struct RetryPolicy {
-    /// RetryLoop in all, at least one.
+    /// Tries in all, at least one.
     pub tries: u32,
     /// Pause before the second try. It doubles with each try, with jitter.
     pub base: Duration,
@@ -54,22 +60,31 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self::FEW
+        Self::CALL
     }
 }
 
 impl RetryPolicy {
-    /// The default: five tries within a minute.
-    pub const FEW: Self = Self {
-        tries: 5,
+    /// For a small call: an outage of a minute is survived.
+    pub const CALL: Self = Self {
+        tries: u32::MAX,
         base: Duration::from_millis(250),
         cap: Duration::from_secs(8),
-        total: Duration::from_secs(60),
+        total: Duration::from_secs(75),
     };
-    /// Five tries within ten minutes, for large bodies on slow connections.
-    pub const PATIENT: Self = Self { total: Duration::from_secs(600), ..Self::FEW };
+    /// For what nothing can replace, such as GitHub's artifact service: an outage of five minutes is
+    /// survived.
+    pub const LAST_RESORT: Self = Self { total: Duration::from_secs(330), ..Self::CALL };
+    /// For large bodies on slow connections: ten minutes.
+    pub const PATIENT: Self = Self { total: Duration::from_secs(600), ..Self::CALL };
     pub const ONCE: Self =
         Self { tries: 1, base: Duration::ZERO, cap: Duration::ZERO, total: Duration::ZERO };
+
+    /// The same with another limit of time.
+    #[must_use]
+    pub const fn within(self, total: Duration) -> Self {
+        Self { total, ..self }
+    }
 
     /// The pause after try number `tried` (from 1) failed: exponential, with jitter over the upper
     /// half. At least the server's `Retry-After`, of which at most [`LONGEST_WAIT`] counts.
@@ -110,6 +125,16 @@ impl RetryLoop {
         self.tried
     }
 
+    /// The time since the task started or made progress.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// What an error says of the tries, such as `tried 12 times in 75 s`; `None` after a single one.
+    pub fn history(&self) -> Option<String> {
+        (self.tried > 1).then(|| tries_text(self.tried, self.elapsed()))
+    }
+
     /// Starts counting again, because the task made progress.
     pub fn progressed(&mut self) {
         *self = Self { tried: 0, ..self.retry.start() };
@@ -124,16 +149,46 @@ impl RetryLoop {
     ) -> bool {
         let RetryPolicy { tries, total, .. } = self.retry;
         let pause = self.retry.pause(self.tried.max(1), retry_after);
+        let elapsed = self.started.elapsed();
         if self.tried >= tries
             || retry_after.is_some_and(|asked| asked > total)
-            || self.started.elapsed() + pause > total
+            || elapsed + pause > total
         {
             return false;
         }
         tracing::debug!(%error, tried = self.tried, ?pause, "trying again");
+        if elapsed + pause >= QUIET {
+            say_waiting(error, total.saturating_sub(elapsed));
+        }
         tokio::time::sleep(pause).await;
         self.tried += 1;
         true
+    }
+}
+
+fn tries_text(tries: u32, time: Duration) -> String {
+    format!("tried {tries} times in {} s", time.as_secs())
+}
+
+type WaitPrinter = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Prints what this process waits for, and when it last did. Retry loops are everywhere, so a command
+/// sets its printer once.
+static WAIT_PRINTER: OnceLock<(WaitPrinter, Mutex<Option<Instant>>)> = OnceLock::new();
+
+/// Calls `print` with a line when a task waits for a server, at most once a minute. Only the first
+/// call in a process counts.
+pub fn print_waiting(print: impl Fn(&str) + Send + Sync + 'static) {
+    // A second printer would print the same lines again.
+    let _ = WAIT_PRINTER.set((Box::new(print), Mutex::default()));
+}
+
+fn say_waiting(error: &(dyn Display + Sync), left: Duration) {
+    let Some((print, last)) = WAIT_PRINTER.get() else { return };
+    let mut last = last.lock();
+    if last.is_none_or(|at| at.elapsed() >= NOTICE_INTERVAL) {
+        *last = Some(Instant::now());
+        print(&format!("waiting, and trying again for up to {} s: {error}", left.as_secs()));
     }
 }
 
@@ -158,32 +213,85 @@ pub enum HttpError {
     /// The body isn't what the protocol says.
     #[error("the answer isn't what the protocol says: {0}")]
     Malformed(String),
+    /// Something between here and the server answered in its place, such as a proxy or a load
+    /// balancer that lost the server.
+    #[error("something in between answered {status} instead of the server: {}", excerpt(.body))]
+    Intermediary { status: StatusCode, body: Bytes },
+    /// The last error, after several tries.
+    #[error("{last} ({})", tries_text(*.tries, *.time))]
+    GaveUp { last: Box<HttpError>, tries: u32, time: Duration },
 }
 
 impl HttpError {
-    /// The status, when there was an answer.
-    pub fn status(&self) -> Option<StatusCode> {
+    /// The error of an answer that isn't 2xx. A 403 that isn't the server's own is no refusal.
+    pub(crate) fn refused(status: StatusCode, headers: Box<HeaderMap>, body: Bytes) -> Self {
+        let foreign = is_web_page(&headers, &body)
+            || body.windows(INTERMEDIARY_TEXT.len()).any(|part| part == INTERMEDIARY_TEXT);
+        if status == StatusCode::FORBIDDEN && foreign {
+            return Self::Intermediary { status, body };
+        }
+        let retry_after = retry_after(&headers);
+        Self::Status { status, retry_after, headers, body }
+    }
+
+    /// The error of the last try.
+    pub fn last(&self) -> &Self {
         match self {
+            Self::GaveUp { last, .. } => last.last(),
+            error => error,
+        }
+    }
+
+    /// The status, when the server answered.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self.last() {
             Self::Status { status, .. } => Some(*status),
             _ => None,
         }
     }
 
-    /// Whether another try may help: no answer, 408, 429 or 5xx other than 501.
+    /// Whether another try may help: no answer, 408, 429 or 5xx other than 501, or an answer that
+    /// isn't the server's own.
     pub fn is_transient(&self) -> bool {
-        match self {
+        match self.last() {
             Self::Status { status, .. } => is_transient(*status),
             Self::Transport(error) => !error.is_builder(),
-            Self::TooLarge(_) | Self::Malformed(_) => false,
+            Self::Intermediary { .. } => true,
+            Self::TooLarge(_) | Self::Malformed(_) | Self::GaveUp { .. } => false,
         }
+    }
+
+    /// Whether the request may have arrived and been served although this is an error.
+    pub fn may_be_applied(&self) -> bool {
+        match self.last() {
+            Self::Transport(error) => !error.is_connect() && !error.is_builder(),
+            Self::Status { status, .. } => is_transient(*status) && status.as_u16() != 429,
+            Self::Intermediary { .. } | Self::Malformed(_) | Self::TooLarge(_) => true,
+            Self::GaveUp { .. } => false,
+        }
+    }
+
+    /// Whether a time limit of ours ended the request.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self.last(), Self::Transport(error) if error.is_timeout())
     }
 
     /// How long the server wants us to wait.
     pub fn retry_after(&self) -> Option<Duration> {
-        match self {
+        match self.last() {
             Self::Status { retry_after, .. } => *retry_after,
             _ => None,
         }
+    }
+
+    /// This error with what `tries` did to avoid it.
+    #[must_use]
+    pub fn after(self, tries: &RetryLoop) -> Self {
+        let (count, time) = (tries.tried(), tries.elapsed());
+        if count < 2 || !self.is_transient() {
+            return self;
+        }
+        Self::GaveUp { last: Box::new(self), tries: count, time }
     }
 }
 
@@ -202,7 +310,7 @@ pub async fn send(
 }
 
 /// Calls `attempt` until it succeeds, fails for good, or `retry` allows no other try.
-pub(crate) async fn with_retries<T, F: Future<Output = Result<T, HttpError>>>(
+pub async fn with_retries<T, F: Future<Output = Result<T, HttpError>>>(
     retry: RetryPolicy,
     attempt: impl Fn() -> F,
 ) -> Result<T, HttpError> {
@@ -212,7 +320,7 @@ pub(crate) async fn with_retries<T, F: Future<Output = Result<T, HttpError>>>(
             Err(error)
                 if error.is_transient()
                     && tries.wait_to_retry(&error, error.retry_after()).await => {}
-            result => return result,
+            result => return result.map_err(|error| error.after(&tries)),
         }
     }
 }
@@ -225,10 +333,25 @@ pub async fn send_once(request: RequestBuilder) -> Result<Response, HttpError> {
         return Ok(response);
     }
     let headers = Box::new(response.headers().clone());
-    let retry_after = retry_after(&headers);
     let body = read_at_most(response, ERROR_BODY_BYTES, true).await.unwrap_or_default();
-    Err(HttpError::Status { status, retry_after, headers, body })
+    Err(HttpError::refused(status, headers, body))
 }
+
+/// Whether an answer is a web page. None of the services that are asked here answers with one, but
+/// proxies and load balancers do.
+pub fn is_web_page(headers: &HeaderMap, body: &[u8]) -> bool {
+    let html = |text: &[u8]| {
+        let start = text.trim_ascii_start();
+        [&b"<!doctype html"[..], b"<html"]
+            .iter()
+            .any(|tag| start.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag)))
+    };
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    kind.to_ascii_lowercase().starts_with(b"text/html") || html(body)
+}
+
+/// GitHub's services say this of an answer that came from a proxy of theirs.
+const INTERMEDIARY_TEXT: &[u8] = b"Error from intermediary";
 
 /// Reads a whole body of at most `limit` bytes; a longer one is [`HttpError::TooLarge`].
 pub async fn read(response: Response, limit: usize) -> Result<Bytes, HttpError> {
@@ -267,9 +390,16 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds.min(3600)))
 }
 
-/// The start of a server's text, on one line and without control characters.
+/// The start of a server's text, on one line and without control characters; of a web page only the
+/// title.
 fn excerpt(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&body[..body.len().min(500)]);
+    let mut text = String::from_utf8_lossy(&body[..body.len().min(2000)]);
+    if is_web_page(&HeaderMap::new(), body) {
+        let title = text.split_once("<title>").and_then(|(_, rest)| rest.split("</title>").next());
+        text = format!("a web page, `{}`", title.unwrap_or("without a title").trim()).into();
+    }
+    let end = text.floor_char_boundary(500);
+    let text = &text[..end];
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.trim().is_empty() { "(no text)".to_owned() } else { text.trim().to_owned() }
 }
@@ -305,14 +435,77 @@ mod tests {
         assert!(!RetryPolicy::PATIENT.start().wait_to_retry(&"busy", hour).await);
         assert!(started.elapsed() < Duration::from_secs(5));
         assert_eq!(RetryPolicy::PATIENT.pause(1, hour), Duration::from_secs(60));
-        let waits = RetryPolicy::PATIENT.tries
-            * RetryPolicy::PATIENT.pause(1, Some(Duration::from_secs(300)));
+        let waits = 5 * RetryPolicy::PATIENT.pause(1, Some(Duration::from_secs(300)));
         assert!(waits <= RetryPolicy::PATIENT.total, "the rest of the task has its time");
+    }
+
+    /// How long an outage may last until `policy` gives up, with a clock that tests move.
+    async fn longest_outage(policy: RetryPolicy, retry_after: Option<Duration>) -> Duration {
+        let (started, mut tries) = (Instant::now(), policy.start());
+        while tries.wait_to_retry(&"busy", retry_after).await {}
+        assert!(tries.history().unwrap().contains("times in"), "{:?}", tries.history());
+        started.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn outage_of_a_minute_is_survived_by_a_call_and_of_five_minutes_by_the_last_resort() {
+        let ten = Some(Duration::from_secs(10));
+        for (policy, at_least, at_most) in [
+            (RetryPolicy::CALL, 60, 75),
+            (RetryPolicy::LAST_RESORT, 300, 330),
+            (RetryPolicy::PATIENT, 580, 600),
+            (RetryPolicy::CALL.within(Duration::from_secs(40)), 30, 40),
+        ] {
+            for retry_after in [None, ten] {
+                let survived = longest_outage(policy, retry_after).await.as_secs();
+                assert!((at_least..=at_most).contains(&survived), "{policy:?}: {survived}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn error_after_an_outage_says_how_often_and_how_long_it_was_tried() {
+        let busy = || HttpError::Status {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            retry_after: None,
+            headers: Box::default(),
+            body: Bytes::new(),
+        };
+        let error = with_retries(RetryPolicy::CALL, || async { Err::<(), _>(busy()) }).await;
+        let error = error.unwrap_err();
+        assert!(error.is_transient() && error.status() == Some(StatusCode::SERVICE_UNAVAILABLE));
+        let text = error.to_string();
+        assert!(text.contains("503") && text.contains("tried ") && text.ends_with(" s)"), "{text}");
+        let refused = || HttpError::TooLarge(1);
+        let error = with_retries(RetryPolicy::CALL, || async { Err::<(), _>(refused()) }).await;
+        assert!(matches!(error, Err(HttpError::TooLarge(1))), "a refusal fails at once: {error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_outage_is_announced_once_a_minute_and_a_blip_isn_t() {
+        static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+        print_waiting(|line| LINES.lock().push(line.to_owned()));
+        let own = || LINES.lock().iter().filter(|line| line.contains("own outage")).count();
+        let mut tries = RetryPolicy::PATIENT.start();
+        for _ in 0..2 {
+            assert!(tries.wait_to_retry(&"own outage", None).await);
+        }
+        assert_eq!(own(), 0);
+        tokio::time::sleep(NOTICE_INTERVAL).await;
+        let mut parallel = RetryPolicy::PATIENT.start();
+        for _ in 0..6 {
+            tries.wait_to_retry(&"own outage", None).await;
+            parallel.wait_to_retry(&"own outage", None).await;
+        }
+        // Other tests of this process share the printer, and may have used this minute up.
+        assert!(own() <= 2, "{:?}", LINES.lock());
+        assert!(LINES.lock().iter().any(|line| line.contains("trying again for up to")));
     }
 
     #[tokio::test]
     async fn retries_end_by_count_or_time_unless_there_is_progress() {
-        let quick = RetryPolicy { base: Duration::from_millis(1), ..RetryPolicy::FEW };
+        let base = Duration::from_millis(1);
+        let quick = RetryPolicy { base, cap: base, tries: 5, ..RetryPolicy::CALL };
         let mut tries = quick.start();
         while tries.wait_to_retry(&"broken", None).await {}
         assert_eq!(tries.tried(), 5);
@@ -322,6 +515,33 @@ mod tests {
         }
         let mut short = RetryPolicy { total: Duration::ZERO, ..quick }.start();
         assert!(!short.wait_to_retry(&"broken", None).await);
+    }
+
+    #[test]
+    fn answer_of_a_proxy_is_an_outage_and_the_servers_own_403_a_refusal() {
+        let answer = |status: u16, kind: &'static str, body: &'static str| {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
+            let status = StatusCode::from_u16(status).unwrap();
+            HttpError::refused(status, Box::new(headers), body.as_bytes().into())
+        };
+        let page = "<!DOCTYPE html><html><title>403 Forbidden</title><body>nginx";
+        let text = "{\"msg\":\"Error from intermediary with HTTP status code 403\"}";
+        for (kind, body) in [("text/html", "no"), ("text/plain", page), ("application/json", text)]
+        {
+            let error = answer(403, kind, body);
+            assert!(error.is_transient() && error.status().is_none(), "{error}");
+            assert!(error.to_string().starts_with("something in between answered 403"), "{error}");
+        }
+        assert!(answer(403, "text/html", page).to_string().ends_with("`403 Forbidden`"));
+        for (status, kind, body) in [
+            (403, "application/json", "{\"msg\":\"no\"}"),
+            (403, "application/xml", "<Error/>"),
+            (404, "text/html", page),
+            (401, "text/html", page),
+        ] {
+            let error = answer(status, kind, body);
+            assert!(!error.is_transient() && error.status().is_some(), "{error}");
+        }
     }
 
     #[test]

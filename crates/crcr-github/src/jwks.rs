@@ -46,15 +46,17 @@ struct FetchedKeys {
     fetched: Option<Timestamp>,
     /// When an unknown key id last caused a fetch.
     unknown_key_fetch: Option<Timestamp>,
+    /// Whether the last fetch failed, whatever caused it.
+    is_failing: bool,
 }
 
 /// Why there is no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IssuerKeyError {
-    /// The keys were fetched just now, and it isn't among them.
+    /// The keys were fetched less than a minute ago, or just now, and it isn't among them.
     #[error("the issuer has no such key")]
     Unknown,
-    /// Unknown until the next fetch: the last one failed, or was less than a minute ago.
+    /// The last fetch failed, so it may be a new key.
     #[error("the issuer's keys can't be fetched now, try again in {} s", .retry_after.as_secs())]
     Unavailable { retry_after: Duration },
 }
@@ -90,20 +92,29 @@ impl IssuerKeys {
         if let Some(key) = self.known_key(kid, now) {
             return Ok(key);
         }
-        if let Some(last) = self.known.lock().unknown_key_fetch {
-            let passed = now.duration_since(last);
-            let left = UNKNOWN_KEY_PAUSE.saturating_sub(passed.unsigned_abs());
-            if passed.is_negative() || !left.is_zero() {
-                let retry_after = left.max(Duration::from_secs(1));
-                return Err(IssuerKeyError::Unavailable { retry_after });
-            }
+        // Not in the condition: the lock would be held while the answer is chosen.
+        let pause_left = self.known.lock().pause_left(now);
+        if let Some(left) = pause_left {
+            return Err(self.why_unknown(left, now));
         }
         self.known.lock().unknown_key_fetch = Some(now);
         if let Err(error) = self.fetch(now).await {
             tracing::warn!(url = %self.url, %error, "the issuer's keys can't be fetched");
-            return Err(IssuerKeyError::Unavailable { retry_after: UNKNOWN_KEY_PAUSE });
         }
-        self.known_key(kid, now).ok_or(IssuerKeyError::Unknown)
+        self.known_key(kid, now).ok_or_else(|| self.why_unknown(UNKNOWN_KEY_PAUSE, now))
+    }
+
+    fn why_unknown(&self, retry_after: Duration, now: Timestamp) -> IssuerKeyError {
+        if self.is_failing() || !self.is_ready(now) {
+            IssuerKeyError::Unavailable { retry_after }
+        } else {
+            IssuerKeyError::Unknown
+        }
+    }
+
+    /// Whether the last fetch failed.
+    pub fn is_failing(&self) -> bool {
+        self.known.lock().is_failing
     }
 
     /// Fetches the keys. When that fails, the old ones stay.
@@ -118,6 +129,12 @@ impl IssuerKeys {
     }
 
     async fn fetch(&self, now: Timestamp) -> Result<(), HttpError> {
+        let fetched = self.fetch_once(now).await;
+        self.known.lock().is_failing = fetched.is_err();
+        fetched
+    }
+
+    async fn fetch_once(&self, now: Timestamp) -> Result<(), HttpError> {
         let retry =
             RetryPolicy { tries: 2, total: Duration::from_secs(5), ..RetryPolicy::default() };
         let get = || self.client.get(self.url.clone()).timeout(Duration::from_secs(5));
@@ -141,6 +158,13 @@ impl IssuerKeys {
 }
 
 impl FetchedKeys {
+    /// How long no unknown key id may cause a fetch.
+    fn pause_left(&self, now: Timestamp) -> Option<Duration> {
+        let passed = now.duration_since(self.unknown_key_fetch?);
+        let left = UNKNOWN_KEY_PAUSE.saturating_sub(passed.unsigned_abs());
+        (passed.is_negative() || !left.is_zero()).then(|| left.max(Duration::from_secs(1)))
+    }
+
     fn is_fresh(&self, now: Timestamp) -> bool {
         self.fetched.is_some_and(|fetched| {
             let age = now.duration_since(fetched);
@@ -219,10 +243,11 @@ mod tests {
         let (server, jwks) = issuer(vec![(1, keys(&["old"])), (100, keys(&["old", "new"]))]).await;
         assert!(jwks.key("old", at(0)).await.is_ok());
         for n in 0..50 {
-            assert_eq!(unavailable(jwks.key(&format!("random-{n}"), at(10)).await), 50);
+            let key = jwks.key(&format!("random-{n}"), at(10)).await;
+            assert_eq!(key.err(), Some(IssuerKeyError::Unknown), "the keys are known: no outage");
         }
         // The issuer has rotated; the flood has spent this minute's fetch.
-        assert_eq!(unavailable(jwks.key("new", at(20)).await), 40);
+        assert_eq!(jwks.key("new", at(20)).await.err(), Some(IssuerKeyError::Unknown));
         assert!(jwks.key("old", at(20)).await.is_ok(), "known keys go on");
         assert_eq!(calls(&server).await, 1);
         assert!(jwks.key("new", at(60)).await.is_ok());

@@ -160,7 +160,15 @@ impl RestClient {
         request: &RestRequest,
         token: &SecretString,
     ) -> Result<RestResponse, GithubError> {
-        self.send_raw(request, token).await.map_err(|error| self.error(request, error))
+        self.send_raw(request, Some(token)).await.map_err(|error| self.error(request, error))
+    }
+
+    /// Sends a call as nobody, for what everybody may read.
+    pub(crate) async fn send_public(
+        &self,
+        request: &RestRequest,
+    ) -> Result<RestResponse, GithubError> {
+        self.send_raw(request, None).await.map_err(|error| self.error(request, error))
     }
 
     /// Sends a call, again while the failure is transient and `retry` allows it.
@@ -170,7 +178,7 @@ impl RestClient {
         token: &SecretString,
         retry: RetryPolicy,
     ) -> Result<RestResponse, GithubError> {
-        web::with_retries(retry, || self.send_raw(request, token))
+        web::with_retries(retry, || self.send_raw(request, Some(token)))
             .await
             .map_err(|error| self.error(request, error))
     }
@@ -230,7 +238,7 @@ impl RestClient {
     async fn send_raw(
         &self,
         request: &RestRequest,
-        token: &SecretString,
+        token: Option<&SecretString>,
     ) -> Result<RestResponse, HttpError> {
         let mut builder = Builder::new()
             .method(request.method.clone())
@@ -246,7 +254,10 @@ impl RestClient {
         let http = builder
             .body(request.body.clone().unwrap_or_default())
             .map_err(|error| HttpError::Malformed(error.to_string()))?;
-        let octocrab = self.octocrab.user_access_token(token.clone()).map_err(transport)?;
+        let octocrab = match token {
+            Some(token) => self.octocrab.user_access_token(token.clone()).map_err(transport)?,
+            None => self.octocrab.clone(),
+        };
         let response = octocrab.execute(http).await.map_err(transport)?;
         self.remember_calls_left(&request.path, response.headers());
         let status = response.status();
@@ -256,12 +267,7 @@ impl RestClient {
         }
         let (parts, body) = response.into_parts();
         let body = read_at_most(body, web::ERROR_BODY_BYTES, true).await.unwrap_or_default();
-        Err(HttpError::Status {
-            status,
-            retry_after: web::retry_after(&parts.headers),
-            headers: Box::new(parts.headers),
-            body,
-        })
+        Err(HttpError::refused(status, Box::new(parts.headers), body))
     }
 
     fn error(&self, request: &RestRequest, error: HttpError) -> GithubError {
@@ -410,7 +416,7 @@ mod tests {
         );
         let large = ResponseTemplate::new(502).set_body_string("x".repeat(1_000_000));
         let (_server, client) = answering(large).await;
-        let error = client.send_raw(&get_x(), &"t".into()).await.unwrap_err();
+        let error = client.send_raw(&get_x(), Some(&"t".into())).await.unwrap_err();
         let HttpError::Status { body, .. } = error else { panic!("{error:?}") };
         assert_eq!(body.len(), web::ERROR_BODY_BYTES);
     }

@@ -93,6 +93,10 @@ impl ActionsApi {
         Self { retry, ..self }
     }
 
+    pub fn retry(&self) -> RetryPolicy {
+        self.retry
+    }
+
     /// The HTTP client, for the addresses that [`ActionsApi::archive_url`] returns.
     pub fn http(&self) -> &Client {
         &self.http
@@ -138,7 +142,7 @@ impl ActionsApi {
         Ok(found.default_branch)
     }
 
-    /// The artifacts of a run that haven't expired, all of them or those called `name`.
+    /// The artifacts of a run, all of them or those called `name`, with those that have expired.
     pub async fn run_artifacts(
         &self,
         repo: &str,
@@ -151,7 +155,7 @@ impl ActionsApi {
         }
         let get = |request| self.get_json::<ArtifactPage>(request);
         let mut all: Vec<RunArtifact> = all_pages(&path, MAX_PAGES, get).await?;
-        all.retain(|a| !a.expired && name.is_none_or(|name| a.name == name));
+        all.retain(|a| name.is_none_or(|name| a.name == name));
         Ok(all)
     }
 
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn run_artifacts_reads_all_pages_and_skips_expired_ones() {
+    async fn run_artifacts_reads_all_pages_and_knows_expired_ones() {
         let (server, actions) = actions().await;
         let artifact = |id: usize| json!({"id": id, "name": "n", "expired": id == 3});
         for (page, ids) in [("1", 0..100), ("2", 100..105)] {
@@ -221,7 +225,8 @@ mod tests {
                 .await;
         }
         let all = actions.run_artifacts("acme/upstream", 42, None).await.unwrap();
-        assert_eq!(all.len(), 104);
+        assert_eq!(all.len(), 105);
+        assert_eq!(all.iter().filter(|artifact| artifact.expired).count(), 1);
     }
 
     #[tokio::test]

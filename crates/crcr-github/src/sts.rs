@@ -236,7 +236,7 @@ fn read_credentials(xml: &[u8]) -> Result<SessionCredentials, HttpError> {
 
 /// AWS's own code and message, when the body of the failed request has them.
 fn service_error(error: HttpError) -> StsError {
-    let HttpError::Status { status, retry_after, body, .. } = &error else {
+    let HttpError::Status { status, retry_after, body, .. } = error.last() else {
         return error.into();
     };
     let Some(AwsError { code, message }) = AwsError::read(body) else { return error.into() };

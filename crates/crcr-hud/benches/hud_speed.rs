@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_domain::callback::ReportDetails;
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun};
 use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
 use crcr_domain::ci_data::webhook::WebhookRow;
@@ -335,6 +336,7 @@ fn report(run: u64, job: u64, part: u64) -> ReportRows {
             classname: format!("test.test_module_{part}.TestClass{}", test % 50).into(),
             name: format!("test_{test}_cpu_float32"),
             file: Some(Arc::clone(&file)),
+            variant: None,
             result,
             time: Some(seconds),
             attempts: 1,
@@ -420,20 +422,15 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
             job: Some(name),
             run_id: run.clone(),
             run_attempt: 1,
-            check_run_id: Some(format!("{run}{job}")),
             state,
             start_unknown: false,
-            phase: None,
             queue_seconds: Some(queue as f64 / 1000.0),
             execution_seconds: Some(execution as f64 / 1000.0),
-            started_at: None,
-            completed_at: None,
-            tests: None,
-            failed_tests: vec![],
-            triage: None,
-            url: Some(format!("https://github.com/{}/actions/runs/{run}", repo(backend))),
-            artifact_url: None,
-            environment: None,
+            details: ReportDetails {
+                check_run_id: Some(format!("{run}{job}")),
+                url: Some(format!("https://github.com/{}/actions/runs/{run}", repo(backend))),
+                ..ReportDetails::default()
+            },
             missing_proof: None,
             level: Level::L2,
             event: EventName::from(kind),

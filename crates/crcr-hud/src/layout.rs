@@ -145,7 +145,7 @@ pub fn time(time: Timestamp) -> Markup {
 pub(crate) fn external_link(url: &str, text: &str) -> Markup {
     let host = url::Url::parse(url)
         .ok()
-        .filter(|url| url.scheme() == "https")
+        .filter(|url| ["https", "http"].contains(&url.scheme()))
         .and_then(|url| url.host_str().map(str::to_owned));
     html! {
         @match host {
@@ -183,11 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn only_https_becomes_a_link_and_its_host_is_shown() {
+    fn only_web_addresses_become_links_and_their_host_is_shown() {
         let link = external_link("https://ci.example/run/1?a=\"><script>", "log").into_string();
         assert!(link.contains("(ci.example)") && !link.contains("<script>"), "{link}");
-        for odd in
-            ["javascript:alert(1)", "http://ci.example/", "//ci.example/", "data:text/html,x"]
+        for odd in ["javascript:alert(1)", "ftp://ci.example/", "//ci.example/", "data:text/html,x"]
         {
             assert_eq!(external_link(odd, "log").into_string(), "<bdi>log</bdi>", "{odd}");
         }

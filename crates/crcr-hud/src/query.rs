@@ -139,6 +139,9 @@ pub(super) struct TimeSpan {
     #[serde(skip)]
     pub(super) until_now: bool,
     pub(super) events: EventFilter,
+    /// Whether the query names them.
+    #[serde(skip)]
+    pub(super) events_named: bool,
     /// `24h`, `7d` or `30d`; `None` for a span that was given by its ends.
     pub(super) window: Option<&'static str>,
     /// Also show older commits of pull requests.
@@ -171,6 +174,7 @@ impl TimeSpan {
             to,
             until_now,
             events,
+            events_named: query.events.is_some(),
             window,
             all_heads,
             only_failing,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_domain::callback::ReportDetails;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, DispatchFact, Fact, MergeBaseFact};
@@ -232,7 +233,7 @@ fn branched(days: i64, learned: bool) -> Vec<Fact> {
             received_at: at + std::time::Duration::from_secs(600),
             event: if pull_request == Some(7) { EventName::PullRequest } else { EventName::Push },
             state: JobState::Completed(conclusion),
-            phase: None,
+            details: ReportDetails { phase: None, ..attempt.details.clone() },
             pull_request,
             head_sha: sha.repeat(20),
             ..(*attempt).clone()
@@ -296,15 +297,15 @@ async fn verdict_of_the_backend_is_shown_with_its_analyzer_and_whom_it_suspects(
     let mut facts = branched(2, true);
     let triage = serde_json::json!({
         "schema_version": 1, "category": "upstream", "confidence": "low",
-        "summary": "<b>it</b> broke", "analyzer": "acme-triage",
+        "summary": "<b>it</b> broke", "analyzer": {"name": "acme-triage"},
         "suspected_upstream": {"pr": 99, "reason": "it renamed `foo`"},
         "evidence": [{"test": "test_foo", "log_url": "https://logs.acme.test/1"}],
     });
     for fact in &mut facts {
         if let Fact::Attempt(row) = fact {
-            row.triage = Some(crcr_domain::triage::TriageVerdict::read(&triage).unwrap());
-            row.environment = Some("npu-910b".to_owned());
-            row.artifact_url = Some("https://artifacts.acme.test/7".to_owned());
+            row.details.triage = Some(crcr_domain::triage::TriageVerdict::read(&triage).unwrap());
+            row.details.environment = Some("npu-910b".to_owned());
+            row.details.artifact_url = Some("https://artifacts.acme.test/7".to_owned());
         }
     }
     let site = site(facts).await;
@@ -321,7 +322,7 @@ async fn verdict_of_the_backend_is_shown_with_its_analyzer_and_whom_it_suspects(
     let pull = site.json("/api/v1/pulls/7").await;
     let job = &pull["backends"][0]["jobs"][0];
     assert_eq!(job["reported_verdict"]["suspected_upstream"]["pr"], 99);
-    assert_eq!(job["verdict"]["analyzer"], "crcr");
+    assert_eq!(job["verdict"]["analyzer"]["name"], "crcr");
 }
 
 #[tokio::test]
@@ -332,9 +333,9 @@ async fn hostile_words_are_shown_as_text() {
         if let Fact::Attempt(row) = fact {
             row.job = Some(evil.clone());
             row.workflow = "ci (L4)".to_owned();
-            row.url = Some("javascript:alert(1)".to_owned());
+            row.details.url = Some("javascript:alert(1)".to_owned());
             row.state = JobState::Completed(Conclusion::Failure);
-            for test in &mut row.failed_tests {
+            for test in &mut row.details.failed_tests {
                 test.name.clone_from(&evil);
                 test.message = Some(evil.clone());
             }
@@ -607,15 +608,17 @@ async fn level_status_agrees_with_the_level_pages() {
     let status = site.json("/api/crcr/level-status").await;
     let repos = status["repos"].as_array().unwrap();
     let names: Vec<_> = repos.iter().map(|repo| repo["repo"].as_str().unwrap()).collect();
-    assert!(!names.contains(&"ember-example/torch-ember"), "L1 has no results: {names:?}");
-    assert_eq!(names.len(), 4);
+    assert!(!names.is_empty() && names.len() < 4, "those at L3: {names:?}");
     for repo in repos {
         let name = repo["repo"].as_str().unwrap();
         let page = site.json(&format!("/api/v1/repositories/{name}/level")).await;
         for (criterion, evidence) in
             repo["criteria"].as_array().unwrap().iter().zip(page["evidence"].as_array().unwrap())
         {
-            assert_eq!(criterion["measured"], evidence["value"], "{name}");
+            // As the deployed HUD sends it: what its page shows.
+            let measured = criterion["measured"].as_str().unwrap();
+            assert_eq!(measured == "–", evidence["value"].is_null(), "{name}");
+            assert!(criterion["target"].is_string() && criterion["criterion"].is_string());
             let met = match evidence["verdict"].as_str().unwrap() {
                 "met" => serde_json::Value::Bool(true),
                 "not_met" => serde_json::Value::Bool(false),
@@ -698,10 +701,7 @@ async fn level_page_tells_the_levels_so_far_and_how_soon_an_oncall_reacted() {
     assert!(page.contains("First comment P50") && page.contains("30 min"), "{page}");
     assert!(page.contains("Levels so far") && page.contains("L3 stable"), "{page}");
     let (_, page) = site.get(&format!("/crcr/{repo}")).await;
-    assert!(
-        page.contains("Environments and artifacts") && page.contains("driver 550.54"),
-        "{page}"
-    );
+    assert!(page.contains("Details of the jobs") && page.contains("driver 550.54"), "{page}");
 }
 
 #[tokio::test]
@@ -764,7 +764,10 @@ async fn overview_backend_and_level_page_have_the_same_rates_for_every_repositor
             let row = AttemptFact {
                 delivery: format!("{}-again", row.delivery),
                 run_id: format!("{}1", row.run_id),
-                check_run_id: row.check_run_id.as_ref().map(|id| format!("{id}-again")),
+                details: ReportDetails {
+                    check_run_id: row.details.check_run_id.as_ref().map(|id| format!("{id}-again")),
+                    ..row.details.clone()
+                },
                 dispatched_at: day(row.dispatched_at),
                 received_at: day(row.received_at),
                 state: match row.state {
@@ -835,6 +838,7 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
             classname: "tests.Class".into(),
             name: name.to_owned(),
             file: None,
+            variant: None,
             result,
             time: Some(time),
             attempts: 1,
@@ -908,7 +912,7 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
 #[tokio::test]
 async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_job() {
     use crcr_domain::ci_data::job_log::{
-        EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource,
+        EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource, LogReason,
         NoLogReason, NovelLine,
     };
 
@@ -924,9 +928,14 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
             captures: vec!["cause".to_owned()],
             context: vec!["before".to_owned(), hostile.to_owned()],
             by: LogMatchSource::Rule,
+            certainty_percent: 90,
+            reasons: vec![LogReason { name: hostile.to_owned(), points: 2.5 }],
         });
+        let other =
+            found.clone().map(|found| LogMatch { line_number: 9, certainty_percent: 4, ..found });
+        let candidates = found.iter().cloned().chain(other).collect();
         let novel = vec![NovelLine { line_number: 8, line: hostile.to_owned() }];
-        let known = LogClassification { found, novel };
+        let known = LogClassification { found, candidates, novel };
         let completed_at = now() - jiff::SignedDuration::from_hours(24 * days);
         JobLogRow {
             job: EndedJob {
@@ -943,7 +952,7 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
             looked_at: completed_at,
             log_key: None,
             outcome: match category {
-                Some(_) => JobLogOutcome::Classified(known),
+                Some(_) => JobLogOutcome::Classified(Box::new(known)),
                 None => JobLogOutcome::NoLog(NoLogReason::Gone),
             },
         }

@@ -1,6 +1,6 @@
 //! A load on `crcr relay serve` as processes of their own, with GitHub's stand-in behind them.
 //!
-//! `cargo bench --workspace --bench load -- $PWD/target/release/crcr [all|pulls|growth]
+//! `cargo bench --workspace --bench load -- $PWD/target/release/crcr [all|pulls|growth|shares]
 //! [--redis] [--replicas N]` prints what the relays did; the load, the stand-in and Redis run on the same
 //! cores.
 #![expect(
@@ -68,6 +68,8 @@ enum LoadKind {
     Pulls,
     /// More and more backends, then more and more stored deliveries.
     Growth,
+    /// What one loud pull request, and an external HUD that hangs, cost the others.
+    Shares,
 }
 
 /// Relays with one store, in a folder of their own.
@@ -103,6 +105,14 @@ async fn main() {
     match load.args.load {
         LoadKind::All => load.all().await,
         LoadKind::Pulls => load.pulls().await,
+        LoadKind::Shares => {
+            for conclusion in ["success", "failure"] {
+                load.loud_pull_request(conclusion).await;
+            }
+            for hangs in [false, true] {
+                load.hanging_hud(hangs).await;
+            }
+        }
         LoadKind::Growth => {
             load.more_backends().await;
             load.more_deliveries().await;
@@ -286,6 +296,11 @@ impl Load {
     }
 
     fn start(&self, allowlist: &str) -> Relays {
+        self.start_set(allowlist, &[])
+    }
+
+    /// Relays with further settings.
+    fn start_set(&self, allowlist: &str, settings: &[(&str, &str)]) -> Relays {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("allowlist.yml"), allowlist).unwrap();
         let redis = self.args.redis.then(|| RedisServer::start(RedisSettings::default()).unwrap());
@@ -293,6 +308,7 @@ impl Load {
         let (mut children, mut urls) = (vec![], vec![]);
         for _ in 0..self.args.replicas {
             let mut command = self.command(folder.path());
+            command.envs(settings.iter().copied());
             if let Some(redis) = &redis {
                 command.env("CRCR_STORE", redis.url()).env("CRCR_RESULTS", "sqlite:results.db");
             }
@@ -414,6 +430,17 @@ impl Load {
     /// Delivers a webhook and waits for its dispatches: when it was accepted, and a
     /// `client_payload`.
     async fn open(&self, relays: &Relays, number: u64, targets: usize) -> (Instant, Value) {
+        let (accepted, mut seen) = self.open_each(relays, number, targets).await;
+        (accepted, seen.swap_remove(0).1)
+    }
+
+    /// The same, with the repository and the `client_payload` of each dispatch.
+    async fn open_each(
+        &self,
+        relays: &Relays,
+        number: u64,
+        targets: usize,
+    ) -> (Instant, Vec<(String, Value)>) {
         let world = &self.github.state().world;
         let delivery = world.delivery("pull_request", &self.payload(number));
         let url = relays.next_url("github/webhook");
@@ -421,10 +448,11 @@ impl Load {
         let accepted = Instant::now();
         let mut seen = vec![];
         while seen.len() < targets {
-            seen.extend(world.take_dispatches());
+            let new = world.take_dispatches().into_iter();
+            seen.extend(new.map(|dispatch| (dispatch.repository, dispatch.client_payload)));
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        (accepted, seen.swap_remove(0).client_payload)
+        (accepted, seen)
     }
 
     /// The ends of as many jobs, each with a token of its own and the whole dispatched payload.
@@ -450,6 +478,127 @@ impl Load {
             self.client.post(url).bearer_auth(token).body(body.to_string())
         });
         send("reports taken", requests.collect(), 200).await;
+    }
+
+    /// The start and the end of 256 jobs of each of 16 backends at L4 on one pull request. Halfway another pull
+    /// request is opened: when does it have its first check run?
+    async fn loud_pull_request(&self, conclusion: &str) {
+        const BACKENDS: usize = 16;
+        const JOBS: usize = 256;
+        let entries: String =
+            (self.targets[..BACKENDS].iter()).map(|repo| format!("  - {repo}: [dave]\n")).collect();
+        let relays = self.start(&format!("L4:\n{entries}"));
+        self.answer(&relays, "readyz").await;
+        let world = &self.github.state().world;
+        world.take_dispatches();
+        let (_, dispatches) = self.open_each(&relays, 3_000_000, BACKENDS).await;
+        let mut requests = vec![];
+        for (status, conclusion) in [("in_progress", None), ("completed", Some(conclusion))] {
+            for job in 0..JOBS {
+                for (n, (repo, client_payload)) in dispatches.iter().enumerate() {
+                    let workflow = json!({
+                        "schema_version": "1", "status": status, "conclusion": conclusion,
+                        "name": "CI", "run_id": (7_000 + n).to_string(), "run_attempt": "1",
+                        "job_name": format!("job {job}"),
+                    });
+                    requests.push(self.job_report(&relays, client_payload, repo, &workflow));
+                }
+            }
+        }
+        let second_half = requests.split_off(BACKENDS * JOBS);
+        let cpu = relays.cpu();
+        send("starts taken", requests, 200).await;
+        let sending = tokio::spawn(send("ends taken", second_half, 200));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let quiet = self.payload(3_000_001);
+        let head = quiet["pull_request"]["head"]["sha"].as_str().unwrap().to_owned();
+        let delivery = world.delivery("pull_request", &quiet);
+        let opened = Instant::now();
+        let answer = delivery.send(&self.client, &relays.next_url("github/webhook")).await.unwrap();
+        assert_eq!(answer.status, 202);
+        while !world.check_runs(UPSTREAM).iter().any(|run| run.head_sha == head) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let first = opened.elapsed();
+        sending.await.unwrap();
+        // Until the relays have nothing more to do.
+        let mut calls = 0;
+        while calls != world.calls().len() {
+            calls = world.calls().len();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        let [program, kernel] = relays.cpu();
+        let each = (program + kernel - cpu[0] - cpu[1]) * 1e3 / (BACKENDS * JOBS) as f64;
+        println!(
+            "{BACKENDS} × {JOBS} jobs with {conclusion}: CPU {each:.1} ms a job; another pull request's first \
+             check run after {:.0} ms",
+            millis(first)
+        );
+        world.take_dispatches();
+    }
+
+    /// Results of six accounts for an external HUD, and then a dispatch.
+    async fn hanging_hud(&self, hangs: bool) {
+        let hud = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/api", hud.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            let mut held = vec![];
+            while let Ok((mut stream, _)) = hud.accept().await {
+                if !hangs {
+                    let answer =
+                        b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                    tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await.unwrap();
+                    let mut rest = vec![0; 65_536];
+                    drop(tokio::io::AsyncReadExt::read(&mut stream, &mut rest).await);
+                } else {
+                    held.push(stream);
+                }
+            }
+        });
+        let backends = &self.targets[..6];
+        let settings = [("HUD_API_URL", url.as_str()), ("HUD_BOT_KEY", "key")];
+        let relays = self.start_set(&format!("L2: [{}]\n", backends.join(", ")), &settings);
+        self.answer(&relays, "readyz").await;
+        self.github.state().world.take_dispatches();
+        let (_, client_payload) = self.open(&relays, 4_000_000, backends.len()).await;
+        let reports = (0..120).map(|n| {
+            let workflow = json!({
+                "schema_version": "1", "status": "completed", "conclusion": "success", "name": "CI",
+                "run_id": "8000", "run_attempt": "1", "job_name": format!("job {n}"),
+            });
+            self.job_report(&relays, &client_payload, &backends[n % backends.len()], &workflow)
+        });
+        send("reports taken", reports.collect(), 200).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (accepted, _) = self.open(&relays, 4_000_001, backends.len()).await;
+        let state = if hangs { "hangs" } else { "answers" };
+        println!(
+            "while the HUD {state}: six dispatches after {:.0} ms",
+            millis(accepted.elapsed())
+        );
+        serving.abort();
+    }
+
+    fn job_report(
+        &self,
+        relays: &Relays,
+        client_payload: &Value,
+        repo: &str,
+        workflow: &Value,
+    ) -> RequestBuilder {
+        let state = self.github.state();
+        let now = Timestamp::now().as_second();
+        let mut body = client_payload.clone();
+        body["workflow"] = workflow.clone();
+        let token = state.oidc.sign(&json!({
+            "iss": state.origin(), "aud": "pytorch-cross-repo-ci-relay", "iat": now, "nbf": now,
+            "exp": now + 3600, "jti": format!("jti-{:x}", rand::random::<u128>()), "repository": repo,
+            "repository_id": state.world.add_repo(repo).to_string(),
+            "run_id": workflow["run_id"], "run_attempt": "1",
+            "event_name": "repository_dispatch", "ref": "refs/heads/main",
+        }));
+        let url = relays.next_url("github/callback");
+        self.client.post(url).bearer_auth(token).body(body.to_string())
     }
 
     /// Webhooks in rounds, of one pull request and of a new one each time; at last over one connection

@@ -1,7 +1,7 @@
 //! How fast results get into ClickHouse, and that none is lost when it restarts in between.
 //!
 //! `cargo bench --workspace --bench results_ingest -- $PWD/target/release/crcr [REPORTS]`
-//! sends REPORTS results to a relay whose results are in Debian's `clickhouse-server`, kills that
+//! sends REPORTS results to a relay whose results are in ClickHouse (`chdb`), kills that
 //! server half-way, starts it again, and counts what is there.
 #![expect(
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ async fn main() {
     let mut args = std::env::args().skip(1).filter(|arg| arg != CARGO_BENCH);
     let binary = std::fs::canonicalize(args.next().expect("the path of the crcr binary")).unwrap();
     let reports: usize = args.next().map_or(100_000, |text| text.parse().unwrap());
-    let mut server = ClickHouse::debian().unwrap();
+    let mut server = ClickHouse::start().unwrap();
     let github = StandIn::start().unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("allowlist.yml"), "L2: [acme/backend]\n").unwrap();

@@ -52,20 +52,15 @@ pub(crate) fn attempt_fact(cause: &JobCause<'_>, job: &JobRecord, now: Timestamp
         job: job.id.job.clone(),
         run_id: job.id.run_id.clone(),
         run_attempt: job.id.run_attempt,
-        check_run_id: job.details.check_run_id.clone(),
         state: job.state,
         start_unknown: job.start_unknown,
-        phase: job.details.phase.clone(),
-        queue_seconds: cause.queued_since.zip(job.started_at).map(seconds),
+        queue_seconds: cause
+            .queued_since
+            .filter(|_| job.is_first_of_run)
+            .zip(job.started_at)
+            .map(seconds),
         execution_seconds: job.started_at.zip(job.ended_at).map(seconds),
-        started_at: job.details.started_at,
-        completed_at: job.details.completed_at,
-        tests: job.details.tests,
-        failed_tests: job.details.failed_tests.clone(),
-        triage: job.details.triage.clone(),
-        url: job.details.url.clone(),
-        artifact_url: job.details.artifact_url.clone(),
-        environment: job.details.environment.clone(),
+        details: job.details.clone(),
         missing_proof: None,
         level: cause.level,
         event: cause.event.clone(),

@@ -11,13 +11,16 @@ mod facts;
 pub mod http;
 pub mod limits;
 pub mod log_rules;
+mod prune_clock;
 mod queue;
 pub mod reconcile;
 pub mod relay;
 pub mod repository_pins;
 pub mod state_records;
 mod traces;
+pub mod upstream_identity;
 pub mod uptime;
+mod usage;
 pub mod webhook;
 
 pub use self::config::{Config, SettingProblem};

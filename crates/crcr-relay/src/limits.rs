@@ -11,11 +11,8 @@ pub const ADMIN_BYTES: usize = 64 * 1024;
 /// The largest result from another relay.
 pub const FORWARD_BYTES: usize = 2 * 1024 * 1024;
 pub const ALLOWLIST_BYTES: usize = 1024 * 1024;
-/// Larger bodies count as [`LARGE_BODIES`].
-pub const SMALL_BODY: usize = 256 * 1024;
-/// How many large bodies may be in memory: 200 MiB at most. The small ones of all [`CONNECTIONS`] take
-/// about as much.
-pub const LARGE_BODIES: usize = 8;
+/// The memory of all bodies together: eight of the largest webhooks, or all [`CONNECTIONS`] with 256 KiB.
+pub const BODY_MEMORY_BYTES: usize = 8 * WEBHOOK_BYTES;
 pub const HEAD_BYTES: usize = 64 * 1024;
 /// How long a connection may be idle, or take to send a request's head. Load balancers close an idle
 /// connection after 60 s. If the relay closed it first, a request could be lost.
@@ -44,6 +41,36 @@ pub const DELIVERY_CHARS: usize = 100;
 /// accepts 65,535 characters; the rest is for the delivery, the callback token and the callback URL.
 pub const PAYLOAD_BYTES: usize = 60_000;
 
+/// How many reports one run may send at once, in one of its attempts: the start and the end of four full
+/// matrices of 256 jobs. Then it gets as many a minute as the repository gets runs.
+pub const REPORTS_PER_RUN: u64 = 2048;
+/// How many reports of one repository are recorded on a day. Each takes about 3 KB in the store.
+pub const REPORTS_PER_DAY: u64 = 150_000;
+/// How many bytes of texts, such as those of failing tests, are kept for one repository and day.
+pub const TEXT_BYTES_PER_DAY: u64 = 256 << 20;
+/// The longest time after which a caller over the limit is asked to come again.
+pub const LONGEST_TURN: Duration = Duration::from_secs(300);
+
+/// How many jobs of one backend have check runs of their own on one commit. Further ones are counted in the
+/// backend's.
+pub const JOB_CHECK_RUNS: usize = 64;
+/// How many calls of GitHub's API an hour the check runs of all jobs may take, of the 5,000 that an
+/// installation has at least. The backends share them equally.
+pub const JOB_CHECK_CALLS: u64 = 4_000;
+/// The least share of a backend.
+pub const LEAST_CALLS: u64 = 60;
+/// How many dispatches of a replaced delivery are cancelled in one transaction.
+pub const SUPERSEDED_AT_ONCE: usize = 200;
+/// How many bytes of webhooks are kept on a day for each repository of the allowlist and for all other
+/// repositories of upstream's account, compressed.
+pub const KEPT_WEBHOOK_BYTES: u64 = 1 << 30;
+/// The same for all repositories of another account that aren't on the allowlist.
+pub const UNLISTED_WEBHOOK_BYTES: u64 = 16 << 20;
+/// How many logs of failed jobs are fetched on a day for each of the former.
+pub const LOGS: u64 = 5_000;
+/// And for each of the latter.
+pub const UNLISTED_LOGS: u64 = 20;
+
 /// How long records are kept: a workflow can be re-run for 30 days.
 pub const KEEP: Duration = Duration::from_secs(35 * 24 * 3600);
 /// How long a delivery's body is kept, and so how long its dispatches can be redelivered.
@@ -59,10 +86,8 @@ pub const LEASE: Duration = Duration::from_secs(120);
 /// How long a handler may take. It is less than [`LEASE`], so that the outcome is recorded before the
 /// task can be leased again.
 pub const HANDLER: Duration = Duration::from_secs(90);
-/// How many tasks run at a time by default.
+/// How many dispatches are sent at a time by default. Other work has workers of its own.
 pub const WORKERS: u32 = 32;
-/// How many tasks of one lane run at a time.
-pub const WORKERS_PER_LANE: usize = 8;
 /// How many tries a task gets.
 pub const TRIES: u32 = 15;
 /// The pauses between the tries of a task, unless GitHub asks for longer ones.
@@ -72,6 +97,18 @@ pub const TASK_RETRY: RetryPolicy = RetryPolicy {
     cap: Duration::from_secs(600),
     total: Duration::MAX,
 };
+/// The pauses while GitHub has an outage. They grow with the age of a task and end soon after GitHub is
+/// back.
+pub const OUTAGE_RETRY: RetryPolicy = RetryPolicy {
+    tries: u32::MAX,
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(120),
+    total: Duration::MAX,
+};
+/// For how long an outage is waited out. An older event isn't worth a dispatch.
+pub const OUTAGE: Duration = Duration::from_secs(24 * 3600);
+/// Dispatches that were given up longer ago aren't sent again together with all others.
+pub const RESEND: Duration = Duration::from_secs(24 * 3600);
 /// How long a shutdown waits for running tasks and open requests.
 pub const GRACE: Duration = Duration::from_secs(10);
 /// How often the queue is polled.
@@ -153,6 +190,11 @@ pub const FEED_RETRY: RetryPolicy = RetryPolicy {
 pub const RETAIN: Duration = Duration::from_secs(3600);
 /// How often expired records are deleted.
 pub const PRUNE: Duration = Duration::from_secs(60);
+/// How much further each of these deletions may come than the one before. A clock that is far ahead deletes
+/// little until it is set right.
+pub const PRUNE_STEP: Duration = Duration::from_secs(1800);
+/// A clock that is set back by more than this was wrong before.
+pub const CLOCK_BACK: Duration = Duration::from_secs(600);
 /// The pause between two of these transactions, so that other writes go first.
 pub const PRUNE_PAUSE: Duration = Duration::from_millis(20);
 /// How long the answer is cached that upstream doesn't have a commit, which may still be pushed.
@@ -185,6 +227,8 @@ pub const BASELINE_LOG: Duration = Duration::from_secs(20);
 /// How many bytes of a file of log rules are read. One that is larger is refused.
 pub const LOG_RULES_BYTES: u64 = 4 * 1024 * 1024;
 
+/// How long the upstream repository's number is remembered after the start that learned it.
+pub const UPSTREAM_NUMBER: Duration = Duration::from_secs(400 * 24 * 3600);
 /// How often the App's log of deliveries is compared with the store.
 pub const RECONCILE: Duration = Duration::from_secs(600);
 /// A younger attempt may still be in progress, and GitHub's clock may differ from ours by this much.

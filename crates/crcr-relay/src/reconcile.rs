@@ -87,7 +87,9 @@ pub async fn reconcile(
         oldest_open: None,
         cursor: None,
     });
+    let begun = scan.clone();
     let mut found = Reconciliation::default();
+    let mut open = vec![];
     // Webhooks whose newest attempt was read.
     let mut seen = HashSet::new();
     for _ in 0..limits::RECONCILE_PAGES {
@@ -107,15 +109,7 @@ pub async fn reconcile(
                     continue;
                 }
                 NextStep::Wait => found.waiting += 1,
-                NextStep::Ask(_) if found.asked.len() >= limits::REDELIVERIES => {
-                    // The same page is read again, and what was asked for is skipped.
-                    let settled_until = settled_until.min(scan.back_to);
-                    save(store, &known, settled_until, Some(scan), clock()).await?;
-                    return Ok(found);
-                }
-                NextStep::Ask(asked) => {
-                    ask(app, store, attempt, asked, clock(), &mut found).await?;
-                }
+                NextStep::Ask(asked) => open.push((attempt.clone(), asked)),
             }
             let oldest_open = scan.oldest_open.unwrap_or(attempt.delivered_at);
             scan.oldest_open = Some(oldest_open.min(attempt.delivered_at));
@@ -124,15 +118,37 @@ pub async fn reconcile(
         let is_over = last.is_none_or(|attempt| attempt.delivered_at < scan.back_to);
         scan.cursor = page.next.filter(|_| !is_over);
         if scan.cursor.is_none() {
-            let until = scan.started_at - limits::RECONCILE_MARGIN;
-            let until = scan.oldest_open.map_or(until, |open| open.min(until));
-            save(store, &known, until, None, clock()).await?;
-            found.settled_until = Some(until);
-            return Ok(found);
+            break;
         }
     }
-    save(store, &known, settled_until, Some(scan), clock()).await?;
+    // GitHub may stop answering before the last one: what blocks pull requests comes first.
+    open.sort_by_key(|(attempt, _)| urgency(&attempt.event));
+    let is_too_much = open.len() > limits::REDELIVERIES;
+    for (attempt, asked) in open.into_iter().take(limits::REDELIVERIES) {
+        ask(app, store, &attempt, asked, clock(), &mut found).await?;
+    }
+    if is_too_much {
+        // The same pages are read again, and what was asked for is skipped.
+        save(store, &known, settled_until.min(begun.back_to), Some(begun), clock()).await?;
+    } else if scan.cursor.is_some() {
+        save(store, &known, settled_until, Some(scan), clock()).await?;
+    } else {
+        let until = scan.started_at - limits::RECONCILE_MARGIN;
+        let until = scan.oldest_open.map_or(until, |open| open.min(until));
+        save(store, &known, until, None, clock()).await?;
+        found.settled_until = Some(until);
+    }
     Ok(found)
+}
+
+/// The lowest comes first.
+fn urgency(event: &str) -> u8 {
+    match event {
+        "pull_request" | "merge_group" => 0,
+        "check_run" | "check_suite" => 1,
+        "push" => 2,
+        _ => 3,
+    }
 }
 
 async fn next_steps(

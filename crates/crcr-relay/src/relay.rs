@@ -26,7 +26,10 @@ use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
+use crate::queue::blame_cache::BlameCache;
 use crate::traces::Traces;
+use crate::upstream_identity::UpstreamIdentity;
+use crate::usage::Usage;
 use crate::webhook::turns::PullRequestTurns;
 use crate::{limits, state_records};
 
@@ -37,11 +40,14 @@ pub struct Relay {
     pub app: GithubApp,
     pub allowlist: AllowlistSource,
     pub demotions: OpenDemotions,
+    pub upstream_identity: UpstreamIdentity,
     pub verifier: Verifier,
     pub keys: CallbackKeys,
     pub clock: Clock,
     pub metrics: Metrics,
     pub traces: Traces,
+    pub(crate) usage: Usage,
+    pub(crate) blame: BlameCache,
     /// For requests to anything but GitHub.
     pub http: reqwest::Client,
     /// Wakes the workers.
@@ -191,9 +197,12 @@ impl Relay {
                 config.demotions.clone(),
                 config.allowlist_ttl,
             ),
+            upstream_identity: UpstreamIdentity::default(),
             keys: CallbackKeys::new(&signing_secrets(&config)),
             metrics: Metrics::new(),
             traces: Traces::default(),
+            usage: Usage::default(),
+            blame: BlameCache::default(),
             work: Notify::new(),
             facts: Notify::new(),
             lost_webhooks: AtomicBool::new(false),

@@ -20,7 +20,7 @@ pub struct DeliveryRecord {
     pub head_sha: String,
     /// The backends it is dispatched to.
     pub targets: Vec<RepoName>,
-    /// The newer delivery that arrived before it.
+    /// The newer delivery that replaces it.
     pub superseded_by: Option<String>,
 }
 
@@ -48,6 +48,9 @@ pub struct PullRecord {
     /// How the head moved in the second of `updated_at`, in any order.
     #[serde(default)]
     pub moves: Vec<HeadMove>,
+    /// When the head at the beginning of that second was set; `None` if it isn't known.
+    #[serde(default)]
+    pub start_at: Option<Timestamp>,
     /// The [`order`](crcr_domain::dispatch::Dispatch::order) of the newest event.
     #[serde(default)]
     pub order: i64,
@@ -124,6 +127,10 @@ pub struct JobRecord {
     pub started_at: Option<Timestamp>,
     /// When its end was received, or it was found to be lost.
     pub ended_at: Option<Timestamp>,
+    /// Whether no other job of its run and attempt reported before it. The others wait for jobs that they
+    /// need, which isn't time in the queue.
+    #[serde(default)]
+    pub is_first_of_run: bool,
     pub details: ReportDetails,
     #[serde(default)]
     pub evidence: ReportProvenance,
@@ -164,6 +171,8 @@ pub struct CheckRunRecord {
 pub struct UsedToken {
     /// SHA-256 of the report that came with it.
     pub body: String,
+    /// What that report said of its job.
+    pub state: JobState,
 }
 
 /// GitHub's cached answer whether upstream has a commit.
@@ -264,6 +273,11 @@ pub(crate) fn allowlist_key() -> StoreKey {
     StoreKey::new(&["allowlist"])
 }
 
+/// The record of the times that the store has seen.
+pub(crate) fn clock_key() -> StoreKey {
+    StoreKey::new(&["clock"])
+}
+
 /// The record that `/readyz` writes to find out whether the store can be written.
 pub(crate) fn write_probe_key() -> StoreKey {
     StoreKey::new(&["probe"])
@@ -278,6 +292,21 @@ pub fn job_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
     let repo = repo.key();
     let mut parts = vec!["delivery", delivery, "job", &repo, &job.run_id, &attempt, &job.workflow];
     // A job without a name has one part less, so that its key differs from that of every name.
+    parts.extend(job.job.as_deref());
+    StoreKey::new(&parts)
+}
+
+/// The job that reported first of a run's attempt.
+pub fn first_job_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
+    let attempt = job.run_attempt.to_string();
+    StoreKey::new(&["delivery", delivery, "first_job", &repo.key(), &job.run_id, &attempt])
+}
+
+/// The job of a self-report. Its delivery can be any text, also that of a dispatch.
+pub fn self_report_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
+    let attempt = job.run_attempt.to_string();
+    let repo = repo.key();
+    let mut parts = vec!["self_report", delivery, &repo, &job.run_id, &attempt, &job.workflow];
     parts.extend(job.job.as_deref());
     StoreKey::new(&parts)
 }
@@ -336,9 +365,30 @@ pub fn used_token_key(issuer: &str, token: &str) -> StoreKey {
     StoreKey::new(&["used", issuer, token])
 }
 
-/// The token bucket that limits a repository's reports.
+/// The token bucket that limits how many runs of a repository report.
 pub fn report_limit_key(repo: &RepoName) -> StoreKey {
     StoreKey::new(&["rate", &repo.key()])
+}
+
+/// The token bucket that limits the reports of one run in one of its attempts.
+pub(crate) fn run_reports_key(repo: &RepoName, run_id: &str, attempt: u32) -> StoreKey {
+    StoreKey::new(&["run_reports", &repo.key(), run_id, &attempt.to_string()])
+}
+
+/// The bucket of what a repository or an account may use on a day, in UTC.
+pub(crate) fn budget_of_day_key(what: &str, now: Timestamp, owner: &str) -> StoreKey {
+    let day = now.strftime("%F").to_string();
+    StoreKey::new(&["budget", what, &day, &owner.to_ascii_lowercase()])
+}
+
+/// The token bucket of a backend's calls of GitHub's API for check runs of jobs.
+pub(crate) fn job_calls_key(repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["job_calls", &repo.key()])
+}
+
+/// The names of the check runs of jobs that a backend has on a commit.
+pub(crate) fn job_checks_key(repo: &RepoName, head_sha: &str) -> StoreKey {
+    StoreKey::new(&["job_checks", head_sha, &repo.key()])
 }
 
 /// The token bucket that limits how many of a repository's refused reports are recorded.
@@ -353,6 +403,16 @@ pub fn commit_key(upstream: &RepoName, sha: &str) -> StoreKey {
 /// The key of a [`crate::repository_pins::Pin`].
 pub fn pin_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
     StoreKey::new(&["pin", &upstream.key(), &repo.key()])
+}
+
+/// When this relay began to compare the heads of open pull requests with the store.
+pub fn heads_since_key(upstream: &RepoName) -> StoreKey {
+    StoreKey::new(&["heads_since", &upstream.key()])
+}
+
+/// GitHub's number of the upstream repository.
+pub fn upstream_number_key(upstream: &RepoName) -> StoreKey {
+    StoreKey::new(&["upstream_number", &upstream.key()])
 }
 
 /// The set of pinned repositories.

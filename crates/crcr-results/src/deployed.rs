@@ -1,10 +1,11 @@
 //! Results as the deployed system writes them: what its relay sends to its HUD, and rows of its
 //! table `default.crcr_workflow_job`. Both become the same facts.
 
-use crcr_domain::callback::{self, Callback, CallbackKind, ReportDetails};
+use crcr_domain::callback::{self, Callback, CallbackKind};
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, Fact};
 use crcr_domain::lifecycle::JobState;
+use crcr_domain::proof::MissingProof;
 use crcr_domain::{Level, RepoName};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -28,10 +29,9 @@ pub struct ForwardedResult {
 
 #[derive(Debug, Deserialize)]
 struct TrustedPart {
-    #[serde(default)]
-    ci_metrics: CiMetrics,
+    ci_metrics: Option<CiMetrics>,
     verified_repo: String,
-    downstream_repo_level: String,
+    downstream_repo_level: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -71,20 +71,31 @@ fn unreadable(code: &'static str, what: impl Into<String>) -> UnreadableResult {
     UnreadableResult { code, what: what.into() }
 }
 
+impl TrustedPart {
+    /// Relays from before levels didn't send one. They sent results, which begin at L2.
+    fn level(&self) -> Option<Level> {
+        match self.downstream_repo_level.as_deref() {
+            None | Some("") => Some(Level::L2),
+            Some(level) => level.parse().ok(),
+        }
+    }
+}
+
 impl ForwardedResult {
     /// Validates it as the HUD in the field does, and then as a report.
     pub fn read(self) -> Result<ReceivedResult, UnreadableResult> {
-        let payload = self.untrusted.callback_payload;
-        for field in ["job_name", "check_run_id"] {
-            let value = &payload["workflow"][field];
-            if value.is_null() || value == "" {
-                let what = format!("Missing required field: workflow.{field}");
-                return Err(unreadable("missing-field", what));
-            }
+        let mut payload = self.untrusted.callback_payload;
+        let is_missing = |value: &Value| value.is_null() || value == "";
+        if is_missing(&payload["workflow"]["job_name"]) {
+            let what = "Missing required field: workflow.job_name";
+            return Err(unreadable("missing-field", what));
+        }
+        if is_missing(&payload["workflow"]["run_id"]) {
+            payload["workflow"]["run_id"] = json!("0");
         }
         let repo = RepoName::new(&self.trusted.verified_repo)
             .map_err(|error| unreadable("repository", format!("trusted.verified_repo: {error}")))?;
-        let level = self.trusted.downstream_repo_level.parse().map_err(|_| {
+        let level = self.trusted.level().ok_or_else(|| {
             unreadable("level", "trusted.downstream_repo_level: expected L1, L2, L3 or L4")
         })?;
         let body = payload.to_string();
@@ -97,17 +108,23 @@ impl ForwardedResult {
                 .then(|| text.to_owned())
         };
         let pull = &event["pull_request"];
-        let head_sha = [&pull["head"]["sha"], &event["head_sha"]].into_iter().find_map(text);
+        let head_sha = if callback.kind.is_self_report() {
+            callback.claimed_commit.clone().unwrap_or_default()
+        } else {
+            let named = [&pull["head"]["sha"], &event["head_sha"]].into_iter().find_map(text);
+            named.unwrap_or_else(|| callback.delivery.clone())
+        };
+        let metrics = self.trusted.ci_metrics.unwrap_or_default();
         let seconds =
             |value: Option<f64>| value.filter(|s| (0.0..1e8).contains(s)).map(thousandths);
         Ok(ReceivedResult {
             repo,
             level,
-            queue_seconds: seconds(self.trusted.ci_metrics.queue_time),
-            execution_seconds: seconds(self.trusted.ci_metrics.execution_time),
+            queue_seconds: seconds(metrics.queue_time),
+            execution_seconds: seconds(metrics.execution_time),
             upstream: text(&event["repository"]["full_name"]).unwrap_or(UPSTREAM.to_owned()),
             pull_request: pull["number"].as_u64().filter(|number| *number > 0),
-            head_sha: head_sha.unwrap_or_else(|| callback.delivery.clone()),
+            head_sha,
             callback,
         })
     }
@@ -145,7 +162,7 @@ impl ForwardedResult {
             head_sha: text(&event["head_sha"])?,
             event: text(&payload["event_type"])?.into(),
             repo: RepoName::new(&self.trusted.verified_repo).ok()?.as_str().to_owned(),
-            level: self.trusted.downstream_repo_level.parse().ok()?,
+            level: self.trusted.level()?,
             labels: vec![],
             enqueued_at: at,
             sent_at: (status == DispatchFactStatus::Sent).then_some(at),
@@ -170,6 +187,11 @@ impl ReceivedResult {
         ]
     }
 
+    /// What was dropped from it or changed in it, and why.
+    pub fn warnings(&self) -> &[String] {
+        &self.callback.details.warnings
+    }
+
     /// `in_progress` or `completed`.
     pub fn status(&self) -> &'static str {
         self.callback.state.status()
@@ -189,19 +211,9 @@ impl ReceivedResult {
             || earlier(earlier(now, self.execution_seconds), self.queue_seconds),
             |row| row.dispatched_at,
         );
-        let Callback { kind, delivery, state, job, details, .. } = self.callback;
-        let ReportDetails {
-            url,
-            check_run_id,
-            tests,
-            failed_tests,
-            triage,
-            artifact_url,
-            phase,
-            ..
-        } = details;
+        let Callback { kind, delivery, state, job, mut details, .. } = self.callback;
         let ended = !matches!(state, JobState::InProgress);
-        let started_at = details.started_at.or(known.and_then(|row| row.started_at));
+        details.started_at = details.started_at.or(known.and_then(|row| row.details.started_at));
         AttemptFact {
             received_at: now,
             dispatched_at,
@@ -211,21 +223,13 @@ impl ReceivedResult {
             job: job.job,
             run_id: job.run_id,
             run_attempt: job.run_attempt,
-            check_run_id,
             state,
-            start_unknown: ended && execution_seconds.is_none() && started_at.is_none(),
-            phase,
+            start_unknown: ended && execution_seconds.is_none() && details.started_at.is_none(),
             queue_seconds,
             execution_seconds,
-            started_at,
-            completed_at: details.completed_at,
-            tests,
-            failed_tests,
-            triage,
-            url,
-            artifact_url,
-            environment: details.environment,
-            missing_proof: None,
+            details,
+            missing_proof: (kind.is_self_report() && self.head_sha.is_empty())
+                .then_some(MissingProof::Commit),
             level: self.level,
             event: match kind {
                 CallbackKind::Nightly => EventName::Nightly,
@@ -280,17 +284,15 @@ pub fn row(line: &[u8]) -> Result<Vec<Fact>, UnreadableResult> {
     // 64-bit numbers come as texts, unless the server was told otherwise.
     let number = |name: &str| text(name).and_then(|text| text.parse::<f64>().ok());
     let count = |name: &str| number(name).filter(|n| (0.0..1e15).contains(n)).map(|n| n as u64);
-    let (started_at, completed_at) = (
-        time(text("started_at")).map_err(|what| unreadable("time", what))?,
-        time(text("completed_at")).map_err(|what| unreadable("time", what))?,
-    );
+    let (started_at, completed_at) = (time(text("started_at")), time(text("completed_at")));
     let status = text("status").unwrap_or_default();
-    let received = if status == "completed" { completed_at.or(started_at) } else { started_at };
+    let (start, end) = (started_at.clone().ok().flatten(), completed_at.clone().ok().flatten());
+    let received = if status == "completed" { end.or(start) } else { start };
     let received = received.ok_or_else(|| {
         unreadable("time", "`started_at` and `completed_at`: neither is there, expected a time")
     })?;
     let execution = number("execution_time").filter(|s| *s >= 0.0).or_else(|| {
-        let span = completed_at?.duration_since(started_at?);
+        let span = end?.duration_since(start?);
         (status == "completed" && !span.is_negative()).then(|| span.as_secs_f64())
     });
     let tests = match (count("passed_tests"), count("failed_tests"), count("skipped_tests")) {
@@ -322,8 +324,9 @@ pub fn row(line: &[u8]) -> Result<Vec<Fact>, UnreadableResult> {
             "run_attempt": text("run_attempt"),
             "job_name": text("job_name"),
             "check_run_id": text("check_run_id"),
-            "started_at": started_at,
-            "completed_at": completed_at,
+            // What isn't a time is dropped with a warning.
+            "started_at": started_at.as_ref().map_or_else(|what| json!(what), |time| json!(time)),
+            "completed_at": completed_at.as_ref().map_or_else(|what| json!(what), |time| json!(time)),
             "test_results": tests,
             "artifact_url": text("artifact_url"),
             "environment": text("environment"),
@@ -333,16 +336,19 @@ pub fn row(line: &[u8]) -> Result<Vec<Fact>, UnreadableResult> {
     });
     let forward = ForwardedResult {
         trusted: TrustedPart {
-            ci_metrics: CiMetrics { queue_time: number("queue_time"), execution_time: execution },
+            ci_metrics: Some(CiMetrics {
+                queue_time: number("queue_time"),
+                execution_time: execution,
+            }),
             verified_repo: text("downstream_repo").unwrap_or_default(),
-            downstream_repo_level: text("downstream_repo_level").unwrap_or_default(),
+            downstream_repo_level: text("downstream_repo_level"),
         },
         untrusted: UntrustedPart { callback_payload: payload },
     };
     Ok(facts(forward.read()?.attempt(None, received)))
 }
 
-/// A time as ClickHouse or the reporter writes it; before 2000 there was none.
+/// A time as ClickHouse or the reporter writes it; before 2000 there was none. The error is the text.
 fn time(text: Option<String>) -> Result<Option<Timestamp>, String> {
     let Some(text) = text else { return Ok(None) };
     let parsed = text.parse::<Timestamp>().ok().or_else(|| {
@@ -353,7 +359,7 @@ fn time(text: Option<String>) -> Result<Option<Timestamp>, String> {
         Some(time) if time.as_second() < 946_684_800 => Ok(None),
         // A table may hold a year of dust, but not a month of it in the future.
         Some(time) if time.as_second() < 4_102_444_800 => Ok(Some(time)),
-        _ => Err(format!("`{}` is no time", text.chars().take(40).collect::<String>())),
+        _ => Err(text),
     }
 }
 
@@ -391,7 +397,7 @@ mod tests {
         assert_eq!(attempt.received_at.to_string(), "2026-08-01T10:10:00.25Z");
         assert_eq!(attempt.execution_seconds, Some(600.25));
         assert_eq!(attempt.dispatched_at.to_string(), "2026-08-01T09:58:59.5Z");
-        assert_eq!((attempt.pull_request, attempt.tests.unwrap().total), (Some(7), 10));
+        assert_eq!((attempt.pull_request, attempt.details.tests.unwrap().total), (Some(7), 10));
         assert_eq!(dispatch.enqueued_at, attempt.dispatched_at);
         assert_eq!(row(&line(|_| {})).unwrap(), facts, "the same row is the same facts");
     }
@@ -400,7 +406,7 @@ mod tests {
     fn a_row_whose_start_never_arrived_is_not_of_1970() {
         let facts = row(&line(|row| row["started_at"] = json!("1970-01-01 00:00:00"))).unwrap();
         let Fact::Attempt(attempt) = &facts[0] else { panic!() };
-        assert!(attempt.start_unknown && attempt.started_at.is_none());
+        assert!(attempt.start_unknown && attempt.details.started_at.is_none());
         assert!(attempt.dispatched_at.to_string().starts_with("2026-08-01"));
     }
 
@@ -417,14 +423,35 @@ mod tests {
     }
 
     #[test]
+    fn row_with_odd_details_is_imported_with_warnings() {
+        for (change, warning) in [
+            ("conclusion", "`workflow.conclusion`: received \"splendid\""),
+            ("started_at", "`workflow.started_at` was dropped: received \"splendid\""),
+            ("artifact_url", "`workflow.artifact_url` was dropped: received \"splendid\""),
+        ] {
+            let facts = row(&line(|row| row[change] = json!("splendid"))).unwrap();
+            let Fact::Attempt(attempt) = &facts[0] else { panic!() };
+            assert!(attempt.details.warnings[0].starts_with(warning), "{:?}", attempt.details.warnings);
+        }
+        let bare = row(&line(|row| {
+            row["check_run_id"] = json!("");
+            row["run_id"] = json!("");
+            row["downstream_repo_level"] = json!("");
+            row["conclusion"] = json!("SUCCESS");
+        }));
+        let Fact::Attempt(attempt) = &bare.unwrap()[0] else { panic!() };
+        assert_eq!(attempt.state, JobState::Completed(Conclusion::Success));
+        assert_eq!((&attempt.details.check_run_id, attempt.level), (&None, Level::L2));
+    }
+
+    #[test]
     fn what_can_not_be_read_says_why() {
         type Change = fn(&mut Value);
-        let table: [(&str, Change); 6] = [
+        let table: [(&str, Change); 5] = [
             ("repository", |row| row["downstream_repo"] = json!("no repository")),
             ("level", |row| row["downstream_repo_level"] = json!("L9")),
             ("missing-field", |row| row["job_name"] = json!("")),
-            ("report", |row| row["conclusion"] = json!("splendid")),
-            ("time", |row| row["completed_at"] = json!("soon")),
+            ("report", |row| row["status"] = json!("splendid")),
             ("time", |row| {
                 row["started_at"] = Value::Null;
                 row["completed_at"] = Value::Null;

@@ -6,7 +6,7 @@ mod upstream_ci;
 use std::time::Duration;
 
 use crcr_domain::Level;
-use crcr_domain::callback::{FailedTest, TestCounts};
+use crcr_domain::callback::{FailedTest, ReportDetails, TestCounts};
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
@@ -260,6 +260,23 @@ impl GeneratedMonth<'_> {
             (Conclusion::Failure, Some("test"))
         };
         let failing = u64::from(phase == Some("test")) * self.random.random_range(1..4_u64);
+        let details = ReportDetails {
+            check_run_id: Some(format!("{run}-{job}")),
+            phase: phase.map(str::to_owned),
+            tests: Some(TestCounts {
+                passed: 1200 - failing,
+                failed: failing,
+                skipped: 31,
+                total: 1231,
+            }),
+            failed_tests: (0..failing).map(|_| self.failed_test()).collect(),
+            url: Some(format!("https://github.com/{}/actions/runs/{run}", backend.repo)),
+            artifact_url: (failing > 0).then(|| {
+                format!("https://github.com/{}/actions/runs/{run}#artifacts", backend.repo)
+            }),
+            environment: backend.environment.map(str::to_owned),
+            ..ReportDetails::default()
+        };
         let row = AttemptFact {
             received_at: ended,
             dispatched_at: at,
@@ -269,27 +286,11 @@ impl GeneratedMonth<'_> {
             job: Some(job.to_owned()),
             run_id: run.to_string(),
             run_attempt: 1,
-            check_run_id: Some(format!("{run}-{job}")),
             state: JobState::Completed(conclusion),
             start_unknown: false,
-            phase: phase.map(str::to_owned),
             queue_seconds: Some(queue),
             execution_seconds: Some(execution),
-            started_at: None,
-            completed_at: None,
-            tests: Some(TestCounts {
-                passed: 1200 - failing,
-                failed: failing,
-                skipped: 31,
-                total: 1231,
-            }),
-            failed_tests: (0..failing).map(|_| self.failed_test()).collect(),
-            triage: None,
-            url: Some(format!("https://github.com/{}/actions/runs/{run}", backend.repo)),
-            artifact_url: (failing > 0).then(|| {
-                format!("https://github.com/{}/actions/runs/{run}#artifacts", backend.repo)
-            }),
-            environment: backend.environment.map(str::to_owned),
+            details,
             missing_proof: None,
             level: backend.level,
             event: if pull_request.is_some() { EventName::PullRequest } else { EventName::Push },
@@ -301,11 +302,12 @@ impl GeneratedMonth<'_> {
             received_at: at + seconds(queue),
             state: JobState::InProgress,
             execution_seconds: None,
-            phase: None,
-            tests: None,
-            failed_tests: vec![],
-            triage: None,
-            artifact_url: None,
+            details: ReportDetails {
+                check_run_id: row.details.check_run_id.clone(),
+                url: row.details.url.clone(),
+                environment: row.details.environment.clone(),
+                ..ReportDetails::default()
+            },
             ..row.clone()
         };
         let rerun =
@@ -313,11 +315,13 @@ impl GeneratedMonth<'_> {
                 AttemptFact {
                     received_at: ended + 30.minutes(),
                     run_attempt: 2,
-                    check_run_id: Some(format!("{run}-{job}-2")),
                     state: JobState::Completed(Conclusion::Success),
-                    phase: None,
-                    failed_tests: vec![],
-                    triage: None,
+                    details: ReportDetails {
+                        check_run_id: Some(format!("{run}-{job}-2")),
+                        phase: None,
+                        failed_tests: vec![],
+                        ..row.details.clone()
+                    },
                     ..row.clone()
                 }
             });

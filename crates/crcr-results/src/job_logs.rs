@@ -141,13 +141,19 @@ pub(crate) mod suite {
             captures: vec![capture.to_owned(), "second".to_owned()],
             context: vec!["before".to_owned(), "<script>'\\\u{0} ✗".to_owned()],
             by: LogMatchSource::Rule,
+            certainty_percent: 90,
+            reasons: vec![],
         };
         let novel = vec![NovelLine { line_number: 8, line: "new".to_owned() }];
         JobLogRow {
             job: job(job_id, second),
             looked_at: at(second + 60),
             log_key: Some(format!("logs/acme/upstream/{job_id}.txt.zst")),
-            outcome: JobLogOutcome::Classified(LogClassification { found: Some(found), novel }),
+            outcome: JobLogOutcome::Classified(Box::new(LogClassification {
+                candidates: vec![found.clone()],
+                found: Some(found),
+                novel,
+            })),
         }
     }
 
@@ -209,7 +215,7 @@ pub(crate) mod suite {
         let mut elsewhere = classified(4, 400, "oom", "linker");
         elsewhere.job.repository = "other/repo".to_owned();
         let mut by_line = classified(6, 600, "", "");
-        by_line.outcome = JobLogOutcome::Classified(LogClassification::default());
+        by_line.outcome = JobLogOutcome::Classified(Box::default());
         results
             .put_job_logs(vec![
                 classified(3, 300, "oom", "compiler"),

@@ -193,12 +193,12 @@ fn sort_attempts(rows: &mut [AttemptFact]) {
             .then_with(|| a.delivery.cmp(&b.delivery))
             .then_with(|| a.repo.to_ascii_lowercase().cmp(&b.repo.to_ascii_lowercase()))
             .then_with(|| {
-                (&a.run_id, a.run_attempt, &a.workflow, &a.job, &a.check_run_id).cmp(&(
+                (&a.run_id, a.run_attempt, &a.workflow, &a.job, &a.details.check_run_id).cmp(&(
                     &b.run_id,
                     b.run_attempt,
                     &b.workflow,
                     &b.job,
-                    &b.check_run_id,
+                    &b.details.check_run_id,
                 ))
             })
     });
@@ -243,6 +243,17 @@ pub async fn open(url: &ResultsUrl, role: StoreRole) -> Result<Arc<dyn Results>,
             Ok(Arc::new(clickhouse::ClickHouseResults::new(server.clone())?))
         }
     }
+}
+
+/// Opens results to write them. A SQLite file that doesn't exist is created.
+pub async fn open_or_create(url: &ResultsUrl) -> Result<Arc<dyn Results>, ResultsError> {
+    if let ResultsUrl::Sqlite(path) = url
+        && !path.exists()
+    {
+        // A tool opens only what is there, so that a mistyped path is an error.
+        drop(open(url, StoreRole::Server).await?);
+    }
+    open(url, StoreRole::Tool).await
 }
 
 /// Opens results to read them only. A SQLite file is neither created nor changed; a missing one is an

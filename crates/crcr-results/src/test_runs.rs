@@ -15,6 +15,9 @@ use serde::Serialize;
 
 use crate::ResultsError;
 
+/// Runs of one commit that are further apart than this aren't compared.
+pub(crate) const COMMIT_DAYS: i64 = 7;
+
 /// Which tests, and how they are ranked.
 #[derive(Debug, Clone)]
 pub struct TestQuery {
@@ -33,7 +36,7 @@ pub struct TestQuery {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TestRanking {
-    /// Tests that succeeded only after a rerun, the most often flaky first.
+    /// Tests that passed and failed on one commit, the most often flaky first.
     Flaky,
     /// By mean time.
     Slow,
@@ -52,10 +55,12 @@ pub struct TestStats {
     pub classname: String,
     pub name: String,
     pub file: Option<String>,
+    pub variant: Option<String>,
     pub runs: u64,
     /// Failures and errors.
     pub failures: u64,
     pub skipped: u64,
+    /// Reports in which it failed and passed, and commits on which it did in different runs of one job.
     pub flaky: u64,
     /// In seconds; `None` if no report had a time.
     pub mean_time: Option<f64>,

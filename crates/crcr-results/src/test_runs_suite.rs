@@ -32,6 +32,7 @@ pub(super) async fn all(results: &dyn Results) {
     every_ranking_adds_up_the_rows_of_its_window(results, &loads).await;
     filters_select_by_job_name_and_branch(results, &loads).await;
     file_times_are_means_over_runs_with_shards_added_up(results).await;
+    test_that_failed_and_passed_on_one_commit_is_flaky_once(results).await;
     a_test_is_known_once_it_ran_on_the_default_branch(results, &loads).await;
     newest_day_of_named_tests(results, &loads).await;
     rollups_outlive_their_rows(results, &loads).await;
@@ -49,7 +50,7 @@ fn run(repository: &str, run_id: u64, on_default_branch: bool, second: i64) -> T
         run_id,
         run_attempt: 1,
         head_branch: Some("main".to_owned()),
-        head_sha: Some("c0ffee".to_owned()),
+        head_sha: Some(format!("{run_id:040x}")),
         on_default_branch,
         started_at: at(second),
     }
@@ -76,6 +77,7 @@ fn row(test_id: u64, name: &str, result: TestResult) -> TestRunRow {
         classname: "tests.Class".into(),
         name: name.to_owned(),
         file: None,
+        variant: None,
         result,
         time: None,
         attempts: 1,
@@ -117,6 +119,7 @@ fn loads() -> Vec<Load> {
                 row.case.time =
                     (test % 4 > 0).then(|| f64::from(random.random_range(0..9_000)) / 256.0);
                 row.case.file = (test % 2 == 0).then(|| Arc::from("tests/a.py"));
+                row.case.variant = (test % 5 == 0).then(|| Arc::from("firefox\t1"));
                 if result.is_failed() {
                     row.case.details = vec![TestDetail {
                         kind: TestDetailKind::Failure,
@@ -231,6 +234,7 @@ fn expected(loads: &[Load], query: &TestQuery) -> Vec<TestStats> {
                         classname: case.classname.to_string(),
                         name: case.name.clone(),
                         file: case.file.as_deref().map(str::to_owned),
+                        variant: case.variant.as_deref().map(str::to_owned),
                         runs: 0,
                         failures: 0,
                         skipped: 0,
@@ -340,6 +344,7 @@ async fn file_times_are_means_over_runs_with_shards_added_up(results: &dyn Resul
         (2, 503, "linux / test (default, 2, 2, big)", 10.0),
         (2, 504, "linux / test (slow, 1, 1, big)", 64.0),
         (2, 505, "mac", 2.5),
+        (2, 506, "fast", 0.0),
     ]) {
         results.append_test_runs(&run, reports).await.unwrap();
         results.finish_test_runs(&run).await.unwrap();
@@ -359,10 +364,88 @@ async fn file_times_are_means_over_runs_with_shards_added_up(results: &dyn Resul
     assert_eq!(job_and_config("linux / test (default, 1, 2, big)"), ("linux", "default"));
     assert_eq!(
         seconds(results.file_times(&query).await.unwrap()),
-        [of("linux", "default", 9.0), of("linux", "slow", 64.0), of("mac", "default", 2.5)]
+        [
+            of("fast", "default", 0.0),
+            of("linux", "default", 9.0),
+            of("linux", "slow", 64.0),
+            of("mac", "default", 2.5)
+        ]
     );
     let mac = FileTimesQuery { job: Some("mac".to_owned()), ..query };
     assert_eq!(seconds(results.file_times(&mac).await.unwrap()), [of("mac", "default", 2.5)]);
+}
+
+async fn test_that_failed_and_passed_on_one_commit_is_flaky_once(results: &dyn Results) {
+    use TestResult::{Failure, Skipped, Success};
+    // Each result with the hour, the commit, the job, and the report's path.
+    type Run<'a> = (i64, &'a str, &'a str, &'a str, TestResult);
+    let same = |hour, result| (hour, "c1", "linux", "test-reports/a-1b2c3d4.xml", result);
+    let cases: [(&str, Vec<Run<'_>>, u64); 8] = [
+        ("rerun", vec![same(0, Failure), same(1, Success)], 1),
+        ("late", vec![same(0, Success), same(30, Failure), same(31, Success)], 1),
+        ("steady", vec![same(0, Failure), same(1, Failure), same(2, Skipped)], 0),
+        (
+            "path",
+            vec![same(0, Failure), (1, "c1", "linux", "test-reports/a-77aab8c.xml", Success)],
+            1,
+        ),
+        (
+            "other-commit",
+            vec![same(0, Failure), (1, "c2", "linux", "test-reports/a.xml", Success)],
+            0,
+        ),
+        ("other-job", vec![same(0, Failure), (1, "c1", "mac", "test-reports/a.xml", Success)], 0),
+        (
+            "other-report",
+            vec![same(0, Failure), (1, "c1", "linux", "test-reports/gpu.xml", Success)],
+            0,
+        ),
+        (
+            "no-commit",
+            vec![(0, "", "linux", "a.xml", Failure), (1, "", "linux", "a.xml", Success)],
+            0,
+        ),
+    ];
+    for (number, (name, runs, flaky)) in cases.into_iter().enumerate() {
+        let repository = format!("acme/{name}");
+        let count = runs.len();
+        for (attempt, (hour, commit, job, path, result)) in runs.into_iter().enumerate() {
+            let mut run = run(&repository, 7, true, hour * 3600);
+            run.run_attempt = attempt as u32 + 1;
+            run.head_sha = Some(commit.to_owned()).filter(|commit| !commit.is_empty());
+            let mut report = report(
+                60_000 + number as u64 * 100 + attempt as u64,
+                job,
+                vec![
+                    row(80_000 + number as u64, name, result),
+                    row(90_000 + number as u64, "passes", Success),
+                ],
+            );
+            report.source.path = path.to_owned();
+            for _ in 0..2 {
+                results.append_test_runs(&run, vec![report.clone()]).await.unwrap();
+                results.finish_test_runs(&run).await.unwrap();
+            }
+        }
+        for job in [None, Some("linux".to_owned())] {
+            let query = TestQuery {
+                repository: repository.clone(),
+                days: (day_of(at(0)), day_of(at(2 * DAY))),
+                job: job.clone(),
+                ..query(TestRanking::Slow)
+            };
+            let flaky_tests = results
+                .test_stats(&TestQuery { ranking: TestRanking::Flaky, ..query })
+                .await
+                .unwrap();
+            let found: Vec<_> = flaky_tests.iter().map(|test| (&*test.name, test.flaky)).collect();
+            let expected: Vec<_> = (flaky > 0).then_some((name, flaky)).into_iter().collect();
+            assert_eq!(found, expected, "{name} {job:?}");
+            if job.is_none() && flaky > 0 {
+                assert_eq!(flaky_tests[0].runs, count as u64, "{name}");
+            }
+        }
+    }
 }
 
 async fn a_test_is_known_once_it_ran_on_the_default_branch(results: &dyn Results, loads: &[Load]) {
@@ -432,19 +515,10 @@ async fn sqlite_keeps_results_of_tests() {
     all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
 }
 
-async fn clickhouse(server: &crcr_testkit::clickhouse::ClickHouse) {
-    let url = super::ResultsUrl::parse(&server.url()).unwrap();
-    all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
-}
-
-#[tokio::test]
-#[ignore = "needs clickhouse-server"]
-async fn clickhouse_of_2018_keeps_results_of_tests() {
-    clickhouse(&crcr_testkit::clickhouse::ClickHouse::debian().unwrap()).await;
-}
-
 #[tokio::test]
 #[ignore = "needs chdb"]
-async fn clickhouse_of_today_keeps_results_of_tests() {
-    clickhouse(&crcr_testkit::clickhouse::ClickHouse::chdb().unwrap()).await;
+async fn clickhouse_keeps_results_of_tests() {
+    let server = crcr_testkit::clickhouse::ClickHouse::start().unwrap();
+    let url = super::ResultsUrl::parse(&server.url()).unwrap();
+    all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
 }

@@ -213,6 +213,10 @@ impl StateStore for SimulatedStore {
         self.memory.remove_from_outbox(last).await
     }
 
+    async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.memory.repair_times(now).await
+    }
+
     async fn delete_expired(&self, now: Timestamp) -> Result<u64, StoreError> {
         self.memory.delete_expired(now).await
     }

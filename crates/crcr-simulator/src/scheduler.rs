@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use crcr_domain::dispatch::DispatchStatus;
 use crcr_relay::admin;
 use crcr_relay::state_records::{self, Uptime};
 use crcr_standin::State;
@@ -489,7 +490,16 @@ impl Simulation {
             let _ = self.memory.discard_dead_task(&key).await;
         }
         let again = admin::deliveries::redeliver_all(&*self.memory, self.now(), KEEP).await;
-        let count = again.unwrap_or_default();
+        let mut count = again.unwrap_or_default().requeued;
+        // An unreachable dispatch is no dead letter: it is redelivered with its delivery.
+        let known = admin::deliveries::newest(&*self.memory, usize::MAX).await.unwrap_or_default();
+        let unreachable = known.iter().flat_map(|overview| &overview.dispatches);
+        for dispatch in unreachable.filter(|one| one.status == DispatchStatus::Unreachable) {
+            let (id, repo) = (&dispatch.delivery, Some(&dispatch.repo));
+            let again =
+                admin::deliveries::redeliver(&*self.memory, id, repo, self.now(), KEEP).await;
+            count += again.unwrap_or_default();
+        }
         self.trace(format!("an operator redelivers {count} tasks"));
         count
     }

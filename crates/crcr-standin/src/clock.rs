@@ -29,4 +29,10 @@ impl Clock {
         let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.ahead_millis.fetch_add(millis, Ordering::SeqCst);
     }
+
+    /// Moves the clock back, as when somebody sets one right that was ahead.
+    pub fn set_back(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.ahead_millis.fetch_sub(millis, Ordering::SeqCst);
+    }
 }

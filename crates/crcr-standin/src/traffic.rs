@@ -30,6 +30,8 @@ pub enum Fault {
     Reset,
     /// Does what was asked, then resets the connection instead of answering.
     ResetAfterwards,
+    /// Does what was asked, then answers with this status and no body.
+    AnswerAfterwards(u16),
     /// Resets the connection after this many bytes of the body: the request's body of an upload, the
     /// answer's body of a download.
     ResetAfterBytes(u64),
@@ -85,8 +87,8 @@ impl Traffic {
     }
 
     /// Counts a call of `operation` and applies its next fault. `Err` is the answer to give instead;
-    /// `Ok(Some)` is a fault that the handler has to apply: [`Fault::ResetAfterwards`] and those
-    /// that count bytes.
+    /// `Ok(Some)` is a fault that the handler has to apply: [`Fault::ResetAfterwards`],
+    /// [`Fault::AnswerAfterwards`] and those that count bytes.
     pub async fn pass(
         &self,
         operation: &'static str,
@@ -103,6 +105,21 @@ impl Traffic {
 
     fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<&'static str, OperationTraffic>> {
         self.0.lock()
+    }
+}
+
+/// The answer after the work is done: `response`, unless the fault is to lose it.
+pub async fn answer_or_lose(
+    fault: Option<Fault>,
+    connection: &Connection,
+    response: Response,
+) -> Response {
+    match fault {
+        Some(Fault::ResetAfterwards) => connection.reset().await,
+        Some(Fault::AnswerAfterwards(status)) => {
+            StatusCode::from_u16(status).expect("a test names a valid status").into_response()
+        }
+        _ => response,
     }
 }
 

@@ -17,8 +17,9 @@ pub struct WriteBatch {
     pub records: Vec<RecordWrite>,
     /// A member that is already in the set gets the new score.
     pub set_inserts: Vec<SetInsert>,
-    /// Takes a token from a bucket. If the bucket is empty, the whole batch is rejected.
-    pub rate_limit: Option<RateLimitCharge>,
+    /// What the batch takes from buckets, each of which is named once. If one of them holds too little,
+    /// the whole batch is rejected and nothing is taken.
+    pub charges: Vec<BudgetCharge>,
     /// Tasks to put into the queue.
     pub tasks: Vec<NewTask>,
     /// The end of the leased task that this batch is the result of.
@@ -44,12 +45,67 @@ pub struct SetInsert {
     pub expires_at: Timestamp,
 }
 
-/// One token of a token bucket.
+/// Tokens of a token bucket: reports, calls or bytes.
 #[derive(Debug, Clone)]
-pub struct RateLimitCharge {
+pub struct BudgetCharge {
     pub bucket: StoreKey,
-    /// How many tokens are added each minute, and how many the bucket holds.
-    pub per_minute: u32,
+    /// How many tokens the bucket holds.
+    pub capacity: u64,
+    /// How many tokens are added each minute; 0 for a bucket whose key names the time that it is for.
+    pub per_minute: f64,
+    /// How many tokens the batch takes.
+    pub cost: u64,
+    /// If set, the charge is made only if this bucket doesn't exist yet: for the first of many things that
+    /// belong together.
+    pub first_of: Option<StoreKey>,
+}
+
+/// The charge that a batch was rejected for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitedBy {
+    /// Its place in the batch's charges.
+    pub charge: usize,
+    /// How long it takes until the bucket has enough; a day if it is never filled.
+    pub wait: Duration,
+}
+
+/// How long a bucket is kept after its last change. By then it is full.
+pub(crate) const KEEP_BUCKET: Duration = Duration::from_secs(26 * 3600);
+/// The wait for a bucket that is never filled.
+const NEVER_FILLED: Duration = Duration::from_secs(24 * 3600);
+/// A bucket that was changed later than this in the future is full: the clock went back, and that must
+/// block nobody.
+const BUCKET_AHEAD_MILLIS: i64 = 60_000;
+
+impl BudgetCharge {
+    /// One token of a bucket that is full again after a minute.
+    pub fn per_minute(bucket: StoreKey, per_minute: u32) -> Self {
+        Self {
+            bucket,
+            capacity: per_minute.into(),
+            per_minute: per_minute.into(),
+            cost: 1,
+            first_of: None,
+        }
+    }
+
+    /// How many tokens are left after the charge, of a bucket that held some at a time in milliseconds.
+    /// An error is the time until it has enough.
+    pub(crate) fn take(&self, held: Option<(f64, i64)>, now: i64) -> Result<f64, Duration> {
+        let (full, cost) = (self.capacity as f64, self.cost as f64);
+        let per_milli = self.per_minute / 60_000.0;
+        let tokens = match held {
+            Some((tokens, at)) if at <= now + BUCKET_AHEAD_MILLIS => {
+                (tokens + per_milli * (now - at).max(0) as f64).min(full)
+            }
+            Some(_) | None => full,
+        };
+        if tokens >= cost {
+            return Ok(tokens - cost);
+        }
+        let wait = Duration::from_millis(((cost - tokens) / per_milli).ceil() as u64);
+        Err(wait.min(NEVER_FILLED))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +113,8 @@ pub enum CommitOutcome {
     Done,
     /// A record has another version than expected: read it again and decide again.
     Conflict,
-    /// The bucket is empty; the next token comes after this time.
-    Limited(Duration),
+    /// A bucket holds too little.
+    Limited(LimitedBy),
     /// The lease of the settled task has ended, and another worker may have the task. Nothing was
     /// changed.
     LeaseLost,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::{
-    CommitOutcome, LeaseRequest, LeasedTask, NewTask, QueueDepth, RateLimitCharge, RecordWrite,
-    SetInsert, StateStore, StoreKey, TaskOutcome, TaskState, WriteBatch,
+    BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, PoolRoom,
+    QueueDepth, RecordWrite, SetInsert, StateStore, StoreKey, TaskOutcome, TaskState, WriteBatch,
 };
 
 fn at(second: i64) -> Timestamp {
@@ -54,14 +54,22 @@ pub(crate) async fn check_all<S: StateStore + 'static>(fresh: impl AsyncFn() -> 
     rejected_batch_changes_nothing(&fresh().await).await;
     members_are_listed_by_score(&fresh().await).await;
     bucket_refills_and_rejected_charges_are_free(&fresh().await).await;
+    charges_are_taken_together_or_not_at_all(&fresh().await).await;
+    first_of_many_is_charged_once(&fresh().await).await;
+    bucket_of_a_day_is_never_filled(&fresh().await).await;
+    clock_that_goes_back_empties_no_bucket(&fresh().await).await;
     leased_task_is_hidden_until_its_lease_ends(&fresh().await).await;
     tasks_are_counted_by_kind(&fresh().await).await;
     task_enqueued_while_leased_comes_back(&fresh().await).await;
+    postponed_task_has_not_failed(&fresh().await).await;
     failures_are_counted_and_dead_tasks_wait(&fresh().await).await;
     task_enqueued_during_its_last_try_is_not_dead(&fresh().await).await;
     dead_tasks_can_be_discarded_and_expire(&fresh().await).await;
     full_lane_does_not_block_others(&fresh().await).await;
     earliest_due_tasks_of_all_lanes_are_leased_first(&fresh().await).await;
+    lanes_take_turns(&fresh().await).await;
+    pool_takes_no_more_than_its_room(&fresh().await).await;
+    tasks_of_a_clock_that_was_ahead_are_due_in_time(&fresh().await).await;
     batches_are_checked_in_the_order_of_submission(&fresh().await).await;
     expired_records_are_deleted(&fresh().await).await;
     one_of_many_concurrent_writers_wins(Arc::new(fresh().await)).await;
@@ -129,22 +137,70 @@ async fn members_are_listed_by_score(store: &dyn StateStore) {
 
 async fn bucket_refills_and_rejected_charges_are_free(store: &dyn StateStore) {
     let key = StoreKey::new(&["r"]);
-    let charge = async |second| {
-        let charge = Some(RateLimitCharge { bucket: key.clone(), per_minute: 6 });
-        store
-            .commit(WriteBatch { rate_limit: charge, ..WriteBatch::default() }, at(second))
-            .await
-            .unwrap()
-    };
+    let charge =
+        async |second| charge(store, &[BudgetCharge::per_minute(key.clone(), 6)], second).await;
     for _ in 0..6 {
         assert_eq!(charge(0).await, CommitOutcome::Done);
     }
     for _ in 0..20 {
-        assert_eq!(charge(0).await, CommitOutcome::Limited(Duration::from_secs(10)));
+        let limited = LimitedBy { charge: 0, wait: Duration::from_secs(10) };
+        assert_eq!(charge(0).await, CommitOutcome::Limited(limited));
     }
     assert_eq!(charge(10).await, CommitOutcome::Done);
     assert!(matches!(charge(10).await, CommitOutcome::Limited(_)));
     assert_eq!(charge(1000).await, CommitOutcome::Done, "it holds no more than a minute's");
+}
+
+async fn charge(store: &dyn StateStore, charges: &[BudgetCharge], second: i64) -> CommitOutcome {
+    let batch = WriteBatch { charges: charges.to_vec(), ..WriteBatch::default() };
+    store.commit(batch, at(second)).await.unwrap()
+}
+
+/// A bucket of bytes, without a refill.
+fn bytes(name: &str, capacity: u64, cost: u64) -> BudgetCharge {
+    let bucket = StoreKey::new(&[name]);
+    BudgetCharge { bucket, capacity, per_minute: 0.0, cost, first_of: None }
+}
+
+async fn charges_are_taken_together_or_not_at_all(store: &dyn StateStore) {
+    let refused = charge(store, &[bytes("a", 10, 4), bytes("b", 10, 11)], 0).await;
+    assert!(matches!(refused, CommitOutcome::Limited(LimitedBy { charge: 1, .. })), "{refused:?}");
+    let both = [bytes("a", 10, 10), bytes("b", 10, 3)];
+    assert_eq!(charge(store, &both, 0).await, CommitOutcome::Done, "nothing was taken from a");
+    assert_eq!(charge(store, &[bytes("b", 10, 7)], 0).await, CommitOutcome::Done);
+    assert!(matches!(charge(store, &[bytes("b", 10, 1)], 0).await, CommitOutcome::Limited(_)));
+}
+
+async fn first_of_many_is_charged_once(store: &dyn StateStore) {
+    let run = |name: &str| {
+        let first_of = Some(StoreKey::new(&[name]));
+        [BudgetCharge { first_of, ..bytes("runs", 2, 1) }, bytes(name, 10, 1)]
+    };
+    for name in ["run 1", "run 1", "run 2", "run 1", "run 2"] {
+        assert_eq!(charge(store, &run(name), 0).await, CommitOutcome::Done, "{name}");
+    }
+    let third = charge(store, &run("run 3"), 0).await;
+    assert!(matches!(third, CommitOutcome::Limited(LimitedBy { charge: 0, .. })), "{third:?}");
+    assert_eq!(charge(store, &run("run 1"), 0).await, CommitOutcome::Done);
+}
+
+async fn bucket_of_a_day_is_never_filled(store: &dyn StateStore) {
+    assert_eq!(charge(store, &[bytes("day", 10, 10)], 0).await, CommitOutcome::Done);
+    let day = Duration::from_secs(86_400);
+    let limited = CommitOutcome::Limited(LimitedBy { charge: 0, wait: day });
+    for hour in [0, 1, 23] {
+        store.delete_expired(at(hour * 3600)).await.unwrap();
+        assert_eq!(charge(store, &[bytes("day", 10, 1)], hour * 3600).await, limited, "{hour}");
+    }
+    assert_eq!(store.delete_expired(at(27 * 3600)).await.unwrap(), 1);
+}
+
+async fn clock_that_goes_back_empties_no_bucket(store: &dyn StateStore) {
+    let one = [BudgetCharge::per_minute(StoreKey::new(&["r"]), 1)];
+    assert_eq!(charge(store, &one, 86_400).await, CommitOutcome::Done, "a day ahead");
+    assert_eq!(charge(store, &one, 0).await, CommitOutcome::Done, "set right");
+    assert!(matches!(charge(store, &one, 0).await, CommitOutcome::Limited(_)));
+    assert_eq!(charge(store, &one, 60).await, CommitOutcome::Done);
 }
 
 async fn leased_task_is_hidden_until_its_lease_ends(store: &dyn StateStore) {
@@ -197,6 +253,21 @@ async fn task_enqueued_while_leased_comes_back(store: &dyn StateStore) {
     let last = lease(store, 20).await;
     settle(store, &last[0], TaskOutcome::Done, 20).await;
     assert_eq!(store.queue_depth().await.unwrap(), QueueDepth::default());
+}
+
+async fn postponed_task_has_not_failed(store: &dyn StateStore) {
+    enqueue(store, vec![task("t", "l", 0)], 0).await;
+    let mut now = 0;
+    for error in ["no", "still no"] {
+        let leased = lease(store, now).await;
+        assert_eq!(leased[0].failed, 0);
+        now += 5;
+        let outcome = TaskOutcome::Postpone { at: at(now), error: error.to_owned() };
+        settle(store, &leased[0], outcome, now - 4).await;
+        assert_eq!(lease(store, now - 1).await.len(), 0);
+        let ready = store.tasks(Some(TaskState::Ready), 9).await.unwrap();
+        assert_eq!((ready[0].failed, ready[0].last_error.as_deref()), (0, Some(error)));
+    }
 }
 
 async fn failures_are_counted_and_dead_tasks_wait(store: &dyn StateStore) {
@@ -262,6 +333,7 @@ async fn full_lane_does_not_block_others(store: &dyn StateStore) {
         max_tasks: 5,
         max_per_lane: 2,
         busy_lanes: busy.iter().map(|(lane, count)| ((*lane).to_owned(), *count)).collect(),
+        ..LeaseRequest::default()
     };
     let lanes = async |busy: &[(&str, usize)]| {
         let tasks = store.lease_tasks(request(busy)).await.unwrap();
@@ -298,6 +370,100 @@ async fn earliest_due_tasks_of_all_lanes_are_leased_first(store: &dyn StateStore
         }
     }
     assert_eq!(order, ["a2", "c1", "b1", "a1"], "b2 isn't due yet");
+}
+
+/// Asks for one task at a time, `count` times, and returns their lanes.
+async fn lanes_of(store: &dyn StateStore, second: i64, count: usize) -> Vec<String> {
+    let mut lanes = vec![];
+    for n in 0..count {
+        let request = LeaseRequest {
+            // A lease takes a moment.
+            now: at(second) + Duration::from_millis(n as u64),
+            until: at(second + 600),
+            max_tasks: 1,
+            max_per_lane: 100,
+            ..LeaseRequest::default()
+        };
+        let leased = store.lease_tasks(request).await.unwrap();
+        lanes.extend(leased.into_iter().map(|task| task.lane));
+    }
+    lanes
+}
+
+async fn lanes_take_turns(store: &dyn StateStore) {
+    let mut tasks = vec![];
+    for lane in ["loud", "louder"] {
+        tasks.extend((0..40).map(|n| task(&format!("{lane}{n}"), lane, 0)));
+    }
+    enqueue(store, tasks, 0).await;
+    assert_eq!(lanes_of(store, 5, 4).await, ["loud", "louder", "loud", "louder"]);
+    // It comes last, and waits for one task of each of the others at most.
+    enqueue(store, vec![task("q1", "quiet", 6), task("q2", "quiet", 6)], 6).await;
+    let lanes = lanes_of(store, 7, 6).await;
+    assert!(lanes[..3].contains(&"quiet".to_owned()), "{lanes:?}");
+    assert!(lanes[3..].contains(&"quiet".to_owned()), "{lanes:?}");
+    let request = LeaseRequest {
+        now: at(8),
+        until: at(600),
+        max_tasks: 5,
+        max_per_lane: 5,
+        ..LeaseRequest::default()
+    };
+    enqueue(store, vec![task("q3", "quiet", 7)], 7).await;
+    let leased = store.lease_tasks(request).await.unwrap();
+    let mut lanes: Vec<_> = leased.iter().map(|task| task.lane.as_str()).collect();
+    lanes.sort_unstable();
+    assert_eq!(lanes, ["loud", "loud", "louder", "louder", "quiet"]);
+}
+
+async fn pool_takes_no_more_than_its_room(store: &dyn StateStore) {
+    let mut tasks = vec![];
+    for n in 0..12 {
+        tasks.push(task(&format!("h{n}"), &format!("hud:account {n}"), 0));
+        tasks.push(task(&format!("i{n}"), &format!("hud:account {n}"), 0));
+    }
+    tasks.push(task("d1", "dispatch:acme", 1));
+    tasks.push(task("d2", "dispatch:acme", 1));
+    enqueue(store, tasks, 0).await;
+    let room = |free, max_per_lane| PoolRoom { free, max_per_lane };
+    let request = |hud, dispatch| LeaseRequest {
+        now: at(2),
+        until: at(60),
+        max_tasks: 100,
+        max_per_lane: 100,
+        pools: [("hud".to_owned(), hud), ("dispatch".to_owned(), dispatch)].into(),
+        ..LeaseRequest::default()
+    };
+    let count = async |hud, dispatch| {
+        let leased = store.lease_tasks(request(hud, dispatch)).await.unwrap();
+        let of_hud = leased.iter().filter(|task| task.lane.starts_with("hud:")).count();
+        (of_hud, leased.len() - of_hud)
+    };
+    assert_eq!(count(room(3, 2), room(5, 1)).await, (3, 1), "a lane of dispatches takes one");
+    assert_eq!(count(room(0, 2), room(5, 1)).await, (0, 1), "a full pool stops no other one");
+    assert_eq!(count(room(50, 1), room(0, 1)).await, (12, 0));
+}
+
+async fn tasks_of_a_clock_that_was_ahead_are_due_in_time(store: &dyn StateStore) {
+    let day = 86_400;
+    enqueue(store, vec![task("old", "l", 100)], 0).await;
+    // The clock is a day ahead, for three different changes.
+    enqueue(store, vec![task("new", "l", day + 30)], day).await;
+    let leased = lease(store, day + 30).await;
+    assert_eq!(leased.len(), 2);
+    for task in &leased {
+        let outcome = TaskOutcome::Postpone { at: at(day + 90), error: "no".to_owned() };
+        settle(store, task, outcome, day + 30).await;
+    }
+    enqueue(store, vec![task("sweep", "l", day + 7200)], day + 30).await;
+    // It is set right.
+    assert_eq!(lease(store, 40).await.len(), 0);
+    assert_eq!(store.repair_times(at(40)).await.unwrap(), 3);
+    assert_eq!(lease(store, 99).await.len(), 0);
+    assert_eq!(lease(store, 100).await.len(), 2, "a minute after");
+    assert_eq!(lease(store, 40 + 7169).await.len(), 2, "their leases have ended");
+    assert_eq!(lease(store, 40 + 7170).await.len(), 1);
+    assert_eq!(store.repair_times(at(40 + 7170)).await.unwrap(), 0);
 }
 
 async fn batches_are_checked_in_the_order_of_submission(store: &dyn StateStore) {

@@ -18,12 +18,13 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 pub use self::batch::{
-    CommitOutcome, PendingCommit, RateLimitCharge, RecordWrite, SetInsert, WriteBatch,
+    BudgetCharge, CommitOutcome, LimitedBy, PendingCommit, RecordWrite, SetInsert, WriteBatch,
 };
 pub use self::redis::{RedisStore, RedisUrl};
 pub use self::sqlite::{SqliteStore, StoreRole};
 pub use self::task::{
-    LeaseRequest, LeasedTask, NewTask, QueueDepth, TaskOutcome, TaskSettlement, TaskState, TaskView,
+    LeaseRequest, LeasedTask, NewTask, PoolRoom, QueueDepth, TaskOutcome, TaskSettlement,
+    TaskState, TaskView, pool_of,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +161,10 @@ pub trait StateStore: Send + Sync {
     /// Removes the facts up to and including the entry `last` from the outbox.
     async fn remove_from_outbox(&self, last: &str) -> Result<(), StoreError>;
 
+    /// Repairs what a clock that was ahead has left behind, and returns how many tasks were repaired: a
+    /// task that was changed in the future is due as long after `now` as it was after its change.
+    async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError>;
+
     /// Deletes some of the expired records, set members, dead tasks and full buckets. Returns how
     /// many rows were deleted: 0 when nothing expired is left.
     async fn delete_expired(&self, now: Timestamp) -> Result<u64, StoreError>;
@@ -199,6 +204,12 @@ pub fn decode_record<T: DeserializeOwned>(
 /// A hash of a report's fact: a report has no key of its own, and the same row can arrive twice.
 pub fn callback_id(fact: &CallbackFact) -> u64 {
     hash64(&serde_json::to_vec(fact).expect("facts are always JSON"))
+}
+
+/// The SHA-256 of `bytes`, in hexadecimal digits.
+pub(crate) fn hex_digest(bytes: &[u8]) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The first eight bytes of the SHA-256 of `bytes`, as a key of a row.

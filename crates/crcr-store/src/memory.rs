@@ -1,17 +1,18 @@
 //! The state in memory, for simulations: nothing is durable, and nothing depends on time or chance.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use crcr_domain::facts::Fact;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
+use crate::batch::KEEP_BUCKET;
+use crate::task::{LaneRoom, Turns};
 use crate::{
-    CommitOutcome, LeaseRequest, LeasedTask, NewTask, OutboxEntry, PendingCommit, QueueDepth,
-    RateLimitCharge, StateStore, StoreError, StoreKey, StoredRecord, TaskOutcome, TaskSettlement,
-    TaskState, TaskView, WriteBatch,
+    BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, OutboxEntry,
+    PendingCommit, QueueDepth, StateStore, StoreError, StoreKey, StoredRecord, TaskOutcome,
+    TaskSettlement, TaskState, TaskView, WriteBatch,
 };
 
 #[derive(Default)]
@@ -25,8 +26,10 @@ struct Tables {
     /// Score and expiry by set and member.
     members: BTreeMap<StoreKey, BTreeMap<String, (i64, Timestamp)>>,
     /// Tokens left, and when they were counted.
-    buckets: BTreeMap<StoreKey, (f64, Timestamp)>,
+    buckets: BTreeMap<StoreKey, (f64, i64)>,
     tasks: BTreeMap<String, StoredTask>,
+    /// When a task of each lane was leased last.
+    served: BTreeMap<String, Timestamp>,
     facts: Vec<Fact>,
     ids: i64,
 }
@@ -45,6 +48,7 @@ struct StoredTask {
     again_at: Option<Timestamp>,
     failed: u32,
     created_at: Timestamp,
+    changed_at: Timestamp,
     last_error: Option<String>,
 }
 
@@ -91,10 +95,8 @@ impl Tables {
         {
             return CommitOutcome::LeaseLost;
         }
-        if let Some(charge) = &batch.rate_limit
-            && let Some(wait) = self.take_token(charge, now)
-        {
-            return CommitOutcome::Limited(wait);
+        if let Err(limited) = self.take_tokens(&batch.charges, now) {
+            return CommitOutcome::Limited(limited);
         }
         for write in batch.records {
             let version = self.records.get(&write.key).map_or(0, |(record, _)| record.version) + 1;
@@ -115,20 +117,19 @@ impl Tables {
         CommitOutcome::Done
     }
 
-    /// Returns how long to wait if the bucket is empty.
-    fn take_token(&mut self, charge: &RateLimitCharge, now: Timestamp) -> Option<Duration> {
-        let full = f64::from(charge.per_minute);
-        let per_second = full / 60.0;
-        let tokens = self.buckets.get(&charge.bucket).map_or(full, |(tokens, at)| {
-            let passed = now.duration_since(*at).as_secs_f64().max(0.0);
-            (tokens + per_second * passed).min(full)
-        });
-        if tokens < 1.0 {
-            let millis = ((1.0 - tokens) / per_second * 1000.0).ceil();
-            return Some(Duration::from_millis(millis as u64));
+    fn take_tokens(&mut self, charges: &[BudgetCharge], now: Timestamp) -> Result<(), LimitedBy> {
+        let now = now.as_millisecond();
+        let mut left = vec![];
+        for (charge, one) in charges.iter().enumerate() {
+            if one.first_of.as_ref().is_some_and(|bucket| self.buckets.contains_key(bucket)) {
+                continue;
+            }
+            let held = self.buckets.get(&one.bucket).copied();
+            let tokens = one.take(held, now).map_err(|wait| LimitedBy { charge, wait })?;
+            left.push((one.bucket.clone(), (tokens, now)));
         }
-        self.buckets.insert(charge.bucket.clone(), (tokens - 1.0, now));
-        None
+        self.buckets.extend(left);
+        Ok(())
     }
 
     fn enqueue(&mut self, new: NewTask, now: Timestamp) {
@@ -145,11 +146,13 @@ impl Tables {
                 again_at: None,
                 failed: 0,
                 created_at: now,
+                changed_at: now,
                 last_error: None,
             };
             self.tasks.insert(key.as_str().to_owned(), task);
             return;
         };
+        task.changed_at = now;
         if task.payload != payload {
             task.payload = payload;
             task.failed = 0;
@@ -172,6 +175,7 @@ impl Tables {
         let found = self.tasks.iter_mut().find(|(_, task)| task.is_leased_by(settled));
         let Some((key, task)) = found else { return };
         let again_at = task.again_at.take();
+        task.changed_at = now;
         task.lease = None;
         task.state = TaskState::Ready;
         let due_at = match &settled.outcome {
@@ -193,6 +197,10 @@ impl Tables {
                 task.last_error = Some(error.clone());
                 *at
             }
+            TaskOutcome::Postpone { at, error } => {
+                task.last_error = Some(error.clone());
+                *at
+            }
             TaskOutcome::Release => now,
             TaskOutcome::Dead { error, expires_at } => {
                 task.last_error = Some(error.clone());
@@ -209,29 +217,44 @@ impl Tables {
     }
 
     fn lease(&mut self, request: &LeaseRequest) -> Vec<LeasedTask> {
-        let mut due: Vec<(Timestamp, i64, String)> = self
-            .tasks
-            .iter()
-            .filter(|(_, task)| task.state != TaskState::Dead && task.due_at <= request.now)
-            .map(|(key, task)| (task.due_at, task.id, key.clone()))
-            .collect();
-        due.sort_unstable();
-        let mut busy = request.busy_lanes.clone();
-        let mut leased = vec![];
-        for (_, id, key) in due {
-            if leased.len() == request.max_tasks {
-                break;
+        let mut due: BTreeMap<&str, Vec<(Timestamp, i64, &str)>> = BTreeMap::new();
+        for (key, task) in &self.tasks {
+            if task.state != TaskState::Dead && task.due_at <= request.now {
+                due.entry(&task.lane).or_default().push((task.due_at, task.id, key));
             }
+        }
+        due.values_mut().for_each(|tasks| tasks.sort_unstable());
+        self.served.retain(|lane, _| due.contains_key(lane.as_str()));
+        let mut lanes: Vec<_> = due
+            .iter()
+            .map(|(lane, tasks)| {
+                let earliest = tasks[0].0;
+                let served = self.served.get(*lane).filter(|at| **at <= request.now);
+                (served.map_or(earliest, |at| earliest.max(*at)), earliest, *lane)
+            })
+            .collect();
+        lanes.sort_unstable();
+        let mut turns = Turns::new(request);
+        for (_, _, lane) in lanes {
+            turns.add(lane.to_owned());
+        }
+        let tasks_of = |lane: &LaneRoom| {
+            due[lane.lane.as_str()]
+                .iter()
+                .take(lane.room)
+                .map(|(_, _, key)| (*key).to_owned())
+                .collect()
+        };
+        let chosen: Vec<String> = turns.choose(turns.lanes().iter().map(tasks_of).collect());
+        let mut leased = vec![];
+        for key in chosen {
             let lease = self.next_id();
             let Some(task) = self.tasks.get_mut(&key) else { continue };
-            let in_lane = busy.entry(task.lane.clone()).or_default();
-            if *in_lane >= request.max_per_lane {
-                continue;
-            }
-            *in_lane += 1;
             (task.state, task.lease, task.due_at) = (TaskState::Leased, Some(lease), request.until);
+            task.changed_at = request.now;
+            self.served.insert(task.lane.clone(), request.now);
             leased.push(LeasedTask {
-                id,
+                id: task.id,
                 lease,
                 key,
                 lane: task.lane.clone(),
@@ -355,6 +378,23 @@ impl StateStore for MemoryStore {
         Ok(())
     }
 
+    async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let mut count = 0;
+        let mut tables = self.tables.lock();
+        tables.served.clear();
+        for task in tables.tasks.values_mut() {
+            if task.state != TaskState::Dead && task.changed_at > now {
+                let ahead = task.changed_at.duration_since(now);
+                task.due_at -= ahead;
+                task.again_at = task.again_at.map(|at| at - ahead);
+                task.created_at = task.created_at.min(now);
+                task.changed_at = now;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
     async fn delete_expired(&self, now: Timestamp) -> Result<u64, StoreError> {
         let mut tables = self.tables.lock();
         let rows = |tables: &Tables| {
@@ -368,7 +408,8 @@ impl StateStore for MemoryStore {
         }
         tables.members.retain(|_, members| !members.is_empty());
         tables.tasks.retain(|_, task| task.state != TaskState::Dead || task.due_at > now);
-        tables.buckets.retain(|_, (_, at)| *at + Duration::from_secs(3600) > now);
+        let kept = (now - KEEP_BUCKET).as_millisecond();
+        tables.buckets.retain(|_, (_, at)| *at > kept);
         Ok((before - rows(&tables)) as u64)
     }
 }

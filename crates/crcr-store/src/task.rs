@@ -12,7 +12,8 @@ pub struct NewTask {
     /// The queue holds one task for each key. If there is one already, it becomes due at the earlier
     /// of the two times; a leased one comes back when it is done, and a dead one starts over.
     pub key: StoreKey,
-    /// Tasks of one lane share a limit on how many are worked on at a time.
+    /// Tasks of one lane share a limit on how many are worked on at a time, and lanes take turns. What
+    /// comes before the first `:` is the lane's pool ([`pool_of`]).
     pub lane: String,
     pub payload: String,
     pub due_at: Timestamp,
@@ -56,6 +57,12 @@ pub enum TaskOutcome {
         at: Timestamp,
         error: String,
     },
+    /// The server can't take it now, such as in an outage. It is due again at this time, and this isn't
+    /// counted as a failure.
+    Postpone {
+        at: Timestamp,
+        error: String,
+    },
     /// The task is given up and waits for an operator, unless it was put into the queue again while
     /// it was leased: then it comes back.
     Dead {
@@ -73,9 +80,112 @@ pub struct LeaseRequest {
     /// When the leases end.
     pub until: Timestamp,
     pub max_tasks: usize,
+    /// For lanes of a pool that `pools` doesn't name.
     pub max_per_lane: usize,
     /// Tasks of each lane that are being worked on. A paused lane counts as full.
     pub busy_lanes: HashMap<String, usize>,
+    /// The room in each pool of workers.
+    pub pools: HashMap<String, PoolRoom>,
+}
+
+/// How many more tasks of a pool may be worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolRoom {
+    pub free: usize,
+    pub max_per_lane: usize,
+}
+
+/// The pool of a lane; empty when its name has none.
+pub fn pool_of(lane: &str) -> &str {
+    lane.split_once(':').map_or("", |(pool, _)| pool)
+}
+
+/// A lane from which tasks can be leased now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LaneRoom {
+    pub(crate) lane: String,
+    /// How many tasks it may get.
+    pub(crate) room: usize,
+}
+
+/// Takes turns: one task of each lane, then a second one of each, as long as there is room. A lane with
+/// many tasks so delays another one by one task at most.
+pub(crate) struct Turns<'a> {
+    request: &'a LeaseRequest,
+    lanes: Vec<LaneRoom>,
+    lanes_per_pool: HashMap<String, usize>,
+}
+
+impl<'a> Turns<'a> {
+    pub(crate) fn new(request: &'a LeaseRequest) -> Self {
+        Self { request, lanes: vec![], lanes_per_pool: HashMap::new() }
+    }
+
+    fn free(&self, pool: &str) -> usize {
+        self.request.pools.get(pool).map_or(self.request.max_tasks, |room| room.free)
+    }
+
+    /// Adds a lane that has tasks due, if it has room. Lanes are added in the order of their turns.
+    pub(crate) fn add(&mut self, lane: String) {
+        let pool = pool_of(&lane);
+        let free = self.free(pool).min(self.request.max_tasks);
+        let known = self.lanes_per_pool.get(pool).copied().unwrap_or_default();
+        let most = self
+            .request
+            .pools
+            .get(pool)
+            .map_or(self.request.max_per_lane, |room| room.max_per_lane);
+        let busy = self.request.busy_lanes.get(&lane).copied().unwrap_or_default();
+        let room = most.saturating_sub(busy).min(free);
+        // Each lane gets one task at least, so further lanes of the pool would get none.
+        if room > 0 && known < free {
+            self.lanes_per_pool.insert(pool.to_owned(), known + 1);
+            self.lanes.push(LaneRoom { lane, room });
+        }
+    }
+
+    /// Whether no lane that comes later could get a task.
+    pub(crate) fn is_full(&self) -> bool {
+        let all_pools_full = !self.request.pools.is_empty()
+            && self.request.pools.iter().all(|(pool, room)| {
+                self.lanes_per_pool.get(pool).copied().unwrap_or_default() >= room.free
+            });
+        self.lanes.len() >= self.request.max_tasks || all_pools_full
+    }
+
+    pub(crate) fn lanes(&self) -> &[LaneRoom] {
+        &self.lanes
+    }
+
+    /// The room of each pool that has such lanes.
+    pub(crate) fn pools(&self) -> Vec<(&str, usize)> {
+        self.lanes_per_pool.keys().map(|pool| (pool.as_str(), self.free(pool))).collect()
+    }
+
+    /// Chooses among the tasks that are due in each of the lanes, the earliest of a lane first.
+    pub(crate) fn choose<T>(&self, due: Vec<Vec<T>>) -> Vec<T> {
+        let mut free: HashMap<&str, usize> = HashMap::new();
+        let mut queues: Vec<_> =
+            self.lanes.iter().zip(due.into_iter().map(Vec::into_iter)).collect();
+        let mut chosen = vec![];
+        loop {
+            let before = chosen.len();
+            for (lane, tasks) in &mut queues {
+                let pool = pool_of(&lane.lane);
+                let free = free.entry(pool).or_insert_with(|| self.free(pool));
+                if *free > 0
+                    && chosen.len() < self.request.max_tasks
+                    && let Some(task) = tasks.next()
+                {
+                    *free -= 1;
+                    chosen.push(task);
+                }
+            }
+            if chosen.len() == before {
+                return chosen;
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

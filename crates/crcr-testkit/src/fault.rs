@@ -11,7 +11,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use crcr_standin::server::{Bound, Connection, Peer, Server};
-use crcr_standin::traffic::{Fault, flow};
+use crcr_standin::traffic::{Fault, answer_or_lose, flow};
 use futures_util::TryStreamExt as _;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -266,11 +266,11 @@ impl Shared {
                 tokio::time::sleep(time).await;
                 self.forward(request).await
             }
-            Fault::ResetAfterwards => {
+            fault @ (Fault::ResetAfterwards | Fault::AnswerAfterwards(_)) => {
                 // Waits until the server has done its work.
                 let response = self.forward(request).await;
                 let _ = axum::body::to_bytes(response.into_body(), usize::MAX).await;
-                peer.reset().await
+                answer_or_lose(Some(fault), &peer, Response::default()).await
             }
             fault @ (Fault::ResetAfterBytes(_) | Fault::StallAfterBytes(_)) if has_body => {
                 let request = request.map(|body| through(body, fault, peer));
@@ -334,6 +334,17 @@ fn shortened(mut response: Response, fault: &Fault) -> Response {
         response.headers_mut().insert(header::CONTENT_LENGTH, (*bytes).into());
     }
     response
+}
+
+/// What a proxy or a load balancer answers instead of the server.
+///
+/// # Panics
+/// When `status` isn't an HTTP status.
+pub fn web_page(status: u16) -> Rule {
+    let page = format!("<!DOCTYPE html><html><head><title>{status} gateway</title></head></html>");
+    let status = StatusCode::from_u16(status).expect("a test names a valid status");
+    let fault = Fault::Answer { status, retry_after: None, body: page };
+    Rule::any(fault).header("content-type", "text/html")
 }
 
 /// S3's `503 Slow Down`.

@@ -2,6 +2,8 @@
 
 pub mod clickhouse;
 pub mod fault;
+pub mod iam;
+pub mod policed_s3;
 pub mod redis;
 pub mod s3;
 pub mod sts;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use async_trait::async_trait;
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use crcr_standin::server::{Bound, Server};
 use futures_util::TryStreamExt as _;
@@ -56,6 +56,8 @@ pub struct Rules {
     pub denied: BTreeSet<&'static str>,
     /// Operations that answer 501, as on a server that doesn't have them.
     pub unknown: BTreeSet<&'static str>,
+    /// Whether the conditions of a write are ignored, as by servers that don't have them.
+    pub ignores_write_conditions: bool,
     /// The bucket's region. A request signed for another one is refused, with this one in the answer.
     pub region: String,
 }
@@ -67,6 +69,7 @@ impl Default for Rules {
             may_list: true,
             denied: BTreeSet::new(),
             unknown: BTreeSet::new(),
+            ignores_write_conditions: false,
             region: "us-east-1".to_owned(),
         }
     }
@@ -144,7 +147,9 @@ impl S3Server {
         let router = Router::new().fallback(async move |request: Request| {
             let bucket_alone = !request.uri().path().trim_matches('/').contains('/');
             let region = known.lock().rules.region.clone();
-            let mut response = match signed_for_another_region(request.headers(), &region) {
+            let refusal = without_length(&request)
+                .or_else(|| signed_for_another_region(request.headers(), &region));
+            let mut response = match refusal {
                 Some(refusal) => refusal,
                 None => whole(service.clone(), request).await,
             };
@@ -229,6 +234,17 @@ async fn whole(service: S3Service, request: Request) -> Response {
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:?}")).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
+}
+
+/// S3's answer to a write without a `Content-Length`, also of nothing.
+fn without_length(request: &Request) -> Option<Response> {
+    if request.method() != Method::PUT || request.headers().contains_key("content-length") {
+        return None;
+    }
+    let body = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>MissingContentLength</Code>\
+                <Message>You must provide the Content-Length HTTP header.</Message></Error>";
+    let kind = [("content-type", "application/xml")];
+    Some((StatusCode::LENGTH_REQUIRED, kind, body).into_response())
 }
 
 /// S3's answer to a signature for a region that isn't the bucket's.
@@ -422,8 +438,12 @@ impl S3 for ObjectStore {
 
     async fn put_object(
         &self,
-        request: S3Request<PutObjectInput>,
+        mut request: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
+        if self.shared.lock().rules.ignores_write_conditions {
+            request.input.if_none_match = None;
+            request.input.if_match = None;
+        }
         let key = request.input.key.clone();
         let tags = self.allowed_tags(request.input.tagging.as_deref())?;
         let answer = self.files.put_object(request).await?;
@@ -577,8 +597,12 @@ impl S3 for ObjectStore {
 
     async fn complete_multipart_upload(
         &self,
-        request: S3Request<CompleteMultipartUploadInput>,
+        mut request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        if self.shared.lock().rules.ignores_write_conditions {
+            request.input.if_none_match = None;
+            request.input.if_match = None;
+        }
         let (id, key) = (request.input.upload_id.clone(), request.input.key.clone());
         {
             let known = self.shared.lock();

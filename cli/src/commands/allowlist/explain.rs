@@ -7,7 +7,7 @@ use crcr_domain::{AllowlistEntry, CheckRunPolicy, EventKind, Level, RepoName};
 use serde_json::json;
 
 use crate::cli::DataFormat;
-use crate::cli::allowlist::{DEFAULT_FILE, ExplainArgs, ExplainEvent};
+use crate::cli::allowlist::{ExplainArgs, ExplainEvent};
 use crate::commands::allowlist_file::AllowlistFile;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -22,15 +22,15 @@ struct GrantedRight {
 
 /// Prints the explanation to stdout. Exit code 1 if the repository isn't listed.
 pub fn run(args: &ExplainArgs, printer: &Printer) -> Outcome {
-    let input = AllowlistFile::read(args.file.as_deref().unwrap_or(DEFAULT_FILE))?;
-    let outcome = input.parse_valid(&args.upstream, printer)?;
+    let input = AllowlistFile::read(args.file.name())?;
+    let outcome = input.parse_valid(&args.file.upstream, printer)?;
     let Some(at) = outcome.policy.position(&args.repo) else {
-        return Err(not_listed(&args.repo, &input.name, &args.upstream));
+        return Err(not_listed(&args.repo, &input.name, &args.file.upstream));
     };
     let place = outcome.places[at].repo.start;
     let place = format!("{}:{}:{}", input.name, place.line, place.column);
     let Some(entry) = outcome.policy.get(&args.repo) else {
-        return Err(not_listed(&args.repo, &input.name, &args.upstream));
+        return Err(not_listed(&args.repo, &input.name, &args.file.upstream));
     };
     let rights = granted_rights(entry, args.event, &args.label);
     match args.format {

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 
 use crcr_artifacts::download::{self, DownloadedArtifact};
 use crcr_artifacts::find::ArtifactLocation;
+use crcr_artifacts::find::pattern::NamePattern;
 
 use super::sources::{service, set_empty_outputs, summarize_failure};
 use super::{download as download_command, upload};
 use crate::cli::artifact::{
     ArchiveArg, DigestMismatch, DownloadArgs, FallbackArg, MergeArgs, NoFiles, OnCollisionArg,
-    OnQuota, RunArgs, UploadArgs,
+    OnQuota, RunArgs, SymlinksArg, UploadArgs,
 };
-use crate::env_vars::Env;
+use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::runner::Runner;
@@ -23,6 +24,7 @@ pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
     let (folder, parts) = match Box::pin(fetch_parts(args, &runner, printer)).await {
         Ok(fetched) => fetched,
         Err(failure) => {
+            let failure = hint_at_earlier_result(args, env, failure);
             set_empty_outputs(&upload::OUTPUTS, failure.code(), &runner, printer);
             summarize_failure(&args.name, &failure, &runner, printer);
             return Err(failure);
@@ -30,6 +32,13 @@ pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
     };
     let upload = upload_args(args, &folder.content());
     let outcome = Box::pin(upload::run(&upload, env, printer)).await;
+    let outcome = outcome.map_err(|failure| match failure.code() {
+        "conflict" => failure.hint(
+            "give `name` another value, such as one with `${{ github.run_attempt }}` in it, or \
+             delete the artifact of that name first: `merge` replaces none",
+        ),
+        _ => failure,
+    });
     if outcome.is_ok() && args.delete_merged {
         for part in parts.iter().filter(|part| part.found.name != args.name) {
             if let Err(why) = delete(part, env, printer).await {
@@ -39,6 +48,20 @@ pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
         }
     }
     outcome
+}
+
+/// In a later attempt `pattern` may match what an earlier one has merged, which holds the same paths.
+fn hint_at_earlier_result(args: &MergeArgs, env: &Env, failure: Failure) -> Failure {
+    let first = env.get(env_vars::GITHUB_RUN_ATTEMPT).is_none_or(|attempt| attempt == "1");
+    let matches = NamePattern::new(&args.pattern).is_ok_and(|pattern| pattern.matches(&args.name));
+    if first || !matches || failure.code() != "artifact-refused" {
+        return failure;
+    }
+    let (name, pattern) = (args.name.escape_debug(), args.pattern.escape_debug());
+    failure.hint(format!(
+        "an earlier attempt of this run may have stored `{name}`, which `pattern` (`{pattern}`) \
+         matches, too: choose a pattern that leaves it out"
+    ))
 }
 
 /// A temporary folder, removed when it is dropped.
@@ -111,6 +134,7 @@ fn upload_args(args: &MergeArgs, content: &Path) -> UploadArgs {
         compression_level: args.compression_level,
         overwrite: false,
         include_hidden_files: args.include_hidden_files,
+        symlinks: SymlinksArg::Keep,
         archive: ArchiveArg::Zip,
         s3: args.s3.clone(),
         s3_objects: args.s3_objects.clone(),
@@ -118,6 +142,7 @@ fn upload_args(args: &MergeArgs, content: &Path) -> UploadArgs {
         s3_checksum: args.s3_checksum,
         s3_presign: 0,
         fallback: FallbackArg::Auto,
+        fallback_max_size: None,
         required: true,
         publish_locator: false,
         on_quota: OnQuota::Fail,
@@ -136,7 +161,11 @@ async fn delete(part: &DownloadedArtifact, env: &Env, printer: &Printer) -> Resu
         ArtifactLocation::Service(_) | ArtifactLocation::Rest(_) => {
             let service = service(env, printer).map_err(|failure| failure.message().to_owned())?;
             let service = service.ok_or("this step has no runtime token of the job")?;
-            let deleted = service.service().delete(&part.found.name).await;
+            let service = service.service();
+            let deleted = match &part.found.at {
+                ArtifactLocation::Service(there) => service.delete(&there.ids, &there.name).await,
+                _ => service.delete_own(&part.found.name).await,
+            };
             deleted.map_err(|error| error.to_string())
         }
     }

@@ -12,6 +12,7 @@ use crcr_artifacts::layout::KeyLayout;
 use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, SecretMask};
 use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
+use crcr_domain::aws::{AwsNameError, AwsRegion, BucketName};
 use crcr_github::SecureUrlError;
 use crcr_github::artifact::{ArtifactService, is_enterprise_server};
 use crcr_github::http::{self, RetryPolicy};
@@ -51,6 +52,13 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
     let region = args.aws_region.as_deref().map(str::trim);
     let region = region.or_else(|| env.get(env_vars::AWS_REGION));
     let region = region.or_else(|| env.get(env_vars::AWS_DEFAULT_REGION));
+    // Other servers than AWS name their regions and buckets as they like.
+    if endpoint.is_none() {
+        if !arn {
+            aws_name("s3-bucket", BucketName::new(bucket))?;
+        }
+        region.map(|region| aws_name("aws-region", AwsRegion::new(region))).transpose()?;
+    }
     Ok(Some(S3Config {
         bucket: bucket.to_owned(),
         region: region.map(str::to_owned),
@@ -62,7 +70,24 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
         object_headers: vec![],
         requester_pays: args.s3_request_payer.is_some(),
         silence: silence(env)?,
+        retry: last_resort(env)?,
     }))
+}
+
+/// How long to wait for a store when there is no other one.
+fn last_resort(env: &Env) -> Result<RetryPolicy, Failure> {
+    Ok(patience(env)?.unwrap_or(RetryPolicy::LAST_RESORT))
+}
+
+/// How long to go on during an outage, if the user decides that.
+pub fn patience(env: &Env) -> Result<Option<RetryPolicy>, Failure> {
+    let seconds = seconds(env, env_vars::CRCR_RETRY_SECONDS, "retry-seconds", 0..=86_400)?;
+    Ok(seconds.map(|limit| RetryPolicy::CALL.within(limit)))
+}
+
+/// Names the input of a name that AWS can't have given.
+fn aws_name<T>(input: &str, name: Result<T, AwsNameError>) -> Result<T, Failure> {
+    name.map_err(|error| Failure::user("aws-name", format!("`{input}`: {error}")).hint(error.rule))
 }
 
 fn endpoint(name: &str, text: &str) -> Result<Url, Failure> {
@@ -122,12 +147,12 @@ pub fn mask(printer: &Printer) -> SecretMask {
     Arc::new(move |secret| printer.mask(secret))
 }
 
-/// The artifact service of the job's run; `None` without a runtime token or on GitHub Enterprise Server.
+/// The artifact service of the job's run; `None` without a runtime token.
 pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Failure> {
     let pair = |token, url| Some((env.get(token)?, env.get(url)?));
     let ours = pair(env_vars::CRCR_RUNTIME_TOKEN, env_vars::CRCR_RESULTS_URL);
     let runners = || pair(env_vars::ACTIONS_RUNTIME_TOKEN, env_vars::ACTIONS_RESULTS_URL);
-    let Some((token, url)) = ours.or_else(runners).filter(|_| !is_enterprise(env)) else {
+    let Some((token, url)) = ours.or_else(runners) else {
         return Ok(None);
     };
     printer.mask(token);
@@ -137,7 +162,7 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
             .because(error)
             .hint("the action hands over the runner's own token and address; set neither by hand")
     })?;
-    Ok(Some(GitHubStore::new(service.with_retry(RetryPolicy::PATIENT), mask(printer))))
+    Ok(Some(GitHubStore::new(service.with_retry(last_resort(env)?), mask(printer))))
 }
 
 /// The run in `args`, by default the run of this job.
@@ -183,7 +208,7 @@ pub fn sources(
                 .map_err(|error| {
                     Failure::unexpected("api-url", "GitHub's API can't be used").because(error)
                 })?;
-            Some(actions.with_retry(RetryPolicy::PATIENT))
+            Some(actions.with_retry(last_resort(env)?))
         }
         None => None,
     };
@@ -225,6 +250,9 @@ pub fn not_found(error: find::FindError, env: &Env) -> Failure {
         ),
         find::FindError::Missing { .. } => Failure::user("artifact-not-found", text)
             .hint("`crcr artifact list` prints what is there; the upload must have ended"),
+        find::FindError::Expired { .. } => Failure::user("artifact-expired", text).hint(
+            "run the job that makes it again; `retention-days` of the upload keeps it longer",
+        ),
         find::FindError::Forbidden { signed: true, .. } => Failure::user("store-denied", text)
             .hint(
                 "the credentials need `s3:GetObject` on the artifact and `s3:ListBucket` on the \
@@ -401,11 +429,22 @@ pub fn warn_instead(failure: &Failure, printer: &Printer) {
 
 /// The read timeout of the stores.
 fn silence(env: &Env) -> Result<Duration, Failure> {
-    let Some(text) = env.get(env_vars::CRCR_READ_TIMEOUT) else { return Ok(http::SILENCE) };
-    let seconds = text.trim().parse().ok().filter(|seconds| (1..=3600).contains(seconds));
-    seconds.map(Duration::from_secs).ok_or_else(|| {
-        let name = env_vars::CRCR_READ_TIMEOUT;
-        Failure::unexpected("read-timeout", format!("`{name}` (`{text}`) isn't 1 to 3600 seconds"))
+    let seconds = seconds(env, env_vars::CRCR_READ_TIMEOUT, "read-timeout", 1..=3600)?;
+    Ok(seconds.unwrap_or(http::SILENCE))
+}
+
+/// A variable that holds a number of seconds.
+fn seconds(
+    env: &Env,
+    name: &str,
+    code: &'static str,
+    range: std::ops::RangeInclusive<u64>,
+) -> Result<Option<Duration>, Failure> {
+    let Some(text) = env.get(name) else { return Ok(None) };
+    let seconds = text.trim().parse().ok().filter(|seconds| range.contains(seconds));
+    seconds.map(Duration::from_secs).map(Some).ok_or_else(|| {
+        let (from, to) = (range.start(), range.end());
+        Failure::unexpected(code, format!("`{name}` (`{text}`) isn't {from} to {to} seconds"))
     })
 }
 

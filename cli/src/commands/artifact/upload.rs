@@ -13,9 +13,10 @@ use crcr_artifacts::locator::{ArchiveFormat, ArtifactTrust, MAX_OUTPUT_BYTES, St
 use crcr_artifacts::name;
 use crcr_artifacts::source::{JobIdentity, UploadSource};
 use crcr_artifacts::store;
-use crcr_artifacts::store::s3::{S3Config, STORE as S3};
+use crcr_artifacts::store::s3::{S3Config, STORE as S3, patience_before_fallback};
 use crcr_artifacts::upload::{self, UploadError, UploadResult, UploadStores};
 use crcr_artifacts::zip::write::DeflateLevel;
+use crcr_github::http::RetryPolicy;
 use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +27,7 @@ use super::sources::{
     store_hint, summarize_failure, table, warn_instead,
 };
 use crate::cli::artifact::{
-    ArchiveArg, CompressionLevel, NoFiles, OnQuota, S3Checksum, UploadArgs,
+    ArchiveArg, CompressionLevel, NoFiles, OnQuota, S3Checksum, SymlinksArg, UploadArgs,
 };
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -122,11 +123,24 @@ async fn attempt(
             .hint("whoever downloads has to be charged, and needs credentials for that")
             .into());
     }
+    if args.symlinks == SymlinksArg::Keep && args.archive == ArchiveArg::None {
+        let text = "`symlinks: keep` needs `archive: zip`: an object of its own can't be a link";
+        return Err(Failure::user("symlinks", text).hint("leave one of the two out").into());
+    }
+    let fallback_max_bytes = inputs::fallback_max_bytes(args)?;
     let found = collect(args, env)?;
     warn_about_files(&found, printer);
+    refuse_unreadable(args, &found, printer)?;
     if found.entries.is_empty() {
         return no_files(args, &found, printer);
     }
+    lines_without_files(args, &found, printer)?;
+    if env.get(env_vars::CRCR_AUTH_MODE) == Some("error") && args.s3.auth_mode.is_none() {
+        let text =
+            "`configure-oidc-fallback` failed in this job, so there are no credentials for S3";
+        printer.warning(text, Some("its step says why; `auth-mode` chooses other credentials"));
+    }
+    let size = found.entries.iter().map(|entry| entry.size).sum();
     let name = artifact_name(args, &found);
     check_names(&name, &found)?;
     let job = job_identity(runner)?;
@@ -137,7 +151,15 @@ async fn attempt(
             let checksum = args.s3_checksum == S3Checksum::Crc64nvme;
             let object_headers = inputs::object_headers(&args.s3_objects)?;
             let region = args.region.as_deref().map(|region| region.trim().to_owned());
+            let goes_elsewhere = plan == StorePlan::S3ThenGitHub
+                && fallback_max_bytes.is_none_or(|limit| size <= limit);
+            let patience = super::sources::patience(env)?;
+            let before_fallback = RetryPolicy::CALL.within(patience_before_fallback(size));
             config.map(|config| S3Config {
+                retry: match (patience, goes_elsewhere) {
+                    (None, true) => before_fallback,
+                    _ => config.retry,
+                },
                 checksum,
                 object_headers,
                 region: region.or(config.region.clone()),
@@ -149,9 +171,10 @@ async fn attempt(
         folder,
         github: inputs::github(env, printer),
         publish_locator: args.publish_locator,
+        fallback_max_bytes,
         presign: (args.s3_presign > 0).then(|| Duration::from_secs(args.s3_presign.into())),
     };
-    let progress = Arc::new(printer.progress("upload", found.entries.iter().map(|e| e.size).sum()));
+    let progress = Arc::new(printer.progress("upload", size));
     let advance = progress.clone();
     let source = UploadSource {
         name,
@@ -192,16 +215,11 @@ fn collect(args: &UploadArgs, env: &Env) -> Result<CollectedFiles, Failure> {
         cwd: &cwd,
         home: env.get(env_vars::HOME).map(Path::new),
         hidden: args.include_hidden_files,
+        keep_links: args.symlinks == SymlinksArg::Keep,
     };
     collect::collect(&query).map_err(|error| match error {
         collect::CollectError::Pattern(_) => Failure::user("bad-pattern", error.to_string())
             .hint("`*`, `**`, `?` and `[…]` have a meaning; `[*]` is a star, and `[[]` a bracket"),
-        collect::CollectError::Unreadable { .. } => Failure::user(
-            "unreadable",
-            "the files can't be collected",
-        )
-        .because(error)
-        .hint("let the job's user read it, or exclude it by a line of `path` that starts with `!`"),
         _ => Failure::user("unreadable", "the files can't be collected")
             .because(error)
             .hint("exclude it by a line of `path` that starts with `!`"),
@@ -229,6 +247,53 @@ fn warn_about_files(found: &CollectedFiles, printer: &Printer) {
         format!("`{}` differs from another path in upper and lower case only", path.escape_debug())
     });
     warn_of_files(collisions, Some("macOS and Windows can't unpack both; rename one"), printer);
+}
+
+const UNREADABLE_HINT: &str =
+    "let the job's user read it, or exclude it by a line of `path` that starts with `!`";
+
+/// What can't be read is left out with a warning, or fails the step as a missing file does.
+fn refuse_unreadable(
+    args: &UploadArgs,
+    found: &CollectedFiles,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    if args.if_no_files_found != NoFiles::Error {
+        let texts = found.unreadable.iter();
+        let texts = texts
+            .map(|(path, why)| format!("`{}` is left out: it can't be read: {why}", shown(path)));
+        warn_of_files(texts, Some(UNREADABLE_HINT), printer);
+        return Ok(());
+    }
+    let Some((path, why)) = found.unreadable.first() else { return Ok(()) };
+    let text = match found.unreadable.len() - 1 {
+        0 => format!("`{}` can't be read: {why}", shown(path)),
+        more => format!("`{}` and {more} more can't be read: {why}", shown(path)),
+    };
+    Err(Failure::user("unreadable", text).hint(UNREADABLE_HINT))
+}
+
+/// Treats each line of `path` that matches nothing as `if-no-files-found` says.
+fn lines_without_files(
+    args: &UploadArgs,
+    found: &CollectedFiles,
+    printer: &Printer,
+) -> Result<(), NotStored> {
+    let text = |line: &String| format!("no files were found for `{}`", line.escape_debug());
+    let hint = "check the line, or set `if-no-files-found` to `ignore` if it may match nothing";
+    match args.if_no_files_found {
+        NoFiles::Ignore => {}
+        NoFiles::Warn => warn_of_files(found.unmatched.iter().map(text), Some(hint), printer),
+        NoFiles::Error => {
+            if let Some(line) = found.unmatched.first() {
+                let failure =
+                    Failure::user("no-files", format!("{}: nothing is stored", text(line)));
+                let failure = failure.hint(hint);
+                return Err(NotStored { reason: Some(StoreReason::NoFiles), failure });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A path for a message.
@@ -434,9 +499,9 @@ fn print_result(
         files_text(count as u64)
     ));
     if (source.archive, done.stored.archive) == (ArchiveFormat::None, ArchiveFormat::Zip) {
-        let why = "GitHub takes an artifact as one file of its own name";
-        printer
-            .line(&format!("the {count} files are in one zip, in spite of `archive: none`: {why}"));
+        let why = "as it is, GitHub takes only one file of the artifact's name that isn't a zip";
+        let what = if count == 1 { "the file is" } else { "the files are" };
+        printer.line(&format!("{what} in a zip, in spite of `archive: none`: {why}"));
     }
     printer.line(&page);
     let reason = done.reason.to_string();
@@ -510,8 +575,7 @@ fn failure_or_warning(
         }
         UploadError::Store(error @ store::StoreError::Conflict { .. }) => {
             Failure::user("conflict", what).because(error).hint(
-                "give each job, and each leg of a matrix, a name of its own; for a job that is run \
-                 again set `overwrite`",
+                "give each job, and each leg of a matrix, a name of its own, or set `overwrite`",
             )
         }
         UploadError::Store(store::StoreError::Source(error)) => Failure::user("unreadable", what)
@@ -520,13 +584,11 @@ fn failure_or_warning(
         UploadError::Store(error @ store::StoreError::Stopped) => {
             Failure::unexpected("stopped", what).because(error)
         }
-        UploadError::NoGitHub { s3, .. } if is_enterprise(env) => {
-            let failure = Failure::unexpected("no-store", format!("{NO_V4_ARTIFACTS}, so {what}"));
-            let failure = match s3 {
-                Some(error) => failure.because(error),
-                None => failure,
-            };
-            failure.hint("give S3 credentials and `s3-bucket`: S3 alone takes artifacts there")
+        // Gitea and Forgejo have the service, so it is tried wherever the runner names one.
+        UploadError::Store(error @ store::StoreError::Refused { .. }) if is_enterprise(env) => {
+            Failure::unexpected("no-store", format!("{NO_V4_ARTIFACTS}, so {what}"))
+                .because(error)
+                .hint("give S3 credentials and `s3-bucket`: S3 alone takes artifacts there")
         }
         UploadError::NoGitHub { why, s3 } => {
             let why = anyhow::anyhow!("GitHub's store can't be used: {why}");
@@ -552,6 +614,16 @@ fn failure_or_warning(
         UploadError::Store(error) => {
             let hint = store_hint(&error, S3_PERMISSIONS);
             with_hint(Failure::unexpected("no-store", what).because(error), hint)
+        }
+        UploadError::TooLargeToFallBack { s3, size, limit } => {
+            let why = format!(
+                "the files have {}, and `fallback-max-size` lets {} go to GitHub",
+                human_bytes(size),
+                human_bytes(limit)
+            );
+            let hint = store_hint(&s3, S3_PERMISSIONS);
+            let failure = Failure::unexpected("no-store", what).because(s3);
+            with_hint(failure.because(anyhow::anyhow!(why)), hint)
         }
         UploadError::Neither { s3, github } => {
             let hint = store_hint(&s3, S3_PERMISSIONS).or(store_hint(&github, S3_PERMISSIONS));

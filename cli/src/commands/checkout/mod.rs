@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use self::source::CheckoutSource;
 use crate::cli::checkout::{CheckoutArgs, Submodules};
-use crate::commands::git::Git;
+use crate::commands::git::{Git, RemoteProblem};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -107,7 +107,7 @@ async fn fetch(
         match git.run_with_retries(&line).await {
             Ok(()) => return Ok(()),
             Err(failure) => {
-                let is_gone = FetchProblem::of(&failure) == FetchProblem::Gone;
+                let is_gone = RemoteProblem::of(&failure) == RemoteProblem::Gone;
                 last = Some(failure);
                 if !is_gone {
                     break;
@@ -116,51 +116,22 @@ async fn fetch(
         }
     }
     let failure = last.unwrap_or_else(|| Failure::unexpected("git", "nothing to fetch from"));
-    let hint = match FetchProblem::of(&failure) {
-        FetchProblem::Gone if args.merge => {
+    let hint = match RemoteProblem::of(&failure) {
+        RemoteProblem::Gone if args.merge => {
             "GitHub makes no merge result when the pull request conflicts with its base"
         }
-        FetchProblem::Gone => {
+        RemoteProblem::Gone => {
             "the commit may be gone after a force-push, or the repository is private: set `token`"
         }
-        FetchProblem::Refused => {
+        RemoteProblem::Refused => {
             "the repository is private or the token may not read it: set `token` to one that may"
         }
-        FetchProblem::Other => {
+        RemoteProblem::Outage | RemoteProblem::Other => {
             "this says nothing about the commit: run the job again; if it stays, look at the \
              server's status, the network and the proxy"
         }
     };
     Err(failure.hint(hint))
-}
-
-/// Why a fetch failed, from what git printed.
-#[derive(PartialEq, Eq)]
-enum FetchProblem {
-    /// The server has no such commit, ref or repository, or doesn't show it.
-    Gone,
-    Refused,
-    /// An outage, the network, or something else.
-    Other,
-}
-
-impl FetchProblem {
-    fn of(failure: &Failure) -> Self {
-        let text = failure.causes().join(" ");
-        let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-        if has(&["error: 401", "error: 403", "Authentication failed", "could not read Username"]) {
-            Self::Refused
-        } else if has(&[
-            "not our ref",
-            "couldn't find remote ref",
-            "not found",
-            "no such remote ref",
-        ]) {
-            Self::Gone
-        } else {
-            Self::Other
-        }
-    }
 }
 
 /// The folders to check out; empty for all.

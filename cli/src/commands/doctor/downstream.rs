@@ -2,8 +2,9 @@
 //!
 //! What can't be seen with the credentials at hand is listed as not checked, and never as right.
 
+use crcr_github::artifact::is_enterprise_server;
 use crcr_github::lookup::cache::LookupCache;
-use crcr_github::lookup::{GithubLookup, RepositoryInfo};
+use crcr_github::lookup::{GithubLookup, RepositoryInfo, Variable};
 use crcr_github::runs::WorkflowRun;
 use crcr_github::{GithubApp, GithubError, SecureUrl};
 use jiff::{SignedDuration, Timestamp};
@@ -14,8 +15,9 @@ use super::dry_dispatch::DryDispatch;
 use super::report::{CheckReport, CheckResult};
 use crate::cli::doctor::DownstreamArgs;
 use crate::commands::github;
-use crate::commands::workflow::{DispatchWorkflow, ScheduledWorkflow, WorkflowUse};
-use crate::env_vars::Env;
+use crate::commands::stranger_code::{Exposure, exposures};
+use crate::commands::workflow::{DispatchWorkflow, ScheduledWorkflow, WorkflowUse, starts_on};
+use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
@@ -63,7 +65,8 @@ pub async fn check(
             results.push(check.repository());
             results.extend(check.app().await.map_err(failed)?);
             let files = check.workflow_files().await.map_err(failed)?;
-            results.extend(workflows(&files));
+            results.extend(workflows(&files, check.env));
+            results.push(check.callback_variable(&files).await.map_err(failed)?);
             results.push(check.nightly(&files).await.map_err(failed)?);
             results.push(check.dispatch(&files).await.map_err(failed)?);
             results.push(relay_report(args).await?);
@@ -193,6 +196,9 @@ impl DownstreamCheck<'_> {
         };
         let run = runs.into_iter().filter(|run| paths.contains(&&*run.path)).max_by_key(started_at);
         let Some((run, at)) = run.and_then(|run| started_at(&run).map(|at| (run, at))) else {
+            if let Some(young) = self.young_workflow(&paths).await? {
+                return Ok(CheckResult::not_checked(CHECK, young));
+            }
             let fix = "wait for the first night, or check that the workflow is enabled";
             return Ok(CheckResult::error(CHECK, "no scheduled run has ended yet", fix));
         };
@@ -206,6 +212,72 @@ impl DownstreamCheck<'_> {
             CheckResult::ok(CHECK, message)
         } else {
             CheckResult::warning(CHECK, message, "make it pass before pull requests depend on it")
+        })
+    }
+
+    /// Why a nightly workflow can't have run yet, if all of them are new.
+    async fn young_workflow(&self, paths: &[&str]) -> Result<Option<String>, GithubError> {
+        let mut newest: Option<Timestamp> = None;
+        for path in paths {
+            let since = match self.lookup.workflow_since(self.name(), path).await {
+                Err(GithubError::Forbidden(_)) | Ok(None) => return Ok(None),
+                Ok(Some(since)) => since,
+                Err(error) => return Err(error),
+            };
+            newest = newest.max(Some(since));
+        }
+        let young = newest.filter(|since| Timestamp::now().duration_since(*since) <= NIGHTLY_AGE);
+        Ok(young.map(|since| {
+            format!("the workflow is there since {since:.0}: wait for its first night")
+        }))
+    }
+
+    /// The relay's address, which a nightly run has from nowhere else.
+    async fn callback_variable(&self, files: &[WorkflowFile]) -> Result<CheckResult, GithubError> {
+        const CHECK: &str = "callback-variable";
+        const NAME: &str = "CRCR_CALLBACK_URL";
+        const FIX: &str = "set it to the relay's callback address in Settings, \"Secrets and variables\", \
+                           \"Actions\", \"Variables\"; upstream's maintainers know it";
+        let used = files.iter().filter(|file| file.text.contains("vars.CRCR_CALLBACK_URL"));
+        let used: Vec<_> = used.collect();
+        if used.is_empty() {
+            let message = format!("no workflow reads the variable `{NAME}`");
+            return Ok(CheckResult::info(CHECK, message));
+        }
+        let value = match self.lookup.variable(self.name(), NAME).await? {
+            Variable::Value(value) => value,
+            Variable::Hidden => {
+                let message = format!(
+                    "the variable `{NAME}` can't be seen with this token: that needs a token of \
+                     somebody with access to the repository, with \"Variables: read\""
+                );
+                return Ok(CheckResult::not_checked(CHECK, message));
+            }
+            Variable::Missing => {
+                let nightly = used.iter().find(|file| is_scheduled(&file.text));
+                return Ok(match nightly {
+                    Some(file) => CheckResult::error(
+                        CHECK,
+                        format!(
+                            "`{}` reports to the variable `{NAME}`, which isn't set",
+                            file.path
+                        ),
+                        FIX,
+                    ),
+                    None => CheckResult::warning(
+                        CHECK,
+                        format!(
+                            "the variable `{NAME}` isn't set, so reports arrive only if the relay \
+                             names its address in each dispatch"
+                        ),
+                        FIX,
+                    ),
+                });
+            }
+        };
+        Ok(match value.trim().parse::<SecureUrl>() {
+            Ok(url) => CheckResult::ok(CHECK, format!("`{NAME}` is {}", url.as_str())),
+            Err(error) => CheckResult::error(CHECK, format!("the variable `{NAME}` {error}"), FIX),
         })
     }
 
@@ -232,12 +304,17 @@ impl DownstreamCheck<'_> {
     }
 }
 
+fn is_scheduled(text: &str) -> bool {
+    serde_yaml::from_str::<serde_yaml::Value>(text)
+        .is_ok_and(|workflow| starts_on(&workflow, "schedule"))
+}
+
 fn started_at(run: &WorkflowRun) -> Option<Timestamp> {
     run.run_started_at.or(run.created_at)
 }
 
 /// What the texts of the workflows say.
-fn workflows(files: &[WorkflowFile]) -> Vec<CheckResult> {
+fn workflows(files: &[WorkflowFile], env: &Env) -> Vec<CheckResult> {
     let read = |file: &WorkflowFile| Some((file.path.clone(), DispatchWorkflow::read(&file.text)?));
     let dispatched: Vec<_> = files.iter().filter_map(read).collect();
     let all = files.iter().map(|file| WorkflowUse::read(&file.text));
@@ -245,8 +322,9 @@ fn workflows(files: &[WorkflowFile]) -> Vec<CheckResult> {
     if dispatched.is_empty() {
         let message = "no workflow on the default branch starts on `repository_dispatch`";
         let mut results = vec![CheckResult::error("workflow", message, TEMPLATE)];
-        for check in ["event-types", "id-token", "token-exposed", "pinned", "untrusted-expression"]
-        {
+        let exposures = Exposure::ALL.iter().map(|exposure| exposure.check());
+        let checks = ["event-types", "id-token", "pinned", "untrusted-expression"];
+        for check in checks.into_iter().chain(exposures) {
             results.push(CheckResult::not_checked(check, "there is no such workflow"));
         }
         return results;
@@ -255,15 +333,8 @@ fn workflows(files: &[WorkflowFile]) -> Vec<CheckResult> {
     let message = format!("`repository_dispatch` starts {}", paths.join(", "));
     let mut results = vec![CheckResult::ok("workflow", message), event_types(&dispatched)];
     results.push(id_token(&dispatched, all));
-    results.push(match all.exposes_token {
-        true => CheckResult::error(
-            "token-exposed",
-            "a job checks out upstream code and has `id-token: write`, so any pull request can get \
-             tokens of this repository's default branch",
-            "report from a separate job, as the template does",
-        ),
-        false => CheckResult::ok("token-exposed", "no job with upstream code may request tokens"),
-    });
+    let texts: Vec<_> = files.iter().map(|file| (&*file.path, &*file.text)).collect();
+    results.extend(stranger_code(&texts, env));
     let named = |found: fn(&DispatchWorkflow) -> &Vec<String>| -> Vec<String> {
         let of = |(path, workflow): &(String, DispatchWorkflow)| {
             found(workflow).iter().map(|name| format!("`{name}` in `{path}`")).collect::<Vec<_>>()
@@ -292,6 +363,33 @@ fn workflows(files: &[WorkflowFile]) -> Vec<CheckResult> {
         ),
     });
     results
+}
+
+/// What upstream's code can reach in these workflows, each with its path: one result for each way.
+pub fn stranger_code(files: &[(&str, &str)], env: &Env) -> Vec<CheckResult> {
+    let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
+    let found: Vec<_> = files
+        .iter()
+        .flat_map(|(path, text)| {
+            let all = exposures(text).into_iter();
+            all.map(move |(exposure, job)| (exposure, format!("`{job}` in `{path}`")))
+        })
+        .collect();
+    let judge = |exposure: Exposure| {
+        let (check, jobs) = (exposure.check(), found.iter().filter(|(of, _)| *of == exposure));
+        let jobs: Vec<_> = jobs.map(|(_, job)| job.clone()).collect();
+        let message = || format!("{}: {}", exposure.found(), listed(&jobs));
+        if jobs.is_empty() {
+            CheckResult::ok(check, exposure.held())
+        } else if exposure == Exposure::Cache && is_enterprise_server(server) {
+            CheckResult::not_checked(check, "GitHub Enterprise Server has no `cache-mode`")
+        } else if exposure.is_warning() {
+            CheckResult::warning(check, message(), exposure.fix())
+        } else {
+            CheckResult::error(check, message(), exposure.fix())
+        }
+    };
+    Exposure::ALL.into_iter().map(judge).collect()
 }
 
 fn event_types(dispatched: &[(String, DispatchWorkflow)]) -> CheckResult {
@@ -376,7 +474,7 @@ async fn ask_hud(hud: &Url, repository: &str) -> anyhow::Result<Value> {
     let base = base.as_str().trim_end_matches('/').to_owned();
     let client = crcr_github::http::client()?;
     let url = format!("{base}/api/v1/repositories/{repository}?window=7d");
-    let policy = crcr_github::http::RetryPolicy::FEW;
+    let policy = crcr_github::http::RetryPolicy::CALL;
     let response = crcr_github::http::send(policy, || client.get(&url)).await?;
     Ok(crcr_github::http::read_json(response, MAX_HUD_BYTES).await?)
 }

@@ -63,8 +63,11 @@ impl DryDispatch<'_> {
         let payload = closed_pull_request(self.upstream, &delivery, &proof);
         self.app.dispatch(self.repository, None, "pull_request", &payload).await?;
         let end = Instant::now() + Duration::from_secs(self.timeout);
-        let (mut own, mut others) = (None, vec![]);
-        while Instant::now() < end {
+        let mut own = None;
+        let mut others;
+        loop {
+            // GitHub is asked once more when the time is over.
+            let is_last = Instant::now() >= end;
             let runs = self.runs(before).await?.into_iter();
             let new = runs.filter(|run| known.iter().all(|old| old.id != run.id));
             let (named, unnamed): (Vec<_>, Vec<_>) =
@@ -72,7 +75,7 @@ impl DryDispatch<'_> {
             own = named.into_iter().next().or(own);
             others = unnamed;
             let answer = own.as_ref().or_else(|| self.unnamed(&others));
-            if answer.is_some_and(WorkflowRun::is_completed) {
+            if is_last || answer.is_some_and(WorkflowRun::is_completed) {
                 break;
             }
             tokio::time::sleep(POLL.min(end.saturating_duration_since(Instant::now()))).await;
@@ -175,8 +178,7 @@ impl DryDispatch<'_> {
     fn proof(&self, _delivery: &str) -> Result<DispatchProof, String> {
         match self.env.get("CRCR_CALLBACK_KEY") {
             Some(_) => Err(
-                "this `crcr` was built without the relay, and can't sign: use `crcr-relay` of the \
-                            same release"
+                "this `crcr` was built without the relay, and can't sign: use the `crcr` of a release"
                     .to_owned(),
             ),
             None => Ok(DispatchProof::default()),

@@ -1,6 +1,8 @@
 //! `crcr doctor`: each finding with what to do about it. It changes nothing, unless `--dispatch` asks for a
 //! dispatch.
 
+mod aws;
+mod checkout;
 mod downstream;
 mod dry_dispatch;
 mod machine;
@@ -20,6 +22,7 @@ pub async fn run(args: Box<DoctorArgs>, env: &Env, printer: &Printer) -> Outcome
         Some(DoctorCommand::Downstream(args)) => {
             (downstream::check(args, env, printer).await?, args.format)
         }
+        Some(DoctorCommand::Aws(args)) => (aws::check(args, env, printer).await?, args.format),
         None => (machine::check(&args, &runner).await?, args.format),
     };
     print(&report, format, &runner, printer)?;

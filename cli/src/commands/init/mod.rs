@@ -1,5 +1,6 @@
 //! `crcr init …`: writes a workflow for this repository from the templates in `workflows-templates/`.
 
+mod aws;
 mod repository;
 mod template;
 
@@ -8,8 +9,12 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crcr_domain::aws::{AwsRegion, BucketName, RoleArn};
+
 use self::repository::LocalRepository;
-use self::template::{FilledWorkflow, check_value, filter_pattern, yaml_list, yaml_string};
+use self::template::{
+    FilledWorkflow, aws_name, check_value, filter_pattern, yaml_list, yaml_string,
+};
 use crate::cli::init::{
     AllowlistReviewArgs, DownstreamArgs, ForkBuildArgs, InitArgs, InitCommand, RunnerArgs,
     TestStatsArgs,
@@ -22,36 +27,72 @@ const FOLDER: &str = ".github/workflows";
 /// The runner of the templates.
 const TEMPLATE_RUNNER: &str = "ubuntu-latest";
 
-/// The workflows to write, and what is left to do by hand, one sentence each.
+/// The files to write, and what is left to do by hand, one sentence each.
 struct InitPlan {
-    workflows: Vec<FilledWorkflow>,
+    files: Vec<PlannedFile>,
     next_steps: Vec<String>,
 }
 
+struct PlannedFile {
+    /// From the top of the repository.
+    path: String,
+    text: String,
+}
+
+impl PlannedFile {
+    fn new(folder: &str, name: &str, text: String) -> Self {
+        Self { path: format!("{folder}/{name}"), text }
+    }
+}
+
+impl InitPlan {
+    fn of_workflows(workflows: Vec<FilledWorkflow>, next_steps: Vec<String>, server: &str) -> Self {
+        let file = |workflow: FilledWorkflow| {
+            let workflow = workflow.for_server(server);
+            PlannedFile::new(FOLDER, workflow.file, workflow.text)
+        };
+        Self { files: workflows.into_iter().map(file).collect(), next_steps }
+    }
+}
+
 pub async fn run(command: InitCommand, env: &Env, printer: &Printer) -> Outcome {
-    let (plan, init, top) = match &command {
+    match &command {
+        InitCommand::Aws(args) => {
+            let init = InitArgs {
+                repository: args.repository.clone(),
+                actions: String::new(),
+                force: args.force,
+                stdout: args.stdout,
+            };
+            let here = LocalRepository::find(&init, env, printer).await?;
+            finish(&aws::plan(args, &here, env, printer).await?, &init, &here.top, printer)
+        }
         InitCommand::Downstream(args) => {
             let here = LocalRepository::find(&args.init, env, printer).await?;
-            (downstream(args, &here).await?, &args.init, here.top)
+            finish(&downstream(args, &here).await?, &args.init, &here.top, printer)
         }
         InitCommand::ForkBuild(args) => {
             let here = LocalRepository::find(&args.init, env, printer).await?;
-            (fork_build(args, &here).await?, &args.init, here.top)
+            finish(&fork_build(args, &here).await?, &args.init, &here.top, printer)
         }
         InitCommand::AllowlistReview(args) => {
             let here = LocalRepository::find(&args.init, env, printer).await?;
-            (allowlist_review(args, &here).await?, &args.init, here.top)
+            finish(&allowlist_review(args, &here).await?, &args.init, &here.top, printer)
         }
         InitCommand::TestStats(args) => {
             let here = LocalRepository::find(&args.init, env, printer).await?;
-            (test_stats(args, &here).await?, &args.init, here.top)
+            finish(&test_stats(args, &here).await?, &args.init, &here.top, printer)
         }
-    };
+    }
+}
+
+/// Prints the files, or writes them and prints what is left to do.
+fn finish(plan: &InitPlan, init: &InitArgs, top: &Path, printer: &Printer) -> Outcome {
     if init.stdout {
-        printer.data(&plan.workflows.iter().map(|workflow| &*workflow.text).collect::<String>());
+        printer.data(&plan.files.iter().map(|file| &*file.text).collect::<String>());
         return Ok(ExitCode::SUCCESS);
     }
-    write(&plan.workflows, &top, init, printer)?;
+    write(&plan.files, top, init, printer)?;
     printer.line("next:");
     for (n, step) in plan.next_steps.iter().enumerate() {
         printer.line(&format!("  {}. {step}", n + 1));
@@ -110,40 +151,62 @@ async fn downstream(
         next_steps.insert(3, step.to_owned());
     }
     next_steps.extend(actionlint_labels(&args.runner));
-    Ok(InitPlan { workflows, next_steps })
+    Ok(InitPlan::of_workflows(workflows, next_steps, here.server()))
+}
+
+/// Names that AWS can't have given are refused before anything is asked or written.
+fn check_aws_names(args: &ForkBuildArgs) -> Result<(), Failure> {
+    let region = args.aws_region.as_deref();
+    let region = region.map(|name| aws_name("aws-region", AwsRegion::new(name))).transpose()?;
+    let roles =
+        [("role-to-assume", &args.role_to_assume), ("pull-request-role", &args.pull_request_role)];
+    for (flag, role) in roles {
+        let Some(role) = role else { continue };
+        let role = aws_name(flag, RoleArn::new(role))?;
+        region.as_ref().map(|region| aws_name(flag, role.check_region(region))).transpose()?;
+    }
+    if args.role_to_assume.is_some() && args.role_to_assume == args.pull_request_role {
+        let message = "`--role-to-assume` and `--pull-request-role` name one role";
+        return Err(Failure::unexpected("aws-name", message)
+            .hint("name two: pull requests must not write what the default branch reads"));
+    }
+    for (flag, bucket) in [("sccache-bucket", &args.sccache_bucket), ("s3-bucket", &args.s3_bucket)]
+    {
+        bucket.as_deref().map(|name| aws_name(flag, BucketName::new(name))).transpose()?;
+    }
+    Ok(())
 }
 
 async fn fork_build(args: &ForkBuildArgs, here: &LocalRepository<'_>) -> Result<InitPlan, Failure> {
+    check_aws_names(args)?;
     let runners = runner_labels(&args.runner)?;
     let repository = here.name();
     let branch = here.default_branch(args.default_branch.default_branch.as_deref()).await;
-    let branch = branch.ok_or_else(|| {
-        Failure::unexpected("default-branch", "this repository's default branch isn't known")
-            .hint("name it: `--default-branch main`")
-    })?;
+    let branch = match branch {
+        Some(branch) => branch,
+        None => return Err(here.no_default_branch().await),
+    };
     check_value("default-branch", &branch)?;
+    let (owner, name) = repository.split_once('/').unwrap_or_default();
     let mut workflow = template::FORK_BUILD
         .pinned(&here.actions_pin().await?)
         .fill("repo:OWNER/REPO:", &format!("repo:{repository}:"))
+        .fill("repo:OWNER@ID/REPO@ID:", &format!("repo:{owner}@ID/{name}@ID:"))
         .fill("branches: [main]", &format!("branches: [{}]", filter_pattern(&branch)))
         .fill("runs-on: ubuntu-latest", &format!("runs-on: {runners}"));
     let mut missing = vec![];
-    for (flag, variable, placeholder, value) in [
-        (
-            "role-to-assume",
-            "AWS_ROLE",
-            "arn:aws:iam::123456789012:role/ci-build",
-            &args.role_to_assume,
-        ),
-        ("aws-region", "AWS_ROLE_REGION", "us-east-1", &args.aws_region),
-        ("sccache-bucket", "CACHE_BUCKET", "example-compiler-cache", &args.sccache_bucket),
-        ("s3-bucket", "ARTIFACT_BUCKET", "example-artifacts", &args.s3_bucket),
+    let role = |class: &str| format!("arn:aws:iam::123456789012:role/crcr-{class}");
+    for (variable, placeholder, value) in [
+        ("AWS_ROLE", role("default-branch"), &args.role_to_assume),
+        ("AWS_PULL_REQUEST_ROLE", role("pull-requests"), &args.pull_request_role),
+        ("AWS_ROLE_REGION", "us-east-1".to_owned(), &args.aws_region),
+        ("CACHE_BUCKET", "example-compiler-cache".to_owned(), &args.sccache_bucket),
+        ("ARTIFACT_BUCKET", "example-artifacts".to_owned(), &args.s3_bucket),
     ] {
         let Some(value) = value else {
             missing.push(format!("`{variable}`"));
             continue;
         };
-        check_value(flag, value)?;
         workflow = workflow.fill(
             &format!("{variable}: {placeholder}\n"),
             &format!("{variable}: {}\n", yaml_string(value)),
@@ -151,15 +214,21 @@ async fn fork_build(args: &ForkBuildArgs, here: &LocalRepository<'_>) -> Result<
     }
     let mut next_steps = vec!["change the build and test steps to yours".to_owned()];
     if !missing.is_empty() {
-        next_steps.insert(0, format!("set {} below `env:`", missing.join(", ")));
+        let values = missing.join(", ");
+        next_steps
+            .insert(0, format!("set {values} below `env:`; `crcr init aws` writes what they name"));
     }
     next_steps.push(format!(
-        "let the role trust `repo:{repository}:pull_request` and \
-         `repo:{repository}:ref:refs/heads/{branch}`"
+        "create the environments `ci` and `ci-pull-request`, and admit only `{branch}` to `ci`"
+    ));
+    next_steps.push(format!(
+        "let each role trust its environment and nothing else: `repo:{repository}:environment:ci` and \
+         `repo:{repository}:environment:ci-pull-request`, or with the numbers of a newer repository \
+         `repo:{owner}@ID/{name}@ID:environment:…`"
     ));
     next_steps.push("open a pull request from a fork, and one from a branch".to_owned());
     next_steps.extend(actionlint_labels(&args.runner));
-    Ok(InitPlan { workflows: vec![workflow], next_steps })
+    Ok(InitPlan::of_workflows(vec![workflow], next_steps, here.server()))
 }
 
 async fn allowlist_review(
@@ -192,7 +261,7 @@ async fn allowlist_review(
     ];
     next_steps.extend(actionlint_labels(&args.runner));
     let comment = on_runners(template::ALLOWLIST_REVIEW_COMMENT.pinned(&pin));
-    Ok(InitPlan { workflows: vec![review, comment], next_steps })
+    Ok(InitPlan::of_workflows(vec![review, comment], next_steps, here.server()))
 }
 
 async fn test_stats(args: &TestStatsArgs, here: &LocalRepository<'_>) -> Result<InitPlan, Failure> {
@@ -217,7 +286,7 @@ async fn test_stats(args: &TestStatsArgs, here: &LocalRepository<'_>) -> Result<
         "merge it: `workflow_run` starts on the default branch only".to_owned(),
     ];
     next_steps.extend(actionlint_labels(&args.runner));
-    Ok(InitPlan { workflows: vec![workflow], next_steps })
+    Ok(InitPlan::of_workflows(vec![workflow], next_steps, here.server()))
 }
 
 fn runner_labels(args: &RunnerArgs) -> Result<String, Failure> {
@@ -243,55 +312,56 @@ fn actionlint_labels(args: &RunnerArgs) -> Option<String> {
 
 /// Writes the files whose content changes. Nothing is written before every existing file may be replaced.
 fn write(
-    workflows: &[FilledWorkflow],
+    files: &[PlannedFile],
     top: &Path,
     init: &InitArgs,
     printer: &Printer,
 ) -> Result<(), Failure> {
-    let folder = workflow_folder(top)?;
     let mut changed = vec![];
-    for workflow in workflows {
-        let path = folder.join(workflow.file);
+    for file in files {
+        let shown = &file.path;
+        let path = folder_of(file, top)?;
         match fs::symlink_metadata(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(not_written(&path, error)),
-            Ok(_) if fs::read_to_string(&path).is_ok_and(|text| text == workflow.text) => {
-                printer.line(&format!("`{FOLDER}/{}` is up to date", workflow.file));
+            Ok(_) if fs::read_to_string(&path).is_ok_and(|text| text == file.text) => {
+                printer.line(&format!("`{shown}` is up to date"));
                 continue;
             }
-            Ok(_) if init.force || may_replace(workflow.file) => {}
+            Ok(_) if init.force || may_replace(shown) => {}
             Ok(_) => {
-                let message = format!("`{FOLDER}/{}` exists and differs", workflow.file);
+                let message = format!("`{shown}` exists and differs");
                 return Err(Failure::user("file-exists", message)
                     .hint("compare it with the output of `--stdout`; `--force` replaces it"));
             }
         }
-        changed.push((path, workflow));
+        changed.push((path, file));
     }
-    for (path, workflow) in changed {
+    for (path, planned) in changed {
         // A rename replaces a symbolic link instead of writing through it.
         let mut builder = tempfile::Builder::new();
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
-        let file = builder.prefix(".crcr-init").tempfile_in(&folder);
+        let file = builder.prefix(".crcr-init").tempfile_in(path.parent().unwrap_or(top));
         let mut file = file.map_err(|error| not_written(&path, error))?;
-        file.write_all(workflow.text.as_bytes()).map_err(|error| not_written(&path, error))?;
+        file.write_all(planned.text.as_bytes()).map_err(|error| not_written(&path, error))?;
         file.persist(&path).map_err(|error| not_written(&path, error.error))?;
-        printer.line(&format!("wrote `{FOLDER}/{}`", workflow.file));
+        printer.line(&format!("wrote `{}`", planned.path));
     }
     Ok(())
 }
 
-/// Creates the folder. A link in it must not lead out of the repository.
-fn workflow_folder(top: &Path) -> Result<PathBuf, Failure> {
-    let folder = top.join(FOLDER);
+/// Creates the folder of a file; returns the file's path. A link on the way must not lead out of the repository.
+fn folder_of(file: &PlannedFile, top: &Path) -> Result<PathBuf, Failure> {
+    let (below, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
+    let folder = top.join(below);
     fs::create_dir_all(&folder).map_err(|error| not_written(&folder, error))?;
     let real = |path: &Path| fs::canonicalize(path).map_err(|error| not_written(path, error));
     if !real(&folder)?.starts_with(real(top)?) {
-        let message = format!("`{FOLDER}` is a link to a folder outside of this repository");
+        let message = format!("`{below}` is a link to a folder outside of this repository");
         return Err(Failure::user("outside-repository", message).hint("replace it by a folder"));
     }
-    Ok(folder)
+    Ok(folder.join(name))
 }
 
 fn may_replace(file: &str) -> bool {
@@ -299,7 +369,7 @@ fn may_replace(file: &str) -> bool {
     if !(stdin.is_terminal() && stderr.is_terminal()) {
         return false;
     }
-    let _ = write!(stderr, "`{FOLDER}/{file}` exists and differs. Replace it? [y/N] ");
+    let _ = write!(stderr, "`{file}` exists and differs. Replace it? [y/N] ");
     let _ = stderr.flush();
     let mut answer = String::new();
     let read = stdin.lock().read_line(&mut answer);

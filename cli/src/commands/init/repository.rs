@@ -93,6 +93,26 @@ impl<'a> LocalRepository<'a> {
         Some(branch)
     }
 
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// For a command that can't do without; offers the branch that is checked out.
+    pub async fn no_default_branch(&self) -> Failure {
+        let git = Git::new(&self.top, &self.server, None, self.printer);
+        let current = git.capture(&["symbolic-ref", "--short", "HEAD"]).await.ok();
+        let current = current.filter(|branch| !branch.is_empty());
+        let hint = match &current {
+            Some(branch) => {
+                format!("if it is the branch you are on, pass `--default-branch {branch}`")
+            }
+            None => "name it: `--default-branch main`".to_owned(),
+        };
+        let message =
+            "GitHub can't be asked for the default branch, and this clone doesn't remember it";
+        Failure::unexpected("default-branch", message).hint(hint)
+    }
+
     /// The commit that pins the actions.
     pub async fn actions_pin(&self) -> Result<ActionsPin, Failure> {
         let (name, reference) = match self.actions.split_once('@') {
@@ -100,8 +120,10 @@ impl<'a> LocalRepository<'a> {
             None => (self.actions, None),
         };
         let repository = RepoName::new(name).map_err(|error| {
-            Failure::unexpected("usage", format!("`--actions` {error}"))
-                .hint("write it as `pytorch/crcr@COMMIT`")
+            let message =
+                format!("`--actions {}` names no repository: {error}", name.escape_debug());
+            Failure::unexpected("usage", message)
+                .hint("write it as `OWNER/REPO` or `OWNER/REPO@REF`, such as `pytorch/crcr@v1`")
         })?;
         let repository = repository.to_string();
         if let Some(commit) = reference.filter(|reference| is_commit(reference)) {

@@ -1,5 +1,8 @@
 //! The workflow templates, and how values are filled in.
 
+use crcr_domain::aws::AwsNameError;
+use crcr_github::artifact::is_enterprise_server;
+
 use crate::failure::Failure;
 
 pub const DOWNSTREAM: WorkflowTemplate = WorkflowTemplate {
@@ -68,6 +71,16 @@ impl WorkflowTemplate {
 }
 
 impl FilledWorkflow {
+    /// Leaves out what GitHub Enterprise Server doesn't know, and would refuse the workflow for.
+    pub fn for_server(mut self, server_url: &str) -> Self {
+        if is_enterprise_server(server_url) {
+            let own = ["cache-mode:", "deployment:", "# Without this, GitHub lets"];
+            let known = |line: &&str| !own.iter().any(|start| line.trim_start().starts_with(start));
+            self.text = self.text.lines().filter(known).map(|line| format!("{line}\n")).collect();
+        }
+        self
+    }
+
     /// Replaces every `placeholder`, which the template must have.
     pub fn fill(mut self, placeholder: &str, value: &str) -> Self {
         debug_assert!(self.text.contains(placeholder), "{}: no `{placeholder}`", self.file);
@@ -85,6 +98,13 @@ pub fn check_value(flag: &str, value: &str) -> Result<(), Failure> {
             .hint("leave out line breaks, control characters and `${{`"));
     }
     Ok(())
+}
+
+/// Names the flag of a name that AWS can't have given.
+pub fn aws_name<T>(flag: &str, name: Result<T, AwsNameError>) -> Result<T, Failure> {
+    name.map_err(|error| {
+        Failure::unexpected("aws-name", format!("`--{flag}`: {error}")).hint(error.rule)
+    })
 }
 
 /// A string in YAML, in quotes unless it is a plain word.

@@ -167,7 +167,7 @@ async fn review_on_hud(
     let base = hud.as_str().trim_end_matches('/');
     let start = from.map(|from| format!("&from={from:.0}")).unwrap_or_default();
     let url = format!("{base}/api/v1/repositories/{repo}/level?level={level}{start}&to={to:.0}");
-    let response = match http::send(RetryPolicy::FEW, || client.get(&url)).await {
+    let response = match http::send(RetryPolicy::CALL, || client.get(&url)).await {
         Ok(response) => response,
         // The HUD knows no results of it, and its allowlist doesn't have it yet.
         Err(error) if error.status().is_some_and(|status| status.as_u16() == 404) => {

@@ -1,10 +1,12 @@
 //! `crcr logs classify`: the line that explains why a job failed.
 
 use std::fmt::Write as _;
+use std::io::{self, Read};
+use std::path::Path;
 use std::process::ExitCode;
 
-use crcr_cidata::logs::{Baseline, LAST_RESORT, classify};
-use crcr_domain::ci_data::job_log::{LogClassification, LogMatchSource};
+use crcr_cidata::logs::{Baseline, LAST_RESORT, RuleSet, classify, log_sources};
+use crcr_domain::ci_data::job_log::{LogClassification, LogMatch, LogMatchSource};
 use serde_json::json;
 
 use super::{json_text, open_log, rules, unreadable};
@@ -32,13 +34,18 @@ pub fn run(args: &ClassifyArgs, printer: &Printer) -> Outcome {
     };
     let mut results = vec![];
     for file in &args.files {
-        let result = classify(open_log(file)?, &rules, baseline.as_ref());
-        results.push((file, result.map_err(|error| unreadable(file, error))?));
+        let found = classify_all(file, &rules, baseline.as_ref());
+        results.extend(found.map_err(|error| unreadable(file, error))?);
     }
     let text = match args.format {
-        DataFormat::Text => results.iter().map(|(file, result)| text(file, result)).collect(),
+        DataFormat::Text => {
+            results.iter().map(|(file, result)| text(file, result, args.explain)).collect()
+        }
         DataFormat::Json => {
-            let entry = |(file, result): &(&String, LogClassification)| json!({ "file": file, "match": result.found, "novel": result.novel });
+            let entry = |(file, result): &(String, LogClassification)| {
+                let LogClassification { found, candidates, novel } = result;
+                json!({ "file": file, "match": found, "candidates": candidates, "novel": novel })
+            };
             json_text(&results.iter().map(entry).collect())
         }
     };
@@ -46,27 +53,57 @@ pub fn run(args: &ClassifyArgs, printer: &Printer) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(file: &str, result: &LogClassification) -> String {
+/// A file has one log, a folder or an archive several.
+fn classify_all(
+    file: &str,
+    rules: &RuleSet,
+    baseline: Option<&Baseline>,
+) -> io::Result<Vec<(String, LogClassification)>> {
+    let one = |log: Box<dyn Read>| classify(log, rules, baseline);
+    if file == "-" {
+        let log = crcr_cidata::logs::unpacked(io::stdin())?;
+        return Ok(vec![(file.to_owned(), one(log)?)]);
+    }
+    let path = Path::new(file);
+    let sources = log_sources(path)?;
+    let mut results = vec![];
+    for source in &sources {
+        let name = if source.name == file {
+            source.name.clone()
+        } else {
+            format!("{file}/{}", source.name)
+        };
+        results.push((name, one(source.open()?)?));
+    }
+    Ok(results)
+}
+
+fn text(file: &str, result: &LogClassification, explain: bool) -> String {
     let mut text = String::new();
     match &result.found {
-        None => {
+        None if result.candidates.is_empty() => {
             let _ = writeln!(text, "{file}: no line explains the failure");
         }
+        None => {
+            let _ = writeln!(text, "{file}: not sure which line explains the failure");
+        }
         Some(found) => {
-            let what = match (found.by, &found.rule, &found.category) {
-                (LogMatchSource::Rule, Some(rule), Some(category)) if category == LAST_RESORT => {
-                    format!("{rule}; the log says no more")
-                }
-                (LogMatchSource::Rule, Some(rule), Some(category)) => {
-                    format!("{rule} ({category})")
-                }
-                _ => "not in the green run".to_owned(),
-            };
-            let _ = writeln!(text, "{file}:{}: {what}", found.line_number);
+            let _ = writeln!(text, "{file}:{}: {}", found.line_number, what(found));
             for line in &found.context {
                 let mark = if *line == found.line { '>' } else { ' ' };
                 let _ = writeln!(text, "{mark} {line}");
             }
+        }
+    }
+    let is_shown = |line: &&LogMatch| {
+        explain || result.found.as_ref().is_none_or(|found| found.line_number != line.line_number)
+    };
+    for line in result.candidates.iter().filter(is_shown).filter(|line| line.certainty_percent > 0)
+    {
+        let LogMatch { certainty_percent, line_number, line, reasons, .. } = line;
+        let _ = writeln!(text, "{certainty_percent:>3} % line {line_number}: {line}");
+        for reason in reasons.iter().filter(|_| explain) {
+            let _ = writeln!(text, "      {:+.1} {}", reason.points, reason.name);
         }
     }
     if !result.novel.is_empty() {
@@ -76,4 +113,19 @@ fn text(file: &str, result: &LogClassification) -> String {
         }
     }
     neutralize(&text).into_owned()
+}
+
+/// What is known of the line.
+fn what(found: &LogMatch) -> String {
+    let certainty = found.certainty_percent;
+    match (&found.rule, &found.category) {
+        (Some(rule), Some(category)) if category == LAST_RESORT => {
+            format!("{rule}; the log says no more")
+        }
+        (Some(rule), Some(category)) => format!("{rule} ({category}), {certainty} % certain"),
+        _ if found.by == LogMatchSource::Diff => {
+            format!("not in the green run, {certainty} % certain")
+        }
+        _ => format!("the likeliest line, {certainty} % certain"),
+    }
 }

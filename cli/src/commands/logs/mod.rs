@@ -2,6 +2,7 @@
 
 mod classify;
 mod fetch;
+mod import_rules;
 mod test;
 
 use std::fs::File;
@@ -19,6 +20,7 @@ pub async fn run(command: LogsCommand, env: &Env, printer: &Printer) -> Outcome 
     match command {
         LogsCommand::Classify(args) => classify::run(&args, printer),
         LogsCommand::Test(args) => test::run(&args, printer),
+        LogsCommand::ImportRules(args) => import_rules::run(&args, printer),
         LogsCommand::Rules => {
             printer.data(STARTER_RULES);
             Ok(ExitCode::SUCCESS)
@@ -30,13 +32,7 @@ pub async fn run(command: LogsCommand, env: &Env, printer: &Printer) -> Outcome 
 /// The rules of a file, or those of `crcr`.
 fn rules(file: Option<&str>) -> Result<RuleSet, Failure> {
     let Some(file) = file else { return Ok(RuleSet::starter()) };
-    let mut text = String::new();
-    let read = if file == "-" {
-        io::stdin().lock().read_to_string(&mut text)
-    } else {
-        File::open(file).and_then(|mut file| file.read_to_string(&mut text))
-    };
-    read.map_err(|error| unreadable(file, error))?;
+    let text = read_text(file)?;
     RuleSet::parse(&text).map_err(|findings| {
         let count = match findings.len() {
             1 => "a mistake".to_owned(),
@@ -46,6 +42,16 @@ fn rules(file: Option<&str>) -> Result<RuleSet, Failure> {
         Failure::user("log-rules", format!("`{file}` has {count}:{list}"))
             .hint("`crcr logs rules` prints rules to start from")
     })
+}
+
+fn read_text(file: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = if file == "-" {
+        io::stdin().lock().read_to_string(&mut text)
+    } else {
+        File::open(file).and_then(|mut file| file.read_to_string(&mut text))
+    };
+    read.map(|_| text).map_err(|error| unreadable(file, error))
 }
 
 /// A log, whether it is compressed or not.

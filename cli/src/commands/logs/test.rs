@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use crcr_cidata::logs::{
-    FixtureOutcome, LogRule, RuleKind, RuleSet, matching_rules, read_labels, try_fixture,
+    FixtureOutcome, FixtureResult, LogRule, RuleKind, RuleSet, feature_names, labelled_lines,
+    matching_rules, read_labels, try_fixture,
 };
 use serde::Serialize;
 
@@ -26,6 +27,8 @@ struct RuleTest {
     right: usize,
     wrong: usize,
     nothing: usize,
+    /// Logs of which one of the lines offered is right.
+    offered: usize,
     /// Examples and logs that aren't as expected.
     unexpected: Vec<String>,
     /// Rules for which the whole log has to be searched.
@@ -44,7 +47,11 @@ pub fn run(args: &TestArgs, printer: &Printer) -> Outcome {
     try_examples(&set, &mut test, &mut winners, &mut hidden_by);
     if let Some(folder) = &args.fixtures {
         let failed = |error: io::Error| unreadable(&folder.display().to_string(), error);
-        try_logs(folder, &set, &mut test, &mut winners).map_err(failed)?;
+        try_logs(folder, &set, !args.without_baseline, &mut test, &mut winners).map_err(failed)?;
+        if let Some(file) = &args.features {
+            write_features(folder, &set, file)
+                .map_err(|error| unreadable(&file.display().to_string(), error))?;
+        }
     }
     let names = |wanted: &dyn Fn(&LogRule) -> bool| -> Vec<String> {
         set.rules().iter().filter(|rule| wanted(rule)).map(|rule| rule.name.clone()).collect()
@@ -99,21 +106,24 @@ fn try_examples(
 fn try_logs(
     folder: &Path,
     set: &RuleSet,
+    with_baseline: bool,
     test: &mut RuleTest,
     winners: &mut HashSet<String>,
 ) -> io::Result<()> {
     for log in read_labels(folder)? {
-        let (outcome, result) = try_fixture(folder, &log, set, true)?;
+        let FixtureResult { outcome, is_offered, classification } =
+            try_fixture(folder, &log, set, with_baseline)?;
         test.logs += 1;
-        winners.extend(result.found.as_ref().and_then(|found| found.rule.clone()));
-        let told = match (outcome, result.found) {
+        test.offered += usize::from(is_offered);
+        winners.extend(classification.found.as_ref().and_then(|found| found.rule.clone()));
+        let told = match (outcome, classification.found) {
             (FixtureOutcome::Right, _) => {
                 test.right += 1;
                 continue;
             }
             (_, Some(found)) => {
                 test.wrong += 1;
-                let by = found.rule.as_deref().unwrap_or("the comparison with a green run");
+                let by = found.rule.as_deref().unwrap_or("the evidence");
                 format!("{by} found line {}: {}", found.line_number, found.line)
             }
             (_, None) => {
@@ -126,11 +136,30 @@ fn try_logs(
     Ok(())
 }
 
+/// One line of JSON for the names of the features, then one for each log.
+fn write_features(folder: &Path, set: &RuleSet, file: &Path) -> io::Result<()> {
+    let mut out = io::BufWriter::new(std::fs::File::create(file)?);
+    let names: Vec<&str> = feature_names().collect();
+    writeln!(out, "{}", serde_json::json!({ "names": names }))?;
+    for log in read_labels(folder)? {
+        let lines = labelled_lines(folder, &log, set)?;
+        let lines: Vec<_> = lines
+            .iter()
+            .map(|(line, is_right)| {
+                serde_json::json!({ "line": line.line_number, "right": is_right, "values": &line.values[..] })
+            })
+            .collect();
+        writeln!(out, "{}", serde_json::json!({ "file": log.file, "lines": lines }))?;
+    }
+    out.flush()
+}
+
 fn text(test: &RuleTest) -> String {
     let mut text = format!("{} rules, {} examples, {} logs", test.rules, test.examples, test.logs);
     if test.logs > 0 {
-        let RuleTest { right, wrong, nothing, .. } = test;
-        let _ = write!(text, ": {right} right, {wrong} wrong, {nothing} without a line");
+        let RuleTest { right, wrong, nothing, offered, .. } = test;
+        let _ = write!(text, ": {right} right, {wrong} wrong, {nothing} without a line; ");
+        let _ = write!(text, "{offered} right among three");
     }
     text.push('\n');
     let mut list = |title: &str, entries: &[String]| {

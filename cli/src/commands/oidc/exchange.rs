@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crcr_github::http::{HttpError, RetryPolicy};
+use crcr_github::http::RetryPolicy;
 use crcr_github::oidc::{MintError, TokenEndpoint, unverified_claims};
 use crcr_github::sts::{self, AssumeRole, SessionCredentials, StsError, StsErrorClass};
 use jiff::Timestamp;
@@ -84,7 +84,7 @@ impl Exchange<'_> {
     }
 
     async fn mint(&self, left: Duration) -> Result<SecretString, AuthFailure> {
-        let retry = RetryPolicy { total: left, ..RetryPolicy::default() };
+        let retry = RetryPolicy { tries: u32::MAX, total: left, ..RetryPolicy::default() };
         let mint = self.endpoint.mint(self.client, self.audience, retry, REQUEST_TIMEOUT.min(left));
         let token = mint.await.map_err(|error| token_endpoint(&error))?;
         self.printer.mask(token.expose_secret());
@@ -141,7 +141,7 @@ pub fn skew(server: Timestamp, now: Timestamp) -> Option<(u64, &'static str)> {
 /// The failure when GitHub gives no token.
 pub fn token_endpoint(error: &MintError) -> AuthFailure {
     let hint = match error {
-        MintError::Http(HttpError::Status { status, .. }) if status.is_client_error() => {
+        MintError::Http(error) if error.status().is_some_and(|status| status.is_client_error()) => {
             "GitHub refused: the job may have run for longer than its request token lives, or the \
              variables belong to another job"
         }

@@ -1,6 +1,7 @@
 //! Checks the role and its settings. This happens only if the job can get a token, because on a fork the
 //! inputs are empty.
 
+use crcr_domain::aws::{AwsNameError, AwsRegion, BucketName, RoleArn};
 use crcr_github::SecureUrl;
 use crcr_github::sts::{self, AssumeRole};
 use serde_json::{Value, json};
@@ -16,14 +17,6 @@ use crate::runner::Runner;
 // Limits of STS.
 const MAX_POLICY_CHARS: usize = 2048;
 const MAX_MANAGED_POLICIES: usize = 10;
-
-/// `arn:PARTITION:iam::ACCOUNT:role/NAME`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RoleArn {
-    pub text: String,
-    pub partition: String,
-    pub account: String,
-}
 
 #[derive(Debug, Clone)]
 pub struct RoleInputs {
@@ -58,11 +51,15 @@ pub fn check(args: &ConfigureArgs, runner: &Runner) -> Result<RoleInputs, Failur
         )
     })?;
     let region = region.trim().to_owned();
-    let regional = sts::regional_endpoint(&region)
-        .ok_or_else(|| invalid(format!("`aws-region` is not the name of a region: `{region}`")))?;
     let endpoint = match args.sts_endpoint.as_deref() {
+        // Other services than AWS name their regions as they like.
         Some(text) => endpoint("sts-endpoint", text)?,
-        None => regional,
+        None => {
+            let known = aws_name("aws-region", AwsRegion::new(&region))?;
+            aws_name("role-to-assume", role.check_region(&known))?;
+            let unknown = || invalid(format!("`aws-region` (`{region}`) has no STS"));
+            sts::regional_endpoint(&region).ok_or_else(unknown)?
+        }
     };
     let policy_arns = list(&args.managed_session_policies);
     if policy_arns.len() > MAX_MANAGED_POLICIES {
@@ -88,7 +85,6 @@ pub fn check(args: &ConfigureArgs, runner: &Runner) -> Result<RoleInputs, Failur
 }
 
 fn role_arn(input: Option<&str>) -> Result<RoleArn, Failure> {
-    const FORM: &str = "a role looks like `arn:aws:iam::123456789012:role/ci`";
     let text = input.unwrap_or_default().trim();
     if text.is_empty() {
         return Err(invalid("the input `role-to-assume` is empty").hint(
@@ -96,24 +92,12 @@ fn role_arn(input: Option<&str>) -> Result<RoleArn, Failure> {
              defines it and that this event may read it",
         ));
     }
-    let parts: Vec<_> = text.splitn(6, ':').collect();
-    let role = match parts[..] {
-        ["arn", partition, "iam", "", account, name] if partition.starts_with("aws") => {
-            let digits = account.len() == 12 && account.bytes().all(|b| b.is_ascii_digit());
-            let name_ok = name
-                .strip_prefix("role/")
-                .is_some_and(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic()));
-            (digits && name_ok && text.len() <= 2048).then(|| RoleArn {
-                text: text.to_owned(),
-                partition: partition.to_owned(),
-                account: account.to_owned(),
-            })
-        }
-        _ => None,
-    };
-    role.ok_or_else(|| {
-        invalid(format!("`role-to-assume` is not the ARN of a role: `{text}`")).hint(FORM)
-    })
+    aws_name("role-to-assume", RoleArn::new(text))
+}
+
+/// Names the input of a name that AWS can't have given.
+fn aws_name<T>(input: &str, name: Result<T, AwsNameError>) -> Result<T, Failure> {
+    name.map_err(|error| invalid(format!("`{input}`: {error}")).hint(error.rule))
 }
 
 /// Refuses an account that isn't in `allowed-account-ids`, if that is set.
@@ -300,11 +284,7 @@ pub fn folder(prefix: &str) -> String {
 
 /// Refuses invalid bucket names, and prefixes that IAM would read as a pattern or a variable.
 pub fn check_resource(input: &str, bucket: &str, prefix: &str) -> Result<(), Failure> {
-    let letters = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
-    if !(3..=63).contains(&bucket.len()) || !bucket.bytes().all(letters) {
-        return Err(invalid(format!("`{input}` is not the name of a bucket: `{bucket}`"))
-            .hint("3 to 63 lower-case letters, digits, dots and dashes; no `s3://`"));
-    }
+    aws_name(input, BucketName::new(bucket))?;
     if prefix.contains(['*', '?', '$', '"', '\\']) || prefix.chars().any(char::is_control) {
         return Err(invalid(format!("the prefix in `{input}` has a `*`, `?`, `$`, `\"` or `\\`")));
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use aws_credential_types::Credentials;
 use crcr_artifacts::digest::Digest;
 use crcr_artifacts::store::s3::signature;
+use crcr_domain::aws::AwsRegion;
 use crcr_github::SecureUrl;
 use crcr_github::sts::{date, domain_of};
 use jiff::Timestamp;
@@ -100,6 +101,12 @@ impl SccacheBucket {
                 "give `sccache-region` as plain text: variables and secrets can be empty on a fork",
             ));
         };
+        // Other servers than AWS name their regions as they like.
+        if settings.endpoint.is_none() {
+            AwsRegion::new(region).map_err(|error| {
+                SccacheOff::new(format!("`sccache-region`: {error}"), error.rule)
+            })?;
+        }
         let endpoint = match settings.endpoint {
             // Without a scheme sccache would use http.
             Some(text) if !text.contains("://") => {

@@ -39,7 +39,8 @@ pub fn refuse(args: &PeerArgs) -> Result<(), Failure> {
         (
             "unset-current-credentials",
             &args.unset_current_credentials,
-            "new credentials replace those of earlier steps; `use-existing: false` never keeps any",
+            "new credentials replace those of earlier steps; `use-existing: false` never keeps any, and \
+             `configure-oidc-fallback/drop` takes them away from later steps",
         ),
         (
             "special-characters-workaround",

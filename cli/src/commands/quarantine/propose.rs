@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
 
+use crcr_domain::Oncall;
+use crcr_domain::ci_data::codeowners::Codeowners;
 use crcr_domain::ci_data::quarantine::{
     MAX_BYTES, ParsedQuarantine, QuarantineEntry, QuarantineMode,
 };
@@ -17,6 +19,7 @@ use similar::TextDiff;
 
 use super::{check, read_bounded, today};
 use crate::cli::quarantine::ProposeArgs;
+use crate::commands::stats::owners;
 use crate::commands::stats::rank::{days, not_read, open};
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
@@ -120,7 +123,7 @@ async fn new_entries(
         order.then_with(|| name(a).cmp(&name(b)))
     });
     let expiry = today.saturating_add(args.days.days());
-    let owner = quoted(args.owner.as_str());
+    let codeowners = owners::read(args.codeowners.as_deref())?;
     let mut seen = BTreeSet::new();
     let mut new = vec![];
     for test in &stats {
@@ -137,6 +140,12 @@ async fn new_entries(
         if new.len() == args.limit || !seen.insert(pattern.clone()) {
             continue;
         }
+        let Some(owner) = owner(args, &codeowners, test) else {
+            printer.notice(&format!(
+                "`{pattern}` is flaky, and has no owner: name one with `--owner`, or in CODEOWNERS"
+            ));
+            continue;
+        };
         let runs = test.runs_not_skipped();
         let reason = format!(
             "flaky in {} of {runs} runs ({:.1} %) from {} to {}",
@@ -146,8 +155,9 @@ async fn new_entries(
             date(test.last_day),
         );
         let text = format!(
-            "- pattern: {}\n  owner: {owner}\n  reason: {}\n  expiry: {expiry}\n  mode: run\n",
+            "- pattern: {}\n  owner: {}\n  reason: {}\n  expiry: {expiry}\n  mode: run\n",
             quoted(&pattern),
+            quoted(&owner),
             quoted(&reason)
         );
         if ParsedQuarantine::parse(text.as_bytes(), today).findings.errors() > 0 {
@@ -157,6 +167,14 @@ async fn new_entries(
         new.push(NewEntry { pattern, text });
     }
     Ok(new)
+}
+
+/// The first owner of the test's file that an entry can name, else the one of the flag.
+fn owner(args: &ProposeArgs, codeowners: &Codeowners, test: &TestStats) -> Option<String> {
+    let (file, class) = (test.file.as_deref(), &test.classname);
+    let owners = owners::of(codeowners, &args.stored.repo, file, class);
+    let of_file = owners.iter().find_map(|owner| Oncall::new(owner.strip_prefix('@')?).ok());
+    of_file.or_else(|| args.owner.clone()).map(|owner| owner.as_str().to_owned())
 }
 
 /// As YAML, of which JSON is a part.

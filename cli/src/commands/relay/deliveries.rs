@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use crcr_domain::RepoName;
+use crcr_relay::admin::dead_letters::{self, DeadLetterGroup};
 use crcr_relay::admin::deliveries::{self, DeliveryOverview};
 use serde_json::json;
 
@@ -26,9 +27,8 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
                 }
                 DataFormat::Text => {
                     found.iter().for_each(|overview| printer.data_line(&summary_line(overview)));
-                    for task in dead {
-                        let why = task.last_error.unwrap_or_default();
-                        printer.data_line(&format!("given up: {} ({why})", task.key));
+                    for group in dead_letters::groups(&*store).await.map_err(store_failure)? {
+                        printer.data_line(&group_line(&group));
                     }
                 }
             }
@@ -42,7 +42,15 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
                 DataFormat::Text => printer.data_line(&details_text(&overview)),
             }
         }
-        DeliveriesCommand::Discard { key, store } => {
+        DeliveriesCommand::Discard { key: None, repo, store } => {
+            let repo = read_repo(repo)?
+                .ok_or_else(|| Failure::user("repo", "neither a task nor `--repo` is named"))?;
+            let store = open_store(&store, env).await?;
+            let discarded = dead_letters::discard_of_repository(&*store, &repo).await;
+            let count = discarded.map_err(store_failure)?;
+            printer.data_line(&format!("{count} tasks of `{repo}` were discarded"));
+        }
+        DeliveriesCommand::Discard { key: Some(key), store, .. } => {
             let store = open_store(&store, env).await?;
             if !store.discard_dead_task(&key).await.map_err(store_failure)? {
                 return Err(Failure::user("task", format!("`{key}` isn't the key of a dead task"))
@@ -51,18 +59,23 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
             printer.data_line("1 task was discarded");
         }
         DeliveriesCommand::Redeliver { id, repo, store, .. } => {
-            let repo = repo.map(|text| RepoName::new(&text)).transpose().map_err(|error| {
-                Failure::user("repo", "`--repo` takes `owner/repo`").because(error)
-            })?;
+            let repo = read_repo(repo)?;
             let lookup = |name: &str| env.get(name).map(str::to_owned);
             let keep = crcr_relay::config::keep(&lookup).map_err(|problem| {
                 Failure::user("settings", format!("{}: {}", problem.name, problem.what))
             })?;
             let store = open_store(&store, env).await?;
             let Some(id) = id else {
-                let count =
+                let all =
                     deliveries::redeliver_all(&*store, now(), keep).await.map_err(store_failure)?;
-                printer.data_line(&format!("{count} tasks were put back into the queue"));
+                printer.data_line(&format!("{} tasks were put back into the queue", all.requeued));
+                if all.too_old > 0 {
+                    printer.data_line(&format!(
+                        "{} dispatches of events older than a day weren't: redeliver them by the id of \
+                         their delivery, or discard them",
+                        all.too_old
+                    ));
+                }
                 return Ok(ExitCode::SUCCESS);
             };
             if deliveries::delivery(&*store, &id).await.map_err(store_failure)?.is_none() {
@@ -75,6 +88,27 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn read_repo(text: Option<String>) -> Result<Option<RepoName>, Failure> {
+    text.map(|text| RepoName::new(&text))
+        .transpose()
+        .map_err(|error| Failure::user("repo", "`--repo` takes `owner/repo`").because(error))
+}
+
+/// Dead letters of one cause.
+fn group_line(group: &DeadLetterGroup) -> String {
+    match &group.repository {
+        Some(repository) if group.count > 1 => format!(
+            "given up: {} tasks `{}` of {repository} since {:.0} ({})",
+            group.count, group.kind, group.oldest, group.cause
+        ),
+        _ if group.count > 1 => format!(
+            "given up: {} tasks `{}` since {:.0}, such as {} ({})",
+            group.count, group.kind, group.oldest, group.key, group.cause
+        ),
+        _ => format!("given up: {} ({})", group.key, group.cause),
+    }
 }
 
 fn unknown_delivery(id: &str) -> Failure {
@@ -109,11 +143,12 @@ fn details_text(overview: &DeliveryOverview) -> String {
     for dispatch in &overview.dispatches {
         let _ = write!(
             text,
-            "\n  {} {} {} after {} tries",
+            "\n  {} {} {} after {} {}",
             dispatch.level,
             dispatch.repo,
             dispatch.status.as_str(),
-            dispatch.tries
+            dispatch.tries,
+            if dispatch.tries == 1 { "try" } else { "tries" }
         );
         if let Some(error) = &dispatch.last_error {
             let _ = write!(text, ": {error}");

@@ -22,7 +22,8 @@ const MAX_WARNINGS: u64 = 100;
 /// Reads the files in order. Exit code 1 if a line can't be imported; the other lines are.
 pub async fn run(args: &ImportArgs, env: &Env, printer: &Printer) -> Outcome {
     let results = open_results(args.results.as_deref(), env).await?;
-    let mut import = ImportRun { results: &*results, facts: vec![], rows: 0, bad: 0, printer };
+    let mut import =
+        ImportRun { results: &*results, facts: vec![], rows: 0, bad: 0, warnings: 0, printer };
     for path in &args.files {
         let name = path.display().to_string();
         if path == Path::new("-") {
@@ -47,6 +48,7 @@ struct ImportRun<'a> {
     facts: Vec<Fact>,
     rows: u64,
     bad: u64,
+    warnings: u64,
     printer: &'a Printer,
 }
 
@@ -79,9 +81,15 @@ impl ImportRun<'_> {
             match row {
                 Ok(facts) => {
                     self.rows += 1;
+                    for warning in facts.iter().flat_map(warnings) {
+                        self.warn(name, number, "detail", warning);
+                    }
                     self.facts.extend(facts);
                 }
-                Err((code, what)) => self.warn(name, number, code, &what),
+                Err((code, what)) => {
+                    self.bad += 1;
+                    self.warn(name, number, code, &what);
+                }
             }
             if self.facts.len() >= FACTS_PER_WRITE {
                 self.write().await?;
@@ -92,17 +100,27 @@ impl ImportRun<'_> {
     }
 
     fn warn(&mut self, name: &str, number: u64, code: &str, what: &str) {
-        self.bad += 1;
-        if self.bad <= MAX_WARNINGS {
+        self.warnings += 1;
+        if self.warnings <= MAX_WARNINGS {
             self.printer.warning(&format!("{name}:{number}: [{code}] {what}"), None);
-        } else if self.bad == MAX_WARNINGS + 1 {
-            self.printer
-                .warning("more lines could not be imported; the last line says how many", None);
+        } else if self.warnings == MAX_WARNINGS + 1 {
+            self.printer.warning(
+                "more lines have faults; the last line says how many could not be imported",
+                None,
+            );
         }
     }
 
     async fn write(&mut self) -> Result<(), Failure> {
         self.results.append(std::mem::take(&mut self.facts)).await.map_err(results_failure)
+    }
+}
+
+/// What was dropped from a row that could be imported.
+fn warnings(fact: &Fact) -> &[String] {
+    match fact {
+        Fact::Attempt(attempt) => &attempt.details.warnings,
+        _ => &[],
     }
 }
 

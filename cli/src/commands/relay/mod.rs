@@ -41,15 +41,35 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
 
 /// Opens results to write to them: those of `--results`, else those of the relay's environment.
 async fn open_results(flag: Option<&str>, env: &Env) -> Result<Arc<dyn Results>, Failure> {
-    let named = flag.or(env.get(env_vars::CRCR_RESULTS));
-    let url = named.or(env.get(env_vars::CRCR_STORE)).unwrap_or("sqlite:crcr.db");
-    let url = ResultsUrl::parse(url).map_err(|what| {
-        Failure::user("results", format!("`--results`: {what}"))
-            .hint("use the value of the relay's `--results` or `--store`")
-    })?;
+    let url = results_url(flag, env)?;
+    if let ResultsUrl::Sqlite(path) = &url
+        && !path.exists()
+    {
+        let what = format!("no results exist at `{}`", path.display());
+        return Err(Failure::user("results", what).hint(
+            "start `crcr relay serve` once, which creates them, or set `--results` or CRCR_RESULTS",
+        ));
+    }
     let results = crcr_results::open(&url, StoreRole::Tool).await.map_err(results_failure)?;
     results.prepare().await.map_err(results_failure)?;
     Ok(results)
+}
+
+/// Results that may be new, as for a relay that has never run here.
+async fn create_results(flag: Option<&str>, env: &Env) -> Result<Arc<dyn Results>, Failure> {
+    let url = results_url(flag, env)?;
+    let results = crcr_results::open_or_create(&url).await.map_err(results_failure)?;
+    results.prepare().await.map_err(results_failure)?;
+    Ok(results)
+}
+
+fn results_url(flag: Option<&str>, env: &Env) -> Result<ResultsUrl, Failure> {
+    let named = flag.or(env.get(env_vars::CRCR_RESULTS));
+    let url = named.or(env.get(env_vars::CRCR_STORE)).unwrap_or("sqlite:crcr.db");
+    ResultsUrl::parse(url).map_err(|what| {
+        Failure::user("results", format!("`--results`: {what}"))
+            .hint("use the value of the relay's `--results` or `--store`")
+    })
 }
 
 fn results_failure(error: ResultsError) -> Failure {

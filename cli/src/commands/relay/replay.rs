@@ -39,9 +39,12 @@ pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
         let response = crcr_github::http::send_once(request).await.map_err(|error| {
             let what = format!("the relay didn't accept `{name}`");
             match error.status() {
+                Some(status) if status.as_u16() == 401 => Failure::user("replay", what)
+                    .because(error)
+                    .hint("GITHUB_APP_SECRET isn't the relay's"),
                 Some(status) if status.is_client_error() => Failure::user("replay", what)
                     .because(error)
-                    .hint("a 401 means that GITHUB_APP_SECRET isn't the relay's"),
+                    .hint("is it the body of a webhook, and `--event` its event?"),
                 _ => Failure::unexpected("replay", what).because(error),
             }
         })?;

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::{open_results, results_failure};
+use super::{create_results, results_failure};
 use crate::cli::relay::ReplayArgs;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -38,7 +38,7 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
     let archive = WebhookArchive::new(store);
     let results = match args.dry_run {
         true => None,
-        false => Some(open_results(args.results.as_deref(), env).await?),
+        false => Some(create_results(args.results.as_deref(), env).await?),
     };
     let (mut rows, mut count, mut bad) = (vec![], 0_u64, 0_u64);
     let events = archive.events().await.map_err(unreadable)?;
@@ -46,6 +46,14 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
         Some(event) => events.into_iter().filter(|known| known == event).collect(),
         None => events,
     };
+    if events.is_empty() {
+        let what = match &args.event {
+            Some(event) => format!("`{url}` has no webhook of the event `{event}`"),
+            None => format!("`{url}` has no webhooks"),
+        };
+        return Err(Failure::user("archive", what)
+            .hint("is it the value of the relay's `--archive`, spelled the same?"));
+    }
     for day in days(from, until) {
         for event in &events {
             let keys = archive.keys(event, day).await.map_err(unreadable)?;

@@ -1,6 +1,7 @@
 //! `crcr relay serve`
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -22,18 +23,27 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     printer::init_server_logging();
     let stored = secrets_manager::fetch(env).await?;
     let flags = flags_by_variable(args);
-    let lookup = |name: &str| flags.get(name).cloned().or_else(|| env.get(name).map(str::to_owned));
+    let asked = RefCell::new(BTreeSet::new());
+    let lookup = |name: &str| {
+        asked.borrow_mut().insert(name.to_owned());
+        flags.get(name).cloned().or_else(|| env.get(name).map(str::to_owned))
+    };
     for setting in config::settings_without_effect(&lookup) {
         tracing::warn!(setting = setting.name, why = setting.what, "a setting has no effect");
     }
     let config = Config::read(&lookup, stored).map_err(invalid_settings)?;
+    let unknown = unknown_settings(env, &asked.borrow());
     if args.check {
-        let problems = preflight::problems(&config, Arc::new(now)).await;
+        let mut problems = preflight::problems(&config, Arc::new(now)).await;
+        problems.extend(unknown);
         if !problems.is_empty() {
             return Err(settings_failure("does not work", "do not work", &problems));
         }
         printer.line("all settings work");
         return Ok(ExitCode::SUCCESS);
+    }
+    for setting in unknown {
+        tracing::warn!(setting = setting.name, why = setting.what, "a variable has no effect");
     }
     let runtime_api = env.get(env_vars::AWS_LAMBDA_RUNTIME_API);
     if runtime_api.is_some() && matches!(config.store, StoreUrl::Sqlite(_)) {
@@ -78,6 +88,29 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Variables that look like settings of crcr and that nothing reads, most likely misspelled.
+fn unknown_settings(env: &Env, asked: &BTreeSet<String>) -> Vec<SettingProblem> {
+    let is_known = |name: &str| {
+        let setting = name.strip_suffix("_FILE").unwrap_or(name);
+        asked.contains(name) || asked.contains(setting) || env_vars::CRCR_NAMES.contains(&name)
+    };
+    let own = env.names().filter(|name| name.starts_with("CRCR_"));
+    own.filter(|name| !is_known(name))
+        .map(|name| {
+            let settings: Vec<&str> = asked
+                .iter()
+                .map(String::as_str)
+                .filter(|known| known.starts_with("CRCR_") && !known.ends_with("_FILE"))
+                .collect();
+            let near = crcr_domain::find_similar(name, &settings)
+                .map(|known| format!(", did you mean `{known}`?"))
+                .unwrap_or_default();
+            let what = format!("no setting has this name{near}");
+            SettingProblem { name: name.to_owned(), what }
+        })
+        .collect()
+}
+
 /// Whether OpenTelemetry's variables name a collector and don't turn it off.
 fn sends_traces(env: &Env) -> bool {
     let names =
@@ -120,14 +153,19 @@ pub(super) fn invalid_settings(problems: Vec<SettingProblem>) -> Failure {
 }
 
 fn settings_failure(one: &str, several: &str, problems: &[SettingProblem]) -> Failure {
+    let is_missing = problems.iter().any(|problem| problem.what == "missing");
     let lines: Vec<String> =
         problems.iter().map(|problem| format!("  {}: {}", problem.name, problem.what)).collect();
     let count = match problems.len() {
         1 => format!("1 setting {one}"),
         count => format!("{count} settings {several}"),
     };
-    Failure::user("settings", format!("{count}:\n{}", lines.join("\n")))
-        .hint("each can also be set as NAME_FILE, the path of a file with the value; see `crcr relay serve --help`")
+    let failure = Failure::user("settings", format!("{count}:\n{}", lines.join("\n")));
+    if is_missing {
+        failure.hint("each can also be set as NAME_FILE, the path of a file with the value; see `crcr relay serve --help`")
+    } else {
+        failure.hint("`crcr relay serve --help` describes the settings")
+    }
 }
 
 /// Cancels `stop` at SIGTERM or SIGINT.

@@ -141,7 +141,7 @@ pub fn build(
              `name`",
         )
     })?;
-    for warning in &report.warnings {
+    for warning in &report.details.warnings {
         printer.warning(warning, Some("the rest of the report is sent"));
     }
     // What was read replaces what was given, which could be larger than a relay accepts.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use crcr_artifacts::collect::{FileEntry, FileQuery, collect};
-use crcr_cidata::junit::{JunitGrade, TestReport};
+use crcr_cidata::junit::{JunitError, JunitGrade, REPORT_EXTENSIONS, TestReport};
 use crcr_domain::callback::{
     FAILED_TESTS, FailedTest, MESSAGE_CHARS, NAME_CHARS, STACK_TRACE_CHARS, TestCounts,
 };
@@ -80,7 +80,7 @@ pub fn read(
     let cwd = std::env::current_dir()
         .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
     let home = env.get(env_vars::HOME).map(Path::new);
-    let query = FileQuery { patterns: globs, cwd: &cwd, home, hidden: false };
+    let query = FileQuery { patterns: globs, cwd: &cwd, home, hidden: false, keep_links: false };
     let found = collect(&query).map_err(|error| {
         Failure::user("junit-glob", "the input `junit` finds nothing to read").because(error)
     })?;
@@ -88,12 +88,30 @@ pub fn read(
     let mut failed = Vec::new();
     let mut quarantined = QuarantinedFailures::default();
     let mut reports = 0;
+    for (path, why) in &found.unreadable {
+        let path = path.display().to_string();
+        printer.warning(&format!("`{}` can't be read: {why}", path.escape_debug()), None);
+        quarantined.not_all.push(format!("`{}` can't be read", path.escape_debug()));
+    }
     for entry in found.entries.iter().filter(|entry| is_report(entry)) {
-        reports += 1;
         let path = found.root.join(&entry.path);
-        if let Err(why) = add(&path, quarantine, &mut tally, &mut failed, &mut quarantined) {
-            printer.warning(&format!("`{}`: {why}", entry.path), None);
-            quarantined.not_all.push(format!("`{}` isn't a whole report", entry.path));
+        match add(&path, quarantine, &mut tally, &mut failed, &mut quarantined) {
+            Ok(()) => reports += 1,
+            // Such as a coverage report that the glob finds as well.
+            Err(ReportProblem::Unreadable(JunitError::OtherFile(other)))
+                if other.has_no_tests() =>
+            {
+                printer.notice(&format!("`{}` is left out: {other}", entry.path));
+            }
+            Err(problem) => {
+                reports += 1;
+                let hint = match &problem {
+                    ReportProblem::Unreadable(JunitError::OtherFile(other)) => other.hint(),
+                    _ => None,
+                };
+                printer.warning(&format!("`{}`: {problem}", entry.path), hint);
+                quarantined.not_all.push(format!("`{}` isn't a whole report", entry.path));
+            }
         }
     }
     if reports == 0 {
@@ -116,7 +134,18 @@ pub fn read(
 }
 
 fn is_report(entry: &FileEntry) -> bool {
-    entry.path.ends_with(".xml")
+    let extension = entry.path.rsplit('.').next().unwrap_or_default();
+    REPORT_EXTENSIONS.contains(&extension)
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ReportProblem {
+    #[error("{0}")]
+    Unopened(std::io::Error),
+    #[error("{0}")]
+    Unreadable(JunitError),
+    #[error("the report stops in the middle; what it says up to there counts")]
+    Truncated,
 }
 
 /// A suite that crashed may have left no report, so each glob has to find one.
@@ -139,9 +168,9 @@ fn add(
     tally: &mut TestTally,
     failed: &mut Vec<FailedTest>,
     quarantined: &mut QuarantinedFailures,
-) -> Result<(), String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let report = TestReport::read(file).map_err(|error| error.to_string())?;
+) -> Result<(), ReportProblem> {
+    let file = File::open(path).map_err(ReportProblem::Unopened)?;
+    let report = TestReport::read(file).map_err(ReportProblem::Unreadable)?;
     tally.add(&report.tally);
     let cases = report.cases.iter();
     let of_file = cases.filter(|case| case.result.is_failed() || is_unfinished(case));
@@ -153,7 +182,7 @@ fn add(
         quarantined.not_all.push("tests may be missing in a report that isn't valid".to_owned());
     }
     if report.summary.is_truncated {
-        return Err("the report stops in the middle; what it says up to there counts".to_owned());
+        return Err(ReportProblem::Truncated);
     }
     Ok(())
 }
@@ -173,9 +202,7 @@ fn failed_test(case: &TestCase) -> FailedTest {
     let message =
         if is_unfinished(case) { Some("the report ends within this test") } else { case.message() };
     // A tool without messages puts all it knows into the text, which then is the message.
-    let stacktrace = case.details.iter().rev().find_map(|detail| {
-        detail.message.as_ref().and(detail.text.as_deref()).filter(|text| !text.trim().is_empty())
-    });
+    let stacktrace = case.message_details();
     FailedTest {
         name: cut(&name, NAME_CHARS),
         file: case.file.as_deref().map(|file| cut(file, NAME_CHARS)),

@@ -9,7 +9,7 @@ mod relay_response;
 mod token;
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crcr_domain::ci_data::quarantine::Quarantine;
@@ -100,6 +100,9 @@ fn callback_url(
     })
 }
 
+/// How long a report waits while the relay has many of the same repository to take.
+const TURN_PATIENCE: Duration = Duration::from_secs(600);
+
 enum CallError {
     Refused(Failure),
     Unreachable(Failure),
@@ -121,12 +124,21 @@ impl RelayCall<'_> {
         let mut tries =
             RetryPolicy { tries: 4, total: per_try * 3, ..RetryPolicy::default() }.start();
         let mut earlier = relay_response::EarlierTry::Nothing;
+        let started = Instant::now();
         loop {
             let again = match self.attempt(per_try, earlier).await {
                 ReportOutcome::Retry(again) => again,
                 ReportOutcome::Refused(failure) => return Err(CallError::Refused(failure)),
                 good => return Ok(good),
             };
+            // With many jobs at once, each gets a turn of its own. Keeping to it isn't a try.
+            if let Some(wait) = again.after.filter(|_| again.has_turn)
+                && started.elapsed() + wait < TURN_PATIENCE
+            {
+                tracing::info!(seconds = wait.as_secs(), "the relay takes this report later");
+                tokio::time::sleep(wait).await;
+                continue;
+            }
             if !tries.wait_to_retry(&again.end.message(), again.after).await {
                 return Err(if again.unreachable {
                     CallError::Unreachable(again.end)

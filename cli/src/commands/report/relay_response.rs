@@ -35,6 +35,8 @@ pub struct RetryableFailure {
     pub unreachable: bool,
     /// What this try may have changed at the relay.
     pub leaves: EarlierTry,
+    /// Whether the relay has named a time at which it takes the report.
+    pub has_turn: bool,
 }
 
 /// What earlier tries may have changed at the relay.
@@ -49,7 +51,7 @@ pub enum EarlierTry {
 
 impl RetryableFailure {
     pub fn unreachable(end: Failure, leaves: EarlierTry) -> Self {
-        Self { after: None, end, unreachable: true, leaves }
+        Self { after: None, end, unreachable: true, leaves, has_turn: false }
     }
 }
 
@@ -119,6 +121,7 @@ fn refused(
             end: refusal(code, status, detail).hint(hint),
             unreachable: false,
             leaves: EarlierTry::Nothing,
+            has_turn: status == 429 && after.is_some(),
         })
     };
     match status {

@@ -53,6 +53,8 @@ pub async fn run(args: &ReproduceArgs, recipe: &Recipe, env: &Env, printer: &Pri
         .map_err(|error| Failure::unexpected("temp", "no temporary file").because(error))?;
     file.write_all(event.to_string().as_bytes())
         .map_err(|error| Failure::unexpected("temp", "no temporary file").because(error))?;
+    let known = known_to_act(&workflow)?;
+    let workflow = known.as_ref().map_or(workflow, |(_, path)| path.clone());
     let mut line: Vec<OsString> = ["repository_dispatch", "--eventpath"].map(OsString::from).into();
     line.extend([file.path().into(), "--workflows".into(), workflow.into_os_string()]);
     line.extend(args.act_args.iter().cloned());
@@ -135,6 +137,24 @@ async fn check_commit(
     Err(Failure::user("other-commit", message).hint(hint))
 }
 
+/// A copy of a workflow without the keys that act refuses although GitHub knows them: `cache-mode`, and `deployment`
+/// of an environment. `None` if it has none of them. The folder lives as long as the value.
+fn known_to_act(path: &Path) -> Result<Option<(tempfile::TempDir, PathBuf)>, Failure> {
+    let Ok(text) = fs::read_to_string(path) else { return Ok(None) };
+    let is_refused = |line: &&str| {
+        ["cache-mode:", "deployment:"].iter().any(|key| line.trim_start().starts_with(key))
+    };
+    if !text.lines().any(|line| is_refused(&line)) {
+        return Ok(None);
+    }
+    let no_copy = |error| Failure::unexpected("temp", "no temporary file").because(error);
+    let folder = tempfile::tempdir().map_err(no_copy)?;
+    let copy = folder.path().join(path.file_name().unwrap_or("workflow.yml".as_ref()));
+    let kept = text.lines().filter(|line| !is_refused(line)).map(|line| format!("{line}\n"));
+    fs::write(&copy, kept.collect::<String>()).map_err(no_copy)?;
+    Ok(Some((folder, copy)))
+}
+
 /// A path from GitHub's answer, which must not lead out of the folder.
 fn is_workflow_path(path: &str) -> bool {
     let name = path.strip_prefix(".github/workflows/").unwrap_or_default();
@@ -212,6 +232,20 @@ fn made_event(recipe: &Recipe) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_that_act_refuses_are_left_out_of_the_copy_it_gets() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ci.yml");
+        fs::write(&path, "jobs:\n  a:\n    cache-mode: none\n    environment:\n      name: ci\n")
+            .unwrap();
+        let (_folder, copy) = known_to_act(&path).unwrap().unwrap();
+        assert_eq!(copy.file_name().unwrap(), "ci.yml");
+        let text = fs::read_to_string(copy).unwrap();
+        assert_eq!(text, "jobs:\n  a:\n    environment:\n      name: ci\n");
+        fs::write(&path, "jobs: {}\n").unwrap();
+        assert!(known_to_act(&path).unwrap().is_none());
+    }
 
     #[test]
     fn workflow_path_of_a_run_cannot_leave_its_folder() {

@@ -48,15 +48,17 @@ async fn ask_hud(args: &ReproduceArgs) -> Result<HudPull, Failure> {
         Failure::unexpected("hud-url", format!("`--hud` {error}"))
     })?;
     let base = base.as_str().trim_end_matches('/').to_owned();
-    let url = format!("{base}/api/v1/pulls/{}?upstream={}", args.number, args.upstream);
+    let named = args.upstream.as_ref().map(|upstream| format!("?upstream={upstream}"));
+    let url = format!("{base}/api/v1/pulls/{}{}", args.number, named.unwrap_or_default());
     let client = github::http()?;
     let unavailable = |error: http::HttpError| {
         Failure::unexpected("hud-unavailable", format!("`{url}` can't be read")).because(error)
     };
-    let response = http::send(RetryPolicy::FEW, || client.get(&url)).await;
+    let response = http::send(RetryPolicy::CALL, || client.get(&url)).await;
     let response = response.map_err(|error| match error.status() {
         Some(status) if status.as_u16() == 404 => {
-            let message = format!("the HUD has no results of {}#{}", args.upstream, args.number);
+            let of = args.upstream.as_ref().map_or("its upstream", |upstream| upstream.as_str());
+            let message = format!("the HUD has no results of {of}#{}", args.number);
             Failure::user("no-results", message)
                 .hint("check the number and `--upstream`; results are kept for some months only")
         }

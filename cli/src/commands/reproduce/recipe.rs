@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use crcr_domain::RepoName;
 use serde::{Deserialize, Serialize};
 
 use super::test_command;
@@ -18,6 +19,7 @@ const MAX_TEXT: usize = 300;
 /// The fields of the HUD's `/api/v1/pulls/NUMBER` that are read.
 #[derive(Debug, Deserialize)]
 pub struct HudPull {
+    upstream: Option<String>,
     head_sha: String,
     merge_base: Option<String>,
     #[serde(default)]
@@ -111,7 +113,10 @@ impl Recipe {
         if !is_commit(&pull.head_sha) {
             return Err(odd("commit as `head_sha`"));
         }
-        let (upstream, backend) = (args.upstream.as_str(), args.backend.as_str());
+        let named = args.upstream.as_ref().map(ToString::to_string);
+        let upstream = named.or(pull.upstream).filter(|name| RepoName::new(name).is_ok());
+        let upstream = &*upstream.ok_or_else(|| odd("repository as `upstream`"))?;
+        let backend = args.backend.as_str();
         let number = args.number;
         let of_backend = pull.backends.into_iter().find(|it| it.repo.eq_ignore_ascii_case(backend));
         let of_backend = of_backend.ok_or_else(|| {

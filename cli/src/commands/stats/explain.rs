@@ -71,6 +71,8 @@ struct ExplainedCase<'a> {
     classname: &'a str,
     file: Option<&'a str>,
     suite: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variant: Option<&'a str>,
     result: TestResult,
     attempts: u32,
     flaky: bool,
@@ -118,6 +120,7 @@ impl<'a> ExplainedCase<'a> {
             classname: &case.classname,
             file: case.file.as_deref(),
             suite: &case.suite,
+            variant: case.variant.as_deref(),
             result: case.result,
             attempts: case.attempts,
             flaky: case.flaky,
@@ -160,7 +163,8 @@ fn list<'a>(
     what: impl Fn(&TestCase) -> &'static str,
 ) {
     for case in cases.by_ref().take(MAX_LISTED) {
-        let names = [&*case.suite, &*case.classname, &*case.name];
+        let variant = case.variant.as_deref().unwrap_or_default();
+        let names = [&*case.suite, &*case.classname, &*case.name, variant];
         let name =
             names.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(" › ");
         let name = name.replace('\n', " ");

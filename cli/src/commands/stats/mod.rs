@@ -2,6 +2,7 @@
 
 mod collect;
 mod explain;
+pub mod owners;
 mod pack;
 pub mod rank;
 mod times;

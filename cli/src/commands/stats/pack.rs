@@ -8,9 +8,10 @@ use std::process::ExitCode;
 
 use crcr_artifacts::blocks::{BlobBlocks, GrownFiles};
 use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, collect};
+use crcr_artifacts::digest::DigestAlgorithm;
 use crcr_artifacts::zip::write::{self as zip, DeflateLevel, FileSet};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_LISTED_SUITES, ManifestReport};
-use crcr_cidata::junit::TestReport;
+use crcr_cidata::junit::{JunitError, OtherFile, REPORT_EXTENSIONS, TestReport};
 use crcr_domain::ci_data::test_run::TestTally;
 use tempfile::TempDir;
 
@@ -64,9 +65,15 @@ pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
         .map_err(failed("the reports can't be gathered"))?;
     let mut tally = TestTally::default();
     for (source, path) in packed_paths(&found) {
+        let report =
+            TestReport::read(File::open(&source).map_err(failed("a report can't be read"))?);
+        if let Some(other) = without_tests(&path, &report) {
+            printer.notice(&format!("`{path}` isn't packed: {other}"));
+            continue;
+        }
         link_or_copy(&source, &staging.path().join(&path))
             .map_err(failed("the reports can't be gathered"))?;
-        manifest.reports.push(describe(&source, path, &mut tally));
+        manifest.reports.push(describe(path, report, &mut tally, printer));
     }
     warn(&manifest, args, printer);
     write_manifest(&manifest, staging.path()).map_err(failed("the reports can't be gathered"))?;
@@ -132,16 +139,37 @@ fn matrix_values(matrix: Option<serde_json::Value>) -> Vec<String> {
     values.collect()
 }
 
-/// The XML files that the patterns match.
+/// What a file is that has no tests at all, such as a report of coverage.
+fn without_tests<'a>(
+    path: &str,
+    report: &'a Result<TestReport, JunitError>,
+) -> Option<&'a OtherFile> {
+    match report {
+        Err(JunitError::OtherFile(other)) if other.has_no_tests() => Some(other),
+        Err(JunitError::OtherFile(other)) if !path.ends_with(".xml") && !path.ends_with(".trx") => {
+            Some(other)
+        }
+        _ => None,
+    }
+}
+
+/// The files that the patterns match and that can be reports.
 fn find(patterns: &[String], env: &Env) -> Result<CollectedFiles, Failure> {
     let cwd = std::env::current_dir()
         .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
     let home = env.get(env_vars::HOME).map(Path::new);
-    let query = FileQuery { patterns, cwd: &cwd, home, hidden: true };
+    let query = FileQuery { patterns, cwd: &cwd, home, hidden: true, keep_links: false };
     let mut found = collect(&query).map_err(|error| {
         Failure::user("report-glob", "the reports can't be found").because(error)
     })?;
-    found.entries.retain(|entry| entry.path.ends_with(".xml"));
+    if let Some((path, why)) = found.unreadable.first() {
+        let text = format!("`{}` can't be read", path.display().to_string().escape_debug());
+        return Err(Failure::user("report-glob", text).because(anyhow::anyhow!("{why}")));
+    }
+    found.entries.retain(|entry| {
+        let extension = entry.path.rsplit('.').next().unwrap_or_default();
+        REPORT_EXTENSIONS.contains(&extension)
+    });
     Ok(found)
 }
 
@@ -171,7 +199,13 @@ fn link_or_copy(source: &Path, target: &Path) -> io::Result<()> {
     fs::hard_link(&source, target).or_else(|_| fs::copy(&source, target).map(drop))
 }
 
-fn describe(file: &Path, path: String, tally: &mut TestTally) -> ManifestReport {
+/// Also warns of what is wrong with the report.
+fn describe(
+    path: String,
+    report: Result<TestReport, JunitError>,
+    tally: &mut TestTally,
+    printer: &Printer,
+) -> ManifestReport {
     let names = |suites: &[std::sync::Arc<str>]| -> Vec<String> {
         suites
             .iter()
@@ -179,12 +213,14 @@ fn describe(file: &Path, path: String, tally: &mut TestTally) -> ManifestReport 
             .map(|name| name.chars().take(1000).collect())
             .collect()
     };
-    let report = File::open(file).map_err(|error| error.to_string());
-    let report = report.and_then(|file| TestReport::read(file).map_err(|error| error.to_string()));
     match report {
         Ok(report) => {
             tally.add(&report.tally);
             let truncated = report.summary.is_truncated;
+            if truncated {
+                let hint = "its tests crashed, or were stopped";
+                printer.warning(&format!("`{path}`: the report ends early"), Some(hint));
+            }
             ManifestReport {
                 path,
                 suites: names(&report.summary.suites),
@@ -192,19 +228,20 @@ fn describe(file: &Path, path: String, tally: &mut TestTally) -> ManifestReport 
                 problem: truncated.then(|| "the report ends early".to_owned()),
             }
         }
-        Err(problem) => {
-            ManifestReport { path, suites: vec![], open_suites: vec![], problem: Some(problem) }
+        Err(error) => {
+            let hint = match &error {
+                JunitError::OtherFile(other) => other.hint(),
+                JunitError::NoElement => Some("its tests crashed, or were stopped"),
+                _ => None,
+            };
+            printer.warning(&format!("`{path}`: {error}"), hint);
+            let problem = Some(error.to_string());
+            ManifestReport { path, suites: vec![], open_suites: vec![], problem }
         }
     }
 }
 
 fn warn(manifest: &JobManifest, args: &PackArgs, printer: &Printer) {
-    for report in &manifest.reports {
-        if let Some(problem) = &report.problem {
-            let hint = "its tests crashed, or were stopped";
-            printer.warning(&format!("`{}`: {problem}", report.path), Some(hint));
-        }
-    }
     for pattern in &manifest.missing {
         let hint = "the tests may have died before they wrote it";
         printer.warning(&format!("no report at `{pattern}`, which is expected"), Some(hint));
@@ -234,14 +271,14 @@ async fn write_zip(folder: &Path, manifest: &JobManifest, path: &Path) -> Result
         .chain(reports)
         .map(|path| {
             let size = fs::metadata(folder.join(path))?.len();
-            Ok(FileEntry { path: path.to_owned(), size, mode: Some(0o644) })
+            Ok(FileEntry { path: path.to_owned(), size, mode: Some(0o644), link: None })
         })
         .collect();
     let entries = entries.map_err(|error| failed(error.into()))?;
     let parent = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(parent).map_err(|error| failed(error.into()))?;
     let root = folder.to_owned();
-    let mut blocks = BlobBlocks::start(BLOCK, move |sink| {
+    let mut blocks = BlobBlocks::start(BLOCK, DigestAlgorithm::Sha256, move |sink| {
         let grown = GrownFiles::default();
         let files = FileSet { root: &root, entries: &entries, grown: &grown };
         zip::write(sink, files, DeflateLevel::Auto, false, &|_| {})

@@ -4,12 +4,15 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crcr_domain::ci_data::test_run::full_name;
+use crcr_domain::results::Rate;
 use crcr_results::retention::day_of;
 use crcr_results::test_runs::{TestQuery, TestRanking, TestStats, date};
 use crcr_results::{Results, ResultsError, ResultsUrl};
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::owners;
 use crate::cli::DataFormat;
 use crate::cli::stats::{RankArgs, StoredTestArgs};
 use crate::env_vars::{self, Env};
@@ -27,10 +30,14 @@ pub async fn run(args: &RankArgs, ranking: TestRanking, env: &Env, printer: &Pri
         search: None,
         limit: args.limit,
     };
+    let codeowners = owners::read(args.codeowners.as_deref())?;
     let stats = results.test_stats(&query).await.map_err(not_read)?;
+    let owners = |test: &TestStats| {
+        owners::of(&codeowners, &args.stored.repo, test.file.as_deref(), &test.classname).to_vec()
+    };
     printer.data(&match args.format {
-        DataFormat::Text => text(&stats, ranking),
-        DataFormat::Json => format!("{}\n", json!(stats)),
+        DataFormat::Text => text(&stats, ranking, owners),
+        DataFormat::Json => format!("{}\n", json(&stats, ranking, owners)),
     });
     if stats.is_empty() {
         let kind = match ranking {
@@ -54,24 +61,69 @@ pub(super) fn branches(args: &StoredTestArgs) -> &'static str {
     if args.all_branches {
         ""
     } else {
-        " on its default branch; `--all-branches` includes the others"
+        " on its default branch; `--all-branches` includes the others, such as reports that were collected \
+         without `--on-default-branch`"
     }
 }
 
-fn text(stats: &[TestStats], ranking: TestRanking) -> String {
+/// What the ranking is by, of the runs of a test.
+fn ranked(test: &TestStats, ranking: TestRanking) -> Option<(Rate, &'static str)> {
+    let (count, what) = match ranking {
+        TestRanking::Flaky => (test.flaky, "flaky"),
+        TestRanking::Failing => (test.failures, "failed"),
+        TestRanking::Slow | TestRanking::New => return None,
+    };
+    let denominator = test.runs_not_skipped();
+    Some((Rate { numerator: count.min(denominator), denominator }, what))
+}
+
+fn text(
+    stats: &[TestStats],
+    ranking: TestRanking,
+    owners: impl Fn(&TestStats) -> Vec<String>,
+) -> String {
     let mut text = String::new();
     for test in stats {
-        let name = [&*test.classname, &*test.name].join(".");
-        let (number, what) = match ranking {
-            TestRanking::Flaky => (test.share(test.flaky) * 100.0, "% flaky"),
-            TestRanking::Failing => (test.share(test.failures) * 100.0, "% failed"),
-            TestRanking::Slow | TestRanking::New => (test.mean_time.unwrap_or_default(), "s"),
+        let mut name = full_name(&test.suite, &test.classname, &test.name);
+        if let Some(variant) = &test.variant {
+            let _ = write!(name, " ({variant})");
+        }
+        let owners = owners(test).join(" ");
+        if !owners.is_empty() {
+            let _ = write!(name, "  {owners}");
+        }
+        let number = match ranked(test, ranking) {
+            Some((rate, what)) => {
+                let (low, high) = rate.wilson().unwrap_or_default();
+                let interval = format!("({:.0}–{:.0} %)", low * 100.0, high * 100.0);
+                let percent = rate.value().unwrap_or_default() * 100.0;
+                format!("{percent:8.1} % {what:<6} {interval:<11}")
+            }
+            None => format!("{:8.1} s", test.mean_time.unwrap_or_default()),
         };
         // A name may contain anything that a report can.
         let name: String = name.chars().flat_map(char::escape_debug).collect();
-        let _ = writeln!(text, "{number:8.1} {what:<9} {:6} runs  {name}", test.runs);
+        let _ = writeln!(text, "{number} {:6} runs  {name}", test.runs);
     }
     text
+}
+
+/// The statistics with the rate, its interval of 95 %, and the owners.
+fn json(
+    stats: &[TestStats],
+    ranking: TestRanking,
+    owners: impl Fn(&TestStats) -> Vec<String>,
+) -> Value {
+    let tests = stats.iter().map(|test| {
+        let mut json = json!(test);
+        json["owners"] = json!(owners(test));
+        if let Some((rate, _)) = ranked(test, ranking) {
+            json["rate"] = json!(rate.value());
+            json["interval"] = json!(rate.wilson());
+        }
+        json
+    });
+    tests.collect()
 }
 
 /// The results database, for reading.

@@ -1,6 +1,6 @@
 //! `crcr stats times` and `crcr stats shard`: how long test files take, and shards of equal length.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::process::ExitCode;
 
@@ -110,7 +110,18 @@ pub fn shard(args: &ShardArgs, printer: &Printer) -> Outcome {
             text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
         }
     };
-    let shards = split(&files, &times, args.shards);
+    let known = known_times(&files, &times);
+    let (found, all) = (known.len(), files.iter().collect::<BTreeSet<_>>().len());
+    if found < all {
+        let what = format!("{found} of {all} files have a time");
+        let hint = "a time is of a file, or of a class such as `tests.test_ops.TestAdd` of the file \
+                    `tests/test_ops.py`; `crcr stats times --format text` shows them";
+        match found {
+            0 => printer.warning(&format!("{what}: each counts as 1 s"), Some(hint)),
+            _ => printer.notice(&format!("{what}; the others count as the mean")),
+        }
+    }
+    let shards = split(&files, &known, args.shards);
     let (files, seconds) = &shards[args.index - 1];
     printer.data(&match args.format {
         DataFormat::Text => files.iter().map(|file| format!("{file}\n")).collect(),
@@ -160,22 +171,55 @@ fn read_times(args: &ShardArgs) -> Result<BTreeMap<String, f64>, Failure> {
     Ok(times)
 }
 
+/// The seconds of each file that has a time, by its own name or by those of its classes: reports of
+/// pytest name `tests.test_ops.TestAdd`, not `tests/test_ops.py`.
+fn known_times<'a>(files: &'a [String], times: &BTreeMap<String, f64>) -> BTreeMap<&'a str, f64> {
+    let stem = |file: &'a str| -> &'a str {
+        let file = file.strip_prefix("./").unwrap_or(file);
+        let name = file.rfind('/').map_or(0, |at| at + 1);
+        file[name..].rfind('.').map_or(file, |at| &file[..name + at])
+    };
+    let mut known = BTreeMap::new();
+    for file in files {
+        let plain = file.strip_prefix("./").unwrap_or(file);
+        let bare = stem(file).strip_prefix("test/").unwrap_or(stem(file));
+        let names = [file, plain, stem(file), bare];
+        if let Some(seconds) = names.iter().find_map(|name| times.get(*name)) {
+            known.insert(file.as_str(), *seconds);
+        }
+    }
+    // Classes are named from the tests' own root folder on, which may be below that of the list. A name
+    // that fits two files tells of neither.
+    let mut modules: BTreeMap<String, Option<&str>> = BTreeMap::new();
+    for file in files.iter().collect::<BTreeSet<_>>() {
+        let parts: Vec<&str> = stem(file).split('/').collect();
+        for start in 0..parts.len() {
+            let module = parts[start..].join(".");
+            modules.entry(module).and_modify(|file| *file = None).or_insert(Some(file));
+        }
+    }
+    let mut of_classes: BTreeMap<&str, f64> = BTreeMap::new();
+    for (class, seconds) in times {
+        let ends = class.match_indices('.').map(|(at, _)| at).chain([class.len()]);
+        let ends: Vec<usize> = ends.collect();
+        let file = ends.iter().rev().find_map(|end| modules.get(&class[..*end]).copied());
+        if let Some(file) = file.flatten().filter(|file| !known.contains_key(file)) {
+            *of_classes.entry(file).or_default() += seconds;
+        }
+    }
+    known.extend(of_classes);
+    known
+}
+
 /// Puts the longest file into the shortest shard, again and again. A file without a time counts as the
 /// mean. The same input gives the same shards, so each job of a matrix can compute its own.
-fn split(
-    files: &[String],
-    times: &BTreeMap<String, f64>,
-    shards: usize,
-) -> Vec<(Vec<String>, f64)> {
-    let known = |file: &str| {
-        let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-        let bare = stem.strip_prefix("test/").unwrap_or(stem);
-        [file, stem, bare].iter().find_map(|name| times.get(*name)).copied()
-    };
-    let found: Vec<f64> = files.iter().filter_map(|file| known(file)).collect();
-    let mean = if found.is_empty() { 1.0 } else { found.iter().sum::<f64>() / found.len() as f64 };
-    let mut timed: Vec<(&String, f64)> =
-        files.iter().map(|file| (file, known(file).unwrap_or(mean))).collect();
+fn split(files: &[String], known: &BTreeMap<&str, f64>, shards: usize) -> Vec<(Vec<String>, f64)> {
+    let mean =
+        if known.is_empty() { 1.0 } else { known.values().sum::<f64>() / known.len() as f64 };
+    let mut timed: Vec<(&String, f64)> = files
+        .iter()
+        .map(|file| (file, known.get(file.as_str()).copied().unwrap_or(mean)))
+        .collect();
     timed.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
     timed.dedup_by(|a, b| a.0 == b.0);
     let mut all: Vec<(Vec<String>, f64)> = vec![(vec![], 0.0); shards];
@@ -198,7 +242,9 @@ mod tests {
     fn shards_are_of_equal_length_whole_and_the_same_each_time() {
         let files: Vec<String> = (0..50).map(|n| format!("test/test_{n}.py")).collect();
         let times = (0..40).map(|n| (format!("test_{n}"), f64::from(n * n % 97))).collect();
-        let shards = split(&files, &times, 5);
+        let known = known_times(&files, &times);
+        assert_eq!(known.len(), 40);
+        let shards = split(&files, &known, 5);
         let mut all: Vec<_> = shards.iter().flat_map(|(files, _)| files.clone()).collect();
         all.sort();
         let mut expected = files.clone();
@@ -209,7 +255,39 @@ mod tests {
             lengths.iter().fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(*x), b.max(*x)));
         assert!(most - least < 0.05 * most, "{lengths:?}");
         let reversed: Vec<String> = files.into_iter().rev().collect();
-        assert_eq!(split(&reversed, &times, 5), shards);
+        assert_eq!(split(&reversed, &known_times(&reversed, &times), 5), shards);
+    }
+
+    #[test]
+    fn classes_of_a_report_without_files_are_mapped_to_the_files_that_hold_them() {
+        let times: BTreeMap<String, f64> = [
+            ("tests.test_ops.TestAdd", 3.0),
+            ("tests.test_ops.TestMul", 4.0),
+            ("tests.test_ops", 0.5),
+            ("tests.test_ops.deep.test_x", 9.0),
+            ("com.acme.FooTest", 2.0),
+            ("tests/test_own.py", 6.0),
+            ("tests.test_own.TestTwice", 1.0),
+            ("test_twin.TestIt", 8.0),
+            ("tests.test_fast", 0.0),
+        ]
+        .into_iter()
+        .map(|(name, seconds)| (name.to_owned(), seconds))
+        .collect();
+        let files = [
+            "tests/test_ops.py",
+            "./tests/test_ops/deep/test_x.py",
+            "src/test/java/com/acme/FooTest.java",
+            "tests/test_own.py",
+            "a/test_twin.py",
+            "b/test_twin.py",
+            "tests/test_fast.py",
+        ]
+        .map(str::to_owned);
+        let known = known_times(&files, &times);
+        let of = |file: usize| known.get(files[file].as_str()).copied();
+        let expected = [Some(7.5), Some(9.0), Some(2.0), Some(6.0), None, None, Some(0.0)];
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(of), expected);
     }
 
     #[test]

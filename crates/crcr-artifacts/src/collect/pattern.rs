@@ -1,16 +1,21 @@
-//! One line of the input `path`.
+//! One line of the input `path`, read as `@actions/glob` reads it.
+//! <https://github.com/actions/toolkit/blob/main/packages/glob/src/internal-pattern.ts>
 
 use std::path::{Component, MAIN_SEPARATOR, Path, PathBuf};
 
-use globset::{GlobBuilder, GlobMatcher};
+use regex::bytes::Regex;
 
 /// An absolute pattern, split at its separators.
 #[derive(Debug)]
 pub(super) struct PathPattern {
+    /// As it was written.
+    pub(super) line: String,
     pub(super) excludes: bool,
     /// The part before the first wildcard.
     start: PathBuf,
     rest: Vec<PatternPart>,
+    /// The line ends with a separator: it matches folders, with all that is in them, but no file.
+    only_folders: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +29,8 @@ pub struct PathPatternError {
 enum PatternPart {
     /// `**`: any number of folders.
     Any,
-    /// A name, or a glob of names.
-    Name(GlobMatcher),
+    /// The names that one part matches.
+    Name(Regex),
 }
 
 impl PathPattern {
@@ -53,7 +58,13 @@ impl PathPattern {
             }
             _ => (cwd, text),
         };
-        let mut pattern = Self { excludes, start: start.to_path_buf(), rest: vec![] };
+        let mut pattern = Self {
+            line: line.to_owned(),
+            excludes,
+            start: start.to_path_buf(),
+            rest: vec![],
+            only_folders: text.ends_with(separator),
+        };
         if start == cwd && Path::new(text).has_root() {
             let prefix: PathBuf = Path::new(text)
                 .components()
@@ -72,17 +83,27 @@ impl PathPattern {
         part: &str,
         bad: &impl Fn(&str) -> PathPatternError,
     ) -> Result<(), PathPatternError> {
-        let glob = part.contains(['*', '?', '[']);
         match part {
             ".." if self.rest.is_empty() => {
                 self.start.pop();
+                return Ok(());
             }
             ".." => return Err(bad("`..` can't follow a wildcard")),
-            _ if cfg!(windows) && part.ends_with(':') && self.rest.is_empty() => {}
-            _ if self.rest.is_empty() && !glob => self.start.push(part),
-            "**" if matches!(self.rest.last(), Some(PatternPart::Any)) => {}
-            "**" => self.rest.push(PatternPart::Any),
-            _ => self.rest.push(PatternPart::Name(name(part).map_err(|why| bad(&why))?)),
+            _ if cfg!(windows) && part.ends_with(':') && self.rest.is_empty() => return Ok(()),
+            "**" if matches!(self.rest.last(), Some(PatternPart::Any)) => return Ok(()),
+            "**" => {
+                self.rest.push(PatternPart::Any);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let name = NamePattern::parse(part);
+        match name.literal {
+            Some(literal) if self.rest.is_empty() => self.start.push(literal),
+            _ => {
+                let regex = Regex::new(&name.regex).map_err(|_| bad("it is too long"))?;
+                self.rest.push(PatternPart::Name(regex));
+            }
         }
         Ok(())
     }
@@ -92,10 +113,11 @@ impl PathPattern {
         self.start.clone()
     }
 
-    /// Whether the pattern matches `path` or a folder above it.
-    pub(super) fn matches(&self, path: &Path) -> bool {
+    /// Whether the pattern matches `path`, or a folder above it.
+    pub(super) fn matches(&self, path: &Path, is_folder: bool) -> bool {
         let Ok(below) = path.strip_prefix(&self.start) else { return false };
-        matches_whole(&self.rest, &below.components().collect::<Vec<_>>())
+        let needs_folder = self.only_folders && !is_folder;
+        matches_whole(&self.rest, &below.components().collect::<Vec<_>>(), needs_folder)
     }
 
     /// Whether the pattern may match something below the folder `path`.
@@ -111,27 +133,118 @@ fn separator(c: char) -> bool {
     c == '/' || c == MAIN_SEPARATOR
 }
 
-/// The glob of one name. Braces are literal, as in the official action.
-fn name(part: &str) -> Result<GlobMatcher, String> {
-    let literal = part.replace('{', "[{]").replace('}', "[}]");
-    GlobBuilder::new(&literal)
-        .literal_separator(true)
-        .backslash_escape(false)
-        .case_insensitive(cfg!(windows))
-        .build()
-        .map(|glob| glob.compile_matcher())
-        .map_err(|e| e.kind().to_string())
+/// The pattern of one name.
+struct NamePattern {
+    /// For a regular expression of bytes, because names needn't be UTF-8.
+    regex: String,
+    /// The only name that matches, if there is no wildcard.
+    literal: Option<String>,
 }
 
-fn matches_whole(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
+impl NamePattern {
+    /// `*`, `?` and `[…]` are wildcards. A backslash takes the next character's meaning away, but
+    /// separates names on Windows. Braces are literal.
+    fn parse(part: &str) -> Self {
+        let case = if cfg!(windows) { "(?i)" } else { "" };
+        let mut regex = format!("(?s-u){case}^");
+        let mut literal = Some(String::new());
+        let mut rest = part;
+        while let Some(c) = rest.chars().next() {
+            rest = &rest[c.len_utf8()..];
+            let mut one = c;
+            match c {
+                '*' => {
+                    regex.push_str(".*");
+                    literal = None;
+                    continue;
+                }
+                '?' => {
+                    // One character, of up to four bytes.
+                    regex.push_str(r"(?:[\x00-\x7F]|[\xC0-\xFF][\x80-\xBF]*|[\x80-\xBF])");
+                    literal = None;
+                    continue;
+                }
+                '[' => {
+                    if let Some((class, after)) = name_class(rest) {
+                        rest = after;
+                        regex.push_str(&class.regex);
+                        literal = literal.zip(class.only).map(|(text, only)| text + &only);
+                        continue;
+                    }
+                }
+                '\\' if !cfg!(windows) && !rest.is_empty() => {
+                    one = rest.chars().next().unwrap_or_default();
+                    rest = &rest[one.len_utf8()..];
+                }
+                _ => {}
+            }
+            regex.push_str(&format!("(?u:{})", regex::escape(one.encode_utf8(&mut [0; 4]))));
+            literal.iter_mut().for_each(|text| text.push(one));
+        }
+        regex.push('$');
+        Self { regex, literal }
+    }
+}
+
+struct NameClass {
+    regex: String,
+    /// The only character in it.
+    only: Option<String>,
+}
+
+/// Reads the class after its `[`, and returns it with what follows. `None` if it is none: it doesn't
+/// end, or a range in it is empty.
+fn name_class(text: &str) -> Option<(NameClass, &str)> {
+    let negated = text.starts_with(['!', '^']);
+    let mut chars = text.char_indices().skip(usize::from(negated)).peekable();
+    let mut members: Vec<(char, bool)> = vec![];
+    let end = loop {
+        let (at, c) = chars.next()?;
+        match c {
+            // A bracket at the start is a member.
+            ']' if !members.is_empty() => break at,
+            '\\' if !cfg!(windows) => members.push((chars.next()?.1, false)),
+            c => members.push((c, c == '-')),
+        }
+    };
+    let mut class = String::new();
+    let escaped = |c: char| format!("\\u{{{:x}}}", u32::from(c));
+    let mut n = 0;
+    while n < members.len() {
+        match (members.get(n), members.get(n + 1), members.get(n + 2)) {
+            (Some((from, _)), Some((_, true)), Some((to, _))) => {
+                if from > to {
+                    return None;
+                }
+                class.push_str(&format!("{}-{}", escaped(*from), escaped(*to)));
+                n += 3;
+            }
+            (Some((one, _)), ..) => {
+                class.push_str(&escaped(*one));
+                n += 1;
+            }
+            (None, ..) => break,
+        }
+    }
+    let only = match members.as_slice() {
+        [(one, _)] if !negated => Some(one.to_string()),
+        _ => None,
+    };
+    let not = if negated { "^" } else { "" };
+    let regex = format!("(?u:[{not}{class}])");
+    Some((NameClass { regex, only }, &text[end + 1..]))
+}
+
+/// Whether `pattern` matches `path` or a folder above it; with `needs_folder`, only a folder above it.
+fn matches_whole(pattern: &[PatternPart], path: &[Component<'_>], needs_folder: bool) -> bool {
     match (pattern, path) {
-        ([], _) => true,
+        ([], _) => !needs_folder || !path.is_empty(),
         ([PatternPart::Any, rest @ ..], _) => {
-            (0..=path.len()).any(|n| matches_whole(rest, &path[n..]))
+            (0..=path.len()).any(|n| matches_whole(rest, &path[n..], needs_folder))
         }
         ([PatternPart::Name(_), ..], []) => false,
-        ([PatternPart::Name(glob), rest @ ..], [name, below @ ..]) => {
-            glob.is_match(name.as_os_str()) && matches_whole(rest, below)
+        ([PatternPart::Name(name), rest @ ..], [part, below @ ..]) => {
+            is_name(name, part) && matches_whole(rest, below, needs_folder)
         }
     }
 }
@@ -139,8 +252,12 @@ fn matches_whole(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
 fn matches_prefix(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
     match (pattern, path) {
         ([] | [PatternPart::Any, ..], _) | (_, []) => true,
-        ([PatternPart::Name(glob), rest @ ..], [name, below @ ..]) => {
-            glob.is_match(name.as_os_str()) && matches_prefix(rest, below)
+        ([PatternPart::Name(name), rest @ ..], [part, below @ ..]) => {
+            is_name(name, part) && matches_prefix(rest, below)
         }
     }
+}
+
+fn is_name(name: &Regex, part: &Component<'_>) -> bool {
+    name.is_match(part.as_os_str().as_encoded_bytes())
 }

@@ -44,7 +44,8 @@ impl ArtifactSources {
         names.dedup();
         for name in names {
             // Never by a locator: this has only to read what is where it belongs.
-            let newest = listed.iter().filter(|one| one.name == name).max_by_key(|one| one.created);
+            let named = listed.iter().filter(|one| one.name == name && !one.expired);
+            let newest = named.max_by_key(|one| one.created);
             found.extend(newest.map(|newest| newest.found()));
         }
         Ok(found)

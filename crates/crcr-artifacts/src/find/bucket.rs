@@ -6,7 +6,7 @@ use regex::Regex;
 use super::{
     ArtifactBucket, ArtifactLocation, FindError, FoundArtifact, SourceRun, placeholder_values,
 };
-use crate::layout::{META_ATTEMPT, META_SHA256, archive_key, locator_key};
+use crate::layout::{self, META_ATTEMPT, archive_key, locator_key};
 use crate::locator::{
     ArchiveFormat, KEY_SUFFIX, Locator, LocatorError, MAX_BYTES, StoredPlace, is_locator_key,
 };
@@ -232,11 +232,11 @@ impl ArtifactBucket {
         }
         let name = name.unwrap_or_else(|| folder.rsplit('/').next().unwrap_or_default());
         let key = archive_key(folder);
-        let head = store.client().head_object().bucket(store.bucket()).key(&key).send().await;
-        match head.map_err(|error| store.error(&error, &key)) {
+        let head = || store.client().head_object().bucket(store.bucket()).key(&key).send();
+        match store.send(head).await.map_err(|refusal| store.error(refusal, &key)) {
             Ok(head) => {
                 let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
-                let digest = meta(META_SHA256).and_then(|text| text.parse().ok());
+                let digest = layout::digest_in_metadata(meta);
                 let attempt = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
                 let created = head
                     .last_modified()
@@ -289,12 +289,14 @@ where
 /// The locator at a key, if there is one.
 async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, FindError> {
     let refused = |why: String| FindError::Locator(format!("`{key}`: {why}"));
-    let get = store.client().get_object().bucket(store.bucket()).key(key);
-    let range = format!("bytes=0-{MAX_BYTES}");
-    let mut answer = match get.range(range).send().await {
+    let get = || {
+        let get = store.client().get_object().bucket(store.bucket()).key(key);
+        get.range(format!("bytes=0-{MAX_BYTES}")).send()
+    };
+    let mut answer = match store.send(get).await {
         Ok(answer) => answer,
-        Err(error) => {
-            return match store.error(&error, key) {
+        Err(refusal) => {
+            return match store.error(refusal, key) {
                 StoreError::NotFound { .. } => Ok(None),
                 // Without `s3:ListBucket`, S3 answers 403 for a missing object. Go on with the
                 // archive.

@@ -26,6 +26,8 @@ pub(super) struct ListedArtifact {
     digest: Option<Digest>,
     size: u64,
     pub(super) created: Option<Timestamp>,
+    /// Past its retention: GitHub has deleted the blob.
+    pub(super) expired: bool,
 }
 
 impl ArtifactSources {
@@ -42,6 +44,7 @@ impl ArtifactSources {
                 digest: artifact.digest.as_deref().and_then(|text| text.parse().ok()),
                 size: artifact.size,
                 created: artifact.created_at,
+                expired: false,
                 at: ArtifactLocation::Service(Box::new(artifact)),
             });
             return Ok(Some(listed.collect()));
@@ -56,6 +59,7 @@ impl ArtifactSources {
             digest: artifact.digest.as_deref().and_then(|text| text.parse().ok()),
             size: artifact.size_in_bytes,
             created: artifact.created_at,
+            expired: artifact.expired,
         });
         Ok(Some(listed.collect()))
     }
@@ -69,7 +73,8 @@ impl ArtifactSources {
         name: &str,
     ) -> Result<Option<FoundArtifact>, FindError> {
         let last = |wanted: &str| {
-            listed.iter().filter(|one| one.name == wanted).max_by_key(|one| one.created)
+            let named = listed.iter().filter(|one| one.name == wanted && !one.expired);
+            named.max_by_key(|one| (one.created, one.at.artifact_id()))
         };
         let artifact = last(name).map(|one| one.found());
         let Some(hint) = last(&format!("{ARTIFACT_PREFIX}{name}")) else { return Ok(artifact) };
@@ -171,7 +176,8 @@ pub(super) fn pick(
     ids: &[u64],
 ) -> Result<(Vec<FoundArtifact>, String), FindError> {
     let find = |id: &u64| {
-        let mut artifacts = listed.iter().filter(|one| !is_locator_artifact(&one.name));
+        let mut artifacts =
+            listed.iter().filter(|one| !is_locator_artifact(&one.name) && !one.expired);
         artifacts.find_map(|one| Some(one.found()).filter(|one| one.artifact_id() == Some(*id)))
     };
     let found: Vec<_> = ids.iter().filter_map(find).collect();
@@ -182,6 +188,12 @@ pub(super) fn pick(
         none if none.is_empty() => none,
         unknown => format!("{word} {unknown}"),
     };
+    let expired = |one: &&ListedArtifact| {
+        one.expired && ids.iter().any(|id| one.at.artifact_id() == Some(*id))
+    };
+    if let Some(expired) = listed.iter().find(expired).filter(|_| found.is_empty()) {
+        return Err(FindError::Expired { name: expired.name.clone() });
+    }
     if found.is_empty() && !unknown.is_empty() {
         let (id, there) = (run.id, artifacts_text(listed.len()));
         let searched = vec![format!("GitHub's list of run {id} of `{}` ({there})", run.repository)];

@@ -4,6 +4,10 @@ pub mod github;
 pub mod s3;
 mod send;
 
+/// What to do about time-outs, for messages.
+const SLOW_CONNECTION: &str = "on a slow connection give each request more time by the environment \
+                               variable `CRCR_READ_TIMEOUT`, in seconds";
+
 /// An error of a store. Its text never contains a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {

@@ -1,13 +1,85 @@
 //! Sends the blocks of a blob in parallel. The number of buffers limits how many.
 
 use bytes::Bytes;
+use crcr_github::http::HttpError;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use reqwest::Response;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::blocks::{BlobBlocks, FinishedBlob};
 use crate::store::StoreError;
+
+/// How many blocks are sent at a time. Blocks that share a slow connection time out together, so each
+/// time-out halves the number.
+#[derive(Debug)]
+pub(super) struct BlockPacing {
+    state: Mutex<PacingState>,
+    freed: Notify,
+}
+
+#[derive(Debug)]
+struct PacingState {
+    allowed: usize,
+    in_flight: usize,
+    /// How often the number was halved. Blocks that were sent together count as one time-out.
+    halved: usize,
+}
+
+/// One block's turn; dropping it lets the next block start.
+struct BlockTurn<'a> {
+    pacing: &'a BlockPacing,
+    halved: usize,
+}
+
+impl Drop for BlockTurn<'_> {
+    fn drop(&mut self) {
+        self.pacing.state.lock().in_flight -= 1;
+        self.pacing.freed.notify_one();
+    }
+}
+
+impl BlockPacing {
+    pub(super) fn new(allowed: usize) -> Self {
+        let state = PacingState { allowed, in_flight: 0, halved: 0 };
+        Self { state: Mutex::new(state), freed: Notify::new() }
+    }
+
+    async fn turn(&self) -> BlockTurn<'_> {
+        loop {
+            let freed = self.freed.notified();
+            {
+                let mut state = self.state.lock();
+                if state.in_flight < state.allowed {
+                    state.in_flight += 1;
+                    return BlockTurn { pacing: self, halved: state.halved };
+                }
+            }
+            freed.await;
+        }
+    }
+
+    /// Sends one block with `send` when it is its turn.
+    pub(super) async fn send(
+        &self,
+        send: impl Future<Output = Result<Response, HttpError>>,
+    ) -> Result<Response, HttpError> {
+        let turn = self.turn().await;
+        let sent = send.await;
+        if sent.as_ref().is_err_and(HttpError::is_timeout) {
+            let mut state = self.state.lock();
+            if state.halved == turn.halved && state.allowed > 1 {
+                state.allowed = (state.allowed.min(state.in_flight) / 2).max(1);
+                state.halved += 1;
+                tracing::debug!(allowed = state.allowed, "blocks time out: fewer at a time");
+            }
+        }
+        sent
+    }
+}
 
 /// A blob of one block, or the start of a longer one.
 pub(super) enum BlobStart {
@@ -89,6 +161,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::digest::DigestAlgorithm;
 
     #[test]
     fn blocks_of_a_long_blob_are_larger_to_stay_below_the_maximum_number() {
@@ -100,8 +173,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn blocks_that_time_out_together_are_sent_one_at_a_time_in_the_end() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let client = crcr_github::http::client_with(std::time::Duration::from_millis(50)).unwrap();
+        let pacing = BlockPacing::new(8);
+        for allowed in [4, 2, 1, 1] {
+            let sent = (0..8).map(|_| pacing.send(crcr_github::http::send_once(client.put(&url))));
+            // Those that wait for their turn were sent after the first time-outs, so they count anew.
+            let first = sent.take(pacing.state.lock().allowed);
+            assert!(futures_util::future::join_all(first).await.iter().all(Result::is_err));
+            let state = pacing.state.lock();
+            assert_eq!((state.allowed, state.in_flight), (allowed, 0));
+        }
+        drop(listener);
+    }
+
+    #[tokio::test]
     async fn results_are_in_order_and_an_error_or_stop_ends_the_upload() {
-        let make = || BlobBlocks::start(10, |sink| sink.write(&[7; 95]).map(|()| BTreeMap::new()));
+        let make = || {
+            BlobBlocks::start(10, DigestAlgorithm::Sha256, |sink| {
+                sink.write(&[7; 95]).map(|()| BTreeMap::new())
+            })
+        };
         let stop = CancellationToken::new();
         let slow = |n: usize, block: Bytes| async move {
             for _ in 0..(20 - n) {

@@ -24,7 +24,13 @@ pub(super) struct EntryRecord {
     /// Whether checksum and sizes follow the data, in a data descriptor.
     pub(super) has_descriptor: bool,
     pub(super) mode: Option<u32>,
+    /// The data is the target of a symbolic link.
+    pub(super) is_link: bool,
 }
+
+/// The type of a file in a Unix mode.
+const REGULAR_FILE: u32 = 0o100_000;
+const SYMBOLIC_LINK: u32 = 0o120_000;
 
 /// Sizes and offsets from this one on need the 64-bit fields.
 const ZIP64_THRESHOLD: u64 = 0xFFFF_FFFF;
@@ -119,8 +125,9 @@ impl EntryRecord {
         put16(out, 0);
         put16(out, 0);
         put16(out, 0);
-        // A regular file (0o100000) with its mode, in the upper half.
-        put32(out, (0o100_000 | self.mode.unwrap_or(0o644)) << 16);
+        // The Unix mode is in the upper half.
+        let kind = if self.is_link { SYMBOLIC_LINK } else { REGULAR_FILE };
+        put32(out, (kind | self.mode.unwrap_or(0o644)) << 16);
         put_capped(out, self.offset);
         out.extend_from_slice(name.as_bytes());
         if !extra.is_empty() {

@@ -337,7 +337,10 @@ fn pack_files(
     bytes.clear();
     let (mut records, mut digests) = (Vec::with_capacity(range.len()), Vec::new());
     for entry in &files.entries[range] {
-        let raw = read_whole(&files.root.join(&entry.path), entry.size, files.grown)?;
+        let raw = match &entry.link {
+            Some(target) => target.clone().into_bytes(),
+            None => read_whole(&files.root.join(&entry.path), entry.size, files.grown)?,
+        };
         let packed = pack(&raw, packer);
         let stored = packed.as_deref().unwrap_or(&raw);
         let record = EntryRecord {
@@ -352,12 +355,13 @@ fn pack_files(
             offset: bytes.len() as u64,
             has_descriptor: false,
             mode: entry.mode,
+            is_link: entry.link.is_some(),
         };
         record.put_local(&entry.path, &mut bytes);
         bytes.extend_from_slice(stored);
         records.push(record);
         if with_digests {
-            digests.push(Digest::of(&raw));
+            digests.push(Digest::of_file(&raw));
         }
     }
     Ok(PieceResult::Files { bytes, records, digests, first })
@@ -599,6 +603,7 @@ impl ArchiveWriter<'_> {
             offset: self.sink.position(),
             has_descriptor: true,
             mode: entry.mode,
+            is_link: false,
         };
         let mut header = Vec::new();
         record.put_local(&entry.path, &mut header);

@@ -3,6 +3,7 @@ use std::io::{Cursor, Read as _};
 
 use super::*;
 use crate::blocks::BlobBlocks;
+use crate::digest::DigestAlgorithm;
 
 /// Bytes that don't shrink, the same in every run.
 fn noise(len: usize) -> Vec<u8> {
@@ -51,6 +52,7 @@ fn tree(files: &[(&str, Vec<u8>, u32)]) -> (tempfile::TempDir, Vec<FileEntry>) {
             path: (*path).to_owned(),
             size: bytes.len() as u64,
             mode: Some(*mode),
+            link: None,
         });
     }
     (folder, entries)
@@ -62,7 +64,7 @@ async fn zipped(
     level: DeflateLevel,
 ) -> (Vec<u8>, Vec<Digest>) {
     let (folder, entries) = (folder.to_path_buf(), entries.to_vec());
-    let mut blocks = BlobBlocks::start(64 * 1024, move |sink| {
+    let mut blocks = BlobBlocks::start(64 * 1024, DigestAlgorithm::Sha256, move |sink| {
         let grown = GrownFiles::default();
         let files = FileSet { root: &folder, entries: &entries, grown: &grown };
         write(sink, files, level, true, &|_| ())
@@ -102,7 +104,7 @@ async fn another_reader_reads_every_file_with_its_mode() {
             let mut read = Vec::new();
             entry.read_to_end(&mut read).unwrap();
             assert!(read == *content, "{path} at {level:?}");
-            assert_eq!(digests[n], Digest::of(content), "{path}");
+            assert_eq!(digests[n], Digest::of_file(content), "{path}");
             let stored = entry.compression() == zip::CompressionMethod::Stored;
             let shrinks =
                 !path.contains("noise") && level != DeflateLevel::Fixed(0) && content.len() > 10;
@@ -213,7 +215,7 @@ async fn archive_with_more_than_65535_files_is_complete() {
         fs::hard_link(file, folder.path().join(format!("{n:05}"))).unwrap();
     }
     let entries: Vec<_> = (0..70_000)
-        .map(|n| FileEntry { path: format!("{n:05}"), size: 1, mode: Some(0o644) })
+        .map(|n| FileEntry { path: format!("{n:05}"), size: 1, mode: Some(0o644), link: None })
         .collect();
     let (bytes, _) = zipped(folder.path(), &entries, DeflateLevel::Auto).await;
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
@@ -234,6 +236,7 @@ fn sizes_over_four_gigabytes_are_in_the_64_bit_fields() {
         offset: size,
         has_descriptor: true,
         mode: None,
+        is_link: false,
     };
     let (mut local, mut central, mut descriptor) = (vec![], vec![], vec![]);
     record.put_local("big", &mut local);
@@ -257,7 +260,7 @@ async fn file_that_shrank_or_vanished_is_an_error_and_file_that_grew_is_not() {
             _ => fs::write(&path, noise(len - 1)).unwrap(),
         }
         let root = folder.path().to_path_buf();
-        let made = BlobBlocks::start(1024 * 1024, move |sink| {
+        let made = BlobBlocks::start(1024 * 1024, DigestAlgorithm::Sha256, move |sink| {
             let grown = GrownFiles::default();
             let files = FileSet { root: &root, entries: &entries, grown: &grown };
             write(sink, files, DeflateLevel::Auto, true, &|_| ())

@@ -18,8 +18,10 @@ pub enum JunitRule {
     BadDuration,
     StaleTimestamp,
     NoTests,
-    /// A suite that declares failures, or whose program crashed, without a test that failed.
+    /// A suite that failed outside its tests, or whose program crashed.
     SuiteFailure,
+    /// A suite, or the report, that declares more failures and errors than its tests have.
+    FailureCount,
     /// A suite that declares more tests than it has.
     TestCount,
     /// A test whose status says that it failed, without an element that says why.
@@ -31,6 +33,8 @@ pub enum JunitRule {
     ControlCharacter,
     UnknownEntity,
     Encoding,
+    /// Lines among those of `go test -json` that aren't JSON.
+    OtherLines,
     /// More failures, skips and reruns of a test than are kept.
     ManyDetails,
 }
@@ -49,6 +53,7 @@ impl JunitRule {
             Self::StaleTimestamp => "stale-timestamp",
             Self::NoTests => "no-tests",
             Self::SuiteFailure => "suite-failure",
+            Self::FailureCount => "failure-count",
             Self::TestCount => "test-count",
             Self::StatusOnly => "status-only",
             Self::Warning => "warning",
@@ -57,13 +62,14 @@ impl JunitRule {
             Self::ControlCharacter => "control-character",
             Self::UnknownEntity => "unknown-entity",
             Self::Encoding => "encoding",
+            Self::OtherLines => "other-lines",
             Self::ManyDetails => "many-details",
         }
     }
 
     /// Whether tests or results may be missing or mixed up.
     fn makes_invalid(self) -> bool {
-        matches!(self, Self::Truncated | Self::Malformed | Self::MissingName)
+        matches!(self, Self::Truncated | Self::Malformed | Self::MissingName | Self::FailureCount)
     }
 }
 

@@ -15,7 +15,7 @@ fn root() -> PathBuf {
 fn reports(tool: &str) -> Vec<TestReport> {
     let mut paths: Vec<_> =
         fs::read_dir(root().join(tool)).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "xml"));
+    paths.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("report"));
     paths.sort();
     paths.iter().map(|path| TestReport::read(File::open(path).unwrap()).unwrap()).collect()
 }
@@ -62,12 +62,18 @@ fn every_tool_printed_the_counts_that_are_read_from_its_report() {
         assert_eq!(tally.unfinished, 0, "{tool}");
         tools += 1;
     }
-    assert!(tools >= 16, "{tools}");
+    assert!(tools >= 50, "{tools}");
 }
 
 #[test]
 fn test_that_passed_at_last_is_flaky_in_every_report_that_tells() {
-    for (tool, name) in [("nextest", "flaky"), ("surefire", "flaky"), ("gotestsum", "TestFlaky")] {
+    for (tool, name) in [
+        ("nextest", "flaky"),
+        ("surefire", "flaky"),
+        ("gotestsum", "TestFlaky"),
+        ("pytest-rerunfailures", "test_flaky"),
+        ("pytest-flaky", "test_flaky"),
+    ] {
         let case = named(tool, name);
         assert_eq!(
             (case.result, case.attempts, case.flaky),
@@ -87,18 +93,45 @@ fn file_that_cannot_be_loaded_is_one_failed_suite() {
     }
     assert_eq!(
         cases("gotestsum-broken").iter().filter(|case| case.kind == TestRowKind::Suite).count(),
-        2
+        // Two packages, and the error that the report declares.
+        3
     );
 }
 
 #[test]
 fn failed_test_whose_teardown_fails_too_is_one_test() {
     let case = named("pytest-teardown", "test_fails_twice");
-    assert_eq!((case.result, case.attempts), (TestResult::Error, 2));
+    assert_eq!((case.result, case.attempts), (TestResult::Failure, 2));
+    assert_eq!(case.message(), Some("assert False"), "the cause, not the teardown");
 }
 
 #[test]
 fn suite_has_the_same_name_in_every_run() {
     let case = named("unittest-xml-reporting", "test_passes");
     assert_eq!((&*case.suite, &*case.classname), ("test_all.TestAll", "test_all.TestAll"));
+}
+
+#[test]
+fn test_of_each_browser_is_a_test_of_its_own() {
+    for tool in ["playwright", "playwright-two-projects"] {
+        let cases = cases(tool);
+        let of = |browser: &str| {
+            let of_browser = cases.iter().filter(|case| case.variant.as_deref() == Some(browser));
+            of_browser.filter(|case| case.result.is_failed()).count()
+        };
+        assert_eq!((of("chromium"), of("firefox")), (2, 0), "{tool}");
+        assert!(cases.iter().all(|case| !case.flaky && case.attempts == 1), "{tool}");
+    }
+}
+
+#[test]
+fn every_run_of_go_test_with_a_count_is_counted() {
+    let cases = cases("go-junit-report-count");
+    let of = |name: &str| cases.iter().filter(|case| case.name == name).count();
+    assert_eq!((of("TestFails"), of("TestPasses")), (2, 2));
+}
+
+#[test]
+fn name_of_a_job_is_the_same_in_every_run() {
+    assert!(cases("avocado").iter().all(|case| &*case.suite == "job"));
 }

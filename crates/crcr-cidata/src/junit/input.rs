@@ -95,6 +95,13 @@ impl<R: Read> ReportText<R> {
         self.ended && self.start == self.end
     }
 
+    /// Reads up to the end of a line, and returns whether there was one.
+    pub(super) fn read_line(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
+        self.tag_bytes_left = MAX_TAG;
+        line.clear();
+        Ok(self.read_until(b'\n', line)? > 0)
+    }
+
     /// Reads text, CDATA sections and comments up to the next tag. They can be longer than memory.
     pub(super) fn read_text(&mut self, sink: &mut impl TextSink) -> io::Result<AfterText> {
         self.tag_bytes_left = usize::MAX;

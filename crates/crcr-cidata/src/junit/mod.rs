@@ -1,18 +1,34 @@
-//! JUnit reports. There is no standard; the fixtures in `tests/fixtures/junit` are what tools write.
+//! Test reports: JUnit, for which there is no standard (the fixtures in `tests/fixtures/junit` are what tools
+//! write), NUnit 3, xUnit.net, TRX and the lines of `go test -json`.
 //!
 //! A report is read as a stream, whatever its size. Only XML's five predefined entities are resolved, and
 //! no other file is read.
 
+mod attempts;
+mod dialects;
+mod elements;
 mod findings;
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod formats;
+mod go_json;
 mod input;
+mod other_files;
+#[cfg(test)]
+mod property;
 mod reader;
 mod report;
+mod suites;
 #[cfg(test)]
 mod tests;
 mod text;
+mod values;
+
+/// Of files in which reports are looked for.
+pub const REPORT_EXTENSIONS: [&str; 4] = ["xml", "trx", "json", "jsonl"];
 
 pub use self::findings::{JunitFinding, JunitGrade, JunitRule};
-pub use self::reader::{JunitError, JunitSummary, read_cases};
+pub use self::other_files::OtherFile;
+pub use self::reader::{JunitError, JunitSummary, SuiteElement, read_cases};
 pub use self::report::TestReport;

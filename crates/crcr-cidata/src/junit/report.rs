@@ -1,16 +1,11 @@
 //! A whole report, in which each test is there once.
 
-use std::hash::BuildHasher as _;
 use std::io::Read;
-use std::sync::Arc;
 
-use crcr_domain::ci_data::test_run::{
-    TestCase, TestDetailKind, TestResult, TestRowKind, TestTally,
-};
-use hashbrown::DefaultHashBuilder;
-use hashbrown::hash_table::{Entry, HashTable};
+use crcr_domain::ci_data::test_run::{TestCase, TestTally};
 use jiff::{SignedDuration, Timestamp};
 
+use super::attempts::{Repetitions, SuiteRanges};
 use super::findings::{JunitFinding, JunitGrade, JunitRule};
 use super::reader::{JunitError, JunitSummary, read_cases};
 use super::text::cut;
@@ -19,8 +14,6 @@ use super::text::cut;
 const FULL_TEXTS: usize = 64 << 20;
 /// In bytes.
 const SHORT_TEXT: usize = 1024;
-/// More details of one test are dropped.
-const MAX_DETAILS: usize = 1000;
 /// Older suites are from another run. Their timestamps often lack a zone.
 const STALE: SignedDuration = SignedDuration::from_hours(24);
 
@@ -28,6 +21,7 @@ const STALE: SignedDuration = SignedDuration::from_hours(24);
 pub struct TestReport {
     /// In the order of their first attempts.
     pub cases: Vec<TestCase>,
+    /// Of the tests, and of the failures that have none.
     pub tally: TestTally,
     /// Of all attempts of all tests, in seconds.
     pub time: f64,
@@ -37,35 +31,28 @@ pub struct TestReport {
 impl TestReport {
     /// Reads a report. One that is truncated, or stops being XML, yields the tests up to there.
     pub fn read(input: impl Read) -> Result<Self, JunitError> {
-        let hasher = DefaultHashBuilder::default();
-        let hash = |case: &TestCase| hasher.hash_one(identity(case));
         let mut cases: Vec<TestCase> = Vec::new();
-        // Positions in `cases`.
-        let mut positions: HashTable<u32> = HashTable::new();
+        let mut repetitions = Repetitions::default();
+        let mut ranges = SuiteRanges::default();
         let mut texts = 0;
-        let summary = read_cases(input, |mut case| {
+        let summary = read_cases(input, |mut case, element| {
             limit_texts(&mut case, &mut texts);
             let position = cases.len() as u32;
-            if case.name.trim().is_empty() && case.kind == TestRowKind::Test {
-                cases.push(case);
-                return;
-            }
-            let entry = positions.entry(
-                hash(&case),
-                |at| identity(&cases[*at as usize]) == identity(&case),
-                |at| hash(&cases[*at as usize]),
-            );
-            match entry {
-                Entry::Occupied(earlier) => add_attempt(&mut cases[*earlier.get() as usize], case),
-                Entry::Vacant(vacant) => {
-                    vacant.insert(position);
-                    cases.push(case);
-                }
-            }
+            repetitions.note(position, &case, element);
+            ranges.note(position, element);
+            cases.push(case);
         })?;
+        if summary.has_namesakes {
+            ranges.tell_apart(&mut cases);
+        }
+        repetitions.merge(&mut cases);
         let mut tally = TestTally::default();
         cases.iter().for_each(|case| tally.count(case));
-        let time = cases.iter().filter_map(|case| case.time).sum();
+        let hidden = summary.hidden_failures;
+        tally.failures += hidden.failures;
+        tally.errors += hidden.errors;
+        tally.tests += hidden.failures + hidden.errors;
+        let time = cases.iter().filter_map(|case| case.time).fold(0.0, |sum, time| sum + time);
         Ok(Self { cases, tally, time, summary })
     }
 
@@ -84,38 +71,6 @@ impl TestReport {
     pub fn grade(&self) -> JunitGrade {
         JunitGrade::of(&self.summary.findings)
     }
-}
-
-fn identity(case: &TestCase) -> (&Arc<str>, &Arc<str>, &str) {
-    (&case.suite, &case.classname, &case.name)
-}
-
-/// A later attempt of the same test: its result counts. What is said of a suite repeatedly is one
-/// failure.
-fn add_attempt(case: &mut TestCase, later: TestCase) {
-    if later.kind == TestRowKind::Test {
-        let has_failed = case.result.is_failed() || has_rerun(case) || has_rerun(&later);
-        for detail in &mut case.details {
-            if detail.kind != TestDetailKind::Skipped {
-                detail.kind = TestDetailKind::Rerun;
-            }
-        }
-        case.kind = later.kind;
-        case.attempts = case.attempts.saturating_add(later.attempts);
-        case.result = later.result;
-        case.flaky = later.result == TestResult::Success && has_failed;
-    }
-    case.details.extend(later.details);
-    case.details.truncate(MAX_DETAILS);
-    case.time = match (case.time, later.time) {
-        (Some(first), Some(second)) => Some(first + second),
-        (first, second) => first.or(second),
-    };
-    case.file = case.file.take().or(later.file);
-}
-
-fn has_rerun(case: &TestCase) -> bool {
-    case.details.iter().any(|detail| detail.kind == TestDetailKind::Rerun)
 }
 
 fn limit_texts(case: &mut TestCase, texts: &mut usize) {

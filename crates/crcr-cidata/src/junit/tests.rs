@@ -88,36 +88,190 @@ fn test_that_failed_in_every_rerun_is_a_failure() {
     assert_eq!((case.result, case.flaky, case.attempts), (TestResult::Failure, false, 3));
 }
 
+/// The results of tests with one name, as `(result, attempts, flaky)`.
+fn attempts(report: &TestReport) -> Vec<(TestResult, u32, bool)> {
+    report.cases.iter().map(|case| (case.result, case.attempts, case.flaky)).collect()
+}
+
 #[test]
-fn repeated_test_is_one_test_whose_last_attempt_counts() {
-    let report = read(suite(
-        "<testcase name='a'><failure message='first'/></testcase>\
-         <testcase name='b'><failure/></testcase>\
-         <testcase name='a'><skipped/></testcase>\
-         <testcase name='a'/>\
-         <testcase name='b'><failure message='second'/></testcase>\
-         <testcase name='c'/><testcase name='c'/>\
-         <testcase name='a[1]'/><testcase name='a' classname='other'/>",
-    ));
-    let seen: Vec<_> = report
-        .cases
-        .iter()
-        .map(|case| (case.name.as_str(), case.result, case.attempts, case.flaky, case.time))
-        .collect();
+fn repeated_name_in_a_suite_is_another_test_so_no_pass_or_skip_hides_its_failure() {
+    use TestResult::{Error, Failure, Skipped, Success};
+    for (later, result) in [("", Success), ("<skipped/>", Skipped), ("<error/>", Error)] {
+        let report = read(suite(&format!(
+            "<testcase name='a'><failure/></testcase><testcase name='a'>{later}</testcase>"
+        )));
+        assert_eq!(attempts(&report), [(Failure, 1, false), (result, 1, false)]);
+    }
+}
+
+#[test]
+fn tests_of_one_name_in_two_suites_are_two_tests_whatever_tells_them_apart() {
     use TestResult::{Failure, Success};
-    assert_eq!(
-        seen,
-        [
-            ("a", Success, 3, true, Some(3.0)),
-            ("b", Failure, 2, false, Some(2.0)),
-            ("c", Success, 2, false, Some(2.0)),
-            ("a[1]", Success, 1, false, Some(1.0)),
-            ("a", Success, 1, false, Some(1.0)),
-        ]
+    let cases =
+        ["<testcase name='a' time='1'><failure/></testcase>", "<testcase name='a' time='1'/>"];
+    for (first, second, variants) in [
+        ("hostname='chromium'", "hostname='firefox'", [Some("chromium"), Some("firefox")]),
+        ("package='a'", "package='b'", [Some("a"), Some("b")]),
+        ("file='a.js'", "file='b.js'", [Some("a.js"), Some("b.js")]),
+        // The next run has other machines.
+        ("hostname='fv-az1234'", "hostname='fv-az5678'", [None, None]),
+        ("id='0'", "id='1'", [None, None]),
+        ("", "", [None, None]),
+    ] {
+        let report = read(format!(
+            "<testsuites><testsuite name='s' {first}>{}</testsuite>\
+             <testsuite name='s' {second}>{}</testsuite></testsuites>",
+            cases[0], cases[1]
+        ));
+        assert_eq!(attempts(&report), [(Failure, 1, false), (Success, 1, false)], "{first}");
+        let found: Vec<_> = report.cases.iter().map(|case| case.variant.as_deref()).collect();
+        assert_eq!(found, variants, "{first}");
+    }
+}
+
+#[test]
+fn browser_or_device_in_the_properties_of_a_suite_or_a_test_is_its_variant() {
+    let report = read(
+        "<testsuite name='s'><properties><property name='browserName' value='safari'/>\
+         <property name='device' value='iPhone 17'/><property name='build' value='77'/></properties>\
+         <testcase name='a' time='1'/>\
+         <testcase name='b' time='1'><properties><property name='browser' value='edge'/></properties>\
+         </testcase></testsuite>",
     );
-    assert_eq!(report.cases[0].details[0].message.as_deref(), Some("first"));
-    assert_eq!(report.cases[1].message(), Some("second"));
-    assert_eq!((report.tally.tests, report.tally.flaky, report.time), (5, 1, 9.0));
+    let found: Vec<_> = report.cases.iter().map(|case| case.variant.as_deref()).collect();
+    assert_eq!(found, [Some("safari, iPhone 17"), Some("safari, iPhone 17, edge")]);
+}
+
+#[test]
+fn pytest_repetition_is_an_attempt_and_the_worst_one_counts() {
+    use TestResult::{Error, Failure, Skipped, Success};
+    for (later, expected) in [
+        (["", ""], (Success, 2, true)),
+        (["", "<failure/>"], (Failure, 2, false)),
+        (["<failure/>", "<error/>"], (Failure, 2, false)),
+        // Not what a plugin writes for a retry: the job is red.
+        (["<failure/>", ""], (Failure, 2, false)),
+        (["<error/>", "<skipped/>"], (Error, 2, false)),
+        (["<skipped/>", ""], (Skipped, 2, false)),
+    ] {
+        let case = |inner| format!("<testcase name='a' time='1'>{inner}</testcase>");
+        let cases = later.map(case).concat();
+        let report = read(format!("<testsuite name='pytest'>{cases}</testsuite>"));
+        assert_eq!(attempts(&report), [expected], "{later:?}");
+        assert_eq!(report.cases[0].time, Some(2.0));
+        let named = format!(
+            "<testsuites name='pytest tests'><testsuite name='mine'>{cases}</testsuite></testsuites>"
+        );
+        assert_eq!(attempts(&read(named)), [expected], "{later:?}");
+    }
+}
+
+#[test]
+fn go_repetition_is_an_attempt_unless_tests_that_passed_ran_again() {
+    use TestResult::{Failure, Success};
+    let go = |results: &[(&str, &str)]| {
+        let cases: String = results
+            .iter()
+            .map(|(name, inner)| format!("<testcase name='{name}' time='1'>{inner}</testcase>"))
+            .collect();
+        read(format!(
+            "<testsuite name='p'><properties><property name='go.version' value='go1.26'/>\
+             </properties>{cases}</testsuite>"
+        ))
+    };
+    let failed = ("A", "<failure/>");
+    assert_eq!(
+        attempts(&go(&[failed, ("B", ""), ("A", "")])),
+        [(Success, 2, true), (Success, 1, false)]
+    );
+    assert_eq!(attempts(&go(&[failed, failed])), [(Failure, 2, false)]);
+    // `-count=2`: one run of each is red, and so is the job.
+    let counted = go(&[failed, ("A", ""), ("B", ""), ("B", "")]);
+    assert_eq!(counted.tally.failures, 1);
+    assert_eq!(go(&[failed, ("A", "<skipped/>")]).tally.failures, 1);
+    assert_eq!(go(&[("A", ""), failed]).tally.failures, 1);
+}
+
+#[test]
+fn failures_that_are_declared_and_have_no_test_count_and_are_a_finding() {
+    for (xml, failures, errors) in [
+        (
+            "<testsuite name='s' failures='3'><testcase name='a' time='1'><failure/></testcase></testsuite>",
+            3,
+            0,
+        ),
+        ("<testsuite name='s' errors='2'><testcase name='a' time='1'/></testsuite>", 0, 2),
+        (
+            "<testsuites failures='1'><testsuite name='s'><testcase name='a' time='1'/></testsuite></testsuites>",
+            1,
+            0,
+        ),
+        // Once, where it is missing.
+        (
+            "<testsuites failures='2'><testsuite name='o' failures='2'><testsuite name='s' failures='2'>\
+          <testcase name='a' time='1'><failure/></testcase></testsuite></testsuite></testsuites>",
+            2,
+            0,
+        ),
+        // A test that passed at last isn't among the declared failures.
+        (
+            "<testsuite name='s' failures='1'><testcase name='a' time='1'><flakyFailure/></testcase></testsuite>",
+            1,
+            0,
+        ),
+        ("<testsuite name='s' failures='1'><testcase name='a' time='1'/>", 1, 0),
+        ("<testsuite failures='18446744073709551615' errors='9'/>", 10_000_000, 0),
+    ] {
+        let report = read(xml);
+        let found = (report.tally.failures, report.tally.errors);
+        assert!(
+            found == (failures, errors) || failures > 9 && found.0 >= failures,
+            "{xml}: {found:?}"
+        );
+        assert!(rules(&report).iter().any(|(rule, _)| *rule == JunitRule::FailureCount), "{xml}");
+        assert_eq!(report.grade(), JunitGrade::Invalid, "{xml}");
+        let of_suite = report.cases.iter().filter(|case| case.kind == TestRowKind::Suite);
+        assert_eq!(of_suite.count(), 1, "{xml}: which no quarantine covers");
+    }
+}
+
+#[test]
+fn tool_that_declares_failed_assertions_has_no_failures_without_a_test() {
+    let report = read(
+        "<testsuite name='s' failures='3' tests='5'><testcase name='a' time='1'><failure/><failure/>\
+         </testcase><testcase name='b' time='1'><failure/></testcase></testsuite>",
+    );
+    assert_eq!((report.tally.tests, report.tally.failures), (2, 2));
+}
+
+#[test]
+fn failure_of_a_suite_beside_a_failed_test_is_a_row_of_its_own() {
+    let report = read(suite("<testcase name='a'><failure/></testcase><error message='teardown'/>"));
+    assert_eq!((report.tally.failures, report.tally.errors), (1, 1));
+    assert_eq!(report.cases[1].kind, TestRowKind::Suite);
+}
+
+#[test]
+fn failed_test_without_a_class_is_a_test_as_when_it_passes() {
+    let report = read(suite("<testcase name='top' classname=''><failure/></testcase>"));
+    assert_eq!(report.cases[0].kind, TestRowKind::Test);
+}
+
+#[test]
+fn first_failure_of_a_test_is_the_one_that_is_shown() {
+    let case = only(suite(
+        "<testcase name='a'><failure message='cause'>at 1</failure><failure message='teardown'/></testcase>",
+    ));
+    assert_eq!((case.message(), case.message_details()), (Some("cause"), Some("at 1")));
+}
+
+#[test]
+fn tests_in_elements_that_no_tool_of_ours_writes_are_read() {
+    let report = read(
+        "<testsuites><group><testsuite name='s'><tests><testcase name='a' time='1'><failure/></testcase>\
+         </tests></testsuite></group></testsuites>",
+    );
+    assert_eq!(report.tally.failures, 1);
 }
 
 #[test]
@@ -161,9 +315,9 @@ fn failure_outside_the_tests_is_one_row_of_the_suite() {
             "setup",
         ),
         (
-            "<testcase name='t.py' classname=''><error message='no module'/></testcase>",
+            "<testcase name='t.py' classname=''><error message='collection failure'/></testcase>",
             TestResult::Error,
-            "no module",
+            "collection failure",
         ),
         ("<testcase name='ok'/><failure message='teardown'/>", TestResult::Failure, "teardown"),
         (&format!("<system-out>{crash}</system-out>"), TestResult::Error, "panic: runtime error"),
@@ -191,12 +345,6 @@ fn suite_that_declares_failures_and_has_none_is_a_failure() {
     );
     assert_eq!(report.cases[1].kind, TestRowKind::Suite);
     assert_eq!((report.tally.tests, report.tally.errors), (2, 1), "once, in the inner suite");
-    for passed_later in ["<rerun/>", "<flakyFailure/>"] {
-        let xml = format!(
-            "<testsuite failures='1'><testcase name='x'>{passed_later}</testcase></testsuite>"
-        );
-        assert_eq!(read(xml).tally.failures, 0, "{passed_later}");
-    }
 }
 
 #[test]
@@ -315,7 +463,18 @@ fn file_that_is_no_report_is_refused_with_the_reason() {
         ("  \n", "no XML element"),
         ("plain text", "no XML element"),
         ("<?xml version='1.0'?>", "no XML element"),
-        ("<html></html>", "starts with `<html>`"),
+        ("<html></html>", "it is a page in HTML (`<html>`)"),
+        ("<unknown></unknown>", "starts with `<unknown>`"),
+        ("<coverage line-rate='1'/>", "a coverage report of Cobertura or Clover"),
+        ("<failsafe-summary result='255'/>", "the summary of Maven Failsafe"),
+        (
+            "<test-results/>",
+            "NUnit 2 (`<test-results>`), which isn't read: run the tests with NUnit 3",
+        ),
+        ("<assembly/>", "xUnit.net v1"),
+        ("<testsuites><suite><test result='failure'/></suite></testsuites>", "libcheck"),
+        ("<TestRun><FailedTests/></TestRun>", "CppUnit"),
+        ("{\"name\": \"crcr\"}", "it is JSON, and not the lines of `go test -json`"),
         ("<1></2>", "starts with `<1>`"),
         ("</a>", "isn't XML"),
         ("<!bogus><testsuite/>", "isn't XML"),

@@ -10,39 +10,129 @@ use parking_lot::Mutex;
 use regex_automata::Input;
 
 use super::cleaner::{CleanChunk, LogReader, RawChunk};
-use super::diff::{Baseline, NovelLines};
+use super::diff::{Baseline, NovelLines, ShapeHasher};
+use super::evidence::{CONTEXT_LINES, Evidence, WeighedLog, line_match};
+use super::features::COUNT;
+use super::line_marks::LineMarks;
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
 
-/// Lines shown before and after the one that was found.
-const CONTEXT_LINES: usize = 3;
 /// In bytes.
 const MAX_CONTEXT_LINE: usize = 500;
-/// In bytes.
-const MAX_LINE: usize = 4096;
-/// In bytes.
-const MAX_CAPTURE: usize = 500;
-const MAX_CAPTURES: usize = 16;
 /// Each has up to 2 MiB of buffers, and those of the rules that it tries.
 const MAX_THREADS: usize = 4;
+/// Lines that are offered.
+const CANDIDATES: usize = 3;
+/// How often a specific rule is right: see docs/benchmarks.md.
+const RULE_CERTAINTY_PERCENT: u8 = 90;
 
-/// Reads a log to its end and finds the line that explains the failure: the one of the first rule that
-/// matches anywhere, or of the comparison with a green run if there is none.
+/// Reads a log to its end and finds the line that explains the failure.
 ///
-/// Threads scan chunks at the same time; this one reads them and puts the results in order.
+/// A rule that counts anywhere decides first, then one that counts in a failing section, then what speaks for
+/// each line; a rule of last resort if there is nothing better.
 pub fn classify(
     input: impl Read,
     rules: &RuleSet,
     baseline: Option<&Baseline>,
 ) -> io::Result<LogClassification> {
+    let own = ShapeHasher::default();
+    let hasher = baseline.map_or(&own, Baseline::hasher);
+    Ok(read_log(input, rules, baseline, hasher)?.classification())
+}
+
+/// A line that was weighed: its number, its text and the values of its features.
+pub struct LineFeatures {
+    /// Counted from 1.
+    pub line_number: u64,
+    pub line: String,
+    pub values: [f32; COUNT],
+}
+
+/// What [`classify`] weighs, for learning weights.
+pub fn weighed_lines(
+    input: impl Read,
+    rules: &RuleSet,
+    baseline: Option<&Baseline>,
+) -> io::Result<Vec<LineFeatures>> {
+    let own = ShapeHasher::default();
+    let hasher = baseline.map_or(&own, Baseline::hasher);
+    let log = read_log(input, rules, baseline, hasher)?.weighed;
+    let features = |(index, weighed): (usize, &super::evidence::WeighedLine)| {
+        let (line_number, line) = log.line(index);
+        let line = String::from_utf8_lossy(line).into_owned();
+        LineFeatures { line_number, line, values: weighed.features.0 }
+    };
+    Ok(log.lines.iter().enumerate().map(features).collect())
+}
+
+/// All that is known at the end of a log.
+struct ReadLog<'r> {
+    /// Of a rule that counts anywhere.
+    by_rule: Option<(usize, LogMatch)>,
+    rules: &'r RuleSet,
+    weighed: WeighedLog<'r>,
+    novel: Vec<crcr_domain::ci_data::job_log::NovelLine>,
+}
+
+impl ReadLog<'_> {
+    fn classification(self) -> LogClassification {
+        let Self { by_rule, rules, weighed, novel } = self;
+        let is_last_resort = |rule: usize| rules.rules[rule].category == LAST_RESORT;
+        let (last_resort, by_rule) = match by_rule {
+            Some((rule, found)) if is_last_resort(rule) => (Some(found), None),
+            found => (None, found),
+        };
+        let anywhere =
+            by_rule.as_ref().map(|(rule, found)| (&rules.rules[*rule], found.line_number));
+        let mut shares = weighed.shares();
+        let of_no_line = shares.pop().unwrap_or_default();
+        let in_section = weighed.by_rule(anywhere);
+        let known = by_rule.is_some() || in_section.is_some();
+        let rest = if known { 1.0 - f32::from(RULE_CERTAINTY_PERCENT) / 100.0 } else { 1.0 };
+        let mut candidates: Vec<LogMatch> = in_section
+            .map(|line| weighed.describe(line, RULE_CERTAINTY_PERCENT))
+            .or(by_rule
+                .map(|(_, found)| LogMatch { certainty_percent: RULE_CERTAINTY_PERCENT, ..found }))
+            .into_iter()
+            .collect();
+        let mut order: Vec<usize> = (0..shares.len()).collect();
+        order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
+        for index in order {
+            let (line_number, _) = weighed.line(index);
+            let is_known = candidates.iter().any(|known| known.line_number == line_number);
+            if candidates.len() < CANDIDATES && !is_known {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "0 to 100"
+                )]
+                let percent = (shares[index] * rest * 100.0).round() as u8;
+                candidates.push(weighed.describe(index, percent));
+            }
+        }
+        // Without a rule, a line is named if that is likelier than that no line explains the failure.
+        let is_sure = known || shares.iter().any(|share| *share > of_no_line);
+        let found = candidates.first().filter(|_| is_sure).cloned().or(last_resort);
+        LogClassification { found, candidates, novel }
+    }
+}
+
+/// Threads scan chunks at the same time; this one reads them and puts the results in order.
+fn read_log<'r>(
+    input: impl Read,
+    rules: &'r RuleSet,
+    baseline: Option<&'r Baseline>,
+    hasher: &'r ShapeHasher,
+) -> io::Result<ReadLog<'r>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     let (jobs, queue) = sync_channel::<ScanJob>(threads);
     let queue = Mutex::new(queue);
     let settled = AtomicUsize::new(usize::MAX);
     let mut best = BestLine::new(rules, &settled);
+    let mut evidence = Evidence::new(rules, baseline, hasher);
     let mut novel = baseline.map(NovelLines::new);
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| scan_chunks(&queue, rules, &settled));
+            scope.spawn(|| scan_chunks(&queue, rules, hasher, &settled));
         }
         // The threads end when `jobs` is dropped, also after an error.
         let jobs = jobs;
@@ -52,72 +142,86 @@ pub fn classify(
         let mut is_at_end = false;
         while !is_at_end || !pending.is_empty() {
             if !is_at_end && pending.len() <= threads {
-                let (mut raw, clean): (RawChunk, CleanChunk) = spare.pop().unwrap_or_default();
-                is_at_end = !reader.read(&mut raw)?;
+                let mut buffers: ChunkBuffers = spare.pop().unwrap_or_default();
+                is_at_end = !reader.read(&mut buffers.raw)?;
                 let (done, scanned) = channel();
-                if !is_at_end && jobs.send(ScanJob { raw, clean, done }).is_ok() {
+                if !is_at_end && jobs.send(ScanJob { buffers, done }).is_ok() {
                     pending.push_back(scanned);
                 }
                 continue;
             }
             let scanned: Option<Receiver<ScannedChunk>> = pending.pop_front();
             let ended = || io::Error::other("a thread that scans the log has ended");
-            let ScannedChunk { raw, clean, found } =
+            let ScannedChunk { buffers, found } =
                 scanned.and_then(|scanned| scanned.recv().ok()).ok_or_else(ended)?;
-            best.add(&clean, found);
+            best.add(&buffers.clean, found);
+            evidence.add(&buffers.clean, &buffers.marked);
             if let Some(novel) = &mut novel {
-                novel.scan(&clean, |line| !is_noise(rules, line));
+                novel.scan(&buffers.clean, |line| !is_noise(rules, line));
             }
-            spare.push((raw, clean));
+            spare.push(buffers);
         }
         io::Result::Ok(())
     })?;
-    let by_rule = best.best.map(|best| (best.rule, best.found));
-    let Some(novel) = novel else {
-        return Ok(LogClassification { found: by_rule.map(|(_, found)| found), novel: vec![] });
-    };
-    let is_telling =
-        by_rule.as_ref().is_some_and(|(rule, _)| rules.rules[*rule].category != LAST_RESORT);
-    let (by_diff, novel) = novel.finish();
-    let by_rule = by_rule.map(|(_, found)| found);
-    let found = if is_telling { by_rule } else { by_diff.or(by_rule) };
-    Ok(LogClassification { found, novel })
+    Ok(ReadLog {
+        by_rule: best.best.map(|best| (best.rule, best.found)),
+        rules,
+        weighed: evidence.finish(),
+        novel: novel.map(NovelLines::finish).unwrap_or_default(),
+    })
+}
+
+/// What a chunk is read, cleaned and scanned in. Buffers are used again for the next one.
+#[derive(Default)]
+struct ChunkBuffers {
+    raw: RawChunk,
+    clean: CleanChunk,
+    marked: Vec<MarkedLine>,
+}
+
+/// A segment that has marks.
+pub(super) struct MarkedLine {
+    pub(super) segment: usize,
+    pub(super) marks: LineMarks,
+    pub(super) shape: u64,
 }
 
 /// A chunk to clean and to scan.
 struct ScanJob {
-    raw: RawChunk,
-    clean: CleanChunk,
+    buffers: ChunkBuffers,
     done: Sender<ScannedChunk>,
 }
 
 struct ScannedChunk {
-    raw: RawChunk,
-    clean: CleanChunk,
+    buffers: ChunkBuffers,
     found: Option<FoundSegment>,
 }
 
-fn scan_chunks(queue: &Mutex<Receiver<ScanJob>>, rules: &RuleSet, settled: &AtomicUsize) {
+fn scan_chunks(
+    queue: &Mutex<Receiver<ScanJob>>,
+    rules: &RuleSet,
+    hasher: &ShapeHasher,
+    settled: &AtomicUsize,
+) {
     // A clone has buffers of its own for its regular expressions.
     let rules = rules.clone();
-    let mut scanner = ChunkScanner::new(&rules);
+    let mut scanner = ChunkScanner::new(&rules, hasher);
     loop {
         let job = queue.lock().recv();
-        let Ok(ScanJob { raw, mut clean, done }) = job else { return };
-        clean.clean(&raw);
-        let found = scanner.scan(&clean, settled.load(Ordering::Relaxed));
+        let Ok(ScanJob { mut buffers, done }) = job else { return };
+        buffers.clean.clean(&buffers.raw);
+        buffers.marked.clear();
+        let best_before = settled.load(Ordering::Relaxed);
+        let found = scanner.scan(&buffers.clean, best_before, &mut buffers.marked);
         // The receiver is gone after an error.
-        let _ = done.send(ScannedChunk { raw, clean, found });
+        let _ = done.send(ScannedChunk { buffers, found });
     }
 }
 
-/// All rules of kind `match` that match a line, by priority; none if it is to be ignored.
+/// All rules of kind `match` that match a line, by priority, up to the first that ignores it.
 pub fn matching_rules<'r>(rules: &'r RuleSet, line: &str) -> Vec<&'r LogRule> {
-    let matches = |rule: &&LogRule| rule.regex.is_match(line);
-    if rules.rules.iter().filter(|rule| rule.kind == RuleKind::Ignore).any(|rule| matches(&rule)) {
-        return vec![];
-    }
-    rules.rules.iter().filter(|rule| rule.kind == RuleKind::Match).filter(matches).collect()
+    let matching = rules.rules.iter().filter(|rule| rule.regex.is_match(line));
+    matching.take_while(|rule| rule.kind == RuleKind::Match).collect()
 }
 
 /// Whether a line says nothing about the cause, as far as the rules know.
@@ -145,6 +249,8 @@ struct FoundSegment {
 
 struct ChunkScanner<'r> {
     set: &'r RuleSet,
+    hasher: &'r ShapeHasher,
+    shape: Vec<u8>,
     /// The best rule that matches before the chunk, as far as that is known; else `usize::MAX`.
     best_before: usize,
     /// In the chunk, so far.
@@ -160,9 +266,11 @@ struct ChunkScanner<'r> {
 }
 
 impl<'r> ChunkScanner<'r> {
-    fn new(set: &'r RuleSet) -> Self {
+    fn new(set: &'r RuleSet, hasher: &'r ShapeHasher) -> Self {
         Self {
             set,
+            hasher,
+            shape: vec![],
             best_before: usize::MAX,
             best: None,
             candidates: vec![],
@@ -172,28 +280,65 @@ impl<'r> ChunkScanner<'r> {
         }
     }
 
-    fn scan(&mut self, chunk: &CleanChunk, best_before: usize) -> Option<FoundSegment> {
+    fn scan(
+        &mut self,
+        chunk: &CleanChunk,
+        best_before: usize,
+        marked: &mut Vec<MarkedLine>,
+    ) -> Option<FoundSegment> {
         (self.best_before, self.best) = (best_before, None);
         self.find_without_literal(chunk);
-        let mut segment = 0;
+        let (mut segment, mut marks) = (0, LineMarks::default());
         for hit in self.set.literals.find_overlapping_iter(&chunk.text) {
             // A literal may start with the line feed before its line, or end with the one after it.
             let last = hit.end() - 1;
             if last > chunk.segment_end(segment) {
+                self.mark(chunk, segment, std::mem::take(&mut marks), marked);
                 self.try_candidates(chunk, segment);
                 let rest = &chunk.segments[segment..];
                 segment += rest.partition_point(|s| s.start() <= last) - 1;
                 self.try_without_literal(chunk, segment);
             }
-            for &rule in &self.set.rules_of_literal[hit.pattern().as_usize()] {
+            let literal = hit.pattern().as_usize();
+            marks |= self.set.marks_of_literal[literal];
+            for &rule in &self.set.rules_of_literal[literal] {
                 self.add_candidate(rule);
             }
         }
         if !chunk.segments.is_empty() {
+            self.mark(chunk, segment, marks, marked);
             self.try_candidates(chunk, segment);
             self.try_without_literal(chunk, usize::MAX);
         }
+        self.mark_red_lines(chunk, marked);
         self.best
+    }
+
+    fn mark(
+        &mut self,
+        chunk: &CleanChunk,
+        segment: usize,
+        marks: LineMarks,
+        marked: &mut Vec<MarkedLine>,
+    ) {
+        if !marks.is_empty() {
+            let shape = self.hasher.shape_in(chunk.segment(segment), &mut self.shape);
+            marked.push(MarkedLine { segment, marks, shape });
+        }
+    }
+
+    /// Red lines count also without a word of failure.
+    fn mark_red_lines(&mut self, chunk: &CleanChunk, marked: &mut Vec<MarkedLine>) {
+        let known = marked.len();
+        for (segment, _) in chunk.segments.iter().enumerate().filter(|(_, line)| line.is_red) {
+            if marked[..known].binary_search_by_key(&segment, |line| line.segment).is_err() {
+                let shape = self.hasher.shape_in(chunk.segment(segment), &mut self.shape);
+                marked.push(MarkedLine { segment, marks: LineMarks::default(), shape });
+            }
+        }
+        if marked.len() > known {
+            marked.sort_unstable_by_key(|line| line.segment);
+        }
     }
 
     /// Whether the rule can't become the result any more.
@@ -202,12 +347,16 @@ impl<'r> ChunkScanner<'r> {
         rule > best || (rule == best && self.set.rules[rule].pick == Pick::First)
     }
 
+    fn can_win(&self, rule: usize) -> bool {
+        self.set.rules[rule].is_searched_everywhere() && !self.is_settled(rule)
+    }
+
     fn add_candidate(&mut self, rule: u16) {
         let index = usize::from(rule);
         let is_known =
             std::mem::replace(&mut self.candidate_for[index], self.serial + 1) == self.serial + 1;
-        let can_win = || self.set.rules[index].kind == RuleKind::Ignore || !self.is_settled(index);
-        if !is_known && can_win() {
+        let may_decide = || self.set.rules[index].kind == RuleKind::Ignore || self.can_win(index);
+        if !is_known && may_decide() {
             self.candidates.push(rule);
         }
     }
@@ -220,29 +369,26 @@ impl<'r> ChunkScanner<'r> {
                 self.add_candidate(self.set.without_literal[place]);
             }
         }
+        if self.candidates.iter().any(|&rule| self.can_win(usize::from(rule))) {
+            for place in 0..self.set.tried_with_others.len() {
+                self.add_candidate(self.set.tried_with_others[place]);
+            }
+            self.try_line(chunk, segment);
+        }
         self.serial += 1;
+        self.candidates.clear();
+    }
+
+    /// The first rule that matches the line decides.
+    fn try_line(&mut self, chunk: &CleanChunk, segment: usize) {
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.sort_unstable();
         let line = chunk.segment(segment);
-        let rules = || candidates.iter().map(|&index| usize::from(index));
-        let wins = |&index: &usize| {
-            let rule = &self.set.rules[index];
-            rule.kind == RuleKind::Match && rule.regex.is_match(line)
-        };
-        let mut may_win = rules().take_while(|&rule| {
-            self.set.rules[rule].kind == RuleKind::Ignore || !self.is_settled(rule)
-        });
-        if let Some(winner) = may_win.find(wins) {
-            let without_literal = self.set.ignore_without_literal.iter().map(|&i| usize::from(i));
-            let is_ignored = rules().chain(without_literal).any(|index| {
-                let rule = &self.set.rules[index];
-                rule.kind == RuleKind::Ignore && rule.regex.is_match(line)
-            });
-            if !is_ignored {
-                self.best = Some(FoundSegment { segment, rule: winner });
-            }
+        let rules = candidates.iter().map(|&index| usize::from(index));
+        let decides = rules.into_iter().find(|&rule| self.set.rules[rule].regex.is_match(line));
+        if let Some(rule) = decides.filter(|&rule| self.can_win(rule)) {
+            self.best = Some(FoundSegment { segment, rule });
         }
-        candidates.clear();
         self.candidates = candidates;
     }
 
@@ -300,7 +446,7 @@ impl<'r> BestLine<'r> {
     fn add(&mut self, chunk: &CleanChunk, found: Option<FoundSegment>) {
         // Whoever scanned the chunk may not have known all that was found before.
         let found = found.filter(|found| match &self.best {
-            Some(best) if found.rule == best.rule => self.set.rules[found.rule].pick == Pick::Last,
+            Some(best) if found.rule == best.rule => self.set.rules[found.rule].pick != Pick::First,
             Some(best) => found.rule < best.rule,
             None => true,
         });
@@ -339,27 +485,9 @@ impl<'r> BestLine<'r> {
         rule: usize,
         context: Vec<String>,
     ) -> LogMatch {
-        let (rule, line) = (&self.set.rules[rule], chunk.segment(segment));
-        let mut groups = rule.regex.create_captures();
-        rule.regex.captures(line, &mut groups);
-        let text = |span: regex_automata::Span| cut_text(&line[span.range()], MAX_CAPTURE);
-        let mut captures: Vec<String> =
-            groups.iter().skip(1).flatten().take(MAX_CAPTURES).map(text).collect();
-        let whole = groups.get_group(0);
-        if captures.is_empty() {
-            captures.extend(whole.map(text));
-        }
-        // A very long line is shown from a little before the match.
-        let start = whole.map_or(0, |span| span.start.saturating_sub(MAX_LINE / 4));
-        let start = if line.len() > MAX_LINE { start } else { 0 };
-        LogMatch {
-            rule: Some(rule.name.clone()),
-            category: Some(rule.category.clone()),
-            line_number: chunk.segments[segment].line_number,
-            line: cut_text(&line[start..], MAX_LINE),
-            captures,
-            context,
-            by: LogMatchSource::Rule,
-        }
+        let line_number = chunk.segments[segment].line_number;
+        let rule = Some(&self.set.rules[rule]);
+        let found = line_match(chunk.segment(segment), line_number, rule, LogMatchSource::Rule);
+        LogMatch { context, ..found }
     }
 }

@@ -45,6 +45,8 @@ pub(super) struct Segment {
     start: u32,
     /// Counted from 1.
     pub(super) line_number: u64,
+    /// Whether the program printed some of it in red.
+    pub(super) is_red: bool,
 }
 
 impl Segment {
@@ -94,13 +96,13 @@ impl CleanChunk {
     fn push(&mut self, piece: &[u8], line_number: u64) {
         for piece in piece.chunks(MAX_SEGMENT) {
             let start = self.text.len();
-            append_clean(&mut self.text, piece);
+            let is_red = append_clean(&mut self.text, piece);
             if self.text.len() == start {
                 continue;
             }
             self.text.push(b'\n');
             #[expect(clippy::cast_possible_truncation, reason = "a chunk is far below 4 GiB")]
-            self.segments.push(Segment { start: start as u32, line_number });
+            self.segments.push(Segment { start: start as u32, line_number, is_red });
         }
     }
 }
@@ -191,22 +193,31 @@ fn is_control(byte: u8) -> bool {
     (byte < 0x20 && byte != b'\t') || byte == 0x7f
 }
 
-/// Drops escape sequences and control characters. Without its NULs, ASCII in UTF-16 (which
-/// PowerShell writes) is readable.
-fn append_clean(out: &mut Vec<u8>, piece: &[u8]) {
+/// Drops escape sequences and control characters, and tells whether one of them turned the text red.
+/// Without its NULs, ASCII in UTF-16 is readable, if a step writes that into the log of a job.
+fn append_clean(out: &mut Vec<u8>, piece: &[u8]) -> bool {
     // Written without an early end, so that the compiler uses vector instructions.
     if !piece.iter().fold(false, |found, &byte| found | is_control(byte)) {
         out.extend_from_slice(piece);
-        return;
+        return false;
     }
-    let mut rest = piece;
+    let (mut rest, mut is_red) = (piece, false);
     while let Some(at) = rest.iter().position(|&byte| is_control(byte)) {
         out.extend_from_slice(&rest[..at]);
         rest = &rest[at..];
         let skipped = if rest[0] == 0x1b { escape_length(rest) } else { 1 };
+        is_red |= turns_red(&rest[..skipped]);
         rest = &rest[skipped..];
     }
     out.extend_from_slice(rest);
+    is_red
+}
+
+/// Whether an escape sequence selects red, normal (31) or bright (91), for the text.
+fn turns_red(sequence: &[u8]) -> bool {
+    let parameters = sequence.strip_prefix(b"\x1b[").and_then(|rest| rest.strip_suffix(b"m"));
+    parameters
+        .is_some_and(|list| list.split(|&b| b == b';').any(|code| matches!(code, b"31" | b"91")))
 }
 
 /// The length of the escape sequence (ECMA-48) that `text` starts with; 1 if it isn't complete.

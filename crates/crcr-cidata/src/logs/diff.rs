@@ -6,10 +6,8 @@ use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher};
 use std::io::{self, Read};
-use std::sync::LazyLock;
 
-use aho_corasick::AhoCorasick;
-use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, NovelLine};
+use crcr_domain::ci_data::job_log::NovelLine;
 
 use super::classifier::cut_text;
 use super::cleaner::{CleanChunk, LogReader, RawChunk};
@@ -21,8 +19,8 @@ const MAX_NOVEL: usize = 4096;
 const MAX_REPORTED: usize = 50;
 /// In bytes.
 const MAX_LINE: usize = 1000;
-/// Lines shown around the one that was found.
-const CONTEXT_LINES: u64 = 3;
+/// What follows in a line doesn't tell it apart.
+const MAX_SHAPED_BYTES: usize = 4096;
 
 /// What the runner says whenever a step fails.
 const EXIT_CODE: &[u8] = b"##[error]Process completed with exit code ";
@@ -30,31 +28,55 @@ const EXIT_CODE: &[u8] = b"##[error]Process completed with exit code ";
 /// What the lines of a green run look like.
 pub struct Baseline {
     seen: HashSet<u64, BuildHasherDefault<IsHash>>,
-    hasher: RandomState,
+    hasher: ShapeHasher,
+}
+
+/// Hashes what a line has in common with lines that differ in numbers, hashes, paths and times.
+#[derive(Clone, Default)]
+pub(super) struct ShapeHasher(RandomState);
+
+impl ShapeHasher {
+    pub(super) fn shape_of(&self, line: &[u8]) -> u64 {
+        self.shape_in(line, &mut vec![])
+    }
+
+    /// With a buffer that is used again.
+    pub(super) fn shape_in(&self, line: &[u8], buffer: &mut Vec<u8>) -> u64 {
+        write_shape(&line[..line.len().min(MAX_SHAPED_BYTES)], buffer);
+        self.0.hash_one(&*buffer)
+    }
 }
 
 impl Baseline {
     pub fn read(input: impl Read) -> io::Result<Self> {
-        let mut baseline = Self { seen: HashSet::default(), hasher: RandomState::new() };
+        let mut baseline = Self { seen: HashSet::default(), hasher: ShapeHasher::default() };
         let mut reader = LogReader::new(input);
         let (mut raw, mut chunk) = (RawChunk::default(), CleanChunk::default());
         let mut shape = vec![];
         while reader.read(&mut raw)? {
             chunk.clean(&raw);
             for segment in 0..chunk.segments.len() {
-                write_shape(chunk.segment(segment), &mut shape);
+                let hash = baseline.hasher.shape_in(chunk.segment(segment), &mut shape);
                 if baseline.seen.len() < MAX_BASELINE_LINES {
-                    baseline.seen.insert(baseline.hasher.hash_one(&shape));
+                    baseline.seen.insert(hash);
                 }
             }
         }
         Ok(baseline)
     }
+
+    pub(super) fn hasher(&self) -> &ShapeHasher {
+        &self.hasher
+    }
+
+    pub(super) fn has_shape(&self, shape: u64) -> bool {
+        self.seen.contains(&shape)
+    }
 }
 
 /// A key that is a hash already.
 #[derive(Default)]
-struct IsHash(u64);
+pub(super) struct IsHash(u64);
 
 impl Hasher for IsHash {
     fn finish(&self) -> u64 {
@@ -97,8 +119,7 @@ impl<'b> NovelLines<'b> {
     pub(super) fn scan(&mut self, chunk: &CleanChunk, is_wanted: impl Fn(&[u8]) -> bool) {
         for segment in 0..chunk.segments.len() {
             let text = chunk.segment(segment);
-            write_shape(text, &mut self.shape);
-            let hash = self.baseline.hasher.hash_one(&self.shape);
+            let hash = self.baseline.hasher.shape_in(text, &mut self.shape);
             if self.baseline.seen.contains(&hash)
                 || !self.shape.iter().any(u8::is_ascii_alphabetic)
                 || text.starts_with(EXIT_CODE)
@@ -132,63 +153,13 @@ impl<'b> NovelLines<'b> {
         self.lines.retain(|_, shape| shape.rank() < worst);
     }
 
-    /// The line that explains the failure best, and the most telling lines.
-    pub(super) fn finish(self) -> (Option<LogMatch>, Vec<NovelLine>) {
+    /// The most telling lines.
+    pub(super) fn finish(self) -> Vec<NovelLine> {
         let mut shapes: Vec<NovelShape> = self.lines.into_values().collect();
         shapes.sort_unstable_by_key(NovelShape::rank);
-        let says_error = |line: &NovelLine| ERROR_WORDS.is_match(line.line.as_str());
-        let lines: Vec<NovelLine> = shapes.into_iter().map(|shape| shape.line).collect();
-        let best = lines.iter().find(|line| says_error(line)).or(lines.first());
-        let found = best.map(|best| {
-            let is_near =
-                |line: &&NovelLine| line.line_number.abs_diff(best.line_number) <= CONTEXT_LINES;
-            let mut context: Vec<&NovelLine> = lines.iter().filter(is_near).collect();
-            context.sort_by_key(|line| line.line_number);
-            LogMatch {
-                rule: None,
-                category: None,
-                line_number: best.line_number,
-                line: best.line.clone(),
-                captures: vec![],
-                context: context.into_iter().map(|line| line.line.clone()).collect(),
-                by: LogMatchSource::Diff,
-            }
-        });
-        (found, lines.into_iter().take(MAX_REPORTED).collect())
+        shapes.into_iter().map(|shape| shape.line).take(MAX_REPORTED).collect()
     }
 }
-
-/// Words of which a line that explains a failure has one more often than others.
-static ERROR_WORDS: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    AhoCorasick::builder()
-        .ascii_case_insensitive(true)
-        .build([
-            "error",
-            "fail",
-            "fatal",
-            "exception",
-            "panic",
-            "abort",
-            "denied",
-            "refused",
-            "not found",
-            "no such",
-            "timeout",
-            "timed out",
-            "killed",
-            "cannot",
-            "can't",
-            "unable",
-            "undefined",
-            "unexpected",
-            "invalid",
-            "missing",
-            "segmentation",
-            "cancel",
-            "corrupt",
-        ])
-        .expect("a few short words")
-});
 
 /// Writes what a line has in common with lines that differ in numbers, hashes, paths and times.
 fn write_shape(line: &[u8], shape: &mut Vec<u8>) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use crcr_domain::ci_data::job_log::{LogClassification, LogMatchSource};
 use serde::Deserialize;
 
-use super::{Baseline, RuleSet, classify, unpacked};
+use super::{Baseline, LineFeatures, RuleSet, classify, unpacked, weighed_lines};
 
 /// An entry of `labels.toml`, which is in the folder of the logs.
 #[derive(Debug, Clone, Deserialize)]
@@ -47,6 +47,29 @@ pub fn read_labels(folder: &Path) -> io::Result<Vec<LabelledLog>> {
     Ok(labels.log)
 }
 
+impl LabelledLog {
+    fn is_right(&self, line: &str) -> bool {
+        self.lines.iter().any(|text| line.contains(text))
+    }
+
+    fn open(&self, folder: &Path) -> io::Result<impl io::Read + use<>> {
+        unpacked(File::open(folder.join(&self.file))?)
+    }
+
+    fn baseline(&self, folder: &Path) -> io::Result<Option<Baseline>> {
+        let read = |name: &String| Baseline::read(unpacked(File::open(folder.join(name))?)?);
+        self.baseline.as_ref().map(read).transpose()
+    }
+}
+
+/// What became of a labelled log.
+pub struct FixtureResult {
+    pub outcome: FixtureOutcome,
+    /// Whether one of the candidates is right.
+    pub is_offered: bool,
+    pub classification: LogClassification,
+}
+
 /// Classifies a labelled log and compares. A line that a rule of another name found is wrong if the
 /// label names a rule.
 pub fn try_fixture(
@@ -54,20 +77,34 @@ pub fn try_fixture(
     log: &LabelledLog,
     rules: &RuleSet,
     with_baseline: bool,
-) -> io::Result<(FixtureOutcome, LogClassification)> {
-    let open = |name: &str| unpacked(File::open(folder.join(name))?);
-    let baseline = log.baseline.as_deref().filter(|_| with_baseline);
-    let baseline = baseline.map(|name| Baseline::read(open(name)?)).transpose()?;
-    let result = classify(open(&log.file)?, rules, baseline.as_ref())?;
-    let outcome = match &result.found {
+) -> io::Result<FixtureResult> {
+    let baseline = if with_baseline { log.baseline(folder)? } else { None };
+    let classification = classify(log.open(folder)?, rules, baseline.as_ref())?;
+    let outcome = match &classification.found {
         None if log.lines.is_empty() => FixtureOutcome::Right,
         None => FixtureOutcome::Nothing,
         Some(found) => {
-            let is_line = log.lines.iter().any(|text| found.line.contains(text));
             let is_rule =
-                log.rule.is_none() || found.by == LogMatchSource::Diff || log.rule == found.rule;
-            if is_line && is_rule { FixtureOutcome::Right } else { FixtureOutcome::Wrong }
+                log.rule.is_none() || found.by != LogMatchSource::Rule || log.rule == found.rule;
+            let is_right = log.is_right(&found.line) && is_rule;
+            if is_right { FixtureOutcome::Right } else { FixtureOutcome::Wrong }
         }
     };
-    Ok((outcome, result))
+    let is_offered = classification.candidates.iter().any(|line| log.is_right(&line.line));
+    Ok(FixtureResult { outcome, is_offered, classification })
+}
+
+/// The lines of a labelled log that are weighed, each with whether it is right.
+pub fn labelled_lines(
+    folder: &Path,
+    log: &LabelledLog,
+    rules: &RuleSet,
+) -> io::Result<Vec<(LineFeatures, bool)>> {
+    let baseline = log.baseline(folder)?;
+    let lines = weighed_lines(log.open(folder)?, rules, baseline.as_ref())?;
+    let with_label = |line: LineFeatures| {
+        let is_right = log.is_right(&line.line);
+        (line, is_right)
+    };
+    Ok(lines.into_iter().map(with_label).collect())
 }

@@ -1,25 +1,37 @@
 //! Logs of jobs: which line explains why a job failed.
 //!
 //! A log is read once, from its start to its end, in memory that doesn't depend on its size:
-//! [`cleaner`] strips timestamps and escape sequences from a chunk, [`classifier`] finds the lines
-//! that rules match, and [`diff`] those that a green run of the same job never had.
+//! [`cleaner`] strips timestamps and escape sequences from a chunk, [`classifier`] finds the lines that
+//! rules match anywhere, [`evidence`] weighs lines by where they stand and what they look like, and
+//! [`diff`] knows which a green run of the same job has, too.
 
 mod classifier;
 mod cleaner;
 mod diff;
+mod evidence;
+mod features;
 mod fixtures;
+mod import;
+mod line_marks;
 mod literals;
 mod packed;
 mod rules;
+mod sections;
 #[cfg(test)]
 mod tests;
 mod unpack;
 
-pub use classifier::{classify, matching_rules};
+pub use classifier::{LineFeatures, classify, matching_rules, weighed_lines};
 pub use diff::Baseline;
-pub use fixtures::{FixtureOutcome, LabelledLog, read_labels, try_fixture};
+pub use features::names as feature_names;
+pub use fixtures::{
+    FixtureOutcome, FixtureResult, LabelledLog, labelled_lines, read_labels, try_fixture,
+};
+pub use import::{ImportedRules, import_rules};
 pub use packed::{LogPacker, LogTooLarge, MAX_LOG, MAX_PACKED_LOG, log_key, unpack_log};
-pub use rules::{LAST_RESORT, LogRule, Pick, RuleFinding, RuleKind, RuleSet, STARTER_RULES};
-pub use unpack::unpacked;
+pub use rules::{
+    LAST_RESORT, LogRule, Pick, RuleFinding, RuleKind, RuleScope, RuleSet, STARTER_RULES,
+};
+pub use unpack::{LogSource, log_sources, unpacked};
 
 pub(crate) use packed::PREFIX;

@@ -3,12 +3,13 @@
 //! ```toml
 //! extends = "starter"        # the rules of `crcr` come after those of this file
 //!
-//! [[rule]]                   # the first rule that matches wins
+//! [[rule]]                   # of the rules that match a line, the first one decides
 //! name = "out of disk space"
 //! category = "infrastructure"
 //! pattern = 'No space left on device'
-//! pick = "last"              # or "first": which line, if several match
-//! kind = "match"             # or "ignore": such a line is never the cause
+//! pick = "first"             # or "last": which line, if several match; without it the likeliest
+//! kind = "match"             # or "ignore": a line that no rule above matches isn't the cause
+//! scope = "log"              # or "failing-section", or "hint"
 //! examples = ["cp: write error: No space left on device"]
 //! ```
 
@@ -16,13 +17,15 @@ use std::collections::HashMap;
 use std::fmt;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
-use regex_automata::meta;
 use regex_automata::nfa::thompson::WhichCaptures;
+use regex_automata::{Span, meta};
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::Hir;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::classifier::cut_text;
+use super::line_marks::{LINE_MARKS, LineMarks};
 use super::literals::{required_literals, within_line};
 
 /// The rules that `crcr` comes with.
@@ -42,6 +45,8 @@ const MAX_NAME: usize = 100;
 const MAX_COMPILED: usize = 512 * 1024;
 /// In bytes; where the lazy automaton of one rule keeps its states.
 const RULE_CACHE: usize = 128 * 1024;
+const MAX_CAPTURE_BYTES: usize = 500;
+const MAX_CAPTURES: usize = 16;
 /// In bytes; the same for the automaton of all rules without a literal.
 const SHARED_CACHE: usize = 4 * 1024 * 1024;
 /// In bytes; a larger sum of literals is searched with a slower automaton that is smaller.
@@ -51,6 +56,8 @@ const MAX_DFA_LITERALS: usize = 16 * 1024;
 pub enum Pick {
     First,
     Last,
+    /// The one that most speaks for; the last one where nothing but the rule is known.
+    Best,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +67,17 @@ pub enum RuleKind {
     Ignore,
 }
 
+/// How far a match is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleScope {
+    /// Anywhere in the log.
+    Log,
+    /// In a section that failed, where nothing but another rule above it can win over it.
+    FailingSection,
+    /// It names the line, and is one reason among others to choose it.
+    Hint,
+}
+
 #[derive(Debug, Clone)]
 pub struct LogRule {
     pub name: String,
@@ -67,6 +85,7 @@ pub struct LogRule {
     pub pattern: String,
     pub pick: Pick,
     pub kind: RuleKind,
+    pub scope: RuleScope,
     /// Lines that the rule is there for.
     pub examples: Vec<String>,
     /// The rule's line in its file, counted from 1.
@@ -83,7 +102,26 @@ impl LogRule {
 
     /// Whether the whole log has to be searched for the rule, because no text is in all its matches.
     pub fn is_without_literal(&self) -> bool {
-        self.literals.is_none() && self.kind == RuleKind::Match
+        self.literals.is_none() && self.is_searched_everywhere()
+    }
+
+    /// What its capture groups took of a line, or the whole match if it has none; and where that starts.
+    pub(super) fn captures(&self, line: &[u8]) -> (Vec<String>, usize) {
+        let mut groups = self.regex.create_captures();
+        self.regex.captures(line, &mut groups);
+        let text = |span: Span| cut_text(&line[span.range()], MAX_CAPTURE_BYTES);
+        let mut captures: Vec<String> =
+            groups.iter().skip(1).flatten().take(MAX_CAPTURES).map(text).collect();
+        let whole = groups.get_group(0);
+        if captures.is_empty() {
+            captures.extend(whole.map(text));
+        }
+        (captures, whole.map_or(0, |span| span.start))
+    }
+
+    /// Whether every line of the log is tried, and not only those that may explain a failure anyway.
+    pub(super) fn is_searched_everywhere(&self) -> bool {
+        self.kind == RuleKind::Match && self.scope == RuleScope::Log
     }
 }
 
@@ -105,14 +143,16 @@ impl fmt::Display for RuleFinding {
 #[derive(Debug, Clone)]
 pub struct RuleSet {
     pub(super) rules: Vec<LogRule>,
-    /// Literals of all rules, in lower case.
+    /// Literals of all rules, in lower case, and the words of [`LINE_MARKS`].
     pub(super) literals: AhoCorasick,
     /// For each literal, the rules that need it.
     pub(super) rules_of_literal: Vec<Vec<u16>>,
-    /// Rules of kind `match` that the whole log has to be searched for.
+    /// For each literal, what it says about its line.
+    pub(super) marks_of_literal: Vec<LineMarks>,
+    /// Rules that the whole log has to be searched for.
     pub(super) without_literal: Vec<u16>,
-    /// Rules of kind `ignore` that are tried on every line that another rule matches.
-    pub(super) ignore_without_literal: Vec<u16>,
+    /// Rules without a literal that are tried on every line that another rule may match.
+    pub(super) tried_with_others: Vec<u16>,
     /// Matches where one of `without_literal` does; `None` if there are none.
     pub(super) any_without_literal: Option<meta::Regex>,
 }
@@ -155,26 +195,68 @@ impl RuleSet {
         &self.rules
     }
 
+    /// The first rule that matches a line: the one that decides about it.
+    pub(super) fn deciding_rule(&self, line: &[u8]) -> Option<&LogRule> {
+        let mut text = Vec::with_capacity(line.len() + 2);
+        text.push(b'\n');
+        text.extend_from_slice(line);
+        text.push(b'\n');
+        let mut candidates: Vec<u16> = self.tried_with_others.clone();
+        candidates.extend(&self.without_literal);
+        for hit in self.literals.find_overlapping_iter(&text) {
+            candidates.extend(&self.rules_of_literal[hit.pattern().as_usize()]);
+        }
+        candidates.sort_unstable();
+        candidates.dedup();
+        let mut rules = candidates.iter().map(|&index| &self.rules[usize::from(index)]);
+        rules.find(|rule| rule.regex.is_match(line))
+    }
+
+    /// The place of a rule in the order of priority.
+    pub(super) fn priority(&self, rule: &LogRule) -> usize {
+        self.rules.iter().position(|other| other.name == rule.name).unwrap_or(usize::MAX)
+    }
+
     fn with_automata(rules: Vec<LogRule>) -> Result<Self, String> {
         let mut literals: Vec<&[u8]> = vec![];
         let mut rules_of_literal: Vec<Vec<u16>> = vec![];
+        let mut marks_of_literal: Vec<LineMarks> = vec![];
         let mut known: HashMap<&[u8], usize> = HashMap::new();
-        let (mut without_literal, mut ignore_without_literal) = (vec![], vec![]);
-        for (index, rule) in (0_u16..).zip(&rules) {
-            let Some(own) = &rule.literals else {
-                match rule.kind {
-                    RuleKind::Match => without_literal.push(index),
-                    RuleKind::Ignore => ignore_without_literal.push(index),
-                }
+        let mut place_of = |literal| {
+            *known.entry(literal).or_insert_with(|| {
+                literals.push(literal);
+                rules_of_literal.push(vec![]);
+                marks_of_literal.push(LineMarks::default());
+                literals.len() - 1
+            })
+        };
+        let places: Vec<usize> =
+            LINE_MARKS.iter().map(|(word, _)| place_of(word.as_bytes())).collect();
+        let of_rules: Vec<Option<Vec<usize>>> = rules
+            .iter()
+            .map(|rule| {
+                let own = rule.literals.as_ref()?;
+                Some(own.iter().map(|literal| place_of(literal)).collect())
+            })
+            .collect();
+        for (place, (_, marks)) in places.into_iter().zip(LINE_MARKS) {
+            marks_of_literal[place] |= *marks;
+        }
+        let (mut without_literal, mut tried_with_others) = (vec![], vec![]);
+        for (index, (rule, places)) in (0_u16..).zip(rules.iter().zip(of_rules)) {
+            let Some(places) = places else {
+                let list = match rule.is_searched_everywhere() {
+                    true => &mut without_literal,
+                    false => &mut tried_with_others,
+                };
+                list.push(index);
                 continue;
             };
-            for literal in own {
-                let place = *known.entry(literal).or_insert_with(|| {
-                    literals.push(literal);
-                    rules_of_literal.push(vec![]);
-                    literals.len() - 1
-                });
+            for place in places {
                 rules_of_literal[place].push(index);
+                if rule.kind == RuleKind::Match {
+                    marks_of_literal[place] |= LineMarks::OF_A_RULE;
+                }
             }
         }
         let size: usize = literals.iter().map(|literal| literal.len()).sum();
@@ -203,8 +285,9 @@ impl RuleSet {
             rules,
             literals,
             rules_of_literal,
+            marks_of_literal,
             without_literal,
-            ignore_without_literal,
+            tried_with_others,
             any_without_literal,
         })
     }
@@ -288,7 +371,8 @@ impl RuleReader<'_> {
             return None;
         };
         let (mut name, mut category, mut pattern) = (None, None, None);
-        let (mut pick, mut kind, mut examples) = (Pick::Last, RuleKind::Match, vec![]);
+        let (mut pick, mut kind, mut examples) = (Pick::Best, RuleKind::Match, vec![]);
+        let mut scope = RuleScope::Log;
         for (key, value) in table {
             let at = value.span().start;
             let text = value.get_ref().as_str();
@@ -302,6 +386,13 @@ impl RuleReader<'_> {
                 ("kind", Some("match")) => kind = RuleKind::Match,
                 ("kind", Some("ignore")) => kind = RuleKind::Ignore,
                 ("kind", _) => self.find(at, "`kind` is \"match\" or \"ignore\"".to_owned()),
+                ("scope", Some("log")) => scope = RuleScope::Log,
+                ("scope", Some("failing-section")) => scope = RuleScope::FailingSection,
+                ("scope", Some("hint")) => scope = RuleScope::Hint,
+                ("scope", _) => {
+                    let message = "`scope` is \"log\", \"failing-section\" or \"hint\"";
+                    self.find(at, message.to_owned());
+                }
                 ("examples", None) if value.get_ref().is_array() => {
                     for example in value.get_ref().as_array().into_iter().flat_map(|a| a.iter()) {
                         match example.get_ref().as_str() {
@@ -342,6 +433,7 @@ impl RuleReader<'_> {
             category: category.unwrap_or_default(),
             pick,
             kind,
+            scope,
             examples,
             source_line: self.line_at(start),
             literals: required_literals(&hir),

@@ -18,8 +18,10 @@ fn rule(name: &str, pattern: &str, more: &str) -> String {
     format!("[[rule]]\nname = '{name}'\ncategory = 'c'\npattern = '''{pattern}'''\n{more}\n")
 }
 
+/// What a rule found.
 fn found_in(log: &[u8], rules: &RuleSet) -> Option<LogMatch> {
-    classify(log, rules, None).unwrap().found
+    let found = classify(log, rules, None).unwrap().found;
+    found.filter(|found| found.by == LogMatchSource::Rule)
 }
 
 fn line_of(log: &str, rules_text: &str) -> Option<(u64, String)> {
@@ -28,7 +30,8 @@ fn line_of(log: &str, rules_text: &str) -> Option<(u64, String)> {
 
 #[test]
 fn rule_of_highest_priority_wins_at_its_last_match() {
-    let text = rule("disk", "No space left", "") + &rule("any", "error: (.+)", "");
+    let last = "pick = 'last'";
+    let text = rule("disk", "No space left", last) + &rule("any", "error: (.+)", last);
     let log = "error: a\nNo space left\nNo space left again\nerror: b\n";
     assert_eq!(line_of(log, &text), Some((3, "No space left again".to_owned())));
     assert_eq!(line_of("error: a\nx\nerror: b\n", &text), Some((3, "error: b".to_owned())));
@@ -42,16 +45,137 @@ fn first_match_wins_with_pick_first() {
 }
 
 #[test]
-fn ignored_line_is_never_the_cause_wherever_the_ignore_rule_stands() {
-    let text = rule("any", "error", "") + &rule("probe", "^checking", "kind = 'ignore'");
-    assert_eq!(line_of("error 1\nchecking error.h\n", &text), Some((1, "error 1".to_owned())));
-    assert_eq!(line_of("checking error.h\n", &text), None);
+fn line_that_a_rule_ignores_is_found_only_by_a_rule_above_it() {
+    let probe = rule("probe", "^checking", "kind = 'ignore'");
+    let general = probe.clone() + &rule("any", "error", "pick = 'last'");
+    assert_eq!(line_of("error 1\nchecking error.h\n", &general), Some((1, "error 1".to_owned())));
+    assert_eq!(line_of("checking error.h\n", &general), None);
+    let specific = rule("header", r"error\.h", "") + &probe;
+    assert_eq!(line_of("checking error.h\n", &specific).unwrap().0, 1);
+}
+
+/// Upstream's retries are named in the very lines that tell the cause.
+#[test]
+fn cause_with_the_word_retry_in_it_is_not_ignored() {
+    let set = RuleSet::starter();
+    for (line, name) in [
+        ("FAILED tests/test_retry.py::test_backoff - assert 3 == 4", "pytest: failed test"),
+        ("[  FAILED  ] Client.Retry (3 ms)", "GoogleTest: failed test"),
+        ("a.c:3:5: error: use of undeclared identifier 'retry'", "C or C++ error"),
+        ("--- FAIL: TestRetry (0.00s)", "Go: failed test"),
+    ] {
+        let log = format!(
+            "##[group]Run make\n##[endgroup]\nworking\n{line}\n##[error]Process completed with exit code 1.\n"
+        );
+        let found = classify(log.as_bytes(), &set, None).unwrap().found.unwrap();
+        assert_eq!((found.rule.as_deref(), found.line.as_str()), (Some(name), line));
+    }
+}
+
+#[test]
+fn error_before_the_failing_step_does_not_explain_it() {
+    let log = "##[group]Run ./probe\n##[endgroup]\nfatal: no upstream configured\nprobe.c:1:1: error: no such header\n\
+        ##[group]Run make test\nmake test\nshell: /usr/bin/bash -e {0}\n##[endgroup]\nrunning 4 tests\n\
+        core_test.c:9: error: expected 4, got 3\n1 of 4 tests failed\n\
+        ##[error]Process completed with exit code 2.\nPost job cleanup.\n";
+    let result = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap();
+    assert_eq!(result.found.unwrap().line, "core_test.c:9: error: expected 4, got 3");
+    let offered: Vec<&str> = result.candidates.iter().map(|line| line.line.as_str()).collect();
+    assert_eq!(offered[0], "core_test.c:9: error: expected 4, got 3");
+    assert!(offered.iter().all(|line| !line.starts_with("shell:")), "{offered:?}");
+}
+
+#[test]
+fn log_that_says_nothing_gets_no_line_but_the_exit_code() {
+    let quiet: String = (0..50).map(|n| format!("step {n}\n")).collect();
+    let log = format!(
+        "##[group]Run ./ci/run.sh\n./ci/run.sh\n##[endgroup]\n{quiet}##[error]Process completed with exit code 7.\n"
+    );
+    let found = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap().found.unwrap();
+    assert_eq!(found.rule.as_deref(), Some("exit code"), "{}", found.line);
+    assert!(classify(quiet.as_bytes(), &RuleSet::starter(), None).unwrap().found.is_none());
+}
+
+#[test]
+fn candidates_have_shares_of_certainty_and_reasons() {
+    let log = "$ make test\nstarting\nERROR: widget exploded in room 7\nsee the wiki\nThe command \"make test\" exited with 2.\n";
+    let result = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap();
+    let best = &result.candidates[0];
+    assert_eq!(best.line, "ERROR: widget exploded in room 7");
+    let sum: u32 = result.candidates.iter().map(|line| u32::from(line.certainty_percent)).sum();
+    assert!(best.certainty_percent > 30 && sum <= 101, "{} of {sum}", best.certainty_percent);
+    assert!(best.reasons.iter().any(|reason| reason.name == "word of failure"));
+    assert_eq!(best.context[0], "$ make test");
+}
+
+#[test]
+fn red_line_without_a_word_of_failure_is_a_candidate() {
+    let log = "$ check\nall quiet\n\u{1b}[31mpages/mat2.md:3: TLDR004 end with a period\u{1b}[0m\nbye\nThe command \"check\" exited with 1.\n";
+    let result = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap();
+    assert!(result.candidates[0].line.starts_with("pages/mat2.md"), "{:?}", result.candidates[0]);
+}
+
+#[test]
+fn log_in_utf_16_is_read_with_and_without_its_mark() {
+    let log = "##[group]Run build\n##[endgroup]\nmain.c:1:2: error: 'ü' undeclared\n##[error]Process completed with exit code 1.\n";
+    let little = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let big = |text: &str| text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>();
+    let marked = format!("\u{feff}{log}");
+    for bytes in [little(log), little(&marked), big(log), big(&marked)] {
+        let text = unpacked(&bytes[..]).unwrap();
+        let found = classify(text, &RuleSet::starter(), None).unwrap().found.unwrap();
+        assert_eq!(
+            (found.line_number, found.line.as_str()),
+            (3, "main.c:1:2: error: 'ü' undeclared")
+        );
+    }
+}
+
+#[test]
+fn archive_of_a_run_has_a_log_for_each_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("logs.zip");
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+    let options = zip::write::SimpleFileOptions::default();
+    for (name, text) in [
+        ("0_build.txt", "whole build\n"),
+        ("build/1_Set up job.txt", "a step of build\n"),
+        ("test (3.12)/10_Run tests.txt", "step 10\n"),
+        ("test (3.12)/2_Checkout.txt", "step 2\n"),
+        ("../../etc/passwd", "odd\n"),
+    ] {
+        zip.start_file(name, options).unwrap();
+        io::Write::write_all(&mut zip, text.as_bytes()).unwrap();
+    }
+    zip.finish().unwrap();
+    let logs: Vec<(String, String)> = log_sources(&path)
+        .unwrap()
+        .iter()
+        .map(|log| (log.name.clone(), io::read_to_string(log.open().unwrap()).unwrap()))
+        .collect();
+    let expected = [
+        ("../../etc/passwd", "odd\n"),
+        ("0_build.txt", "whole build\n"),
+        ("test (3.12)", "step 2\nstep 10\n"),
+    ];
+    assert_eq!(logs, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
+}
+
+#[test]
+fn section_with_endless_errors_keeps_its_first_and_its_last_ones() {
+    let errors: String =
+        (0..50_000).map(|n| format!("worker {n} error: lost its lease\n")).collect();
+    let log = format!(
+        "$ run\nrun.c:7: error: lease table is corrupt\n{errors}The command \"run\" exited with 1.\n"
+    );
+    let result = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap();
+    assert!(result.candidates.iter().any(|line| line.line_number == 2), "{:?}", result.candidates);
 }
 
 #[test]
 fn rule_without_literal_competes_with_the_others_by_priority() {
-    let digits = rule("digits", r"\d+$", "");
-    let words = rule("word", "failed", "");
+    let digits = rule("digits", r"\d+$", "pick = 'last'");
+    let words = rule("word", "failed", "pick = 'last'");
     let log = "17\nfailed\nfailed twice\n";
     assert_eq!(line_of(log, &(digits.clone() + &words)).unwrap().0, 1);
     assert_eq!(line_of(log, &(words + &digits)).unwrap().0, 3);
@@ -160,7 +284,7 @@ fn result_is_that_of_trying_every_rule_on_every_line() {
                 let more = match random(4) {
                     0 => "pick = 'first'",
                     1 if n > 0 => "kind = 'ignore'",
-                    _ => "",
+                    _ => "pick = 'last'",
                 };
                 rule(&format!("r{n}"), patterns[random(patterns.len())], more)
             })
@@ -297,20 +421,42 @@ fn end_of_a_line_of_many_chunks_is_searched_too_and_the_report_stays_small() {
 #[test]
 fn comparison_reports_lines_that_a_green_run_never_has() {
     let green = "2026-01-01T00:00:00.1Z Set up run 17 in /tmp/a1\nBuilt in 3.5 s\nChecked 4096 files, commit 0123abcdef\ndone\n";
-    let failed = "2026-02-02T00:00:00.1Z Set up run 23 in /var/b2\nBuilt in 4.75 s\nChecked 9 files, commit fedcba98765\nwidget exploded in room 7\nwidget failed\nnoise 1\nnoise 2\ndone\n";
+    let failed = "2026-02-02T00:00:00.1Z Set up run 23 in /var/b2\nBuilt in 4.75 s\nChecked 9 files, commit fedcba98765\nwidget exploded in room 7\nERROR: widget failed\nnoise 1\nnoise 2\ndone\n";
     let baseline = Baseline::read(green.as_bytes()).unwrap();
     let set = rules(&rule("none", "nothing here", ""));
     let result = classify(failed.as_bytes(), &set, Some(&baseline)).unwrap();
     let novel: Vec<(u64, &str)> =
         result.novel.iter().map(|novel| (novel.line_number, novel.line.as_str())).collect();
     // What occurs twice comes last.
-    assert_eq!(novel, [(5, "widget failed"), (4, "widget exploded in room 7"), (7, "noise 2")]);
-    let found = result.found.unwrap();
-    assert_eq!((found.by, found.line_number, found.rule), (LogMatchSource::Diff, 5, None));
+    assert_eq!(
+        novel,
+        [(5, "ERROR: widget failed"), (4, "widget exploded in room 7"), (7, "noise 2")]
+    );
+    assert_eq!(
+        (result.candidates[0].by, result.candidates[0].line_number),
+        (LogMatchSource::Diff, 5)
+    );
 }
 
 #[test]
-fn comparison_wins_over_a_last_resort_and_loses_against_a_rule() {
+fn error_that_the_green_run_has_too_gives_way_to_a_new_line() {
+    let step = |lines: &str| {
+        format!(
+            "##[group]Run check\n##[endgroup]\n{lines}##[error]Process completed with exit code 1.\n"
+        )
+    };
+    let failed =
+        step("error: cache not found, going on\nerror: config invalid: no `name` in line 3\n");
+    let green = "##[group]Run check\n##[endgroup]\nerror: cache not found, going on\n";
+    let baseline = Baseline::read(green.as_bytes()).unwrap();
+    let set = RuleSet::starter();
+    let best =
+        |baseline| classify(failed.as_bytes(), &set, baseline).unwrap().candidates.remove(0).line;
+    assert_eq!(best(Some(&baseline)), "error: config invalid: no `name` in line 3");
+}
+
+#[test]
+fn rule_wins_over_the_comparison_and_a_last_resort_loses_against_it() {
     let set = rules(
         &(rule("known", "known cause", "")
             + "[[rule]]\nname = 'exit code'\ncategory = 'last-resort'\npattern = 'exit code \\d+'\n"),
@@ -319,10 +465,16 @@ fn comparison_wins_over_a_last_resort_and_loses_against_a_rule() {
     let by = |log: &str, baseline| {
         classify(log.as_bytes(), &set, baseline).unwrap().found.map(|found| (found.by, found.line))
     };
-    let odd = "fine\nodd thing\nexit code 1\n";
-    assert_eq!(by(odd, Some(&baseline)), Some((LogMatchSource::Diff, "odd thing".to_owned())));
-    assert_eq!(by(odd, None), Some((LogMatchSource::Rule, "exit code 1".to_owned())));
-    let known = "known cause\nodd thing\nexit code 1\n";
+    let odd = "fine\nFAIL: odd thing\nexit code 1\n";
+    assert_eq!(
+        by(odd, Some(&baseline)),
+        Some((LogMatchSource::Diff, "FAIL: odd thing".to_owned()))
+    );
+    assert_eq!(
+        by("fine\nexit code 1\n", Some(&baseline)),
+        Some((LogMatchSource::Rule, "exit code 1".to_owned()))
+    );
+    let known = "known cause\nFAIL: odd thing\nexit code 1\n";
     assert_eq!(by(known, Some(&baseline)), Some((LogMatchSource::Rule, "known cause".to_owned())));
 }
 
@@ -350,7 +502,8 @@ fn compressed_logs_are_read_and_a_cut_one_is_an_error() {
         unpacked(&packed[..]).unwrap().read_to_string(&mut read).unwrap();
         assert_eq!(read, text);
         let cut = &packed[..packed.len() - 5];
-        assert!(unpacked(cut).unwrap().read_to_string(&mut String::new()).is_err());
+        let read = unpacked(cut).and_then(|mut log| log.read_to_string(&mut String::new()));
+        assert!(read.is_err());
     }
     let mut short = String::new();
     unpacked(&b"ab"[..]).unwrap().read_to_string(&mut short).unwrap();

@@ -75,7 +75,9 @@ impl<'a> AllowlistReader<'a> {
         };
         let message = format!("{} isn't `owner/repo`: {why}", show(&name.text));
         let found = Diagnostic::new(Rule::InvalidRepository, self.span(name), message);
-        self.report(found.label("not a repository").help(repo_help(&name.text, &why)));
+        let found = found.label("not a repository").help(repo_help(&name.text, &why));
+        let replacement = repo_replacement(&name.text, &why);
+        self.report(self.with_replacement(found, name, replacement.as_deref()));
         None
     }
 
@@ -150,14 +152,16 @@ impl<'a> AllowlistReader<'a> {
                     Ok(())
                 }
                 other => {
-                    let help = match find_similar(other, &["oncalls", "events"]) {
+                    let near = find_similar(other, &["oncalls", "events"]);
+                    let help = match near {
                         Some(near) => format!("did you mean `{near}`?"),
                         None => "the fields are `oncalls` and `events`".to_owned(),
                     };
                     let message = format!("{} isn't a field of an entry", show(other));
                     let span = reader.span(&key.scalar);
                     let found = Diagnostic::new(Rule::UnknownField, span, message);
-                    reader.report(found.label("no such field").help(help));
+                    let found = found.label("no such field").help(help);
+                    reader.report(reader.with_replacement(found, &key.scalar, near));
                     reader.skip(value).map(drop)
                 }
             }
@@ -242,6 +246,21 @@ impl<'a> AllowlistReader<'a> {
         [start..end, start + 1..end.saturating_sub(1)]
             .into_iter()
             .find(|range| text.get(range.clone()) == Some(&*scalar.text))
+    }
+
+    /// Adds the fix that the help text names, if the scalar stands in the file as it reads.
+    pub(super) fn with_replacement(
+        &self,
+        found: Diagnostic,
+        scalar: &ScalarNode<'_>,
+        replacement: Option<&str>,
+    ) -> Diagnostic {
+        match (replacement, self.unquoted_range(scalar)) {
+            (Some(text), Some(bytes)) => {
+                found.fix(self.source.span(bytes), text, format!("write `{text}`"))
+            }
+            _ => found,
+        }
     }
 
     /// Splits a comma-separated string into names with their ranges.
@@ -359,8 +378,8 @@ impl<'a> AllowlistReader<'a> {
         let kind = EventKind::ALL.into_iter().find(|kind| kind.as_str() == text);
         if kind.is_none() {
             let names = EventKind::ALL.map(EventKind::as_str);
-            let help = match (EventKind::from_event_name(&text.into()), find_similar(text, &names))
-            {
+            let near = find_similar(text, &names);
+            let help = match (EventKind::from_event_name(&text.into()), near) {
                 (Some(kind), _) => format!("write `{kind}`, which includes `{text}`"),
                 (None, Some(near)) => format!("did you mean `{near}`?"),
                 (None, None) => {
@@ -369,10 +388,22 @@ impl<'a> AllowlistReader<'a> {
             };
             let message = format!("{} isn't an event", show(text));
             let found = Diagnostic::new(Rule::InvalidEvent, self.span(name), message);
-            self.report(found.label("no such event").help(help));
+            let found = found.label("no such event").help(help);
+            self.report(self.with_replacement(found, name, near));
         }
         kind
     }
+}
+
+/// The name that [`repo_help`] asks for, if it is one.
+fn repo_replacement(text: &str, why: &RepoNameError) -> Option<String> {
+    let name = match why {
+        RepoNameError::Address(Some(name)) => name.to_string(),
+        RepoNameError::ManySlashes => text.strip_suffix('/')?.to_owned(),
+        RepoNameError::Suffix(suffix) => text.strip_suffix(&suffix.to_string())?.to_owned(),
+        _ => return None,
+    };
+    RepoName::new(&name).is_ok().then_some(name)
 }
 
 /// The help text for an invalid repository name.

@@ -247,7 +247,8 @@ impl<'a> AllowlistReader<'a> {
             None => "the levels are `L1`, `L2`, `L3` and `L4`".to_owned(),
         };
         let found = Diagnostic::new(Rule::UnknownLevel, self.span(key), message);
-        self.report(found.label("no such level").help(help));
+        let found = found.label("no such level").help(help);
+        self.report(self.with_replacement(found, key, level.map(Level::as_str)));
         level
     }
 

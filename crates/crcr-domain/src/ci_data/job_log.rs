@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// The line of a log that explains why the job failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LogMatch {
-    /// Name of the rule; `None` if the line was found by comparing with a green run.
+    /// Name of the rule that knows the line.
     pub rule: Option<String>,
     /// The rule's category.
     pub category: Option<String>,
@@ -20,14 +20,29 @@ pub struct LogMatch {
     /// A few lines before and after, with the line itself.
     pub context: Vec<String>,
     pub by: LogMatchSource,
+    /// How certain it is that this line explains the failure, from 0 to 100.
+    pub certainty_percent: u8,
+    /// What speaks for and against the line, the most important first. Empty if a rule that counts anywhere in a log
+    /// found it.
+    pub reasons: Vec<LogReason>,
+}
+
+/// Something that speaks for a line of a log, or against it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LogReason {
+    pub name: String,
+    /// Negative against it.
+    pub points: f32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogMatchSource {
     Rule,
-    /// The line never occurs in the last green run of the job.
+    /// What speaks for the line, among that that it never occurs in the last green run of the job.
     Diff,
+    /// What speaks for the line.
+    Evidence,
 }
 
 impl LogMatchSource {
@@ -35,6 +50,7 @@ impl LogMatchSource {
         match self {
             Self::Rule => "rule",
             Self::Diff => "diff",
+            Self::Evidence => "evidence",
         }
     }
 }
@@ -48,10 +64,13 @@ pub struct NovelLine {
 }
 
 /// Everything that is known about a log.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogClassification {
+    /// `None` if nothing in the log says why, or no line is certain enough.
     #[serde(rename = "match")]
     pub found: Option<LogMatch>,
+    /// Up to three lines that may explain it, the most certain first.
+    pub candidates: Vec<LogMatch>,
     /// The most telling first: rare lines, then those near the end. Empty without a baseline.
     pub novel: Vec<NovelLine>,
 }
@@ -81,7 +100,7 @@ impl EndedJob {
 }
 
 /// What became of the log of a failed job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobLogRow {
     #[serde(flatten)]
     pub job: EndedJob,
@@ -92,10 +111,10 @@ pub struct JobLogRow {
     pub outcome: JobLogOutcome,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobLogOutcome {
-    Classified(LogClassification),
+    Classified(Box<LogClassification>),
     NoLog(NoLogReason),
 }
 

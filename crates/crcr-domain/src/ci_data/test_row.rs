@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::stable_name::stable_name;
 use super::test_run::TestCase;
 
 /// An attempt of a workflow run, as the event or the API describe it. Nothing here is taken from a
@@ -94,6 +95,12 @@ impl ReportSource {
     /// The file that a test's time counts for when tests are split into shards.
     pub fn sharded_file<'a>(&'a self, case: &'a TestCase) -> &'a str {
         self.invoking_file.as_deref().or(case.file.as_deref()).unwrap_or(&case.classname)
+    }
+
+    /// The path without what changes from run to run. With the job it says whether two reports are of the
+    /// same tests under the same conditions.
+    pub fn setup(&self) -> String {
+        stable_name(&self.path, None)
     }
 }
 

@@ -78,8 +78,8 @@ impl TestRowKind {
 
 /// A test of one report, with all its attempts.
 ///
-/// `suite`, `classname` and `name` identify a test within its repository; each is empty if the report
-/// doesn't have it. Parameters are part of the name. `file` can change without making it another test.
+/// `suite`, `classname`, `name` and `variant` identify a test within its repository; a name is empty if the
+/// report doesn't have it. Parameters are part of the name. `file` can change without making it another test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TestCase {
     pub kind: TestRowKind,
@@ -88,7 +88,10 @@ pub struct TestCase {
     pub classname: Arc<str>,
     pub name: String,
     pub file: Option<Arc<str>>,
-    /// Of the last attempt.
+    /// The browser, device, system or project that the test ran with, if the report tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<Arc<str>>,
+    /// Of the last attempt; of pytest's attempts the worst.
     pub result: TestResult,
     /// Of all attempts, in seconds. `None` if the report has no usable time.
     pub time: Option<f64>,
@@ -107,14 +110,31 @@ impl TestCase {
 
     /// Message or text of the detail that explains the result.
     pub fn message(&self) -> Option<&str> {
-        let kind = match self.result {
-            TestResult::Failure => TestDetailKind::Failure,
-            TestResult::Error => TestDetailKind::Error,
-            TestResult::Skipped => TestDetailKind::Skipped,
-            TestResult::Success | TestResult::Unfinished => return None,
-        };
-        let details = self.details.iter().rev().filter(|detail| detail.kind == kind);
-        details.filter_map(|detail| detail.message.as_deref().or(detail.text.as_deref())).next()
+        let kind = self.explaining_kind()?;
+        self.explaining(kind)
+            .find_map(|detail| detail.message.as_deref().or(detail.text.as_deref()))
+    }
+
+    /// The text of the detail whose message is [`message`](Self::message), if it has both.
+    pub fn message_details(&self) -> Option<&str> {
+        let kind = self.explaining_kind()?;
+        let has_message = |detail: &&TestDetail| detail.message.is_some();
+        let detail = self.explaining(kind).find(has_message)?;
+        detail.text.as_deref().filter(|text| !text.trim().is_empty())
+    }
+
+    fn explaining_kind(&self) -> Option<TestDetailKind> {
+        match self.result {
+            TestResult::Failure => Some(TestDetailKind::Failure),
+            TestResult::Error => Some(TestDetailKind::Error),
+            TestResult::Skipped => Some(TestDetailKind::Skipped),
+            TestResult::Success | TestResult::Unfinished => None,
+        }
+    }
+
+    /// The first is the cause: what fails after it, such as the teardown, is often a consequence.
+    fn explaining(&self, kind: TestDetailKind) -> impl Iterator<Item = &TestDetail> {
+        self.details.iter().filter(move |detail| detail.kind == kind)
     }
 }
 

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::event::EventName;
 use crate::facts::AttemptFact;
 use crate::triage::{
-    SuspectedUpstream, TriageCategory, TriageConfidence, TriageEvidence, TriageVerdict,
+    SuspectedUpstream, TriageAnalyzer, TriageCategory, TriageConfidence, TriageEvidence,
+    TriageVerdict,
 };
 
 use super::jobs::JobOfRecord;
@@ -14,7 +15,7 @@ use super::outcome::JobOutcome;
 
 /// A test that failed in one of so many earlier runs of its job on upstream's own commits isn't new.
 const KNOWN_FAILURE_RUNS: usize = 10;
-/// [`TriageVerdict::analyzer`] of the verdicts that are computed here.
+/// The name in [`TriageVerdict::analyzer`] of the verdicts that are computed here.
 pub const ANALYZER: &str = "crcr";
 
 /// Names one attempt among all facts.
@@ -35,7 +36,7 @@ impl AttemptId {
             delivery: record.delivery.clone(),
             run_id: record.run_id.clone(),
             run_attempt: record.run_attempt,
-            check_run_id: record.check_run_id.clone(),
+            check_run_id: record.details.check_run_id.clone(),
             job: record.job.clone(),
         }
     }
@@ -140,7 +141,7 @@ impl<'a> BlameContext<'a> {
                 "Flaky: it failed and then passed on the same commit".to_owned(),
             ),
             JobOutcome::InfraFailed => {
-                let phase = job.record.phase.as_deref();
+                let phase = job.record.details.phase.as_deref();
                 let phase = phase.map_or(String::new(), |phase| format!(" in {phase},"));
                 let summary = format!("Infrastructure: it failed{phase} before its tests");
                 (Category::Infra, Confidence::High, summary)
@@ -242,6 +243,7 @@ impl<'a> BlameContext<'a> {
     fn newest_nightly(&self, job: &JobOfRecord<'_>) -> Option<BaseResult<'a>> {
         let nightly = self.same_job(job).filter(|other| {
             other.record.event == EventName::Nightly
+                && other.record.is_evidence()
                 && other.record.received_at < job.record.dispatched_at
         });
         let other = nightly.max_by_key(|other| other.record.received_at)?;
@@ -334,7 +336,7 @@ fn has_test_result(job: &JobOfRecord<'_>) -> bool {
 }
 
 fn test_names(record: &AttemptFact) -> impl Iterator<Item = &str> {
-    record.failed_tests.iter().map(|test| test.name.as_str())
+    record.details.failed_tests.iter().map(|test| test.name.as_str())
 }
 
 /// Whether the base failed in the same way: all tests that fail now failed there, as far as both are
@@ -364,7 +366,7 @@ fn evidence(record: &AttemptFact, result: &str) -> TriageEvidence {
         job: Some(format!("{} · {job} on {short}", record.repo)),
         test: None,
         excerpt: Some(result).filter(|text| !text.is_empty()).map(str::to_owned),
-        log_url: record.url.clone(),
+        log_url: record.details.url.clone(),
     }
 }
 
@@ -383,7 +385,10 @@ fn verdict(
         suspected_upstream: None,
         evidence,
         reproduced_on_retry: None,
-        analyzer: Some(ANALYZER.to_owned()),
+        analyzer: Some(TriageAnalyzer {
+            name: Some(ANALYZER.to_owned()),
+            ..TriageAnalyzer::default()
+        }),
         analyzed_at: None,
         truncated: false,
     }
@@ -407,12 +412,16 @@ mod tests {
     /// A result of a backend's job on the pull request's head, at second 1,000.
     fn here(repo: &str, state: JobState, tests: &[&str]) -> AttemptFact {
         let failed = |name: &&str| FailedTest { name: (*name).to_owned(), ..FailedTest::default() };
-        AttemptFact {
-            repo: repo.into(),
-            failed_tests: tests.iter().map(failed).collect(),
-            url: Some(format!("https://ci.test/{repo}")),
-            ..attempt(&format!("d-{repo}"), "head", &format!("1-{repo}"), 1, state, 1000)
-        }
+        let mut row = attempt(&format!("d-{repo}"), "head", &format!("1-{repo}"), 1, state, 1000);
+        row.repo = repo.into();
+        row.details.failed_tests = tests.iter().map(failed).collect();
+        row.details.url = Some(format!("https://ci.test/{repo}"));
+        row
+    }
+
+    fn ended_in(phase: &str, mut row: AttemptFact) -> AttemptFact {
+        row.details.phase = Some(phase.into());
+        row
     }
 
     /// A result on one of upstream's own commits.
@@ -457,7 +466,7 @@ mod tests {
         let bad = || here("acme/one", BAD, &[]);
         let base_good = || upstream("acme/one", "base", GOOD, &[], 100);
         let base_bad = || upstream("acme/one", "base", BAD, &[], 100);
-        let infra = AttemptFact { phase: Some("setup".into()), ..bad() };
+        let infra = ended_in("setup", bad());
         let second = |state| AttemptFact {
             run_attempt: 2,
             received_at: at(2000),
@@ -549,10 +558,7 @@ mod tests {
             ),
             (
                 "the other one's infrastructure says nothing",
-                vec![
-                    bad(),
-                    AttemptFact { phase: Some("checkout".into()), ..here("acme/two", BAD, &[]) },
-                ],
+                vec![bad(), ended_in("checkout", here("acme/two", BAD, &[]))],
                 vec![base_good()],
             ),
             (

@@ -35,7 +35,7 @@ impl JobOfRecord<'_> {
 
 /// The jobs of record, ordered by commit, repository, workflow and name.
 ///
-/// A job is identified by repository, upstream, head SHA, event, workflow and name. The highest attempt of
+/// A job is identified by repository, upstream, head SHA (or run, if there is no commit), event, workflow and name. The highest attempt of
 /// the newest run counts; the newest run is the one that began last. `dispatches` show which commit was
 /// the head of a pull request when an attempt ended.
 pub fn jobs_of_record<'a, 'd>(
@@ -93,13 +93,20 @@ type JobKey<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str, Option<&'a str>)
 
 /// The commit comes first, because it differs most often.
 fn job_key(row: &AttemptFact) -> JobKey<'_> {
-    (&row.head_sha, &row.repo, &row.upstream, row.event.as_str(), &row.workflow, row.job.as_deref())
+    (
+        row.commit_or_run(),
+        &row.repo,
+        &row.upstream,
+        row.event.as_str(),
+        &row.workflow,
+        row.job.as_deref(),
+    )
 }
 
 type AttemptKey<'a> = (&'a str, &'a str, u32, Option<&'a str>);
 
 fn attempt_key(row: &AttemptFact) -> AttemptKey<'_> {
-    (&row.delivery, &row.run_id, row.run_attempt, row.check_run_id.as_deref())
+    (&row.delivery, &row.run_id, row.run_attempt, row.details.check_run_id.as_deref())
 }
 
 fn by_version(a: &AttemptFact, b: &AttemptFact) -> Ordering {

@@ -87,7 +87,7 @@ pub fn outcome(row: &AttemptFact, superseded: bool, failed_before: bool) -> Opti
         JobState::Completed(Conclusion::Cancelled) => JobOutcome::Cancelled,
         JobState::Completed(Conclusion::StartupFailure) => JobOutcome::InfraFailed,
         JobState::Completed(Conclusion::Failure) => {
-            let phase = row.phase.as_deref().unwrap_or_default();
+            let phase = row.details.phase.as_deref().unwrap_or_default();
             let infra = INFRA_PHASES.iter().any(|name| phase.eq_ignore_ascii_case(name));
             if infra { JobOutcome::InfraFailed } else { JobOutcome::TestFailed }
         }

@@ -47,7 +47,9 @@ pub fn find_regressions<'a>(
     dispatches: impl IntoIterator<Item = &'a DispatchFact>,
 ) -> Vec<Regression> {
     let mut commits: BTreeMap<[String; 4], CommitResult> = BTreeMap::new();
-    for job in jobs.iter().filter(|job| job.record.pull_request.is_none()) {
+    for job in
+        jobs.iter().filter(|job| job.record.pull_request.is_none() && job.record.is_evidence())
+    {
         let record = &job.record;
         let id = [&record.repo, record.event.as_str(), &record.upstream, &record.head_sha]
             .map(str::to_ascii_lowercase);

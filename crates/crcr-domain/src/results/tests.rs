@@ -13,6 +13,7 @@ use super::{
     AttemptId, DurationStats, JobOfRecord, JobOutcome, LevelCriteria, Rate, RepoReview,
     ResultCounts, UpstreamFailures, jobs_of_record,
 };
+use crate::callback::ReportDetails;
 use crate::event::EventName;
 use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
 use crate::level::Level;
@@ -44,20 +45,14 @@ pub(super) fn attempt(
         job: Some("test".into()),
         run_id: run.into(),
         run_attempt: number,
-        check_run_id: Some(format!("{run}-{number}")),
         state,
         start_unknown: false,
-        phase: None,
         queue_seconds: Some(60.0),
         execution_seconds: (!matches!(state, JobState::InProgress)).then_some(600.0),
-        started_at: None,
-        completed_at: None,
-        tests: None,
-        failed_tests: vec![],
-        triage: None,
-        url: None,
-        artifact_url: None,
-        environment: None,
+        details: ReportDetails {
+            check_run_id: Some(format!("{run}-{number}")),
+            ..ReportDetails::default()
+        },
         missing_proof: None,
         level: Level::L2,
         event: EventName::PullRequest,
@@ -115,7 +110,7 @@ fn every_job_state_has_one_outcome() {
     ];
     for (state, phase, failed_before, expected) in table {
         let mut row = attempt("d", "a", "1", 1, state, 0);
-        row.phase = phase.map(str::to_owned);
+        row.details.phase = phase.map(str::to_owned);
         assert_eq!(outcome(&row, false, failed_before), expected, "{state:?} {phase:?}");
     }
     let row = attempt("d", "a", "1", 1, CANCELLED, 0);
@@ -206,7 +201,7 @@ fn availability_and_test_pass_rate_are_independent() {
     let dispatches: Vec<_> =
         (0..4).map(|n| dispatch(&format!("d{n}"), &format!("s{n}"), n)).collect();
     let mut infra = attempt("d1", "s1", "1", 1, BAD, 11);
-    infra.phase = Some("setup".into());
+    infra.details.phase = Some("setup".into());
     let rows = [
         attempt("d0", "s0", "0", 1, GOOD, 10),
         infra,

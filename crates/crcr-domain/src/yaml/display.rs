@@ -35,7 +35,7 @@ fn is_invisible(c: char) -> bool {
 }
 
 /// The candidate that was probably meant: equal ignoring case, or at most two edits away.
-pub(crate) fn find_similar<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+pub fn find_similar<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let word = word.trim().to_lowercase().replace('-', "_");
     if word.len() > 40 {
         return None;

@@ -56,12 +56,38 @@ pub struct RepositoryInfo {
     /// Empty in answers that were cached by an older version.
     #[serde(default)]
     pub default_branch: String,
+    /// Zero in answers that were cached by an older version, as is the owner's number.
+    #[serde(default)]
+    pub id: u64,
+    #[serde(default)]
+    pub owner_id: u64,
+    #[serde(default)]
+    pub private: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PullInfo {
     pub head_sha: String,
     pub labels: Vec<String>,
+}
+
+/// A variable for workflows, as far as the token can see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Variable {
+    Value(String),
+    Missing,
+    /// The token can't read variables.
+    Hidden,
+}
+
+/// How `sub` starts in a repository's OIDC tokens, as far as the token can see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SubjectPrefix {
+    /// Such as `repo:acme/app`, or `repo:acme@1/app@2`.
+    Default(String),
+    /// The repository has chosen these claims for `sub`.
+    Custom(Vec<String>),
+    Hidden,
 }
 
 /// Whether an organisation has a team, as far as the token can see.
@@ -109,7 +135,8 @@ impl GithubLookup {
         self.json(&repo_path(repo), |answer| {
             json!({
                 "full_name": answer["full_name"], "archived": answer["archived"],
-                "default_branch": answer["default_branch"],
+                "default_branch": answer["default_branch"], "id": answer["id"],
+                "owner_id": answer["owner"]["id"], "private": answer["private"],
             })
         })
         .await
@@ -278,6 +305,69 @@ impl GithubLookup {
         };
         let path = format!("{}{query}", repo_path(repo));
         Ok(self.json(&path, keep).await?.unwrap_or_default())
+    }
+
+    /// When the workflow with this path came to the repository; `None` where GitHub doesn't list it.
+    pub async fn workflow_since(
+        &self,
+        repo: &str,
+        path: &str,
+    ) -> Result<Option<Timestamp>, GithubError> {
+        let keep = |answer: &Value| {
+            let all = answer["workflows"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let found = all.iter().find(|workflow| workflow["path"] == path);
+            found.map_or(Value::Null, |workflow| workflow["created_at"].clone())
+        };
+        let list = format!("{}/actions/workflows?per_page=100", repo_path(repo));
+        Ok(self.json::<Option<Timestamp>>(&list, keep).await?.flatten())
+    }
+
+    /// A variable for workflows of the repository, its own or one that its organisation shares with it.
+    pub async fn variable(&self, repo: &str, name: &str) -> Result<Variable, GithubError> {
+        let actions = format!("{}/actions", repo_path(repo));
+        let own = format!("{actions}/variables/{}", encoded(name));
+        match self.json::<String>(&own, |answer| answer["value"].clone()).await {
+            Ok(Some(value)) => return Ok(Variable::Value(value)),
+            // GitHub also answers 404 where the token may not look; then the list can't be read either.
+            Ok(None) => {}
+            Err(GithubError::Forbidden(_)) => return Ok(Variable::Hidden),
+            Err(error) => return Err(error),
+        }
+        match self.exists(&format!("{actions}/variables?per_page=1")).await {
+            Ok(true) => {}
+            Ok(false) | Err(GithubError::Forbidden(_)) => return Ok(Variable::Hidden),
+            Err(error) => return Err(error),
+        }
+        let keep = |answer: &Value| {
+            let all = answer["variables"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let found = all.iter().find(|variable| variable["name"] == name);
+            found.map_or(Value::Null, |variable| variable["value"].clone())
+        };
+        let shared = format!("{actions}/organization-variables?per_page=30");
+        match self.json::<Option<String>>(&shared, keep).await {
+            Ok(found) => Ok(found.flatten().map_or(Variable::Missing, Variable::Value)),
+            Err(GithubError::Forbidden(_)) => Ok(Variable::Missing),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How `sub` starts in the OIDC tokens of the repository's jobs.
+    ///
+    /// <https://docs.github.com/en/rest/actions/oidc>
+    pub async fn subject_prefix(&self, repo: &str) -> Result<SubjectPrefix, GithubError> {
+        let path = format!("{}/actions/oidc/customization/sub", repo_path(repo));
+        let answer = match self.json::<Value>(&path, Value::clone).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) | Err(GithubError::Forbidden(_)) => return Ok(SubjectPrefix::Hidden),
+            Err(error) => return Err(error),
+        };
+        if answer["use_default"] == false {
+            let claims = answer["include_claim_keys"].as_array().map(Vec::as_slice);
+            let claims = claims.unwrap_or_default().iter().filter_map(Value::as_str);
+            return Ok(SubjectPrefix::Custom(claims.take(50).map(str::to_owned).collect()));
+        }
+        let prefix = answer["sub_claim_prefix"].as_str();
+        Ok(prefix.map_or(SubjectPrefix::Hidden, |prefix| SubjectPrefix::Default(prefix.to_owned())))
     }
 
     /// The cached answers, to write to disk.

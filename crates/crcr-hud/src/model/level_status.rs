@@ -1,10 +1,11 @@
 //! `GET /api/crcr/level-status`, as the deployed HUD answers it: who would be demoted, and why.
 
 use crcr_domain::Level;
+use crcr_domain::results::CriterionVerdict;
 use crcr_domain::results::review::ReviewQuestion;
-use crcr_domain::results::{Criterion, CriterionVerdict};
 use serde::Serialize;
 
+use crate::pages::level::amount;
 use crate::{Hud, PageError};
 
 #[derive(Debug, Serialize)]
@@ -27,20 +28,23 @@ pub(crate) struct RepoLevelStatus {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct CriterionStatus {
-    pub(crate) criterion: Criterion,
-    /// Days, seconds or a share from 0 to 1, like the target; `None` without samples.
-    pub(crate) measured: Option<f64>,
-    pub(crate) target: f64,
+    /// Its name on the pages.
+    pub(crate) criterion: &'static str,
+    /// As the pages show it; `–` without samples.
+    pub(crate) measured: String,
+    /// With its sign, such as `> 90 %`.
+    pub(crate) target: String,
     /// `None` with too few samples.
     pub(crate) met: Option<bool>,
 }
 
-/// The repositories at L2 and above, in the allowlist's order.
+/// The repositories at L3, in the allowlist's order. The workflow upstream that opens pull requests for
+/// demotions reads this, and knows no other level.
 pub(crate) async fn build(hud: &Hud) -> Result<LevelStatusModel, PageError> {
     let policy = (hud.policy)();
     let mut repos = vec![];
     for entry in policy.iter().flat_map(|policy| policy.iter()) {
-        if !entry.level.shows_results() {
+        if entry.level != Level::L3 {
             continue;
         }
         let span = (None, (hud.clock)());
@@ -52,9 +56,15 @@ pub(crate) async fn build(hud: &Hud) -> Result<LevelStatusModel, PageError> {
             ReviewQuestion::Signal | ReviewQuestion::Promotion => hud.criteria.promotion_days,
         };
         let criteria = review.evidence.iter().map(|evidence| CriterionStatus {
-            criterion: evidence.criterion,
-            measured: evidence.value,
-            target: evidence.target,
+            criterion: evidence.criterion.title(),
+            measured: evidence
+                .value
+                .map_or_else(|| "–".to_owned(), |value| amount(evidence.criterion, value)),
+            target: format!(
+                "{} {}",
+                evidence.bound.sign(),
+                amount(evidence.criterion, evidence.target)
+            ),
             met: match evidence.verdict {
                 CriterionVerdict::Met => Some(true),
                 CriterionVerdict::NotMet => Some(false),

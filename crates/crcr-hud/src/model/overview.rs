@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crcr_domain::facts::DispatchFactStatus;
 use crcr_domain::results::{DurationStats, RepoDay, ResultTotals};
-use crcr_domain::{Level, RepoName};
+use crcr_domain::{AllowlistEntry, EventKind, Level, RepoName};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::days::{self, ReportSummary};
 use super::{RateSummary, TrendDay, total, trend};
-use crate::query::TimeSpan;
+use crate::query::{EventFilter, TimeSpan};
 use crate::{Hud, PageError};
 
 #[derive(Debug, Serialize)]
@@ -81,6 +81,7 @@ pub(crate) async fn build(hud: &Hud, span: &TimeSpan) -> Result<OverviewModel, P
         let mut backends: Vec<_> = policy
             .iter()
             .flat_map(|policy| policy.at_level(level))
+            .filter(|entry| span.events == EventFilter::Nightly || !is_nightly_only(entry))
             .map(|entry| {
                 let own = by_repo.remove(&entry.repo.key()).unwrap_or_default();
                 let tally = total(&own);
@@ -159,7 +160,12 @@ fn relay_health(all: &ResultTotals, reports: ReportSummary) -> RelayHealth {
     }
 }
 
+/// Whether a backend takes part in nightly runs only. It has nothing to show of pull requests.
+pub(crate) fn is_nightly_only(entry: &AllowlistEntry) -> bool {
+    entry.events.iter().all(|kind| kind == EventKind::Nightly)
+}
+
 /// The repository's entry in the allowlist in force.
-pub(crate) fn entry_of(hud: &Hud, repo: &RepoName) -> Option<crcr_domain::AllowlistEntry> {
+pub(crate) fn entry_of(hud: &Hud, repo: &RepoName) -> Option<AllowlistEntry> {
     (hud.policy)()?.get(repo).cloned()
 }

@@ -78,6 +78,8 @@ pub(crate) struct PullJob {
     /// Where it ran, as the backend says.
     pub(crate) environment: Option<String>,
     pub(crate) artifact_url: Option<String>,
+    /// What was dropped from its reports or changed in them, and why.
+    pub(crate) warnings: Vec<String>,
     /// What its reports lack as proof. An unproven result changes no check run.
     pub(crate) missing_proof: Option<MissingProof>,
 }
@@ -202,15 +204,16 @@ fn backend(hud: &Hud, dispatch: &DispatchFact, context: &BlameContext<'_>) -> Pu
         .map(|job| PullJob {
             new_tests: context.new_tests(job),
             verdict: context.verdict(job),
-            reported_verdict: job.record.triage.clone(),
+            reported_verdict: job.record.details.triage.clone(),
             name: job.name(),
             outcome: job.outcome,
             attempts: job.attempts,
-            url: job.record.url.clone(),
-            tests: job.record.tests,
-            failed_tests: job.record.failed_tests.clone(),
-            environment: job.record.environment.clone(),
-            artifact_url: job.record.artifact_url.clone(),
+            url: job.record.details.url.clone(),
+            tests: job.record.details.tests,
+            failed_tests: job.record.details.failed_tests.clone(),
+            environment: job.record.details.environment.clone(),
+            artifact_url: job.record.details.artifact_url.clone(),
+            warnings: job.record.details.warnings.clone(),
             missing_proof: job.record.missing_proof,
         })
         .collect();

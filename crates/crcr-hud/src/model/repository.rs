@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crcr_domain::facts::CallbackOutcome;
+use crcr_domain::proof::MissingProof;
 use crcr_domain::results::{BlamedJobs, JobOfRecord, JobOutcome, jobs_of_days};
 use crcr_domain::triage::TriageCategory;
 use crcr_domain::{Level, RepoName};
@@ -12,9 +13,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::level::LevelReview;
-use super::overview::entry_of;
+use super::overview::{entry_of, is_nightly_only};
 use super::{RateSummary, RateView, TrendDay, days, total, trend};
-use crate::query::TimeSpan;
+use crate::query::{EventFilter, TimeSpan};
 use crate::{Hud, PageError};
 
 const MAX_ROWS: usize = 50;
@@ -61,7 +62,10 @@ pub(crate) struct JobMatrix {
 pub(crate) struct MatrixRow {
     pub(crate) pull_request: Option<u64>,
     pub(crate) upstream: String,
+    /// Empty if no commit of upstream is known.
     pub(crate) head_sha: String,
+    /// A run on it.
+    pub(crate) run_id: String,
     /// When the newest event of it was accepted.
     pub(crate) at: Timestamp,
     /// Whether the pull request has a newer head.
@@ -80,6 +84,10 @@ pub(crate) struct MatrixCell {
     /// Hardware, driver and image, as reported.
     pub(crate) environment: Option<String>,
     pub(crate) artifact_url: Option<String>,
+    /// What was dropped from its reports or changed in them, and why.
+    pub(crate) warnings: Vec<String>,
+    /// Why nothing is concluded from it.
+    pub(crate) missing_proof: Option<MissingProof>,
     /// Whose fault a failure is, and why; `None` if it didn't fail.
     pub(crate) blame: Option<CellBlame>,
 }
@@ -112,6 +120,7 @@ pub(crate) async fn build(
     repo: &RepoName,
     span: &TimeSpan,
 ) -> Result<BackendModel, PageError> {
+    let span = &span_with_results(hud, repo, span).await?;
     let entry = entry_of(hud, repo);
     let level = entry.as_ref().map(|entry| entry.level);
     let named = entry.as_ref().map_or(repo, |entry| &entry.repo);
@@ -190,6 +199,24 @@ pub(crate) async fn build(
     })
 }
 
+/// A backend that only has nightly runs begins with those, unless the query names the events.
+async fn span_with_results(
+    hud: &Hud,
+    repo: &RepoName,
+    span: &TimeSpan,
+) -> Result<TimeSpan, PageError> {
+    let nightly = TimeSpan { events: EventFilter::Nightly, ..span.clone() };
+    if span.events_named {
+        return Ok(span.clone());
+    }
+    if entry_of(hud, repo).is_some_and(|entry| is_nightly_only(&entry)) {
+        return Ok(nightly);
+    }
+    let is_empty = days::day_tallies(hud, span, Some(repo.as_str())).await?.is_empty()
+        && !days::day_tallies(hud, &nightly, Some(repo.as_str())).await?.is_empty();
+    Ok(if is_empty { nightly } else { span.clone() })
+}
+
 fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) -> JobMatrix {
     // Names are built once for each (workflow, job), which many jobs share.
     let id = |job: &JobOfRecord<'a>| (&*job.record.workflow, job.record.job.as_deref());
@@ -203,14 +230,13 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) ->
     let mut rows: BTreeMap<(Option<u64>, &str, &str), MatrixRow> = BTreeMap::new();
     for job in jobs {
         let record = job.record;
-        // Imported nightly runs may have no commit; the jobs of one run belong together then.
-        let is_commit = record.head_sha.len() == 40 && record.head_sha.bytes().all(is_hex);
-        let commit = if is_commit { &record.head_sha } else { &record.run_id };
-        let key = (record.pull_request, record.upstream.as_str(), commit.as_str());
+        // Self-reports may have no commit; the jobs of one run belong together then.
+        let key = (record.pull_request, record.upstream.as_str(), record.commit_or_run());
         let row = rows.entry(key).or_insert_with(|| MatrixRow {
             pull_request: record.pull_request,
             upstream: record.upstream.clone(),
             head_sha: record.head_sha.clone(),
+            run_id: record.run_id.clone(),
             at: record.dispatched_at,
             older: false,
             cells: vec![None; columns.len()],
@@ -220,9 +246,11 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) ->
             row.cells[*at] = Some(MatrixCell {
                 outcome: job.outcome,
                 attempts: job.attempts,
-                url: record.url.clone(),
-                environment: record.environment.clone(),
-                artifact_url: record.artifact_url.clone(),
+                url: record.details.url.clone(),
+                environment: record.details.environment.clone(),
+                artifact_url: record.details.artifact_url.clone(),
+                warnings: record.details.warnings.clone(),
+                missing_proof: record.missing_proof,
                 blame: blamed.verdict(record).map(|verdict| CellBlame {
                     category: verdict.category,
                     summary: verdict.summary.clone(),
@@ -247,10 +275,6 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) ->
     JobMatrix { columns, rows, more_rows, more_columns, older_heads }
 }
 
-fn is_hex(byte: u8) -> bool {
-    byte.is_ascii_hexdigit()
-}
-
 fn failed(cell: &MatrixCell) -> bool {
     cell.outcome
         .is_some_and(|o| !o.is_pass() && !matches!(o, JobOutcome::Neutral | JobOutcome::Superseded))
@@ -259,7 +283,7 @@ fn failed(cell: &MatrixCell) -> bool {
 fn failing_tests(jobs: &[JobOfRecord<'_>]) -> Vec<FailingTest> {
     let mut tests: BTreeMap<(&str, Option<&str>), FailingTest> = BTreeMap::new();
     for job in jobs {
-        for test in &job.record.failed_tests {
+        for test in &job.record.details.failed_tests {
             let seen = tests.entry((&test.name, test.file.as_deref())).or_insert(FailingTest {
                 name: test.name.clone(),
                 file: test.file.clone(),

@@ -12,6 +12,7 @@ use crate::{Hud, PageError};
 
 /// Repositories in which a commit is looked for.
 const MAX_REPOSITORIES: usize = 100;
+const MAX_BACKENDS: usize = 50;
 
 pub(crate) enum SearchResult {
     /// The address of the one page.
@@ -43,12 +44,36 @@ pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageErro
         }
     }
     if hits.is_empty() && !text.is_empty() {
+        hits = backend_hits(hud, text);
+        if let [hit] = hits.as_slice() {
+            return Ok(SearchResult::Page(hit.path.clone()));
+        }
+    }
+    if hits.is_empty() && !text.is_empty() {
         hits = tests::search(hud, text).await?;
         if let [hit] = hits.as_slice() {
             return Ok(SearchResult::Page(hit.path.clone()));
         }
     }
     Ok(SearchResult::Hits { text: text.to_owned(), hits })
+}
+
+/// The backends with the text in their name, their owner's or their device's.
+fn backend_hits(hud: &Hud, text: &str) -> Vec<SearchHit> {
+    let text = text.to_lowercase();
+    let policy = (hud.policy)();
+    let entries = policy.iter().flat_map(|policy| policy.iter());
+    entries
+        .filter(|entry| {
+            let device = entry.device.as_ref().map(|device| device.as_str().to_lowercase());
+            entry.repo.key().contains(&text) || device.is_some_and(|device| device.contains(&text))
+        })
+        .take(MAX_BACKENDS)
+        .map(|entry| SearchHit {
+            path: format!("/crcr/{}", entry.repo),
+            name: entry.repo.as_str().to_owned(),
+        })
+        .collect()
 }
 
 /// The branches and pull requests that a commit is on. Of a pull request from a fork, a run has no

@@ -121,7 +121,7 @@ pub(super) fn verdict(verdict: CriterionVerdict) -> (&'static str, &'static str,
     }
 }
 
-pub(super) fn amount(criterion: Criterion, value: f64) -> String {
+pub(crate) fn amount(criterion: Criterion, value: f64) -> String {
     match criterion {
         Criterion::TimeAtL2 | Criterion::Coverage => format!("{:.0} d", value.floor()),
         Criterion::Queue | Criterion::EndToEnd => duration(value),

@@ -1,6 +1,8 @@
 //! `/crcr/logs`: why jobs failed. Anybody who runs a job writes its log, so all of it is hostile text.
 
-use crcr_domain::ci_data::job_log::{EndedJob, JobLogRow, LogClassification, LogMatch};
+use crcr_domain::ci_data::job_log::{
+    EndedJob, JobLogRow, LogClassification, LogMatch, LogMatchSource,
+};
 use crcr_results::job_logs::FailureGroup;
 use maud::{Markup, html};
 
@@ -71,7 +73,7 @@ fn group_row(group: &FailureGroup) -> Markup {
                     None if group.line.is_empty() => span.muted { "no line explains the failure" },
                     None => {
                         code { bdi { (group.line) } }
-                        div.detail { @if group.cause.rule.is_empty() { "not in the last green run" } @else { bdi { (group.cause.rule) } } }
+                        div.detail { @if group.cause.rule.is_empty() { "found by what speaks for it" } @else { bdi { (group.cause.rule) } } }
                     }
                 }
             }
@@ -112,7 +114,7 @@ pub(crate) fn explanation(model: &JobLogModel) -> Markup {
     html! {
         @match model.log.classification() {
             None => { @if let Some(reason) = model.log.no_log_reason() { p.muted { "No explanation: " (reason.sentence()) "." } } }
-            Some(known) => { (found(known)) (novel(known)) }
+            Some(known) => { (found(known)) (candidates(known)) (novel(known)) }
         }
         @if !model.similar.is_empty() {
             h3 { "More like this" }
@@ -126,16 +128,59 @@ pub(crate) fn explanation(model: &JobLogModel) -> Markup {
 
 fn found(known: &LogClassification) -> Markup {
     let Some(found) = &known.found else {
-        return html! { p.muted { "No line of the log explains the failure." } };
+        let text = if known.candidates.is_empty() {
+            "No line of the log explains the failure."
+        } else {
+            "Not sure which line of the log explains the failure."
+        };
+        return html! { p.muted { (text) } };
     };
     html! {
         p {
-            (reason(found)) " " span.detail { "line " (found.line_number) }
+            (reason(found)) " " span.detail {
+                "line " (found.line_number)
+                @if found.certainty_percent > 0 { ", " (found.certainty_percent) " % certain" }
+            }
+            (reasons(found))
         }
         pre.log { @for line in &found.context {
             @if is_found(line, found) { mark { bdi { (line) } } } @else { bdi { (line) } }
             "\n"
         } }
+    }
+}
+
+/// The other lines that may explain it.
+fn candidates(known: &LogClassification) -> Markup {
+    let is_shown = |line: &&LogMatch| {
+        let is_found =
+            known.found.as_ref().is_some_and(|found| found.line_number == line.line_number);
+        !is_found && line.certainty_percent > 0
+    };
+    let others: Vec<&LogMatch> = known.candidates.iter().filter(is_shown).collect();
+    html! {
+        @if !others.is_empty() {
+            h3 { @if known.found.is_some() { "Or else" } @else { "Perhaps" } }
+            ul.plain { @for line in others { li {
+                code { bdi { (line.line) } }
+                " " span.detail { "line " (line.line_number) ", " (line.certainty_percent) " % certain" }
+                (reasons(line))
+            } } }
+        }
+    }
+}
+
+/// What speaks for a line, and what against it.
+fn reasons(line: &LogMatch) -> Markup {
+    html! {
+        @if !line.reasons.is_empty() {
+            details {
+                summary { "Why this line" }
+                ul.plain { @for reason in &line.reasons { li.detail {
+                    (format!("{:+.1}", reason.points)) " " (reason.name)
+                } } }
+            }
+        }
     }
 }
 
@@ -152,7 +197,8 @@ fn reason(found: &LogMatch) -> Markup {
     html! {
         @match (&found.category, &found.rule) {
             (Some(category), Some(rule)) => { span.tag { bdi { (category) } } " " strong { bdi { (rule) } } },
-            _ => strong { "Not in the last green run" },
+            _ if found.by == LogMatchSource::Diff => strong { "Not in the last green run" },
+            _ => strong { "The likeliest line" },
         }
     }
 }

@@ -202,6 +202,7 @@ fn job(job: &PullJob) -> Markup {
         @if let Some(missing) = job.missing_proof {
             div.detail { strong { "Reported without proof" } ": " (missing) ". It changes no check run." }
         }
+        @for warning in &job.warnings { div.detail { "In its report, " bdi { (warning) } } }
         @if let Some(environment) = &job.environment { span.detail { " · on " bdi { (environment) } } }
         @if let Some(url) = &job.artifact_url { span.detail { " · " (external_link(url, "artifact")) } }
         @if let Some(reported) = &job.reported_verdict { (reported_verdict(reported)) }
@@ -235,7 +236,7 @@ fn verdict(verdict: &TriageVerdict) -> Markup {
 fn reported_verdict(verdict: &TriageVerdict) -> Markup {
     html! {
         div.detail {
-            bdi { (verdict.analyzer.as_deref().unwrap_or("The backend")) } " says: "
+            bdi { @match &verdict.analyzer { Some(analyzer) => (analyzer), None => "The backend" } } " says: "
             (category_text(verdict.category)) " (" (verdict.confidence.as_str()) " confidence): "
             bdi { (verdict.summary) }
             @if let Some(suspect) = &verdict.suspected_upstream {

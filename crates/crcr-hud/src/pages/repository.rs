@@ -207,7 +207,7 @@ fn matrix_row(row: &MatrixRow, matrix: &JobMatrix, page: &BackendModel) -> Marku
                     },
                     None => strong.muted { @match page.span.events { EventFilter::Pr => "push", EventFilter::Nightly => "nightly" } },
                 }
-                " " code { (short_sha(&row.head_sha)) } " "
+                @if row.head_sha.is_empty() { " run " bdi { (row.run_id) } " " } @else { " " code { (short_sha(&row.head_sha)) } " " }
                 span.detail { (time(row.at)) @if row.older { " · older head" } }
             }
             @for (cell, name) in row.cells.iter().zip(&matrix.columns) { (matrix_cell(cell.as_ref(), name)) }
@@ -231,18 +231,25 @@ fn row_blame(row: &MatrixRow, matrix: &JobMatrix) -> Markup {
     } }
 }
 
-/// Where the jobs of a commit ran, and their artifacts.
+/// Where the jobs of a commit ran, their artifacts, and what is wrong with their reports.
 fn row_artifacts(row: &MatrixRow, matrix: &JobMatrix) -> Markup {
     let told: Vec<_> = (row.cells.iter().zip(&matrix.columns))
         .filter_map(|(cell, name)| Some((cell.as_ref()?, name)))
-        .filter(|(cell, _)| cell.environment.is_some() || cell.artifact_url.is_some())
+        .filter(|(cell, _)| {
+            cell.environment.is_some()
+                || cell.artifact_url.is_some()
+                || cell.missing_proof.is_some()
+                || !cell.warnings.is_empty()
+        })
         .collect();
     html! { @if !told.is_empty() { details {
-        summary.detail { "Environments and artifacts" }
+        summary.detail { "Details of the jobs" }
         ul.tests { @for (cell, name) in told { li.detail {
             bdi { (name) }
             @if let Some(environment) = &cell.environment { " · on " bdi { (environment) } }
             @if let Some(url) = &cell.artifact_url { " · " (external_link(url, "artifact")) }
+            @if let Some(missing) = cell.missing_proof { " · reported without proof: " (missing) }
+            @for warning in &cell.warnings { " · in its report, " bdi { (warning) } }
         } } }
     } } }
 }
@@ -255,7 +262,8 @@ fn matrix_cell(cell: Option<&MatrixCell>, name: &str) -> Markup {
     let attempts =
         if cell.attempts > 1 { format!(", {} attempts", cell.attempts) } else { String::new() };
     let label = format!("{name}: {word}{attempts}");
-    let link = cell.url.as_deref().filter(|url| url.starts_with("https://"));
+    let link =
+        cell.url.as_deref().filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     let shown = html! { span.glyph aria-hidden="true" { (glyph) } " " span.word { (word) } };
     html! {
         td.(class) { @match link {

@@ -19,7 +19,7 @@ pub(crate) fn page(text: &str, hits: &[SearchHit]) -> Markup {
             h1 { "Search" }
             @if hits.is_empty() {
                 p role="status" { "Nothing is known about " strong { bdi { (text) } } "." }
-                p.muted { "Search for the number of a pull request, the whole SHA of a commit, OWNER/REPO, or a part of a test's name." }
+                p.muted { "Search for the number of a pull request, the whole SHA of a commit, OWNER/REPO, or a part of the name of a backend, a device or a test." }
             } @else {
                 ul.plain { @for hit in hits { li {
                     a href=(hit.path) { bdi { (hit.name) } }

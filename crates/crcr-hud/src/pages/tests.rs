@@ -66,7 +66,7 @@ fn filters(model: &TestsModel) -> Markup {
 
 fn table(model: &TestsModel) -> Markup {
     html! {
-        p.detail { "Since " (model.since) ". A test is flaky when it passed after a rerun in the same job." }
+        p.detail { "Since " (model.since) ". A test is flaky when it passed and failed on one commit, in the same job." }
         @if model.tests.is_empty() {
             p.note { "No such test in these days." }
         } @else {
@@ -78,6 +78,7 @@ fn table(model: &TestsModel) -> Markup {
                 tbody { @for test in &model.tests { tr {
                     th scope="row" {
                         bdi { (test.classname) @if !test.classname.is_empty() && !test.name.is_empty() { "." } (test.name) }
+                        @if let Some(variant) = &test.variant { " " span.detail { (variant) } }
                         @if let Some(file) = &test.file { " " span.detail { (file) } }
                     }
                     td data-label="Flaky" { (share(test.flaky, test)) }

@@ -11,6 +11,7 @@ use crcr_store::{
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::dead_letters::{self, DeadLetterGroup};
 use crate::limits;
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
@@ -96,17 +97,30 @@ pub async fn redeliver(
     Ok(count)
 }
 
-/// Puts every dead letter back into the queue; returns how many there were.
+/// What became of all dead letters.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RedeliveredAll {
+    /// How many are in the queue again.
+    pub requeued: usize,
+    /// Dispatches of events that are older than [`limits::RESEND`]: nobody waits for them any more.
+    pub too_old: usize,
+}
+
+/// Puts every dead letter back into the queue, but not dispatches of old events.
 pub async fn redeliver_all(
     store: &dyn StateStore,
     now: Timestamp,
     keep: Duration,
-) -> Result<usize, StoreError> {
-    let mut count = 0;
+) -> Result<RedeliveredAll, StoreError> {
+    let mut all = RedeliveredAll::default();
     for task in dead_letters(store, limits::DEAD).await? {
-        count += requeue_dead_letter(store, &task.key, now, keep).await?;
+        if task.kind() == TaskKind::DISPATCH && task.created_at + limits::RESEND < now {
+            all.too_old += 1;
+        } else {
+            all.requeued += requeue_dead_letter(store, &task.key, now, keep).await?;
+        }
     }
-    Ok(count)
+    Ok(all)
 }
 
 /// Puts the dead letter with this key back into the queue; returns 0 if there is none.
@@ -165,6 +179,8 @@ pub(crate) struct DeliveryBoard {
     pub(crate) deliveries: Vec<DeliveryOverview>,
     /// Tasks that were given up.
     pub(crate) dead: Vec<TaskView>,
+    /// All of them, by cause.
+    pub(crate) given_up: Vec<DeadLetterGroup>,
     /// Tasks that failed and will be tried again.
     pub(crate) retries: Vec<TaskView>,
     /// Names that belong to another repository than before.
@@ -177,7 +193,7 @@ impl DeliveryBoard {
         let limit = limit.unwrap_or(50).min(500);
         // Most ready tasks are sweeps, which are due later than a retry.
         let mut retries = store.tasks(Some(TaskState::Ready), 10 * limit).await?;
-        retries.retain(|task| task.failed > 0);
+        retries.retain(|task| task.failed > 0 || task.last_error.is_some());
         retries.truncate(limit);
         let mut changed =
             repository_pins::list(store, &relay.config.upstream, limits::PINS).await?;
@@ -186,6 +202,7 @@ impl DeliveryBoard {
             depth: store.queue_depth().await?,
             deliveries: newest(store, limit).await?,
             dead: dead_letters(store, limit).await?,
+            given_up: dead_letters::groups(store).await?,
             retries,
             changed_repositories: changed,
         })

@@ -13,6 +13,7 @@ use crcr_store::StoreError;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::dead_letters::discard_of_repository;
 use super::deliveries::{DeliveryBoard, discard, redeliver, redeliver_all, requeue_dead_letter};
 use super::{operators, pages};
 use crate::http::http_response::{self, Refusal};
@@ -28,6 +29,8 @@ pub(crate) struct ListQuery {
     done: Option<u64>,
     /// How many tasks the last button discarded.
     discarded: Option<u64>,
+    /// How many old events the last button left alone.
+    too_old: Option<u64>,
 }
 
 /// `GET /api/v1/deliveries?limit=`.
@@ -57,7 +60,13 @@ pub(crate) async fn page(
         Ok(board) => {
             let can_log_out = operators::has_cookie(&headers);
             let note = match (query.done, query.discarded) {
-                (Some(count), _) => Some(format!("{count} back in the queue.")),
+                (Some(count), _) => Some(match query.too_old.filter(|old| *old > 0) {
+                    Some(old) => format!(
+                        "{count} back in the queue. {old} dispatches of events older than a day aren't \
+                         sent again; redeliver them one by one, or discard them."
+                    ),
+                    None => format!("{count} back in the queue."),
+                }),
                 (None, Some(count)) => Some(format!("{count} discarded.")),
                 (None, None) => None,
             };
@@ -78,6 +87,8 @@ pub(crate) struct ButtonForm {
     task: Option<String>,
     /// The key of a dead letter to remove.
     discard: Option<String>,
+    /// The repository whose dead letters are removed.
+    discard_repository: Option<RepoName>,
     /// Put every dead letter back into the queue.
     all: Option<bool>,
 }
@@ -92,10 +103,13 @@ pub(crate) async fn handle_button(
         return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
     }
     let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.keep);
+    let mut too_old = 0;
     let handled = async {
         match button {
             ButtonForm { all: Some(true), .. } => {
-                Ok(("done", redeliver_all(store, now, keep).await?))
+                let all = redeliver_all(store, now, keep).await?;
+                too_old = all.too_old;
+                Ok(("done", all.requeued))
             }
             ButtonForm { delivery: Some(id), .. } => {
                 Ok(("done", redeliver(store, &id, None, now, keep).await?))
@@ -106,13 +120,17 @@ pub(crate) async fn handle_button(
             ButtonForm { discard: Some(key), .. } => {
                 Ok(("discarded", usize::from(discard(&relay, &key).await?)))
             }
+            ButtonForm { discard_repository: Some(repo), .. } => {
+                Ok(("discarded", discard_of_repository(store, &repo).await?))
+            }
             _ => Ok(("done", 0)),
         }
     };
     match handled.await {
         Ok((what, count)) => {
             relay.work.notify_one();
-            Redirect::to(&format!("{}?{what}={count}", super::HOME)).into_response()
+            let old = if too_old > 0 { format!("&too_old={too_old}") } else { String::new() };
+            Redirect::to(&format!("{}?{what}={count}{old}", super::HOME)).into_response()
         }
         Err::<_, StoreError>(error) => Refusal::unavailable(error.to_string()).into_response(),
     }
@@ -124,6 +142,7 @@ pub(crate) async fn handle_button(
 enum DeliveryRequest {
     Redeliver { delivery: String, repo: Option<RepoName> },
     Discard { discard: String },
+    DiscardRepository { discard_repository: RepoName },
 }
 
 /// `POST /api/v1/deliveries` with a [`DeliveryRequest`]. A browser's request must come from this
@@ -142,7 +161,8 @@ pub(crate) async fn change(State(relay): State<Arc<Relay>>, request: Request) ->
         Err(error) => {
             let detail = format!(
                 "The body is neither {{\"delivery\": ID, \"repo\": \"OWNER/REPO\"}} (`repo` is \
-                 optional) nor {{\"discard\": KEY}}: {error}"
+                 optional) nor {{\"discard\": KEY}} nor {{\"discard_repository\": \
+                 \"OWNER/REPO\"}}: {error}"
             );
             return Refusal::new(StatusCode::BAD_REQUEST, detail).into_response();
         }
@@ -157,6 +177,11 @@ pub(crate) async fn change(State(relay): State<Arc<Relay>>, request: Request) ->
         DeliveryRequest::Discard { discard: key } => discard(&relay, &key)
             .await
             .map(|found| json!({ "ok": true, "discarded": usize::from(found) })),
+        DeliveryRequest::DiscardRepository { discard_repository: repo } => {
+            discard_of_repository(store, &repo)
+                .await
+                .map(|count| json!({ "ok": true, "discarded": count }))
+        }
     };
     match answer {
         Ok(answer) => {

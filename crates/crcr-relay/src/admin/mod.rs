@@ -1,5 +1,6 @@
 //! The operators' pages and actions, and the check of settings before a relay is started.
 
+pub mod dead_letters;
 pub mod deliveries;
 pub(crate) mod deliveries_endpoint;
 pub(crate) mod operators;

@@ -1,14 +1,15 @@
 //! Tries the settings: uses everything that the relay depends on once, and reports all problems.
 
+use crcr_domain::Allowlist;
 use crcr_github::app::{Clock, GithubApp};
-use crcr_github::http;
+use crcr_github::{GithubError, http};
 use crcr_results::ResultsUrl;
 use crcr_store::{RedisStore, SqliteStore, StoreRole};
 
 use crate::allowlist::AllowlistSource;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
 use crate::config::config_file::{self, FileUrl};
-use crate::config::{Config, SettingProblem, StoreUrl};
+use crate::config::{Config, PYTORCH_PROVIDERS, SettingProblem, StoreUrl};
 use crate::limits;
 
 /// Everything that doesn't work with these settings; empty if the relay can serve. A relay may be
@@ -71,12 +72,13 @@ impl ProblemList {
     }
 
     async fn try_app(&mut self, config: &Config, app: &GithubApp, clock: &Clock) {
-        match app.slug().await {
+        let described = app.described().await;
+        match &described {
             Ok(_) => self.try_installation(config, app).await,
-            Err(error @ crcr_github::GithubError::Unauthorized(_)) => {
+            Err(error @ GithubError::Unauthorized(_)) => {
                 self.add("GITHUB_APP_ID", format!("not the App of this private key: {error}"));
             }
-            Err(error) => self.add("GITHUB_API_URL", with_source(&error)),
+            Err(error) => self.add("GITHUB_API_URL", with_source(error)),
         }
         let (url, upstream) = (config.allowlist.clone(), config.upstream.clone());
         let allowlist = AllowlistSource::new(url, upstream, config.allowlist_ttl);
@@ -84,10 +86,88 @@ impl ProblemList {
         if let Some(problem) = allowlist.status().problem {
             self.add("ALLOWLIST_URL", format!("{problem} (see `crcr allowlist validate`)"));
         }
-        if let Some(url) = &config.providers_url
-            && let Err(problem) = providers(url, app).await
-        {
-            self.add("CI_PROVIDERS_URL", problem);
+        let policy = allowlist.get();
+        if let Ok(described) = described {
+            let takes_groups = policy
+                .as_ref()
+                .is_some_and(|policy| policy.iter().any(|entry| entry.takes_merge_groups()));
+            self.try_webhook(config, app, &described.events, takes_groups).await;
+        }
+        let map = match &config.providers_url {
+            Some(url) => providers(url, app).await,
+            None => Ok(ProviderMap::default()),
+        };
+        match (map, policy) {
+            (Err(problem), _) => self.add("CI_PROVIDERS_URL", problem),
+            (Ok(map), Some(policy)) => self.find_unmapped(config, app, &map, &policy).await,
+            (Ok(_), None) => {}
+        }
+    }
+
+    /// Whether GitHub sends the App's webhooks here, as JSON, and all that the relay needs.
+    async fn try_webhook(
+        &mut self,
+        config: &Config,
+        app: &GithubApp,
+        events: &[String],
+        takes_groups: bool,
+    ) {
+        const NAME: &str = "the App's webhook";
+        let groups = takes_groups.then_some("merge_group");
+        let needed = ["pull_request", "push", "check_run", "check_suite"].into_iter().chain(groups);
+        let missing: Vec<_> =
+            needed.filter(|name| !events.iter().any(|event| event == name)).collect();
+        if !missing.is_empty() {
+            let what = format!(
+                "the App isn't subscribed to {}: choose them in its settings, \"Permissions & events\"",
+                missing.join(", ")
+            );
+            self.add(NAME, what);
+        }
+        let hook = match app.hook_config().await {
+            Ok(hook) => hook,
+            Err(error) => return self.add(NAME, with_source(&error)),
+        };
+        if hook.content_type != "json" {
+            let what = format!(
+                "GitHub sends it as `{}`: set the content type to application/json",
+                hook.content_type
+            );
+            self.add(NAME, what);
+        }
+        let wanted = config.public_url.as_ref().map(|base| format!("{base}/github/webhook"));
+        let is_right = match &wanted {
+            Some(wanted) => hook.url == *wanted,
+            None => hook.url.ends_with("/github/webhook"),
+        };
+        if !is_right {
+            let wanted = wanted.unwrap_or_else(|| "an address that ends in /github/webhook".into());
+            self.add(NAME, format!("GitHub sends it to `{}`, expected {wanted}", hook.url));
+        }
+    }
+
+    /// Backends that report from Buildkite, by PyTorch's own map, and that the map in force leaves out.
+    async fn find_unmapped(
+        &mut self,
+        config: &Config,
+        app: &GithubApp,
+        map: &ProviderMap,
+        policy: &Allowlist,
+    ) {
+        let usual = match FileUrl::parse(PYTORCH_PROVIDERS) {
+            Ok(url) if config.providers_url.as_ref() != Some(&url) => providers(&url, app).await,
+            _ => return,
+        };
+        // Elsewhere than at PyTorch nobody needs that map.
+        let Ok(usual) = usual else { return };
+        for repo in usual.repositories().filter(|repo| policy.get(repo).is_some()) {
+            if !map.repositories().any(|mapped| mapped.key() == repo.key()) {
+                let what = format!(
+                    "`{repo}` is on the allowlist and reports from Buildkite, and no pipeline is mapped to it: \
+                     its reports get a 403"
+                );
+                self.add("CI_PROVIDERS_URL", what);
+            }
         }
     }
 
@@ -95,6 +175,13 @@ impl ProblemList {
     async fn try_installation(&mut self, config: &Config, app: &GithubApp) {
         let installation = match app.installation(config.upstream.as_str()).await {
             Ok(installation) => installation,
+            Err(GithubError::Moved { to, .. }) => {
+                let what = format!(
+                    "`{}` was renamed or transferred to {to}: set UPSTREAM_REPO to that name",
+                    config.upstream
+                );
+                return self.add("UPSTREAM_REPO", what);
+            }
             Err(error) => return self.add("UPSTREAM_REPO", with_source(&error)),
         };
         if installation.suspended_at.is_some() {
@@ -118,13 +205,23 @@ impl ProblemList {
 
 /// Reads the map from pipelines of other CI systems to repositories.
 pub(crate) async fn providers(url: &FileUrl, app: &GithubApp) -> Result<ProviderMap, String> {
-    let found = config_file::fetch(url, app, None, limits::ALLOWLIST_BYTES).await?;
-    let (bytes, _) = found.unwrap_or_default();
+    let bytes = match (config_file::fetch(url, app, None, limits::ALLOWLIST_BYTES).await, url) {
+        (Ok(found), _) => found.unwrap_or_default().0,
+        // Everybody may read PyTorch's map, and the App is seldom installed there.
+        (Err(_), FileUrl::GitHub { repo, reference, path })
+            if url.to_string() == PYTORCH_PROVIDERS =>
+        {
+            let limit = limits::ALLOWLIST_BYTES;
+            let read = app.public_contents(repo.as_str(), path, reference, limit).await;
+            read.map_err(|error| error.to_string())?.to_vec()
+        }
+        (Err(problem), _) => return Err(problem),
+    };
     let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
     ProviderMap::parse(&text).map_err(|error| error.to_string())
 }
 
-fn with_source(error: &crcr_github::GithubError) -> String {
+fn with_source(error: &GithubError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

@@ -27,10 +27,12 @@ impl VerifiedReport<'_> {
             state_records::dispatch_key(&callback.delivery, repo),
             state_records::pin_key(&relay.config.upstream, repo),
             job_key.clone(),
+            state_records::first_job_key(&callback.delivery, repo, &callback.job),
         ];
         let found = relay.store.records(&keys).await?;
-        let [token, dispatch, pin, job] = <[_; 4]>::try_from(found).expect("four keys");
-        let [token_key, dispatch_key, pin_key, _] = keys;
+        let [token, dispatch, pin, job, first_job] = <[_; 5]>::try_from(found).expect("five keys");
+        let [token_key, dispatch_key, pin_key, _, first_job_key] = keys;
+        let first_job: Versioned<JobId> = decode_record(first_job_key, first_job)?;
         let token: Versioned<UsedToken> = decode_record(token_key, token)?;
         if let Some(replayed) = self.check_replay(token.value.as_ref()) {
             return Ok(Some(replayed));
@@ -75,22 +77,28 @@ impl VerifiedReport<'_> {
             step => return self.reject_step(step, &token).await,
         };
         let started_at = job.value.as_ref().and_then(|job| job.started_at);
-        let next = JobRecord {
+        let mut next = JobRecord {
             id: callback.job.clone(),
             state: callback.state,
-            start_unknown: start_unknown
-                || job.value.as_ref().is_some_and(|job| job.start_unknown),
+            start_unknown: start_unknown || job.value.as_ref().is_some_and(|job| job.start_unknown),
             started_at: if callback.state == JobState::InProgress { Some(now) } else { started_at },
             ended_at: (!callback.state.is_open()).then_some(now),
+            is_first_of_run: first_job.value.as_ref().is_none_or(|first| *first == callback.job),
             details: merge_details(job.value.as_ref().map(|job| &job.details), &callback.details),
             evidence,
             ended_without_proof: false,
             ends_run: callback.run_ended || job.value.as_ref().is_some_and(|job| job.ends_run),
         };
+        let mut fact = attempt_fact(&dispatch.into(), &next, now);
+        fact.missing_proof = missing_proof(dispatch, proof);
+        // The fact has all texts; a check run shows a few names.
+        next.details.keep_shown_tests();
         let job = Versioned { key: job_key.clone(), version: job.version, value: None };
-        let rate_limit = Some(self.rate_limit());
-        let mut batch = WriteBatch { rate_limit, ..WriteBatch::default() };
+        let mut batch = WriteBatch::default();
         batch.update(&job, &next, relay.expiry());
+        if first_job.value.is_none() {
+            batch.update(&first_job, &callback.job, relay.expiry());
+        }
         let failed = next.state.conclusion().is_some_and(|end| !end.is_good());
         if job.version == 0 || failed {
             // A failed job is read first, however many others report after it.
@@ -102,8 +110,6 @@ impl VerifiedReport<'_> {
                 expires_at: relay.expiry(),
             });
         }
-        let mut fact = attempt_fact(&dispatch.into(), &next, now);
-        fact.missing_proof = missing_proof(dispatch, proof);
         let times = (fact.queue_seconds, fact.execution_seconds);
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.tasks.extend(merge_base::task(relay, dispatch, &fact, now));
@@ -139,7 +145,7 @@ impl VerifiedReport<'_> {
         token: &Versioned<UsedToken>,
     ) -> Decision {
         let relay = self.relay;
-        let mut batch = WriteBatch { rate_limit: Some(self.rate_limit()), ..WriteBatch::default() };
+        let mut batch = WriteBatch::default();
         if let Some(recorded) = job.value.as_ref().filter(|recorded| recorded.state.is_open())
             && !self.callback.state.is_open()
             && !recorded.ended_without_proof
@@ -226,6 +232,10 @@ fn outcome_of(dispatch: &Dispatch, proof: ProofStatus) -> (CallbackOutcome, Opti
 fn merge_details(before: Option<&ReportDetails>, report: &ReportDetails) -> ReportDetails {
     let before = before.cloned().unwrap_or_default();
     let report = report.clone();
+    let mut warnings = before.warnings;
+    warnings.extend(report.warnings);
+    warnings.sort_unstable();
+    warnings.dedup();
     ReportDetails {
         url: report.url.or(before.url),
         check_run_id: report.check_run_id.or(before.check_run_id),
@@ -233,9 +243,11 @@ fn merge_details(before: Option<&ReportDetails>, report: &ReportDetails) -> Repo
         completed_at: report.completed_at.or(before.completed_at),
         tests: report.tests.or(before.tests),
         failed_tests: report.failed_tests,
+        more_failed_tests: report.more_failed_tests,
         triage: report.triage,
         artifact_url: report.artifact_url.or(before.artifact_url),
         phase: report.phase.or(before.phase),
         environment: report.environment.or(before.environment),
+        warnings,
     }
 }

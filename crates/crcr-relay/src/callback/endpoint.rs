@@ -1,6 +1,7 @@
 //! The checks of a report before it meets the state.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
@@ -18,6 +19,7 @@ use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, record_un
 use super::verified_report::VerifiedReport;
 use crate::http::http_response::{self, Refusal};
 use crate::relay::Relay;
+use crate::usage::Resource;
 use crate::{limits, state_records};
 
 pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
@@ -30,6 +32,8 @@ pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) ->
     };
     let is_dry = matches!(response.result, Ok(CallbackAnswer::DryDispatch));
     let outcome = match &response.result {
+        // Nobody has proven who it is: strangers can cause as many as they like.
+        Err(refusal) if refusal.status.is_server_error() && summary.repo.is_none() => "unverified",
         Err(refusal) if refusal.status.is_server_error() => "unavailable",
         _ if is_dry => "dry_dispatch",
         _ => response.outcome.as_str(),
@@ -89,7 +93,7 @@ async fn receive(
             Err(error) => return CallbackResponse::store_failed(&error),
         }
     }
-    let callback = match parsed {
+    let mut callback = match parsed {
         Ok(callback) => callback,
         Err(error) => {
             return CallbackResponse::bad_request(CallbackOutcome::BadBody, error.to_string());
@@ -99,16 +103,40 @@ async fn receive(
     if let Some(refused) = check_run_of_token(&identity, &callback.job) {
         return refused;
     }
-    let report =
-        VerifiedReport { relay, identity: &identity, entry, callback: &callback, body, started };
     for _ in 0..limits::CONFLICTS {
+        let texts_refused = AtomicBool::new(false);
+        let report = VerifiedReport {
+            relay,
+            identity: &identity,
+            entry,
+            callback: &callback,
+            body,
+            started,
+            texts_refused: &texts_refused,
+        };
         let decision = if callback.kind.is_self_report() {
             report.record_self_report().await
         } else {
             report.record_dispatched_job().await
         };
         match decision {
-            Ok(Some(response)) => return response,
+            Ok(Some(response)) => {
+                if response.result.is_ok() && response.outcome.is_stored() {
+                    log_warnings(&callback, &identity);
+                }
+                return response;
+            }
+            Ok(None) if texts_refused.into_inner() => {
+                let repo = identity.repository.as_str();
+                relay.usage.add(now, Resource::DroppedTexts, repo, 1);
+                callback.drop_texts(&format!(
+                    "`{}` has sent {} MB of texts today, which is the limit: the result is recorded, and \
+                     the texts of this report aren't",
+                    identity.repository,
+                    limits::TEXT_BYTES_PER_DAY >> 20
+                ));
+                summary.callback = Some(callback.clone());
+            }
             Ok(None) => {}
             Err(error) => return CallbackResponse::store_failed(&error),
         }
@@ -128,6 +156,13 @@ async fn was_asked_for_results(
     let key = state_records::dispatch_key(&callback.delivery, &identity.repository);
     let dispatch = read_record::<Dispatch>(relay.store.as_ref(), key).await?.value;
     Ok(dispatch.is_some_and(|dispatch| dispatch.level.shows_results()))
+}
+
+fn log_warnings(callback: &Callback, identity: &CallerIdentity) {
+    let (delivery, repo, job) = (&callback.delivery, &identity.repository, &callback.job);
+    for warning in &callback.details.warnings {
+        tracing::warn!(delivery, %repo, %job, warning, "a part of a report was dropped or changed");
+    }
 }
 
 /// If the token names a run, the body has to name the same one.
@@ -151,9 +186,11 @@ fn check_run_of_token(identity: &CallerIdentity, job: &JobId) -> Option<Callback
             }
             None
         }
-        ProviderClaims::Buildkite(claims) => match &claims.build_id {
-            Some(build) if *build != job.run_id => differs("run_id", &job.run_id, build),
-            _ => None,
-        },
+        ProviderClaims::Buildkite(claims) => {
+            let builds = [&claims.build_id, &claims.build_number].map(Option::as_deref);
+            let is_own = builds.contains(&Some(&*job.run_id)) || builds == [None, None];
+            let builds: Vec<&str> = builds.into_iter().flatten().collect();
+            if is_own { None } else { differs("run_id", &job.run_id, &builds.join(" or ")) }
+        }
     }
 }

@@ -9,7 +9,7 @@ use crcr_domain::RepoName;
 use crcr_domain::callback::Callback;
 use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
 use crcr_domain::lifecycle::JobState;
-use crcr_store::{RateLimitCharge, StoreError, WriteBatch};
+use crcr_store::{BudgetCharge, StoreError, WriteBatch};
 use serde_json::json;
 
 use crate::http::http_response::{self, Refusal};
@@ -51,8 +51,8 @@ impl CallbackAnswer {
             Self::Duplicate => json!({ "ok": true, "duplicate": true }),
             Self::Stale => json!({ "ok": true, "stale": true }),
         };
-        if let Some(report) = report.filter(|report| !report.warnings.is_empty()) {
-            body["warnings"] = json!(report.warnings);
+        if let Some(report) = report.filter(|report| !report.details.warnings.is_empty()) {
+            body["warnings"] = json!(report.details.warnings);
         }
         http_response::ok(body)
     }
@@ -85,8 +85,11 @@ impl CallbackResponse {
         Self::unavailable(format!("temporary outage: failed to persist callback state ({error})"))
     }
 
-    pub(super) fn rate_limited(repo: &RepoName, wait: Duration) -> Self {
+    /// Each caller gets a time of its own: if all of them came back at once, all but one would be refused
+    /// again.
+    pub(super) fn rate_limited(relay: &Relay, repo: &RepoName, wait: Duration) -> Self {
         let detail = format!("rate limit exceeded for {repo}");
+        let wait = relay.usage.next_turn(repo, wait, relay.config.rate_per_minute);
         let mut refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, detail);
         refusal.retry_after = Some(wait.as_secs() + 1);
         Self::refused(CallbackOutcome::RateLimited, refusal)
@@ -151,12 +154,10 @@ pub(super) fn record_unchanged(
         return;
     }
     // A separate bucket: refused reports don't count against the limit of good ones.
-    let charge = RateLimitCharge {
-        bucket: state_records::refused_report_limit_key(repo),
-        per_minute: relay.config.rate_per_minute,
-    };
+    let bucket = state_records::refused_report_limit_key(repo);
+    let charges = vec![BudgetCharge::per_minute(bucket, relay.config.rate_per_minute)];
     let facts = vec![Fact::Callback(callback_fact(relay, report, response, latency))];
-    let batch = WriteBatch { rate_limit: Some(charge), facts, ..WriteBatch::default() };
+    let batch = WriteBatch { charges, facts, ..WriteBatch::default() };
     let relay = Arc::clone(relay);
     tokio::spawn(async move {
         if let Err(error) = relay.commit(batch).await {

@@ -1,12 +1,15 @@
 //! The report of a nightly or periodic run, which no dispatch started.
 
+use std::time::Duration;
+
 use crcr_domain::EventKind;
 use crcr_domain::callback::CallbackKind;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{CallbackOutcome, Fact};
 use crcr_domain::lifecycle::{self, JobState, JobTransition};
-use crcr_domain::proof::ReportProvenance;
-use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
+use crcr_domain::proof::{MissingProof, ReportProvenance};
+use crcr_github::GithubError;
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
 
 use super::response::{CallbackAnswer, CallbackResponse};
 use super::verified_report::{Decision, VerifiedReport};
@@ -30,12 +33,13 @@ impl VerifiedReport<'_> {
             let outcome = CallbackOutcome::RejectedState;
             return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
         }
-        if let Some(claims) = self.identity.github()
-            && !matches!(claims.event_name.as_deref(), Some("schedule" | "workflow_dispatch"))
-        {
-            let detail =
-                "nightly/periodic callbacks come from `schedule` or `workflow_dispatch` runs";
-            return Ok(Some(CallbackResponse::bad_token(detail)));
+        let dispatch_key = state_records::dispatch_key(&callback.delivery, repo);
+        if store.records(&[dispatch_key]).await?.iter().any(Option::is_some) {
+            // Its row would replace the row of the dispatched job.
+            let detail = "callback body field `event_type`: received nightly or periodic, but the relay \
+                          dispatched this `delivery_id`";
+            let outcome = CallbackOutcome::RejectedState;
+            return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
         }
         let pin: Versioned<Pin> =
             read_record(store, state_records::pin_key(upstream, repo)).await?;
@@ -46,47 +50,37 @@ impl VerifiedReport<'_> {
         if let Some(replayed) = self.check_replay(token.value.as_ref()) {
             return Ok(Some(replayed));
         }
-        let job_key = state_records::job_key(&callback.delivery, repo, &callback.job);
+        let job_key = state_records::self_report_key(&callback.delivery, repo, &callback.job);
         let job: Versioned<JobRecord> = read_record(store, job_key.clone()).await?;
         let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
         match lifecycle::transition(current, callback.state) {
             JobTransition::Apply { .. } => {}
             step => return self.reject_step(step, &token).await,
         }
-        // Charged before GitHub is asked, so that a flood of reports can't use up the API quota.
-        let charge = WriteBatch { rate_limit: Some(self.rate_limit()), ..WriteBatch::default() };
-        if let CommitOutcome::Limited(wait) = relay.commit(charge).await? {
-            return Ok(Some(CallbackResponse::rate_limited(repo, wait)));
+        if let Some(wait) = self.charge_look_up().await? {
+            return Ok(Some(CallbackResponse::rate_limited(relay, repo, wait)));
         }
-        match self.commit_exists().await? {
-            Ok(true) => {}
-            Ok(false) => {
-                let detail = format!(
-                    "callback body field `delivery_id`: received {}, expected a commit of {upstream}",
-                    callback.delivery
-                );
-                let outcome = CallbackOutcome::BadBody;
-                return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
-            }
+        let commit = match self.upstream_commit().await? {
+            Ok(commit) => commit,
             Err(error) => {
                 let detail = format!("the commit can't be looked up: {error}");
                 return Ok(Some(CallbackResponse::unavailable(detail)));
             }
-        }
+        };
+        let missing = self.missing_proof(commit.as_deref());
         let now = relay.now();
-        let next = JobRecord {
+        let mut next = JobRecord {
             id: callback.job.clone(),
             state: callback.state,
             start_unknown: false,
             started_at: None,
             ended_at: Some(now),
+            is_first_of_run: false,
             details: callback.details.clone(),
             evidence: ReportProvenance::default(),
             ended_without_proof: false,
             ends_run: false,
         };
-        let mut batch = WriteBatch::default();
-        batch.update(&job, &next, relay.expiry());
         let cause = JobCause {
             repo: &entry.repo,
             delivery: &callback.delivery,
@@ -99,27 +93,69 @@ impl VerifiedReport<'_> {
             },
             upstream: upstream.as_str(),
             pull_request: None,
-            head_sha: &callback.delivery,
+            head_sha: commit.as_deref().unwrap_or_default(),
             queued_since: None,
         };
-        let fact = attempt_fact(&cause, &next, now);
-        batch.tasks.extend(alert::task(relay, &fact, now));
+        let mut fact = attempt_fact(&cause, &next, now);
+        fact.missing_proof = missing;
+        next.details.keep_shown_tests();
+        let mut batch = WriteBatch::default();
+        batch.update(&job, &next, relay.expiry());
+        if fact.is_evidence() {
+            batch.tasks.extend(alert::task(relay, &fact, now));
+        }
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.add_forward(&job_key, entry.level, (None, None), &mut batch);
         let answer = CallbackAnswer::Recorded(callback.state);
-        self.commit(batch, &token, answer, (CallbackOutcome::Accepted, None)).await
+        let outcome = match missing {
+            Some(_) => CallbackOutcome::Unproven,
+            None => CallbackOutcome::Accepted,
+        };
+        self.commit(batch, &token, answer, (outcome, missing)).await
     }
 
-    /// Whether upstream has the commit that the report names. The answer is cached, so that all jobs
+    /// Why nothing may be concluded from the report.
+    fn missing_proof(&self, commit: Option<&str>) -> Option<MissingProof> {
+        if commit.is_none() {
+            return Some(MissingProof::Commit);
+        }
+        // Anything else may run for a stranger's pull request, or for its workflow's end.
+        let event = self.identity.github().map(|claims| claims.event_name.as_deref());
+        match event {
+            None | Some(Some("schedule" | "workflow_dispatch")) => None,
+            Some(_) => Some(MissingProof::Schedule),
+        }
+    }
+
+    /// Charges a report whose commit isn't known to exist, before GitHub is asked, so that a flood of them
+    /// can't use up the API quota. Returns how long to wait if there are too many.
+    async fn charge_look_up(&self) -> Result<Option<Duration>, StoreError> {
+        let Some(commit) = &self.callback.claimed_commit else { return Ok(None) };
+        let key = state_records::commit_key(&self.relay.config.upstream, commit);
+        let cached: Versioned<CommitLookup> = read_record(self.relay.store.as_ref(), key).await?;
+        if cached.value.is_some_and(|cached| cached.exists && cached.until > self.relay.now()) {
+            return Ok(None);
+        }
+        let bucket = state_records::report_limit_key(&self.identity.repository);
+        let charge = BudgetCharge::per_minute(bucket, self.relay.config.rate_per_minute);
+        let batch = WriteBatch { charges: vec![charge], ..WriteBatch::default() };
+        Ok(match self.relay.commit(batch).await? {
+            CommitOutcome::Limited(limited) => Some(limited.wait),
+            _ => None,
+        })
+    }
+
+    /// The commit that the report names, if upstream has it. The answer is cached, so that all jobs
     /// that report on one commit cost one request.
-    async fn commit_exists(&self) -> Result<Result<bool, crcr_github::GithubError>, StoreError> {
-        let (relay, sha) = (self.relay, &self.callback.delivery);
+    async fn upstream_commit(&self) -> Result<Result<Option<String>, GithubError>, StoreError> {
+        let Some(sha) = &self.callback.claimed_commit else { return Ok(Ok(None)) };
+        let relay = self.relay;
         let upstream = &relay.config.upstream;
         let now = relay.now();
         let key = state_records::commit_key(upstream, sha);
         let cached: Versioned<CommitLookup> = read_record(relay.store.as_ref(), key).await?;
         if let Some(cached) = cached.value.filter(|cached| cached.until > now) {
-            return Ok(Ok(cached.exists));
+            return Ok(Ok(cached.exists.then(|| sha.clone())));
         }
         let exists = match relay.app.commit_exists(upstream.as_str(), sha).await {
             Ok(exists) => exists,
@@ -130,6 +166,6 @@ impl VerifiedReport<'_> {
         let mut batch = WriteBatch::default();
         batch.set(cached.key, &CommitLookup { exists, until }, until);
         relay.commit(batch).await?;
-        Ok(Ok(exists))
+        Ok(Ok(exists.then(|| sha.clone())))
     }
 }

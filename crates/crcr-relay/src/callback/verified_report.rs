@@ -1,5 +1,6 @@
 //! A valid report of a verified caller, and what reports of every kind have in common.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
@@ -10,16 +11,18 @@ use crcr_domain::identity::CallerIdentity;
 use crcr_domain::lifecycle::JobTransition;
 use crcr_domain::proof::MissingProof;
 use crcr_domain::{AllowlistEntry, Level};
-use crcr_store::{CommitOutcome, RateLimitCharge, StoreError, StoreKey, Versioned, WriteBatch};
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, callback_fact};
 use crate::compat::forward;
 use crate::http::http_response::Refusal;
+use crate::limits;
 use crate::relay::Relay;
 use crate::repository_pins::{self, Pin};
 use crate::state_records::{self, UsedToken};
+use crate::usage::Resource;
 use crate::webhook::signature::digest;
 
 pub(super) struct VerifiedReport<'a> {
@@ -31,7 +34,13 @@ pub(super) struct VerifiedReport<'a> {
     pub(super) body: &'a Bytes,
     /// When the request arrived.
     pub(super) started: Instant,
+    /// Set when the repository has used its bytes of this day: the report has to be decided again without
+    /// its texts.
+    pub(super) texts_refused: &'a AtomicBool,
 }
+
+/// The place of the charge for texts among those of a report.
+const TEXT_CHARGE: usize = 3;
 
 /// `None` when another change came first, so that the decision has to be made again.
 pub(super) type Decision = Result<Option<CallbackResponse>, StoreError>;
@@ -51,8 +60,7 @@ impl VerifiedReport<'_> {
                 (CallbackAnswer::Recorded(self.callback.state), CallbackOutcome::Stale)
             }
         };
-        let batch = WriteBatch { rate_limit: Some(self.rate_limit()), ..WriteBatch::default() };
-        self.commit(batch, token, answer, (outcome, None)).await
+        self.commit(WriteBatch::default(), token, answer, (outcome, None)).await
     }
 
     /// Commits a report's changes, together with the use of its token.
@@ -65,7 +73,11 @@ impl VerifiedReport<'_> {
     ) -> Decision {
         let relay = self.relay;
         let until = self.identity.expires_at + Duration::from_secs(60);
-        batch.update(token, &UsedToken { body: digest(self.body) }, until);
+        batch.update(
+            token,
+            &UsedToken { body: digest(self.body), state: self.callback.state },
+            until,
+        );
         if outcome.is_stored() {
             let summary = ReportSummary {
                 repo: Some(self.identity.repository.clone()),
@@ -76,42 +88,82 @@ impl VerifiedReport<'_> {
             fact.detail = missing.map(|missing| format!("reported without proof: {missing}"));
             batch.facts.push(Fact::Callback(fact));
         }
+        self.charge(&mut batch);
+        let repo = &self.identity.repository;
         Ok(match relay.commit(batch).await? {
-            CommitOutcome::Done => Some(CallbackResponse::accepted(outcome, answer)),
+            CommitOutcome::Done => {
+                let now = relay.now();
+                relay.usage.add(now, Resource::Reports, repo.as_str(), 1);
+                let bytes = self.callback.details.text_bytes();
+                relay.usage.add(now, Resource::TextBytes, repo.as_str(), bytes);
+                Some(CallbackResponse::accepted(outcome, answer))
+            }
             CommitOutcome::Conflict | CommitOutcome::LeaseLost => None,
-            CommitOutcome::Limited(wait) => {
-                Some(CallbackResponse::rate_limited(&self.identity.repository, wait))
+            CommitOutcome::Limited(limited) if limited.charge == TEXT_CHARGE => {
+                self.texts_refused.store(true, Ordering::Relaxed);
+                None
+            }
+            CommitOutcome::Limited(limited) => {
+                Some(CallbackResponse::rate_limited(relay, repo, limited.wait))
             }
         })
     }
 
+    /// Adds to a batch what the report costs its repository: a matrix of many jobs is one run in a minute,
+    /// and neither a run nor a day has reports or texts without end.
+    fn charge(&self, batch: &mut WriteBatch) {
+        let (relay, repo, job) = (self.relay, &self.identity.repository, &self.callback.job);
+        let per_minute = relay.config.rate_per_minute;
+        let run = state_records::run_reports_key(repo, &job.run_id, job.run_attempt);
+        let one = |bucket| BudgetCharge::per_minute(bucket, per_minute);
+        let of_day = |what: &str, capacity, cost| BudgetCharge {
+            capacity,
+            per_minute: 0.0,
+            cost,
+            ..one(state_records::budget_of_day_key(what, relay.now(), repo.as_str()))
+        };
+        batch.charges = vec![
+            BudgetCharge {
+                first_of: Some(run.clone()),
+                ..one(state_records::report_limit_key(repo))
+            },
+            BudgetCharge { capacity: limits::REPORTS_PER_RUN, ..one(run) },
+            of_day("reports", limits::REPORTS_PER_DAY, 1),
+        ];
+        let bytes = self.callback.details.text_bytes();
+        if bytes > 0 {
+            batch.charges.push(of_day("text", limits::TEXT_BYTES_PER_DAY, bytes));
+        }
+    }
+
     /// The answer to a token that was used before. With the same body it is a repeated request. With
-    /// another body it is refused, but only if the token has an id of its own: otherwise the job's
-    /// state decides.
+    /// another body it is refused, unless the token serves many reports and this one says the same.
     pub(super) fn check_replay(&self, used: Option<&UsedToken>) -> Option<CallbackResponse> {
         let used = used?;
         if used.body == digest(self.body) {
             let answer = CallbackAnswer::Duplicate;
             return Some(CallbackResponse::accepted(CallbackOutcome::Duplicate, answer));
         }
-        self.identity.jti.as_ref()?;
-        Some(CallbackResponse::bad_token(
-            "the token was used for another report; mint one per report",
-        ))
+        if self.identity.is_minted_per_report() {
+            let detail = "the token was used for another report; mint one per report";
+            return Some(CallbackResponse::bad_token(detail));
+        }
+        // Sent again with another time of day, for example: the job's state says that it is a duplicate.
+        let detail =
+            "the token was used for another conclusion of this job; mint one to correct it";
+        (used.state != self.callback.state).then(|| CallbackResponse::bad_token(detail))
     }
 
-    /// The record of the token's use. Buildkite's tokens have no id, so pipeline, job and state stand
-    /// in for one.
+    /// The record of the token's use: of the token, or of the token for one status of one job, where a token
+    /// serves many.
     pub(super) fn token_key(&self) -> StoreKey {
-        let job = &self.callback.job;
-        match &self.identity.jti {
-            Some(jti) => state_records::used_token_key(&self.identity.issuer, jti),
-            None => {
-                let pipeline = self.identity.buildkite().map(|claims| &claims.pipeline_id);
-                let parts = json!([pipeline, job, self.callback.state]);
-                state_records::used_token_key(&self.identity.issuer, &parts.to_string())
-            }
+        let (issuer, token) = (&self.identity.issuer, &self.identity.token_id);
+        if self.identity.is_minted_per_report() {
+            return state_records::used_token_key(issuer, token);
         }
+        let Callback { delivery, job, state, .. } = self.callback;
+        let parts = json!([token, delivery, job, state.status()]);
+        state_records::used_token_key(issuer, &parts.to_string())
     }
 
     /// Refuses a token of another repository that has the name now.
@@ -151,12 +203,5 @@ impl VerifiedReport<'_> {
     /// The backend's level now.
     pub(super) fn level(&self) -> Level {
         self.entry.map_or(Level::L1, |entry| entry.level)
-    }
-
-    pub(super) fn rate_limit(&self) -> RateLimitCharge {
-        RateLimitCharge {
-            bucket: state_records::report_limit_key(&self.identity.repository),
-            per_minute: self.relay.config.rate_per_minute,
-        }
     }
 }

@@ -41,6 +41,10 @@ pub(crate) async fn run(
         let Err(error) = crcr_github::http::send_once(request).await else {
             return Ok(TaskDone::Finished);
         };
+        if error.status() == Some(StatusCode::CONFLICT) {
+            // The HUD has this job's end already. The deployed relay answers `duplicate`.
+            return Ok(TaskDone::Finished);
+        }
         let unauthorized = error.status() == Some(StatusCode::UNAUTHORIZED);
         fail = TaskError::retry(format!("the HUD: {error}"));
         fail.permanent = !error.is_transient();

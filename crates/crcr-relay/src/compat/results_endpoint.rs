@@ -56,6 +56,10 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Respo
     }
     let received = forward.read().map_err(|why| refused(why.what))?;
     let (status, key) = (received.status(), received.key().join("/"));
+    let mut answer = json!({ "ok": true, "status": status, "dynamoKey": key });
+    if !received.warnings().is_empty() {
+        answer["warnings"] = json!(received.warnings());
+    }
     let mut parts = vec!["forwarded"];
     parts.extend(received.key());
     let place = StoreKey::new(&parts);
@@ -73,9 +77,7 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Respo
         match relay.commit(batch).await {
             Ok(CommitOutcome::Conflict) => {}
             Ok(_) => {
-                return Ok(http_response::ok(
-                    json!({ "ok": true, "status": status, "dynamoKey": key }),
-                ));
+                return Ok(http_response::ok(answer));
             }
             Err(error) => return Err(Refusal::unavailable(error.to_string())),
         }

@@ -29,7 +29,7 @@ impl std::fmt::Display for FileUrl {
 }
 
 impl FileUrl {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("file:") {
             return Ok(Self::File(path.trim_start_matches("//").into()));
         }

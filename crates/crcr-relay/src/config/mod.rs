@@ -32,6 +32,9 @@ use crate::demotions::DemotionNames;
 use crate::limits;
 use crate::log_rules::LogRules;
 
+/// The map of pipelines that report for PyTorch's backends.
+pub(crate) const PYTORCH_PROVIDERS: &str = "https://github.com/pytorch/test-infra/blob/main/aws/lambda/cross_repo_ci_relay/config/ci_providers.yml";
+
 /// Settings of the deployed relay that have no effect here, and why.
 const WITHOUT_EFFECT: [(&str, &str); 3] = [
     ("MAX_CLEANUP_WORKERS", "the queue's workers sweep too: MAX_DISPATCH_WORKERS"),
@@ -290,8 +293,12 @@ impl Settings<'_> {
         let hud = self.hud();
         let alert_url = self.alert_url();
         let issuers = self.issuers();
-        let providers_url = self.get("CI_PROVIDERS_URL");
-        let providers_url = providers_url.and_then(|url| self.file_url("CI_PROVIDERS_URL", &url));
+        let is_pytorch = upstream.as_ref().is_some_and(|it| it.key() == "pytorch/pytorch");
+        let usual = || is_pytorch.then(|| PYTORCH_PROVIDERS.to_owned());
+        let providers_url = self.get("CI_PROVIDERS_URL").or_else(usual);
+        let providers_url = providers_url
+            .filter(|url| url.trim() != "off")
+            .and_then(|url| self.file_url("CI_PROVIDERS_URL", &url));
         let rate_per_minute = self.positive_number("RATE_LIMIT_PER_MIN", 100);
         let workers = self.positive_number("MAX_DISPATCH_WORKERS", limits::WORKERS);
         let allowlist_ttl = self.positive_number("ALLOWLIST_TTL_SECONDS", 60);

@@ -8,21 +8,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
+use super::open_connections::{NotedBody, OpenConnection, OpenConnections, Phase};
 use crate::limits;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
-    /// Further connections wait in the kernel's queue.
+    /// A further one takes the place of the one that has waited longest for its client.
     pub(crate) max_open: usize,
     /// How long a connection may be idle between requests, or take to send a request's head.
     pub(crate) head_timeout: Duration,
@@ -50,7 +54,11 @@ pub(crate) async fn serve(
     connection_limits: ConnectionLimits,
     stop: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(connection_limits.max_open));
+    // While all of them wait for an answer, further ones wait in the kernel's queue.
+    let places = Arc::new(Semaphore::new(
+        connection_limits.max_open + connection_limits.max_open.div_ceil(16),
+    ));
+    let known = Arc::new(OpenConnections::default());
     let mut open = JoinSet::new();
     loop {
         let next = async {
@@ -64,10 +72,15 @@ pub(crate) async fn serve(
         while open.try_join_next().is_some() {}
         match accepted {
             Ok((stream, _)) => {
-                let (router, stop) = (router.clone(), stop.clone());
+                let (router, stop, known) = (router.clone(), stop.clone(), Arc::clone(&known));
+                let connection = known.add(connection_limits.max_open);
                 open.spawn(async move {
                     let _place = place;
-                    serve_connection(stream, router, connection_limits, stop).await;
+                    tokio::select! {
+                        () = connection.close.cancelled() => {}
+                        () = serve_connection(stream, router, connection_limits, stop, &connection) => {}
+                    }
+                    known.remove(&connection);
                 });
             }
             Err(error) => {
@@ -86,7 +99,22 @@ async fn serve_connection(
     router: Router,
     connection_limits: ConnectionLimits,
     stop: CancellationToken,
+    open: &Arc<OpenConnection>,
 ) {
+    let answer = |request: Request<Incoming>| {
+        let (router, connection) = (router.clone(), Arc::clone(open));
+        connection.enter(Phase::RequestBody);
+        let connection_of_body = Arc::clone(&connection);
+        let request = request.map(|body| NotedBody { body, connection: connection_of_body });
+        async move {
+            if request.body().is_end_stream() {
+                connection.enter(Phase::Answer);
+            }
+            let response = router.oneshot(request).await;
+            connection.enter(Phase::Idle);
+            response
+        }
+    };
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY can't be set; responses may be delayed");
     }
@@ -96,7 +124,7 @@ async fn serve_connection(
         .max_buf_size(limits::HEAD_BYTES)
         .serve_connection(
             TokioIo::new(TimedWriter::new(stream, connection_limits.write_timeout)),
-            TowerToHyperService::new(router),
+            service_fn(answer),
         );
     let mut connection = std::pin::pin!(connection);
     // Errors are caused by clients that disconnect, are too slow, or don't speak HTTP.

@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::body_memory::{BodyMemory, BodyShare};
 use crate::limits;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,32 +44,51 @@ pub fn ok(body: Value) -> Response {
     Json(body).into_response()
 }
 
-/// Further large bodies wait until one is dropped.
-static LARGE_BODIES: Semaphore = Semaphore::const_new(limits::LARGE_BODIES);
+static MEMORY: BodyMemory = BodyMemory::new(limits::BODY_MEMORY_BYTES);
 
-/// Reads the body of a request, at most `limit` bytes. At most [`limits::LARGE_BODIES`] bodies larger
-/// than [`limits::SMALL_BODY`] are in memory at a time, so that nobody can fill the memory.
+/// Reads the body of a request, at most `limit` bytes. All bodies together take at most
+/// [`limits::BODY_MEMORY_BYTES`], so that nobody can fill the memory.
 pub async fn body(body: axum::body::Body, limit: usize) -> Result<Bytes, Refusal> {
+    read_within(&MEMORY, body, limit).await
+}
+
+async fn read_within(
+    memory: &'static BodyMemory,
+    body: axum::body::Body,
+    limit: usize,
+) -> Result<Bytes, Refusal> {
     let mut body = Limited::new(body, limit);
-    let mut held = CountedBody { bytes: BytesMut::new(), permit: None };
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| refused(&*error, limit))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if held.permit.is_none() && held.bytes.len() + data.len() > limits::SMALL_BODY {
-            held.permit = Some(LARGE_BODIES.acquire().await.expect("it is never closed"));
+    let mut held = HeldBody { bytes: BytesMut::new(), share: memory.begin() };
+    let dropped = held.share.dropped.clone();
+    let whole = async {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| refused(&*error, limit))?;
+            let Ok(data) = frame.into_data() else { continue };
+            held.share.add(data.len()).await;
+            held.bytes.extend_from_slice(&data);
         }
-        held.bytes.extend_from_slice(&data);
+        Ok(())
+    };
+    tokio::select! {
+        biased;
+        () = dropped.cancelled() => {
+            let detail = "The body arrived too slowly while the relay had much to do; send it again";
+            let status = StatusCode::REQUEST_TIMEOUT;
+            return Err(Refusal { retry_after: Some(5), ..Refusal::new(status, detail) });
+        }
+        read = whole => read?,
     }
+    held.share.arrived();
     Ok(Bytes::from_owner(held))
 }
 
-/// A body that releases its permit when it is dropped.
-struct CountedBody {
+/// A body that frees its memory when it is dropped.
+struct HeldBody {
     bytes: BytesMut,
-    permit: Option<SemaphorePermit<'static>>,
+    share: BodyShare<'static>,
 }
 
-impl AsRef<[u8]> for CountedBody {
+impl AsRef<[u8]> for HeldBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -94,26 +113,42 @@ mod tests {
     use std::time::Duration;
 
     use axum::body::Body;
+    use futures_util::StreamExt as _;
 
     use super::*;
 
+    /// A body that sends some bytes and then nothing more.
+    fn stalled(bytes: usize) -> Body {
+        let first = futures_util::stream::iter([Ok::<_, std::io::Error>(vec![b'x'; bytes])]);
+        Body::from_stream(first.chain(futures_util::stream::pending()))
+    }
+
     #[tokio::test]
-    async fn only_so_many_large_bodies_are_held_and_small_ones_never_wait() {
-        let large = || body(Body::from(vec![b'x'; limits::SMALL_BODY + 1]), limits::WEBHOOK_BYTES);
-        let mut held = vec![];
-        for _ in 0..limits::LARGE_BODIES {
-            held.push(large().await.unwrap());
-        }
-        let soon = Duration::from_millis(50);
-        let waits = tokio::time::timeout(soon, large()).await;
-        assert!(waits.is_err(), "one more than there are places");
-        let small = Body::from(vec![b'x'; limits::SMALL_BODY]);
-        assert_eq!(body(small, limits::WEBHOOK_BYTES).await.unwrap().len(), limits::SMALL_BODY);
-        // A part of a body is a body.
-        let part = held.pop().unwrap().slice(..1);
-        assert!(tokio::time::timeout(soon, large()).await.is_err());
+    async fn bodies_that_stall_lose_their_memory_to_one_that_arrives() {
+        static MEMORY: BodyMemory = BodyMemory::new(100_000);
+        let slow: Vec<_> =
+            (0..9).map(|_| tokio::spawn(read_within(&MEMORY, stalled(10_000), 50_000))).collect();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let arrives = || read_within(&MEMORY, Body::from(vec![b'x'; 50_000]), 50_000);
+        let soon = Duration::from_secs(5);
+        let held = tokio::time::timeout(soon, arrives()).await.expect("it doesn't wait").unwrap();
+        assert_eq!(held.len(), 50_000);
+        let dropped = slow.iter().filter(|task| task.is_finished()).count();
+        assert_eq!(dropped, 4, "no more than it takes");
+        // What has arrived is never dropped, and further ones wait until it is worked on. A part of a body
+        // is a body.
+        let part = held.slice(..1);
+        drop(held);
+        let more = tokio::time::timeout(soon, arrives()).await.expect("the rest stall").unwrap();
+        let waits = tokio::time::timeout(Duration::from_millis(50), arrives()).await;
+        assert!(waits.is_err(), "both halves are in use");
         drop(part);
-        assert_eq!(large().await.unwrap().len(), limits::SMALL_BODY + 1);
+        assert_eq!(arrives().await.unwrap().len(), 50_000);
+        drop(more);
+        for task in slow {
+            let refusal = task.await.unwrap().unwrap_err();
+            assert_eq!(refusal.status, StatusCode::REQUEST_TIMEOUT);
+        }
     }
 
     #[tokio::test]

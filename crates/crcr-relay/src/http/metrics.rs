@@ -1,6 +1,7 @@
 //! Prometheus metrics.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use crcr_store::{QueueDepth, StoreError, StoreHealth, TaskState, TaskView};
 use jiff::Timestamp;
@@ -11,11 +12,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::body_memory::DROPPED_BODIES;
+use super::open_connections::CLOSED_EARLY;
 use crate::allowlist::AllowlistStatus;
 use crate::limits;
 use crate::queue::open_dispatches;
 use crate::reconcile::Reconciliation;
 use crate::relay::Relay;
+use crate::usage::Resource;
 
 type LabelSet = Vec<(&'static str, &'static str)>;
 /// Labels whose values aren't known when this is compiled, such as an account's name.
@@ -30,7 +34,10 @@ pub struct MetricsInput {
     pub tasks: Vec<TaskView>,
     pub allowlist: AllowlistStatus,
     pub issuers_without_keys: usize,
+    pub issuers_unreachable: usize,
+    pub upstream_moved: bool,
     pub calls_left: BTreeMap<String, u64>,
+    pub(crate) used_today: Vec<(Resource, String, u64)>,
 }
 
 impl MetricsInput {
@@ -46,7 +53,10 @@ impl MetricsInput {
             tasks,
             allowlist: relay.allowlist.status(),
             issuers_without_keys: relay.verifier.unready(relay.now()).len(),
+            issuers_unreachable: relay.verifier.unreachable(),
+            upstream_moved: relay.upstream_identity.moved_to().is_some(),
             calls_left: relay.app.calls_left(),
+            used_today: relay.usage.most(),
         })
     }
 }
@@ -63,8 +73,16 @@ pub struct Metrics {
     overdue_seconds: Family<NamedLabels, Gauge>,
     dead_tasks: Family<NamedLabels, Gauge>,
     paused_lanes: Gauge,
+    busy_workers: Family<LabelSet, Gauge>,
+    used_today: Family<NamedLabels, Gauge>,
+    closed_early: Family<LabelSet, Gauge>,
+    dropped_bodies: Gauge,
     calls_left: Family<NamedLabels, Gauge>,
     issuers_without_keys: Gauge,
+    issuers_unreachable: Gauge,
+    upstream_moved: Gauge,
+    failed_deliveries: Family<NamedLabels, Counter>,
+    missing_heads: Counter,
     open_dispatches: Gauge,
     allowlist_repositories: Gauge,
     allowlist_good: Gauge,
@@ -105,12 +123,38 @@ impl Metrics {
         let paused_lanes = Gauge::default();
         let help = "Servers and accounts that asked this process to wait, such as for a rate limit";
         registry.register("paused_lanes", help, paused_lanes.clone());
+        let busy_workers = Family::<LabelSet, Gauge>::default();
+        let help = "Tasks that are being worked on, by the pool of workers";
+        registry.register("busy_workers", help, busy_workers.clone());
+        let used_today = Family::<NamedLabels, Gauge>::default();
+        let help =
+            "What the repositories that use most of it have used today (UTC), and all others";
+        registry.register("used_today", help, used_today.clone());
+        let closed_early = Family::<LabelSet, Gauge>::default();
+        let help = "Connections closed for others, by what they were waiting for";
+        registry.register("connections_closed_early", help, closed_early.clone());
+        let dropped_bodies = Gauge::default();
+        let help = "Bodies dropped for others because they arrived too slowly";
+        registry.register("bodies_dropped", help, dropped_bodies.clone());
         let calls_left = Family::<NamedLabels, Gauge>::default();
         let help = "Calls of GitHub's API that an account's installation has left in this hour";
         registry.register("github_calls_left", help, calls_left.clone());
         let issuers_without_keys = Gauge::default();
         let help = "Token issuers whose keys aren't known; their reports are refused";
         registry.register("issuers_without_keys", help, issuers_without_keys.clone());
+        let issuers_unreachable = Gauge::default();
+        let help = "Token issuers whose keys couldn't be fetched at the last try";
+        registry.register("issuers_unreachable", help, issuers_unreachable.clone());
+        let upstream_moved = Gauge::default();
+        let help =
+            "1 while webhooks come from a renamed or transferred upstream, which are ignored";
+        registry.register("upstream_moved", help, upstream_moved.clone());
+        let failed_deliveries = Family::<NamedLabels, Counter>::default();
+        let help = "Webhooks that failed by GitHub's own log, by the answer that GitHub got";
+        registry.register("failed_deliveries", help, failed_deliveries.clone());
+        let missing_heads = Counter::default();
+        let help = "Heads of pull requests that GitHub never sent a webhook about";
+        registry.register("missing_heads", help, missing_heads.clone());
         let open_dispatches = Gauge::default();
         let help = "Dispatches that were sent to L2 or above and are not known to be over";
         registry.register("open_dispatches", help, open_dispatches.clone());
@@ -151,8 +195,16 @@ impl Metrics {
             overdue_seconds,
             dead_tasks,
             paused_lanes,
+            busy_workers,
+            used_today,
+            closed_early,
+            dropped_bodies,
             calls_left,
             issuers_without_keys,
+            issuers_unreachable,
+            upstream_moved,
+            failed_deliveries,
+            missing_heads,
             open_dispatches,
             allowlist_repositories,
             allowlist_good,
@@ -200,9 +252,17 @@ impl Metrics {
         for (answer, count) in [("accepted", found.asked.len()), ("refused", found.refused.len())] {
             self.redeliveries.get_or_create(&vec![("answer", answer)]).inc_by(count as u64);
         }
+        for delivery in &found.asked {
+            let status = vec![("status", delivery.status_code.to_string())];
+            self.failed_deliveries.get_or_create(&status).inc();
+        }
         if let Some(until) = found.settled_until {
             self.reconciled_until.set(until.as_second());
         }
+    }
+
+    pub fn head_was_missing(&self) {
+        self.missing_heads.inc();
     }
 
     pub fn store_health(&self, health: &StoreHealth) {
@@ -214,6 +274,23 @@ impl Metrics {
         self.paused_lanes.set(gauge(count as u64));
     }
 
+    pub(crate) fn pool_busy(&self, pool: &'static str, count: usize) {
+        self.busy_workers.get_or_create(&vec![("pool", pool)]).set(gauge(count as u64));
+    }
+
+    fn count_use(&self, input: &MetricsInput) {
+        self.used_today.clear();
+        for (resource, repo, count) in &input.used_today {
+            let labels = vec![("what", resource.as_str().to_owned()), ("repository", repo.clone())];
+            self.used_today.get_or_create(&labels).set(gauge(*count));
+        }
+        for (phase, count) in &CLOSED_EARLY {
+            let closed = self.closed_early.get_or_create(&vec![("waiting_for", *phase)]);
+            closed.set(gauge(count.load(Ordering::Relaxed)));
+        }
+        self.dropped_bodies.set(gauge(DROPPED_BODIES.load(Ordering::Relaxed)));
+    }
+
     pub fn text(&self, input: &MetricsInput) -> String {
         let MetricsInput { depth, allowlist, .. } = input;
         for (state, count) in
@@ -222,12 +299,15 @@ impl Metrics {
             self.queue.get_or_create(&vec![("state", state)]).set(gauge(count));
         }
         self.count_tasks(input);
+        self.count_use(input);
         self.calls_left.clear();
         for (account, left) in &input.calls_left {
             let labels = vec![("account", account.clone())];
             self.calls_left.get_or_create(&labels).set(gauge(*left));
         }
         self.issuers_without_keys.set(gauge(input.issuers_without_keys as u64));
+        self.issuers_unreachable.set(gauge(input.issuers_unreachable as u64));
+        self.upstream_moved.set(i64::from(input.upstream_moved));
         self.open_dispatches.set(gauge(input.open_dispatches));
         self.outbox.set(gauge(depth.facts));
         self.allowlist_repositories.set(gauge(allowlist.repositories as u64));
@@ -268,6 +348,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::reconcile::FailedDelivery;
 
     fn task(kind: &str, state: TaskState, due: i64) -> TaskView {
         TaskView {
@@ -289,7 +370,10 @@ mod tests {
             tasks,
             allowlist: AllowlistStatus::default(),
             issuers_without_keys: 1,
+            issuers_unreachable: 1,
+            upstream_moved: false,
             calls_left: [("acme".to_owned(), 4_321)].into(),
+            used_today: vec![(Resource::Reports, "acme/one".to_owned(), 7)],
         }
     }
 
@@ -300,8 +384,15 @@ mod tests {
         metrics.webhook("accepted");
         metrics.callback("recorded", 0.1);
         metrics.task("dispatch", "done");
+        metrics.pool_busy("dispatch", 1);
         metrics.repository_changed("dispatch");
-        metrics.reconciled(&Reconciliation::default());
+        let failed = FailedDelivery {
+            id: "d".to_owned(),
+            event: "push".to_owned(),
+            delivered_at: Timestamp::UNIX_EPOCH,
+            status_code: 401,
+        };
+        metrics.reconciled(&Reconciliation { asked: vec![failed], ..Reconciliation::default() });
         let tasks =
             vec![task("dispatch", TaskState::Ready, 1), task("dispatch", TaskState::Dead, 1)];
         let text = metrics.text(&input(tasks));

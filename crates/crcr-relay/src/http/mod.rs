@@ -1,8 +1,10 @@
 //! The HTTP server: listeners, connections, routes, responses.
 
+pub(crate) mod body_memory;
 pub(crate) mod connections;
 pub(crate) mod http_response;
 pub mod lambda;
 pub(crate) mod metrics;
+pub(crate) mod open_connections;
 pub mod router;
 pub mod serve;

@@ -61,6 +61,7 @@ fn routes() -> Router<Arc<Relay>> {
     Router::new()
         .route("/github/webhook", post(webhook::handle))
         .route("/github/callback", post(callback::handle))
+        .route("/github/callback/", post(callback::handle))
         .route("/api/crcr/results", post(results_endpoint::handle))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -108,10 +109,11 @@ async fn readyz(
     // Facts wait in the store while the results can't be written, so the relay is still ready.
     let results = relay.results_problem.lock().clone();
     let health = relay.store.health();
+    let moved_to = relay.upstream_identity.moved_to();
     let body = if operators::is_operator(&relay, listener, &headers) == Ok(true) {
         json!({
             "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": issuers,
-            "results": results, "store_promises_less": health.weaker_promise,
+            "results": results, "upstream_moved_to": moved_to, "store_promises_less": health.weaker_promise,
             "store_lost": health.loss,
         })
     } else {
@@ -119,6 +121,7 @@ async fn readyz(
             "ready": ready, "store": store.map(|_| "unwritable"),
             "allowlist": { "loaded": allowlist.loaded, "problem": allowlist.problem_code },
             "keys_missing_of": issuers, "results": results.map(|_| "waiting"),
+            "upstream_moved_to": moved_to.map(|_| "elsewhere"),
             "store_promises_less": health.weaker_promise.map(|_| "weaker"),
             "store_lost": health.loss.map(|_| "data-lost"),
         })

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::connections::{self, ConnectionLimits};
 use crate::http::router;
+use crate::prune_clock;
 use crate::queue::fact_feed;
 use crate::queue::open_dispatches;
 use crate::queue::task_kind::TaskKind;
@@ -114,6 +115,10 @@ async fn bind(address: &str) -> Result<TcpListener, BindError> {
 }
 
 async fn delete_expired_periodically(relay: &Relay) {
+    // The clock may have been set back while the relay was down.
+    if let Err(error) = prune_clock::advance(relay).await {
+        tracing::warn!(%error, "the store's times can't be compared with the clock yet");
+    }
     loop {
         tokio::time::sleep(limits::PRUNE).await;
         match delete_all_expired(relay).await {
@@ -135,9 +140,10 @@ async fn delete_expired_periodically(relay: &Relay) {
 
 /// Deletes everything that has expired, in small transactions; returns how many rows.
 pub(crate) async fn delete_all_expired(relay: &Relay) -> Result<u64, StoreError> {
+    let until = prune_clock::advance(relay).await?;
     let mut all = 0;
     loop {
-        match relay.store.delete_expired(relay.now()).await? {
+        match relay.store.delete_expired(until).await? {
             0 => return Ok(all),
             count => all += count,
         }
@@ -148,7 +154,14 @@ pub(crate) async fn delete_all_expired(relay: &Relay) -> Result<u64, StoreError>
 async fn roll_up_periodically(relay: &Relay) {
     loop {
         tokio::time::sleep(limits::RETAIN).await;
-        let before = relay.now() - relay.config.results_retention;
+        let until = match prune_clock::advance(relay).await {
+            Ok(until) => until,
+            Err(error) => {
+                tracing::warn!(%error, "old results can't be rolled up");
+                continue;
+            }
+        };
+        let before = until - relay.config.results_retention;
         match retention::roll_up(&*relay.results, before).await {
             Ok(0) => {}
             Ok(days) => {

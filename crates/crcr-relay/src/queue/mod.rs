@@ -1,7 +1,9 @@
 //! The durable queue: kinds of tasks, workers and handlers.
 
+pub(crate) mod blame_cache;
 pub(crate) mod fact_feed;
 pub(crate) mod handlers;
+pub(crate) mod lanes;
 pub(crate) mod task_kind;
 pub(crate) mod workers;
 

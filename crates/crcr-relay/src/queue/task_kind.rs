@@ -11,6 +11,7 @@ use crcr_store::{LeasedTask, NewTask, StoreError, StoreKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::lanes::Lane;
 use crate::config::Config;
 use crate::limits;
 
@@ -108,6 +109,11 @@ pub(crate) enum TaskKind {
     JobLog {
         job: EndedJob,
     },
+    /// Cancel the dispatches of a delivery, because a newer one replaces it.
+    Supersede {
+        older: String,
+        newer: String,
+    },
     /// Ask GitHub for webhooks that it couldn't deliver.
     Reconcile,
 }
@@ -124,40 +130,6 @@ pub(crate) fn check_name(repo: &str, job: Option<&CheckedJob>) -> String {
     match job {
         Some(job) => names::name_of_job(repo, &job.workflow, job.job.as_deref()),
         None => names::dispatch_name(repo),
-    }
-}
-
-/// The server that a task asks. Tasks of one lane share a limit on how many run at a time, and they
-/// pause together when that server asks for it.
-enum Lane {
-    /// The App's installation on the upstream account.
-    Upstream,
-    /// The App's installation on an account downstream.
-    Account(String),
-    /// The external HUD, one lane for each account downstream.
-    ExternalHud(String),
-    AlertWebhook,
-    /// The archive and the results.
-    KeptWebhooks,
-    /// The App's own log of deliveries, whose rate limit no installation shares.
-    DeliveryLog,
-    /// The logs of an account's jobs: many large ones don't delay dispatches to the account.
-    JobLogs(String),
-}
-
-impl Lane {
-    /// The name under which the store keeps the lane. No account has a space in its name.
-    fn name(&self, upstream: &RepoName) -> String {
-        match self {
-            // If upstream's account also has a backend, both share the installation's rate limit.
-            Self::Upstream => upstream.owner().to_ascii_lowercase(),
-            Self::Account(account) => account.to_ascii_lowercase(),
-            Self::ExternalHud(account) => format!("hud of {account}"),
-            Self::AlertWebhook => "alert webhook".to_owned(),
-            Self::KeptWebhooks => "kept webhooks".to_owned(),
-            Self::DeliveryLog => "delivery log".to_owned(),
-            Self::JobLogs(account) => format!("logs of {}", account.to_ascii_lowercase()),
-        }
     }
 }
 
@@ -178,11 +150,23 @@ pub(crate) struct TaskError {
     pub(crate) permanent: bool,
     /// If set, the task is tried until this time, however often, and then given up.
     pub(crate) retry_until: Option<Timestamp>,
+    /// GitHub didn't take it now, and would from anybody: an outage or a rate limit. It says nothing about
+    /// the task and isn't counted as a try.
+    pub(crate) is_outage: bool,
+    /// A budget is used up until this time. Only this task waits for it, and it isn't counted as a try.
+    pub(crate) not_before: Option<Timestamp>,
 }
 
 impl TaskError {
     pub(crate) fn retry(message: impl Into<String>) -> Self {
-        Self { message: message.into(), retry_at: None, permanent: false, retry_until: None }
+        Self {
+            message: message.into(),
+            retry_at: None,
+            permanent: false,
+            retry_until: None,
+            is_outage: false,
+            not_before: None,
+        }
     }
 
     pub(crate) fn permanent(message: impl Into<String>) -> Self {
@@ -205,7 +189,12 @@ impl From<crcr_github::GithubError> for TaskError {
         if let Some(source) = std::error::Error::source(&error) {
             message = format!("{message}: {source}");
         }
-        Self { message, retry_at: error.retry_at(), permanent: !retry, retry_until: None }
+        Self {
+            retry_at: error.retry_at(),
+            permanent: !retry,
+            is_outage: retry,
+            ..Self::retry(message)
+        }
     }
 }
 
@@ -224,6 +213,8 @@ impl ParsedTask {
 }
 
 impl TaskKind {
+    /// The first part of a dispatch's key.
+    pub(crate) const DISPATCH: &'static str = "dispatch";
     /// The first part of a sweep's key.
     pub(crate) const SWEEP: &'static str = "sweep";
 
@@ -263,10 +254,10 @@ impl TaskKind {
         })
     }
 
-    pub(crate) fn task(&self, upstream: &RepoName, due_at: Timestamp) -> NewTask {
+    pub(crate) fn task(&self, _upstream: &RepoName, due_at: Timestamp) -> NewTask {
         NewTask {
             key: self.key(),
-            lane: self.lane().name(upstream),
+            lane: self.lane().name(),
             payload: serde_json::to_string(self).expect("tasks are always JSON"),
             due_at,
         }
@@ -275,7 +266,7 @@ impl TaskKind {
     /// The label in metrics, which is also the `kind` in the payload.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Dispatch { .. } => "dispatch",
+            Self::Dispatch { .. } => Self::DISPATCH,
             Self::CheckRun { .. } => "check_run",
             Self::CommitChecks { .. } => "commit_checks",
             Self::BackendChecks { .. } => "backend_checks",
@@ -291,18 +282,22 @@ impl TaskKind {
             Self::Comment { .. } => "comment",
             Self::KeepWebhook { .. } => "keep_webhook",
             Self::JobLog { .. } => "job_log",
+            Self::Supersede { .. } => "supersede",
             Self::Reconcile => "reconcile",
         }
     }
 
-    /// Whether the task is never given up. Nothing else would follow the dispatch of a sweep or find
-    /// lost webhooks, and an archive must have no gaps after a long outage.
+    /// Whether the task is never given up. Nothing else would follow the dispatch of a sweep, find lost
+    /// webhooks, or correct what a pull request shows, and an archive must have no gaps after a long outage.
     pub(crate) fn is_never_given_up(&self) -> bool {
         matches!(
             self,
-            Self::Sweep { .. }
+            Self::CheckRun { .. }
                 | Self::CommitChecks { .. }
                 | Self::BackendChecks { .. }
+                | Self::Labels { .. }
+                | Self::Sweep { .. }
+                | Self::Supersede { .. }
                 | Self::KeepWebhook { .. }
                 | Self::Reconcile
         )
@@ -372,6 +367,7 @@ impl TaskKind {
                 (repo, number) = (name.key(), pull.to_string());
                 &[self.name(), &number, &repo]
             }
+            Self::Supersede { older, .. } => &[self.name(), older],
             Self::Reconcile => &[self.name()],
             Self::KeepWebhook { webhook } => &[self.name(), &webhook.event, &webhook.delivery],
             Self::JobLog { job } => {
@@ -386,18 +382,21 @@ impl TaskKind {
         match self {
             Self::Dispatch { repo, .. }
             | Self::Rerun { repo, .. }
-            | Self::Redispatch { repo, .. }
-            | Self::Sweep { repo, .. } => Lane::Account(repo.owner().to_owned()),
+            | Self::Redispatch { repo, .. } => Lane::Dispatches(repo.owner().to_owned()),
+            Self::Sweep { repo, .. } => Lane::Sweeps(repo.owner().to_owned()),
             Self::Forward { lane, .. } => Lane::ExternalHud(lane.clone()),
             Self::Alert { .. } | Self::RepositoryChanged { .. } => Lane::AlertWebhook,
             Self::KeepWebhook { .. } => Lane::KeptWebhooks,
+            Self::Supersede { .. } => Lane::Superseding,
             Self::Reconcile => Lane::DeliveryLog,
             Self::JobLog { job } => {
                 let owner = job.repository.split('/').next().unwrap_or_default();
                 Lane::JobLogs(owner.to_owned())
             }
-            Self::CheckRun { .. }
-            | Self::CommitChecks { .. }
+            Self::CheckRun { repo, head_sha, .. } => {
+                Lane::CheckRuns { repo: repo.key(), head_sha: head_sha.clone() }
+            }
+            Self::CommitChecks { .. }
             | Self::BackendChecks { .. }
             | Self::Labels { .. }
             | Self::RerunSuite { .. }

@@ -8,21 +8,29 @@ use std::time::Duration;
 use crcr_store::{CommitOutcome, LeaseRequest, LeasedTask, StoreError, TaskOutcome, WriteBatch};
 use jiff::Timestamp;
 use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::handlers;
+use super::lanes::{BusyLanes, server_of};
 use super::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::limits;
 use crate::relay::Relay;
 
 #[derive(Default)]
 struct Workers {
-    /// A worker's result is the time until which GitHub wants its lane to pause.
+    /// A worker's result is the time until which GitHub wants its server to pause.
     running: JoinSet<Option<Timestamp>>,
     tasks: HashMap<Id, Arc<ParsedTask>>,
-    /// How many tasks of each lane are running.
-    busy_lanes: HashMap<String, usize>,
-    paused_lanes: HashMap<String, Timestamp>,
+    busy: BusyLanes,
+    paused: HashMap<String, Pause>,
+}
+
+/// How long nothing is asked of a server.
+struct Pause {
+    until: Timestamp,
+    /// The same by a clock that nobody sets: if the time of day is set back, the pause is no longer.
+    ends: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,9 +51,7 @@ impl Default for WorkerTimeouts {
 pub async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: WorkerTimeouts) {
     let mut workers = Workers::default();
     while !stop.is_cancelled() {
-        if workers.start_due(&relay, timeouts.handler).await {
-            continue;
-        }
+        workers.start_due(&relay, timeouts.handler).await;
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
@@ -67,12 +73,10 @@ pub(crate) async fn work_due(
     timeouts: WorkerTimeouts,
 ) -> usize {
     let mut workers = Workers::default();
-    let end = tokio::time::Instant::now() + limit;
+    let end = Instant::now() + limit;
     let mut ended_tasks = 0;
-    while tokio::time::Instant::now() < end {
-        if workers.start_due(relay, timeouts.handler).await {
-            continue;
-        }
+    while Instant::now() < end {
+        workers.start_due(relay, timeouts.handler).await;
         match tokio::time::timeout_at(end, workers.running.join_next_with_id()).await {
             Ok(Some(ended)) => ended_tasks += workers.workers_ended(relay, ended).await,
             Ok(None) | Err(_) => break,
@@ -84,21 +88,17 @@ pub(crate) async fn work_due(
 }
 
 impl Workers {
-    /// Leases and starts due tasks. Returns whether there may be more of them.
-    async fn start_due(&mut self, relay: &Arc<Relay>, timeout: Duration) -> bool {
+    /// Leases and starts the due tasks that have a free worker.
+    async fn start_due(&mut self, relay: &Arc<Relay>, timeout: Duration) {
         let now = relay.now();
-        self.paused_lanes.retain(|_, until| *until > now);
-        relay.metrics.lanes_paused(self.paused_lanes.len());
-        let free = relay.config.workers.saturating_sub(self.tasks.len());
-        if free == 0 {
-            return false;
-        }
-        let leased = lease(relay, free, self, now).await;
-        let may_have_more = leased.len() == free;
-        for task in leased {
+        self.paused.retain(|_, pause| pause.until > now && pause.ends > Instant::now());
+        relay.metrics.lanes_paused(self.paused.len());
+        for task in lease(relay, self, now).await {
             self.start(relay, task, timeout);
         }
-        may_have_more
+        for (pool, count) in self.busy.by_pool() {
+            relay.metrics.pool_busy(pool, count);
+        }
     }
 
     /// Waits for running tasks, and releases those that don't end in time.
@@ -114,7 +114,7 @@ impl Workers {
 
     fn start(&mut self, relay: &Arc<Relay>, task: LeasedTask, timeout: Duration) {
         let task = Arc::new(ParsedTask::new(task));
-        *self.busy_lanes.entry(task.lease.lane.clone()).or_default() += 1;
+        self.busy.add(&task.lease.lane);
         let worker = self.running.spawn(run_task(Arc::clone(relay), Arc::clone(&task), timeout));
         self.tasks.insert(worker.id(), task);
     }
@@ -143,14 +143,13 @@ impl Workers {
         let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let Some(task) = self.tasks.remove(&id) else { return };
         let lane = &task.lease.lane;
-        if let Some(count) = self.busy_lanes.get_mut(lane) {
-            *count -= 1;
-            if *count == 0 {
-                self.busy_lanes.remove(lane);
-            }
-        }
+        self.busy.remove(lane);
         match ended {
-            Ok((_, Some(until))) => drop(self.paused_lanes.insert(lane.clone(), until)),
+            Ok((_, Some(until))) => {
+                let wait = until.duration_since(relay.now()).try_into().unwrap_or_default();
+                let pause = Pause { until, ends: Instant::now() + wait };
+                self.paused.insert(server_of(lane, &relay.config.upstream), pause);
+            }
             Ok((_, None)) => {}
             Err(_) => {
                 settle_or_log(relay, &task, Err(TaskError::retry("the handler panicked"))).await;
@@ -171,17 +170,16 @@ impl Workers {
     }
 }
 
-async fn lease(relay: &Relay, free: usize, workers: &Workers, now: Timestamp) -> Vec<LeasedTask> {
-    let mut busy_lanes = workers.busy_lanes.clone();
-    let full = workers.paused_lanes.keys().map(|lane| (lane.clone(), limits::WORKERS_PER_LANE));
-    busy_lanes.extend(full);
-    let request = LeaseRequest {
-        now,
-        until: now + limits::LEASE,
-        max_tasks: free,
-        max_per_lane: limits::WORKERS_PER_LANE,
-        busy_lanes,
-    };
+async fn lease(relay: &Relay, workers: &Workers, now: Timestamp) -> Vec<LeasedTask> {
+    let config = &relay.config;
+    let paused = workers.paused.keys();
+    let (pools, busy_lanes) = workers.busy.room(config.workers, &config.upstream, paused);
+    let max_tasks = pools.values().map(|room| room.free).sum();
+    if max_tasks == 0 {
+        return vec![];
+    }
+    let until = now + limits::LEASE;
+    let request = LeaseRequest { now, until, max_tasks, max_per_lane: 0, busy_lanes, pools };
     match relay.store.lease_tasks(request).await {
         Ok(tasks) => tasks,
         Err(error) => {
@@ -240,20 +238,28 @@ pub(crate) async fn settle(
     };
     let tries = lease.failed + 1;
     let max_tries = kind.map_or(limits::TRIES, |kind| kind.max_tries(&relay.config));
-    let is_over = match error.retry_until {
+    let waited_until = lease.created_at + limits::OUTAGE;
+    let is_over = match error.retry_until.or(error.is_outage.then_some(waited_until)) {
+        _ if error.not_before.is_some() => false,
         Some(until) => relay.now() >= until,
         None => error.permanent || tries >= max_tries,
     };
     let dead = is_over && !kind.is_some_and(TaskKind::is_never_given_up);
-    let message = error.message;
+    let TaskError { is_outage: error_is_outage, retry_at, not_before, message, .. } = error;
     tracing::warn!(key = lease.key, kind = name, tries, dead, error = message, "a task failed");
     relay.metrics.task(name, if dead { "dead" } else { "retry" });
-    let at = relay.now() + limits::TASK_RETRY.pause_of(tries, &lease.key);
-    let at = error.retry_at.map_or(at, |asked| at.max(asked));
-    let outcome = if dead {
-        TaskOutcome::Dead { error: message.clone(), expires_at: relay.expiry() }
+    let pause = if error_is_outage {
+        outage_pause(relay, lease)
     } else {
-        TaskOutcome::Retry { at, error: message.clone() }
+        limits::TASK_RETRY.pause_of(tries, &lease.key)
+    };
+    let at = relay.now() + pause;
+    let at = not_before.unwrap_or_else(|| retry_at.map_or(at, |asked| at.max(asked)));
+    let error = message.clone();
+    let outcome = match (dead, error_is_outage || not_before.is_some()) {
+        (true, _) => TaskOutcome::Dead { error, expires_at: relay.expiry() },
+        (false, true) => TaskOutcome::Postpone { at, error },
+        (false, false) => TaskOutcome::Retry { at, error },
     };
     match kind {
         Some(TaskKind::Dispatch { delivery, repo }) => {
@@ -269,6 +275,12 @@ pub(crate) async fn settle(
         }
         _ => settle_with(relay, lease, outcome).await,
     }
+}
+
+/// The pause before the next try of a task in an outage: about as long as the task is old.
+fn outage_pause(relay: &Relay, lease: &LeasedTask) -> Duration {
+    let age = relay.now().duration_since(lease.created_at).as_secs().max(1).unsigned_abs();
+    limits::OUTAGE_RETRY.pause_of(age.ilog2() + 1, &lease.key)
 }
 
 /// Settles a task in a batch that holds nothing else.

@@ -21,33 +21,44 @@ async fn ready(world: &World) -> (StatusCode, Value) {
 }
 
 #[tokio::test]
-async fn dispatch_that_github_rejects_is_a_dead_letter() {
-    for status in [StatusCode::NOT_FOUND, StatusCode::UNPROCESSABLE_ENTITY] {
+async fn broken_backend_is_unreachable_and_leaves_no_dead_letter() {
+    for (status, message) in [
+        (403, "Repository was archived so is read-only."),
+        (403, "Resource not accessible by integration"),
+        (404, "Not Found"),
+        (422, "refused"),
+        (451, "Repository access blocked"),
+    ] {
         let world = World::new().await;
-        let body = json!({ "message": "refused" }).to_string();
+        let status = StatusCode::from_u16(status).unwrap();
+        let body = json!({ "message": message }).to_string();
         let fault = Fault::Answer { status, retry_after: None, body };
-        world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, fault);
-        let delivery = world.pull_request("opened");
-        world.send(&delivery).await;
-        assert_eq!(world.work().await.len(), 1);
-        assert_eq!(world.dispatched(), ["acme/four", "acme/one", "acme/three"]);
+        let events = 12;
+        world.github.state().world.fail("POST /repos/acme/two/dispatches", events, fault);
+        let mut deliveries = vec![];
+        for _ in 0..events {
+            deliveries.push(world.pull_request("reopened"));
+            world.send(deliveries.last().unwrap()).await;
+            assert_eq!(world.work().await, Vec::<String>::new());
+            assert_eq!(world.dispatched(), ["acme/four", "acme/one", "acme/three"]);
+            world.change(|_| {});
+        }
         let store = world.relay.store.as_ref();
-        let dead = deliveries::dead_letters(store, 10).await.unwrap();
-        assert_eq!(dead.len(), 1);
-        assert!(dead[0].last_error.as_ref().unwrap().contains("refused"), "{dead:?}");
-        let overview = deliveries::delivery(store, &delivery.id).await.unwrap().unwrap();
-        let dead: Vec<_> =
-            overview.dispatches.iter().filter(|one| one.status == DispatchStatus::Dead).collect();
-        assert!(dead.len() == 1 && dead[0].repo.as_str() == "acme/two" && dead[0].tries == 1);
+        assert_eq!(deliveries::dead_letters(store, 100).await.unwrap(), []);
+        let text = world.relay.metrics.text(&MetricsInput::read(&world.relay).await.unwrap());
+        assert!(!text.contains("crcr_dead_tasks{"), "no alert:\n{text}");
+        let newest = deliveries.last().unwrap();
+        let overview = deliveries::delivery(store, &newest.id).await.unwrap().unwrap();
+        let two = overview.dispatches.iter().find(|one| one.repo.as_str() == "acme/two").unwrap();
+        assert_eq!(two.status, DispatchStatus::Unreachable);
+        assert!(two.last_error.as_ref().unwrap().contains(message), "{two:?}");
         // After the repair only the failed dispatch is redelivered.
-        let again =
-            deliveries::redeliver(store, &delivery.id, None, world.relay.now(), limits::KEEP)
-                .await
-                .unwrap();
+        let again = deliveries::redeliver(store, &newest.id, None, world.relay.now(), limits::KEEP)
+            .await
+            .unwrap();
         assert_eq!(again, 1);
         world.work().await;
         assert_eq!(world.dispatched(), ["acme/two"]);
-        assert_eq!(deliveries::dead_letters(store, 10).await.unwrap(), []);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The relay through its router, with GitHub's stand-in behind it.
 
+mod budgets;
 mod callbacks;
 mod faults;
 mod job_logs;
@@ -14,4 +15,5 @@ mod receive;
 mod reconcile;
 mod rotation;
 mod support;
+mod upstream_moved;
 mod webhooks;

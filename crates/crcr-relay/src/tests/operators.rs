@@ -6,7 +6,6 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
 use axum::response::Response;
-use crcr_standin::traffic::Fault;
 use tokio_util::sync::CancellationToken;
 
 use super::support::World;
@@ -101,11 +100,9 @@ async fn login_is_404_without_an_admin_token() {
 #[tokio::test]
 async fn button_redelivers_a_dead_dispatch() {
     let world = World::with(&[TOKEN]).await;
-    let refused = Fault::status(422);
-    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, refused);
     let delivery = world.pull_request("opened");
     world.send(&delivery).await;
-    world.work().await;
+    world.work_giving_up("acme/two").await;
     let cookie = log_in(&world).await;
     let (_, page) = get(&world, "/crcr/deliveries", &cookie).await;
     assert!(page.contains("Redeliver") && page.contains("1 dead"), "{page}");
@@ -211,10 +208,8 @@ async fn admin_listener_on_the_network_needs_the_token_if_configured() {
 #[tokio::test]
 async fn button_discards_a_dead_task() {
     let world = World::with(&[TOKEN]).await;
-    let refused = Fault::status(422);
-    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, refused);
     world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.work_giving_up("acme/two").await;
     let cookie = log_in(&world).await;
     let (_, page) = get(&world, "/crcr/deliveries", &cookie).await;
     assert!(page.contains("name=\"discard\""), "{page}");

@@ -106,9 +106,9 @@ async fn outbox_is_emptied_when_results_move_back_to_the_store() {
 }
 
 #[tokio::test]
-#[ignore = "needs clickhouse-server"]
+#[ignore = "needs chdb"]
 async fn killed_clickhouse_loses_and_duplicates_no_fact() {
-    let mut server = ClickHouse::debian().unwrap();
+    let mut server = ClickHouse::start().unwrap();
     let world = world(&server.url()).await;
     let stop = feed(&world);
     let mut sent = BTreeSet::new();

@@ -145,9 +145,8 @@ async fn failing_sweep_is_never_given_up() {
 /// A world with one dead task, the dispatch to `acme/two`, and its key.
 async fn with_a_dead_task(settings: &[(&str, &str)]) -> (World, String) {
     let world = World::with(settings).await;
-    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, Fault::status(422));
     world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.work_giving_up("acme/two").await;
     let dead = deliveries::dead_letters(world.relay.store.as_ref(), 9).await.unwrap();
     assert_eq!(dead.len(), 1);
     (world, dead[0].key.clone())
@@ -192,6 +191,7 @@ async fn dead_task_is_discarded_by_key_and_listed_without_payload() {
 #[tokio::test]
 async fn expired_records_are_deleted_in_small_transactions() {
     let world = World::new().await;
+    serve::delete_all_expired(&world.relay).await.unwrap();
     let expires_at = world.relay.now() + Duration::from_secs(60);
     let mut batch = WriteBatch::default();
     for n in 0..3000 {
@@ -216,8 +216,6 @@ async fn slow_alert_webhook_does_not_pause_check_runs() {
     let world = World::new().await;
     let now = world.relay.now();
     let labels = TaskKind::Labels { pull: 7 }.task(&world.relay.config.upstream, now);
-    assert_eq!(labels.lane, "acme", "upstream's own");
     let alert = alert.task(&world.relay.config.upstream, now);
-    assert_ne!(alert.lane, labels.lane);
-    assert!(alert.lane.contains(' '), "no account can have the name of this lane");
+    assert_ne!(crcr_store::pool_of(&alert.lane), crcr_store::pool_of(&labels.lane));
 }

@@ -185,3 +185,66 @@ async fn redelivery_that_github_refuses_is_reported() {
     let found = world.reconcile().await;
     assert!(found.asked.is_empty() && found.refused.len() == 1, "{found:?}");
 }
+
+#[tokio::test]
+async fn pull_requests_are_asked_for_first_when_github_stops_answering() {
+    let world = World::new().await;
+    let github = world.github.state();
+    // The pull requests are the oldest entries of a log of 930.
+    for n in 0..930 {
+        let event = if n < 30 { "pull_request" } else { "workflow_job" };
+        let mut delivery = github.world.delivery(event, &serde_json::json!({ "number": n }));
+        delivery.id = format!("{event}-{n}");
+        world.lose(&delivery);
+    }
+    world.later(limits::RECONCILE_MARGIN);
+    let found = world.reconcile().await;
+    assert_eq!(found.asked.len(), limits::REDELIVERIES);
+    assert!(found.asked[..30].iter().all(|asked| asked.event == "pull_request"), "{found:?}");
+    // Nothing is forgotten, and nothing is asked for twice.
+    while world.reconcile().await.settled_until.is_none() {}
+    let mut asked: Vec<_> = github.world.take_redeliveries().into_iter().map(|d| d.id).collect();
+    assert_eq!(asked.len(), 930);
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked.len(), 930);
+}
+
+#[tokio::test]
+async fn head_that_github_never_sent_is_dispatched() {
+    let world = World::new().await;
+    let reconcile = async || {
+        let tasks = vec![TaskKind::Reconcile.task(&world.relay.config.upstream, world.relay.now())];
+        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+        assert_eq!(world.work().await, Vec::<String>::new());
+    };
+    // Pull request 7 is older than the relay.
+    world.later(limits::RECONCILE_MARGIN);
+    reconcile().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    assert_eq!(world.dispatched(), ALL);
+    // A push whose webhook was never made. It may still come, at first.
+    world.later(limits::RECONCILE);
+    let now = world.relay.now();
+    world.github.state().world.change_pull(UPSTREAM, 7, |pull| {
+        pull.head_sha = NEWER.to_owned();
+        pull.updated_at = now;
+    });
+    reconcile().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    world.later(limits::RECONCILE);
+    reconcile().await;
+    let dispatches = world.github.state().world.take_dispatches();
+    assert_eq!(dispatches.len(), ALL.len());
+    let payload = &dispatches[0].client_payload["payload"];
+    assert_eq!(payload["pull_request"]["head"]["sha"], NEWER);
+    assert_eq!(
+        (&payload["action"], &payload["repository"]["full_name"]),
+        (&"synchronize".into(), &UPSTREAM.into())
+    );
+    world.later(limits::RECONCILE);
+    reconcile().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
+}

@@ -22,7 +22,7 @@ use crate::http::router;
 use crate::http::serve::hud_of;
 use crate::limits;
 use crate::queue::handlers;
-use crate::queue::task_kind::{ParsedTask, TaskDone};
+use crate::queue::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::queue::workers;
 use crate::relay::{self, Relay};
 
@@ -219,6 +219,29 @@ impl World {
                 workers::settle(&self.relay, &task, result).await.unwrap();
             }
         }
+    }
+
+    /// The same, but the dispatch to `repo` is given up.
+    pub(super) async fn work_giving_up(&self, repo: &str) {
+        let now = self.relay.now();
+        let want = LeaseRequest {
+            now,
+            until: now + limits::LEASE,
+            max_tasks: 100,
+            max_per_lane: 100,
+            ..LeaseRequest::default()
+        };
+        for task in self.relay.store.lease_tasks(want).await.unwrap() {
+            let task = ParsedTask::new(task);
+            let result = match &task.kind {
+                Ok(TaskKind::Dispatch { repo: of, .. }) if of.as_str() == repo => {
+                    Err(TaskError::permanent("it failed too often"))
+                }
+                _ => handlers::run(&self.relay, &task).await,
+            };
+            workers::settle(&self.relay, &task, result).await.unwrap();
+        }
+        self.work().await;
     }
 
     /// The repositories that have received a dispatch since the last call, sorted.

@@ -13,12 +13,10 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::{self, EventName, UpstreamEvent};
 use crcr_store::{
     CommitOutcome, RecordWrite, SetInsert, StoreError, Versioned, WriteBatch, decode_record,
-    read_record, read_records,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -27,6 +25,7 @@ use crate::config::secrets::Secret;
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
 use crate::queue::handlers::keep_webhook::{self, PendingWebhook};
+use crate::queue::handlers::supersede::supersede;
 use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
@@ -42,7 +41,14 @@ enum DeliveryOutcome {
 
 pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let result = match http_response::body(body, limits::WEBHOOK_BYTES).await {
+    // Anybody can send what isn't signed, so that is counted apart.
+    let mut is_signed = false;
+    let signed = http_response::body(body, limits::WEBHOOK_BYTES).await.and_then(|body| {
+        verify(&head.headers, &body, &relay.config.webhook_secret)?;
+        is_signed = true;
+        Ok(body)
+    });
+    let result = match signed {
         Ok(body) => receive(&relay, &head.headers, &body).await,
         Err(refusal) => Err(refusal),
     };
@@ -65,7 +71,7 @@ pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Respon
         Err(refusal) => {
             let status = refusal.status.as_u16();
             tracing::warn!(delivery = id, status, detail = refusal.detail, "webhook refused");
-            ("refused", refusal.into_response())
+            (if is_signed { "refused" } else { "unsigned" }, refusal.into_response())
         }
     };
     relay.metrics.webhook(label);
@@ -78,15 +84,38 @@ async fn receive(
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Result<DeliveryOutcome, Refusal> {
-    verify(headers, body, &relay.config.webhook_secret)?;
     let name = text(headers, "x-github-event");
+    receive_signed(relay, Some(headers), name, delivery_id(headers), body).await
+}
+
+/// Takes a webhook that this relay puts together from what GitHub's API says, because GitHub didn't send it.
+pub(crate) async fn take_made_up(
+    relay: &Relay,
+    name: &str,
+    id: &str,
+    body: &str,
+) -> Result<(), String> {
+    let body = Bytes::from(body.to_owned());
+    let taken = receive_signed(relay, None, name, Ok(id), &body).await;
+    taken.map(drop).map_err(|refusal| refusal.detail)
+}
+
+/// `headers`: those of GitHub's request.
+async fn receive_signed(
+    relay: &Relay,
+    headers: Option<&HeaderMap>,
+    name: &str,
+    id: Result<&str, Refusal>,
+    body: &Bytes,
+) -> Result<DeliveryOutcome, Refusal> {
     let event = event::read(name, body, &relay.config.interest)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     relay.demotions.note_webhook(name, body);
-    let id = delivery_id(headers)?;
-    let pending = keep_webhook::prepare(relay, headers, name, id, body);
+    let id = id?;
+    let pending = headers.and_then(|headers| keep_webhook::prepare(relay, headers, name, id, body));
     let Some(event) = event else {
         keep_ignored(relay, pending).await?;
+        note_upstream(relay, name, body).await;
         return Ok(if name == "ping" { DeliveryOutcome::Ping } else { DeliveryOutcome::Ignored });
     };
     let webhook =
@@ -97,7 +126,12 @@ async fn receive(
                 keep_ignored(relay, webhook.pending).await?;
                 return Ok(DeliveryOutcome::Ignored);
             }
-            Ok(Some(accepted)) => return Ok(accepted),
+            Ok(Some(accepted)) => {
+                if !relay.upstream_identity.is_known() {
+                    note_upstream(relay, name, body).await;
+                }
+                return Ok(accepted);
+            }
             Ok(None) => {}
             Err(WebhookError::Refused(refusal)) => return Err(refusal),
             Err(WebhookError::Store(error)) => return Err(Refusal::unavailable(error.to_string())),
@@ -106,13 +140,29 @@ async fn receive(
     Err(Refusal::unavailable("too many deliveries of one pull request at once"))
 }
 
+/// Learns from a webhook whether upstream has another name. A fault costs nothing: the next one tells it again.
+async fn note_upstream(relay: &Relay, name: &str, body: &[u8]) {
+    let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
+    let noted = relay.upstream_identity.note(store, upstream, name, body, relay.now()).await;
+    if let Err(error) = noted {
+        tracing::warn!(%error, "the upstream repository's number can't be kept");
+    }
+}
+
 /// Keeps a webhook that causes nothing else.
 async fn keep_ignored(relay: &Relay, pending: Option<PendingWebhook>) -> Result<(), Refusal> {
     let Some(pending) = pending else { return Ok(()) };
     let mut batch = WriteBatch::default();
     pending.add_to(&mut batch);
-    let commit = relay.commit(batch).await;
-    commit.map(drop).map_err(|error| Refusal::unavailable(error.to_string()))
+    pending.charge_owner(relay, &mut batch);
+    match relay.commit(batch).await {
+        Ok(CommitOutcome::Limited(_)) => {
+            pending.note_dropped();
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(Refusal::unavailable(error.to_string())),
+    }
 }
 
 enum WebhookError {
@@ -398,43 +448,6 @@ impl StoredBody {
             is_reduced: reduced.is_some(),
         }
     }
-}
-
-/// Cancels the dispatches of an older delivery that weren't sent yet.
-async fn supersede(
-    relay: &Relay,
-    older: &str,
-    newer: &str,
-    batch: &mut WriteBatch,
-) -> Result<(), StoreError> {
-    let store = relay.store.as_ref();
-    let delivery: Versioned<DeliveryRecord> =
-        read_record(store, state_records::delivery_key(older)).await?;
-    let targets: Vec<RepoName> = delivery.value.map(|known| known.targets).unwrap_or_default();
-    let keys = targets.iter().map(|repo| state_records::dispatch_key(older, repo)).collect();
-    for known in read_records::<Dispatch>(store, keys).await? {
-        let Some(mut dispatch) = known.value.clone() else { continue };
-        let was_given_up = dispatch.status.can_be_redelivered();
-        if dispatch.status != DispatchStatus::Queued && !was_given_up {
-            continue;
-        }
-        dispatch.status = DispatchStatus::Superseded { by: newer.to_owned() };
-        batch.update(&known, &dispatch, relay.expiry());
-        record_dispatch_change(relay, batch, &dispatch);
-        if was_given_up {
-            // The dead task runs once more, finds nothing to send, and is removed.
-            batch
-                .tasks
-                .push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, relay.now()));
-        }
-        // A label may have asked for the check run after the dispatch was made.
-        if dispatch.may_have_check_runs() {
-            batch.tasks.push(
-                TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, relay.now()),
-            );
-        }
-    }
-    Ok(())
 }
 
 /// Checks `X-Hub-Signature-256` over the raw bytes, in constant time.

@@ -179,6 +179,24 @@ fn moves_with(event: &PullRequest, known: &PullRecord) -> Vec<HeadMove> {
     moves
 }
 
+/// Takes the head of an older event for the one at the beginning of the newest second, if no later one is known.
+/// Returns whether it is.
+fn take_start(pull: &mut PullRecord, event: &PullRequest) -> bool {
+    use PullRequestAction::{Opened, Synchronize};
+    let has_start = pull.moves.iter().any(|step| step.from.is_none());
+    let is_later = match pull.start_at {
+        Some(at) => event.updated_at >= at,
+        None => !has_start && !pull.moves.is_empty(),
+    };
+    if !is_later || !matches!(event.action, Opened | Synchronize) {
+        return false;
+    }
+    pull.moves.retain(|step| step.from.is_some());
+    pull.moves.insert(0, HeadMove { from: None, to: event.head_sha.clone() });
+    pull.start_at = Some(event.updated_at);
+    true
+}
+
 /// Takes over the labels of an event. Events of one second arrive in any order, so each of them only changes the label
 /// that it is about.
 fn take_labels(pull: &mut PullRecord, event: &PullRequest) {
@@ -214,6 +232,7 @@ fn first_record(event: &PullRequest, delivery: &str, now: Timestamp) -> PullReco
         } else {
             vec![]
         },
+        start_at: None,
         order: now.as_millisecond(),
         is_closed: event.action == PullRequestAction::Closed,
         deliveries: if dispatched { vec![delivery.to_owned()] } else { vec![] },
@@ -249,9 +268,21 @@ pub fn order(
         EventOrder { pull, superseded_by: by, replaces: vec![] }
     };
     if event.updated_at < known.updated_at {
-        return superseded(pull);
+        let is_start = take_start(&mut pull, event);
+        // Where not all moves are known, an older event never wins over the head that is known.
+        let head = head_after(&pull.moves, &known.head_sha, &known.head_sha);
+        if !is_start || head != event.head_sha || head == known.head_sha {
+            return superseded(pull);
+        }
+        // The pushes of that second have led back to this head.
+        let replaces = pull.replace_head(&event.head_sha);
+        pull.deliveries.push(delivery.to_owned());
+        return EventOrder { pull, superseded_by: None, replaces };
     }
     pull.moves = moves_with(event, known);
+    if event.updated_at > known.updated_at {
+        pull.start_at = (!known.deliveries.is_empty()).then_some(known.updated_at);
+    }
     let is_same_second = event.updated_at == known.updated_at;
     if is_same_second && head_after(&pull.moves, &event.head_sha, &known.head_sha) != event.head_sha
     {
@@ -365,9 +396,8 @@ mod tests {
             ..event(Synchronize, head, 10)
         };
         let events = [event(Opened, 'a', 10), push('a', 'b'), push('b', 'a')];
-        let longer =
-            [event(Opened, 'a', 9), push('a', 'b'), push('b', 'c'), push('c', 'b'), push('b', 'a')];
-        for events in [&events[..], &longer] {
+        let earlier = [event(Opened, 'a', 9), push('a', 'b'), push('b', 'a')];
+        for events in [&events, &earlier] {
             for arrival in permutations(events.len()) {
                 let mut pull: Option<PullRecord> = None;
                 let mut live: Vec<(String, String)> = vec![];

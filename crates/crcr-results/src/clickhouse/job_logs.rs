@@ -260,20 +260,11 @@ mod tests {
     use super::super::ClickHouseServer;
     use super::*;
 
-    async fn keeps_logs(server: &TestServer) {
-        let address = ClickHouseServer::parse(&server.url()).unwrap();
-        crate::job_logs::suite::all(&ClickHouseResults::new(address).unwrap()).await;
-    }
-
-    #[tokio::test]
-    #[ignore = "needs clickhouse-server"]
-    async fn clickhouse_18_keeps_logs_of_failed_jobs() {
-        keeps_logs(&TestServer::debian().unwrap()).await;
-    }
-
     #[tokio::test]
     #[ignore = "needs chdb"]
-    async fn current_clickhouse_keeps_logs_of_failed_jobs() {
-        keeps_logs(&TestServer::chdb().unwrap()).await;
+    async fn clickhouse_keeps_logs_of_failed_jobs() {
+        let server = TestServer::start().unwrap();
+        let address = ClickHouseServer::parse(&server.url()).unwrap();
+        crate::job_logs::suite::all(&ClickHouseResults::new(address).unwrap()).await;
     }
 }

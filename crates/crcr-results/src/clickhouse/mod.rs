@@ -2,8 +2,7 @@
 //!
 //! The tables replace rows by key: a merge keeps the row with the highest version. ClickHouse merges
 //! at some later time, so every query selects that row itself. A batch can therefore be sent twice,
-//! and rows can arrive in any order. The oldest supported version is 18.16, which has neither query
-//! parameters nor common table expressions.
+//! and rows can arrive in any order.
 //!
 //! Requests go through our own HTTP client. The `clickhouse` crate brings another one (hyper with its
 //! own connector), which wouldn't follow the proxy, the TLS roots and the time-outs of the rest.
@@ -29,6 +28,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
+use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 use url::Url;
 
@@ -43,10 +43,6 @@ use super::{
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// In bytes. A larger response is an error.
 const MAX_RESPONSE: usize = 512 * 1024 * 1024;
-/// The first version with `{name:Type}` in queries.
-/// <https://clickhouse.com/docs/interfaces/http#cli-queries-with-parameters>
-const WITH_PARAMETERS: (u32, u32) = (19, 14);
-
 /// The address and credentials of a ClickHouse server.
 #[derive(Debug, Clone)]
 pub struct ClickHouseServer {
@@ -59,8 +55,6 @@ pub struct ClickHouseServer {
 pub struct ClickHouseResults {
     server: ClickHouseServer,
     client: Client,
-    /// Whether the server binds query parameters itself; known once it has told its version.
-    server_binds: OnceCell<bool>,
     /// Events whose views exist.
     viewed_events: Mutex<HashSet<String>>,
     /// Set once the tables have been created or upgraded.
@@ -119,13 +113,7 @@ impl ClickHouseResults {
     pub fn new(server: ClickHouseServer) -> Result<Self, ResultsError> {
         let client = crcr_github::http::client()
             .map_err(|error| ResultsError::Unavailable(error.to_string()))?;
-        Ok(Self {
-            server,
-            client,
-            server_binds: OnceCell::new(),
-            prepared: OnceCell::new(),
-            viewed_events: Mutex::default(),
-        })
+        Ok(Self { server, client, prepared: OnceCell::new(), viewed_events: Mutex::default() })
     }
 
     fn request(&self, settings: &[(&str, &str)]) -> reqwest::RequestBuilder {
@@ -162,29 +150,12 @@ impl ClickHouseResults {
         query: &str,
         values: &QueryParameters<'_>,
     ) -> Result<Vec<u8>, ResultsError> {
-        let server_binds = self.server_binds.get_or_try_init(|| self.binds_parameters()).await?;
         let database = ("database", self.server.database.as_str());
-        if !server_binds {
-            return self.send(self.request(&[database]).body(with_literals(query, values))).await;
-        }
         let values: Vec<_> =
             values.iter().map(|(name, value)| (format!("param_{name}"), value.escaped())).collect();
         let mut settings = vec![database];
         settings.extend(values.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         self.send(self.request(&settings).body(query.to_owned())).await
-    }
-
-    async fn binds_parameters(&self) -> Result<bool, ResultsError> {
-        let version = self.run_outside_database("SELECT version()").await?;
-        let version = String::from_utf8_lossy(&version);
-        let mut parts = version.trim().split('.').map(str::parse::<u32>);
-        match (parts.next(), parts.next()) {
-            (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor) >= WITH_PARAMETERS),
-            _ => Err(ResultsError::Unavailable(format!(
-                "{} isn't a ClickHouse server",
-                self.server.endpoint
-            ))),
-        }
     }
 
     async fn rows<T>(
@@ -199,16 +170,16 @@ impl ClickHouseResults {
     }
 
     /// The facts of the window that also meet `extra_condition`.
-    async fn select_window<T>(
+    async fn select_window<T: DeserializeOwned>(
         &self,
-        table: &FactTable<T>,
+        table: &FactTable,
         window: &Window,
         extra_condition: &str,
     ) -> Result<Vec<T>, ResultsError> {
         let repos = window.keys();
         let condition = format!("{} {extra_condition}", in_window(table.time, repos.as_deref()));
         let values = window_values(window, repos.as_deref());
-        self.rows(&table.select(&condition), &values, table.read).await
+        self.rows(&table.select(&condition), &values, |row| row.json()).await
     }
 
     async fn insert(&self, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
@@ -276,7 +247,7 @@ impl Results for ClickHouseResults {
     }
 
     async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError> {
-        let mut found = self.select_window(&rows::CALLBACK, window, "").await?;
+        let mut found: Vec<CallbackFact> = self.select_window(&rows::CALLBACK, window, "").await?;
         found.sort_by_cached_key(|fact| (fact.at, crcr_store::callback_id(fact).cast_signed()));
         Ok(found)
     }
@@ -286,14 +257,14 @@ impl Results for ClickHouseResults {
         window: &Window,
         limit: usize,
     ) -> Result<Vec<CallbackFact>, ResultsError> {
-        let FactTable { name, time, key, columns, read, .. } = &rows::CALLBACK;
+        let FactTable { name, time, key, .. } = &rows::CALLBACK;
         let repos = window.keys();
         let condition = in_window(time, repos.as_deref());
         let query = format!(
-            "SELECT {columns} FROM {name} WHERE {condition} AND ({REFUSED}) \
+            "SELECT document FROM {name} WHERE {condition} AND ({REFUSED}) \
              ORDER BY at DESC, toInt64(id) DESC LIMIT 1 BY {key} LIMIT {limit}"
         );
-        self.rows(&query, &window_values(window, repos.as_deref()), *read).await
+        self.rows(&query, &window_values(window, repos.as_deref()), |row| row.json()).await
     }
 
     async fn report_outcomes(&self, window: &Window) -> Result<Vec<ReportOutcome>, ResultsError> {
@@ -301,7 +272,7 @@ impl Results for ClickHouseResults {
         let repos = window.keys();
         let condition = in_window(time, repos.as_deref());
         let query = format!(
-            "SELECT at, outcome, latency_us FROM {name} WHERE {condition} LIMIT 1 BY {key}"
+            "SELECT at, outcome, latency_ms FROM {name} WHERE {condition} LIMIT 1 BY {key}"
         );
         self.rows(&query, &window_values(window, repos.as_deref()), rows::report_outcome).await
     }
@@ -420,8 +391,8 @@ impl Results for ClickHouseResults {
         let attempts = rows::ATTEMPT.select(&condition(rows::ATTEMPT.time));
         let dispatches = rows::DISPATCH.select(&condition(rows::DISPATCH.time));
         let (mut attempts, mut dispatches) = tokio::try_join!(
-            self.rows(&attempts, &values, rows::ATTEMPT.read),
-            self.rows(&dispatches, &values, rows::DISPATCH.read),
+            self.rows(&attempts, &values, |row| row.json()),
+            self.rows(&dispatches, &values, |row| row.json()),
         )?;
         sort_attempts(&mut attempts);
         sort_dispatches(&mut dispatches);
@@ -442,7 +413,7 @@ impl Results for ClickHouseResults {
             "upstream_key = {{upstream:String}} AND pull_request IN ({})",
             integers(numbers)
         ));
-        self.rows(&query, &values, rows::MERGE_BASE.read).await
+        self.rows(&query, &values, |row| row.json()).await
     }
 }
 
@@ -504,25 +475,6 @@ impl QueryValue<'_> {
             }
         }
     }
-
-    /// An SQL literal. Texts are written as hexadecimal digits, so they can't end the literal.
-    fn literal(&self) -> String {
-        match self {
-            Self::Number(number) => format!("({number})"),
-            Self::Text(text) => format!("unhex('{}')", hex::encode(text)),
-        }
-    }
-}
-
-/// Replaces each `{name:Type}` by a literal, for servers without query parameters.
-fn with_literals(query: &str, values: &QueryParameters<'_>) -> String {
-    let mut query = query.to_owned();
-    for (name, value) in values {
-        for kind in ["Int64", "String"] {
-            query = query.replace(&format!("{{{name}:{kind}}}"), &value.literal());
-        }
-    }
-    query
 }
 
 #[cfg(test)]
@@ -551,13 +503,8 @@ mod tests {
     }
 
     #[test]
-    fn a_text_cannot_end_its_literal() {
-        let values = [
-            ("a".to_owned(), QueryValue::Text("' OR 1 = 1 -- \\")),
-            ("b".to_owned(), QueryValue::Number(-1)),
-        ];
-        let query = with_literals("SELECT {a:String}, {b:Int64}", &values);
-        assert_eq!(query, "SELECT unhex('27204f522031203d2031202d2d205c'), (-1)");
+    fn text_cannot_end_its_parameter() {
         assert_eq!(QueryValue::Text("a\\b\tc\n").escaped(), "a\\\\b\\tc\\n");
+        assert_eq!(QueryValue::Number(-1).escaped(), "-1");
     }
 }

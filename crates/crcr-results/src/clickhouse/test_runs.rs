@@ -20,12 +20,13 @@ use super::{ClickHouseResults, QueryValue, Results as _};
 use crate::ResultsError;
 use crate::retention::day_of;
 use crate::test_runs::{
-    FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats, newest_days,
+    COMMIT_DAYS, FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats,
+    newest_days,
 };
 
 /// In bytes of text: the size of one insert. Each makes a part that the server has to merge.
 const INSERT_BYTES: usize = 32 * 1024 * 1024;
-/// Durations are stored as integers: version 18.16 reads fractions inexactly.
+/// Durations are stored as integers, so that sums are exact.
 const MICROS: f64 = 1_000_000.0;
 /// Ids in one query.
 const IDS_PER_QUERY: usize = 10_000;
@@ -37,9 +38,9 @@ pub(super) const TABLES: &[&str] = &[
         repo_key String, repository String, day Int64, started_at Int64, workflow_id Int64,
         workflow String, run_id Int64, run_attempt UInt32, head_branch String, head_sha String,
         on_default UInt8, report_id UInt64, job_id Int64, job_id_check String, job String,
-        job_base String, config String, artifact String, path String, invoking_file String,
-        test_id UInt64, kind String, suite String, classname String, name String,
-        file String, sharded_file String, result String, time_us Int64, attempts UInt32,
+        job_base String, config String, artifact String, path String, setup String,
+        invoking_file String, test_id UInt64, kind String, suite String, classname String,
+        name String, file String, variant String, sharded_file String, result String, time_us Int64, attempts UInt32,
         flaky UInt8, details String
      ) ENGINE = ReplacingMergeTree()
      PARTITION BY toYYYYMM(toDateTime(day * 86400, 'UTC'))
@@ -55,14 +56,14 @@ pub(super) const TABLES: &[&str] = &[
         repo_key String, day Int64, on_default UInt8, run_id Int64, run_attempt UInt32,
         report_id UInt64, job String, job_base String, config String, file String,
         classname String, tests UInt64, successes UInt64, failures UInt64, errors UInt64,
-        skipped UInt64, unfinished UInt64, flaky UInt64, time_us Int64
+        skipped UInt64, unfinished UInt64, flaky UInt64, timed UInt64, time_us Int64
      ) ENGINE = ReplacingMergeTree(tests)
      PARTITION BY toYYYYMM(toDateTime(day * 86400, 'UTC'))
      ORDER BY (repo_key, day, run_id, run_attempt, report_id, file, classname)",
     // The first day wins: its version is the highest.
     "CREATE TABLE IF NOT EXISTS crcr_test (
         repo_key String, on_default UInt8, test_id UInt64, suite String, classname String,
-        name String, file String, first_day Int64, version UInt32
+        name String, file String, variant String, first_day Int64, version UInt32
      ) ENGINE = ReplacingMergeTree(version) ORDER BY (repo_key, on_default, test_id)",
     "CREATE TABLE IF NOT EXISTS crcr_test_day (
         repo_key String, repository String, on_default UInt8, job String, day Int64,
@@ -74,7 +75,7 @@ pub(super) const TABLES: &[&str] = &[
 ];
 
 const COLUMNS: &str = "report_id, job_id, job_id_check, job, artifact, path, invoking_file, \
-    test_id, kind, suite, classname, name, file, result, time_us, attempts, flaky, details";
+    test_id, kind, suite, classname, name, file, variant, result, time_us, attempts, flaky, details";
 
 /// A column with `None` as -1.
 const NONE: i64 = -1;
@@ -129,18 +130,42 @@ impl TestRunResults for ClickHouseResults {
         let of_run = format!("{OF_RUN} AND day = {{day:Int64}}");
         // A row that was sent twice may not have been merged yet.
         let once = "LIMIT 1 BY test_id, run_id, run_attempt, report_id";
+        // A row for each test that failed and passed on one commit in different reports of one job and
+        // path, on the day on which it had done both.
+        let flaky_commits = format!(
+            "SELECT any_repository AS repository, on_default, job, test_id, '' AS result,
+                toUInt8(1) AS flaky, toInt64(-1) AS time_us, toUInt8(0) AS is_run
+             FROM (SELECT any(repository) AS any_repository, on_default, job, setup, head_sha,
+                    test_id, sum(failed) AS times_failed, sum(passed) AS times_passed,
+                    sum(flaky) AS times_flaky, minIf(day, failed) AS failed_on,
+                    minIf(day, passed) AS passed_on
+                FROM (SELECT repository, on_default, job, setup, head_sha, test_id, flaky, day,
+                        result IN ('failure', 'error') AS failed, result = 'success' AS passed
+                    FROM crcr_test_run
+                    WHERE repo_key = {{repo:String}} AND day <= {{day:Int64}}
+                        AND day >= {{day:Int64}} - {COMMIT_DAYS} AND head_sha != ''
+                        AND head_sha IN (SELECT head_sha FROM crcr_test_run
+                            WHERE repo_key = {{repo:String}} AND day = {{day:Int64}})
+                        AND test_id IN (SELECT test_id FROM crcr_test_run WHERE {of_run}) {once})
+                GROUP BY on_default, job, setup, head_sha, test_id)
+             WHERE times_failed > 0 AND times_passed > 0 AND times_flaky = 0
+                AND greatest(failed_on, passed_on) = {{day:Int64}}"
+        );
         // Sorted as the table is, which is faster than to sort when it is written.
         let sums_of_days = |job: &str, order: &str| {
             format!(
                 "INSERT INTO crcr_test_day SELECT {{repo:String}}, any(repository), on_default,
-                    any({job}) AS any_job, {{day:Int64}}, test_id, count(),
+                    any({job}) AS any_job, {{day:Int64}}, test_id, sum(is_run),
                     sum(result IN ('failure', 'error')), sum(result = 'skipped'), sum(flaky),
                     sum(time_us >= 0), sum(if(time_us >= 0, time_us, 0))
-                 FROM (SELECT repository, on_default, job, test_id, run_id, run_attempt,
-                        report_id, result, flaky, time_us
-                    FROM crcr_test_run
-                    WHERE repo_key = {{repo:String}} AND day = {{day:Int64}} AND test_id IN
-                        (SELECT test_id FROM crcr_test_run WHERE {of_run}) {once})
+                 FROM (SELECT repository, on_default, job, test_id, result, flaky, time_us,
+                        toUInt8(1) AS is_run
+                    FROM (SELECT repository, on_default, job, test_id, run_id, run_attempt,
+                            report_id, result, flaky, time_us
+                        FROM crcr_test_run
+                        WHERE repo_key = {{repo:String}} AND day = {{day:Int64}} AND test_id IN
+                            (SELECT test_id FROM crcr_test_run WHERE {of_run}) {once})
+                    UNION ALL {flaky_commits})
                  GROUP BY on_default, cityHash64({job}), test_id ORDER BY {order}"
             )
         };
@@ -159,7 +184,7 @@ impl TestRunResults for ClickHouseResults {
                     any(job_base), any(config), any(sharded_file), any(classname),
                     count(), sum(result = 'success'), sum(result = 'failure'),
                     sum(result = 'error'), sum(result = 'skipped'), sum(result = 'unfinished'),
-                    sum(flaky), sum(if(time_us >= 0, time_us, 0))
+                    sum(flaky), sum(time_us >= 0), sum(if(time_us >= 0, time_us, 0))
                  FROM (SELECT on_default, run_id, run_attempt, report_id, test_id, job, job_base,
                         config, sharded_file, classname, result, flaky, time_us
                     FROM crcr_test_run WHERE {of_run} {once})
@@ -167,7 +192,7 @@ impl TestRunResults for ClickHouseResults {
             ),
             format!(
                 "INSERT INTO crcr_test SELECT {{repo:String}}, on_default, test_id, any(suite),
-                    any(classname), any(name), any(file), {{day:Int64}},
+                    any(classname), any(name), any(file), any(variant), {{day:Int64}},
                     toUInt32(4294967295 - {{day:Int64}})
                  FROM crcr_test_run WHERE {of_run} GROUP BY on_default, test_id"
             ),
@@ -356,7 +381,8 @@ impl TestRunResults for ClickHouseResults {
             let ids: Vec<_> = sums.iter().map(|sums| sums.test_id.to_string()).collect();
             let sql = format!(
                 "SELECT test_id, argMax(suite, version), argMax(classname, version),
-                    argMax(name, version), argMax(file, version), min(first_day)
+                    argMax(name, version), argMax(file, version),
+                    argMax(variant, version), min(first_day)
                  FROM crcr_test WHERE repo_key = {{repo:String}} AND {branches}
                     AND test_id IN ({}) GROUP BY test_id",
                 ids.join(",")
@@ -365,7 +391,8 @@ impl TestRunResults for ClickHouseResults {
             let names: HashMap<_, _> = names.into_iter().collect();
             for sums in sums {
                 // A load that is still running has roll-ups before it has names.
-                let Some((suite, classname, name, file, first_day)) = names.get(&sums.test_id)
+                let Some((suite, classname, name, file, variant, first_day)) =
+                    names.get(&sums.test_id)
                 else {
                     continue;
                 };
@@ -374,6 +401,7 @@ impl TestRunResults for ClickHouseResults {
                     classname: classname.clone(),
                     name: name.clone(),
                     file: Some(file.clone()).filter(|file| !file.is_empty()),
+                    variant: Some(variant.clone()).filter(|variant| !variant.is_empty()),
                     first_day: *first_day,
                     ..sums.clone()
                 });
@@ -393,7 +421,7 @@ impl TestRunResults for ClickHouseResults {
             ("to".to_owned(), QueryValue::Number(query.days.1)),
         ];
         let mut condition = "repo_key = {repo:String} AND day >= {from:Int64} \
-            AND day <= {to:Int64} AND time_us > 0"
+            AND day <= {to:Int64} AND timed > 0"
             .to_owned();
         if let Some(job) = &query.job {
             values.push(("job".to_owned(), QueryValue::Text(job)));
@@ -520,6 +548,7 @@ fn source_columns(source: &ReportSource) -> String {
     push_text(&mut line, config);
     push_text(&mut line, &source.artifact);
     push_text(&mut line, &source.path);
+    push_text(&mut line, &source.setup());
     push_text(&mut line, source.invoking_file.as_deref().unwrap_or_default());
     line
 }
@@ -531,6 +560,7 @@ fn push_row(line: &mut String, source: &ReportSource, TestRunRow { test_id, case
     push_text(line, &case.classname);
     push_text(line, &case.name);
     push_text(line, case.file.as_deref().unwrap_or_default());
+    push_text(line, case.variant.as_deref().unwrap_or_default());
     push_text(line, source.sharded_file(case));
     push_text(line, case.result.as_str());
     push_number(line, case.time.map_or(NONE, |time| (time * MICROS).round() as i64));
@@ -563,6 +593,7 @@ fn read_row(row: &mut RowReader<'_>) -> Result<(ReportSource, TestRunRow), Strin
             classname: row.text()?.into(),
             name: row.text()?,
             file: row.non_empty_text()?.map(Into::into),
+            variant: row.non_empty_text()?.map(Into::into),
             result: row.parsed("a test's result", TestResult::from_name)?,
             time: Some(row.integer()?).filter(|us| *us >= 0).map(|us| us as f64 / MICROS),
             attempts: row.u32()?,
@@ -587,6 +618,7 @@ fn read_sums(row: &mut RowReader<'_>) -> Result<TestStats, String> {
         classname: String::new(),
         name: String::new(),
         file: None,
+        variant: None,
         runs,
         failures,
         skipped,
@@ -597,10 +629,12 @@ fn read_sums(row: &mut RowReader<'_>) -> Result<TestStats, String> {
     })
 }
 
-type Names = (String, String, String, String, i64);
+type Names = (String, String, String, String, String, i64);
 
 fn read_names(row: &mut RowReader<'_>) -> Result<(u64, Names), String> {
-    Ok((row.u64()?, (row.text()?, row.text()?, row.text()?, row.text()?, row.integer()?)))
+    let id = row.u64()?;
+    let names = (row.text()?, row.text()?, row.text()?, row.text()?, row.text()?, row.integer()?);
+    Ok((id, names))
 }
 
 /// The order in which SQLite lists them.

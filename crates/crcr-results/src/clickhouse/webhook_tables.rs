@@ -203,23 +203,14 @@ mod tests {
     use super::super::ClickHouseServer;
     use super::*;
 
-    async fn keeps_webhooks(server: &TestServer) {
+    #[tokio::test]
+    #[ignore = "needs chdb"]
+    async fn clickhouse_keeps_webhooks() {
+        let server = TestServer::start().unwrap();
         let address = ClickHouseServer::parse(&server.url()).unwrap();
         let results = ClickHouseResults::new(address).unwrap();
         crate::webhook_tables::suite::all(&results).await;
         let count = results.query("SELECT count() FROM crcr_current_issue_comment", &[]).await;
         assert_eq!(String::from_utf8(count.unwrap()).unwrap().trim(), "1");
-    }
-
-    #[tokio::test]
-    #[ignore = "needs clickhouse-server"]
-    async fn clickhouse_18_keeps_webhooks() {
-        keeps_webhooks(&TestServer::debian().unwrap()).await;
-    }
-
-    #[tokio::test]
-    #[ignore = "needs chdb"]
-    async fn current_clickhouse_keeps_webhooks() {
-        keeps_webhooks(&TestServer::chdb().unwrap()).await;
     }
 }

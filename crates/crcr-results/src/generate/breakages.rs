@@ -106,7 +106,7 @@ fn runs_tests(row: &AttemptFact) -> bool {
     let last = backend.and_then(|backend| backend.jobs.last().copied());
     let ended = match row.state {
         JobState::Completed(Conclusion::Success) => true,
-        JobState::Completed(Conclusion::Failure) => row.phase.as_deref() == Some("test"),
+        JobState::Completed(Conclusion::Failure) => row.details.phase.as_deref() == Some("test"),
         _ => false,
     };
     ended && row.job.as_deref() == last
@@ -114,14 +114,14 @@ fn runs_tests(row: &AttemptFact) -> bool {
 
 fn fail(row: &mut AttemptFact, test: &str) {
     row.state = JobState::Completed(Conclusion::Failure);
-    row.phase = Some("test".to_owned());
-    row.failed_tests.push(FailedTest {
+    row.details.phase = Some("test".to_owned());
+    row.details.failed_tests.push(FailedTest {
         name: test.to_owned(),
         file: Some("test/test_upstream.py".to_owned()),
         message: Some("AssertionError: upstream changed".to_owned()),
         ..FailedTest::default()
     });
-    if let Some(tests) = &mut row.tests {
+    if let Some(tests) = &mut row.details.tests {
         (tests.passed, tests.failed) = (tests.passed.saturating_sub(1), tests.failed + 1);
     }
 }

@@ -408,6 +408,7 @@ impl CiGenerator {
                         classname: (*class).into(),
                         name: (*name).to_owned(),
                         file: Some((*file).into()),
+                        variant: None,
                         result: if is_failing { TestResult::Failure } else { TestResult::Success },
                         time: Some(seconds * self.random.random_range(0.8..1.25)),
                         attempts: 1 + u32::from(flaky),
@@ -437,6 +438,12 @@ impl CiGenerator {
 }
 
 /// The id stands in for a random number, so that other generated rows stay as they are.
+fn classified(found: LogMatch, novel: Vec<NovelLine>) -> JobLogOutcome {
+    let candidates = vec![found.clone()];
+    let found = Some(found);
+    JobLogOutcome::Classified(Box::new(LogClassification { found, candidates, novel }))
+}
+
 fn job_log(job: EndedJob, is_test: bool) -> JobLogRow {
     let known = if is_test { &TEST_FAILURES[..] } else { &OTHER_FAILURES[..] };
     let failure = &known[(job.job_id / 3) as usize % known.len()];
@@ -456,6 +463,8 @@ fn job_log(job: EndedJob, is_test: bool) -> JobLogRow {
         context: context.map(str::to_owned).to_vec(),
         by: LogMatchSource::Rule,
         line: line.clone(),
+        certainty_percent: 90,
+        reasons: vec![],
     };
     let novel = vec![
         NovelLine { line_number, line },
@@ -466,10 +475,10 @@ fn job_log(job: EndedJob, is_test: bool) -> JobLogRow {
         1 => {
             (found.rule, found.category, found.captures) = (None, None, vec![]);
             found.by = LogMatchSource::Diff;
-            JobLogOutcome::Classified(LogClassification { found: Some(found), novel })
+            classified(found, novel)
         }
-        2 => JobLogOutcome::Classified(LogClassification { found: Some(found), novel }),
-        _ => JobLogOutcome::Classified(LogClassification { found: Some(found), novel: vec![] }),
+        2 => classified(found, novel),
+        _ => classified(found, vec![]),
     };
     JobLogRow { looked_at: job.completed_at + 30.seconds(), log_key: None, job, outcome }
 }

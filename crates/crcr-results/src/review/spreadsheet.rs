@@ -139,7 +139,7 @@ fn sheet(facts: &[Fact]) -> Connection {
                     a.job,
                     a.run_attempt,
                     a.state.conclusion().map_or(a.state.status(), |end| end.as_str()),
-                    a.phase,
+                    a.details.phase,
                     a.queue_seconds,
                     a.execution_seconds,
                     seconds(a.received_at)

@@ -10,10 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crcr_domain::Level;
 use crcr_domain::facts::{
-    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
-    MergeBaseFact,
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
-use crcr_domain::proof::MissingProof;
 use crcr_domain::results::RepoDay;
 use crcr_store::sqlite::{SqliteStore, millis, timestamp};
 use crcr_store::{StateStore as _, StoreError, WriteBatch};
@@ -126,6 +124,8 @@ impl Results for SqliteResults {
     async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError> {
         for (table, key, column, end) in [
             ("fact_attempt", "rowid", "dispatched_at", millis(time)),
+            // The time of its last use is up to a day too early.
+            ("fact_text", "digest", "used_at", millis(time) - 86_400_000),
             ("fact_dispatch", "rowid", "enqueued_at", millis(time)),
             ("fact_callback", "rowid", "at", millis(time)),
             ("fact_merge_base", "(upstream, pull_request, head_sha)", "at", millis(time)),
@@ -176,17 +176,14 @@ impl Results for SqliteResults {
         self.blocking(move |this| {
             this.store.slow_readers().with(|connection| {
                 let mut select = connection.prepare_cached(
-                    "SELECT at, upstream, pull_request, head_sha, merge_base, committed_at
-                     FROM fact_merge_base
+                    "SELECT document FROM fact_merge_base
                      WHERE upstream = ?1 AND pull_request = ?2",
                 )?;
                 let mut found = vec![];
                 for number in numbers {
-                    let rows = select
-                        .query_map(params![upstream, number.cast_signed()], |row| {
-                            read_merge_base(&mut ColumnReader::of(row))
-                        })?;
-                    for row in rows {
+                    for row in
+                        select.query_map(params![upstream, number.cast_signed()], document)?
+                    {
                         found.push(row?);
                     }
                 }
@@ -216,7 +213,7 @@ impl SqliteResults {
 
     /// See [`Results::dispatches`].
     pub fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, StoreError> {
-        let found = self.select(DISPATCH, "enqueued_at", window, "", read_dispatch);
+        let found = self.select(DISPATCH, "enqueued_at", window, "", document);
         found.map(sorted(sort_dispatches))
     }
 
@@ -235,7 +232,7 @@ impl SqliteResults {
 
     /// See [`Results::callbacks`].
     pub fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, StoreError> {
-        self.select(CALLBACK, "at", window, "ORDER BY at, id", read_callback)
+        self.select(CALLBACK, "at", window, "ORDER BY at, id", document)
     }
 
     fn refused_callbacks(
@@ -244,13 +241,15 @@ impl SqliteResults {
         limit: usize,
     ) -> Result<Vec<CallbackFact>, StoreError> {
         let newest = format!("AND ({REFUSED}) ORDER BY at DESC, id DESC LIMIT {limit}");
-        self.select(CALLBACK, "at", window, &newest, read_callback)
+        self.select(CALLBACK, "at", window, &newest, document)
     }
 
     fn report_outcomes(&self, window: &Window) -> Result<Vec<ReportOutcome>, StoreError> {
         let answers = "at, outcome, latency_ms FROM fact_callback";
         self.select(answers, "at", window, "", |row| {
-            Ok(ReportOutcome { at: row.time()?, outcome: row.outcome()?, latency_ms: row.get()? })
+            let mut columns = ColumnReader::of(row);
+            let (at, outcome) = (columns.time()?, columns.parsed(CallbackOutcome::from_name)?);
+            Ok(ReportOutcome { at, outcome, latency_ms: columns.get()? })
         })
     }
 
@@ -260,19 +259,17 @@ impl SqliteResults {
         upstream: &str,
         numbers: &[u64],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), StoreError> {
-        let of = "WHERE pull_request = ?2 AND upstream = ?1 COLLATE NOCASE";
+        let of = "WHERE pull_request = ?2 AND upstream = ?1";
         self.store.slow_readers().with(|connection| {
             let mut attempts = connection.prepare_cached(&format!("SELECT {ATTEMPT} {of}"))?;
             let mut sent = connection.prepare_cached(&format!("SELECT {DISPATCH} {of}"))?;
             let (mut found, mut dispatches) = (vec![], vec![]);
             for number in numbers {
                 let asked = params![upstream, number.cast_signed()];
-                for row in
-                    attempts.query_map(asked, |row| read_attempt(&mut ColumnReader::of(row)))?
-                {
+                for row in attempts.query_map(asked, read_attempt)? {
                     found.push(row?);
                 }
-                for row in sent.query_map(asked, |row| read_dispatch(&mut ColumnReader::of(row)))? {
+                for row in sent.query_map(asked, document)? {
                     dispatches.push(row?);
                 }
             }
@@ -316,10 +313,8 @@ impl SqliteResults {
         self.select_days("repo, day, nightly, tally FROM rolled_day", window, |row| {
             let day = timestamp(row.get::<_, i64>(1)?.saturating_mul(DAY));
             let mut columns = ColumnReader { row, at: 2 };
-            Ok(RolledUpDay {
-                day: RepoDay::new(&row.get::<_, String>(0)?, day, columns.get()?),
-                tally: columns.json()?,
-            })
+            let day = RepoDay::new(&row.get::<_, String>(0)?, day, columns.get()?);
+            Ok(RolledUpDay { day, tally: columns.json()? })
         })
     }
 
@@ -347,18 +342,15 @@ impl SqliteResults {
         time: &str,
         window: &Window,
         rest: &str,
-        read: impl Fn(&mut ColumnReader<'_>) -> rusqlite::Result<T>,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
         let repos = window.keys();
         let only = of_repos(repos.as_deref());
         let query = format!("SELECT {what} WHERE {time} >= ?1 AND {time} < ?2 {only} {rest}");
         let asked = params![millis(window.from), millis(window.to), repos.map(|all| json(&all))];
-        self.store.slow_readers().with(|connection| {
-            connection
-                .prepare_cached(&query)?
-                .query_map(asked, |row| read(&mut ColumnReader::of(row)))?
-                .collect()
-        })
+        self.store
+            .slow_readers()
+            .with(|connection| connection.prepare_cached(&query)?.query_map(asked, read)?.collect())
     }
 }
 
@@ -377,6 +369,25 @@ fn sorted<T>(sort: fn(&mut [T])) -> impl Fn(Vec<T>) -> Vec<T> {
         sort(&mut rows);
         rows
     }
+}
+
+/// The document and its table.
+const DISPATCH: &str = "document FROM fact_dispatch";
+const CALLBACK: &str = "document FROM fact_callback";
+/// The document, the failing tests that it lacks, and their table.
+const ATTEMPT: &str = "document,
+    ifnull((SELECT text FROM fact_text WHERE digest = failed_tests), failed_tests)
+    FROM fact_attempt";
+
+fn read_attempt(row: &Row<'_>) -> rusqlite::Result<AttemptFact> {
+    let mut columns = ColumnReader::of(row);
+    let mut fact: AttemptFact = columns.json()?;
+    fact.details.failed_tests = columns.json()?;
+    Ok(fact)
+}
+
+fn document<T: DeserializeOwned>(row: &Row<'_>) -> rusqlite::Result<T> {
+    ColumnReader::of(row).json()
 }
 
 /// Reads the columns of a row in order. A look-up by name takes as long as everything else
@@ -400,29 +411,12 @@ impl<'a> ColumnReader<'a> {
         self.get().map(timestamp)
     }
 
-    fn maybe_time(&mut self) -> rusqlite::Result<Option<Timestamp>> {
-        Ok(self.get::<Option<i64>>()?.map(timestamp))
-    }
-
     fn number(&mut self) -> rusqlite::Result<Option<u64>> {
         Ok(self.get::<Option<i64>>()?.map(i64::cast_unsigned))
     }
 
     fn json<T: DeserializeOwned>(&mut self) -> rusqlite::Result<T> {
         self.parsed(|text| serde_json::from_str(text).ok())
-    }
-
-    fn missing_proof(&mut self) -> rusqlite::Result<Option<MissingProof>> {
-        let name: Option<String> = self.get()?;
-        Ok(name.as_deref().and_then(MissingProof::from_name))
-    }
-
-    fn outcome(&mut self) -> rusqlite::Result<CallbackOutcome> {
-        self.parsed(CallbackOutcome::from_name)
-    }
-
-    fn level(&mut self) -> rusqlite::Result<Level> {
-        self.parsed(|level| level.parse().ok())
     }
 
     fn parsed<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
@@ -432,102 +426,6 @@ impl<'a> ColumnReader<'a> {
             rusqlite::Error::InvalidColumnType(self.at - 1, text.to_owned(), Type::Text)
         })
     }
-}
-
-/// The columns that [`read_dispatch`] expects, in this order.
-const DISPATCH: &str = "at, delivery, upstream, pull_request, head_sha, event, repo, level,
-    labels, enqueued_at, sent_at, status, superseded_by, tries, last_error
-    FROM fact_dispatch";
-
-fn read_dispatch(row: &mut ColumnReader<'_>) -> rusqlite::Result<DispatchFact> {
-    Ok(DispatchFact {
-        at: row.time()?,
-        delivery: row.get()?,
-        upstream: row.get()?,
-        pull_request: row.number()?,
-        head_sha: row.get()?,
-        event: row.get::<String>()?.into(),
-        repo: row.get()?,
-        level: row.level()?,
-        labels: row.json()?,
-        enqueued_at: row.time()?,
-        sent_at: row.maybe_time()?,
-        status: row.parsed(DispatchFactStatus::from_name)?,
-        superseded_by: row.get()?,
-        tries: row.get()?,
-        last_error: row.get()?,
-    })
-}
-
-/// The columns that [`read_attempt`] expects, in this order.
-const ATTEMPT: &str = "received_at, dispatched_at, repo, delivery, workflow, job, run_id,
-    run_attempt, check_run_id, state, start_unknown, phase, queue_seconds, execution_seconds,
-    started_at, completed_at, ifnull(tests, 'null'), failed_tests, url, artifact_url, environment,
-    missing_proof, level, event, upstream, pull_request, head_sha, ifnull(triage, 'null')
-    FROM fact_attempt";
-
-fn read_attempt(row: &mut ColumnReader<'_>) -> rusqlite::Result<AttemptFact> {
-    Ok(AttemptFact {
-        received_at: row.time()?,
-        dispatched_at: row.time()?,
-        repo: row.get()?,
-        delivery: row.get()?,
-        workflow: row.get()?,
-        job: row.get()?,
-        run_id: row.get()?,
-        run_attempt: row.get()?,
-        check_run_id: row.get()?,
-        state: row.json()?,
-        start_unknown: row.get()?,
-        phase: row.get()?,
-        queue_seconds: row.get()?,
-        execution_seconds: row.get()?,
-        started_at: row.maybe_time()?,
-        completed_at: row.maybe_time()?,
-        tests: row.json()?,
-        failed_tests: row.json()?,
-        url: row.get()?,
-        artifact_url: row.get()?,
-        environment: row.get()?,
-        missing_proof: row.missing_proof()?,
-        level: row.level()?,
-        event: row.get::<String>()?.into(),
-        upstream: row.get()?,
-        pull_request: row.number()?,
-        head_sha: row.get()?,
-        triage: row.json()?,
-    })
-}
-
-/// The columns that [`read_callback`] expects, in this order.
-const CALLBACK: &str = "at, repo, delivery, run_id, job, status, conclusion, outcome, answer,
-    detail, latency_ms FROM fact_callback";
-
-fn read_callback(row: &mut ColumnReader<'_>) -> rusqlite::Result<CallbackFact> {
-    Ok(CallbackFact {
-        at: row.time()?,
-        repo: row.get()?,
-        delivery: row.get()?,
-        run_id: row.get()?,
-        job: row.get()?,
-        status: row.get()?,
-        conclusion: row.get()?,
-        outcome: row.outcome()?,
-        answer: row.get()?,
-        detail: row.get()?,
-        latency_ms: row.get()?,
-    })
-}
-
-fn read_merge_base(row: &mut ColumnReader<'_>) -> rusqlite::Result<MergeBaseFact> {
-    Ok(MergeBaseFact {
-        at: row.time()?,
-        upstream: row.get()?,
-        pull_request: row.number()?.unwrap_or_default(),
-        head_sha: row.get()?,
-        merge_base: row.get()?,
-        committed_at: row.time()?,
-    })
 }
 
 fn json<T: serde::Serialize>(value: &T) -> String {

@@ -1,9 +1,10 @@
 //! Results of tests in SQLite. The tables are in `crcr-store`'s `test_runs.sql`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use crcr_domain::ci_data::stable_name::stable_name;
 use crcr_domain::ci_data::test_row::{
     JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun, job_and_config,
 };
@@ -18,7 +19,8 @@ use super::{ColumnReader, DELETE_BATCH, DELETE_PAUSE, SqliteResults, json};
 use crate::ResultsError;
 use crate::retention::day_of;
 use crate::test_runs::{
-    FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats, newest_days,
+    COMMIT_DAYS, FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats,
+    newest_days,
 };
 
 /// Rows of one transaction, which takes about 20 ms: a relay that has the file open writes in between.
@@ -112,7 +114,7 @@ impl TestRunResults for SqliteResults {
             this.store.slow_readers().with(|connection| {
                 let mut select = connection.prepare_cached(
                     "SELECT test_report.id, job_id, job_id_check, job, artifact, path,
-                        invoking_file, test, kind, suite, classname, name, file, result, time,
+                        invoking_file, test, kind, suite, classname, name, file, variant, result, time,
                         attempts, flaky, ifnull(details, '[]')
                      FROM test_report JOIN test_run ON report = test_report.id
                         JOIN test_case ON test_case.id = test
@@ -212,7 +214,7 @@ impl TestRunResults for SqliteResults {
                             sum(time) / count(DISTINCT run_id || '/' || run_attempt)
                          FROM test_report JOIN test_run_summary ON report = id
                          WHERE repo = ?1 AND day >= ?2 AND day <= ?3
-                            AND (?4 IS NULL OR job_base = ?4) AND (?5 OR on_default) AND time > 0
+                            AND (?4 IS NULL OR job_base = ?4) AND (?5 OR on_default) AND timed > 0
                          GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
                     )?
                     .query_map(
@@ -379,7 +381,7 @@ impl SqliteResults {
             None => "",
         };
         let sql = format!(
-            "SELECT s.test, suite, classname, name, file, s.runs, s.failures, s.skipped, s.flaky,
+            "SELECT s.test, suite, classname, name, file, variant, s.runs, s.failures, s.skipped, s.flaky,
                 iif(s.timed > 0, s.time / s.timed, NULL), min(first_day) AS first_day, s.last_day
              FROM (SELECT test, sum(runs) AS runs, sum(failures) AS failures,
                     sum(skipped) AS skipped, sum(flaky) AS flaky, sum(timed) AS timed,
@@ -456,7 +458,7 @@ fn load_part(
     let mut new_row = tx
         .prepare_cached("INSERT OR IGNORE INTO test_run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
     let mut new_test = tx.prepare_cached(
-        "INSERT INTO test_case VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        "INSERT INTO test_case VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
          ON CONFLICT DO UPDATE SET first_day = excluded.first_day
             WHERE excluded.first_day < first_day",
     )?;
@@ -466,7 +468,8 @@ fn load_part(
             skipped = skipped + excluded.skipped, flaky = flaky + excluded.flaky,
             timed = timed + excluded.timed, time = time + excluded.time",
     )?;
-    let mut sums: HashMap<(&str, &str), (TestTally, f64)> = HashMap::new();
+    let earlier = SameCommit::of(tx, run, source, report, day)?;
+    let mut sums: HashMap<(&str, &str), (TestTally, u64, f64)> = HashMap::new();
     let mut written = 0;
     for TestRunRow { test_id, case } in rows {
         let test = test_id.cast_signed();
@@ -493,6 +496,7 @@ fn load_part(
             &*case.classname,
             case.name,
             case.file.as_deref(),
+            case.variant.as_deref(),
             day
         ])?;
         for scope in scopes {
@@ -507,19 +511,30 @@ fn load_part(
                 case.time.unwrap_or_default()
             ])?;
         }
-        let (tally, time) = sums.entry((source.sharded_file(case), &case.classname)).or_default();
+        if let Some(day) = earlier.flaky_day(tx, test, case, day)? {
+            for scope in scopes {
+                tx.prepare_cached(
+                    "INSERT INTO test_day VALUES (?1, ?2, ?3, 0, 0, 0, 1, 0, 0)
+                     ON CONFLICT DO UPDATE SET flaky = flaky + 1",
+                )?
+                .execute([scope, day, test])?;
+            }
+        }
+        let key = (source.sharded_file(case), &*case.classname);
+        let (tally, timed, time) = sums.entry(key).or_default();
         tally.count(case);
+        *timed += u64::from(case.time.is_some());
         *time += case.time.unwrap_or_default();
     }
     let mut add = tx.prepare_cached(
-        "INSERT INTO test_run_summary VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+        "INSERT INTO test_run_summary VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
          ON CONFLICT DO UPDATE SET tests = tests + excluded.tests,
             successes = successes + excluded.successes, failures = failures + excluded.failures,
             errors = errors + excluded.errors, skipped = skipped + excluded.skipped,
             unfinished = unfinished + excluded.unfinished, flaky = flaky + excluded.flaky,
-            time = time + excluded.time",
+            timed = timed + excluded.timed, time = time + excluded.time",
     )?;
-    for ((file, classname), (tally, time)) in sums {
+    for ((file, classname), (tally, timed, time)) in sums {
         add.execute(params![
             report,
             file,
@@ -531,10 +546,92 @@ fn load_part(
             tally.skipped.cast_signed(),
             tally.unfinished.cast_signed(),
             tally.flaky.cast_signed(),
+            timed.cast_signed(),
             time
         ])?;
     }
     Ok(written)
+}
+
+/// Other reports of the same commit, job and path, from re-runs and other runs.
+struct SameCommit {
+    /// Each with its day.
+    reports: Vec<(i64, i64)>,
+    /// Tests that failed in one of them.
+    failed: HashSet<i64>,
+}
+
+impl SameCommit {
+    fn of(
+        tx: &Transaction<'_>,
+        run: &TestedRun,
+        source: &ReportSource,
+        report: i64,
+        day: i64,
+    ) -> rusqlite::Result<Self> {
+        let mut found = Self { reports: vec![], failed: HashSet::new() };
+        let Some(sha) = &run.head_sha else { return Ok(found) };
+        let setup = source.setup();
+        let mut select = tx.prepare_cached(
+            "SELECT id, day, path FROM test_report
+             WHERE head_sha = ?1 AND repo = ?2 AND on_default = ?3 AND job = ?4 AND id <> ?5
+                AND day BETWEEN ?6 AND ?7",
+        )?;
+        let (repo, is_default, job) = (&run.repository, run.on_default_branch, &*source.job);
+        let days = (day - COMMIT_DAYS, day + COMMIT_DAYS);
+        let mut rows = select.query(params![sha, repo, is_default, job, report, days.0, days.1])?;
+        while let Some(row) = rows.next()? {
+            let path: String = row.get(2)?;
+            if stable_name(&path, None) == setup {
+                found.reports.push((row.get(0)?, row.get(1)?));
+            }
+        }
+        let mut failed = tx.prepare_cached(
+            "SELECT test FROM test_run WHERE report = ?1 AND result IN ('failure', 'error')",
+        )?;
+        for (report, _) in &found.reports {
+            for test in failed.query_map([report], |row| row.get(0))? {
+                found.failed.insert(test?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The day on which the commit has both a success and a failure of the test, if it is this result
+    /// that completes them.
+    fn flaky_day(
+        &self,
+        tx: &Transaction<'_>,
+        test: i64,
+        case: &TestCase,
+        day: i64,
+    ) -> rusqlite::Result<Option<i64>> {
+        let is_failed = case.result.is_failed();
+        let is_success = case.result == TestResult::Success && self.failed.contains(&test);
+        // A report that says so itself is counted by its row.
+        if self.reports.is_empty() || case.flaky || !(is_failed || is_success) {
+            return Ok(None);
+        }
+        let mut select = tx.prepare_cached(
+            "SELECT result IN ('failure', 'error'), flaky FROM test_run
+             WHERE report = ?1 AND test = ?2 AND result IN ('failure', 'error', 'success')",
+        )?;
+        let (mut failed_on, mut passed_on): (Option<i64>, Option<i64>) = (None, None);
+        for (report, on) in &self.reports {
+            let row = select.query_row([*report, test], |row| Ok((row.get(0)?, row.get(1)?)));
+            match row.optional()? {
+                Some((_, true)) => return Ok(None),
+                Some((true, false)) => failed_on = Some(failed_on.map_or(*on, |day| day.min(*on))),
+                Some((false, false)) => passed_on = Some(passed_on.map_or(*on, |day| day.min(*on))),
+                None => {}
+            }
+        }
+        Ok(match (failed_on, passed_on) {
+            (Some(failed), None) if is_success => Some(failed.max(day)),
+            (None, Some(passed)) if is_failed => Some(passed.max(day)),
+            _ => None,
+        })
+    }
 }
 
 fn read_source(row: &mut ColumnReader<'_>) -> rusqlite::Result<ReportSource> {
@@ -558,6 +655,7 @@ fn read_row(row: &mut ColumnReader<'_>) -> rusqlite::Result<TestRunRow> {
             classname: row.get::<String>()?.into(),
             name: row.get()?,
             file: row.get::<Option<String>>()?.map(Into::into),
+            variant: row.get::<Option<String>>()?.map(Into::into),
             result: row.parsed(TestResult::from_name)?,
             time: row.get()?,
             attempts: row.get()?,
@@ -575,12 +673,13 @@ fn read_stats(row: &rusqlite::Row<'_>) -> rusqlite::Result<TestStats> {
         classname: row.get(2)?,
         name: row.get(3)?,
         file: row.get(4)?,
-        runs: number(5)?,
-        failures: number(6)?,
-        skipped: number(7)?,
-        flaky: number(8)?,
-        mean_time: row.get(9)?,
-        first_day: row.get(10)?,
-        last_day: row.get(11)?,
+        variant: row.get(5)?,
+        runs: number(6)?,
+        failures: number(7)?,
+        skipped: number(8)?,
+        flaky: number(9)?,
+        mean_time: row.get(10)?,
+        first_day: row.get(11)?,
+        last_day: row.get(12)?,
     })
 }

@@ -22,7 +22,7 @@ use super::blob::{BlobContent, BlobProperties, BlockSource, StoredBody};
 use super::sas::{SasError, SasPermission};
 use crate::State;
 use crate::server::{Connection, Peer};
-use crate::traffic::{Fault, flow};
+use crate::traffic::{Fault, answer_or_lose, flow};
 
 /// The container that signed URLs point to.
 pub(super) const CONTAINER: &str = "/_blob/actions-results";
@@ -65,6 +65,14 @@ impl BlobRequest {
         }
     }
 
+    /// Every write needs a `Content-Length`, also one without a body.
+    fn declared_length(&self) -> Result<u64, Response> {
+        let length = self.header("content-length").and_then(|text| text.parse::<u64>().ok());
+        length.ok_or_else(|| {
+            error(StatusCode::LENGTH_REQUIRED, "MissingContentLengthHeader", "no Content-Length")
+        })
+    }
+
     /// Checks the declared length, then stores the body, with `fault` applied.
     async fn receive(
         &self,
@@ -72,10 +80,7 @@ impl BlobRequest {
         limit: u64,
         fault: Option<&Fault>,
     ) -> Result<StoredBody, Response> {
-        let length = self.header("content-length").and_then(|text| text.parse::<u64>().ok());
-        let length = length.ok_or_else(|| {
-            error(StatusCode::LENGTH_REQUIRED, "MissingContentLengthHeader", "no Content-Length")
-        })?;
+        let length = self.declared_length()?;
         if length > limit {
             let text = "The request body is too large and exceeds the maximum permissible limit.";
             return Err(error(StatusCode::PAYLOAD_TOO_LARGE, "RequestBodyTooLarge", text));
@@ -151,12 +156,13 @@ async fn put_block(request: &BlobRequest, body: Body) -> Result<Response, Respon
         let text = "The uncommitted block count cannot exceed the maximum limit of 100,000 blocks.";
         return Err(error(StatusCode::CONFLICT, "BlockCountExceedsLimit", text));
     }
-    answer_or_reset(request, fault, created(None)).await
+    Ok(answer_or_lose(fault, &request.connection, created(None)).await)
 }
 
 async fn put_block_list(request: &BlobRequest, body: Body) -> Result<Response, Response> {
     let state = &request.state;
     let fault = state.traffic.pass("PutBlockList", &request.connection).await?;
+    request.declared_length()?;
     let text = axum::body::to_bytes(body, MAX_LIST_BYTES).await.map_err(|failed| {
         error(StatusCode::PAYLOAD_TOO_LARGE, "RequestBodyTooLarge", &failed.to_string())
     })?;
@@ -178,7 +184,7 @@ async fn put_block_list(request: &BlobRequest, body: Body) -> Result<Response, R
         let text = "The specified block list is invalid.";
         error(StatusCode::BAD_REQUEST, "InvalidBlockList", text)
     })?;
-    answer_or_reset(request, fault, created(Some(&content))).await
+    Ok(answer_or_lose(fault, &request.connection, created(Some(&content))).await)
 }
 
 async fn put_blob(request: &BlobRequest, body: Body) -> Result<Response, Response> {
@@ -198,19 +204,7 @@ async fn put_blob(request: &BlobRequest, body: Body) -> Result<Response, Respons
     let piece = request.receive(body, MAX_BLOB_BYTES, fault.as_ref()).await?;
     let now = state.clock.now();
     let content = state.artifacts.blobs.put(&request.blob, piece, request.about(), now);
-    answer_or_reset(request, fault, created(Some(&content))).await
-}
-
-/// Answers, unless the fault is to reset the connection after the work is done.
-async fn answer_or_reset(
-    request: &BlobRequest,
-    fault: Option<Fault>,
-    response: Response,
-) -> Result<Response, Response> {
-    match fault {
-        Some(Fault::ResetAfterwards) => request.connection.reset().await,
-        _ => Ok(response),
-    }
+    Ok(answer_or_lose(fault, &request.connection, created(Some(&content))).await)
 }
 
 async fn read(

@@ -13,11 +13,12 @@ mod twirp;
 
 use parking_lot::{Mutex, MutexGuard};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use jiff::Timestamp;
+use url::Url;
 
 use crate::State;
 use blob::BlobStore;
@@ -28,9 +29,11 @@ pub struct Artifact {
     /// The id in the REST API.
     pub id: u64,
     pub run_id: u64,
+    /// The attempt of the run that uploaded it, from 1.
+    pub attempt: u32,
     /// The service's id of the job that uploaded it.
     pub job_backend_id: String,
-    /// Unique in its run.
+    /// Unique in its attempt of its run; lists have the artifacts of all attempts.
     pub name: String,
     /// In bytes; 0 until it is finalized.
     pub size: u64,
@@ -57,6 +60,16 @@ pub struct Artifacts {
     blobs: BlobStore,
     signer: sas::SasSigner,
     quota_spent: AtomicBool,
+    elsewhere: OnceLock<ExternalBlobs>,
+}
+
+/// Makes the signed address of a blob in a storage that isn't ours.
+struct ExternalBlobs(Box<dyn Fn(&str) -> Url + Send + Sync>);
+
+impl std::fmt::Debug for ExternalBlobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ExternalBlobs")
+    }
 }
 
 impl Artifacts {
@@ -66,6 +79,7 @@ impl Artifacts {
             blobs: BlobStore::new()?,
             signer: sas::SasSigner::new(),
             quota_spent: AtomicBool::new(false),
+            elsewhere: OnceLock::new(),
         })
     }
 
@@ -96,6 +110,21 @@ impl Artifacts {
     /// size, and nothing can be downloaded.
     pub fn drop_bodies(&self) {
         self.blobs.drop_bodies();
+    }
+
+    /// Keeps blobs in another storage, whose signed addresses `url` makes of their names. Finalize then
+    /// believes the client.
+    ///
+    /// # Panics
+    /// When it is called twice.
+    pub fn keep_blobs_at(&self, url: impl Fn(&str) -> Url + Send + Sync + 'static) {
+        let set = self.elsewhere.set(ExternalBlobs(Box::new(url)));
+        assert!(set.is_ok(), "the blobs are elsewhere already");
+    }
+
+    /// The address of a blob in another storage.
+    fn external_url(&self, blob: &str) -> Option<Url> {
+        self.elsewhere.get().map(|ExternalBlobs(url)| url(blob))
     }
 
     /// Bytes of blobs and staged blocks on disk.

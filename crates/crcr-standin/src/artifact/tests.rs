@@ -151,18 +151,25 @@ async fn unfinished_artifacts_reserve_their_name_but_arent_listed() {
     let again = json!({ "name": "logs", "version": 7 });
     let (status, answer) = first.call("CreateArtifact", again.clone()).await;
     assert_eq!((status, &answer["code"]), (409, &json!("already_exists")));
-    let second_attempt = Caller::new(&github, Run { attempt: 2, ..Run::push() });
-    assert_eq!(second_attempt.call("CreateArtifact", again.clone()).await.0, 409);
+    let other_job = Caller::new(&github, Run::push());
+    assert_eq!(other_job.call("CreateArtifact", again.clone()).await.0, 409);
+    let delete =
+        |job: &Caller| json!({ "name": "logs", "workflow_job_run_backend_id": job.job.backend_id });
+    assert_eq!(other_job.call("DeleteArtifact", delete(&other_job)).await.0, 404, "not its own");
 
     first.put(&url, "", b"one").await;
     assert_eq!(first.finalize("logs", 3, &sha256(b"one")).await.0, 200);
-    assert_eq!(second_attempt.names(json!({})).await, ["logs"], "jobs and attempts share a run");
-    assert_eq!(second_attempt.call("CreateArtifact", again).await.0, 409);
-    let (status, answer) = second_attempt.call("DeleteArtifact", json!({ "name": "logs" })).await;
+    assert_eq!(other_job.names(json!({})).await, ["logs"]);
+    assert_eq!(other_job.call("CreateArtifact", again).await.0, 409);
+    let (status, answer) = other_job.call("DeleteArtifact", delete(&first)).await;
     assert_eq!((status, &answer["artifact_id"]), (200, &json!("1000")));
     assert!(github.state().artifacts.all().is_empty());
     assert_eq!(github.state().artifacts.stored_bytes(), 0, "its bytes are gone too");
-    second_attempt.upload("logs", b"two").await;
+    other_job.upload("logs", b"two").await;
+
+    let second_attempt = Caller::new(&github, Run { attempt: 2, ..Run::push() });
+    second_attempt.upload("logs", b"again").await;
+    assert_eq!(second_attempt.names(json!({})).await, ["logs", "logs"], "one of each attempt");
 
     let other_run = Caller::new(&github, Run { id: 5, ..Run::push() });
     assert!(other_run.names(json!({})).await.is_empty());
@@ -427,6 +434,9 @@ async fn body_faults_happen_at_the_given_byte() {
     assert_eq!(github.state().artifacts.stored_bytes(), 0, "nothing half-written stays");
     traffic.fail("PutBlob", 1, Fault::ResetAfterwards);
     assert!(put().send().await.is_err());
+    assert_eq!(github.state().artifacts.stored_bytes(), 3_000_000);
+    traffic.fail("PutBlob", 1, Fault::AnswerAfterwards(500));
+    assert_eq!(put().send().await.unwrap().status(), 500);
     assert_eq!(github.state().artifacts.stored_bytes(), 3_000_000);
     traffic.fail("FinalizeArtifact", 1, Fault::ResetAfterwards);
     let fields = json!({ "name": "logs", "size": "3000000", "hash": sha256(&bytes) });

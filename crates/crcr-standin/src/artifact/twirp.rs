@@ -22,7 +22,7 @@ use crate::State;
 use crate::oidc::bearer;
 use crate::runs::Job;
 use crate::server::Peer;
-use crate::traffic::Fault;
+use crate::traffic::{Fault, answer_or_lose};
 
 const MAX_PER_JOB: usize = 500;
 const MAX_RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -83,10 +83,7 @@ async fn call(
         _ => call.delete(),
     };
     let answer = answer.map_err(TwirpError::into_response)?;
-    match fault {
-        Some(Fault::ResetAfterwards) => peer.reset().await,
-        _ => Ok(Json(answer).into_response()),
-    }
+    Ok(answer_or_lose(fault, &peer, Json(answer).into_response()).await)
 }
 
 /// One call, after its token was checked.
@@ -220,7 +217,9 @@ impl TwirpCall {
         }
         let mut records = artifacts.lock();
         let run_id = self.job.run.id;
-        if records.iter().any(|other| other.run_id == run_id && other.name == name) {
+        let attempt = self.job.run.attempt;
+        let same_attempt = |other: &&Artifact| (other.run_id, other.attempt) == (run_id, attempt);
+        if records.iter().filter(same_attempt).any(|other| other.name == name) {
             let text = "an artifact with this name already exists on the workflow run".to_owned();
             return Err(TwirpError(StatusCode::CONFLICT, "already_exists", text));
         }
@@ -235,11 +234,13 @@ impl TwirpCall {
             "" => "application/zip",
             kind => kind,
         };
-        let url = artifacts.signer.upload(self.blob_url(&blob), self.signed_at);
+        let own = || artifacts.signer.upload(self.blob_url(&blob), self.signed_at);
+        let url = artifacts.external_url(&blob).unwrap_or_else(own);
         let id = records.last().map_or(1000, |last| last.id + 1);
         records.push(Artifact {
             id,
             run_id,
+            attempt,
             job_backend_id: self.job.backend_id.clone(),
             name: name.to_owned(),
             size: 0,
@@ -263,26 +264,9 @@ impl TwirpCall {
         let blob = artifacts.lock().iter().find(|other| own(other)).map(|it| it.blob.clone());
         let blob =
             blob.ok_or_else(|| TwirpError::not_found("no such artifact is being uploaded"))?;
-        let content = artifacts.blobs.get(&blob).ok_or_else(|| {
-            let text = "the artifact has no content yet".to_owned();
-            TwirpError(StatusCode::PRECONDITION_FAILED, "failed_precondition", text)
-        })?;
-        if content.length != size {
-            let text = format!("the blob has {} bytes, not {size}", content.length);
-            return Err(TwirpError::invalid(text));
-        }
         let told = Some(self.text("hash")?).filter(|hash| !hash.is_empty());
-        if let Some(told) = told.filter(|_| content.is_kept()) {
-            let digest = tokio::task::spawn_blocking(move || content.digest()).await;
-            let digest = digest.ok().and_then(Result::ok).ok_or_else(|| {
-                let text = "the blob can't be read".to_owned();
-                TwirpError(StatusCode::INTERNAL_SERVER_ERROR, "internal", text)
-            })?;
-            if told != digest {
-                return Err(TwirpError::invalid(format!(
-                    "the blob's hash is {digest}, not {told}"
-                )));
-            }
+        if artifacts.external_url(&blob).is_none() {
+            self.check_blob(&blob, size, told).await?;
         }
         let mut records = artifacts.lock();
         let artifact = records.iter_mut().find(|other| own(other));
@@ -291,6 +275,33 @@ impl TwirpCall {
         artifact.digest = told.map(str::to_owned);
         artifact.finalized = true;
         Ok(json!({ "ok": true, "artifact_id": artifact.id.to_string() }))
+    }
+
+    /// Compares the stored blob with what the client says of it.
+    async fn check_blob(
+        &self,
+        blob: &str,
+        size: u64,
+        told: Option<&str>,
+    ) -> Result<(), TwirpError> {
+        let content = self.state.artifacts.blobs.get(blob).ok_or_else(|| {
+            let text = "the artifact has no content yet".to_owned();
+            TwirpError(StatusCode::PRECONDITION_FAILED, "failed_precondition", text)
+        })?;
+        if content.length != size {
+            let text = format!("the blob has {} bytes, not {size}", content.length);
+            return Err(TwirpError::invalid(text));
+        }
+        let Some(told) = told.filter(|_| content.is_kept()) else { return Ok(()) };
+        let digest = tokio::task::spawn_blocking(move || content.digest()).await;
+        let digest = digest.ok().and_then(Result::ok).ok_or_else(|| {
+            let text = "the blob can't be read".to_owned();
+            TwirpError(StatusCode::INTERNAL_SERVER_ERROR, "internal", text)
+        })?;
+        if told != digest {
+            return Err(TwirpError::invalid(format!("the blob's hash is {digest}, not {told}")));
+        }
+        Ok(())
     }
 
     fn list(&self) -> Result<Value, TwirpError> {
@@ -335,18 +346,22 @@ impl TwirpCall {
                 && artifact.expires > self.state.clock.now()
         });
         let artifact = artifact.ok_or_else(|| TwirpError::not_found("no such artifact"))?;
-        let url = self.state.artifacts.download_url(&self.state, artifact, self.signed_at);
+        let artifacts = &self.state.artifacts;
+        let own = || artifacts.download_url(&self.state, artifact, self.signed_at);
+        let url = artifacts.external_url(&artifact.blob).unwrap_or_else(own);
         Ok(json!({ "signed_url": url }))
     }
 
-    /// Deletes by run and name, whichever job it is of: the job of an unfinished upload, which isn't
-    /// listed, can't be known.
+    /// Deletes the artifact or the unfinished upload of the job that the request names, which may be
+    /// another one of the run. GitHub's client names the job that the list gives.
     fn delete(&self) -> Result<Value, TwirpError> {
-        let name = self.name()?;
+        let (job, name) = (self.text("workflow_job_run_backend_id")?, self.name()?);
         let mut records = self.state.artifacts.lock();
-        let found = records
-            .iter()
-            .position(|artifact| artifact.run_id == self.job.run.id && artifact.name == name);
+        let found = records.iter().position(|artifact| {
+            artifact.run_id == self.job.run.id
+                && artifact.job_backend_id == job
+                && artifact.name == name
+        });
         let found = found.ok_or_else(|| TwirpError::not_found("no such artifact"))?;
         let artifact = records.remove(found);
         self.state.artifacts.blobs.remove(&artifact.blob);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::auth::TokenRequest;
 use super::model::{Comment, Dispatch, Repo, Started, label, user};
-use super::{calls, checks, git, hook_log, job_logs, lookups};
+use super::{actions_settings, calls, checks, git, hook_log, job_logs, lookups};
 use crate::State;
 use crate::runs::Run;
 
@@ -49,6 +49,7 @@ pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
         .merge(checks::routes())
         .merge(hook_log::routes())
         .merge(lookups::routes())
+        .merge(actions_settings::routes())
         .layer(middleware::from_fn_with_state(Arc::clone(state), calls::observe));
     Router::new().nest("/api/v3", routes.clone()).merge(routes).merge(job_logs::storage())
 }
@@ -87,11 +88,12 @@ pub(super) type Numbered = Path<(String, String, u64)>;
 async fn app(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult {
     state.world.check_app(&headers, state.clock.now())?;
     let id: u64 = state.world.app().id.parse().unwrap_or_default();
+    let events = state.world.hook_settings().events;
     let body = json!({
         "id": id, "slug": "crcr-stand-in", "name": "crcr stand-in", "node_id": "A_1",
         "owner": user("acme", state.origin()), "description": null, "html_url": state.origin(),
         "external_url": state.origin(), "created_at": state.clock.now(),
-        "updated_at": state.clock.now(), "permissions": {}, "events": [],
+        "updated_at": state.clock.now(), "permissions": {}, "events": events,
     });
     Ok(Json(body).into_response())
 }

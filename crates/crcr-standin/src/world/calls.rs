@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::api::refusal;
 use crate::State;
 use crate::server::{Connection, Peer};
-use crate::traffic::{Fault, meet};
+use crate::traffic::{Fault, answer_or_lose, meet};
 
 const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
 /// Calls an hour, as for an installation.
@@ -55,6 +55,10 @@ pub(super) fn matches(pattern: &str, route: &str) -> bool {
 impl ApiCalls {
     pub(super) fn fail(&mut self, route: &str, times: usize, fault: Fault) {
         self.faults.push((route.to_owned(), std::iter::repeat_n(fault, times).collect()));
+    }
+
+    pub(super) fn clear_faults(&mut self) {
+        self.faults.clear();
     }
 
     pub(super) fn limit(&mut self, remaining: u64, reset: Timestamp) {
@@ -151,9 +155,9 @@ async fn act<F: Future<Output = Response>>(
     match meet(fault, connection).await {
         Err(instead) => instead,
         Ok(None) => serve().await,
-        Ok(Some(Fault::ResetAfterwards)) => {
-            serve().await;
-            connection.reset().await
+        Ok(Some(fault @ (Fault::ResetAfterwards | Fault::AnswerAfterwards(_)))) => {
+            let response = serve().await;
+            answer_or_lose(Some(fault), connection, response).await
         }
         Ok(Some(_)) => refusal(500, "this fault is for blobs, not for the REST API"),
     }

@@ -40,9 +40,40 @@ pub(super) struct HookLog {
     url: Option<Url>,
     /// Redeliveries that were asked for while the App had no URL.
     waiting: Vec<Delivery>,
+    settings: HookSettings,
+}
+
+/// How the App's webhook is set up on GitHub.
+#[derive(Debug, Clone)]
+pub struct HookSettings {
+    /// The address that GitHub shows while [`World::set_webhook_url`] wasn't called.
+    pub url: String,
+    /// `json` or `form`.
+    pub content_type: String,
+    pub events: Vec<String>,
+}
+
+impl Default for HookSettings {
+    fn default() -> Self {
+        let events =
+            ["pull_request", "push", "check_run", "check_suite", "merge_group", "repository"];
+        Self {
+            url: "https://relay.example.com/github/webhook".to_owned(),
+            content_type: "json".to_owned(),
+            events: events.map(str::to_owned).to_vec(),
+        }
+    }
 }
 
 impl World {
+    pub fn hook_settings(&self) -> HookSettings {
+        self.lock().hook_log.settings.clone()
+    }
+
+    pub fn set_hook_settings(&self, settings: HookSettings) {
+        self.lock().hook_log.settings = settings;
+    }
+
     /// Sets the App's webhook URL, to which redeliveries are posted.
     pub fn set_webhook_url(&self, url: Url) {
         self.lock().hook_log.url = Some(url);
@@ -92,6 +123,7 @@ impl State {
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
+        .route("/app/hook/config", get(config))
         .route("/app/hook/deliveries", get(list))
         .route("/app/hook/deliveries/{id}/attempts", post(redeliver))
 }
@@ -108,6 +140,17 @@ fn attempt_json(attempt: &LoggedDelivery) -> Value {
         "status_code": attempt.status, "event": attempt.delivery.event, "action": null,
         "installation_id": null, "repository_id": null, "throttled_at": null,
     })
+}
+
+async fn config(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult {
+    state.world.check_app(&headers, state.clock.now())?;
+    let inner = state.world.lock();
+    let HookSettings { url, content_type, .. } = &inner.hook_log.settings;
+    let url = inner.hook_log.url.as_ref().map_or_else(|| url.clone(), Url::to_string);
+    let body = json!({
+        "content_type": content_type, "insecure_ssl": "0", "secret": "********", "url": url,
+    });
+    Ok(Json(body).into_response())
 }
 
 async fn list(Shared(state): Shared<Arc<State>>, headers: HeaderMap, uri: Uri) -> ApiResult {

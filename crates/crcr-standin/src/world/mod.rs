@@ -7,6 +7,7 @@
 
 #![expect(clippy::result_large_err, reason = "a handler's error is a whole HTTP response")]
 
+mod actions_settings;
 mod api;
 mod auth;
 mod calls;
@@ -29,7 +30,7 @@ use tokio::sync::mpsc;
 pub(crate) use api::routes;
 pub use auth::AppIdentity;
 pub use calls::Call;
-pub use hook_log::LoggedDelivery;
+pub use hook_log::{HookSettings, LoggedDelivery};
 pub use model::{CheckRun, Comment, Dispatch, PullRequest, Started};
 pub use webhooks::{Answer, Delivery};
 
@@ -288,6 +289,11 @@ impl World {
     /// query, like `POST /repos/acme/backend/dispatches`, and may end with `*`.
     pub fn fail(&self, route: &str, times: usize, fault: Fault) {
         self.lock().calls.fail(route, times, fault);
+    }
+
+    /// Ends an outage: the faults that didn't happen yet don't happen.
+    pub fn clear_faults(&self) {
+        self.lock().calls.clear_faults();
     }
 
     /// Sets the rate limit: `remaining` calls until `reset`, then 5,000 an hour again.

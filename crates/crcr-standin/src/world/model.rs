@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::actions_settings::ActionsSettings;
+
 #[derive(Debug)]
 pub(super) struct Repo {
     pub(super) id: u64,
@@ -24,6 +26,7 @@ pub(super) struct Repo {
     pub(super) comments: Vec<Comment>,
     pub(super) check_runs: BTreeMap<u64, CheckRun>,
     pub(super) job_logs: BTreeMap<u64, Vec<u8>>,
+    pub(super) settings: ActionsSettings,
 }
 
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
@@ -150,6 +153,7 @@ impl Repo {
             comments: Vec::new(),
             check_runs: BTreeMap::new(),
             job_logs: BTreeMap::new(),
+            settings: ActionsSettings::default(),
         }
     }
 

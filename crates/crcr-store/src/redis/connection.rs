@@ -135,7 +135,7 @@ impl Server {
             .text(&new_epoch)
             .text(server_start)
             .number(self.schema.oldest_reader);
-        let command = scripts.command(&self.prefix, greeting);
+        let command = scripts.command(&self.prefix, &greeting);
         let (epoch, sequence, at_start) = command.query_async(&mut connection).await?;
         self.compare(StoredState { epoch, sequence, at_start }, server_start, weaker);
         self.connected.fetch_add(1, Ordering::Release);
@@ -250,8 +250,13 @@ impl Connection {
         call: ScriptCall,
     ) -> Result<T, StoreError> {
         let (mut open, generation) = self.get().await?;
-        let command = open.scripts.command(&self.server.prefix, call);
-        let result = command.query_async(&mut open.connection).await;
+        let command = open.scripts.command(&self.server.prefix, &call);
+        let mut result = command.query_async(&mut open.connection).await;
+        if result.as_ref().is_err_and(is_unknown_script)
+            && open.scripts.load_again(&mut open.connection).await.is_ok()
+        {
+            result = command.query_async(&mut open.connection).await;
+        }
         self.checked(generation, result).await
     }
 
@@ -325,6 +330,11 @@ async fn weaker_promise(connection: &mut MultiplexedConnection, info: &str) -> O
 
 fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// Whether the server doesn't know a script any more, and so has done nothing: somebody flushed its scripts.
+pub(super) fn is_unknown_script(error: &RedisError) -> bool {
+    error.code() == Some("NOSCRIPT")
 }
 
 pub(super) fn unavailable(error: &RedisError) -> StoreError {

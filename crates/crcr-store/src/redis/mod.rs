@@ -22,13 +22,17 @@ use redis::{RedisResult, pipe};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::address::RedisUrl;
-use self::connection::{CURRENT_SCHEMA, Connection, Server, unavailable};
+use self::connection::{
+    CURRENT_SCHEMA, Connection, OpenConnection, Server, is_unknown_script, unavailable,
+};
 use self::scripts::{ScriptCall, ScriptName};
-use crate::sqlite::timestamp;
+use crate::batch::KEEP_BUCKET;
+use crate::sqlite::{millis, timestamp};
+use crate::task::Turns;
 use crate::{
-    CommitOutcome, LeaseRequest, LeasedTask, NewTask, OutboxEntry, PendingCommit, QueueDepth,
-    RateLimitCharge, SetInsert, StateStore, StoreError, StoreHealth, StoreKey, StoredRecord,
-    TaskOutcome, TaskState, TaskView, WriteBatch,
+    BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, OutboxEntry,
+    PendingCommit, QueueDepth, SetInsert, StateStore, StoreError, StoreHealth, StoreKey,
+    StoredRecord, TaskOutcome, TaskState, TaskView, WriteBatch, pool_of,
 };
 
 /// Batches that may wait for the writer. When there are more, callers wait.
@@ -45,7 +49,9 @@ const OUTBOX_HOLD: Duration = Duration::from_secs(10);
 /// The most rows of each kind that one call deletes.
 const DELETED_ROWS: u32 = 500;
 /// After this long, a bucket is full again and can be deleted; the same as in the script.
-const BUCKET_FULL: Duration = Duration::from_secs(3600);
+const BUCKET_FULL: Duration = KEEP_BUCKET;
+/// How many lanes are read at a time.
+const LANES_AT_ONCE: usize = 256;
 /// How many tasks are read at a time.
 const TASKS_AT_ONCE: usize = 1000;
 /// The digits of a record's version, which are in front of its value.
@@ -88,7 +94,7 @@ impl RedisStore {
         let part = format!(":check-{:032x}", rand::random::<u128>());
         let store = Self::open_server(Server::new(url, &part, CURRENT_SCHEMA)?).await?;
         let tried = store.rehearse_commands().await;
-        let names = "epoch needed_schema sequence starts last_task outbox outbox_reader lanes lane:check expiry \
+        let names = "epoch needed_schema sequence starts last_task outbox outbox_reader lanes served lane:check expiry \
                      record:[\"check\"] set:[\"check\"] bucket:[\"check\"] kind:check task_ids \
                      task:0000000000000001 tasks:ready tasks:leased tasks:dead";
         let names: Vec<_> = names.split(' ').map(|name| store.key(name)).collect();
@@ -112,7 +118,7 @@ impl RedisStore {
                 score: 0,
                 expires_at: now,
             }],
-            rate_limit: Some(RateLimitCharge { bucket: key.clone(), per_minute: 1 }),
+            charges: vec![BudgetCharge::per_minute(key.clone(), 1)],
             tasks: vec![task],
             facts: vec![Fact::MergeBase(MergeBaseFact {
                 upstream: String::new(),
@@ -145,11 +151,30 @@ impl RedisStore {
             self.commit(WriteBatch { settlement, ..WriteBatch::default() }, now).await?;
         }
         self.discard_dead_task(key.as_str()).await?;
+        self.repair_times(now).await?;
         for entry in self.outbox(1).await? {
             self.remove_from_outbox(&entry.id).await?;
         }
         while self.delete_expired(now + 2 * OUTBOX_HOLD + BUCKET_FULL).await? > 0 {}
         Ok(())
+    }
+
+    /// The lanes that can get tasks now, in the order of their turns.
+    async fn turns<'a>(&self, request: &'a LeaseRequest) -> Result<Turns<'a>, StoreError> {
+        let mut turns = Turns::new(request);
+        let mut offset = 0;
+        loop {
+            let mut read = pipe();
+            read.cmd("ZRANGEBYSCORE").arg(self.key("lanes")).arg("-inf").arg(millis(request.now));
+            read.arg("LIMIT").arg(offset).arg(LANES_AT_ONCE);
+            let (lanes,): (Vec<String>,) = self.connection.query(&read).await?;
+            let is_last = lanes.len() < LANES_AT_ONCE;
+            lanes.into_iter().for_each(|lane| turns.add(lane));
+            if is_last || turns.is_full() {
+                return Ok(turns);
+            }
+            offset += LANES_AT_ONCE;
+        }
     }
 
     fn key(&self, name: &str) -> String {
@@ -191,25 +216,27 @@ async fn write_batches(server: Arc<Server>, mut batches: mpsc::Receiver<Submitte
             }
         };
         out_since = None;
-        let mut pipeline = pipe();
-        for call in calls {
-            pipeline.add_command(open.scripts.command(&server.prefix, call));
+        let mut results = send_batches(&server, &mut open, &calls).await;
+        // The server's scripts were flushed. What it didn't know wasn't applied, so it can be repeated.
+        let unknown: Vec<usize> = (0..results.len())
+            .filter(|n| results[*n].as_ref().is_err_and(is_unknown_script))
+            .collect();
+        if !unknown.is_empty() && open.scripts.load_again(&mut open.connection).await.is_ok() {
+            let again: Vec<_> = unknown.iter().map(|n| calls[*n].clone()).collect();
+            for (n, result) in
+                unknown.into_iter().zip(send_batches(&server, &mut open, &again).await)
+            {
+                results[n] = result;
+            }
         }
-        pipeline.ignore_errors();
-        let results: RedisResult<Vec<RedisResult<(String, i64)>>> =
-            pipeline.query_async(&mut open.connection).await;
-        let results = match results {
-            Ok(results) => results,
-            Err(error) => replies.iter().map(|_| Err(error.clone())).collect(),
-        };
         // Whoever asked may have gone away; the change stands all the same.
         for (reply, result) in replies.into_iter().zip(results) {
             let outcome = match result {
-                Ok((outcome, number)) => {
+                Ok((outcome, number, charge)) => {
                     if outcome == "done" && server.stored(number).is_err() {
                         connection.close(generation).await;
                     }
-                    commit_outcome(&outcome, number)
+                    commit_outcome(&outcome, number, charge)
                 }
                 Err(error) => {
                     connection.failed(generation, &error).await;
@@ -221,11 +248,34 @@ async fn write_batches(server: Arc<Server>, mut batches: mpsc::Receiver<Submitte
     }
 }
 
-fn commit_outcome(outcome: &str, number: i64) -> Result<CommitOutcome, StoreError> {
+/// What the script of a batch answers: the outcome, a number that belongs to it, and the place of a charge.
+type BatchAnswer = RedisResult<(String, i64, usize)>;
+
+async fn send_batches(
+    server: &Server,
+    open: &mut OpenConnection,
+    calls: &[ScriptCall],
+) -> Vec<BatchAnswer> {
+    let mut pipeline = pipe();
+    for call in calls {
+        pipeline.add_command(open.scripts.command(&server.prefix, call));
+    }
+    pipeline.ignore_errors();
+    let answers: RedisResult<Vec<BatchAnswer>> = pipeline.query_async(&mut open.connection).await;
+    match answers {
+        Ok(answers) => answers,
+        Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+    }
+}
+
+fn commit_outcome(outcome: &str, number: i64, charge: usize) -> Result<CommitOutcome, StoreError> {
     Ok(match outcome {
         "done" => CommitOutcome::Done,
         "conflict" => CommitOutcome::Conflict,
-        "limited" => CommitOutcome::Limited(Duration::from_millis(number.unsigned_abs())),
+        "limited" => {
+            let wait = Duration::from_millis(number.unsigned_abs());
+            CommitOutcome::Limited(LimitedBy { charge, wait })
+        }
         "lease_lost" => CommitOutcome::LeaseLost,
         _ => return Err(StoreError::Unavailable(format!("Redis answered `{outcome}`"))),
     })
@@ -276,6 +326,10 @@ impl StateStore for RedisStore {
     }
 
     async fn lease_tasks(&self, request: LeaseRequest) -> Result<Vec<LeasedTask>, StoreError> {
+        let turns = self.turns(&request).await?;
+        if turns.lanes().is_empty() || request.max_tasks == 0 {
+            return Ok(vec![]);
+        }
         // A random number, because one that counts could come again after the server lost data.
         let lease = i64::from(rand::random::<u32>()) + 1;
         let call = ScriptCall::new(ScriptName::Lease)
@@ -283,8 +337,10 @@ impl StateStore for RedisStore {
             .time(request.until)
             .number(lease)
             .number(request.max_tasks)
-            .number(request.max_per_lane)
-            .list(&request.busy_lanes, |call, (lane, count)| call.text(lane).number(*count));
+            .list(turns.pools(), |call, (pool, free)| call.text(pool).number(free))
+            .list(turns.lanes(), |call, lane| {
+                call.text(&lane.lane).text(pool_of(&lane.lane)).number(lane.room)
+            });
         let tasks: Vec<(i64, String, String, String, u32, i64)> = self.connection.run(call).await?;
         let task = |(id, key, lane, payload, failed, created_at)| LeasedTask {
             id,
@@ -425,6 +481,10 @@ impl StateStore for RedisStore {
         let mut trim = pipe();
         trim.cmd("XTRIM").arg(self.key("outbox")).arg("MINID").arg(next);
         self.connection.query::<(u64,)>(&trim).await.map(drop)
+    }
+
+    async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.connection.run(ScriptCall::new(ScriptName::RepairTimes).time(now)).await
     }
 
     async fn delete_expired(&self, now: Timestamp) -> Result<u64, StoreError> {

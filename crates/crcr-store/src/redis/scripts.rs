@@ -4,7 +4,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, cmd};
 
 use crate::sqlite::millis;
-use crate::{TaskOutcome, WriteBatch};
+use crate::{StoreKey, TaskOutcome, WriteBatch};
 use jiff::Timestamp;
 
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +12,7 @@ pub(super) enum ScriptName {
     Commit,
     Lease,
     DeleteExpired,
+    RepairTimes,
     DiscardDeadTask,
     FindTask,
     Outbox,
@@ -20,10 +21,11 @@ pub(super) enum ScriptName {
 
 const COMMON: &str = include_str!("scripts/common.lua");
 /// In the order of [`ScriptName`].
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 8] = [
     include_str!("scripts/commit.lua"),
     include_str!("scripts/lease.lua"),
     include_str!("scripts/delete_expired.lua"),
+    include_str!("scripts/repair_times.lua"),
     include_str!("scripts/discard_dead_task.lua"),
     include_str!("scripts/find_task.lua"),
     include_str!("scripts/outbox.lua"),
@@ -51,14 +53,23 @@ impl LoadedScripts {
         Ok(Self { names, schema })
     }
 
-    pub(super) fn command(&self, prefix: &str, call: ScriptCall) -> Cmd {
+    /// Loads them into a server that has forgotten them.
+    pub(super) async fn load_again(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisResult<()> {
+        Self::load(connection, self.schema).await.map(drop)
+    }
+
+    pub(super) fn command(&self, prefix: &str, call: &ScriptCall) -> Cmd {
         let mut command = cmd("EVALSHA");
         command.arg(&self.names[call.script as usize]).arg(1).arg(prefix);
-        command.arg(self.schema).arg(call.arguments);
+        command.arg(self.schema).arg(&call.arguments);
         command
     }
 }
 
+#[derive(Clone)]
 pub(super) struct ScriptCall {
     script: ScriptName,
     arguments: Vec<Vec<u8>>,
@@ -118,14 +129,19 @@ impl ScriptCall {
                     TaskOutcome::Done => call.text("done").text("").text(""),
                     TaskOutcome::Later(at) => call.text("later").time(*at).text(""),
                     TaskOutcome::Retry { at, error } => call.text("retry").time(*at).text(error),
+                    TaskOutcome::Postpone { at, error } => {
+                        call.text("postpone").time(*at).text(error)
+                    }
                     TaskOutcome::Release => call.text("release").text("").text(""),
                     TaskOutcome::Dead { error, expires_at } => {
                         call.text("dead").time(*expires_at).text(error)
                     }
                 }
             })
-            .list(batch.rate_limit.as_slice(), |call, charge| {
-                call.text(charge.bucket.as_str()).number(charge.per_minute)
+            .list(&batch.charges, |call, charge| {
+                let call = call.text(charge.bucket.as_str()).number(charge.capacity);
+                let first_of = charge.first_of.as_ref().map_or("", StoreKey::as_str);
+                call.text(&charge.per_minute.to_string()).number(charge.cost).text(first_of)
             })
             .list(&batch.records, |mut call, record| {
                 call.push(record.key.as_str());

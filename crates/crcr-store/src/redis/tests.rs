@@ -207,7 +207,7 @@ async fn full_server_takes_nothing_changes_nothing_and_can_be_emptied() {
     store.commit(WriteBatch { facts, ..WriteBatch::default() }, now()).await.unwrap();
     server.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
     let mut refused = batch("new");
-    refused.rate_limit = Some(RateLimitCharge { bucket: StoreKey::new(&["b"]), per_minute: 1 });
+    refused.charges = vec![BudgetCharge::per_minute(StoreKey::new(&["b"]), 1)];
     let refused = store.commit(refused, now()).await.unwrap_err().to_string();
     assert!(refused.contains("out of memory"), "{refused}");
     assert!(!holds(&store, "new").await);
@@ -291,11 +291,29 @@ async fn relays_of_two_schemas_share_a_store_until_a_newer_one_makes_data_that_o
     for older in [&old, &new] {
         let refused = older.commit(batch("late"), now()).await.unwrap_err().to_string();
         assert!(refused.contains("a newer crcr has written data"), "{refused}");
-        let refused = older.lease_tasks(LeaseRequest::default()).await.unwrap_err().to_string();
+        let refused = older.repair_times(now()).await.unwrap_err().to_string();
         assert!(refused.contains("a newer crcr has written data"), "{refused}");
     }
     assert!(!holds(&newest, "late").await);
     write(&newest, "newest").await;
     let url = RedisUrl::parse(&server.url()).unwrap();
     assert!(RedisStore::open(&url).await.is_err(), "a relay of today");
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn flushed_scripts_are_loaded_again_and_no_change_is_refused() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let store = open_as(&server, 1, 1).await;
+    for round in 0..3 {
+        let name = format!("after flush {round}");
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        let many = (0..20).map(|n| store.commit(batch(&format!("{name} {n}")), now()));
+        for outcome in futures_util::future::join_all(many).await {
+            assert_eq!(outcome.unwrap(), CommitOutcome::Done);
+        }
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        assert_eq!(store.repair_times(now()).await.unwrap(), 0);
+        assert!(holds(&store, &format!("{name} 19")).await);
+    }
 }

@@ -4,6 +4,7 @@
 //! With `journal_mode=WAL` and `synchronous=FULL`, a batch is answered when its transaction is on
 //! disk.
 
+mod database_lock;
 mod facts;
 mod reader_pool;
 mod schema;
@@ -12,7 +13,7 @@ mod statements;
 mod tests;
 mod writer;
 
-use std::fs::File;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -21,13 +22,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 use tokio::sync::oneshot;
 
+use self::database_lock::DatabaseLock;
 pub use self::reader_pool::ReaderPool;
-use self::statements::{delete_expired, due_lanes, take_facts_from_outbox};
+use self::statements::{delete_expired, due_lanes, repair_times, take_facts_from_outbox};
 use self::writer::{FactTarget, Reply, WriteOperation};
+use crate::task::Turns;
 use crate::{
     LeaseRequest, LeasedTask, NewTask, OutboxEntry, PendingCommit, QueueDepth, StateStore,
     StoreError, StoreKey, StoredRecord, TaskState, TaskView, WriteBatch,
@@ -60,8 +64,10 @@ pub struct SqliteStore {
     readers: ReaderPool,
     slow_readers: Arc<ReaderPool>,
     fact_target: FactTarget,
+    /// When a task of each lane was leased last, for lanes that have had tasks due ever since.
+    served: Mutex<HashMap<String, i64>>,
     /// A server holds it for as long as the store is open.
-    _lock: Option<File>,
+    _lock: Option<DatabaseLock>,
 }
 
 /// Who opens the store.
@@ -95,7 +101,7 @@ impl SqliteStore {
         fact_target: FactTarget,
     ) -> Result<Self, StoreError> {
         let lock = match role {
-            StoreRole::Server => Some(lock_file(path)?),
+            StoreRole::Server => Some(DatabaseLock::take(path)?),
             StoreRole::Tool => None,
         };
         let mut connection = connect(path, OpenFlags::default())?;
@@ -103,7 +109,7 @@ impl SqliteStore {
             // No other process may use the tables during an upgrade.
             let _lock = match role {
                 StoreRole::Server => None,
-                StoreRole::Tool => Some(lock_file(path).map_err(|error| match error {
+                StoreRole::Tool => Some(DatabaseLock::take(path).map_err(|error| match error {
                     StoreError::InUse(path) => StoreError::Older(path),
                     error => error,
                 })?),
@@ -140,7 +146,8 @@ impl SqliteStore {
             writer::commit_operations(&mut connection, &operations, &log_is_long, fact_target);
         };
         threads.push(spawn("store", run)?);
-        Ok(Self { writer: Some(writer), threads, readers, slow_readers, fact_target, _lock: lock })
+        let (writer, served) = (Some(writer), Mutex::default());
+        Ok(Self { writer, threads, readers, slow_readers, fact_target, served, _lock: lock })
     }
 
     /// Opens the file at `path` for reading, whether or not a server has it open. Creates nothing,
@@ -168,7 +175,8 @@ impl SqliteStore {
         readers.with(|connection| connection.prepare("SELECT 1 FROM fact_dispatch").map(drop))?;
         let slow_readers = Arc::new(ReaderPool::open(&target, SLOW_READERS)?);
         let (writer, threads, fact_target) = (None, vec![], FactTarget::Tables);
-        Ok(Self { writer, threads, readers, slow_readers, fact_target, _lock: None })
+        let served = Mutex::default();
+        Ok(Self { writer, threads, readers, slow_readers, fact_target, served, _lock: None })
     }
 
     /// Connections for queries that can take long. The calling thread has to be one that may block.
@@ -184,6 +192,27 @@ impl SqliteStore {
     ) -> Result<u64, StoreError> {
         let reply = self.send(|reply| WriteOperation::Custom(Box::new(write), reply)).await?;
         reply.await.map_err(|_| writer_gone())?
+    }
+
+    /// The lanes that can get tasks now, the one whose turn it is first: the one that has waited longest
+    /// for its earliest task, or since it was served last.
+    fn in_turn(&self, due: Vec<(String, i64)>, now: i64, request: &LeaseRequest) -> Vec<String> {
+        let mut served = self.served.lock();
+        let mut lanes: Vec<_> = due
+            .into_iter()
+            .map(|(lane, earliest)| {
+                let last = served.remove(&lane).filter(|at| *at <= now);
+                (last.map_or(earliest, |at| at.max(earliest)), earliest, lane, last)
+            })
+            .collect();
+        served.clear();
+        served.extend(lanes.iter().filter_map(|(_, _, lane, last)| Some((lane.clone(), (*last)?))));
+        lanes.sort_unstable();
+        let mut turns = Turns::new(request);
+        for (_, _, lane, _) in lanes {
+            turns.add(lane);
+        }
+        turns.lanes().iter().map(|lane| lane.lane.clone()).collect()
     }
 
     async fn read_slowly<T: Send + 'static>(
@@ -267,17 +296,17 @@ impl StateStore for SqliteStore {
     }
 
     async fn lease_tasks(&self, request: LeaseRequest) -> Result<Vec<LeasedTask>, StoreError> {
-        let mut lanes =
-            self.readers.with(|connection| due_lanes(connection, millis(request.now)))?;
-        let is_full = |lane: &str| {
-            request.busy_lanes.get(lane).is_some_and(|busy| *busy >= request.max_per_lane)
-        };
-        lanes.retain(|(lane, _)| !is_full(lane));
+        let now = millis(request.now);
+        let due = self.readers.with(|connection| due_lanes(connection, now))?;
+        let lanes = self.in_turn(due, now, &request);
         if lanes.is_empty() || request.max_tasks == 0 {
             return Ok(vec![]);
         }
         let reply = self.send(|reply| WriteOperation::Lease(request, lanes, reply)).await?;
-        reply.await.map_err(|_| writer_gone())?
+        let leased = reply.await.map_err(|_| writer_gone())??;
+        let mut served = self.served.lock();
+        served.extend(leased.iter().map(|task| (task.lane.clone(), now)));
+        Ok(leased)
     }
 
     async fn tasks(
@@ -406,6 +435,11 @@ impl StateStore for SqliteStore {
         remove.await.map(drop)
     }
 
+    async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.served.lock().clear();
+        self.write(move |tx| repair_times(tx, millis(now))).await
+    }
+
     async fn delete_expired(&self, now: Timestamp) -> Result<u64, StoreError> {
         self.write(move |tx| delete_expired(tx, millis(now))).await
     }
@@ -434,19 +468,6 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     }
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
-}
-
-/// Locks the file that only one server may hold.
-fn lock_file(path: &Path) -> Result<File, StoreError> {
-    let name = format!("{}.lock", path.display());
-    let file = File::create(&name).map_err(|error| StoreError::Unavailable(error.to_string()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => {
-            Err(StoreError::InUse(path.display().to_string()))
-        }
-        Err(std::fs::TryLockError::Error(error)) => Err(StoreError::Unavailable(error.to_string())),
-    }
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {

@@ -1,14 +1,14 @@
 //! The statements of the writer's transactions.
 
-use std::time::Duration;
-
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use super::writer::FactTarget;
 use super::{LEASED, facts, millis, row_limit, timestamp, unsigned};
+use crate::batch::KEEP_BUCKET;
+use crate::task::Turns;
 use crate::{
-    CommitOutcome, LeaseRequest, LeasedTask, NewTask, RateLimitCharge, TaskOutcome, TaskSettlement,
-    WriteBatch,
+    BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, TaskOutcome,
+    TaskSettlement, WriteBatch,
 };
 
 /// Checks everything before the first write, so that a rejected batch leaves no trace in the
@@ -34,10 +34,8 @@ pub(super) fn apply(
             return Ok(CommitOutcome::LeaseLost);
         }
     }
-    if let Some(charge) = &batch.rate_limit
-        && let Some(wait) = take_token(tx, charge, now)?
-    {
-        return Ok(CommitOutcome::Limited(wait));
+    if let Err(limited) = take_tokens(tx, &batch.charges, now)? {
+        return Ok(CommitOutcome::Limited(limited));
     }
     let mut write = tx.prepare_cached(
         "INSERT INTO record (key, version, value, expires_at) VALUES (?1, 1, ?2, ?3)
@@ -92,39 +90,46 @@ pub(super) fn take_facts_from_outbox(connection: &Connection) -> rusqlite::Resul
     Ok(())
 }
 
-/// Takes a token from a bucket. If the bucket is empty, nothing changes and the result is the time
-/// until the next token.
-fn take_token(
+/// Takes tokens from buckets. If one of them holds too little, nothing changes.
+fn take_tokens(
     tx: &Transaction<'_>,
-    charge: &RateLimitCharge,
+    charges: &[BudgetCharge],
     now: i64,
-) -> rusqlite::Result<Option<Duration>> {
-    let full = f64::from(charge.per_minute);
-    let per_milli = full / 60_000.0;
-    let held: Option<(f64, i64)> = tx
-        .prepare_cached("SELECT tokens, at FROM bucket WHERE key = ?1")?
-        .query_row([charge.bucket.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    let tokens =
-        held.map_or(full, |(tokens, at)| (tokens + per_milli * (now - at).max(0) as f64).min(full));
-    if tokens < 1.0 {
-        let wait = ((1.0 - tokens) / per_milli).ceil();
-        return Ok(Some(Duration::from_millis(wait as u64)));
+) -> rusqlite::Result<Result<(), LimitedBy>> {
+    let mut left = Vec::with_capacity(charges.len());
+    for (charge, one) in charges.iter().enumerate() {
+        if let Some(bucket) = &one.first_of
+            && tx
+                .prepare_cached("SELECT 1 FROM bucket WHERE key = ?1")?
+                .exists([bucket.as_str()])?
+        {
+            continue;
+        }
+        let held: Option<(f64, i64)> = tx
+            .prepare_cached("SELECT tokens, at FROM bucket WHERE key = ?1")?
+            .query_row([one.bucket.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        match one.take(held, now) {
+            Ok(tokens) => left.push((one.bucket.as_str(), tokens)),
+            Err(wait) => return Ok(Err(LimitedBy { charge, wait })),
+        }
     }
-    tx.prepare_cached(
-        "INSERT INTO bucket (key, tokens, at) VALUES (?1, ?2, ?3)
-         ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens, at = excluded.at",
-    )?
-    .execute(params![charge.bucket.as_str(), tokens - 1.0, now])?;
-    Ok(None)
+    for (bucket, tokens) in left {
+        tx.prepare_cached(
+            "INSERT INTO bucket (key, tokens, at) VALUES (?1, ?2, ?3)
+             ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens, at = excluded.at",
+        )?
+        .execute(params![bucket, tokens, now])?;
+    }
+    Ok(Ok(()))
 }
 
 fn enqueue(tx: &Transaction<'_>, task: &NewTask, now: i64) -> rusqlite::Result<()> {
     tx.prepare_cached(
-        "INSERT INTO task (key, lane, payload, state, due_at, created_at)
-         VALUES (?1, ?2, ?3, 0, ?4, ?5)
+        "INSERT INTO task (key, lane, payload, state, due_at, created_at, changed_at)
+         VALUES (?1, ?2, ?3, 0, ?4, ?5, ?5)
          ON CONFLICT (key) DO UPDATE SET
-           payload = excluded.payload,
+           payload = excluded.payload, changed_at = excluded.changed_at,
            again_at = CASE WHEN state = 1
              THEN min(coalesce(again_at, excluded.due_at), excluded.due_at) END,
            due_at = CASE state WHEN 0 THEN min(due_at, excluded.due_at)
@@ -139,17 +144,19 @@ fn enqueue(tx: &Transaction<'_>, task: &NewTask, now: i64) -> rusqlite::Result<(
 }
 
 fn settle(tx: &Transaction<'_>, settlement: &TaskSettlement, now: i64) -> rusqlite::Result<()> {
-    let again =
-        |fallback: Option<i64>, failed: &str, error: Option<&str>| -> rusqlite::Result<()> {
-            tx.prepare_cached(&format!(
-                "UPDATE task SET state = 0, lease = NULL, failed = {failed},
+    let again = |fallback: Option<i64>,
+                 failed: &str,
+                 error: Option<&str>|
+     -> rusqlite::Result<()> {
+        tx.prepare_cached(&format!(
+            "UPDATE task SET state = 0, lease = NULL, failed = {failed},
                due_at = min(coalesce(again_at, ?3), coalesce(?3, again_at)), again_at = NULL,
-               last_error = coalesce(?4, last_error)
+               last_error = coalesce(?4, last_error), changed_at = ?5
              WHERE id = ?1 AND lease = ?2"
-            ))?
-            .execute(params![settlement.id, settlement.lease, fallback, error])?;
-            Ok(())
-        };
+        ))?
+        .execute(params![settlement.id, settlement.lease, fallback, error, now])?;
+        Ok(())
+    };
     match &settlement.outcome {
         TaskOutcome::Done => {
             tx.prepare_cached(
@@ -160,20 +167,22 @@ fn settle(tx: &Transaction<'_>, settlement: &TaskSettlement, now: i64) -> rusqli
         }
         TaskOutcome::Later(at) => again(Some(millis(*at)), "0", None),
         TaskOutcome::Retry { at, error } => again(Some(millis(*at)), "failed + 1", Some(error)),
+        TaskOutcome::Postpone { at, error } => again(Some(millis(*at)), "failed", Some(error)),
         TaskOutcome::Release => again(Some(now), "failed", None),
         TaskOutcome::Dead { error, expires_at } => {
             tx.prepare_cached(
                 "UPDATE task SET lease = NULL, last_error = ?3, again_at = NULL,
                    state = CASE WHEN again_at IS NULL THEN 2 ELSE 0 END,
                    failed = CASE WHEN again_at IS NULL THEN failed + 1 ELSE 0 END,
-                   due_at = coalesce(again_at, ?4)
+                   due_at = coalesce(again_at, ?4), changed_at = ?5
                  WHERE id = ?1 AND lease = ?2",
             )?
             .execute(params![
                 settlement.id,
                 settlement.lease,
                 error,
-                millis(*expires_at)
+                millis(*expires_at),
+                now
             ])?;
             Ok(())
         }
@@ -201,40 +210,30 @@ pub(super) fn due_lanes(connection: &Connection, now: i64) -> rusqlite::Result<V
         .collect()
 }
 
-/// Leases the earliest due tasks of `lanes`, which come in the order of [`due_lanes`].
+/// Leases due tasks of the lanes whose turn it is.
 pub(super) fn lease(
     tx: &Transaction<'_>,
     request: &LeaseRequest,
-    lanes: &[(String, i64)],
+    turns: &Turns<'_>,
 ) -> rusqlite::Result<Vec<LeasedTask>> {
     let now = millis(request.now);
     let mut due = tx.prepare_cached(
-        "SELECT due_at, id FROM task WHERE state < 2 AND lane = ?1 AND due_at <= ?2
+        "SELECT id FROM task WHERE state < 2 AND lane = ?1 AND due_at <= ?2
          ORDER BY due_at LIMIT ?3",
     )?;
-    let mut earliest: Vec<(i64, i64)> = Vec::new();
-    for (lane, first) in lanes {
-        // No task of this lane, or of those after it, is due earlier than the ones found so far.
-        if earliest.get(request.max_tasks - 1).is_some_and(|(at, _)| at <= first) {
-            break;
-        }
-        let busy = request.busy_lanes.get(lane).copied().unwrap_or_default();
-        let room = request.max_per_lane.saturating_sub(busy).min(request.max_tasks);
-        let found = due
-            .query_map(params![lane, now, row_limit(room)], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        for task in found {
-            earliest.push(task?);
-        }
-        earliest.sort_unstable();
+    let mut tasks_of_lanes: Vec<Vec<i64>> = Vec::with_capacity(turns.lanes().len());
+    for lane in turns.lanes() {
+        let found =
+            due.query_map(params![lane.lane, now, row_limit(lane.room)], |row| row.get(0))?;
+        tasks_of_lanes.push(found.collect::<rusqlite::Result<_>>()?);
     }
-    earliest.truncate(request.max_tasks);
     let mut take = tx.prepare_cached(
-        "UPDATE task SET state = 1, lease = ?2, due_at = ?3 WHERE id = ?1
+        "UPDATE task SET state = 1, lease = ?2, due_at = ?3, changed_at = ?4 WHERE id = ?1
          RETURNING key, lane, payload, failed, created_at",
     )?;
-    let take = |(_, id): (i64, i64)| {
+    let take = |id: i64| {
         let lease = i64::from(rand::random::<u32>()) + 1;
-        take.query_row(params![id, lease, millis(request.until)], |row| {
+        take.query_row(params![id, lease, millis(request.until), now], |row| {
             Ok(LeasedTask {
                 id,
                 lease,
@@ -246,7 +245,19 @@ pub(super) fn lease(
             })
         })
     };
-    earliest.into_iter().map(take).collect()
+    turns.choose(tasks_of_lanes).into_iter().map(take).collect()
+}
+
+/// Moves tasks that were changed in the future back by as much as the clock was ahead then.
+pub(super) fn repair_times(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u64> {
+    let moved = tx.execute(
+        "UPDATE task SET due_at = due_at - (changed_at - ?1),
+           again_at = again_at - (changed_at - ?1), created_at = min(created_at, ?1),
+           changed_at = ?1
+         WHERE state < 2 AND changed_at > ?1",
+        [now],
+    )?;
+    Ok(moved as u64)
 }
 
 /// The most rows of each table that one call deletes: a few milliseconds of the writer's time.
@@ -270,11 +281,10 @@ pub(super) fn delete_expired(tx: &Transaction<'_>, now: i64) -> rusqlite::Result
             (SELECT id FROM task WHERE state = 2 AND due_at <= ?1 LIMIT ?2)",
             now,
         ),
-        // A bucket is full again an hour after the last token was taken from it.
         (
             "DELETE FROM bucket WHERE key IN
             (SELECT key FROM bucket WHERE at <= ?1 LIMIT ?2)",
-            now - 3_600_000,
+            now - KEEP_BUCKET.as_millis() as i64,
         ),
     ] {
         count += tx.prepare_cached(statement)?.execute([until, DELETED_ROWS])? as u64;

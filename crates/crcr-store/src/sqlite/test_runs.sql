@@ -9,10 +9,12 @@ CREATE TABLE test_report (
 );
 CREATE INDEX test_report_run ON test_report (repo, run_id, run_attempt);
 CREATE INDEX test_report_day ON test_report (day);
+-- The other runs of a commit.
+CREATE INDEX test_report_commit ON test_report (head_sha, repo) WHERE head_sha IS NOT NULL;
 -- A test, once for the default branch and once for all others.
 CREATE TABLE test_case (
     id INTEGER NOT NULL, on_default INTEGER NOT NULL, repo TEXT NOT NULL COLLATE NOCASE,
-    suite TEXT NOT NULL, classname TEXT NOT NULL, name TEXT NOT NULL, file TEXT,
+    suite TEXT NOT NULL, classname TEXT NOT NULL, name TEXT NOT NULL, file TEXT, variant TEXT,
     first_day INTEGER NOT NULL, PRIMARY KEY (id, on_default)
 ) WITHOUT ROWID;
 CREATE INDEX test_case_new ON test_case (repo, on_default, first_day);
@@ -24,7 +26,7 @@ CREATE TABLE test_run (
 ) WITHOUT ROWID;
 CREATE INDEX test_run_failed ON test_run (test) WHERE result IN ('failure', 'error');
 CREATE VIEW failed_test_runs AS
-    SELECT test_run.*, suite, classname, name, file, test_report.repo, run_id, run_attempt,
+    SELECT test_run.*, suite, classname, name, file, variant, test_report.repo, run_id, run_attempt,
         workflow_id, head_branch, head_sha, started_at, job_id, job, invoking_file
     FROM test_run JOIN test_report ON test_report.id = report
         JOIN test_case ON test_case.id = test AND test_case.on_default = test_report.on_default
@@ -33,7 +35,7 @@ CREATE TABLE test_run_summary (
     report INTEGER NOT NULL, file TEXT NOT NULL, classname TEXT NOT NULL, tests INTEGER NOT NULL,
     successes INTEGER NOT NULL, failures INTEGER NOT NULL, errors INTEGER NOT NULL,
     skipped INTEGER NOT NULL, unfinished INTEGER NOT NULL, flaky INTEGER NOT NULL,
-    time REAL NOT NULL, PRIMARY KEY (report, file, classname)
+    timed INTEGER NOT NULL, time REAL NOT NULL, PRIMARY KEY (report, file, classname)
 ) WITHOUT ROWID;
 -- What the roll-ups are of: a job of a repository, or all its jobs (job ''), on the default branch
 -- or on all others.
@@ -50,3 +52,5 @@ CREATE TABLE test_day (
 ) WITHOUT ROWID;
 CREATE INDEX test_day_flaky ON test_day (scope, day) WHERE flaky > 0;
 CREATE INDEX test_day_failed ON test_day (scope, day) WHERE failures > 0;
+-- Days on which a test took more than a second on average. Few tests do.
+CREATE INDEX test_day_slow ON test_day (scope, day) WHERE time > timed;

@@ -63,8 +63,15 @@ async fn long_backlog_of_one_lane_does_not_slow_leases() {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&folder.path().join("crcr.db"), StoreRole::Server).unwrap();
     let now = timestamp(1_800_000_000_000);
-    let busy: std::collections::HashMap<_, _> = [("full".to_owned(), 8)].into();
-    let request = LeaseRequest { now, until: now, max_tasks: 1, max_per_lane: 8, busy_lanes: busy };
+    let busy: HashMap<_, _> = [("full".to_owned(), 8)].into();
+    let request = LeaseRequest {
+        now,
+        until: now,
+        max_tasks: 1,
+        max_per_lane: 8,
+        busy_lanes: busy,
+        ..LeaseRequest::default()
+    };
     let add = async |tasks: Vec<NewTask>| {
         store.commit(WriteBatch { tasks, ..WriteBatch::default() }, now).await.unwrap();
     };
@@ -110,6 +117,29 @@ async fn slow_queries_do_not_block_look_ups_by_key() {
     assert_eq!(found.await.expect("the webhook isn't kept waiting").unwrap(), [None]);
     drop(release);
     pages.await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn second_server_is_rejected_by_whatever_name_it_opens_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("crcr.db");
+    let first = SqliteStore::open(&path, StoreRole::Server).unwrap();
+    let (symbolic, hard) = (folder.path().join("symbolic.db"), folder.path().join("hard.db"));
+    std::os::unix::fs::symlink(&path, &symbolic).unwrap();
+    std::fs::hard_link(&path, &hard).unwrap();
+    // There is no lock file that somebody could remove.
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(!names.into_iter().any(|name| name.to_string_lossy().contains("lock")));
+    for path in [&path, &symbolic, &hard] {
+        assert!(matches!(SqliteStore::open(path, StoreRole::Server), Err(StoreError::InUse(_))));
+        // Another process has another table of its locks, and meets that of the system.
+        let file = path.display().to_string();
+        let other = std::process::Command::new("flock").args(["-n", &file, "true"]).status();
+        assert!(!other.expect("util-linux is installed").success(), "{file}");
+    }
+    drop(first);
+    drop(SqliteStore::open(&symbolic, StoreRole::Server).unwrap());
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::millis;
 use super::statements::{apply, lease};
+use crate::task::Turns;
 use crate::{CommitOutcome, LeaseRequest, LeasedTask, StoreError, WriteBatch};
 
 /// The most operations in one transaction. They share one fsync.
@@ -21,8 +22,8 @@ const PAGES_PER_OPERATION: usize = 8;
 
 pub(super) enum WriteOperation {
     Commit(Box<WriteBatch>, Timestamp, Reply<CommitOutcome>),
-    /// With the lanes that have tasks due.
-    Lease(LeaseRequest, Vec<(String, i64)>, Reply<Vec<LeasedTask>>),
+    /// With the lanes that have tasks due, in the order of their turns.
+    Lease(LeaseRequest, Vec<String>, Reply<Vec<LeasedTask>>),
     /// Returns the number of rows that it wrote.
     Custom(CustomWrite, Reply<u64>),
 }
@@ -138,7 +139,9 @@ fn write_group(
                 apply(&tx, batch, millis(*now), fact_target).map(OperationResult::Committed)
             }
             WriteOperation::Lease(request, lanes, _) => {
-                lease(&tx, request, lanes).map(OperationResult::Leased)
+                let mut turns = Turns::new(request);
+                lanes.iter().for_each(|lane| turns.add(lane.clone()));
+                lease(&tx, request, &turns).map(OperationResult::Leased)
             }
             WriteOperation::Custom(write, _) => write(&tx).map(OperationResult::Written),
         })

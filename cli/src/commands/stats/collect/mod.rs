@@ -23,7 +23,6 @@ use crcr_github::GithubError;
 use crcr_github::runs::{WorkflowJob, WorkflowRun};
 use crcr_github::runs_artifacts::ActionsApi;
 use crcr_results::{Results, ResultsUrl};
-use crcr_store::StoreRole;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
@@ -37,6 +36,7 @@ use crate::commands::quarantine::read_committed;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+use crate::render::plural;
 use crate::runner::Runner;
 
 /// Where a job's reports are in a bucket, unless `--s3-prefix` says something else.
@@ -60,7 +60,7 @@ pub async fn run(args: &CollectArgs, env: &Env, printer: &Printer) -> Outcome {
     };
     let (run, is_fork, jobs, source) = match &args.dir {
         Some(folder) => {
-            let run = offline_run(args, results.as_deref()).await?;
+            let run = offline_run(args, results.as_deref(), printer).await?;
             (run, true, None, ReportPlace::Folder(folder.clone()))
         }
         None => {
@@ -75,7 +75,8 @@ pub async fn run(args: &CollectArgs, env: &Env, printer: &Printer) -> Outcome {
     };
     let run = Arc::new(run);
     let (sender, receiver) = mpsc::channel(WAITING_REPORTS);
-    let reader = ReportReader::new(run.clone(), is_fork, jobs, sender);
+    let mut reader = ReportReader::new(run.clone(), is_fork, jobs, sender);
+    reader.job.clone_from(&args.job);
     let quarantine = read_committed(args.quarantine_file.as_deref(), env, printer);
     let mut writer = RowWriter::new(run.clone(), files, results, quarantine);
     let write = async {
@@ -229,13 +230,7 @@ async fn open_results(args: &CollectArgs, env: &Env) -> Result<Option<Arc<dyn Re
             .because(anyhow::Error::from(error))
             .hint("check `results`")
     };
-    if let ResultsUrl::Sqlite(path) = &url
-        && !path.exists()
-    {
-        // A tool opens only what is there, so that a mistyped path is an error.
-        drop(crcr_results::open(&url, StoreRole::Server).await.map_err(unusable)?);
-    }
-    let results = crcr_results::open(&url, StoreRole::Tool).await.map_err(unusable)?;
+    let results = crcr_results::open_or_create(&url).await.map_err(unusable)?;
     results.prepare().await.map_err(unusable)?;
     Ok(Some(results))
 }
@@ -321,9 +316,9 @@ fn tested_run(
 async fn offline_run(
     args: &CollectArgs,
     results: Option<&dyn Results>,
+    printer: &Printer,
 ) -> Result<TestedRun, Failure> {
-    let required =
-        || Failure::unexpected("usage", "`--dir` needs `--repo`, `--run-id` and `--run-attempt`");
+    let required = || Failure::unexpected("usage", "`--dir` needs `--repo`");
     let repository = args.repo.clone().ok_or_else(required)?;
     let is_part = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
@@ -332,8 +327,21 @@ async fn offline_run(
         let text = format!("`--repo` (`{repository}`) isn't `owner/repo`");
         return Err(Failure::unexpected("usage", text));
     }
-    let run_id = args.run_id.ok_or_else(required)?;
-    let run_attempt = args.run_attempt.ok_or_else(required)?;
+    let run_id = args.run_id.unwrap_or_else(|| {
+        let run_id = Timestamp::now().as_second().unsigned_abs();
+        printer.notice(&format!(
+            "the reports are those of run {run_id}: with `--run-id {run_id}` they can be collected again \
+             without counting twice"
+        ));
+        run_id
+    });
+    let run_attempt = args.run_attempt.unwrap_or(1);
+    if !args.on_default_branch && results.is_some() {
+        printer.notice(
+            "the results count as another branch's: `--all-branches` of `crcr stats` shows them, and \
+             `--on-default-branch` counts them for the default branch",
+        );
+    }
     let started_at = match (args.started_at, results) {
         (Some(time), _) => time,
         // The rows of a run belong to one day, whenever it is collected again.
@@ -380,10 +388,10 @@ fn report(
         }
         DataFormat::Text => {
             printer.data_line(&format!(
-                "{} in {} reports, {} rows",
+                "{} in {}, {}",
                 super::counts(&counts.tally),
-                counts.files,
-                counts.rows
+                plural(counts.files as usize, "report", "reports"),
+                plural(counts.rows as usize, "row", "rows"),
             ));
         }
     }
@@ -416,7 +424,7 @@ fn report(
     if counts.files == 0 {
         if counts.quarantined > 0 || args.dir.is_some() {
             return Err(Failure::user("no-reports", "no report could be read")
-                .hint("reports are JUnit XML, in `.xml` files or in zips"));
+                .hint("reports are `.xml`, `.trx` and `.json` files, in folders or in zips"));
         }
         printer.notice("the run has no test reports");
     }

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read, Write as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crcr_artifacts::blob_file::BlobFile;
 use crcr_artifacts::paths;
 use crcr_artifacts::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_MANIFEST};
-use crcr_cidata::junit::TestReport;
+use crcr_cidata::junit::{JunitError, REPORT_EXTENSIONS, TestReport};
 use crcr_cidata::test_rows::{self, ReportArtifact, invoking_file, lost_case, report_path};
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestedRun};
 use crcr_domain::ci_data::test_run::{TestCase, TestRowKind, TestTally};
@@ -62,6 +63,13 @@ pub struct ReportReader {
     failed_jobs: HashSet<u64>,
     /// Of reports in folders and artifacts; the same report can be in two of them.
     reports: HashSet<u64>,
+    /// Hashes of the tests of reports, by the name of their file, and whether an artifact has it.
+    contents: HashMap<(String, u64), bool>,
+    /// Jobs that failed as they say themselves, and artifacts with a row that failed.
+    told_failed: Vec<ReportSource>,
+    failed_artifacts: HashSet<Arc<str>>,
+    /// Of reports whose artifact doesn't name one.
+    pub job: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -95,14 +103,33 @@ impl ReportReader {
             listed: 0,
             failed_jobs: HashSet::new(),
             reports: HashSet::new(),
+            contents: HashMap::new(),
+            told_failed: vec![],
+            failed_artifacts: HashSet::new(),
+            job: None,
         }
     }
 
-    /// Reads the `.xml` and `.zip` files below `folder`, ordered by name. Symbolic links aren't
-    /// followed.
+    /// Reads the reports and zips below `folder`, ordered by name. Symbolic links aren't followed.
     pub fn read_folder(&mut self, folder: &Path) -> Result<(), ReceiverGone> {
-        let none = ReportArtifact::none();
-        self.read_subfolder(folder, folder, &none)
+        let mut none = ReportArtifact::none();
+        if let Some(job) = &self.job {
+            none.job = limited(job).into();
+        }
+        self.read_subfolder(folder, folder, &none)?;
+        self.add_failed_jobs()
+    }
+
+    /// A row for each job that says that it failed and has no row which failed.
+    fn add_failed_jobs(&mut self) -> Result<(), ReceiverGone> {
+        for source in std::mem::take(&mut self.told_failed) {
+            if !self.failed_artifacts.contains(&source.artifact) {
+                let name = source.job.to_string();
+                let why = "the job failed, and no report of it has a failure".to_owned();
+                self.send(source, vec![lost_case(TestRowKind::NoReport, "".into(), name, why)])?;
+            }
+        }
+        Ok(())
     }
 
     fn read_subfolder(
@@ -134,7 +161,7 @@ impl ReportReader {
                     Ok(file) => self.read_archive(&display(&path), artifact, file.into())?,
                     Err(error) => self.quarantine(&display(&path), &error),
                 }
-            } else if kind.is_file() && has_extension(&name, "xml") {
+            } else if kind.is_file() && is_report(&name) && name != MANIFEST_FILE {
                 self.listed = 0;
                 let shown = display(&path).replace('\\', "/");
                 match File::open(&path) {
@@ -209,7 +236,7 @@ impl ReportReader {
             let shown = format!("{name}/{}", entry.path);
             let kind = match (&*entry.path, entry.kind) {
                 (MANIFEST_FILE, EntryKind::File) => MemberKind::Manifest,
-                (path, EntryKind::File) if has_extension(path, "xml") => MemberKind::Report,
+                (path, EntryKind::File) if is_report(path) => MemberKind::Report,
                 (path, EntryKind::File) if has_extension(path, "zip") && is_outer => {
                     MemberKind::Zip
                 }
@@ -287,7 +314,13 @@ impl ReportReader {
             let unpacking = scope
                 .spawn(move || zip.read_content(entry, buffers, |part| writer.write_all(part)));
             // A file that turns out to be broken at its end hasn't given rows by then.
-            let report = TestReport::read(reader).map_err(|error| error.to_string());
+            let report = TestReport::read(reader);
+            if let Err(error) = &report
+                && is_other_json(shown, error)
+            {
+                return Ok(());
+            }
+            let report = report.map_err(|error| error.to_string());
             let unpacked = match unpacking.join() {
                 Ok(Err(ZipReadError::Io(_))) | Ok(Ok(())) => Ok(()),
                 Ok(Err(error)) => Err(error.to_string()),
@@ -312,11 +345,25 @@ impl ReportReader {
     ) -> Result<(), ReceiverGone> {
         match TestReport::read(input) {
             Ok(report) => self.add_report(shown, artifact, path, report),
+            Err(error) if is_other_json(shown, &error) => Ok(()),
             Err(error) => {
                 self.quarantine(shown, &error);
                 Ok(())
             }
         }
+    }
+
+    /// Whether a report beside the zips is one of those in them.
+    fn is_repeated(&mut self, path: &str, artifact: &ReportArtifact, cases: &[TestCase]) -> bool {
+        let mut hasher = DefaultHasher::new();
+        for case in cases {
+            (&*case.suite, &*case.classname, &case.name, case.result).hash(&mut hasher);
+            case.time.map(f64::to_bits).hash(&mut hasher);
+        }
+        let name = path.rsplit('/').next().unwrap_or(path).to_owned();
+        let is_in_artifact = !artifact.label.is_empty();
+        let earlier = self.contents.insert((name, hasher.finish()), is_in_artifact);
+        earlier.is_some_and(|earlier| !(earlier && is_in_artifact)) && !cases.is_empty()
     }
 
     fn add_report(
@@ -329,6 +376,10 @@ impl ReportReader {
         let source = self.source(artifact, path);
         if !self.reports.insert(source.report_id) {
             self.quarantine(shown, &"the same report was read already");
+            return Ok(());
+        }
+        if self.jobs.is_none() && self.is_repeated(path, artifact, &report.cases) {
+            self.quarantine(shown, &"the same report is there twice, in a folder and in a zip");
             return Ok(());
         }
         let job = source.job_id.and_then(|id| self.jobs.as_ref()?.get(&id));
@@ -380,6 +431,14 @@ impl ReportReader {
             manifest.and_then(|()| JobManifest::parse(&json).map_err(|error| error.to_string()));
         match manifest {
             Ok(manifest) => {
+                if self.jobs.is_none() && manifest.job_status.as_deref() == Some("failure") {
+                    let mut source = self.source(artifact, &format!("{MANIFEST_FILE}/job"));
+                    if let Some(job) = manifest.job.as_deref().filter(|_| artifact.label.is_empty())
+                    {
+                        source.job = limited(job).into();
+                    }
+                    self.told_failed.push(source);
+                }
                 let missing = manifest.missing.into_iter().take(MAX_MISSING).map(|pattern| {
                     let why = "this report is expected, and the job didn't write it".to_owned();
                     lost_case(TestRowKind::Crashed, "".into(), limited(&pattern), why)
@@ -449,6 +508,7 @@ impl ReportReader {
     fn send(&mut self, source: ReportSource, cases: Vec<TestCase>) -> Result<(), ReceiverGone> {
         if cases.iter().any(|case| case.result.is_failed()) {
             self.failed_jobs.extend(source.job_id);
+            self.failed_artifacts.insert(Arc::clone(&source.artifact));
         }
         self.counts.rows += cases.len() as u64;
         let rows = test_rows::rows(&self.run.repository, cases);
@@ -510,6 +570,17 @@ fn unpack(zip: &ZipReader, entry: &ZipEntry, archive: &mut Archive) -> Result<Fi
     let mut file = tempfile::tempfile()?;
     zip.read_content(entry, &mut archive.buffers, |part| file.write_all(part))?;
     Ok(file)
+}
+
+fn is_report(name: &str) -> bool {
+    REPORT_EXTENSIONS.iter().any(|extension| has_extension(name, extension))
+}
+
+/// Whether a file is JSON of another kind, of which there are many.
+fn is_other_json(name: &str, error: &JunitError) -> bool {
+    matches!(error, JunitError::OtherFile(_))
+        && !has_extension(name, "xml")
+        && !has_extension(name, "trx")
 }
 
 fn has_extension(name: &str, extension: &str) -> bool {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::read::{QuarantinedFile, ReadCounts};
 use crate::escape::escape_markdown;
+use crate::render::plural;
 
 /// Tests in each list of the summary.
 const LISTED: usize = 20;
@@ -54,9 +55,17 @@ impl TestList {
     fn add(&mut self, source: &ReportSource, case: &TestCase, note: impl FnOnce() -> String) {
         self.count += 1;
         if self.first.len() < LISTED {
-            let (name, job) = (case.full_name(), source.job.to_string());
+            let (name, job) = (shown_name(case), source.job.to_string());
             self.first.push(ListedTest { name, job, note: note() });
         }
+    }
+}
+
+/// With what it ran with, such as a browser.
+fn shown_name(case: &TestCase) -> String {
+    match &case.variant {
+        Some(variant) => format!("{} ({variant})", case.full_name()),
+        None => case.full_name(),
     }
 }
 
@@ -89,7 +98,7 @@ impl CollectedTests {
             if self.slowest.len() < LISTED
                 || self.slowest.first().is_some_and(|least| least.seconds < seconds)
             {
-                let (name, job) = (case.full_name(), source.job.to_string());
+                let (name, job) = (shown_name(case), source.job.to_string());
                 self.slowest.insert(SlowTest { seconds, name, job });
                 if self.slowest.len() > LISTED {
                     self.slowest.pop_first();
@@ -112,9 +121,9 @@ impl CollectedTests {
     /// Markdown for the step's summary. Names and messages may be anything.
     pub fn markdown(&self, counts: &ReadCounts, quarantined: &[QuarantinedFile]) -> String {
         let mut text = format!(
-            "### Test results\n\n{} in {} reports\n",
+            "### Test results\n\n{} in {}\n",
             super::super::counts(&counts.tally),
-            counts.files
+            plural(counts.files as usize, "report", "reports")
         );
         for (title, list) in [
             ("Crashed, or without a report", &self.lost),

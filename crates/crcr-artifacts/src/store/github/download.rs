@@ -1,8 +1,9 @@
 //! Reads a blob from the storage behind GitHub's artifacts, through signed URLs that are valid for ten
 //! minutes.
 
+use bytes::Bytes;
 use crcr_github::artifact::{self, Artifact};
-use crcr_github::http;
+use crcr_github::http::{self, RetryPolicy};
 use crcr_github::runs_artifacts::ActionsApi;
 use reqwest::{Client, Response, StatusCode, header};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -18,6 +19,8 @@ pub struct UrlBlob {
     signer: UrlSigner,
     mask: SecretMask,
     url: Mutex<Option<SecretString>>,
+    /// The length, when the server doesn't say it.
+    counted: Mutex<Option<u64>>,
 }
 
 pub enum UrlSigner {
@@ -34,7 +37,14 @@ impl UrlBlob {
             UrlSigner::Run { store, .. } => store.service().http().clone(),
             UrlSigner::Rest { actions, .. } => actions.http().clone(),
         };
-        Self { http, signer, mask, url: Mutex::new(None) }
+        Self { http, signer, mask, url: Mutex::new(None), counted: Mutex::new(None) }
+    }
+
+    pub(crate) fn retry(&self) -> RetryPolicy {
+        match &self.signer {
+            UrlSigner::Run { store, .. } => store.service().retry(),
+            UrlSigner::Rest { actions, .. } => actions.retry(),
+        }
     }
 
     /// Opens the bytes from `start` up to `end` (exclusive), of the version `etag` if it is given.
@@ -45,7 +55,7 @@ impl UrlBlob {
         etag: Option<&str>,
     ) -> Result<ByteRange, OpenError> {
         let url = self.url().await?;
-        match self.get(&url, start, end, etag).await {
+        let answer = match self.get(&url, start, end, etag).await {
             // An expired URL gets the same status as an invalid one.
             Err(http::HttpError::Status { status, .. }) if is_refusal(status) => {
                 self.forget(&url).await;
@@ -53,8 +63,39 @@ impl UrlBlob {
                 self.get(&url, start, end, etag).await
             }
             answer => answer,
+        };
+        match answer {
+            Ok(response) if response.status() == StatusCode::OK && is_unsized(&response) => {
+                let total = self.count(&url).await?;
+                byte_range(response, start, Some(total))
+            }
+            Ok(response) => byte_range(response, start, None),
+            Err(error) => self.failed(error),
         }
-        .map_or_else(|error| self.failed(error), |response| byte_range(response, start))
+    }
+
+    /// Reads the blob once to count its bytes: act's server says its length nowhere.
+    async fn count(&self, url: &SecretString) -> Result<u64, OpenError> {
+        let mut counted = self.counted.lock().await;
+        if let Some(total) = *counted {
+            return Ok(total);
+        }
+        let broken = |message| OpenError::Transient { message, retry_after: None };
+        let request = self.http.get(url.expose_secret());
+        let mut body = http::send_once(request).await.map_err(|e| broken(e.to_string()))?;
+        let mut total = 0;
+        while let Some(chunk) =
+            body.chunk().await.map_err(|e| broken(e.without_url().to_string()))?
+        {
+            total += chunk.len() as u64;
+            if total > MAX_UNSIZED_BYTES {
+                let message = "the server doesn't say how long the blob is, and it doesn't end";
+                let message = message.to_owned();
+                return Err(StoreError::Refused { store: STORE, message }.into());
+            }
+        }
+        *counted = Some(total);
+        Ok(total)
     }
 
     async fn url(&self) -> Result<SecretString, OpenError> {
@@ -111,10 +152,11 @@ impl UrlBlob {
         match error.status() {
             Some(StatusCode::PRECONDITION_FAILED) => Err(OpenError::Changed),
             Some(StatusCode::RANGE_NOT_SATISFIABLE) => Ok(ByteRange::empty()),
-            Some(StatusCode::NOT_FOUND) => {
-                Err(StoreError::NotFound { store: STORE, what: "the artifact's blob".to_owned() }
-                    .into())
+            Some(StatusCode::NOT_FOUND) => Err(StoreError::NotFound {
+                store: STORE,
+                what: "such blob; another upload may have replaced the artifact".to_owned(),
             }
+            .into()),
             Some(status) if is_refusal(status) => {
                 Err(StoreError::Denied { store: STORE, message }.into())
             }
@@ -145,13 +187,33 @@ fn is_refusal(status: StatusCode) -> bool {
     matches!(status.as_u16(), 401 | 403 | 410)
 }
 
-fn byte_range(response: Response, requested_start: u64) -> Result<ByteRange, OpenError> {
+/// The most bytes that are read of a blob whose length isn't known.
+const MAX_UNSIZED_BYTES: u64 = 64 << 30;
+
+fn is_unsized(response: &Response) -> bool {
+    response.content_length().is_none()
+}
+
+/// `counted` is the length of the blob where the server doesn't say it.
+fn byte_range(
+    response: Response,
+    requested_start: u64,
+    counted: Option<u64>,
+) -> Result<ByteRange, OpenError> {
     let text = |name: header::HeaderName| {
         response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
     };
     let whole = response.status() != StatusCode::PARTIAL_CONTENT;
+    // The storage sends an ETag, also with a page that is an artifact.
+    if whole
+        && http::is_web_page(response.headers(), b"")
+        && !response.headers().contains_key(header::ETAG)
+    {
+        let error = http::HttpError::Intermediary { status: response.status(), body: Bytes::new() };
+        return Err(OpenError::Transient { message: error.to_string(), retry_after: None });
+    }
     let total = if whole {
-        response.content_length()
+        response.content_length().or(counted)
     } else {
         text(header::CONTENT_RANGE).and_then(|range| range.rsplit('/').next()?.parse().ok())
     };

@@ -1,7 +1,7 @@
 //! Artifacts in GitHub's own store: the artifact service and the blob storage behind it.
 
 pub mod download;
-mod upload;
+pub(crate) mod upload;
 
 use std::fmt;
 use std::sync::Arc;

@@ -8,29 +8,32 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use crcr_github::artifact::{Artifact, ArtifactServiceError};
+use crcr_github::artifact::{Artifact, ArtifactServiceError, UploadTarget};
 use crcr_github::http::{self, RetryPolicy};
 use jiff::{SignedDuration, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::Client;
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::watch;
 
 use super::{GitHubStore, STORE};
 use crate::blocks::{BlobBlocks, BlobSourceError, FinishedBlob};
 use crate::collect::FileEntry;
-use crate::digest::Digest;
+use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 use crate::locator::{ARTIFACT_PREFIX, ArchiveFormat, Locator, MAX_BYTES};
 use crate::source::{StoredArtifact, UploadSource, content_type};
-use crate::store::StoreError;
-use crate::store::send::{self, BlobStart};
+use crate::store::send::{self, BlobStart, BlockPacing};
+use crate::store::{SLOW_CONNECTION, StoreError};
 
 /// Small, so that many blocks are sent in parallel when latency is high.
 const BLOCK_BYTES: usize = 4 * 1024 * 1024;
 /// Azure's limit for one blob.
 const MAX_BLOCKS: u64 = 50_000;
 
-/// Long enough for slow connections and short outages of the storage.
-const PATIENT: RetryPolicy = RetryPolicy { tries: 6, ..RetryPolicy::PATIENT };
+/// Blocks that are sent at a time, as long as none times out; the buffers allow no more.
+const PARALLEL_BLOCKS: usize = 16;
+/// How often an upload begins again after another one with `overwrite` has deleted it.
+const MAX_REPLACED: usize = 20;
 
 /// A file that marks an upload of this job and attempt as begun. It survives a killed process, so that
 /// the job's next try recognizes the unfinished upload as its own.
@@ -57,28 +60,52 @@ impl UploadMarker {
 impl GitHubStore {
     /// Stores an artifact. An upload that fails or is stopped is deleted.
     pub async fn put(&self, source: &UploadSource) -> Result<StoredArtifact, StoreError> {
-        // GitHub stores one zip, or one file whose name is the artifact's name.
-        let raw = source.archive == ArchiveFormat::None
-            && matches!(source.entries.as_slice(), [only] if only.path == source.name);
+        let mut replaced = 0;
+        loop {
+            match self.put_once(source, is_raw(source)).await {
+                // Two uploads with `overwrite` delete each other's. One after the other ends whole.
+                Err(PutError::Replaced) if source.overwrite && replaced < MAX_REPLACED => {
+                    replaced += 1;
+                }
+                Err(PutError::Replaced) => {
+                    let message =
+                        format!("another upload has replaced `{}` by `overwrite`", source.name);
+                    return Err(StoreError::Conflict { store: STORE, message });
+                }
+                // This server has zips only.
+                Err(PutError::OnlyZips) => {
+                    let stored = self.put_once(source, false).await;
+                    return stored.map_err(|error| error.into_store_error(&source.name));
+                }
+                Err(PutError::Store(error)) => return Err(error),
+                Ok(stored) => return Ok(stored),
+            }
+        }
+    }
+
+    async fn put_once(&self, source: &UploadSource, raw: bool) -> Result<StoredArtifact, PutError> {
         let archive = if raw { ArchiveFormat::None } else { ArchiveFormat::Zip };
         let size = send::block_size(BLOCK_BYTES, source.size_limit(), MAX_BLOCKS);
         let open = || match source.entries.as_slice() {
-            [only] if raw => source.file_blocks(only, size),
+            [only] if raw => source.file_blocks(only, size, DigestAlgorithm::Sha256),
             _ => source.zip_blocks(size),
         };
         let mime = match raw {
             true => content_type(&source.entries[0].path),
-            false => "application/zip".to_owned(),
+            false => ZIP.to_owned(),
         };
         let (id, made, already_stored) = match self.reserve_name(source, &mime, &open).await? {
-            Ok((url, blocks)) => {
-                let stored = self.upload_blob(source, &url, &mime, blocks).await;
+            Reservation::New(target, blocks) => {
+                let stored = self.upload_blob(source, &target, &mime, blocks).await;
                 let (id, made) = self.delete_on_error(source, stored).await?;
                 (id, made, false)
             }
-            Err((id, made)) => (id, made, true),
+            Reservation::Stored(id, made) => (id, made, true),
         };
-        let digests = if raw { vec![made.digest] } else { made.files.clone() };
+        let digests = match raw {
+            true => source.digests().await.map_err(StoreError::from)?,
+            false => made.files.clone(),
+        };
         Ok(StoredArtifact {
             digest: made.digest,
             size: made.size,
@@ -103,7 +130,8 @@ impl GitHubStore {
         let folder = tempfile::tempdir().map_err(unwritten)?;
         let json = locator.to_json(MAX_BYTES);
         std::fs::write(folder.path().join(FILE), &json).map_err(unwritten)?;
-        let entry = FileEntry { path: FILE.to_owned(), size: json.len() as u64, mode: Some(0o644) };
+        let (path, size) = (FILE.to_owned(), json.len() as u64);
+        let entry = FileEntry { path, size, mode: Some(0o644), link: None };
         let source = UploadSource {
             name: format!("{ARTIFACT_PREFIX}{}", locator.name),
             root: folder.path().to_owned(),
@@ -115,62 +143,110 @@ impl GitHubStore {
         self.put(&source).await.map(drop)
     }
 
-    /// Reserves the name while the blob is produced. The inner error is an existing artifact with the
-    /// same bytes.
+    /// Reserves the name while the blob is produced.
     ///
-    /// An existing artifact is deleted only if this job and attempt created it, or with `overwrite`.
-    /// The service lists only finished artifacts, and deletes by name whoever created it, so a name
-    /// that is taken but not listed may belong to another job's running upload.
+    /// A finished artifact is deleted only with `overwrite`. The service lists only finished ones, so
+    /// a name that is taken but not listed belongs to an upload that is under way: maybe our own, if
+    /// the answer to Create was an error. Deleting by our own job's id tells.
     async fn reserve_name(
         &self,
         source: &UploadSource,
         mime: &str,
         open: &impl Fn() -> BlobBlocks,
-    ) -> Result<Result<(SecretString, BlobBlocks), (u64, FinishedBlob)>, StoreError> {
-        let create = || self.create(&source.name, source.retention_days, mime);
+    ) -> Result<Reservation, PutError> {
         let marker = self.marker(source);
-        let begun_before = marker.exists();
+        let mut maybe_by_us = marker.exists();
         marker.write();
-        let blocks = open();
-        let maybe_by_us = match create().await {
-            Ok(url) => return Ok(Ok((url, blocks))),
-            Err(ArtifactServiceError::NameTaken { maybe_by_us }) => maybe_by_us || begun_before,
-            Err(error) => {
-                marker.remove();
-                return Err(self.error(error, &source.name));
+        let mut blocks = Some(open());
+        let mut others = self.service().retry().start();
+        let reserved = loop {
+            match self.create(&source.name, source.retention_days, mime).await {
+                Ok(target) if target.is_on_service() && mime != ZIP => {
+                    let _ = self.service().delete_own(&source.name).await;
+                    break Err(PutError::OnlyZips);
+                }
+                // A raw file must not be taken for a zip.
+                Ok(target) if !target.has_mime_type && mime != ZIP => {
+                    self.delete_own(&source.name).await?;
+                }
+                Ok(target) => {
+                    return Ok(Reservation::New(target, blocks.take().unwrap_or_else(open)));
+                }
+                Err(ArtifactServiceError::NameTaken { maybe_by_us: lost }) => {
+                    maybe_by_us |= lost;
+                    // One blob's buffers are enough.
+                    drop(blocks.take());
+                    match self.make_way(source, maybe_by_us, open).await {
+                        Ok(NameState::Free) => {}
+                        Ok(NameState::Stored(id, made)) => break Ok(Reservation::Stored(id, made)),
+                        Ok(NameState::Busy) if source.overwrite => {
+                            let error = "another upload of this name is under way";
+                            if !others.wait_to_retry(&error, None).await {
+                                break Err(self.busy(source).into());
+                            }
+                        }
+                        Ok(NameState::Busy) => break Err(self.busy(source).into()),
+                        Err(error) => break Err(error.into()),
+                    }
+                    maybe_by_us = false;
+                }
+                Err(error) => break Err(self.error(error, &source.name).into()),
+            }
+            if source.stop.is_cancelled() {
+                break Err(StoreError::Stopped.into());
             }
         };
-        // One blob's buffers are enough.
-        drop(blocks);
+        marker.remove();
+        reserved
+    }
+
+    /// Looks at what holds the name, and deletes it if we may.
+    async fn make_way(
+        &self,
+        source: &UploadSource,
+        maybe_by_us: bool,
+        open: &impl Fn() -> BlobBlocks,
+    ) -> Result<NameState, StoreError> {
         let list = self.service().list(Some(&source.name)).await;
         let list = list.map_err(|e| self.error(e, &source.name))?;
-        if let Some(there) = list.into_iter().next() {
-            let digest: Option<Digest> = there.digest.as_deref().and_then(|text| text.parse().ok());
-            if digest.is_some() {
-                let made = open().digest().await?;
-                if digest == Some(made.digest) {
-                    marker.remove();
-                    return Ok(Err((there.database_id, made)));
-                }
+        let unfinished_is_ours = async || match self.service().delete_own(&source.name).await {
+            Ok(()) => Ok(NameState::Free),
+            Err(ArtifactServiceError::NotFound) => Ok(NameState::Busy),
+            Err(error) => Err(self.error(error, &source.name)),
+        };
+        // Of several attempts' artifacts the newest one holds the name.
+        let Some(there) = list.into_iter().max_by_key(|it| (it.created_at, it.database_id)) else {
+            if maybe_by_us || source.overwrite {
+                return unfinished_is_ours().await;
             }
-            if !source.overwrite {
-                marker.remove();
-                let message = format!("the run has an artifact `{}`", source.name);
-                return Err(StoreError::Conflict { store: STORE, message });
+            return Ok(NameState::Busy);
+        };
+        let digest: Option<Digest> = there.digest.as_deref().and_then(|text| text.parse().ok());
+        if digest.is_some() {
+            let made = open().digest().await?;
+            if digest == Some(made.digest) {
+                return Ok(NameState::Stored(there.database_id, made));
             }
-        } else if !maybe_by_us && !source.overwrite {
-            marker.remove();
-            let message = format!("another upload of `{}` has begun in this run", source.name);
+        }
+        if maybe_by_us && !source.overwrite {
+            // The list may be of an earlier attempt, and our own reservation hold the name.
+            if let NameState::Free = unfinished_is_ours().await? {
+                return Ok(NameState::Free);
+            }
+        }
+        if !source.overwrite {
+            let message = format!("the run has an artifact `{}`", source.name);
             return Err(StoreError::Conflict { store: STORE, message });
         }
-        self.delete(&source.name).await?;
-        match create().await {
-            Ok(url) => Ok(Ok((url, open()))),
-            Err(error) => {
-                marker.remove();
-                Err(self.error(error, &source.name))
-            }
+        match self.service().delete(&there.ids, &source.name).await {
+            Ok(()) | Err(ArtifactServiceError::NotFound) => Ok(NameState::Free),
+            Err(error) => Err(self.error(error, &source.name)),
         }
+    }
+
+    fn busy(&self, source: &UploadSource) -> StoreError {
+        let message = format!("another upload of `{}` has begun in this run", source.name);
+        StoreError::Conflict { store: STORE, message }
     }
 
     /// The marker of this run, job and artifact.
@@ -185,17 +261,17 @@ impl GitHubStore {
         name: &str,
         retention_days: Option<u32>,
         mime: &str,
-    ) -> Result<SecretString, ArtifactServiceError> {
+    ) -> Result<UploadTarget, ArtifactServiceError> {
         let expires = retention_days.and_then(|days| {
             Timestamp::now().checked_add(SignedDuration::from_hours(i64::from(days) * 24)).ok()
         });
-        let url = self.service().create(name, expires, mime).await?;
-        self.mask_signature(&url);
-        Ok(url)
+        let target = self.service().create(name, expires, mime).await?;
+        self.mask_signature(&target.url);
+        Ok(target)
     }
 
-    async fn delete(&self, name: &str) -> Result<(), StoreError> {
-        match self.service().delete(name).await {
+    async fn delete_own(&self, name: &str) -> Result<(), StoreError> {
+        match self.service().delete_own(name).await {
             Ok(()) | Err(ArtifactServiceError::NotFound) => Ok(()),
             Err(error) => Err(self.error(error, name)),
         }
@@ -206,21 +282,17 @@ impl GitHubStore {
         &self,
         source: &UploadSource,
         result: Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, PutError> {
         let result = match result {
             // Another job has replaced our upload with `overwrite`. Don't delete that job's artifact.
-            Err(StoreError::NotFound { .. }) => {
-                let message =
-                    format!("another upload has replaced `{}` by `overwrite`", source.name);
-                Err(StoreError::Conflict { store: STORE, message })
-            }
+            Err(StoreError::NotFound { .. }) => Err(PutError::Replaced),
             Err(error) => {
-                if let Err(error) = self.delete(&source.name).await {
+                if let Err(error) = self.delete_own(&source.name).await {
                     tracing::debug!(%error, "the unfinished upload can't be deleted");
                 }
-                Err(error)
+                Err(error.into())
             }
-            done => done,
+            Ok(done) => Ok(done),
         };
         self.marker(source).remove();
         result
@@ -229,18 +301,39 @@ impl GitHubStore {
     async fn upload_blob(
         &self,
         source: &UploadSource,
-        url: &SecretString,
+        target: &UploadTarget,
         mime: &str,
         blocks: BlobBlocks,
     ) -> Result<(u64, FinishedBlob), StoreError> {
+        let in_order = target.is_on_service();
+        let url = &target.url;
         let made = match send::start_blob(blocks).await? {
-            BlobStart::Whole(bytes, made) => {
+            BlobStart::Whole(bytes, made) if !in_order => {
                 self.put_blob(url, mime, &bytes).await?;
                 made
             }
+            BlobStart::Whole(bytes, made) => {
+                let pacing = BlockPacing::new(1);
+                let id = put_block(self.blob_client(), url, 0, bytes, &pacing).await?;
+                self.put_block_list(url, mime, &[id]).await?;
+                made
+            }
             BlobStart::Long(first, blocks) => {
-                let put =
-                    |n, block| put_block(self.service().http().clone(), url.clone(), n, block);
+                let pacing = BlockPacing::new(if in_order { 1 } else { PARALLEL_BLOCKS });
+                let (pacing, client) = (Arc::new(pacing), self.blob_client());
+                let turn = Arc::new(watch::Sender::new(0));
+                let put = |n, block| {
+                    let (client, url, pacing) = (client.clone(), url.clone(), pacing.clone());
+                    let turn = Arc::clone(&turn);
+                    async move {
+                        if in_order {
+                            drop(turn.subscribe().wait_for(|next| *next == n).await);
+                        }
+                        let id = put_block(client, &url, n, block, &pacing).await?;
+                        turn.send_replace(n + 1);
+                        Ok(id)
+                    }
+                };
                 let (ids, made) = send::send_blocks(first, blocks, &source.stop, put).await?;
                 self.put_block_list(url, mime, &ids).await?;
                 made
@@ -249,7 +342,54 @@ impl GitHubStore {
         if source.stop.is_cancelled() {
             return Err(StoreError::Stopped);
         }
-        self.finalize(&source.name, &made).await
+        let finished = self.finalize(&source.name, &made).await?;
+        if in_order {
+            self.read_back(&source.name, &made).await?;
+        }
+        Ok(finished)
+    }
+
+    fn blob_client(&self) -> BlobClient {
+        let service = self.service();
+        BlobClient { http: service.http().clone(), retry: service.retry() }
+    }
+
+    /// Reads an artifact from a server that checks neither size nor digest.
+    async fn read_back(&self, name: &str, made: &FinishedBlob) -> Result<(), StoreError> {
+        let failed = |message: String| StoreError::Refused {
+            store: STORE,
+            message: format!(
+                "{message}; this server isn't GitHub's, and its artifacts can't be relied on"
+            ),
+        };
+        let list = self.service().list(Some(name)).await.map_err(|e| self.error(e, name))?;
+        let own = list.iter().find(|artifact| artifact.ids == *self.service().ids());
+        let Some(own) = own.or(list.first()) else {
+            return Err(failed(format!("`{name}` isn't in the list after it was stored")));
+        };
+        let url = self.service().signed_url(own).await.map_err(|e| self.error(e, name))?;
+        self.mask_signature(&url);
+        let found = http::with_retries(self.service().retry(), || async {
+            let mut body = http::send_once(self.service().http().get(url.expose_secret())).await?;
+            let (mut hasher, mut size) = (DigestHasher::new(DigestAlgorithm::Sha256), 0_u64);
+            while let Some(chunk) = body.chunk().await.map_err(http::HttpError::Transport)? {
+                hasher.update(&chunk);
+                size += chunk.len() as u64;
+                if size > made.size {
+                    break;
+                }
+            }
+            Ok((size, hasher.finish()))
+        });
+        let (size, digest) = found.await.map_err(|e| blob_error(&e))?;
+        if (size, digest) == (made.size, made.digest) {
+            return Ok(());
+        }
+        let kept = if size > made.size { "more".to_owned() } else { format!("{size}") };
+        Err(failed(match size == made.size {
+            true => format!("`{name}` comes back with other bytes than were sent"),
+            false => format!("of the {} bytes of `{name}` {kept} come back", made.size),
+        }))
     }
 
     async fn put_blob(
@@ -265,9 +405,10 @@ impl GitHubStore {
                 .header("x-ms-blob-type", "BlockBlob")
                 .header("x-ms-blob-content-type", mime)
                 .header("content-type", "application/octet-stream")
+                .header("content-length", bytes.len())
                 .body(bytes.clone())
         };
-        http::send(PATIENT, put).await.map(drop).map_err(|e| blob_error(&e))
+        self.blob_client().send(put).await
     }
 
     async fn put_block_list(
@@ -293,7 +434,7 @@ impl GitHubStore {
                 .header("content-type", "application/xml")
                 .body(xml.clone())
         };
-        http::send(PATIENT, put).await.map(drop).map_err(|e| blob_error(&e))
+        self.blob_client().send(put).await
     }
 
     /// Finalizes the upload. Before each retry it lists the artifacts, because the last request may
@@ -311,10 +452,14 @@ impl GitHubStore {
                 Err(error) => error,
             };
             if !error.is_transient() || !tries.wait_to_retry(&error, error.retry_after()).await {
-                return Err(self.error(error, name));
+                return Err(self.error(error.after(&tries), name));
             }
             let there = self.service().list(Some(name)).await.map_err(|e| self.error(e, name))?;
-            let ours = |artifact: &&Artifact| artifact.digest.as_deref() == Some(hash.as_str());
+            // An earlier attempt may have stored the same bytes.
+            let ours = |artifact: &&Artifact| {
+                artifact.ids == *self.service().ids()
+                    && artifact.digest.as_deref() == Some(hash.as_str())
+            };
             if let Some(artifact) = there.iter().find(ours) {
                 return Ok((artifact.database_id, made.clone()));
             }
@@ -322,31 +467,130 @@ impl GitHubStore {
     }
 }
 
+/// What holds a name that is taken.
+enum NameState {
+    /// Nothing any more.
+    Free,
+    /// An artifact with the same bytes, and its id.
+    Stored(u64, FinishedBlob),
+    /// Another upload that hasn't finished.
+    Busy,
+}
+
+enum Reservation {
+    New(UploadTarget, BlobBlocks),
+    /// The id of an artifact with the same bytes.
+    Stored(u64, FinishedBlob),
+}
+
+enum PutError {
+    /// Another upload has deleted this one.
+    Replaced,
+    /// The server takes no raw files.
+    OnlyZips,
+    Store(StoreError),
+}
+
+impl From<StoreError> for PutError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<BlobSourceError> for PutError {
+    fn from(error: BlobSourceError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl PutError {
+    fn into_store_error(self, name: &str) -> StoreError {
+        match self {
+            Self::Store(error) => error,
+            Self::Replaced | Self::OnlyZips => StoreError::Refused {
+                store: STORE,
+                message: format!("the server doesn't keep `{name}`"),
+            },
+        }
+    }
+}
+
+const ZIP: &str = "application/zip";
+/// Every client takes an artifact of these types for an archive, and unpacks it.
+const ARCHIVE_TYPES: [&str; 4] =
+    [ZIP, "application/x-zip-compressed", "application/zip-compressed", "zip"];
+
+pub(crate) fn is_archive_type(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    ARCHIVE_TYPES.contains(&kind.as_str())
+}
+
+/// Whether an artifact is stored as the file that it is: GitHub does that for one file, whose name is
+/// the artifact's name. A zip would be unpacked by who downloads it, so it goes into another zip.
+fn is_raw(source: &UploadSource) -> bool {
+    source.archive == ArchiveFormat::None
+        && matches!(source.entries.as_slice(), [only] if only.path == source.name)
+        && !is_archive_type(&content_type(&source.name))
+}
+
+/// Sends requests to the blob storage.
+#[derive(Clone)]
+struct BlobClient {
+    http: Client,
+    retry: RetryPolicy,
+}
+
+impl BlobClient {
+    async fn send(&self, put: impl Fn() -> RequestBuilder) -> Result<(), StoreError> {
+        let sent =
+            http::with_retries(self.retry, || async { stored(http::send_once(put()).await?) });
+        sent.await.map_err(|e| blob_error(&e))
+    }
+}
+
+/// Whether the storage has taken what was sent. It answers 201 then; anything else is of another server.
+fn stored(response: Response) -> Result<(), http::HttpError> {
+    match response.status() {
+        StatusCode::CREATED => Ok(()),
+        status => Err(http::HttpError::Intermediary { status, body: Bytes::new() }),
+    }
+}
+
 /// Uploads block `n` and returns its id. All ids of a blob must have the same length.
 async fn put_block(
-    client: Client,
-    url: SecretString,
+    client: BlobClient,
+    url: &SecretString,
     n: usize,
     bytes: Bytes,
+    pacing: &BlockPacing,
 ) -> Result<String, StoreError> {
     let id = STANDARD.encode(format!("crcr-{n:08}"));
     let encoded = utf8_percent_encode(&id, NON_ALPHANUMERIC);
     let url = format!("{}&comp=block&blockid={encoded}", url.expose_secret());
-    let put =
-        || client.put(&url).header("content-type", "application/octet-stream").body(bytes.clone());
-    http::send(PATIENT, put).await.map_err(|e| blob_error(&e))?;
+    let put = || {
+        let request = client.http.put(&url).header("content-type", "application/octet-stream");
+        request.header("content-length", bytes.len()).body(bytes.clone())
+    };
+    let sent = http::with_retries(client.retry, || async {
+        stored(pacing.send(http::send_once(put())).await?)
+    });
+    sent.await.map_err(|e| blob_error(&e))?;
     Ok(id)
 }
 
 fn blob_error(error: &http::HttpError) -> StoreError {
     let message = error.to_string();
     match error.status().map(|status| status.as_u16()) {
+        None if error.is_timeout() => StoreError::Unreachable {
+            store: STORE,
+            message: format!("{message}; {SLOW_CONNECTION}"),
+        },
         Some(401 | 403) => StoreError::Denied {
             store: STORE,
             message: format!("{message}; a URL for an upload lives about an hour"),
         },
         Some(404) => {
-            StoreError::NotFound { store: STORE, what: "the unfinished upload".to_owned() }
+            StoreError::NotFound { store: STORE, what: "such unfinished upload".to_owned() }
         }
         None | Some(408 | 429 | 500..) => StoreError::Unreachable { store: STORE, message },
         Some(_) => StoreError::Refused { store: STORE, message },

@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 
-use aws_sdk_s3::error::ProvideErrorMetadata as _;
-
 use super::{S3Store, STORE};
 use crate::blob::{BlobBody, ByteRange, OpenError};
-use crate::layout::{META_MODE, META_SHA256};
+use crate::layout::{self, META_MODE};
 use crate::store::StoreError;
 
 /// A longer list is refused.
@@ -34,24 +32,19 @@ impl S3Blob {
         end: u64,
         etag: Option<&str>,
     ) -> Result<ByteRange, OpenError> {
-        let answer = self
-            .store
-            .client()
-            .get_object()
-            .bucket(self.store.bucket())
-            .key(&self.key)
-            .range(format!("bytes={start}-{}", end - 1))
-            .set_if_match(etag.map(str::to_owned))
-            .send()
-            .await;
-        let output = match answer {
+        let get = || {
+            let get = self.store.client().get_object().bucket(self.store.bucket()).key(&self.key);
+            get.range(format!("bytes={start}-{}", end - 1))
+                .set_if_match(etag.map(str::to_owned))
+                .send()
+        };
+        let output = match self.store.send(get).await {
             Ok(output) => output,
-            Err(error) => {
-                let status = error.raw_response().map(|response| response.status().as_u16());
-                return match (status, error.code()) {
+            Err(refusal) => {
+                return match (refusal.status, refusal.code.as_deref()) {
                     (Some(412), _) => Err(OpenError::Changed),
                     (Some(416), _) | (_, Some("InvalidRange")) => Ok(ByteRange::empty()),
-                    _ => Err(self.store.error(&error, &self.key).into()),
+                    _ => Err(self.store.error(refusal, &self.key).into()),
                 };
             }
         };
@@ -70,7 +63,7 @@ impl S3Blob {
             })?,
             etag: output.e_tag().map(str::to_owned),
             content_type: output.content_type().map(str::to_owned),
-            sha256: meta(META_SHA256).and_then(|text| text.parse().ok()),
+            digest: layout::digest_in_metadata(meta),
             mode: meta(META_MODE).and_then(|text| u32::from_str_radix(text, 8).ok()),
             body: BlobBody::S3(Box::new(output.body)),
             ..ByteRange::default()
@@ -86,17 +79,15 @@ impl S3Store {
         prefix: &str,
         folders: bool,
     ) -> Result<(Vec<ListedObject>, Vec<String>), StoreError> {
-        let mut pages = self
-            .client()
-            .list_objects_v2()
-            .bucket(self.bucket())
-            .prefix(prefix)
-            .set_delimiter(folders.then(|| "/".to_owned()))
-            .into_paginator()
-            .send();
-        let (mut objects, mut below) = (Vec::new(), Vec::new());
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(|error| self.error(&error, prefix))?;
+        let (mut objects, mut below, mut next) = (Vec::new(), Vec::new(), None);
+        loop {
+            let list = || {
+                let list = self.client().list_objects_v2().bucket(self.bucket()).prefix(prefix);
+                list.set_delimiter(folders.then(|| "/".to_owned()))
+                    .set_continuation_token(next.clone())
+                    .send()
+            };
+            let page = self.send(list).await.map_err(|refusal| self.error(refusal, prefix))?;
             for object in page.contents() {
                 let modified = object
                     .last_modified()
@@ -113,7 +104,10 @@ impl S3Store {
                 let message = format!("there are more than {MAX_KEYS} objects below `{prefix}`");
                 return Err(StoreError::Refused { store: STORE, message });
             }
+            next = page.next_continuation_token().map(str::to_owned);
+            if next.is_none() || page.is_truncated() == Some(false) {
+                return Ok((objects, below));
+            }
         }
-        Ok((objects, below))
     }
 }

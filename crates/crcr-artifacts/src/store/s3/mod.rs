@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_s3::Client;
-use aws_sdk_s3::config::interceptors::BeforeTransmitInterceptorContextMut;
+use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::config::interceptors::{
+    BeforeDeserializationInterceptorContextMut, BeforeTransmitInterceptorContextMut,
+};
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
@@ -18,21 +21,21 @@ use aws_sdk_s3::config::{
     RequestChecksumCalculation, ResponseChecksumValidation, RuntimeComponents, SharedHttpClient,
     StalledStreamProtectionConfig,
 };
-use aws_sdk_s3::error::BoxError;
+use aws_sdk_s3::error::{BoxError, ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::presigning::PresigningConfig;
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
+use crcr_github::http::RetryPolicy;
 use secrecy::SecretString;
 use url::Url;
 
 use self::credentials::CachedCredentials;
 pub use self::refusal::S3Refusal;
-use self::refusal::{one_line, root_cause};
 use self::wire::SignedClient;
 pub use self::wire::signature;
-use crate::store::StoreError;
+use crate::store::{SLOW_CONNECTION, StoreError};
 
 /// The store's name in messages.
 pub const STORE: &str = "S3";
@@ -40,6 +43,8 @@ pub const STORE: &str = "S3";
 const REGION_HEADER: &str = "x-amz-bucket-region";
 const REQUESTER_PAYS: (&str, &str) = ("x-amz-request-payer", "requester");
 const MAX_IDLE_CONNECTIONS: usize = 64;
+/// Parallel requests on a connection with high latency.
+const MAX_REQUESTS: usize = 448;
 
 #[derive(Debug, Clone)]
 pub struct S3Config {
@@ -61,6 +66,16 @@ pub struct S3Config {
     pub requester_pays: bool,
     /// A request fails after this time without a byte from the server.
     pub silence: Duration,
+    /// How long an outage may last.
+    pub retry: RetryPolicy,
+}
+
+/// How long an upload of `size` bytes waits for S3 before it goes elsewhere: as long as it would take
+/// to send the bytes to the other store, at 10 MiB a second, and never less than half a minute.
+pub fn patience_before_fallback(size: u64) -> Duration {
+    const BYTES_PER_SECOND: u64 = 10 * 1024 * 1024;
+    let seconds = 40_u64.saturating_add(size / BYTES_PER_SECOND);
+    Duration::from_secs(seconds).min(RetryPolicy::PATIENT.total)
 }
 
 #[derive(Debug, Clone)]
@@ -102,6 +117,19 @@ impl S3Store {
 
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Sends what `request` builds, again during an outage.
+    pub(crate) async fn send<T, E, F>(&self, request: impl Fn() -> F) -> Result<T, S3Refusal>
+    where
+        F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        send_with_retries(self.config.retry, request).await
+    }
+
+    pub(crate) fn retry(&self) -> RetryPolicy {
+        self.config.retry
     }
 
     pub fn bucket(&self) -> &str {
@@ -148,8 +176,20 @@ impl S3Store {
         };
         match (code.as_deref().unwrap_or_default(), status) {
             ("NoSuchBucket", _) => StoreError::MissingBucket(self.config.bucket.clone()),
-            (_, Some(429 | 500 | 502..=599)) | ("SlowDown" | "RequestTimeout", _) => {
-                StoreError::Unreachable { store: STORE, message: text("no response") }
+            _ if refusal.is_transient() => {
+                let message = match refusal.status {
+                    Some(status) if refusal.is_web_page => {
+                        format!(
+                            "something in between answered {status} with a web page instead of S3"
+                        )
+                    }
+                    Some(status) => text(&status.to_string()),
+                    None if refusal.is_timeout => format!("{message}; {SLOW_CONNECTION}"),
+                    None => message.clone(),
+                };
+                let history = refusal.history.as_ref().map(|history| format!(" ({history})"));
+                let message = format!("{message}{}", history.unwrap_or_default());
+                StoreError::Unreachable { store: STORE, message }
             }
             (_, Some(401 | 403))
             | ("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => StoreError::Denied {
@@ -217,10 +257,6 @@ fn client(config: &S3Config, region: &str, credentials: Option<CachedCredentials
         .read_timeout(config.silence)
         .build();
     let stalls = StalledStreamProtectionConfig::enabled().grace_period(config.silence);
-    let retries = RetryConfig::standard()
-        .with_max_attempts(5)
-        .with_initial_backoff(Duration::from_millis(250))
-        .with_max_backoff(Duration::from_secs(8));
     let mut builder = Builder::new()
         .behavior_version(BehaviorVersion::latest())
         .use_fips(config.fips)
@@ -228,12 +264,14 @@ fn client(config: &S3Config, region: &str, credentials: Option<CachedCredentials
         .region(Region::new(region.to_owned()))
         .http_client(http_client())
         .timeout_config(timeouts)
-        .retry_config(retries)
+        // The SDK counts its tries, and we go by time.
+        .retry_config(RetryConfig::disabled())
         .stalled_stream_protection(stalls.build())
         .identity_cache(IdentityCache::no_cache())
         // The upload computes its own checksums; other servers refuse those that the SDK adds.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+    builder = builder.interceptor(NoWebPages);
     if config.requester_pays {
         builder = builder.interceptor(RequesterPays);
     }
@@ -245,6 +283,33 @@ fn client(config: &S3Config, region: &str, credentials: Option<CachedCredentials
         None => builder.allow_no_auth(),
     };
     Client::from_conf(builder.build())
+}
+
+/// Turns a proxy's web page with a good status into an error. The answer to a HEAD has no body that
+/// would give it away.
+#[derive(Debug)]
+struct NoWebPages;
+
+impl Intercept for NoWebPages {
+    fn name(&self) -> &'static str {
+        "NoWebPages"
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let response = context.response_mut();
+        let header = |name| response.headers().get(name).unwrap_or_default();
+        // An artifact may be a web page, and has an ETag then.
+        let is_page = header("content-type").to_ascii_lowercase().starts_with("text/html");
+        if is_page && response.status().is_success() && header("etag").is_empty() {
+            *response.status_mut() = 502.try_into()?;
+        }
+        Ok(())
+    }
 }
 
 /// Adds the header that every request to a requester-pays bucket needs.
@@ -266,6 +331,26 @@ impl Intercept for RequesterPays {
         let (name, value) = REQUESTER_PAYS;
         context.request_mut().headers_mut().try_insert(name, value)?;
         Ok(())
+    }
+}
+
+async fn send_with_retries<T, E, F>(
+    retry: RetryPolicy,
+    request: impl Fn() -> F,
+) -> Result<T, S3Refusal>
+where
+    F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+{
+    let mut tries = retry.start();
+    loop {
+        let refusal = match request().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => S3Refusal::from(&error),
+        };
+        if !refusal.is_transient() || !tries.wait_to_retry(&refusal, refusal.retry_after).await {
+            return Err(refusal.after(&tries));
+        }
     }
 }
 
@@ -294,22 +379,20 @@ fn http_client() -> SharedHttpClient {
 /// other than Amazon's may not send it, and `us-east-1` works for them.
 async fn discover_region(config: &S3Config) -> Result<String, StoreError> {
     const DEFAULT: &str = "us-east-1";
-    let answer = client(config, DEFAULT, None).head_bucket().bucket(&config.bucket).send().await;
-    let error = match answer {
+    let client = client(config, DEFAULT, None);
+    let head = || client.head_bucket().bucket(&config.bucket).send();
+    let refusal = match send_with_retries(config.retry, head).await {
         Ok(output) => return Ok(output.bucket_region().unwrap_or(DEFAULT).to_owned()),
-        Err(error) => error,
+        Err(refusal) => refusal,
     };
-    let Some(response) = error.raw_response() else {
-        return Err(StoreError::Unreachable {
-            store: STORE,
-            message: one_line(&root_cause(&error)),
-        });
+    let Some(status) = refusal.status else {
+        let history = refusal.history.map(|history| format!(" ({history})")).unwrap_or_default();
+        let message = format!("{}{history}", refusal.message);
+        return Err(StoreError::Unreachable { store: STORE, message });
     };
-    match response.headers().get(REGION_HEADER) {
-        Some(region) => Ok(region.to_owned()),
-        None if response.status().as_u16() == 404 => {
-            Err(StoreError::MissingBucket(config.bucket.clone()))
-        }
+    match refusal.region {
+        Some(region) => Ok(region),
+        None if status == 404 => Err(StoreError::MissingBucket(config.bucket.clone())),
         None => Ok(DEFAULT.to_owned()),
     }
 }

@@ -1,9 +1,13 @@
 //! Why a request to S3 failed, whether the SDK or our own client sent it.
 
+use std::fmt;
+use std::time::Duration;
+
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
-use crcr_github::http;
+use crcr_github::http::{self, RetryLoop};
 use crcr_github::sts::AwsError;
+use reqwest::header::HeaderMap;
 
 use super::REGION_HEADER;
 
@@ -19,6 +23,23 @@ pub struct S3Refusal {
     pub(super) region: Option<String>,
     /// The request couldn't be built or signed, mostly because there are no credentials.
     pub(super) not_sent: bool,
+    /// The answer is a web page, so it isn't from S3.
+    pub(super) is_web_page: bool,
+    /// A time limit of ours ended the request.
+    pub(super) is_timeout: bool,
+    pub(super) retry_after: Option<Duration>,
+    /// How often and how long it was tried.
+    pub(super) history: Option<String>,
+}
+
+impl fmt::Display for S3Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.status, self.code.as_deref()) {
+            (Some(status), Some(code)) => write!(f, "S3 answered {status} {code}"),
+            (Some(status), None) => write!(f, "S3 answered {status}"),
+            (None, _) => write!(f, "no answer from S3: {}", self.message),
+        }
+    }
 }
 
 impl S3Refusal {
@@ -26,8 +47,20 @@ impl S3Refusal {
         Self { message: one_line(&root_cause(error)), not_sent: true, ..Self::default() }
     }
 
-    pub(super) fn is_slow_down_or_timeout(&self) -> bool {
-        matches!(self.code.as_deref(), Some("SlowDown" | "RequestTimeout"))
+    /// Whether another try may help.
+    pub(super) fn is_transient(&self) -> bool {
+        match (self.status, self.code.as_deref()) {
+            (_, Some("SlowDown" | "RequestTimeout" | "InternalError")) => true,
+            (Some(408 | 429 | 500 | 502..=599), _) => true,
+            (Some(200..300 | 403), _) => self.is_web_page,
+            (Some(_), _) => false,
+            (None, _) => !self.not_sent,
+        }
+    }
+
+    /// This refusal with what `tries` did to avoid it.
+    pub(super) fn after(self, tries: &RetryLoop) -> Self {
+        Self { history: tries.history().filter(|_| self.is_transient()), ..self }
     }
 
     pub(super) fn is_throttled(&self) -> bool {
@@ -62,17 +95,41 @@ where
             region: response.and_then(|it| it.headers().get(REGION_HEADER)).map(str::to_owned),
             // The SDK gets the credentials while it builds the request.
             not_sent: matches!(error, SdkError::ConstructionFailure(_)),
+            is_web_page: response.is_some_and(|it| {
+                let kind = it.headers().get("content-type").unwrap_or_default();
+                kind.to_ascii_lowercase().starts_with("text/html")
+            }),
+            is_timeout: match error {
+                SdkError::TimeoutError(_) => true,
+                SdkError::DispatchFailure(failure) => failure.is_timeout(),
+                _ => false,
+            },
+            retry_after: response
+                .and_then(|it| it.headers().get("retry-after")?.trim().parse().ok())
+                .map(Duration::from_secs),
+            history: None,
         }
     }
 }
 
 impl From<&http::HttpError> for S3Refusal {
     fn from(error: &http::HttpError) -> Self {
-        let http::HttpError::Status { status, headers, body, .. } = error else {
-            let message = one_line(&error.to_string());
-            let not_sent = matches!(error, http::HttpError::Transport(error) if error.is_builder());
-            return Self { message, not_sent, ..Self::default() };
+        let (status, headers, body, is_web_page) = match error.last() {
+            http::HttpError::Status { status, headers, body, .. } => {
+                (status, &**headers, body, false)
+            }
+            http::HttpError::Intermediary { status, body } => {
+                (status, &HeaderMap::default(), body, true)
+            }
+            last => {
+                let message = one_line(&last.to_string());
+                let not_sent =
+                    matches!(last, http::HttpError::Transport(error) if error.is_builder());
+                let is_timeout = last.is_timeout();
+                return Self { message, not_sent, is_timeout, ..Self::default() };
+            }
         };
+        let error_retry_after = error.retry_after();
         let error = AwsError::read(body);
         let region = headers.get(REGION_HEADER).and_then(|region| region.to_str().ok());
         Self {
@@ -80,7 +137,9 @@ impl From<&http::HttpError> for S3Refusal {
             code: error.as_ref().map(|error| one_line(&error.code)),
             message: error.map(|error| one_line(&error.message)).unwrap_or_default(),
             region: region.map(str::to_owned),
-            not_sent: false,
+            is_web_page,
+            retry_after: error_retry_after,
+            ..Self::default()
         }
     }
 }

@@ -19,8 +19,8 @@ use super::refusal::S3Refusal;
 use super::wire::PutRequest;
 use super::{S3Store, STORE};
 use crate::blocks::{BlobBlocks, FinishedBlob};
-use crate::digest::{Digest, DigestHasher};
-use crate::layout::{self, META_ATTEMPT, META_JOB, META_MODE, META_SHA256};
+use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
+use crate::layout::{self, META_ATTEMPT, META_BLAKE3, META_JOB, META_MODE, META_SHA256};
 use crate::locator::{ArchiveFormat, Locator, MAX_BYTES, StoredPlace};
 use crate::source::{StoredArtifact, UploadSource};
 use crate::store::StoreError;
@@ -46,6 +46,14 @@ struct NewObject<'a> {
 type RequestHeader = (Cow<'static, str>, String);
 
 impl NewObject<'_> {
+    /// How its content is digested.
+    fn algorithm(&self) -> DigestAlgorithm {
+        match self.source.archive {
+            ArchiveFormat::Zip => DigestAlgorithm::Sha256,
+            ArchiveFormat::None => DigestAlgorithm::Blake3,
+        }
+    }
+
     fn headers(&self, tag: Option<String>) -> Vec<RequestHeader> {
         let mut headers = vec![
             ("content-type".into(), self.content_type.clone()),
@@ -242,7 +250,12 @@ impl S3Store {
         bytes: &Bytes,
         digest: Digest,
     ) -> Result<PutOutcome, StoreError> {
-        if let Some(put) = self.put_if(object, &WriteCondition::Free, bytes, digest).await? {
+        // Some servers ignore the condition of a write, so look before an archive is written.
+        let may_ignore =
+            self.config.endpoint.is_some() && object.source.archive == ArchiveFormat::Zip;
+        if !may_ignore
+            && let Some(put) = self.put_if(object, &WriteCondition::Free, bytes, digest).await?
+        {
             return Ok(put);
         }
         let put = match self.existing_object(object, known).await? {
@@ -267,7 +280,11 @@ impl S3Store {
         let stored = |tag_refused| Ok(Some(PutOutcome { already_stored: false, tag_refused }));
         let put = |tag: Option<String>| {
             let mut headers = object.headers(tag);
-            headers.push(metadata_header(META_SHA256, digest.hex()));
+            let name = match digest.algorithm() {
+                DigestAlgorithm::Sha256 => META_SHA256,
+                DigestAlgorithm::Blake3 => META_BLAKE3,
+            };
+            headers.push(metadata_header(name, digest.hex()));
             self.put_object(&object.key, headers, condition, bytes.clone(), digest)
         };
         let tag = retention_tag(object.source);
@@ -306,7 +323,12 @@ impl S3Store {
             WriteCondition::Version(etag) => headers.push(("if-match".into(), etag.clone())),
             WriteCondition::Any => {}
         }
-        let put = PutRequest { key, query: String::new(), headers, body, digest: Some(digest) };
+        // Without TLS the signature covers the body.
+        let digest = match digest.algorithm() {
+            DigestAlgorithm::Sha256 => Some(digest),
+            DigestAlgorithm::Blake3 => (!self.is_secure()).then(|| Digest::of(&body)),
+        };
+        let put = PutRequest { key, query: String::new(), headers, body, digest };
         self.wire.put(put).await.map(drop)
     }
 
@@ -317,11 +339,11 @@ impl S3Store {
         known: Option<Digest>,
     ) -> Result<ExistingObject, StoreError> {
         let source = object.source;
-        let head = self.client().head_object().bucket(self.bucket()).key(&object.key).send().await;
-        let there = match head {
+        let head = || self.client().head_object().bucket(self.bucket()).key(&object.key).send();
+        let there = match self.send(head).await {
             Ok(there) => there,
-            Err(error) => {
-                return match self.error(&error, &object.key) {
+            Err(refusal) => {
+                return match self.error(refusal, &object.key) {
                     StoreError::NotFound { .. } => Ok(ExistingObject::Write(WriteCondition::Free)),
                     // These credentials may write but not read.
                     StoreError::Denied { .. } if source.overwrite => {
@@ -336,7 +358,7 @@ impl S3Store {
         let meta = |name: &str| there.metadata().and_then(|all| all.get(name));
         let attempt: Option<u64> = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
         let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.job.label()));
-        let noted = meta(META_SHA256).and_then(|text| text.parse().ok());
+        let noted = layout::digest_in_metadata(meta);
         let version = there
             .e_tag()
             .map_or(WriteCondition::Any, |etag| WriteCondition::Version(etag.to_owned()));
@@ -347,7 +369,7 @@ impl S3Store {
             }
             (_, Some(digest)) => Ok(ExistingObject::Compare(digest)),
             // From a killed or a simultaneous upload: compare its bytes.
-            (Some(_), None) => match self.read_digest(&object.key).await? {
+            (Some(_), None) => match self.read_digest(&object.key, object.algorithm()).await? {
                 Some(digest) => Ok(ExistingObject::Compare(digest)),
                 None => Ok(ExistingObject::Write(WriteCondition::Free)),
             },
@@ -357,11 +379,11 @@ impl S3Store {
 
     async fn existing_locator(&self, folder: &str) -> Result<ExistingLocator, StoreError> {
         let key = layout::locator_key(folder);
-        let get = self.client().get_object().bucket(self.bucket()).key(&key).send().await;
-        let answer = match get {
+        let get = || self.client().get_object().bucket(self.bucket()).key(&key).send();
+        let answer = match self.send(get).await {
             Ok(answer) => answer,
-            Err(error) => {
-                return match self.error(&error, &key) {
+            Err(refusal) => {
+                return match self.error(refusal, &key) {
                     StoreError::NotFound { .. }
                     | StoreError::Denied { .. }
                     | StoreError::Refused { .. } => {
@@ -381,14 +403,18 @@ impl S3Store {
     }
 
     /// Downloads an object to compute its digest; `None` if it doesn't exist.
-    async fn read_digest(&self, key: &str) -> Result<Option<Digest>, StoreError> {
-        let get = self.client().get_object().bucket(self.bucket()).key(key).send().await;
-        let mut answer = match get.map_err(|e| self.error(&e, key)) {
+    async fn read_digest(
+        &self,
+        key: &str,
+        algorithm: DigestAlgorithm,
+    ) -> Result<Option<Digest>, StoreError> {
+        let get = || self.client().get_object().bucket(self.bucket()).key(key).send();
+        let mut answer = match self.send(get).await.map_err(|refusal| self.error(refusal, key)) {
             Ok(answer) => answer,
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut hasher = DigestHasher::default();
+        let mut hasher = DigestHasher::new(algorithm);
         let broken = |error: aws_sdk_s3::primitives::ByteStreamError| StoreError::Unreachable {
             store: STORE,
             message: error.to_string(),

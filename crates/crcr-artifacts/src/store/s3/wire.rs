@@ -22,9 +22,10 @@ use reqwest::{Client, RequestBuilder, Response};
 
 use super::credentials::CachedCredentials;
 use super::refusal::S3Refusal;
-use super::{REQUESTER_PAYS, S3Config, STORE, with_slash};
+use super::{MAX_REQUESTS, REQUESTER_PAYS, S3Config, STORE, with_slash};
 use crate::digest::Digest;
 use crate::store::StoreError;
+use crate::store::send::BlockPacing;
 
 /// The characters that a signature doesn't percent-encode.
 pub(super) const UNRESERVED: &AsciiSet =
@@ -39,6 +40,8 @@ pub(super) struct SignedClient {
     region: String,
     credentials: Option<CachedCredentials>,
     requester_pays: bool,
+    retry: RetryPolicy,
+    pacing: Arc<BlockPacing>,
     /// How many responses were throttled (429, 503, `SlowDown`).
     throttled: Arc<AtomicUsize>,
 }
@@ -91,15 +94,25 @@ impl SignedClient {
             region: region.to_owned(),
             credentials,
             requester_pays: config.requester_pays,
+            retry: config.retry,
+            pacing: Arc::new(BlockPacing::new(MAX_REQUESTS)),
             throttled: Arc::default(),
         })
     }
 
     /// Sends the request, with retries; each try is signed again.
     pub(super) async fn put(&self, put: PutRequest<'_>) -> Result<Response, S3Refusal> {
-        let mut tries = RetryPolicy::PATIENT.start();
+        let mut tries = self.retry.start();
         loop {
-            let error = match http::send_once(self.signed(&put).await?).await {
+            let request = self.signed(&put).await?;
+            let error = match self.pacing.send(http::send_once(request)).await {
+                // Some servers call an answer without a body `text/html`, too.
+                Ok(response)
+                    if http::is_web_page(response.headers(), b"")
+                        && !response.headers().contains_key("etag") =>
+                {
+                    http::HttpError::Intermediary { status: response.status(), body: Bytes::new() }
+                }
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
@@ -107,9 +120,8 @@ impl SignedClient {
             if refusal.is_throttled() {
                 self.throttled.fetch_add(1, Ordering::Relaxed);
             }
-            let may_help = error.is_transient() || refusal.is_slow_down_or_timeout();
-            if !may_help || !tries.wait_to_retry(&error, error.retry_after()).await {
-                return Err(refusal);
+            if !refusal.is_transient() || !tries.wait_to_retry(&error, error.retry_after()).await {
+                return Err(refusal.after(&tries));
             }
         }
     }
@@ -124,7 +136,10 @@ impl SignedClient {
         if !put.query.is_empty() {
             url = format!("{url}?{}", put.query);
         }
-        let mut request = self.http.put(&url).body(put.body.clone());
+        // hyper leaves the length of an empty body out, and S3 refuses that with 411.
+        let length = put.body.len();
+        let mut request =
+            self.http.put(&url).header("content-length", length).body(put.body.clone());
         let mut headers = Cow::Borrowed(&put.headers);
         if self.requester_pays {
             let (name, value) = REQUESTER_PAYS;
@@ -211,6 +226,7 @@ mod tests {
             object_headers: vec![],
             requester_pays: false,
             silence: http::SILENCE,
+            retry: RetryPolicy::CALL,
         }
     }
 
@@ -283,6 +299,18 @@ mod tests {
         let signed = headers.iter().find(|(name, _)| *name == "authorization").unwrap();
         let expected = "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd";
         assert!(signed.1.ends_with(&format!("Signature={expected}")), "{headers:?}");
+    }
+
+    /// hyper alone would leave the header out.
+    #[tokio::test]
+    async fn put_of_an_empty_object_has_a_content_length() {
+        let proxy = FaultProxy::start(&"http://localhost:1/".parse().unwrap()).unwrap();
+        proxy.add(Rule::any(Fault::status(411)).lacking("content-length"));
+        proxy.add(Rule::any(Fault::status(200)));
+        let wire = wire("logs", "any", Some(proxy.url().as_str())).await.unwrap();
+        let (query, headers, body) = (String::new(), vec![], Bytes::new());
+        wire.put(PutRequest { key: "a", query, headers, body, digest: None }).await.unwrap();
+        assert_eq!(proxy.seen()[0].headers["content-length"], "0");
     }
 
     #[tokio::test]

@@ -131,8 +131,11 @@ fn is_coverable(case: &TestCase) -> bool {
 }
 
 fn names(suite: &str, classname: &str, name: &str) -> impl Iterator<Item = String> {
-    let alone = classname.is_empty().then(|| name.to_owned());
-    [Some(full_name(suite, classname, name)), alone].into_iter().flatten()
+    let alone = classname.trim().is_empty().then(|| name.to_owned());
+    let full = full_name(suite, classname, name);
+    // A pattern without quotes has no blanks at its ends.
+    let trimmed = (full.trim() != full).then(|| full.trim().to_owned());
+    [Some(full), alone, trimmed].into_iter().flatten()
 }
 
 fn matches_name(pattern: &str, name: &str) -> bool {

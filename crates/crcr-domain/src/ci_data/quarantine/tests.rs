@@ -23,6 +23,7 @@ fn failure(classname: &str, name: &str) -> TestCase {
         classname: classname.into(),
         name: name.to_owned(),
         file: None,
+        variant: None,
         result: TestResult::Failure,
         time: None,
         attempts: 1,

@@ -178,7 +178,7 @@ impl CacheWeight for Arc<BlamedJobs> {
 impl CacheWeight for Arc<DayFacts> {
     fn bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let tests = self.attempts.iter().flat_map(|row: &AttemptFact| &row.failed_tests);
+        let tests = self.attempts.iter().flat_map(|row: &AttemptFact| &row.details.failed_tests);
         let tests = tests.map(|test| {
             size_of_val(test) + test.name.len() + length(&test.file) + length(&test.message)
         });

@@ -7,6 +7,7 @@ use crcr_store::TaskView;
 use maud::{Markup, html};
 
 use crate::admin::HOME;
+use crate::admin::dead_letters::DeadLetterGroup;
 use crate::admin::deliveries::{DeliveryBoard, DeliveryOverview};
 use crate::repository_pins::Pin;
 
@@ -39,19 +40,19 @@ pub(crate) fn page(board: &DeliveryBoard, note: Option<&str>, can_log_out: bool)
             section aria-labelledby="dead" {
                 div.title {
                     h2 #dead { "Given up" }
-                    @if !board.dead.is_empty() {
+                    @if !board.given_up.is_empty() {
                         form method="post" action=(HOME) {
                             button name="all" value="true" { "Try all of them again" }
                         }
                     }
                 }
-                @if board.dead.is_empty() { p.muted { "Nothing was given up." } }
-                @else { (tasks("Given up", &board.dead, true)) }
+                @if board.given_up.is_empty() { p.muted { "Nothing was given up." } }
+                @else { (given_up(&board.given_up)) }
             }
             section aria-labelledby="retries" {
                 h2 #retries { "Coming again" }
                 @if board.retries.is_empty() { p.muted { "No task waits for another try." } }
-                @else { (tasks("Coming again", &board.retries, false)) }
+                @else { (coming_again(&board.retries)) }
             }
             section aria-labelledby="webhooks" {
                 h2 #webhooks { "Webhooks" }
@@ -92,24 +93,52 @@ fn changed(pins: &[Pin]) -> Markup {
     }
 }
 
-fn tasks(label: &str, tasks: &[TaskView], again: bool) -> Markup {
+/// One row for each cause at each repository.
+fn given_up(groups: &[DeadLetterGroup]) -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-label=(label) { table {
+        div.scroll tabindex="0" role="region" aria-label="Given up" { table {
             thead { tr {
-                th scope="col" { "Task" } th scope="col" { "Tries" }
-                th scope="col" { @if again { "Since" } @else { "Next try" } }
+                th scope="col" { "Task" } th scope="col" { "How many" } th scope="col" { "Since" }
+                th scope="col" { "Last error" } th scope="col" { span.hidden { "Again" } }
+            } }
+            tbody { @for group in groups { tr {
+                th scope="row" {
+                    (group.kind.replace('_', " "))
+                    div.detail { code { @match &group.repository {
+                        Some(repository) if group.count > 1 => (repository),
+                        _ => (parts(&group.key)),
+                    } } }
+                }
+                td { (group.count) }
+                td { (time(group.oldest)) }
+                td.message { bdi { (group.cause) } }
+                td { form method="post" action=(HOME) {
+                    @if group.count == 1 {
+                        button name="task" value=(group.key) { "Try again" } " "
+                        button.quiet name="discard" value=(group.key) { "Discard" }
+                    } @else if let Some(repository) = &group.repository {
+                        button.quiet name="discard_repository" value=(repository) {
+                            "Discard all of " (repository)
+                        }
+                    }
+                } }
+            } } }
+        } }
+    }
+}
+
+fn coming_again(tasks: &[TaskView]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Coming again" { table {
+            thead { tr {
+                th scope="col" { "Task" } th scope="col" { "Tries" } th scope="col" { "Next try" }
                 th scope="col" { "Last error" }
-                @if again { th scope="col" { span.hidden { "Again" } } }
             } }
             tbody { @for task in tasks { tr {
                 th scope="row" { (task.kind().replace('_', " ")) div.detail { code { (parts(&task.key)) } } }
                 td { (task.failed) }
-                td { (time(if again { task.created_at } else { task.due_at })) }
+                td { (time(task.due_at)) }
                 td.message { bdi { (task.last_error.as_deref().unwrap_or("–")) } }
-                @if again { td { form method="post" action=(HOME) {
-                    button name="task" value=(task.key) { "Try again" } " "
-                    button.quiet name="discard" value=(task.key) { "Discard" }
-                } } }
             } } }
         } }
     }

@@ -112,6 +112,11 @@ impl ProviderMap {
         Ok(Self { buildkite })
     }
 
+    /// The repositories that a pipeline may report for.
+    pub fn repositories(&self) -> impl Iterator<Item = &RepoName> {
+        self.buildkite.values().map(|pipeline| &pipeline.repository)
+    }
+
     pub fn len(&self) -> usize {
         self.buildkite.len()
     }
@@ -185,11 +190,12 @@ pub(super) fn identity(
         repository: found.repository.clone(),
         issuer: issuer.to_owned(),
         expires_at: token.expires_at,
-        jti: token.text("jti"),
+        token_id: token.id(),
         claims: ProviderClaims::Buildkite(BuildkiteClaims {
             organization_id: organization,
             pipeline_id: pipeline,
             build_id: token.text("build_id"),
+            build_number: token.text("build_number"),
             job_id: token.text("job_id"),
         }),
     })

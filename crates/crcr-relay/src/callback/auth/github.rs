@@ -14,7 +14,7 @@ pub(super) fn identity(issuer: &str, token: &Verified) -> Result<CallerIdentity,
         repository: repository.ok_or_else(missing)?,
         issuer: issuer.to_owned(),
         expires_at: token.expires_at,
-        jti: token.text("jti"),
+        token_id: token.id(),
         claims: ProviderClaims::GitHub(GitHubClaims {
             repository_id: token.number("repository_id"),
             run_id: token.number("run_id"),

@@ -20,7 +20,7 @@ use reqwest::Client;
 use url::Url;
 
 pub use buildkite::{ProviderMap, ProviderMapError};
-use token::Token;
+use token::{Refused, Token};
 
 use crate::limits;
 
@@ -107,6 +107,13 @@ impl AuthError {
     fn invalid() -> Self {
         Self::unauthorized("Invalid authorization token")
     }
+
+    fn refused(why: &Refused) -> Self {
+        match why {
+            Refused::Signature => Self::invalid(),
+            why => Self::unauthorized(format!("Invalid authorization token: {why}")),
+        }
+    }
 }
 
 impl fmt::Display for AuthError {
@@ -142,8 +149,8 @@ impl Verifier {
 
     /// The identity that the header `Authorization` proves at `now`.
     ///
-    /// 401 and 403 are final. 503 means that the issuer's keys can't be fetched now: a valid token is
-    /// never rejected because of that.
+    /// 401 and 403 are final. 503 means that the issuer's keys can't be fetched now, and that the token could
+    /// be valid.
     pub async fn verify(
         &self,
         authorization: Option<&str>,
@@ -158,8 +165,10 @@ impl Verifier {
             let name = issuer.map_or("None".to_owned(), |name| printable(&name));
             return Err(AuthError::unauthorized(format!("Unsupported OIDC issuer: {name}")));
         };
-        // Checked before any key is fetched: the algorithm is RS256, and the token names a key.
+        // Checked before any key is fetched: the algorithm is RS256, the token names a key, and it could be
+        // valid now. What is wrong with its claims is no secret.
         let kid = token.rs256_key_id().ok_or_else(AuthError::invalid)?;
+        token.check_claims(&self.audience, now).map_err(|why| AuthError::refused(&why))?;
         let key = jwks.key(&kid, now).await.map_err(|error| match error {
             IssuerKeyError::Unknown => AuthError::invalid(),
             IssuerKeyError::Unavailable { retry_after } => AuthError {
@@ -170,7 +179,7 @@ impl Verifier {
         })?;
         let verified = token.verify(&key, issuer, &self.audience, now).map_err(|why| {
             tracing::info!(%issuer, %why, "a token was refused");
-            AuthError::invalid()
+            AuthError::refused(&why)
         })?;
         match kind {
             IssuerKind::GitHub => github::identity(issuer, &verified),
@@ -212,6 +221,11 @@ impl Verifier {
             let good = self.refresh(clock()).await;
             tokio::time::sleep(if good { REFRESH } else { REFRESH_AFTER_FAILURE }).await;
         }
+    }
+
+    /// How many issuers' keys couldn't be fetched at the last try. Those that are known are still used.
+    pub fn unreachable(&self) -> usize {
+        self.issuers.values().filter(|(_, jwks)| jwks.is_failing()).count()
     }
 
     /// The issuers whose tokens can't be verified, because their keys couldn't be fetched for 24 hours.

@@ -7,6 +7,8 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::webhook::signature::digest;
+
 /// GitHub's tokens have about 1,800 bytes.
 const MAX_BYTES: usize = 16 * 1024;
 /// The allowed difference between clocks, in seconds.
@@ -30,10 +32,12 @@ struct Header {
 /// The claims of a verified token.
 pub(super) struct Verified {
     claims: Map<String, Value>,
+    /// Of what is signed.
+    digest: String,
     pub(super) expires_at: Timestamp,
 }
 
-/// Why a token is invalid. This is only logged; callers don't get the reason.
+/// Why a token is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum Refused {
     #[error("the signature doesn't fit the key")]
@@ -92,6 +96,18 @@ impl<'a> Token<'a> {
         if self.claims.get("iss").and_then(Value::as_str) != Some(issuer) {
             return Err(Refused::Claim("iss"));
         }
+        let expires_at = self.check_claims(audience, now)?;
+        let digest = digest(message);
+        Ok(Verified { claims: self.claims, digest, expires_at })
+    }
+
+    /// Checks audience and times, also of a token whose signature nobody has checked. Returns when it
+    /// expires.
+    pub(super) fn check_claims(
+        &self,
+        audience: &str,
+        now: Timestamp,
+    ) -> Result<Timestamp, Refused> {
         let ours = match self.claims.get("aud") {
             Some(Value::String(one)) => one == audience,
             Some(Value::Array(many)) => many.iter().any(|one| one == audience),
@@ -114,13 +130,16 @@ impl<'a> Token<'a> {
             return Err(Refused::Early);
         }
         #[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest integer")]
-        let expires_at =
-            Timestamp::from_second(expires as i64).map_err(|_| Refused::Claim("exp"))?;
-        Ok(Verified { claims: self.claims, expires_at })
+        Timestamp::from_second(expires as i64).map_err(|_| Refused::Claim("exp"))
     }
 }
 
 impl Verified {
+    /// See [`crcr_domain::identity::CallerIdentity::token_id`].
+    pub(super) fn id(&self) -> String {
+        self.text("jti").unwrap_or_else(|| self.digest.clone())
+    }
+
     /// A claim as text; numbers and booleans are converted.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         match self.claims.get(name)? {

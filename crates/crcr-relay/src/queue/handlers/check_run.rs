@@ -4,24 +4,20 @@
 //! check run has only one update at a time.
 
 use crcr_domain::check_run::{self as texts, CheckRunContext, CheckRunStatus};
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::lifecycle::JobState;
-use crcr_domain::results::jobs_of_record;
-use crcr_domain::triage::{TriageCategory, TriageConfidence};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
-use crcr_results::blame::blame_jobs;
-use crcr_results::{ResultsError, Window};
-use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, NewTask, StoreError, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 
 use super::head::{self, Head, HeadJobRecord};
+use super::job_checks;
 use crate::breaker::{self, BreakerChange};
 use crate::limits;
+use crate::queue::blame_cache::Blame;
 use crate::queue::task_kind::{CheckedJob, TaskDone, TaskError, TaskKind, check_name};
 use crate::relay::Relay;
-use crate::state_records::{self, CheckRunRecord, JobRecord};
+use crate::state_records::{self, CheckRunRecord};
 
 /// Evaluates one check run, the only way in which it changes.
 pub async fn run(
@@ -31,7 +27,12 @@ pub async fn run(
     checked: Option<&CheckedJob>,
 ) -> Result<TaskDone, TaskError> {
     let store = relay.store.as_ref();
-    let key = state_records::check_run_key(head_sha, &check_name(&repo.key(), checked));
+    let key_name = check_name(&repo.key(), checked);
+    // Nothing has to be read for a job without a check run.
+    if checked.is_some() && job_checks::is_folded(relay, repo, head_sha, &key_name).await? {
+        return Ok(TaskDone::Finished);
+    }
+    let key = state_records::check_run_key(head_sha, &key_name);
     let known: Versioned<CheckRunRecord> = read_record(store, key).await?;
     let answered = known.value.as_ref().map(|before| before.delivery.as_str());
     let Some(head) = Head::read(relay, repo, head_sha, answered).await? else {
@@ -45,7 +46,10 @@ pub async fn run(
         .unwrap_or_default();
     let page = head.pull_request.and_then(|number| relay.config.pull_request_page(number));
     let blame = match &job {
-        Some(found) => blame(relay, found.dispatch, found.job).await,
+        Some(found) => match relay.blame.of_job(relay, found.dispatch, found.job).await {
+            Blame::Known(blame) => blame,
+            Blame::ReadAfter(wait) => return Ok(TaskDone::RunAgain(relay.now() + wait)),
+        },
         None => None,
     };
     let (change, keeps_failing) = breaker_state(relay, &head, checked.is_none()).await?;
@@ -61,7 +65,8 @@ pub async fn run(
         nonblocking: relay.config.nonblocking,
     };
     let name = check_name(head.repo.as_str(), checked);
-    let check = ShownCheck { head: &head, head_sha, name: &name, known: &known };
+    let is_verdict = checked.is_none();
+    let check = ShownCheck { head: &head, head_sha, name: &name, is_verdict, known: &known };
     let content = if head.is_shown() {
         match (checked, &job) {
             (None, _) => verdict_content(relay, &context, &head),
@@ -72,8 +77,13 @@ pub async fn run(
         check.withdrawn(relay, &context).await?
     };
     let Some((run, shown)) = content else { return Ok(TaskDone::Finished) };
-    if checked.is_none() {
-        follow_reopened(relay, &check, &shown).await?;
+    if checked.is_some() {
+        if known.value.is_none() && !job_checks::has_place(relay, repo, head_sha, &key_name).await?
+        {
+            return Ok(TaskDone::Finished);
+        }
+        let calls = if known.value.is_some() { 1 } else { 2 };
+        job_checks::charge_calls(relay, repo, calls).await?;
     }
     if !check.send(relay, run, &shown).await? {
         return Ok(TaskDone::Finished);
@@ -109,52 +119,6 @@ async fn breaker_state(
     Ok((change, failed && breaker::is_open(relay, &head.repo).await?))
 }
 
-/// While nothing was shown, sweeps may have ended, and nobody would ask GitHub for the end of the runs.
-async fn follow_reopened(
-    relay: &Relay,
-    check: &ShownCheck<'_>,
-    shown: &texts::CheckRunContent,
-) -> Result<(), TaskError> {
-    let was_open = check.known.value.as_ref().is_some_and(|before| before.status.is_open());
-    if !shown.status.is_open() || was_open {
-        return Ok(());
-    }
-    let sweep = |dispatch| TaskKind::sweep(dispatch).task(&relay.config.upstream, relay.now());
-    let tasks: Vec<_> = check.head.answered().map(sweep).collect();
-    if !tasks.is_empty() {
-        relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
-    }
-    Ok(())
-}
-
-/// Whose fault a failed job is, as far as the results tell by now. A check run doesn't wait for them.
-async fn blame(relay: &Relay, dispatch: &Dispatch, job: &JobRecord) -> Option<String> {
-    let failed = matches!(job.state, JobState::Completed(end) if !end.is_good());
-    let number = dispatch.pull_request.filter(|_| failed)?;
-    let results = relay.results.as_ref();
-    let read = async {
-        let upstream = relay.config.upstream.as_str();
-        let (attempts, dispatches) = results.pull_request_facts(upstream, &[number]).await?;
-        let own = attempts.iter().filter(|row| {
-            row.head_sha == dispatch.head_sha
-                && row.repo.eq_ignore_ascii_case(dispatch.repo.as_str())
-                && (&row.workflow, &row.job) == (&job.id.workflow, &job.id.job)
-        });
-        let jobs = jobs_of_record(own, &dispatches);
-        let read_pushes = async |window: Window| results.push_attempts(&window).await;
-        let blamed = blame_jobs(results, &jobs, read_pushes).await?;
-        Ok(jobs.first().and_then(|job| blamed.verdict(job.record)).cloned())
-    };
-    let verdict = read.await.unwrap_or_else(|error: ResultsError| {
-        tracing::warn!(number, %error, "the check run doesn't say whose fault the failure is");
-        None
-    })?;
-    // "Unknown, since nothing is known" helps nobody.
-    let is_guess =
-        verdict.category == TriageCategory::Unknown && verdict.confidence == TriageConfidence::Low;
-    (!is_guess).then_some(verdict.summary)
-}
-
 /// The content of the dispatch's check run, with the run that it links.
 fn verdict_content(
     relay: &Relay,
@@ -164,7 +128,9 @@ fn verdict_content(
     let verdict = head.verdict(relay)?;
     let run = verdict.run.as_deref().filter(|_| !verdict.is_foreign);
     let run = run.and_then(|run| run.parse().ok()).unwrap_or(0);
-    Some((run, texts::dispatch_content(context, &verdict)))
+    let mut shown = texts::dispatch_content(context, &verdict);
+    shown.summary.push_str(&job_checks::folded(head.job_count(), context.page));
+    Some((run, shown))
 }
 
 fn content_of_job(
@@ -225,6 +191,8 @@ struct ShownCheck<'a> {
     head: &'a Head,
     head_sha: &'a str,
     name: &'a str,
+    /// Whether it shows the verdict, and not one job.
+    is_verdict: bool,
     known: &'a Versioned<CheckRunRecord>,
 }
 
@@ -286,7 +254,8 @@ impl ShownCheck<'_> {
         let delivery = deciding.map(|dispatch| dispatch.delivery.clone()).unwrap_or_default();
         let sent = CheckRunRecord { id, run, status: shown.status, delivery, digest };
         for _ in 0..limits::CONFLICTS {
-            let mut batch = WriteBatch::default();
+            let tasks = self.sweeps_if_opened(relay, shown);
+            let mut batch = WriteBatch { tasks, ..WriteBatch::default() };
             let now: Versioned<CheckRunRecord> =
                 read_record(relay.store.as_ref(), self.known.key.clone()).await?;
             batch.update(&now, &sent, relay.expiry());
@@ -295,6 +264,17 @@ impl ShownCheck<'_> {
             }
         }
         Err(TaskError::retry("a check run's record changed in every try to change it"))
+    }
+
+    /// While nothing was shown as open, sweeps may have ended, and nobody would ask GitHub for the end of the
+    /// runs. They are written with the record, so that a check run which may not be created asks for none.
+    fn sweeps_if_opened(&self, relay: &Relay, shown: &texts::CheckRunContent) -> Vec<NewTask> {
+        let was_open = self.known.value.as_ref().is_some_and(|before| before.status.is_open());
+        if !self.is_verdict || !shown.status.is_open() || was_open {
+            return Vec::new();
+        }
+        let sweep = |dispatch| TaskKind::sweep(dispatch).task(&relay.config.upstream, relay.now());
+        self.head.answered().map(sweep).collect()
     }
 
     /// Sends the content; returns the check run's number, or `None` if there is none and none may be created.

@@ -17,7 +17,7 @@ use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::repository_pins::{self, Pin};
-use crate::state_records::{self, JobRecord};
+use crate::state_records::{self, DeliveryRecord, JobRecord};
 use crate::webhook::payload::{self, ClientPayload};
 use crate::{breaker, limits};
 
@@ -33,10 +33,11 @@ pub(super) async fn run(
         state_records::pin_key(&relay.config.upstream, repo),
         state_records::body_key(delivery),
         state_records::reduced_body_key(delivery),
+        state_records::delivery_key(delivery),
     ];
     let found = relay.store.records(&keys).await?;
-    let [record, pin, body, reduced_body] = <[_; 4]>::try_from(found).expect("four keys");
-    let [dispatch_key, pin_key, body_key, reduced_body_key] = keys;
+    let [record, pin, body, reduced_body, event] = <[_; 5]>::try_from(found).expect("five keys");
+    let [dispatch_key, pin_key, body_key, reduced_body_key, event_key] = keys;
     let pin: Versioned<Pin> = decode_record(pin_key, pin)?;
     let read: Versioned<Dispatch> = decode_record(dispatch_key, record)?;
     let queued = read.value.as_ref().filter(|dispatch| dispatch.status == DispatchStatus::Queued);
@@ -48,6 +49,18 @@ pub(super) async fn run(
         }
         return Ok(TaskDone::Finished);
     };
+    let event: Versioned<DeliveryRecord> = decode_record(event_key, event)?;
+    if let Some(by) = event.value.and_then(|event| event.superseded_by) {
+        // The task that cancels all of them hasn't come to this one yet.
+        let superseded = DispatchStatus::Superseded { by };
+        change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {
+            if dispatch.status == DispatchStatus::Queued {
+                dispatch.status = superseded.clone();
+            }
+        })
+        .await?;
+        return Ok(TaskDone::AlreadySettled);
+    }
     if breaker::withholds(relay, repo, dispatch.is_probe).await? {
         let text = "Not dispatched: the infrastructure of this backend keeps failing, so only a probe \
                     every ten minutes is sent";
@@ -91,16 +104,18 @@ pub(super) async fn run(
             );
             record_not_sent(relay, task, read, &DispatchStatus::RepositoryChanged, &text).await
         }
-        Err(
-            error @ (GithubError::NotInstalled(_)
-            | GithubError::Suspended(_)
-            | GithubError::MissingPermission { .. }),
-        ) => {
-            let text = error.to_string();
+        Err(error) => {
+            let error = TaskError::from(error);
+            if !error.permanent {
+                return Err(error);
+            }
+            // The App isn't installed, suspended or lacks a permission; the repository is archived,
+            // renamed, gone or blocked. The next dispatch gets the same answer, until somebody repairs it
+            // downstream: a state of the backend, and nothing that the relay has given up.
+            let text = error.message;
             tracing::warn!(delivery, %repo, error = text, "a backend can't be dispatched to");
             record_not_sent(relay, task, read, &DispatchStatus::Unreachable, &text).await
         }
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -114,6 +114,15 @@ impl Head {
         proven.or(self.dispatches.last()).map(|(dispatch, _)| dispatch)
     }
 
+    /// How many jobs could have check runs of their own.
+    pub(super) fn job_count(&self) -> usize {
+        let proven = self.dispatches.iter().flat_map(|(dispatch, jobs)| {
+            jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven)
+        });
+        let names: BTreeSet<_> = proven.map(|job| (&job.id.workflow, &job.id.job)).collect();
+        names.len()
+    }
+
     pub(super) fn verdict(&self, relay: &Relay) -> Option<HeadVerdict> {
         let facts: Vec<HeadDispatch<'_>> = self
             .dispatches
@@ -125,7 +134,7 @@ impl Head {
                 is_probe: dispatch.is_probe,
                 is_overdue: dispatch.is_overdue,
                 silence: dispatch.silence.as_deref(),
-                is_given_up: given_up_at(relay, dispatch, jobs).is_some_and(|at| at <= relay.now()),
+                is_given_up: is_given_up(relay, dispatch, jobs),
                 are_runs_known: dispatch.are_runs_known,
                 runs_problem: dispatch.runs_problem.as_deref(),
                 runs: &dispatch.runs,
@@ -217,6 +226,13 @@ impl Head {
 /// The entry of a backend, as far as check runs depend on it.
 pub(crate) fn current(entry: &AllowlistEntry) -> CurrentEntry<'_> {
     CurrentEntry { level: entry.level, device: entry.device.as_ref() }
+}
+
+/// Whether nothing more is expected of runs whose state isn't known. While the commit had no check runs, nobody asked
+/// for its runs, and that is done first.
+fn is_given_up(relay: &Relay, dispatch: &Dispatch, jobs: &[JobRecord]) -> bool {
+    let was_asked = dispatch.are_runs_known || dispatch.runs_problem.is_some();
+    was_asked && given_up_at(relay, dispatch, jobs).is_some_and(|at| at <= relay.now())
 }
 
 /// After this, nothing more is expected of runs that can't be asked for.

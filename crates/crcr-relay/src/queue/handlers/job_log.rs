@@ -18,14 +18,17 @@ use crcr_domain::ci_data::workflow::{CiState, WorkflowJob};
 use crcr_github::GithubError;
 use crcr_results::ResultsError;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
-use crcr_store::NewTask;
+use crcr_store::{BudgetCharge, CommitOutcome, NewTask, WriteBatch};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::keep_webhook;
 use crate::config::JobLogs;
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
+use crate::state_records;
+use crate::usage::Resource;
 
 /// Events of workflow runs that only people who may write to the repository cause.
 const TRUSTED_EVENTS: [&str; 4] = ["push", "schedule", "workflow_dispatch", "merge_group"];
@@ -101,8 +104,35 @@ pub(super) async fn after_webhook(
         note_green_job(relay, &job, &repository.default_branch).await?;
         return Ok(None);
     }
+    if !may_fetch(relay, &job.repository).await? {
+        return Ok(None);
+    }
     let due_at = relay.now() + limits::JOB_LOG_DELAY;
     Ok(Some(TaskKind::JobLog { job }.task(&relay.config.upstream, due_at)))
+}
+
+/// Charges a log to whoever caused it. Returns whether it may be fetched.
+async fn may_fetch(relay: &Relay, repository: &str) -> Result<bool, TaskError> {
+    let now = relay.now();
+    let owner = keep_webhook::owner_of(relay, repository);
+    let capacity = match &owner {
+        Some(owner) if !owner.is_known => limits::UNLISTED_LOGS,
+        _ => limits::LOGS,
+    };
+    let name = owner.map_or_else(|| repository.to_owned(), |owner| owner.name);
+    let bucket = state_records::budget_of_day_key("logs", now, &name);
+    let charges = vec![BudgetCharge { bucket, capacity, per_minute: 0.0, cost: 1, first_of: None }];
+    let commit = relay.commit(WriteBatch { charges, ..WriteBatch::default() }).await?;
+    if matches!(commit, CommitOutcome::Limited(_)) {
+        tracing::info!(
+            repository,
+            capacity,
+            "not fetched: the logs of this day are fetched already"
+        );
+        return Ok(false);
+    }
+    relay.usage.add(now, Resource::LogFetches, repository, 1);
+    Ok(true)
 }
 
 /// Only runs of the repository's own commits are noted: a fork could otherwise hide lines of everybody's
@@ -157,7 +187,7 @@ pub(super) async fn run(relay: &Relay, job: &EndedJob) -> Result<TaskDone, TaskE
             let classification = classified
                 .and_then(|result| result.map_err(|error| error.to_string()))
                 .map_err(|error| TaskError::retry(format!("the log can't be read: {error}")))?;
-            (key, JobLogOutcome::Classified(classification))
+            (key, JobLogOutcome::Classified(Box::new(classification)))
         }
         Err(LogError::NoLog(reason)) => (None, JobLogOutcome::NoLog(reason)),
         Err(LogError::Task(error)) => return Err(error),

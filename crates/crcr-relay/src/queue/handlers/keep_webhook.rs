@@ -6,14 +6,18 @@ use std::collections::BTreeMap;
 use axum::http::HeaderMap;
 use bytes::Bytes;
 use crcr_cidata::webhook_archive::{ArchivedWebhook, WebhookHead};
+use crcr_domain::RepoName;
 use crcr_domain::ci_data::webhook::{WebhookRow, is_event_name};
-use crcr_store::{NewTask, RecordWrite, WriteBatch};
+use crcr_store::{BudgetCharge, NewTask, RecordWrite, WriteBatch};
 use jiff::Timestamp;
+use serde::Deserialize;
 
 use super::job_log;
+use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records;
+use crate::usage::Resource;
 
 /// Headers with this start are archived.
 const HEADER_PREFIX: &str = "x-github-";
@@ -22,6 +26,20 @@ const HEADER_PREFIX: &str = "x-github-";
 pub(crate) struct PendingWebhook {
     body: RecordWrite,
     task: NewTask,
+    /// The repository that caused it, as the webhook names it.
+    repository: String,
+    received_at: Timestamp,
+}
+
+#[derive(Default, Deserialize)]
+struct OwnedWebhook {
+    #[serde(default)]
+    repository: Option<WebhookRepository>,
+}
+
+#[derive(Deserialize)]
+struct WebhookRepository {
+    full_name: String,
 }
 
 impl PendingWebhook {
@@ -29,6 +47,55 @@ impl PendingWebhook {
         batch.records.push(self.body.clone());
         batch.tasks.push(self.task.clone());
     }
+
+    /// Charges the webhook to whoever caused it: everybody in an organisation with the App can make
+    /// repositories and jobs without end.
+    pub(crate) fn charge_owner(&self, relay: &Relay, batch: &mut WriteBatch) {
+        let Some(owner) = owner_of(relay, &self.repository) else { return };
+        let capacity = if owner.is_known {
+            limits::KEPT_WEBHOOK_BYTES
+        } else {
+            limits::UNLISTED_WEBHOOK_BYTES
+        };
+        batch.charges.push(BudgetCharge {
+            bucket: state_records::budget_of_day_key("webhooks", self.received_at, &owner.name),
+            capacity,
+            per_minute: 0.0,
+            cost: (self.body.value.len() as u64).min(capacity),
+            first_of: None,
+        });
+    }
+
+    pub(crate) fn note_dropped(&self) {
+        let repository = &self.repository;
+        tracing::info!(
+            repository,
+            "not kept: its owner has used the bytes of this day for webhooks"
+        );
+    }
+}
+
+/// Who pays for what a repository causes.
+pub(super) struct WebhookOwner {
+    /// A repository of the allowlist, or else an account.
+    pub(super) name: String,
+    /// Whether it is on the allowlist, or upstream's account.
+    pub(super) is_known: bool,
+}
+
+/// `None` for upstream itself.
+pub(super) fn owner_of(relay: &Relay, repository: &str) -> Option<WebhookOwner> {
+    let (repo, upstream) = (RepoName::new(repository).ok(), &relay.config.upstream);
+    if repo.as_ref() == Some(upstream) {
+        return None;
+    }
+    let is_listed = repo.is_some_and(|repo| {
+        relay.allowlist.get().is_some_and(|allowlist| allowlist.get(&repo).is_some())
+    });
+    let account = repository.split('/').next().unwrap_or_default();
+    let is_known = is_listed || account.eq_ignore_ascii_case(upstream.owner());
+    let name = if is_listed { repository } else { account };
+    Some(WebhookOwner { name: name.to_owned(), is_known })
 }
 
 /// `None` if webhooks of this event aren't kept.
@@ -59,8 +126,10 @@ pub(crate) fn prepare(
         value: webhook.pack(),
         expires_at: relay.expiry(),
     };
+    let owned: OwnedWebhook = serde_json::from_slice(&webhook.body).unwrap_or_default();
+    let repository = owned.repository.map(|owner| owner.full_name).unwrap_or_default();
     let task = TaskKind::KeepWebhook { webhook: webhook.head }.task(&relay.config.upstream, now);
-    Some(PendingWebhook { body, task })
+    Some(PendingWebhook { body, task, repository, received_at: now })
 }
 
 fn github_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
@@ -105,6 +174,7 @@ async fn add_row(relay: &Relay, packed: &[u8]) -> Result<Option<NewTask>, TaskEr
             return Ok(None);
         }
     };
+    relay.usage.add(relay.now(), Resource::WebhookRows, &row.repository, 1);
     let appended = relay.results.append_webhooks(vec![row.clone()]).await;
     appended.map_err(|error| TaskError::retry(error.to_string()))?;
     job_log::after_webhook(relay, &row, &webhook.body).await

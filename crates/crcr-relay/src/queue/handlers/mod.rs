@@ -7,12 +7,14 @@ mod commit_checks;
 mod default_branch;
 pub(crate) mod dispatch;
 pub(crate) mod head;
+mod job_checks;
 mod job_log;
 pub(crate) mod keep_webhook;
 pub(crate) mod merge_base;
 mod reconcile;
 mod rerun;
 mod runs;
+pub(crate) mod supersede;
 mod sweep;
 
 use std::sync::Arc;
@@ -65,6 +67,7 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         }
         TaskKind::KeepWebhook { webhook } => keep_webhook::run(relay, webhook).await,
         TaskKind::JobLog { job } => job_log::run(relay, job).await,
+        TaskKind::Supersede { older, newer } => supersede::run(relay, older, newer).await,
         TaskKind::Reconcile => reconcile::run(relay).await,
     }
 }

@@ -1,9 +1,17 @@
-//! Reads the App's log of deliveries every ten minutes, and asks for what is missing.
+//! Reads the App's log of deliveries every ten minutes, and asks for what is missing. Then compares the heads
+//! of open pull requests with the store: GitHub may have lost a webhook before it was logged.
+
+use crcr_domain::event::is_sha;
+use crcr_store::{Versioned, WriteBatch, read_record};
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError};
 use crate::reconcile::{ReconcileError, reconcile};
 use crate::relay::Relay;
+use crate::state_records::{self, PullRecord};
+use crate::webhook;
 
 pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
     let found = reconcile(&relay.app, relay.store.as_ref(), &relay.clock).await;
@@ -13,8 +21,74 @@ pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
     })?;
     relay.metrics.reconciled(&found);
     let pause = match found.settled_until {
-        Some(_) => limits::RECONCILE,
+        Some(_) => {
+            // What was asked for is on its way, and is no missing head.
+            if found.asked.is_empty() && found.waiting == 0 {
+                find_missing_heads(relay).await?;
+            }
+            limits::RECONCILE
+        }
         None => limits::RECONCILE_PAUSE,
     };
     Ok(TaskDone::RunAgain(relay.now() + pause))
+}
+
+/// Makes up the webhook of each pull request whose head the store should know and doesn't.
+async fn find_missing_heads(relay: &Relay) -> Result<(), TaskError> {
+    let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
+    let now = relay.now();
+    let key = state_records::heads_since_key(upstream);
+    let since: Versioned<Timestamp> = read_record(store, key).await?;
+    let mut batch = WriteBatch::default();
+    let since_at = since.value.unwrap_or(now);
+    batch.set(since.key, &since_at, now + limits::UPSTREAM_NUMBER);
+    relay.commit(batch).await?;
+    for pull in relay.app.open_pulls(upstream.as_str()).await? {
+        let Some(missing) = MissingHead::of(&pull) else { continue };
+        // Its webhook may still be on its way.
+        if missing.updated_at + limits::RECONCILE_MARGIN > now {
+            continue;
+        }
+        let key = state_records::pull_request_key(upstream, missing.number);
+        let known: Versioned<PullRecord> = read_record(store, key).await?;
+        let before = match &known.value {
+            Some(known) if known.head_sha == missing.head_sha => continue,
+            Some(known) if known.updated_at >= missing.updated_at => continue,
+            Some(known) => Some(known.head_sha.as_str()),
+            // Pull requests from before this relay's time are none of its business.
+            None if missing.created_at < since_at => continue,
+            None => None,
+        };
+        let (number, head) = (missing.number, &missing.head_sha);
+        tracing::warn!(number, head, before, "GitHub never sent a pull request's head");
+        relay.metrics.head_was_missing();
+        let action = if before.is_some() { "synchronize" } else { "opened" };
+        let body = json!({
+            "action": action, "number": number, "before": before, "after": head,
+            "repository": pull["base"]["repo"], "sender": pull["user"], "pull_request": pull,
+        });
+        let id = format!("reconciled-{number}-{head}");
+        let taken = webhook::take_made_up(relay, "pull_request", &id, &body.to_string()).await;
+        taken.map_err(TaskError::retry)?;
+    }
+    Ok(())
+}
+
+struct MissingHead {
+    number: u64,
+    head_sha: String,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
+impl MissingHead {
+    fn of(pull: &Value) -> Option<Self> {
+        let time = |name: &str| pull[name].as_str()?.parse().ok();
+        Some(Self {
+            number: pull["number"].as_u64()?,
+            head_sha: pull["head"]["sha"].as_str().filter(|sha| is_sha(sha))?.to_owned(),
+            created_at: time("created_at")?,
+            updated_at: time("updated_at")?,
+        })
+    }
 }

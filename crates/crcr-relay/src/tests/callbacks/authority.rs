@@ -359,12 +359,9 @@ async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
         let github = &world.github.state().world;
         if unreachable {
             github.uninstall("acme/four");
-        } else {
-            let refused = Fault::status(422);
-            github.fail("POST /repos/acme/four/dispatches", 1, refused);
         }
         world.send(&world.pull_request("opened")).await;
-        world.work().await;
+        world.work_giving_up(if unreachable { "" } else { "acme/four" }).await;
         world.dispatched();
         assert_eq!(ended(&world).as_deref(), Some("failure"));
         github.install("acme/four");
@@ -508,10 +505,8 @@ async fn landed_pull_request_is_dispatched_once_and_expects_no_report() {
 async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
     let world = World::listening().await;
     let github = &world.github.state().world;
-    let refused = Fault::status(422);
-    github.fail("POST /repos/acme/four/dispatches", 1, refused);
     world.send(&world.pull_request("opened")).await;
-    world.work().await;
+    world.work_giving_up("acme/four").await;
     world.dispatched();
     github.add_commit(UPSTREAM, NEWER);
     world.change(|pull| pull.head_sha = NEWER.to_owned());
@@ -524,7 +519,7 @@ async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
         world.relay.now(),
         limits::KEEP,
     );
-    assert_eq!(again.await.unwrap(), 0);
+    assert_eq!(again.await.unwrap().requeued, 0);
     world.work().await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
 }

@@ -10,6 +10,8 @@ use super::super::support::{HEAD, NEWER, UPSTREAM, World};
 use super::{Downstream, checks, open};
 
 const BRANCH: &str = "crcr-demotion/acme/three";
+const OWN_CHECK_RUNS: &str =
+    "GET /repos/acme/upstream/commits/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/check-runs";
 const REFS: &str = "GET /repos/acme/upstream/git/matching-refs/heads/crcr-demotion/";
 
 /// Pull request 7 has the label of the device of `acme/three`.
@@ -57,6 +59,8 @@ async fn open_demotion_stops_new_check_runs_but_not_dispatches_and_results() {
     demote(&world, demotion(UPSTREAM)).await;
     run_three(&world).await;
     assert_eq!(of_three(&world), []);
+    let asked = world.github.state().world.count(OWN_CHECK_RUNS);
+    assert!(asked < 40, "asked {asked} times for check runs that may not be created");
     let attempts = world.results.attempts(&world.always()).unwrap();
     assert!(attempts.iter().any(|row| row.repo == "acme/three" && row.level == Level::L3));
     assert!(!checks(&world).is_empty(), "the others keep theirs");

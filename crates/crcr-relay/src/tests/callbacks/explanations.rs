@@ -17,9 +17,9 @@ async fn failure_is_stored_with_its_tests_and_the_backends_verdict() {
     });
     assert_eq!(four.report(&world, &body).await, said("completed"));
     let facts = world.results.attempts(&world.always()).unwrap();
-    let test = &facts[0].failed_tests[0];
+    let test = &facts[0].details.failed_tests[0];
     assert_eq!((test.stacktrace.as_deref(), test.duration), (Some("ops.py:7"), Some(0.25)));
-    let triage = facts[0].triage.as_ref().unwrap();
+    let triage = facts[0].details.triage.as_ref().unwrap();
     assert_eq!(triage.suspected_upstream.as_ref().unwrap().pr, Some(99));
     world.work().await;
     let check_run = world.github.state().world.check_runs(UPSTREAM)[1].clone();
@@ -37,5 +37,5 @@ async fn invalid_triage_verdict_is_dropped_with_a_warning_and_the_result_counts(
     let warning = answer["warnings"][0].as_str().unwrap();
     assert!(warning.starts_with("the triage verdict was dropped: `category`"), "{warning}");
     let facts = world.results.attempts(&world.always()).unwrap();
-    assert_eq!((facts.len(), &facts[0].triage), (1, &None));
+    assert_eq!((facts.len(), &facts[0].details.triage), (1, &None));
 }

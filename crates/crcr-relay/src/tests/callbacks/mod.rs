@@ -3,16 +3,19 @@
 mod alerts;
 mod authority;
 mod breaker;
+mod budgets;
 mod demotions;
 mod explanations;
 mod faults;
 mod links;
 mod repositories;
 mod verdicts;
+mod wire;
 
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use crcr_domain::callback::ReportDetails;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFactStatus, Fact};
 use crcr_domain::lifecycle::{Conclusion, JobState};
@@ -209,7 +212,7 @@ async fn failed_check_run_says_whose_fault_it_is_if_something_is_known() {
         head_sha: "b0".repeat(20),
         delivery: "push".to_owned(),
         run_id: "1".to_owned(),
-        check_run_id: None,
+        details: ReportDetails { check_run_id: None, ..started.details.clone() },
         state: JobState::Completed(Conclusion::Failure),
         received_at: started.received_at - hour,
         dispatched_at: started.dispatched_at - hour,
@@ -566,27 +569,6 @@ async fn end_without_start_is_recorded_with_unknown_times() {
 }
 
 #[tokio::test]
-async fn rate_limit_is_per_repository_and_refused_reports_are_free() {
-    let world = World::with(&[("RATE_LIMIT_PER_MIN", "2")]).await;
-    let run = open(&world).await;
-    let two = run("acme/two");
-    two.start(&world).await;
-    two.end(&world, "success").await;
-    for _ in 0..5 {
-        let (status, body) = two.end(&world, "success").await;
-        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(body["detail"], "rate limit exceeded for acme/two");
-    }
-    assert_eq!(run("acme/three").start(&world).await, said("in_progress"));
-    // A refused report changes nothing: the same token and body are accepted later.
-    let (claims, body) = (two.claims(&world), two.body("completed", Some("success")));
-    let (status, _) = two.report_as(&world, &claims, &body).await;
-    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
-    world.later(Duration::from_secs(31));
-    assert_eq!(two.report_as(&world, &claims, &body).await, noted("duplicate"));
-}
-
-#[tokio::test]
 async fn every_report_is_recorded_with_its_outcome() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
@@ -611,27 +593,4 @@ async fn every_report_is_recorded_with_its_outcome() {
     outcomes.sort_unstable();
     assert_eq!(outcomes, ["accepted", "bad_body", "duplicate", "rejected_state"]);
     assert!(facts.iter().any(|fact| fact.outcome == CallbackOutcome::Accepted));
-}
-
-#[tokio::test]
-async fn nightly_report_needs_a_scheduled_run_and_an_upstream_commit() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
-    world.github.state().world.add_commit(UPSTREAM, HEAD);
-    let mut body = two.body("completed", Some("success"));
-    body["event_type"] = json!("nightly");
-    body["delivery_id"] = json!(HEAD);
-    assert_eq!(two.report(&world, &body).await.0, StatusCode::UNAUTHORIZED);
-    let mut claims = two.claims(&world);
-    claims["event_name"] = json!("schedule");
-    assert_eq!(two.report_as(&world, &claims, &body).await, said("completed"));
-    body["delivery_id"] = json!("9".repeat(40));
-    claims["jti"] = json!("another");
-    let (status, answer) = two.report_as(&world, &claims, &body).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert!(answer["detail"].as_str().unwrap().contains("expected a commit of"), "{answer}");
-    let facts = world.results.attempts(&world.always()).unwrap();
-    assert!(
-        facts.len() == 1 && facts[0].event == EventName::Nightly && facts[0].pull_request.is_none()
-    );
 }

@@ -180,7 +180,7 @@ async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result() {
         four.on_github(&world, "completed", Some("failure"));
         assert_eq!(four.end(&world, "failure").await, said("completed"), "{meanwhile}");
         wait(&world, 2 * MINUTE).await;
-        allow(&world, "L4: [acme/four]\n").await;
+        allow(&world, "L4:\n  - acme/four: [dave]\n").await;
         wait(&world, 2 * MINUTE).await;
         assert_eq!(ended(&world).as_deref(), Some("failure"), "{meanwhile}");
         assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"), "{meanwhile}");
@@ -196,7 +196,7 @@ async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_req
     three.end(&world, "success").await;
     wait(&world, 5 * MINUTE).await;
     assert_eq!(of(&world, THREE), None);
-    allow(&world, "L4: [acme/three]\n").await;
+    allow(&world, "L4:\n  - acme/three: [carol]\n").await;
     wait(&world, MINUTE).await;
     assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("success"));
 }
@@ -220,7 +220,7 @@ async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
     four.on_github(&world, "completed", Some("failure"));
     four.end(&world, "failure").await;
     wait(&world, 2 * MINUTE).await;
-    allow(&world, "L4: [Acme/Four]\n").await;
+    allow(&world, "L4:\n  - Acme/Four: [dave]\n").await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let verdicts: Vec<_> =
         runs.iter().filter(|run| run.name.ends_with("/relay/dispatch")).collect();

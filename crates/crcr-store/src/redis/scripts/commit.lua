@@ -8,7 +8,7 @@ each(function()
   if found == '' then found = padded(0) end
   is_current = is_current and found == expected
 end)
-if not is_current then return {'conflict', 0} end
+if not is_current then return {'conflict', 0, 0} end
 
 local settled, lease, outcome, settled_until, settled_error
 each(function()
@@ -17,30 +17,41 @@ each(function()
 end)
 if settled then
   local task = call('HMGET', task_key(settled), 'state', 'lease')
-  if task[1] ~= 'leased' or task[2] ~= lease then return {'lease_lost', 0} end
+  if task[1] ~= 'leased' or task[2] ~= lease then return {'lease_lost', 0, 0} end
 end
 
-local limited
+-- No charge is taken before all are known to be covered.
+local limited, left = nil, {}
+local charges = 0
 each(function()
-  local bucket, full = argument(), tonumber(argument())
+  local bucket, full, per_minute = argument(), tonumber(argument()), tonumber(argument())
+  local cost, first_of = tonumber(argument()), argument()
+  charges = charges + 1
+  if first_of ~= '' and call('EXISTS', prefix .. ':bucket:' .. first_of) == 1 then return end
   local key = prefix .. ':bucket:' .. bucket
   local held = call('HMGET', key, 'tokens', 'at')
   local tokens = full
-  if held[1] then
+  -- A bucket from the future is full: the clock went back, and that must block nobody.
+  if held[1] and tonumber(held[2]) <= tonumber(now) + 60000 then
     local passed = math.max(tonumber(now) - tonumber(held[2]), 0)
-    tokens = math.min(tonumber(held[1]) + passed * full / 60000, full)
+    tokens = math.min(tonumber(held[1]) + passed * per_minute / 60000, full)
   end
-  if tokens < 1 then
-    limited = math.ceil((1 - tokens) * 60000 / full)
-    return
+  if tokens < cost and not limited then
+    local wait = 86400000
+    if per_minute > 0 then wait = math.min(math.ceil((cost - tokens) * 60000 / per_minute), wait) end
+    limited = {'limited', wait, charges - 1}
   end
-  call('HSET', key, 'tokens', string.format('%.17g', tokens - 1), 'at', now)
-  -- By then the bucket is full again.
-  call('ZADD', prefix .. ':expiry', string.format('%.0f', now + 3600000), 'bucket:' .. bucket)
+  table.insert(left, {bucket, key, tokens - cost})
 end)
-if limited then return {'limited', limited} end
+if limited then return limited end
 
 local sequence = call('INCR', prefix .. ':sequence')
+
+for _, one in ipairs(left) do
+  call('HSET', one[2], 'tokens', string.format('%.17g', one[3]), 'at', now)
+  -- By then the bucket is full again.
+  call('ZADD', prefix .. ':expiry', string.format('%.0f', now + 93600000), 'bucket:' .. one[1])
+end
 
 each(function()
   local key, value, expires_at = argument(), argument(), argument()
@@ -79,6 +90,8 @@ if settled then
       due_at, failed = earlier(again_at, settled_until), 0
     elseif outcome == 'retry' then
       due_at, failed = earlier(again_at, settled_until), failed + 1
+    elseif outcome == 'postpone' then
+      due_at = earlier(again_at, settled_until)
     elseif outcome == 'release' then
       due_at = earlier(again_at, now)
     elseif again_at then
@@ -86,7 +99,7 @@ if settled then
     else
       state, due_at, failed = 'dead', settled_until, failed + 1
     end
-    call('HSET', name, 'state', state, 'due_at', due_at, 'failed', failed)
+    call('HSET', name, 'state', state, 'due_at', due_at, 'failed', failed, 'changed_at', now)
     call('HDEL', name, 'lease', 'again_at')
     if settled_error ~= '' then call('HSET', name, 'last_error', settled_error) end
     place(settled, lane, 'leased', state, due_at)
@@ -101,13 +114,14 @@ each(function()
     call('HSET', prefix .. ':task_ids', key, id)
     call('SADD', kind_key(key), id)
     call('HSET', task_key(id), 'key', key, 'lane', lane, 'payload', payload, 'state', 'ready',
-      'due_at', due_at, 'failed', 0, 'created_at', now)
+      'due_at', due_at, 'failed', 0, 'created_at', now, 'changed_at', now)
     place(id, lane, nil, 'ready', due_at)
     return
   end
   local name = task_key(id)
   local task = call('HMGET', name, 'lane', 'payload', 'state', 'due_at', 'again_at')
   local state = task[3]
+  call('HSET', name, 'changed_at', now)
   if task[2] ~= payload then
     call('HSET', name, 'payload', payload, 'failed', 0, 'created_at', now)
   end
@@ -128,5 +142,5 @@ each(function()
   call('XADD', prefix .. ':outbox', '*', 'fact', argument())
 end)
 
-finish_lanes()
-return {'done', sequence}
+finish_lanes(now)
+return {'done', sequence, 0}

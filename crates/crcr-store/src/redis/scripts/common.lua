@@ -64,14 +64,19 @@ local function remove_task(id, key, lane, state)
   end
 end
 
--- Notes when the first task of each touched lane is due.
-local function finish_lanes()
+-- Notes when it is the turn of each touched lane: when its first task is due, or, if that is later, when a
+-- task of it was leased last. So lanes take turns. A lease from the future doesn't count: its clock was wrong.
+local function finish_lanes(now)
   for lane in pairs(touched_lanes) do
     local first = call('ZRANGE', prefix .. ':lane:' .. lane, 0, 0, 'WITHSCORES')
     if first[2] then
-      call('ZADD', prefix .. ':lanes', first[2], lane)
+      local turn = tonumber(first[2])
+      local served = tonumber(call('HGET', prefix .. ':served', lane) or '0')
+      if served > turn and served <= tonumber(now) then turn = served end
+      call('ZADD', prefix .. ':lanes', string.format('%.0f', turn), lane)
     else
       call('ZREM', prefix .. ':lanes', lane)
+      call('HDEL', prefix .. ':served', lane)
     end
   end
 end

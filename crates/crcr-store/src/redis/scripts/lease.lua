@@ -1,40 +1,41 @@
--- Leases the earliest due tasks of lanes that aren't full.
-local now, lease_end, lease = argument(), argument(), argument()
-local most, most_per_lane = tonumber(argument()), tonumber(argument())
-local busy = {}
+-- Leases due tasks of the lanes whose turn it is: one of each lane, then a second one of each, as long as
+-- there is room.
+local now, lease_end, lease, most = argument(), argument(), argument(), tonumber(argument())
+local free = {}
 each(function()
-  local lane = argument()
-  busy[lane] = tonumber(argument())
+  local pool = argument()
+  free[pool] = tonumber(argument())
+end)
+local lanes = {}
+each(function()
+  local lane, pool, room = argument(), argument(), argument()
+  local due = call('ZRANGEBYSCORE', prefix .. ':lane:' .. lane, '-inf', now, 'LIMIT', 0, room)
+  table.insert(lanes, {pool = pool, due = due})
 end)
 
-local lanes = call('ZRANGEBYSCORE', prefix .. ':lanes', '-inf', now, 'WITHSCORES')
-local earliest = {}
-for i = 1, #lanes, 2 do
-  local lane, first = lanes[i], tonumber(lanes[i + 1])
-  -- No task of this lane, or of those after it, is due earlier than the ones found so far.
-  if earliest[most] and earliest[most].due_at <= first then break end
-  local room = math.min(most_per_lane - (busy[lane] or 0), most)
-  if room > 0 then
-    local found = call('ZRANGEBYSCORE', prefix .. ':lane:' .. lane, '-inf', now, 'WITHSCORES',
-      'LIMIT', 0, room)
-    for j = 1, #found, 2 do
-      table.insert(earliest, {id = found[j], due_at = tonumber(found[j + 1])})
+local chosen = {}
+local turn, found = 1, true
+while found do
+  found = false
+  for _, lane in ipairs(lanes) do
+    local id = lane.due[turn]
+    if id and free[lane.pool] > 0 and #chosen < most then
+      free[lane.pool] = free[lane.pool] - 1
+      table.insert(chosen, id)
+      found = true
     end
-    table.sort(earliest, function(one, other)
-      if one.due_at ~= other.due_at then return one.due_at < other.due_at end
-      return one.id < other.id
-    end)
   end
+  turn = turn + 1
 end
 
 local leased = {}
-for i = 1, math.min(#earliest, most) do
-  local id = earliest[i].id
+for _, id in ipairs(chosen) do
   local name = task_key(id)
   local task = call('HMGET', name, 'key', 'lane', 'payload', 'failed', 'created_at', 'state')
-  call('HSET', name, 'state', 'leased', 'lease', lease, 'due_at', lease_end)
+  call('HSET', name, 'state', 'leased', 'lease', lease, 'due_at', lease_end, 'changed_at', now)
+  call('HSET', prefix .. ':served', task[2], now)
   place(id, task[2], task[6], 'leased', lease_end)
   table.insert(leased, {id, task[1], task[2], task[3], task[4], task[5]})
 end
-finish_lanes()
+finish_lanes(now)
 return leased

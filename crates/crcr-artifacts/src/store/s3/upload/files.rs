@@ -15,10 +15,10 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{MAX_PARTS, NewObject, PARALLEL_OBJECTS, PART_BYTES, PutOutcome, conflict};
 use crate::blocks::{self, GrownFiles};
 use crate::collect::FileEntry;
-use crate::digest::Digest;
+use crate::digest::{Digest, DigestAlgorithm};
 use crate::locator::{ArchiveFormat, files_digest};
 use crate::source::{StoredArtifact, UploadSource, content_type};
-use crate::store::s3::S3Store;
+use crate::store::s3::{MAX_REQUESTS, S3Store};
 use crate::store::{StoreError, send};
 use crate::zip::write::read_whole;
 
@@ -27,8 +27,6 @@ const MEMORY_KIB: u32 = 16 * 1024;
 /// Limits of a batch of more than one file.
 const BATCH_BYTES: u64 = 64 * 1024;
 const BATCH_FILES: usize = 8;
-/// Parallel requests on a connection with high latency.
-const MAX_REQUESTS: usize = 448;
 /// Parallel requests to a bucket that throttles.
 const MIN_REQUESTS: usize = 8;
 /// The target rate, more than one processor can send. S3 serves 3,500 requests a second for each
@@ -263,7 +261,8 @@ impl FileUploads {
     async fn put_long(&self, n: usize) -> Result<SentFile, StoreError> {
         let entry = &self.source.entries[n];
         let size = send::block_size(PART_BYTES, entry.size, MAX_PARTS);
-        let (object, open) = (self.object(n), || self.source.file_blocks(entry, size));
+        let (object, algorithm) = (self.object(n), DigestAlgorithm::Blake3);
+        let open = || self.source.file_blocks(entry, size, algorithm);
         let (made, put) = self.store.put_blob(&object, entry.size, self.known(n), open).await?;
         Ok(self.record_sent(object, SentFile { digest: made.digest, put }))
     }
@@ -315,7 +314,7 @@ fn read(
     grown: &GrownFiles,
 ) -> Result<(Bytes, Digest), blocks::BlobSourceError> {
     let bytes = Bytes::from(read_whole(&root.join(&entry.path), entry.size, grown)?);
-    let digest = Digest::of(&bytes);
+    let digest = Digest::of_file(&bytes);
     Ok((bytes, digest))
 }
 
@@ -369,7 +368,7 @@ mod tests {
 
     #[test]
     fn batches_hold_every_entry_once_and_keep_their_limits() {
-        let entry = |size| FileEntry { path: "a".to_owned(), size, mode: None };
+        let entry = |size| FileEntry { path: "a".to_owned(), size, mode: None, link: None };
         for (count, size) in
             [(0, 1), (1, 1), (255, 4096), (9999, 4096), (600, 40_000), (9, 1 << 30)]
         {

@@ -84,10 +84,10 @@ impl S3Store {
         };
         let tag = retention_tag(object.source);
         let mut tag_refused = false;
-        let mut created = create(tag.clone()).await.map_err(|e| S3Refusal::from(&e));
+        let mut created = self.send(|| create(tag.clone())).await;
         if tag.is_some() && created.as_ref().is_err_and(S3Refusal::may_be_about_tagging) {
             tag_refused = true;
-            created = create(None).await.map_err(|e| S3Refusal::from(&e));
+            created = self.send(|| create(None)).await;
         }
         let created = created.map_err(|refusal| self.error(refusal, &object.key))?;
         let id = created.upload_id.ok_or_else(|| StoreError::Refused {
@@ -145,14 +145,13 @@ impl S3Store {
             WriteCondition::Version(etag) => complete.if_match(etag),
             WriteCondition::Any => complete,
         };
-        let Err(error) = complete.send().await else { return Ok(false) };
-        let refusal = S3Refusal::from(&error);
+        let Err(refusal) = self.send(|| complete.clone().send()).await else { return Ok(false) };
         let is_precondition_failed = refusal.is_precondition_failed();
         let error = self.error(refusal, &object.key);
         if !is_precondition_failed && !matches!(error, StoreError::NotFound { .. }) {
             return Err(error);
         }
-        match self.read_digest(&object.key).await? {
+        match self.read_digest(&object.key, object.algorithm()).await? {
             Some(there) if there == made.digest => Ok(true),
             None if !is_precondition_failed => Err(error),
             _ => Err(conflict(&object.key)),
@@ -161,9 +160,16 @@ impl S3Store {
 
     /// Aborts an upload. If that fails, the bucket's lifecycle rules have to delete it.
     pub(super) async fn abort(&self, key: &str, id: &str) {
-        let abort = self.client().abort_multipart_upload().bucket(self.bucket()).key(key);
-        if let Err(error) = abort.upload_id(id).send().await {
-            let error = self.error(&error, key);
+        let abort = || {
+            self.client()
+                .abort_multipart_upload()
+                .bucket(self.bucket())
+                .key(key)
+                .upload_id(id)
+                .send()
+        };
+        if let Err(refusal) = self.send(abort).await {
+            let error = self.error(refusal, key);
             tracing::debug!(%error, "an unfinished upload can't be aborted");
         }
     }

@@ -25,8 +25,12 @@ impl S3Store {
     /// simultaneous uploads that will get a conflict. Without the right to list uploads, the bucket's
     /// lifecycle rules have to delete them.
     pub async fn abort_unfinished(&self, source: &UploadSource, folder: &str) {
-        let list = self.client().list_multipart_uploads().bucket(self.bucket());
-        let Ok(list) = list.prefix(format!("{folder}/")).send().await else { return };
+        let prefix = format!("{folder}/");
+        let list = || {
+            let list = self.client().list_multipart_uploads().bucket(self.bucket());
+            list.prefix(&prefix).send()
+        };
+        let Ok(list) = self.send(list).await else { return };
         let uploads = list.uploads();
         let keys = if uploads.is_empty() { HashSet::new() } else { artifact_keys(source, folder) };
         for upload in uploads {
@@ -83,8 +87,8 @@ impl S3Store {
         let keys = objects.into_iter().map(|object| object.key);
         let others = keys.filter(|key| !now.contains(key) && !is_locator_key(key));
         let of_job = |key: String| async move {
-            let head = self.client().head_object().bucket(self.bucket()).key(&key).send().await;
-            let head = head.ok()?;
+            let head = || self.client().head_object().bucket(self.bucket()).key(&key).send();
+            let head = self.send(head).await.ok()?;
             let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
             let attempt: u64 = meta(META_ATTEMPT)?.parse().ok()?;
             (meta(META_JOB) == Some(&source.job.label()) && attempt <= source.job.run_attempt)
@@ -115,7 +119,8 @@ impl S3Store {
     /// Returns how many objects couldn't be deleted.
     pub(super) async fn delete(&self, keys: Vec<String>) -> usize {
         let delete = |key: String| async move {
-            let gone = self.client().delete_object().bucket(self.bucket()).key(&key).send().await;
+            let delete = || self.client().delete_object().bucket(self.bucket()).key(&key).send();
+            let gone = self.send(delete).await;
             gone.inspect_err(|error| tracing::debug!(key, %error, "can't be deleted")).is_err()
         };
         futures_util::stream::iter(keys)

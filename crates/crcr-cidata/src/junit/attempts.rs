@@ -1,0 +1,179 @@
+//! Attempts of one test, and what tells tests of one name apart.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult, TestRowKind};
+
+use super::reader::{Repeats, SuiteElement, SuiteLabels};
+use super::values::is_machine_name;
+
+/// More details of one test are dropped.
+const MAX_DETAILS: usize = 1000;
+
+/// Which tests of a report may be attempts of one another.
+#[derive(Debug, Default)]
+pub(super) struct Repetitions {
+    /// Position, number of the suite's element, and what a repetition means there.
+    candidates: Vec<(u32, u32, Repeats)>,
+}
+
+impl Repetitions {
+    pub(super) fn note(&mut self, position: u32, case: &TestCase, element: &SuiteElement) {
+        // What is said of a suite again and again is one failure.
+        let is_candidate =
+            element.repeats != Repeats::OtherTests || case.kind == TestRowKind::Suite;
+        if is_candidate && !(case.name.trim().is_empty() && case.kind == TestRowKind::Test) {
+            self.candidates.push((position, element.number, element.repeats));
+        }
+    }
+
+    /// Puts the attempts of each test together.
+    pub(super) fn merge(mut self, cases: &mut Vec<TestCase>) {
+        // Elements of suites can lie in each other.
+        self.candidates.sort_by_key(|(_, element, _)| *element);
+        let mut is_merged = vec![];
+        for of_element in self.candidates.chunk_by(|a, b| a.1 == b.1) {
+            let groups = repeated(cases, of_element);
+            let is_rerun = is_rerun(cases, of_element, &groups);
+            for positions in groups {
+                let first = positions[0];
+                let is_suite = cases[first].kind == TestRowKind::Suite;
+                let repeats = match of_element[0].2 {
+                    _ if is_suite => Repeats::OtherTests,
+                    Repeats::Go if !is_rerun => continue,
+                    repeats => repeats,
+                };
+                for later in &positions[1..] {
+                    if is_merged.is_empty() {
+                        is_merged = vec![false; cases.len()];
+                    }
+                    is_merged[*later] = true;
+                    let later = cases[*later].clone();
+                    add_attempt(&mut cases[first], later, repeats);
+                }
+            }
+        }
+        if !is_merged.is_empty() {
+            let mut is_merged = is_merged.into_iter();
+            cases.retain(|_| !is_merged.next().unwrap_or_default());
+        }
+    }
+}
+
+/// The positions of each test that is in an element more than once.
+fn repeated(cases: &[TestCase], of_element: &[(u32, u32, Repeats)]) -> Vec<Vec<usize>> {
+    let mut first: HashMap<(bool, &str, &str, &str), (usize, usize)> = HashMap::new();
+    let mut groups: Vec<Vec<usize>> = vec![];
+    for (position, ..) in of_element {
+        let at = *position as usize;
+        let case = &cases[at];
+        let is_test = case.kind == TestRowKind::Test;
+        let identity = (is_test, &*case.suite, &*case.classname, &*case.name);
+        match first.get_mut(&identity) {
+            None => {
+                first.insert(identity, (at, usize::MAX));
+            }
+            Some((first, group)) => {
+                if *group == usize::MAX {
+                    *group = groups.len();
+                    groups.push(vec![*first]);
+                }
+                groups[*group].push(at);
+            }
+        }
+    }
+    groups
+}
+
+/// Whether Go's tests were run again because they failed: then every attempt but the last one failed.
+fn is_rerun(cases: &[TestCase], of_element: &[(u32, u32, Repeats)], groups: &[Vec<usize>]) -> bool {
+    of_element[0].2 == Repeats::Go
+        && groups.iter().all(|positions| {
+            let (last, earlier) = positions.split_last().expect("a group has two tests");
+            earlier.iter().all(|at| cases[*at].result.is_failed())
+                && cases[*last].result != TestResult::Skipped
+        })
+}
+
+fn add_attempt(case: &mut TestCase, later: TestCase, repeats: Repeats) {
+    if repeats == Repeats::Go {
+        for detail in &mut case.details {
+            if detail.kind != TestDetailKind::Skipped {
+                detail.kind = TestDetailKind::Rerun;
+            }
+        }
+        case.result = later.result;
+    }
+    if repeats == Repeats::Pytest {
+        case.result = worst(case.result, later.result);
+    }
+    if case.kind == TestRowKind::Test {
+        case.attempts = case.attempts.saturating_add(later.attempts);
+        // pytest writes an element without a failure for an attempt that is followed by another.
+        case.flaky = case.result == TestResult::Success;
+    }
+    case.details.extend(later.details);
+    case.details.truncate(MAX_DETAILS);
+    case.time = match (case.time, later.time) {
+        (Some(first), Some(second)) => Some(first + second),
+        (first, second) => first.or(second),
+    };
+    case.file = case.file.take().or(later.file);
+}
+
+fn worst(a: TestResult, b: TestResult) -> TestResult {
+    let rank = |result| match result {
+        TestResult::Failure => 4,
+        TestResult::Error => 3,
+        TestResult::Unfinished => 2,
+        TestResult::Skipped => 1,
+        TestResult::Success => 0,
+    };
+    if rank(b) > rank(a) { b } else { a }
+}
+
+/// The labels of the suites, each from the position of its first test on.
+#[derive(Debug, Default)]
+pub(super) struct SuiteRanges {
+    starts: Vec<(u32, u32, Arc<SuiteLabels>)>,
+}
+
+impl SuiteRanges {
+    pub(super) fn note(&mut self, position: u32, element: &SuiteElement) {
+        if self.starts.last().is_none_or(|(_, number, _)| *number != element.number) {
+            self.starts.push((position, element.number, Arc::clone(&element.labels)));
+        }
+    }
+
+    /// Gives tests of one name in different suites the host, package or file that tells them apart. What
+    /// doesn't differ tells nothing; then rows have numbers.
+    pub(super) fn tell_apart(&self, cases: &mut [TestCase]) {
+        let labels = |at: usize| {
+            let after = self.starts.partition_point(|(start, ..)| *start as usize <= at);
+            after.checked_sub(1).map(|range| &self.starts[range].2)
+        };
+        let mut groups: HashMap<(&str, &str, &str), Vec<u32>> = HashMap::new();
+        for (at, case) in cases.iter().enumerate().filter(|(_, case)| case.variant.is_none()) {
+            let identity = (&*case.suite, &*case.classname, &*case.name);
+            groups.entry(identity).or_default().push(at as u32);
+        }
+        let mut variants: Vec<(u32, Arc<str>)> = vec![];
+        for positions in groups.into_values().filter(|positions| positions.len() > 1) {
+            let label = |of: fn(&SuiteLabels) -> &Option<Arc<str>>| {
+                let values: Vec<_> =
+                    positions.iter().filter_map(|at| of(labels(*at as usize)?).clone()).collect();
+                let is_of_all = values.len() == positions.len();
+                let differ = values.iter().any(|value| *value != values[0]);
+                (is_of_all && differ).then_some(values)
+            };
+            let hosts = label(|labels| &labels.hostname)
+                .filter(|hosts| !hosts.iter().any(|host| is_machine_name(host)));
+            let told = hosts.or_else(|| label(|of| &of.package)).or_else(|| label(|of| &of.file));
+            variants.extend(positions.iter().copied().zip(told.into_iter().flatten()));
+        }
+        for (at, variant) in variants {
+            cases[at as usize].variant = Some(variant);
+        }
+    }
+}

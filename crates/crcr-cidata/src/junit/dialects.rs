@@ -1,0 +1,435 @@
+//! Formats other than JUnit, by their published schemas:
+//! [NUnit 3](https://docs.nunit.org/articles/nunit/technical-notes/usage/Test-Result-XML-Format.html),
+//! [xUnit.net v2](https://xunit.net/docs/format-xml-v2), and TRX of .NET, whose schema `vstst.xsd` comes
+//! with Visual Studio.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult};
+use quick_xml::events::BytesStart;
+
+use super::elements::{Element, Elements};
+use super::findings::JunitRule;
+use super::reader::SuiteElement;
+use super::text::LimitedText;
+use super::values::{file_name, parse_seconds, parse_time_span, shared};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Junit,
+    Nunit,
+    Xunit,
+    Trx,
+}
+
+impl Dialect {
+    pub(super) fn of_root(name: &str, tag: &BytesStart<'_>) -> Option<Self> {
+        match name {
+            "testsuites" | "testsuite" | "testcase" => Some(Self::Junit),
+            "test-run" => Some(Self::Nunit),
+            "assemblies" => Some(Self::Xunit),
+            // CppUnit has the same root, without a namespace.
+            "TestRun" => {
+                let mut attributes = tag.attributes();
+                let is_trx = attributes.with_checks(false).flatten().any(|attribute| {
+                    attribute.key.0.starts_with("xmlns") && attribute.value.contains("TeamTest")
+                });
+                is_trx.then_some(Self::Trx)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Tests of TRX, whose classes are named at its end.
+#[derive(Default)]
+pub(super) struct TrxTests {
+    held: Vec<(String, TestCase)>,
+    /// By the id of a test: its assembly and its class.
+    classes: HashMap<String, (Arc<str>, Arc<str>)>,
+    /// Of the `<UnitTest>` that is open.
+    id: String,
+    assembly: Arc<str>,
+}
+
+impl TrxTests {
+    pub(super) fn hold(&mut self, id: String, case: TestCase) {
+        self.held.push((id, case));
+    }
+
+    pub(super) fn named(self) -> impl Iterator<Item = TestCase> {
+        let Self { held, classes, .. } = self;
+        held.into_iter().map(move |(id, mut case)| {
+            if let Some((assembly, class)) = classes.get(&id) {
+                case.suite = Arc::clone(assembly);
+                case.classname = Arc::clone(class);
+                // Some frameworks repeat the class in the name.
+                let name = case.name.strip_prefix(&**class).and_then(|name| name.strip_prefix('.'));
+                if let Some(name) = name.filter(|name| !name.is_empty()) {
+                    case.name = name.to_owned();
+                }
+            }
+            case
+        })
+    }
+}
+
+impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
+    pub(super) fn open_nunit(
+        &mut self,
+        parent: Option<Element>,
+        name: &str,
+        tag: &BytesStart<'_>,
+        line: u64,
+    ) -> Element {
+        match (parent, name) {
+            (None, "test-run") => {
+                self.read_nunit_sums(tag, line);
+                Element::Suites
+            }
+            (Some(Element::Suites | Element::Suite), "test-suite") => {
+                self.open_nunit_suite(tag, line)
+            }
+            (Some(Element::Suites | Element::Suite), "test-case") => {
+                self.open_nunit_case(tag, line)
+            }
+            (Some(Element::Suite | Element::Case), "failure") => {
+                self.open_result_detail(tag, line, TestDetailKind::Failure)
+            }
+            (Some(Element::Case), "reason") => self.open_detail(TestDetailKind::Skipped, tag, line),
+            (Some(Element::Detail), "message") => Element::Message,
+            (Some(Element::Detail), "stack-trace") => Element::Other,
+            _ => Element::Output,
+        }
+    }
+
+    /// Of the whole run, and of a suite.
+    fn read_nunit_sums(&mut self, tag: &BytesStart<'_>, line: u64) {
+        let (mut failed, mut total, mut has_failed) = (0, 0, false);
+        self.each_attribute(tag, line, ["failed", "total", "result"], |_, key, raw| match key {
+            "failed" => failed = raw.parse().unwrap_or_default(),
+            "total" => total = raw.parse().unwrap_or_default(),
+            _ => has_failed = raw == "Failed",
+        });
+        if let Some(suite) = self.suites.last_mut() {
+            suite.line = line;
+            suite.declared.failures = failed;
+            suite.declared.tests = total;
+            suite.has_failed = has_failed;
+        }
+    }
+
+    fn open_nunit_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+        let mut suite = self.new_suite(line);
+        let is_outermost = self.suites.last().is_none_or(|parent| parent.name.is_empty());
+        suite.may_sum_up = true;
+        self.each_attribute(tag, line, ["name", "site"], |this, key, raw| match key {
+            "name" if is_outermost => {
+                let name = LimitedText::of_attribute(raw, &mut this.flaws);
+                suite.name = file_name(&name).into();
+            }
+            // Its tests had ended by then.
+            "site" => suite.may_sum_up = raw != "TearDown",
+            _ => {}
+        });
+        let element = self.push_suite(suite);
+        self.read_nunit_sums(tag, line);
+        element
+    }
+
+    fn open_nunit_case(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+        let mut open = self.new_case(line);
+        let (mut result, mut label, mut has_time) = (TestResult::Unfinished, String::new(), false);
+        self.each_attribute(
+            tag,
+            line,
+            ["name", "classname", "result", "label", "duration"],
+            |this, key, raw| match key {
+                "name" => open.case.name = LimitedText::of_attribute(raw, &mut this.flaws),
+                "classname" => {
+                    open.case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
+                }
+                "duration" => {
+                    has_time = true;
+                    open.case.time = parse_seconds(raw);
+                }
+                "label" => label = raw.to_owned(),
+                _ => result = this.nunit_result(raw, line),
+            },
+        );
+        if result == TestResult::Failure && !label.is_empty() {
+            // `Error`, `Cancelled`, `Invalid`: not an assertion.
+            result = TestResult::Error;
+        }
+        open.status = Some(result);
+        self.push_case(open, has_time)
+    }
+
+    fn nunit_result(&mut self, raw: &str, line: u64) -> TestResult {
+        match raw {
+            "Passed" => TestResult::Success,
+            "Warning" => {
+                let message = "a result `Warning` doesn't count as a failure";
+                self.findings.add(JunitRule::Warning, line, message);
+                TestResult::Success
+            }
+            "Skipped" | "Inconclusive" => TestResult::Skipped,
+            _ => TestResult::Failure,
+        }
+    }
+
+    /// A detail that explains the result, which an attribute has stated already.
+    fn open_result_detail(
+        &mut self,
+        tag: &BytesStart<'_>,
+        line: u64,
+        otherwise: TestDetailKind,
+    ) -> Element {
+        let kind = match self.case.as_ref().and_then(|open| open.status) {
+            // Some tools write an empty one for every test.
+            Some(TestResult::Success) => return Element::Output,
+            Some(TestResult::Error) => TestDetailKind::Error,
+            Some(TestResult::Failure) => TestDetailKind::Failure,
+            Some(TestResult::Skipped) => TestDetailKind::Skipped,
+            _ => otherwise,
+        };
+        self.open_detail(kind, tag, line)
+    }
+
+    pub(super) fn open_xunit(
+        &mut self,
+        parent: Option<Element>,
+        name: &str,
+        tag: &BytesStart<'_>,
+        line: u64,
+    ) -> Element {
+        match (parent, name) {
+            (None, "assemblies") => Element::Suites,
+            (Some(Element::Suites), "assembly") => self.open_xunit_suite(tag, line, true),
+            (Some(Element::Suite), "collection") => self.open_xunit_suite(tag, line, false),
+            (Some(Element::Suites | Element::Suite), "errors") => Element::Wrapper,
+            (Some(Element::Wrapper), "error") => Element::Wrapper,
+            (Some(Element::Wrapper), "failure") => self.open_xunit_error(tag, line),
+            (Some(Element::Suite), "test") => self.open_xunit_case(tag, line),
+            (Some(Element::Case), "failure") => {
+                self.open_result_detail(tag, line, TestDetailKind::Failure)
+            }
+            (Some(Element::Case), "reason") => self.open_detail(TestDetailKind::Skipped, tag, line),
+            (Some(Element::Detail), "message") => Element::Message,
+            (Some(Element::Detail), "stack-trace") => Element::Other,
+            _ => Element::Output,
+        }
+    }
+
+    /// A failure outside the tests, such as of a fixture's end. Each is one that the assembly declares.
+    fn open_xunit_error(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+        if let Some(suite) = self.suites.last_mut() {
+            suite.has_failed = true;
+        }
+        self.open_detail(TestDetailKind::Error, tag, line)
+    }
+
+    fn open_xunit_suite(&mut self, tag: &BytesStart<'_>, line: u64, has_name: bool) -> Element {
+        let mut suite = self.new_suite(line);
+        self.each_attribute(tag, line, ["name", "total", "failed", "errors"], |this, key, raw| {
+            let number = || raw.parse().unwrap_or_default();
+            match key {
+                "name" if has_name => {
+                    let name = LimitedText::of_attribute(raw, &mut this.flaws);
+                    suite.name = file_name(&name).into();
+                }
+                "total" => suite.declared.tests = number(),
+                "failed" => suite.declared.failures = number(),
+                "errors" => suite.declared.errors = number(),
+                _ => {}
+            }
+        });
+        self.push_suite(suite)
+    }
+
+    fn open_xunit_case(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+        let mut open = self.new_case(line);
+        let mut has_time = false;
+        self.each_attribute(
+            tag,
+            line,
+            ["name", "type", "method", "time", "result", "source-file"],
+            |this, key, raw| match key {
+                "name" => open.case.name = LimitedText::of_attribute(raw, &mut this.flaws),
+                "type" => {
+                    open.case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
+                }
+                "time" => {
+                    has_time = true;
+                    open.case.time = parse_seconds(raw);
+                }
+                "result" => {
+                    open.status = Some(match raw {
+                        "Pass" => TestResult::Success,
+                        "Skip" | "NotRun" => TestResult::Skipped,
+                        _ => TestResult::Failure,
+                    });
+                }
+                "source-file" if !raw.is_empty() => {
+                    let file = LimitedText::of_attribute(raw, &mut this.flaws);
+                    open.case.file = Some(file.into());
+                }
+                _ => {}
+            },
+        );
+        // The name that is shown begins with the class.
+        let class = &open.case.classname;
+        let short = open.case.name.strip_prefix(&**class).and_then(|name| name.strip_prefix('.'));
+        if let Some(short) = short.filter(|short| !short.is_empty()) {
+            open.case.name = short.to_owned();
+        }
+        self.push_case(open, has_time)
+    }
+
+    pub(super) fn open_trx(
+        &mut self,
+        parent: Option<Element>,
+        name: &str,
+        tag: &BytesStart<'_>,
+        line: u64,
+    ) -> Element {
+        match (parent, name) {
+            (None, "TestRun") => Element::Suites,
+            (Some(Element::Suites), "Results" | "TestDefinitions" | "ResultSummary") => {
+                if name == "ResultSummary" {
+                    self.read_trx_outcome(tag, line);
+                }
+                Element::Wrapper
+            }
+            (Some(Element::Case), "InnerResults") => Element::Wrapper,
+            (Some(Element::Wrapper), "UnitTest") => {
+                self.read_trx_definition(tag, line);
+                Element::Wrapper
+            }
+            (Some(Element::Wrapper), "TestMethod") => {
+                self.read_trx_class(tag, line);
+                Element::Output
+            }
+            (Some(Element::Wrapper), "Counters") => {
+                self.read_trx_counters(tag, line);
+                Element::Output
+            }
+            (Some(Element::Wrapper), "RunInfos") => Element::Wrapper,
+            (Some(Element::Wrapper), "RunInfo") => self.open_trx_info(tag, line),
+            (Some(Element::Detail), "Text" | "Message") => Element::Message,
+            (Some(Element::Wrapper), name) if name.ends_with("Result") => {
+                self.open_trx_case(tag, line)
+            }
+            (Some(Element::Wrapper), "TestResultAggregation") => self.open_trx_case(tag, line),
+            (Some(Element::Case), "Output") => Element::Other,
+            (Some(Element::Other), "ErrorInfo") => {
+                self.open_result_detail(tag, line, TestDetailKind::Failure)
+            }
+            (Some(Element::Detail), "StackTrace") => Element::Other,
+            _ => Element::Output,
+        }
+    }
+
+    fn open_trx_case(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+        let mut open = self.new_case(line);
+        let mut has_time = false;
+        // An outcome that isn't written is the schema's default, `Failed` not among them.
+        open.status = Some(TestResult::Skipped);
+        self.each_attribute(
+            tag,
+            line,
+            ["testId", "testName", "duration", "outcome"],
+            |this, key, raw| match key {
+                "testId" => open.trx_id = raw.to_owned(),
+                "testName" => open.case.name = LimitedText::of_attribute(raw, &mut this.flaws),
+                "duration" => {
+                    has_time = true;
+                    open.case.time = parse_time_span(raw);
+                }
+                _ => open.status = Some(trx_result(raw)),
+            },
+        );
+        // A test that didn't run has no duration.
+        let is_timed = has_time || open.status == Some(TestResult::Skipped);
+        self.push_case(open, is_timed)
+    }
+
+    fn read_trx_definition(&mut self, tag: &BytesStart<'_>, line: u64) {
+        let (mut id, mut assembly) = (String::new(), Arc::clone(&self.empty));
+        self.each_attribute(tag, line, ["id", "storage"], |this, key, raw| match key {
+            "id" => id = raw.to_owned(),
+            _ => {
+                let path = LimitedText::of_attribute(raw, &mut this.flaws);
+                assembly = file_name(&path).into();
+            }
+        });
+        (self.trx.id, self.trx.assembly) = (id, assembly);
+    }
+
+    fn read_trx_class(&mut self, tag: &BytesStart<'_>, line: u64) {
+        let mut class = None;
+        self.each_attribute(tag, line, ["className"], |this, _, raw| {
+            // Older files have the assembly behind a comma.
+            let raw = raw.split(", ").next().unwrap_or(raw);
+            class = Some(shared(raw, &mut this.last_classname, &mut this.flaws));
+        });
+        if let Some(class) = class {
+            let id = std::mem::take(&mut self.trx.id);
+            self.trx.classes.insert(id, (Arc::clone(&self.trx.assembly), class));
+        }
+    }
+
+    fn read_trx_counters(&mut self, tag: &BytesStart<'_>, line: u64) {
+        let (mut failures, mut errors) = (0, 0_u64);
+        self.each_attribute(
+            tag,
+            line,
+            ["failed", "error", "timeout", "aborted", "disconnected"],
+            |_, key, raw| {
+                let number: u64 = raw.parse().unwrap_or_default();
+                match key {
+                    "failed" => failures = number,
+                    _ => errors = errors.saturating_add(number),
+                }
+            },
+        );
+        if let Some(suite) = self.suites.last_mut() {
+            suite.line = line;
+            (suite.declared.failures, suite.declared.errors) = (failures, errors);
+        }
+    }
+
+    fn read_trx_outcome(&mut self, tag: &BytesStart<'_>, line: u64) {
+        let mut has_failed = false;
+        self.each_attribute(tag, line, ["outcome"], |_, _, raw| {
+            has_failed = trx_result(raw).is_failed();
+        });
+        if let Some(suite) = self.suites.last_mut() {
+            (suite.line, suite.has_failed) = (line, has_failed);
+        }
+    }
+
+    /// Such as that the process of the tests crashed.
+    fn open_trx_info(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+        let mut is_failure = false;
+        self.each_attribute(tag, line, ["outcome"], |_, _, raw| {
+            is_failure = trx_result(raw).is_failed();
+        });
+        if is_failure {
+            self.open_detail(TestDetailKind::Error, tag, line)
+        } else {
+            Element::Output
+        }
+    }
+}
+
+fn trx_result(outcome: &str) -> TestResult {
+    match outcome {
+        "Passed" | "PassedButRunAborted" | "Warning" | "Completed" => TestResult::Success,
+        "Failed" => TestResult::Failure,
+        "Error" | "Timeout" | "Aborted" | "Disconnected" => TestResult::Error,
+        "InProgress" | "Pending" => TestResult::Unfinished,
+        _ => TestResult::Skipped,
+    }
+}

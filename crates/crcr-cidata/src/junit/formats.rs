@@ -1,0 +1,282 @@
+//! Formats other than JUnit, by their schemas.
+
+use crcr_domain::ci_data::test_run::TestResult::{Error, Failure, Skipped, Success, Unfinished};
+use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
+
+use super::{JunitRule, TestReport};
+
+fn read(report: &str) -> TestReport {
+    TestReport::read(report.as_bytes()).unwrap()
+}
+
+fn names(report: &TestReport) -> Vec<(&str, &str, &str, TestResult)> {
+    let of = |case: &TestCase| case.result;
+    report
+        .cases
+        .iter()
+        .map(|case| (&*case.suite, &*case.classname, case.name.as_str(), of(case)))
+        .collect()
+}
+
+fn suite_failures(report: &TestReport) -> usize {
+    report.cases.iter().filter(|case| case.kind == TestRowKind::Suite).count()
+}
+
+const NUNIT: &str = r#"<?xml version="1.0" encoding="utf-8"?>
+<test-run id="0" testcasecount="6" result="Failed" total="6" passed="1" failed="2" warnings="1" inconclusive="1" skipped="1" duration="1.5">
+ <command-line><![CDATA[nunit3-console My.Tests.dll]]></command-line>
+ <test-suite type="Assembly" id="1" name="C:\build\My.Tests.dll" result="Failed" site="Child" total="6" failed="2">
+  <environment os-platform="Unix"/>
+  <failure><message><![CDATA[One or more child tests had errors]]></message></failure>
+  <test-suite type="TestFixture" id="2" name="Calc" classname="My.Calc" result="Failed" site="Child" total="6" failed="2">
+   <failure><message>One or more child tests had errors</message></failure>
+   <test-case id="3" name="Passes" fullname="My.Calc.Passes" classname="My.Calc" result="Passed" duration="0.012"/>
+   <test-case id="4" name="Fails" classname="My.Calc" result="Failed" duration="0.2">
+    <failure><message><![CDATA[  Expected: 1 <But was: 2>]]></message><stack-trace><![CDATA[at My.Calc]]></stack-trace></failure>
+    <assertions><assertion result="Failed"><message>inner</message></assertion></assertions>
+   </test-case>
+   <test-suite type="ParameterizedMethod" id="5" name="Add" result="Failed" site="Child" total="1" failed="1">
+    <test-case id="6" name="Add(1,2)" classname="My.Calc" result="Failed" label="Error" duration="0"><failure><message>System.Exception : x</message></failure></test-case>
+   </test-suite>
+   <test-case id="7" name="Off" classname="My.Calc" result="Skipped" label="Ignored" duration="0"><reason><message>no GPU</message></reason></test-case>
+   <test-case id="8" name="Open" classname="My.Calc" result="Inconclusive" duration="0"/>
+   <test-case id="9" name="Warns" classname="My.Calc" result="Warning" duration="0"/>
+  </test-suite>
+ </test-suite>
+</test-run>"#;
+
+#[test]
+fn nunit_3_report_is_read() {
+    let report = read(NUNIT);
+    let of = |name, result| ("My.Tests.dll", "My.Calc", name, result);
+    assert_eq!(
+        names(&report),
+        [
+            of("Passes", Success),
+            of("Fails", Failure),
+            of("Add(1,2)", Error),
+            of("Off", Skipped),
+            of("Open", Skipped),
+            of("Warns", Success),
+        ]
+    );
+    assert_eq!(report.cases[0].time, Some(0.012));
+    let failed = &report.cases[1];
+    assert_eq!(failed.message(), Some("Expected: 1 <But was: 2>"));
+    assert_eq!(failed.message_details(), Some("at My.Calc"));
+    assert_eq!(report.cases[3].message(), Some("no GPU"));
+    let rules: Vec<_> = report.summary.findings.iter().map(|finding| finding.rule).collect();
+    assert_eq!(rules, [JunitRule::Warning]);
+}
+
+#[test]
+fn nunit_failure_outside_the_tests_is_a_row() {
+    let suite = |site: &str, result: &str, cases: &str| {
+        read(&format!(
+            "<test-run result='Failed'><test-suite name='a.dll' result='Failed' site='Child'>\
+             <test-suite name='F' result='Failed' site='{site}'><failure><message>boom</message></failure>\
+             <test-case name='t' classname='F' result='{result}' duration='0'/>{cases}</test-suite>\
+             </test-suite></test-run>"
+        ))
+    };
+    // The tests ended before it failed.
+    let torn = suite("TearDown", "Failed", "");
+    assert_eq!((suite_failures(&torn), torn.cases[0].message()), (1, Some("boom")));
+    assert_eq!(suite_failures(&suite("TearDown", "Passed", "")), 1);
+    // Each of its tests failed because of it.
+    assert_eq!(suite_failures(&suite("SetUp", "Failed", "")), 0);
+    assert_eq!(suite_failures(&suite("SetUp", "Skipped", "")), 1);
+    let run = read(
+        "<test-run result='Failed' total='1' failed='1'><test-suite name='a' total='1'/></test-run>",
+    );
+    assert_eq!((run.tally.failures, suite_failures(&run)), (1, 1), "what it declares counts");
+}
+
+const XUNIT: &str = r#"<?xml version="1.0" encoding="utf-8"?>
+<assemblies timestamp="11/25/2026 01:00:00" schema-version="3">
+ <assembly name="/home/user/My.Tests.dll" run-date="2026-11-25" total="4" passed="2" failed="1" skipped="1" time="0.3" errors="1">
+  <errors><error type="test-class-cleanup" name="My.Calc"><failure exception-type="System.Exception"><message>no end</message><stack-trace>at X</stack-trace></failure></error></errors>
+  <collection total="4" passed="2" failed="1" skipped="1" name="Test collection for My.Calc" time="0.3">
+   <test name="My.Calc.Passes" type="My.Calc" method="Passes" time="0.01" result="Pass"><traits/></test>
+   <test name="My.Calc.Add(a: 1, b: 2)" type="My.Calc" method="Add" time="0.02" result="Fail"><failure exception-type="Xunit.Sdk.EqualException"><message><![CDATA[Assert.Equal() Failure]]></message><stack-trace><![CDATA[at My.Calc.Add]]></stack-trace></failure></test>
+   <test name="a shown name" type="My.Calc" method="Named" time="0" result="Pass"/>
+   <test name="My.Calc.Off" type="My.Calc" method="Off" time="0" result="Skip"><reason><![CDATA[no GPU]]></reason></test>
+  </collection>
+ </assembly>
+</assemblies>"#;
+
+#[test]
+fn xunit_net_report_is_read() {
+    let report = read(XUNIT);
+    let of = |name, result| ("My.Tests.dll", "My.Calc", name, result);
+    assert_eq!(
+        names(&report),
+        [
+            ("My.Tests.dll", "", "", Error),
+            of("Passes", Success),
+            of("Add(a: 1, b: 2)", Failure),
+            of("a shown name", Success),
+            of("Off", Skipped),
+        ]
+    );
+    assert_eq!(report.cases[0].message(), Some("no end"));
+    let failed = &report.cases[2];
+    assert_eq!(failed.message(), Some("Assert.Equal() Failure"));
+    assert_eq!(failed.details[0].type_name.as_deref(), Some("Xunit.Sdk.EqualException"));
+    assert_eq!(report.cases[4].message(), Some("no GPU"));
+    let crashed =
+        read("<assemblies><assembly name='a.dll' total='2' failed='2' errors='0'/></assemblies>");
+    assert_eq!(crashed.tally.failures, 2);
+}
+
+const TRX: &str = r#"<?xml version="1.0" encoding="utf-8"?>
+<TestRun id="1" name="user@HOST 2026-11-25 01:00:00" xmlns="http://microsoft.com/schemas/VisualStudio/TeamTest/2010">
+ <Times creation="2026-11-25T01:00:00"/>
+ <Results>
+  <UnitTestResult executionId="e1" testId="t1" testName="My.Calc.Passes" computerName="HOST" duration="00:00:01.5000000" outcome="Passed"><Output><StdOut>hi</StdOut></Output></UnitTestResult>
+  <UnitTestResult executionId="e2" testId="t2" testName="Fails" duration="1.00:00:00" outcome="Failed"><Output><ErrorInfo><Message>Assert failed &lt;a&gt;</Message><StackTrace>at My.Calc</StackTrace></ErrorInfo></Output></UnitTestResult>
+  <UnitTestResult executionId="e3" testId="t3" testName="Off" outcome="NotExecuted"><Output><ErrorInfo><Message>no GPU</Message></ErrorInfo></Output></UnitTestResult>
+  <UnitTestResult executionId="e4" testId="t4" testName="Rows" duration="00:00:00.1" outcome="Failed" resultType="DataDrivenTest">
+   <InnerResults>
+    <UnitTestResult testId="t4" testName="Rows (1)" duration="00:00:00" outcome="Passed" resultType="DataDrivenDataRow"/>
+    <UnitTestResult testId="t4" testName="Rows (2)" duration="00:00:00" outcome="Timeout" resultType="DataDrivenDataRow"/>
+   </InnerResults>
+  </UnitTestResult>
+  <UnitTestResult testId="t5" testName="Running" duration="00:00:00" outcome="InProgress"/>
+ </Results>
+ <TestDefinitions>
+  <UnitTest name="Passes" storage="/home/user/my.tests.dll" id="t1"><TestMethod codeBase="/x.dll" className="My.Calc" name="Passes"/></UnitTest>
+  <UnitTest name="Fails" storage="my.tests.dll" id="t2"><Execution id="e2"/><TestMethod className="My.Calc, My.Tests, Version=1.0" name="Fails"/></UnitTest>
+  <UnitTest name="Rows" storage="my.tests.dll" id="t4"><TestMethod className="My.Data" name="Rows"/></UnitTest>
+ </TestDefinitions>
+ <ResultSummary outcome="Failed"><Counters total="5" executed="4" passed="1" failed="2" error="0" timeout="0" aborted="0"/></ResultSummary>
+</TestRun>"#;
+
+#[test]
+fn trx_report_is_read_with_the_classes_from_its_end() {
+    let report = read(TRX);
+    assert_eq!(
+        names(&report),
+        [
+            ("my.tests.dll", "My.Calc", "Passes", Success),
+            ("my.tests.dll", "My.Calc", "Fails", Failure),
+            ("", "", "Off", Skipped),
+            ("my.tests.dll", "My.Data", "Rows (1)", Success),
+            ("my.tests.dll", "My.Data", "Rows (2)", Error),
+            ("", "", "Running", Unfinished),
+        ]
+    );
+    let times: Vec<_> = report.cases.iter().map(|case| case.time).collect();
+    assert_eq!(times[..3], [Some(1.5), Some(86_400.0), None]);
+    assert_eq!(report.cases[1].message(), Some("Assert failed <a>"));
+    assert_eq!(report.cases[1].message_details(), Some("at My.Calc"));
+    assert_eq!(report.cases[2].message(), Some("no GPU"));
+}
+
+#[test]
+fn trx_run_that_crashed_is_a_failure_beside_a_failed_test() {
+    let run = |results: &str, summary: &str| {
+        read(&format!(
+            "<TestRun xmlns='http://microsoft.com/schemas/VisualStudio/TeamTest/2010'><Results>{results}\
+             </Results><ResultSummary outcome='Failed'>{summary}</ResultSummary></TestRun>"
+        ))
+    };
+    let crash = "<RunInfos><RunInfo outcome='Warning'><Text>slow</Text></RunInfo>\
+                 <RunInfo outcome='Error'><Text>Test host process crashed</Text></RunInfo></RunInfos>";
+    let failed = "<UnitTestResult testName='a' duration='00:00:00' outcome='Failed'/>";
+    let report = run(failed, crash);
+    assert_eq!((report.tally.failures, report.tally.errors), (1, 1));
+    let of_suite = report.cases.iter().find(|case| case.kind == TestRowKind::Suite).unwrap();
+    assert_eq!(of_suite.message(), Some("Test host process crashed"));
+    let passed = failed.replace("Failed", "Passed");
+    assert_eq!(run(&passed, crash).tally.errors, 1);
+    assert_eq!(run(&passed, "").tally.errors, 1, "the run says that it failed");
+    assert_eq!(run(&passed, "<Counters failed='0' aborted='2'/>").tally.errors, 2);
+}
+
+#[test]
+fn report_of_another_format_that_is_cut_keeps_its_complete_tests() {
+    for (report, last) in [(NUNIT, "</test-run>"), (XUNIT, "</assemblies>"), (TRX, "</TestRun>")] {
+        let whole = read(report).tally;
+        let end = report.rfind(last).unwrap();
+        for cut in 0..end {
+            let Ok(part) = TestReport::read(&report.as_bytes()[..cut]) else { continue };
+            assert!(part.summary.is_truncated, "{}", &report[..cut]);
+            assert!(part.tally.successes <= whole.successes, "{}", &report[..cut]);
+        }
+    }
+}
+
+fn go(lines: &[&str]) -> TestReport {
+    read(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())
+}
+
+#[test]
+fn lines_of_go_test_are_read() {
+    let report = go(&[
+        r#"{"Time":"2026-11-25T01:00:00Z","Action":"start","Package":"p"}"#,
+        r#"{"Action":"run","Package":"p","Test":"TestA"}"#,
+        r#"{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}"#,
+        r#"{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: 1 isn't 2\n"}"#,
+        r#"{"Action":"output","Package":"p","Test":"TestA","Output":"--- FAIL: TestA (0.01s)\n"}"#,
+        r#"{"Action":"fail","Package":"p","Test":"TestA","Elapsed":0.01}"#,
+        r#"{"Action":"run","Package":"p","Test":"TestB/x"}"#,
+        r#"{"Action":"pass","Package":"p","Test":"TestB/x","Elapsed":0}"#,
+        r#"{"Action":"run","Package":"p","Test":"TestC"}"#,
+        r#"{"Action":"skip","Package":"p","Test":"TestC","Elapsed":0}"#,
+        r#"{"Action":"fail","Package":"p","Elapsed":0.02}"#,
+    ]);
+    let of = |name, result| ("p", "p", name, result);
+    assert_eq!(
+        names(&report),
+        [of("TestA", Failure), of("TestB/x", Success), of("TestC", Skipped)]
+    );
+    assert_eq!(report.cases[0].message(), Some("a_test.go:7: 1 isn't 2"));
+    assert_eq!(report.cases[0].time, Some(0.01));
+    assert!(!report.summary.is_truncated);
+}
+
+#[test]
+fn package_of_go_that_is_not_built_or_crashes_is_a_failed_suite() {
+    let build = go(&[
+        r#"{"ImportPath":"p [p.test]","Action":"build-output","Output":"./a.go:3: undefined: x\n"}"#,
+        r#"{"ImportPath":"p [p.test]","Action":"build-fail"}"#,
+        r#"{"Action":"start","Package":"p"}"#,
+        r#"{"Action":"output","Package":"p","Output":"FAIL\tp [build failed]\n"}"#,
+        r#"{"Action":"fail","Package":"p","Elapsed":0,"FailedBuild":"p [p.test]"}"#,
+    ]);
+    assert_eq!((build.tally.errors, suite_failures(&build)), (1, 1));
+    assert_eq!(build.cases[0].message(), Some("./a.go:3: undefined: x"));
+    let crash = go(&[
+        r#"{"Action":"run","Package":"p","Test":"TestA"}"#,
+        r#"{"Action":"output","Package":"p","Output":"panic: boom\n"}"#,
+        r#"{"Action":"fail","Package":"p","Elapsed":0}"#,
+    ]);
+    assert_eq!((crash.tally.unfinished, crash.tally.errors), (1, 1));
+}
+
+#[test]
+fn lines_of_go_test_that_end_early_or_are_mixed_with_others_are_noted() {
+    let run = r#"{"Action":"run","Package":"p","Test":"TestA"}"#;
+    let cut = read(&format!("{run}\n{{\"Action\":\"pa"));
+    assert!(cut.summary.is_truncated && cut.tally.unfinished == 1);
+    assert_eq!(cut.summary.open_suites, ["p".into()]);
+    let mixed = go(&[
+        run,
+        "go: downloading example.com/x v1.0.0",
+        r#"{"Action":"pass","Package":"p","Test":"TestA"}"#,
+        r#"{"Action":"pass","Package":"p"}"#,
+    ]);
+    assert!(!mixed.summary.is_truncated);
+    assert_eq!(mixed.summary.findings[0].rule, JunitRule::OtherLines);
+    // What was run again because it failed.
+    let again = go(&[
+        run,
+        r#"{"Action":"fail","Package":"p","Test":"TestA"}"#,
+        r#"{"Action":"fail","Package":"p"}"#,
+        run,
+        r#"{"Action":"pass","Package":"p","Test":"TestA"}"#,
+        r#"{"Action":"pass","Package":"p"}"#,
+    ]);
+    assert_eq!((again.tally.tests, again.tally.flaky), (1, 1));
+}

@@ -1,0 +1,295 @@
+//! The lines that `go test -json` prints: <https://pkg.go.dev/cmd/test2json>
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::Arc;
+
+use crcr_domain::ci_data::test_run::{
+    MAX_TEXT, TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
+};
+use serde::Deserialize;
+
+use super::findings::{FindingList, JunitRule};
+use super::input::ReportText;
+use super::other_files::OtherFile;
+use super::reader::{
+    JunitError, JunitSummary, MAX_CASES, Repeats, SuiteElement, SuiteLabels, read_error,
+};
+use super::text::cut;
+
+/// In bytes, of all tests that run: output beyond this isn't kept.
+const MAX_OUTPUT: usize = 64 << 20;
+/// Tests that run at one time, and packages.
+const MAX_OPEN: usize = 200_000;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Event<'a> {
+    #[serde(borrow)]
+    action: Cow<'a, str>,
+    #[serde(borrow, default)]
+    package: Cow<'a, str>,
+    #[serde(borrow, default)]
+    test: Cow<'a, str>,
+    #[serde(borrow, default)]
+    output: Cow<'a, str>,
+    elapsed: Option<f64>,
+    /// Of the lines of a build.
+    #[serde(borrow, default)]
+    import_path: Cow<'a, str>,
+    #[serde(borrow, default)]
+    failed_build: Cow<'a, str>,
+}
+
+struct Package {
+    name: Arc<str>,
+    element: SuiteElement,
+    /// The output of each test that runs.
+    running: HashMap<String, String>,
+    output: String,
+    is_open: bool,
+    has_failure: bool,
+    line: u64,
+}
+
+struct GoReader<F> {
+    on_case: F,
+    /// In the order in which they begin.
+    packages: Vec<Package>,
+    positions: HashMap<String, usize>,
+    builds: HashMap<String, String>,
+    /// In bytes, and in tests.
+    held: usize,
+    running: usize,
+    cases: u64,
+    findings: FindingList,
+}
+
+pub(super) fn read<R: Read>(
+    mut text: ReportText<R>,
+    on_case: impl FnMut(TestCase, &SuiteElement),
+) -> Result<JunitSummary, JunitError> {
+    let mut reader = GoReader {
+        on_case,
+        packages: vec![],
+        positions: HashMap::new(),
+        builds: HashMap::new(),
+        held: 0,
+        running: 0,
+        cases: 0,
+        findings: FindingList::default(),
+    };
+    let mut line = vec![];
+    let (mut events, mut is_truncated) = (0_u64, false);
+    loop {
+        let number = text.line();
+        if !text.read_line(&mut line).map_err(|error| read_error(&text, error))? {
+            break;
+        }
+        let trimmed = line.trim_ascii();
+        if trimmed.is_empty() {
+            continue;
+        }
+        match serde_json::from_slice::<Event<'_>>(trimmed) {
+            Ok(event) => {
+                events += 1;
+                reader.read_event(&event, number)?;
+            }
+            Err(_) if events == 0 => {
+                return Err(JunitError::OtherFile(OtherFile::json()));
+            }
+            Err(_) => {
+                is_truncated = !line.ends_with(b"\n") && trimmed.starts_with(b"{");
+                let message = "a line isn't one of `go test -json`, and is left out";
+                reader.findings.add(JunitRule::OtherLines, number, message);
+            }
+        }
+    }
+    reader.finish(is_truncated, text.line())
+}
+
+impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
+    fn read_event(&mut self, event: &Event<'_>, line: u64) -> Result<(), JunitError> {
+        if event.action == "build-output" {
+            if self.builds.len() < MAX_OPEN {
+                let output = self.builds.entry(event.import_path.to_string()).or_default();
+                self.held += keep(output, &event.output, self.held);
+            }
+            return Ok(());
+        }
+        if event.package.is_empty() {
+            return Ok(());
+        }
+        let at = self.package(&event.package, line)?;
+        let package = &mut self.packages[at];
+        package.is_open = true;
+        match (&*event.action, event.test.is_empty()) {
+            ("output", true) => {
+                self.held += keep(&mut package.output, &event.output, self.held);
+            }
+            ("output", false) => {
+                if let Some(output) = package.running.get_mut(&*event.test) {
+                    self.held += keep(output, &event.output, self.held);
+                }
+            }
+            ("run", false) => {
+                self.running += 1;
+                if self.running > MAX_OPEN {
+                    return Err(JunitError::TooManyCases);
+                }
+                if package.running.insert(event.test.to_string(), String::new()).is_some() {
+                    self.running -= 1;
+                }
+            }
+            ("pass" | "fail" | "skip", false) => self.end_test(at, event)?,
+            ("pass" | "fail" | "skip", true) => self.end_package(at, event)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn package(&mut self, name: &str, line: u64) -> Result<usize, JunitError> {
+        if let Some(at) = self.positions.get(name) {
+            return Ok(*at);
+        }
+        let at = self.packages.len();
+        if at == MAX_OPEN {
+            return Err(JunitError::TooManyCases);
+        }
+        let labels = Arc::new(SuiteLabels::default());
+        self.packages.push(Package {
+            name: name.into(),
+            element: SuiteElement { number: at as u32 + 1, repeats: Repeats::Go, labels },
+            running: HashMap::new(),
+            output: String::new(),
+            is_open: true,
+            has_failure: false,
+            line,
+        });
+        self.positions.insert(name.to_owned(), at);
+        Ok(at)
+    }
+
+    fn end_test(&mut self, at: usize, event: &Event<'_>) -> Result<(), JunitError> {
+        let package = &mut self.packages[at];
+        let output = package.running.remove(&*event.test);
+        self.running -= usize::from(output.is_some());
+        let output = output.unwrap_or_default();
+        self.held = self.held.saturating_sub(output.len());
+        let (result, kind) = match &*event.action {
+            "pass" => (TestResult::Success, None),
+            "skip" => (TestResult::Skipped, Some(TestDetailKind::Skipped)),
+            _ => (TestResult::Failure, Some(TestDetailKind::Failure)),
+        };
+        package.has_failure |= result.is_failed();
+        let mut case = new_case(package, event.test.to_string(), result);
+        case.time = event.elapsed.filter(|seconds| *seconds >= 0.0);
+        case.details.extend(kind.map(|kind| detail(kind, output)));
+        self.pass_on(case, at)
+    }
+
+    fn end_package(&mut self, at: usize, event: &Event<'_>) -> Result<(), JunitError> {
+        self.end_running(at)?;
+        let package = &mut self.packages[at];
+        package.is_open = false;
+        let mut output = std::mem::take(&mut package.output);
+        self.held = self.held.saturating_sub(output.len());
+        let has_failure = std::mem::take(&mut package.has_failure);
+        if event.action != "fail" || has_failure {
+            return Ok(());
+        }
+        if let Some(build) = self.builds.get(&*event.failed_build) {
+            output = format!("{build}{output}");
+            cut(&mut output, MAX_TEXT);
+        }
+        let text = format_args!("the package `{}` failed outside its tests", package.name);
+        self.findings.add(JunitRule::SuiteFailure, package.line, text);
+        let mut case = new_case(package, String::new(), TestResult::Error);
+        case.kind = TestRowKind::Suite;
+        case.classname = "".into();
+        case.details.push(detail(TestDetailKind::Error, output));
+        self.pass_on(case, at)
+    }
+
+    /// Tests without an end: their process ended before them.
+    fn end_running(&mut self, at: usize) -> Result<(), JunitError> {
+        let mut running: Vec<_> = self.packages[at].running.drain().collect();
+        running.sort_unstable();
+        self.running -= running.len();
+        for (name, output) in running {
+            self.held = self.held.saturating_sub(output.len());
+            let case = new_case(&self.packages[at], name, TestResult::Unfinished);
+            self.pass_on(case, at)?;
+        }
+        Ok(())
+    }
+
+    fn pass_on(&mut self, case: TestCase, at: usize) -> Result<(), JunitError> {
+        self.cases += 1;
+        if self.cases > MAX_CASES {
+            return Err(JunitError::TooManyCases);
+        }
+        (self.on_case)(case, &self.packages[at].element);
+        Ok(())
+    }
+
+    fn finish(mut self, is_cut: bool, line: u64) -> Result<JunitSummary, JunitError> {
+        let mut summary = JunitSummary::default();
+        for at in 0..self.packages.len() {
+            self.end_running(at)?;
+            let package = &self.packages[at];
+            summary.suites.push(Arc::clone(&package.name));
+            if package.is_open {
+                summary.open_suites.push(Arc::clone(&package.name));
+            }
+        }
+        if is_cut || !summary.open_suites.is_empty() {
+            summary.is_truncated = true;
+            let message = "the report ends early; the tests up to here count";
+            self.findings.add(JunitRule::Truncated, line, message);
+        }
+        if self.cases == 0 {
+            self.findings.add(JunitRule::NoTests, 1, "the report has no tests");
+        }
+        summary.findings = self.findings.finish();
+        Ok(summary)
+    }
+}
+
+/// Adds to an output what there is room for, and returns its length.
+fn keep(output: &mut String, text: &str, held: usize) -> usize {
+    let room = (MAX_TEXT + 4).saturating_sub(output.len()).min(MAX_OUTPUT.saturating_sub(held));
+    let text = &text[..text.floor_char_boundary(room)];
+    output.push_str(text);
+    text.len()
+}
+
+/// As gotestsum identifies tests in JUnit.
+fn new_case(package: &Package, name: String, result: TestResult) -> TestCase {
+    TestCase {
+        kind: TestRowKind::Test,
+        suite: Arc::clone(&package.name),
+        classname: Arc::clone(&package.name),
+        name,
+        file: None,
+        variant: None,
+        result,
+        time: None,
+        attempts: 1,
+        flaky: false,
+        details: vec![],
+    }
+}
+
+/// The message is the first line that the test itself has printed.
+fn detail(kind: TestDetailKind, mut output: String) -> TestDetail {
+    cut(&mut output, MAX_TEXT);
+    let is_own = |line: &&str| {
+        let starts = ["=== ", "--- ", "FAIL", "ok ", "PASS", "exit status", "#"];
+        !line.is_empty() && !starts.iter().any(|start| line.starts_with(start))
+    };
+    let message = output.lines().map(str::trim).find(is_own).map(str::to_owned);
+    let text = Some(output).filter(|output| !output.trim().is_empty());
+    TestDetail { kind, type_name: None, message, text }
+}

@@ -1,0 +1,134 @@
+//! Files that aren't test reports, or are in a format that isn't read: what they are, and how to get a
+//! report instead.
+
+use std::fmt;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherFile {
+    /// The root element.
+    pub root: String,
+    known: Option<&'static KnownFile>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct KnownFile {
+    root: &'static str,
+    is: &'static str,
+    /// How to get a report that is read; `None` for files without tests.
+    instead: Option<&'static str>,
+}
+
+const fn tests(root: &'static str, is: &'static str, instead: &'static str) -> KnownFile {
+    KnownFile { root, is, instead: Some(instead) }
+}
+
+const fn no_tests(root: &'static str, is: &'static str) -> KnownFile {
+    KnownFile { root, is, instead: None }
+}
+
+const KNOWN: &[KnownFile] = &[
+    tests(
+        "test-results",
+        "a report of NUnit 2",
+        "run the tests with NUnit 3, or let `nunit3-console` write it anew",
+    ),
+    tests(
+        "assembly",
+        "a report of xUnit.net v1",
+        "use a runner of xUnit.net v2 or later, or its option `-junit`",
+    ),
+    tests(
+        "robot",
+        "Robot Framework's own output",
+        "add `--xunit report.xml` to `robot` or `rebot`",
+    ),
+    tests(
+        "testng-results",
+        "TestNG's own report",
+        "use the files in `junitreports`, or those of Surefire and Gradle",
+    ),
+    tests("Site", "CTest's own report", "run `ctest --output-junit report.xml`"),
+    tests("suite", "a report of libcheck", "set `CK_TAP_LOG_FILE_NAME`, and convert TAP to JUnit"),
+    tests("Catch", "Catch2's own report", "run the tests with `--reporter junit`"),
+    tests("Catch2TestRun", "Catch2's own report", "run the tests with `--reporter junit`"),
+    tests("doctest", "doctest's own report", "run the tests with `--reporters=junit`"),
+    tests("TestLog", "Boost.Test's own log", "run the tests with `--log_format=JUNIT`"),
+    tests("TestResult", "Boost.Test's own report", "run the tests with `--log_format=JUNIT`"),
+    tests("TestCase", "Qt Test's own report", "run the tests with `-o report.xml,junitxml`"),
+    tests("QtTest", "Qt Test's own report", "run the tests with `-o report.xml,junitxml`"),
+    tests("TestRun", "a report of CppUnit, not of .NET", "convert it to JUnit in the job"),
+    tests("events", "an Open Test Report", "keep the `TEST-*.xml` files that the same run writes"),
+    tests(
+        "execution",
+        "an Open Test Report",
+        "keep the `TEST-*.xml` files that the same run writes",
+    ),
+    tests("testExecutions", "SonarQube's format of tests", "write JUnit as well"),
+    tests("unitTest", "SonarQube's format of tests", "write JUnit as well"),
+    tests(
+        "plist",
+        "a property list, such as Xcode's",
+        "convert the `.xcresult` to JUnit in the job",
+    ),
+    no_tests("failsafe-summary", "the summary of Maven Failsafe, whose tests are in `TEST-*.xml`"),
+    no_tests("coverage", "a coverage report of Cobertura or Clover"),
+    no_tests("report", "a coverage report of JaCoCo"),
+    no_tests("CoverageSession", "a coverage report of OpenCover"),
+    no_tests("CoverageDSPriv", "a coverage report of Visual Studio"),
+    no_tests("checkstyle", "a lint report of Checkstyle"),
+    no_tests("pmd", "a lint report of PMD"),
+    no_tests("pmd-cpd", "a report of duplicates by PMD"),
+    no_tests("BugCollection", "a lint report of SpotBugs"),
+    no_tests("issues", "a report of Android Lint"),
+    no_tests("results", "a report of Cppcheck"),
+    no_tests("valgrindoutput", "a report of Valgrind"),
+    no_tests("project", "a build file of Maven or Ant"),
+    no_tests("html", "a page in HTML"),
+    no_tests("svg", "a picture"),
+];
+
+const JSON: KnownFile = no_tests("{", "JSON, and not the lines of `go test -json`");
+
+impl OtherFile {
+    pub(super) fn of_root(root: &str) -> Self {
+        let known = KNOWN.iter().find(|known| known.root == root);
+        Self { root: root.chars().take(40).collect(), known }
+    }
+
+    pub(super) fn json() -> Self {
+        Self { root: "{".to_owned(), known: Some(&JSON) }
+    }
+
+    /// Whether it is known to say nothing of tests.
+    pub fn has_no_tests(&self) -> bool {
+        self.known.is_some_and(|known| known.instead.is_none())
+    }
+
+    /// What to do to have the tests counted.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self.known {
+            Some(known) => known.instead,
+            None => Some(
+                "reports are read in the formats of JUnit, NUnit 3, xUnit.net v2, TRX and `go test -json`",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for OtherFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let root = &self.root;
+        match self.known {
+            Some(KnownFile { is, instead: None, .. }) => {
+                write!(f, "it isn't a test report: it is {is} (`<{root}>`)")
+            }
+            Some(KnownFile { is, instead: Some(instead), .. }) => {
+                write!(f, "it is {is} (`<{root}>`), which isn't read: {instead}")
+            }
+            None => write!(
+                f,
+                "it isn't a JUnit report: it starts with `<{root}>` instead of `<testsuites>`"
+            ),
+        }
+    }
+}

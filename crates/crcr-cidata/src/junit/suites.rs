@@ -1,0 +1,133 @@
+//! Suites that are open, and the sums that they declare.
+
+use std::sync::Arc;
+
+use crcr_domain::ci_data::test_run::{TestDetail, TestDetailKind, TestResult};
+
+use super::reader::{Repeats, SuiteElement, SuiteLabels};
+
+pub(super) struct OpenSuite {
+    /// Whether it is the root `<testsuites>`.
+    pub is_root: bool,
+    /// Of the innermost suite that has one.
+    pub name: Arc<str>,
+    pub file: Option<Arc<str>>,
+    /// The browser, device or project that its tests run with.
+    pub variant: Option<Arc<str>>,
+    pub element: SuiteElement,
+    pub line: u64,
+    pub declared: Declared,
+    pub counted: Counted,
+    /// Whether it says that it failed.
+    pub has_failed: bool,
+    /// Whether what it says of a failure may only say that tests failed.
+    pub may_sum_up: bool,
+    /// That failure, until it is known whether a test failed.
+    pub failure: Option<TestDetail>,
+}
+
+/// The sums in the attributes of a suite.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Declared {
+    pub tests: u64,
+    pub failures: u64,
+    pub errors: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counted {
+    pub tests: u64,
+    /// Elements, of which a test that is repeated has several, and rows of suites.
+    pub failures: u64,
+    pub errors: u64,
+    /// `<failure>` and `<error>`, of which a test can have several.
+    pub details: u64,
+}
+
+/// Failures and errors that are declared and have no test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hidden {
+    /// Of the first one.
+    pub kind: TestDetailKind,
+    pub count: u64,
+}
+
+impl OpenSuite {
+    pub(super) fn root(empty: &Arc<str>, line: u64) -> Self {
+        let labels = Arc::new(SuiteLabels::default());
+        Self {
+            is_root: true,
+            name: Arc::clone(empty),
+            file: None,
+            variant: None,
+            element: SuiteElement { number: 0, repeats: Repeats::OtherTests, labels },
+            line,
+            declared: Declared::default(),
+            counted: Counted::default(),
+            has_failed: false,
+            may_sum_up: false,
+            failure: None,
+        }
+    }
+
+    /// A suite in `self`.
+    pub(super) fn child(&self, number: u32, line: u64) -> Self {
+        Self {
+            name: Arc::clone(&self.name),
+            file: self.file.clone(),
+            variant: self.variant.clone(),
+            element: SuiteElement { number, ..self.element.clone() },
+            is_root: false,
+            line,
+            declared: Declared::default(),
+            counted: Counted::default(),
+            has_failed: false,
+            may_sum_up: false,
+            failure: None,
+        }
+    }
+
+    /// Compares the sums, and counts what is missing, so that suites around this one don't miss it again.
+    pub(super) fn hidden_failures(&mut self) -> Option<Hidden> {
+        let Self { declared, counted, .. } = self;
+        let said = declared.failures.saturating_add(declared.errors);
+        let seen = counted.failures + counted.errors;
+        if said <= seen {
+            return None;
+        }
+        let count = said - seen;
+        let kind = if declared.errors > counted.errors && declared.failures <= counted.failures {
+            TestDetailKind::Error
+        } else {
+            TestDetailKind::Failure
+        };
+        match kind {
+            TestDetailKind::Error => counted.errors += count,
+            _ => counted.failures += count,
+        }
+        // Catch2, doctest and Boost.Test declare assertions, of which each failed one is an element.
+        let are_assertions = said == counted.details && seen > 0;
+        (!are_assertions).then_some(Hidden { kind, count })
+    }
+
+    pub(super) fn count_failure(&mut self, result: TestResult) {
+        match result {
+            TestResult::Failure => self.counted.failures += 1,
+            TestResult::Error => self.counted.errors += 1,
+            _ => {}
+        }
+    }
+
+    pub(super) fn has_failure(&self) -> bool {
+        self.counted.failures + self.counted.errors > 0
+    }
+}
+
+impl Counted {
+    pub(super) fn add(&mut self, inner: &Self) {
+        self.tests += inner.tests;
+        self.failures += inner.failures;
+        self.errors += inner.errors;
+        self.details += inner.details;
+    }
+}

@@ -1,0 +1,102 @@
+//! Values of attributes.
+
+use std::sync::Arc;
+
+use crcr_domain::ci_data::test_run::TestResult;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::fmt::rfc2822;
+use jiff::tz::TimeZone;
+
+use super::text::{LimitedText, TextFlaws};
+
+/// In seconds.
+const YEAR: f64 = 366.0 * 86_400.0;
+/// In seconds since 1970.
+const YEAR_2000: i64 = 946_684_800;
+
+/// The value of an attribute, which is often that of the test before.
+pub(super) fn shared(raw: &str, last: &mut Arc<str>, flaws: &mut TextFlaws) -> Arc<str> {
+    // With entities or other whitespace, equal values needn't look equal.
+    let is_plain = raw.bytes().fold(true, |plain, byte| plain & (byte >= 0x20) & (byte != b'&'));
+    if !is_plain || raw != &**last {
+        *last = LimitedText::of_attribute(raw, flaws).into();
+    }
+    Arc::clone(last)
+}
+
+/// For a message.
+pub(super) fn shorten(text: &str) -> String {
+    if text.chars().nth(80).is_none() {
+        return text.to_owned();
+    }
+    text.chars().take(80).chain(['…']).collect()
+}
+
+/// The result that the attributes `status` and `result` state. Most tools write neither.
+pub(super) fn status_result(value: &str) -> Option<TestResult> {
+    match value.to_ascii_lowercase().as_str() {
+        "notrun" | "disabled" | "suppressed" | "skipped" | "ignored" => Some(TestResult::Skipped),
+        "fail" | "failed" | "failure" => Some(TestResult::Failure),
+        "error" | "timeout" | "timedout" | "crashed" | "aborted" => Some(TestResult::Error),
+        _ => None,
+    }
+}
+
+/// Not negative and at most a year. A comma may separate thousands.
+pub(super) fn parse_seconds(raw: &str) -> Option<f64> {
+    let raw = raw.trim();
+    let seconds = match raw.split_once(',') {
+        None => raw.parse::<f64>().ok()?,
+        Some((first, rest)) => {
+            let whole = rest.split('.').next().unwrap_or_default();
+            let is_grouped =
+                matches!(first.as_bytes(), [b'1'..=b'9'] | [b'1'..=b'9', _] | [b'1'..=b'9', _, _])
+                    && whole.split(',').all(|group| group.len() == 3);
+            is_grouped.then(|| raw.replace(',', "").parse::<f64>().ok())??
+        }
+    };
+    valid_seconds(seconds)
+}
+
+fn valid_seconds(seconds: f64) -> Option<f64> {
+    // The sum makes 0 of -0, which would print its sign.
+    (0.0..=YEAR).contains(&seconds).then_some(seconds + 0.0)
+}
+
+/// `[DAYS.]HOURS:MINUTES:SECONDS`, as .NET writes durations.
+pub(super) fn parse_time_span(raw: &str) -> Option<f64> {
+    let mut parts = raw.trim().rsplit(':');
+    let seconds: f64 = parts.next()?.parse().ok()?;
+    let minutes: f64 = parts.next()?.parse().ok()?;
+    let (days, hours) = match parts.next()?.split_once('.') {
+        Some((days, hours)) => (days.parse().ok()?, hours),
+        None => (0.0, raw.trim().split(':').next()?),
+    };
+    let hours: f64 = hours.parse().ok()?;
+    let is_end = parts.next().is_none();
+    valid_seconds(((days * 24.0 + hours) * 60.0 + minutes) * 60.0 + seconds).filter(|_| is_end)
+}
+
+/// `None` also for what tools write where they have no time, such as the years 1 and 1970.
+pub(super) fn parse_timestamp(raw: &str) -> Option<Timestamp> {
+    let raw = raw.trim();
+    let local = || raw.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
+    let time = raw
+        .parse()
+        .ok()
+        .or_else(|| local().map(|zoned| zoned.timestamp()))
+        .or_else(|| rfc2822::parse(raw).ok().map(|zoned| zoned.timestamp()))?;
+    (time > Timestamp::constant(YEAR_2000, 0)).then_some(time)
+}
+
+/// The last part of a path of either kind.
+pub(super) fn file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+/// Whether a host is one of many: names of projects, which tools also write as `hostname`, look like words.
+pub(super) fn is_machine_name(host: &str) -> bool {
+    let digits = host.bytes().filter(u8::is_ascii_digit).count();
+    host == "localhost" || host.contains('.') || digits >= 3
+}

@@ -1,0 +1,236 @@
+//! What is looked at in a line and around it, and how much each of it counts.
+//!
+//! The weights are in `weights.toml`, which says where they are from and how to make them again.
+
+use std::sync::LazyLock;
+
+use regex_automata::meta::Regex;
+use regex_automata::util::syntax;
+
+/// Forms of lines, tried on the lines that are worth it.
+const FORMS: [(&str, &str); 23] = [
+    (
+        "error at the start",
+        r"(?i)^\s*(?:##\[error\]|\[?(?:error|fatal|fail(?:ed|ure)?|severe|err!?|exception)\]?)(?:[:\s!\]]|$)",
+    ),
+    (
+        "error in the middle",
+        r"(?i)[\s:\])](?:fatal |internal compiler |parse |syntax )?error(?:\[\w+\]| \w{1,4}\d{3,5})?: ",
+    ),
+    ("exception", r"\b[A-Za-z_.$]*[a-z](?:Error|Exception|Failure)\b(?::|$| \()"),
+    ("error in capitals", r"\b(?:FAIL|FAILED|FAILURE|ERROR|ERRORS)\b"),
+    (
+        "failed test",
+        r"^\s*(?:--- FAIL|not ok |FAIL[: ]|✖|✗|✘|×|● |\d+\) |_{5,} .* _{5,}|E   |\[  FAILED|!! )",
+    ),
+    (
+        "crash",
+        r"(?i)panicked|panic:|uncaught|segmentation|abort(?:ed|ing)|core dumped|assert(?:ion)? ?(?:failed|error)|failed asserting",
+    ),
+    (
+        "negation",
+        r"(?i)\b(?:not found|no such|cannot|can't|could not|couldn't|unable|undefined|unexpected|invalid|missing|denied|refused|timed out|timeout|mismatch|unknown|unrecognized|unresolved|illegal|doesn't|does not|don't|must|should)\b",
+    ),
+    ("place in a file", r#"(?:^|[\s('"`\[])[\w./\\@+~-]+\.[A-Za-z]\w{0,6}(?::\d+|\(\d+)"#),
+    (
+        "warning",
+        r"(?i)^\s*(?:\S+ )?(?:\[?warn(?:ing)?\]?[:\s]|npm warn|deprecat)|: warning|\bwarning:|\bdeprecat",
+    ),
+    (
+        "package or progress",
+        r"(?i)^\s*(?:Get:|Selecting|Unpacking|Setting up|Preparing|Downloading|Downloaded|Installing|Using|Fetching|Collecting|Requirement|Receiving|Resolving|remote:|Compiling|Building|Installed|Processing|copying|creating|gem install|Successfully|inflating|extracting|(?:[-+~|` ]|├|└)+[\w@/-]+@\d|added|Adding)|^\s*\S+-error\S*$|^-- |^checking |\bok$|^ok |PASS",
+    ),
+    (
+        "summary",
+        r"(?i)^\W*(?:\[\w+\]\s*)?(?:\d+ (?:of \d+ )?\w* ?(?:errors?|failures?|failed|failing|problems?|tests?|examples?|specs?|offenses?)\b|(?:tests|failures|errors|total|suites|test suites|snapshots|time|ran|result|summary|test result)\b ?[:=]|=+ .*(?:failed|passed|error).* =+|FAILURES|FAILED \(|Failed: |build failed|there (?:was|were) \d+|rake aborted|exit status|.*exit(?:ed)? (?:with )?(?:code|status)|make(?:\[\d+\])?: \*\*\*|npm err!|npm error|error command failed|lerna|gmake|ninja: build|##\[error\]Process|error: test failed|.*returned (?:a )?non-?zero|.*errors? (?:found|generated|occurred)|.*(?:is not recoverable|exiting now|child returned status))",
+    ),
+    (
+        "stack frame",
+        r#"^\s*(?:at \S+|File "|from \S+:\d+|#\d+ |\.\.\. \d+ more|in \S+ \(|\S+@\S+:\d+:\d+$|\[error\]\s+at )"#,
+    ),
+    ("head of a traceback", r"^\s*(?:E   )?Traceback \(most recent"),
+    (
+        "source code",
+        r"^\s+(?:raise|return|throw|assert|def|if|for|with|import|from|self|const|let|var)\b|[;{]$",
+    ),
+    ("command", r"^(?:\$ |\+{1,4} |##\[|travis_|>\s)"),
+    (
+        "nothing failed",
+        r"(?i)\b(?:0|no) (?:errors?|failures?|failed|problems|warnings)\b|(?:errors?|failures?|failed): 0\b",
+    ),
+    (
+        "success",
+        r"(?i)\b(?:pass(?:ed|es|ing)?|succeeded|success(?:ful|fully)?|handled|handling|enabled|ignored|skipped|retry(?:ing)?|continuing)\b",
+    ),
+    ("advice", r"(?i)\bplease\b|\bre-?run\b|\brun '|^run |you (?:may|might|should|need)"),
+    (
+        "help of the tool",
+        r"(?i)\[Help \d\]|for more information|to see the full|--stacktrace|--debug|FullyQualifiedErrorId|CategoryInfo|^see |this is probably not a problem|log of this run|complete log|giving up|to see a list|npm (?:ERR!|error)$|To install the missing|get more log output|https://docs\.|https://cwiki",
+    ),
+    ("address", r"https?://"),
+    ("expected and got", r"(?i)\bexpected\b.*\b(?:but|got|to|actual|received|equal|instead)\b"),
+    ("no letters", r"^[^A-Za-z]*$"),
+    ("colon at the end", r":\s*$"),
+];
+
+/// What isn't a form of the line.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Trait {
+    FailureWord,
+    Red,
+    SpecificRule,
+    HintRule,
+    LastResortRule,
+    Ignored,
+    FailingSection,
+    LastFailingSection,
+    DistanceToEnd,
+    DistanceToStart,
+    FirstOfCluster,
+    FirstWord,
+    StrongBefore,
+    StrongAfter,
+    Repeated,
+    FirstOfItsShape,
+    BlankBefore,
+    FrameAfter,
+    DeeperAfter,
+    DeeperBefore,
+    Indent,
+    Short,
+    Long,
+    InGreenRun,
+    NotInGreenRun,
+    NearTheEnd,
+}
+
+const TRAITS: [(Trait, &str); 26] = [
+    (Trait::FailureWord, "word of failure"),
+    (Trait::Red, "printed in red"),
+    (Trait::SpecificRule, "specific rule"),
+    (Trait::HintRule, "general rule"),
+    (Trait::LastResortRule, "rule of last resort"),
+    (Trait::Ignored, "rule that ignores it"),
+    (Trait::FailingSection, "in a failing section"),
+    (Trait::LastFailingSection, "in the last failing section"),
+    (Trait::DistanceToEnd, "distance to the end"),
+    (Trait::DistanceToStart, "distance to the start"),
+    (Trait::FirstOfCluster, "first of its cluster"),
+    (Trait::FirstWord, "first word of failure for some lines"),
+    (Trait::StrongBefore, "errors before it"),
+    (Trait::StrongAfter, "errors after it"),
+    (Trait::Repeated, "repeated"),
+    (Trait::FirstOfItsShape, "first of its shape"),
+    (Trait::BlankBefore, "after an empty line"),
+    (Trait::FrameAfter, "before a stack frame"),
+    (Trait::DeeperAfter, "before deeper lines"),
+    (Trait::DeeperBefore, "after deeper lines"),
+    (Trait::Indent, "indented"),
+    (Trait::Short, "short"),
+    (Trait::Long, "long"),
+    (Trait::InGreenRun, "in the green run, too"),
+    (Trait::NotInGreenRun, "not in the green run"),
+    (Trait::NearTheEnd, "near the end"),
+];
+
+pub(super) const COUNT: usize = FORMS.len() + TRAITS.len();
+
+/// The value of each feature of a line, in the order of [`names`].
+#[derive(Debug, Clone)]
+pub(super) struct Features(pub(super) [f32; COUNT]);
+
+/// What each value of a line's features is.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FORMS.iter().map(|(name, _)| *name).chain(TRAITS.iter().map(|(_, name)| *name))
+}
+
+static FORM_REGEXES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    let syntax = syntax::Config::new().unicode(false).utf8(false);
+    let build = |(name, pattern): &(&str, &str)| {
+        let built = Regex::builder().syntax(syntax).build(pattern);
+        built.unwrap_or_else(|error| unreachable!("the form `{name}` is tested: {error}"))
+    };
+    FORMS.iter().map(build).collect()
+});
+
+struct Weights {
+    of_features: [f32; COUNT],
+    /// The score of the case that no line of the log explains the failure.
+    of_no_line: f32,
+}
+
+static WEIGHTS: LazyLock<Weights> = LazyLock::new(|| {
+    let table: toml::Table = toml::from_str(include_str!("weights.toml")).expect("it is tested");
+    #[expect(clippy::cast_possible_truncation, reason = "weights have three digits")]
+    let weight = |name: &str| table["weights"][name].as_float().expect("it is tested") as f32;
+    let mut of_features = [0.0; COUNT];
+    for (value, name) in of_features.iter_mut().zip(names()) {
+        *value = weight(name);
+    }
+    Weights { of_features, of_no_line: weight(NO_LINE) }
+});
+
+const NO_LINE: &str = "none of the lines";
+
+/// The score of the case that no line of the log explains the failure.
+pub(super) fn score_of_no_line() -> f32 {
+    WEIGHTS.of_no_line
+}
+
+impl Features {
+    /// What the line alone shows.
+    pub(super) fn of_line(line: &[u8]) -> Self {
+        let mut values = [0.0; COUNT];
+        for (value, regex) in values.iter_mut().zip(FORM_REGEXES.iter()) {
+            *value = f32::from(regex.is_match(line));
+        }
+        Self(values)
+    }
+
+    pub(super) fn set(&mut self, which: Trait, value: f32) {
+        self.0[FORMS.len() + which as usize] = value;
+    }
+
+    pub(super) fn flag(&mut self, which: Trait, is_so: bool) {
+        self.set(which, f32::from(is_so));
+    }
+
+    pub(super) fn get(&self, which: Trait) -> f32 {
+        self.0[FORMS.len() + which as usize]
+    }
+
+    /// Whether the line has one of the forms in which tools tell an error.
+    pub(super) fn is_strong(&self) -> bool {
+        self.0[..6].iter().any(|value| *value > 0.0) || self.get(Trait::SpecificRule) > 0.0
+    }
+
+    pub(super) fn score(&self) -> f32 {
+        self.0.iter().zip(&WEIGHTS.of_features).map(|(value, weight)| value * weight).sum()
+    }
+
+    /// Each feature that counts, with its share of the score, the largest first.
+    pub(super) fn terms(&self) -> Vec<(&'static str, f32)> {
+        let shares = self.0.iter().zip(&WEIGHTS.of_features).map(|(value, weight)| value * weight);
+        let mut terms: Vec<_> =
+            names().zip(shares).filter(|(_, share)| share.abs() >= 0.05).collect();
+        terms.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
+        terms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traits_stand_at_their_place_and_every_feature_has_a_weight() {
+        for (place, (which, _)) in TRAITS.iter().enumerate() {
+            assert_eq!(*which as usize, place);
+        }
+        let table: toml::Table = toml::from_str(include_str!("weights.toml")).unwrap();
+        let weights = table["weights"].as_table().unwrap();
+        assert_eq!(weights.len(), COUNT + 1);
+        assert!(names().chain([NO_LINE]).all(|name| weights[name].is_float()));
+        assert!(include_str!("weights.toml").len() < 64 * 1024);
+    }
+}

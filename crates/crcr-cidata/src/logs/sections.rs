@@ -1,0 +1,92 @@
+//! Where the steps and commands of a log start and end, as runners write it.
+
+/// What a line that may start a section is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SectionStart {
+    /// The echo of a step's script and environment follows, up to `##[endgroup]`.
+    Echo,
+    EchoEnd,
+    Group,
+}
+
+pub(super) fn section_start(line: &[u8]) -> Option<SectionStart> {
+    if line.starts_with(b"##[group]Run ") {
+        Some(SectionStart::Echo)
+    } else if line.starts_with(b"##[endgroup]") {
+        Some(SectionStart::EchoEnd)
+    } else if [&b"##[group]"[..], b"travis_fold:start", b"$ "].iter().any(|s| line.starts_with(s)) {
+        Some(SectionStart::Group)
+    } else {
+        None
+    }
+}
+
+/// How a section ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SectionEnd {
+    Passed,
+    Failed,
+    /// It was stopped from outside, so its last lines say nothing about the cause.
+    Stopped,
+}
+
+/// How the section ends that ends with this line; `None` if no section ends here.
+pub(super) fn section_end(line: &[u8]) -> Option<SectionEnd> {
+    const ENDS: [(&[u8], SectionEnd); 9] = [
+        (b"##[error]Process completed with exit code", SectionEnd::Failed),
+        (b"Error: Process completed with exit code", SectionEnd::Failed),
+        (b"##[error]The operation was cancel", SectionEnd::Stopped),
+        (b"##[error]The runner has received", SectionEnd::Stopped),
+        (b"No output has been received", SectionEnd::Failed),
+        (b"The build has been terminated", SectionEnd::Failed),
+        (b"Your build has been stopped", SectionEnd::Failed),
+        (b"The job exceeded the maximum", SectionEnd::Failed),
+        (b"Finished: FAILURE", SectionEnd::Failed),
+    ];
+    if let Some((_, end)) = ENDS.iter().find(|(start, _)| line.starts_with(start)) {
+        return Some(*end);
+    }
+    if line.starts_with(b"The command \"") {
+        return command_end(line);
+    }
+    let is_marked = line.starts_with(b"Build step ") && contains(line, b"marked build as failure");
+    let is_cut = line.starts_with(b"The log length has exceeded");
+    (is_marked || is_cut).then_some(SectionEnd::Failed)
+}
+
+/// Travis: `The command "make test" exited with 2.`, or `… failed and exited with 128 during .`.
+fn command_end(line: &[u8]) -> Option<SectionEnd> {
+    let end = &line[line.len().saturating_sub(60)..];
+    if contains(end, b"\" exited with 0") {
+        return Some(SectionEnd::Passed);
+    }
+    let says_failed = contains(end, b"exited with ") || contains(end, b"\" failed");
+    says_failed.then_some(SectionEnd::Failed)
+}
+
+fn contains(line: &[u8], text: &[u8]) -> bool {
+    memchr::memmem::find(line, text).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_github_travis_and_jenkins_are_known() {
+        for (line, end) in [
+            ("##[error]Process completed with exit code 2.", Some(SectionEnd::Failed)),
+            ("The command \"make test\" exited with 2.", Some(SectionEnd::Failed)),
+            (
+                "The command \"git fetch\" failed and exited with 128 during .",
+                Some(SectionEnd::Failed),
+            ),
+            ("The command \"make\" exited with 0.", Some(SectionEnd::Passed)),
+            ("The command \"make\" is deprecated", None),
+            ("Build step 'Execute shell' marked build as failure", Some(SectionEnd::Failed)),
+            ("##[error]src/a.c:1: broken", None),
+        ] {
+            assert_eq!(section_end(line.as_bytes()), end, "{line}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! GitHub's CODEOWNERS: who owns a file.
+//! <https://docs.github.com/en/repositories/managing-your-repositorys-settings-and-features/customizing-your-repository/about-code-owners>
+
+/// In bytes. GitHub ignores a larger file.
+pub const MAX_BYTES: usize = 3 << 20;
+/// Where GitHub looks for it, in this order.
+pub const PLACES: [&str; 3] = [".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"];
+/// In bytes. Longer paths have no owner here.
+const MAX_PATH: usize = 4096;
+
+#[derive(Debug, Default)]
+pub struct Codeowners {
+    rules: Vec<OwnerRule>,
+}
+
+#[derive(Debug)]
+struct OwnerRule {
+    /// Parts between slashes; `**` stands for any number of parts.
+    parts: Vec<String>,
+    /// Whether what is in a matching folder belongs to it as well.
+    includes_contents: bool,
+    owners: Vec<String>,
+}
+
+impl Codeowners {
+    /// Lines that GitHub doesn't understand are left out, as GitHub does.
+    pub fn parse(text: &str) -> Self {
+        Self { rules: text.lines().filter_map(OwnerRule::parse).collect() }
+    }
+
+    /// Such as `@alice` and `@org/team`. The last rule that matches the path counts.
+    pub fn owners(&self, path: &str) -> &[String] {
+        let path = path.strip_prefix("./").unwrap_or(path).trim_start_matches('/');
+        if path.len() > MAX_PATH {
+            return &[];
+        }
+        let parts: Vec<&str> = path.split('/').collect();
+        let rule = self.rules.iter().rev().find(|rule| rule.matches(&parts));
+        rule.map_or(&[], |rule| &rule.owners)
+    }
+}
+
+impl OwnerRule {
+    fn parse(line: &str) -> Option<Self> {
+        // A space that belongs to the path has a backslash before it.
+        let line = line.replace("\\ ", "\0");
+        let mut words = line
+            .split_whitespace()
+            .take_while(|word| !word.starts_with('#'))
+            .map(|word| word.replace('\0', " "));
+        let pattern = words.next()?;
+        if pattern.starts_with('!') || pattern.contains(['[', ']']) {
+            return None;
+        }
+        let is_folder = pattern.ends_with('/');
+        let path = pattern.trim_end_matches('/');
+        let is_anchored = path.contains('/');
+        let mut parts: Vec<String> =
+            path.trim_start_matches('/').split('/').map(str::to_owned).collect();
+        if !is_anchored {
+            parts.insert(0, "**".to_owned());
+        }
+        // `docs/*` is of the files right in that folder only, and `*` alone of every file.
+        let includes_contents = is_folder || !is_anchored || parts.last()? != "*";
+        Some(Self { parts, includes_contents, owners: words.collect() })
+    }
+
+    fn matches(&self, path: &[&str]) -> bool {
+        // How many parts of the path the pattern's parts so far can stand for.
+        let mut reached = vec![false; path.len() + 1];
+        reached[0] = true;
+        for part in &self.parts {
+            let mut next = vec![false; path.len() + 1];
+            for at in (0..=path.len()).filter(|at| reached[*at]) {
+                if part == "**" {
+                    next[at..].fill(true);
+                    break;
+                }
+                if path.get(at).is_some_and(|name| matches_name(part, name)) {
+                    next[at + 1] = true;
+                }
+            }
+            reached = next;
+        }
+        let ends = if self.includes_contents { 1 } else { path.len() };
+        reached[ends..].contains(&true)
+    }
+}
+
+/// `*` stands for any characters, `?` for one.
+fn matches_name(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut from) = (0, 0);
+    // Where the last `*` is, and how far it reaches.
+    let mut star: Option<(usize, usize)> = None;
+    while from < name.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, from));
+                at += 1;
+            }
+            Some(c) if *c == '?' || *c == name[from] => {
+                at += 1;
+                from += 1;
+            }
+            _ => {
+                let Some((star_at, reach)) = &mut star else { return false };
+                *reach += 1;
+                (at, from) = (*star_at + 1, *reach);
+            }
+        }
+    }
+    pattern[at..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_rule_that_matches_a_path_names_its_owners() {
+        let owners = Codeowners::parse(
+            "# Owners\n*  @org/all\n*.js @web # pages\n/build/logs/ @ops\ndocs/* docs@example.com\n\
+             apps/ @apps\n/scripts @scripts @bob\n**/vendor @vendor\n/apps/free\n\
+             with\\ blank.txt @blank\n[ab].rs @never\n!x @never\n/a/**/z.py @deep\n",
+        );
+        for (path, expected) in [
+            ("README.md", &["@org/all"][..]),
+            ("src/page.js", &["@web"]),
+            ("./src/page.js", &["@web"]),
+            ("build/logs/a/b.txt", &["@ops"]),
+            ("x/build/logs/a.txt", &["@org/all"]),
+            ("docs/a.md", &["docs@example.com"]),
+            ("docs/more/a.md", &["@org/all"]),
+            ("x/apps/y/z.c", &["@apps"]),
+            ("scripts/run.py", &["@scripts", "@bob"]),
+            ("deep/er/vendor/x.c", &["@vendor"]),
+            ("apps/free/x.c", &[]),
+            ("with blank.txt", &["@blank"]),
+            ("a/z.py", &["@deep"]),
+            ("a/b/c/z.py", &["@deep"]),
+            ("a.rs", &["@org/all"]),
+        ] {
+            assert_eq!(owners.owners(path), expected, "{path}");
+        }
+        assert!(Codeowners::parse("*.py @a").owners("x.js").is_empty());
+    }
+
+    #[test]
+    fn hostile_pattern_is_compared_quickly() {
+        let line = format!("{}b @a", "**/*a*".repeat(200));
+        let started = std::time::Instant::now();
+        let owners = Codeowners::parse(&line);
+        assert!(owners.owners(&"a/".repeat(500)).is_empty());
+        assert!(owners.owners(&"a".repeat(1000)).is_empty());
+        assert!(started.elapsed().as_secs() < 20, "it isn't exponential");
+    }
+}

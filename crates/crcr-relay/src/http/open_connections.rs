@@ -1,0 +1,122 @@
+//! Which connections a listener has open, and which of them goes when there are too many: a client that holds
+//! a place without sending its request loses it to one that wants to send one.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// How often it is logged that connections are closed early.
+const LOG_PAUSE: Duration = Duration::from_secs(3600);
+
+/// What a connection is waiting for. In the order in which they are closed when there are too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// The head of its first request.
+    FirstHead,
+    /// A request's body.
+    RequestBody,
+    /// The next request.
+    Idle,
+    /// The answer. It isn't closed.
+    Answer,
+}
+
+/// How many connections were closed early, by what they were waiting for, since the process started.
+pub(crate) static CLOSED_EARLY: [(&str, AtomicU64); 3] =
+    [("head", AtomicU64::new(0)), ("body", AtomicU64::new(0)), ("idle", AtomicU64::new(0))];
+
+#[derive(Default)]
+pub(crate) struct OpenConnections {
+    open: Mutex<Vec<Arc<OpenConnection>>>,
+    logged_at: Mutex<Option<Instant>>,
+}
+
+pub(crate) struct OpenConnection {
+    /// Since when it has been in this phase.
+    phase: Mutex<(Phase, Instant)>,
+    /// Closes it at once.
+    pub(crate) close: CancellationToken,
+}
+
+impl OpenConnections {
+    /// Adds a new connection. If there are more than `max_open` then, the one is closed that has waited
+    /// longest for its client.
+    pub(crate) fn add(&self, max_open: usize) -> Arc<OpenConnection> {
+        let mut open = self.open.lock();
+        if open.len() >= max_open {
+            let waiting = open.iter().enumerate().map(|(n, one)| (*one.phase.lock(), n));
+            let longest = waiting.filter(|((phase, _), _)| *phase != Phase::Answer).min();
+            if let Some(((phase, since), n)) = longest {
+                open.swap_remove(n).close.cancel();
+                self.closed_early(phase, since.elapsed());
+            }
+        }
+        let phase = Mutex::new((Phase::FirstHead, Instant::now()));
+        let connection = Arc::new(OpenConnection { phase, close: CancellationToken::new() });
+        open.push(Arc::clone(&connection));
+        connection
+    }
+
+    pub(crate) fn remove(&self, connection: &Arc<OpenConnection>) {
+        self.open.lock().retain(|one| !Arc::ptr_eq(one, connection));
+    }
+
+    fn closed_early(&self, phase: Phase, waited: Duration) {
+        if let Some((_, count)) = CLOSED_EARLY.get(phase as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut logged_at = self.logged_at.lock();
+        if logged_at.is_none_or(|at| at.elapsed() > LOG_PAUSE) {
+            *logged_at = Some(Instant::now());
+            tracing::warn!(
+                ?phase,
+                waited_seconds = waited.as_secs_f64(),
+                "all connections are in use: those that have waited longest for their clients are closed. \
+                 This is logged once an hour and counted in `crcr_connections_closed_early`"
+            );
+        }
+    }
+}
+
+impl OpenConnection {
+    pub(crate) fn enter(&self, phase: Phase) {
+        *self.phase.lock() = (phase, Instant::now());
+    }
+}
+
+/// A request's body that notes when it has arrived.
+pub(crate) struct NotedBody {
+    pub(crate) body: Incoming,
+    pub(crate) connection: Arc<OpenConnection>,
+}
+
+impl Body for NotedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.connection.enter(Phase::Answer);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

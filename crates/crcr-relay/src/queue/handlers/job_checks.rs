@@ -1,0 +1,106 @@
+//! How many check runs of jobs a backend may have, and how many calls of GitHub's API they may take. The
+//! check run of the backend itself has no such limit.
+
+use crcr_domain::{CheckRunPolicy, RepoName};
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, WriteBatch, read_record};
+
+use crate::limits;
+use crate::queue::task_kind::TaskError;
+use crate::relay::Relay;
+use crate::state_records;
+use crate::usage::Resource;
+
+/// Takes one of the places for check runs of jobs that a backend has on a commit. Returns whether the check
+/// run with this name has one.
+pub(super) async fn has_place(
+    relay: &Relay,
+    repo: &RepoName,
+    head_sha: &str,
+    name: &str,
+) -> Result<bool, StoreError> {
+    let key = state_records::job_checks_key(repo, head_sha);
+    for _ in 0..limits::CONFLICTS {
+        let known = read_record::<Vec<String>>(relay.store.as_ref(), key.clone()).await?;
+        let mut names = known.value.clone().unwrap_or_default();
+        if names.iter().any(|known| known == name) {
+            return Ok(true);
+        }
+        if names.len() >= limits::JOB_CHECK_RUNS {
+            return Ok(false);
+        }
+        names.push(name.to_owned());
+        let mut batch = WriteBatch::default();
+        batch.update(&known, &names, relay.expiry());
+        if relay.commit(batch).await? == CommitOutcome::Done {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether all places are taken by other jobs.
+pub(super) async fn is_folded(
+    relay: &Relay,
+    repo: &RepoName,
+    head_sha: &str,
+    name: &str,
+) -> Result<bool, StoreError> {
+    let key = state_records::job_checks_key(repo, head_sha);
+    let names = read_record::<Vec<String>>(relay.store.as_ref(), key).await?.value;
+    Ok(names.is_some_and(|names| {
+        names.len() >= limits::JOB_CHECK_RUNS && !names.iter().any(|known| known == name)
+    }))
+}
+
+/// What the check run of the backend says about jobs that have none of their own; empty if all have one.
+pub(super) fn folded(jobs: usize, page: Option<&str>) -> String {
+    let folded = jobs.saturating_sub(limits::JOB_CHECK_RUNS);
+    if folded == 0 {
+        return String::new();
+    }
+    let all =
+        page.map_or_else(|| "the relay's page of this pull request".to_owned(), str::to_owned);
+    format!(
+        "\n{} of its {jobs} jobs have check runs of their own. The other {folded} are only counted here; \
+         all of them are on {all}\n",
+        limits::JOB_CHECK_RUNS
+    )
+}
+
+/// Charges calls of GitHub's API to a backend. All backends together leave a part of the installation's calls to
+/// everything else.
+pub(super) async fn charge_calls(
+    relay: &Relay,
+    repo: &RepoName,
+    calls: u64,
+) -> Result<(), TaskError> {
+    let backends = super::allowlist(relay)?
+        .iter()
+        .filter(|entry| entry.level.check_run() != CheckRunPolicy::Never)
+        .count();
+    let an_hour = (limits::JOB_CHECK_CALLS / backends.max(1) as u64).max(limits::LEAST_CALLS);
+    let charge = BudgetCharge {
+        bucket: state_records::job_calls_key(repo),
+        capacity: an_hour,
+        per_minute: an_hour as f64 / 60.0,
+        cost: calls,
+        first_of: None,
+    };
+    let batch = WriteBatch { charges: vec![charge], ..WriteBatch::default() };
+    match relay.commit(batch).await? {
+        CommitOutcome::Limited(limited) => {
+            let text = format!(
+                "`{repo}` has made its {an_hour} calls of this hour for check runs of jobs; the backend's \
+                 own check run goes on"
+            );
+            Err(TaskError {
+                not_before: Some(relay.now() + limited.wait),
+                ..TaskError::retry(text)
+            })
+        }
+        _ => {
+            relay.usage.add(relay.now(), Resource::CheckRunCalls, repo.as_str(), calls);
+            Ok(())
+        }
+    }
+}

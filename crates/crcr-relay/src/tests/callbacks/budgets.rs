@@ -1,0 +1,292 @@
+//! Reports and check runs have an owner with a share, and what is shown upstream is never given up.
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const CREATE: &str = "POST /repos/acme/upstream/check-runs";
+const LISTED: &str = "GET /repos/acme/upstream/commits/*";
+
+fn leg(run: &Downstream, job: &'static str) -> Downstream {
+    Downstream { job, client_payload: run.client_payload.clone(), ..*run }
+}
+
+fn names(count: usize) -> Vec<&'static str> {
+    (0..count).map(|n| &*format!("leg {n}").leak()).collect()
+}
+
+#[tokio::test]
+async fn matrix_of_150_legs_ends_green_at_the_default_limit() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    for job in names(150) {
+        let leg = leg(&two, job);
+        assert_eq!(leg.start(&world).await, said("in_progress"));
+        assert_eq!(leg.end(&world, "success").await, said("completed"));
+    }
+    assert_eq!(world.results.attempts(&world.always()).unwrap().len(), 150);
+}
+
+#[tokio::test]
+async fn matrix_that_reports_at_once_is_one_run_of_the_limit() {
+    let world = World::with(&[("RATE_LIMIT_PER_MIN", "1")]).await;
+    let two = open(&world).await("acme/two");
+    let legs: Vec<_> = names(40).into_iter().map(|job| leg(&two, job)).collect();
+    let answers = futures_util::future::join_all(legs.iter().map(|leg| leg.start(&world))).await;
+    assert!(answers.iter().all(|answer| *answer == said("in_progress")), "{answers:?}");
+}
+
+#[tokio::test]
+async fn rate_limit_is_per_run_and_repository_and_refused_reports_are_free() {
+    let world = World::with(&[("RATE_LIMIT_PER_MIN", "2")]).await;
+    let run = open(&world).await;
+    let of_run = |number| Downstream { run: number, ..run("acme/two") };
+    for number in [1, 2] {
+        assert_eq!(of_run(number).start(&world).await, said("in_progress"));
+    }
+    let third = of_run(3);
+    let mut waits = vec![];
+    for _ in 0..5 {
+        let token = world.github.state().oidc.sign(&third.claims(&world));
+        let request = http::Request::post("/github/callback")
+            .header("authorization", format!("Bearer {token}"))
+            .body(axum::body::Body::from(third.body("in_progress", None).to_string()));
+        let answer = world.answer(request.unwrap()).await;
+        assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+        let wait: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        waits.push(wait);
+    }
+    let distinct: std::collections::BTreeSet<_> = waits.iter().collect();
+    assert_eq!(distinct.len(), waits.len(), "each caller has a turn of its own: {waits:?}");
+    let (_, body) = third.start(&world).await;
+    assert_eq!(body["detail"], "rate limit exceeded for acme/two");
+    // Known runs, and other repositories, go on.
+    assert_eq!(of_run(1).end(&world, "success").await, said("completed"));
+    assert_eq!(run("acme/three").start(&world).await, said("in_progress"));
+    // A refused report changes nothing: the same token and body are accepted later.
+    let (claims, body) = (third.claims(&world), third.body("in_progress", None));
+    let (status, _) = third.report_as(&world, &claims, &body).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    world.later(Duration::from_secs(31));
+    assert_eq!(third.report_as(&world, &claims, &body).await, said("in_progress"));
+}
+
+/// A failed job's report with the texts of some failing tests, which differ by `seed`.
+fn with_texts(run: &Downstream, seed: usize, kilobytes: usize) -> Value {
+    let mut body = run.body("completed", Some("failure"));
+    let tests: Vec<_> = (0..kilobytes)
+        .map(|n| {
+            let name = format!("test_{seed}_{n}");
+            json!({ "name": name, "message": format!("{seed:04} {n:04} ").repeat(100) })
+        })
+        .collect();
+    body["workflow"]["failed_tests_detail"] = json!(tests);
+    body
+}
+
+/// The size of the store's file, in bytes, without what is only in its log.
+fn store_bytes(world: &World) -> i64 {
+    world.sql("PRAGMA wal_checkpoint(TRUNCATE)");
+    world.value("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+}
+
+#[tokio::test]
+async fn loudest_backend_takes_less_than_a_gigabyte_of_disk_a_day() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    let reports: i64 = 600;
+    let jobs = names(reports as usize / 2 + 100);
+    for job in &jobs[..100] {
+        leg(&two, job).start(&world).await;
+    }
+    let before = store_bytes(&world);
+    for job in &jobs[100..] {
+        let leg = leg(&two, job);
+        assert_eq!(leg.start(&world).await, said("in_progress"));
+        assert_eq!(leg.end(&world, "failure").await, said("completed"));
+    }
+    let per_report = (store_bytes(&world) - before) / reports;
+    // The texts of reports beyond the budget are dropped, so the budget is all that they take, besides what
+    // SQLite needs for it.
+    let texts = jobs.len() / 8;
+    let before = store_bytes(&world);
+    for (seed, job) in names(jobs.len() + texts)[jobs.len()..].iter().enumerate() {
+        let leg = leg(&two, job);
+        let (status, answer) = leg.report(&world, &with_texts(&leg, seed, 100)).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+    let stored = store_bytes(&world) - before - per_report * texts as i64;
+    let sent: i64 = world.value(
+        "SELECT CAST(sum(? - tokens) AS INTEGER) FROM bucket WHERE key LIKE '[\"budget\",\"text\"%'"
+            .replace('?', &crate::limits::TEXT_BYTES_PER_DAY.to_string())
+            .as_str(),
+    );
+    let overhead = stored as f64 / sent as f64;
+    let day = per_report as f64 * crate::limits::REPORTS_PER_DAY as f64
+        + overhead * crate::limits::TEXT_BYTES_PER_DAY as f64;
+    println!(
+        "{per_report} bytes a report, {overhead:.2} bytes a byte of text: {day:.0} bytes a day"
+    );
+    assert!(day < 1e9, "{per_report} bytes a report, {overhead:.2} a byte of text: {day:.0} a day");
+}
+
+#[tokio::test]
+async fn same_texts_are_stored_once() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    for job in names(20) {
+        let leg = leg(&two, job);
+        assert_eq!(leg.report(&world, &with_texts(&leg, 1, 100)).await, said("completed"));
+    }
+    assert_eq!(world.rows("fact_text"), 1);
+    assert!(world.largest_record_but_bodies() < 20_000, "a record has the names that are shown");
+    let facts = world.results.attempts(&world.always()).unwrap();
+    assert!(facts.iter().all(|fact| fact.details.failed_tests.len() == 100), "and pages have all of them");
+    assert!(facts[0].details.failed_tests[0].message.is_some());
+}
+
+#[tokio::test]
+async fn result_over_the_budget_of_its_backend_is_kept_without_its_texts() {
+    let world = World::new().await;
+    let run = open(&world).await;
+    let (three, four) = (run("acme/three"), run("acme/four"));
+    let key = crate::state_records::budget_of_day_key("text", world.relay.now(), "acme/four");
+    let charge = crcr_store::BudgetCharge {
+        bucket: key,
+        capacity: crate::limits::TEXT_BYTES_PER_DAY,
+        per_minute: 0.0,
+        cost: crate::limits::TEXT_BYTES_PER_DAY,
+        first_of: None,
+    };
+    let batch = crcr_store::WriteBatch { charges: vec![charge], ..Default::default() };
+    world.relay.commit(batch).await.unwrap();
+    let (status, answer) = four.report(&world, &with_texts(&four, 1, 30)).await;
+    assert_eq!((status, &answer["status"]), (StatusCode::OK, &json!("completed")));
+    let warning = answer["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("the texts of this report aren't"), "{warning}");
+    let (_, of_other) = three.report(&world, &with_texts(&three, 1, 30)).await;
+    assert_eq!(of_other.get("warnings"), None, "the others have their own");
+    let facts = world.results.attempts(&world.always()).unwrap();
+    let fact = |repo: &str| facts.iter().find(|fact| fact.repo == repo).unwrap();
+    assert_eq!(fact("acme/four").state, JobState::Completed(Conclusion::Failure));
+    assert_eq!(fact("acme/four").details.failed_tests.len(), 0);
+    assert_eq!(fact("acme/three").details.failed_tests.len(), 30);
+    world.work().await;
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let shown = runs.iter().find(|run| run.name.ends_with("four/CI/test")).unwrap();
+    assert!(shown.summary.contains("30 failing tests aren't named"), "{}", shown.summary);
+    // The next day begins with a new budget.
+    world.later(24 * 60 * MINUTE);
+    let leg = Downstream { job: "another", ..four };
+    let (_, answer) = leg.report(&world, &with_texts(&leg, 2, 30)).await;
+    assert_eq!(answer.get("warnings"), None, "{answer}");
+}
+
+#[tokio::test]
+async fn check_runs_are_right_minutes_after_two_hours_without_github() {
+    for retry_after in [None, Some(60)] {
+        let world = World::new().await;
+        let status = StatusCode::from_u16(if retry_after.is_some() { 403 } else { 502 }).unwrap();
+        let body = json!({ "message": "You have exceeded a secondary rate limit." }).to_string();
+        let four = open(&world).await("acme/four");
+        let github = &world.github.state().world;
+        let fault = || Fault::Answer { status, retry_after, body: body.clone() };
+        for route in ["PATCH /repos/acme/upstream/check-runs/*", CREATE, LISTED] {
+            github.fail(route, 5_000, fault());
+        }
+        four.on_github(&world, "completed", Some("failure"));
+        four.start(&world).await;
+        four.end(&world, "failure").await;
+        for _ in 0..120 {
+            world.work().await;
+            world.later(MINUTE);
+        }
+        assert_eq!(world.relay.store.queue_depth().await.unwrap().dead, 0, "{status}");
+        github.clear_faults();
+        for _ in 0..5 {
+            world.later(MINUTE);
+            world.work().await;
+        }
+        let runs = github.check_runs(UPSTREAM);
+        let of_four: Vec<_> = runs.iter().filter(|run| run.name.contains("acme/four")).collect();
+        assert_eq!(of_four.len(), 2, "the backend's and the job's: {of_four:?}");
+        for run in of_four {
+            assert_eq!(run.conclusion.as_deref(), Some("failure"), "{status}: {}", run.name);
+        }
+    }
+}
+
+/// The newest text of the backend's own check run.
+fn text_of_backend(world: &World) -> String {
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    runs.iter().find(|run| run.name == "crcr/acme/four/relay/dispatch").unwrap().summary.clone()
+}
+
+#[tokio::test]
+async fn jobs_beyond_their_share_are_folded_into_the_check_run_of_the_backend() {
+    let world = World::with(&[("CRCR_PUBLIC_URL", "https://relay.example.org")]).await;
+    let four = open(&world).await("acme/four");
+    let jobs = names(crate::limits::JOB_CHECK_RUNS + 6);
+    for job in &jobs {
+        assert_eq!(leg(&four, job).end(&world, "failure").await, said("completed"));
+    }
+    world.work().await;
+    let shown = || {
+        let runs = world.github.state().world.check_runs(UPSTREAM);
+        runs.iter().filter(|run| run.name.starts_with("crcr/acme/four/CI/")).count()
+    };
+    assert_eq!(shown(), crate::limits::JOB_CHECK_RUNS);
+    let text = text_of_backend(&world);
+    assert!(text.contains("64 of its 70 jobs have check runs of their own"), "{text}");
+    assert!(text.contains("The other 6") && text.contains("relay.example.org"), "{text}");
+    // Those that have one keep it.
+    let again = Downstream { run: RUN + 1, ..four };
+    assert_eq!(leg(&again, jobs[0]).end(&world, "success").await, said("completed"));
+    world.work().await;
+    assert_eq!(shown(), crate::limits::JOB_CHECK_RUNS);
+}
+
+#[tokio::test]
+async fn backend_over_its_calls_waits_and_its_own_check_run_goes_on() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    // Two backends have check runs, so each has half of the calls.
+    let capacity = crate::limits::JOB_CHECK_CALLS / 2;
+    let charge = crcr_store::BudgetCharge {
+        bucket: crate::state_records::job_calls_key(&"acme/four".parse().unwrap()),
+        capacity,
+        per_minute: capacity as f64 / 60.0,
+        cost: capacity,
+        first_of: None,
+    };
+    let batch = crcr_store::WriteBatch { charges: vec![charge], ..Default::default() };
+    world.relay.commit(batch).await.unwrap();
+    four.on_github(&world, "in_progress", None);
+    four.start(&world).await;
+    let errors = world.work().await;
+    assert!(errors.iter().all(|error| error.contains("calls of this hour")), "{errors:?}");
+    assert_eq!(errors.len(), 1);
+    let status = |name: &str| {
+        let runs = world.github.state().world.check_runs(UPSTREAM);
+        runs.iter().find(|run| run.name == name).map(|run| run.status.clone())
+    };
+    assert_eq!(status("crcr/acme/four/relay/dispatch").as_deref(), Some("in_progress"));
+    assert_eq!(status("crcr/acme/four/CI/test"), None);
+    world.later(MINUTE);
+    world.work().await;
+    assert_eq!(status("crcr/acme/four/CI/test").as_deref(), Some("in_progress"));
+}
+
+#[tokio::test]
+async fn failing_jobs_of_a_commit_read_whose_fault_they_are_together() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    for job in names(30) {
+        assert_eq!(leg(&four, job).end(&world, "failure").await, said("completed"));
+    }
+    world.work().await;
+    let reads = || world.relay.blame.reads.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(reads(), 1, "30 failing jobs");
+    leg(&four, "one more").end(&world, "failure").await;
+    world.work().await;
+    assert_eq!(reads(), 2, "a change");
+}

@@ -1,0 +1,106 @@
+//! The lock by which only one server uses a database.
+//!
+//! On Linux it is on the database file itself, so that a symbolic link, a hard link or another mount of
+//! the file meets the same lock, and there is no lock file to remove. `flock` and the `fcntl` locks of
+//! SQLite don't know of each other there. On BSD and macOS they conflict, and on Windows a lock keeps
+//! even its owner from reading: there, the lock is on a file beside the database's real path.
+
+use std::fs::{File, TryLockError};
+use std::path::Path;
+
+use crate::StoreError;
+
+#[derive(Debug)]
+pub(super) struct DatabaseLock {
+    _file: File,
+    #[cfg(target_os = "linux")]
+    inode: this_process::Inode,
+}
+
+fn locked(file: &File, path: &Path) -> Result<(), StoreError> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => in_use(path),
+        TryLockError::Error(error) => StoreError::Unavailable(error.to_string()),
+    })
+}
+
+fn in_use(path: &Path) -> StoreError {
+    StoreError::InUse(path.display().to_string())
+}
+
+fn open(path: &Path) -> Result<File, StoreError> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).map_err(|error| StoreError::Unavailable(error.to_string()))
+}
+
+#[cfg(target_os = "linux")]
+impl DatabaseLock {
+    /// Creates the file at `path` if there is none.
+    pub(super) fn take(path: &Path) -> Result<Self, StoreError> {
+        // Closing any handle of a file ends the `fcntl` locks that this process has on it. So a file that
+        // this process has locked isn't even opened.
+        if this_process::inode(path).is_some_and(this_process::holds) {
+            return Err(in_use(path));
+        }
+        let file = open(path)?;
+        locked(&file, path)?;
+        let inode = this_process::inode(path)
+            .ok_or_else(|| StoreError::Unavailable("the database was removed".to_owned()))?;
+        this_process::hold(inode);
+        Ok(Self { _file: file, inode })
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for DatabaseLock {
+    fn drop(&mut self) {
+        this_process::release(self.inode);
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod this_process {
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::path::Path;
+
+    use parking_lot::Mutex;
+
+    /// Device and number.
+    pub(super) type Inode = (u64, u64);
+
+    static LOCKED: Mutex<BTreeSet<Inode>> = Mutex::new(BTreeSet::new());
+
+    pub(super) fn inode(path: &Path) -> Option<Inode> {
+        let file = std::fs::metadata(path).ok()?;
+        Some((file.dev(), file.ino()))
+    }
+
+    pub(super) fn holds(inode: Inode) -> bool {
+        LOCKED.lock().contains(&inode)
+    }
+
+    pub(super) fn hold(inode: Inode) {
+        LOCKED.lock().insert(inode);
+    }
+
+    pub(super) fn release(inode: Inode) {
+        LOCKED.lock().remove(&inode);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl DatabaseLock {
+    /// Creates the file at `path` if there is none.
+    pub(super) fn take(path: &Path) -> Result<Self, StoreError> {
+        drop(open(path)?);
+        let real =
+            path.canonicalize().map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        let mut name = real.into_os_string();
+        name.push(".lock");
+        let file = open(Path::new(&name))?;
+        locked(&file, path)?;
+        Ok(Self { _file: file })
+    }
+}

