@@ -64,8 +64,8 @@ FAULTS = [
         RELAY + "queue/handlers/dispatch.rs",
         [
             (
-                "batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, due));",
-                "if !FAULT { batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, due)); }",
+                "batch.tasks.push(TaskKind::sweep(dispatch).task(due));",
+                "if !FAULT { batch.tasks.push(TaskKind::sweep(dispatch).task(due)); }",
             ),
         ],
     ),
@@ -140,6 +140,26 @@ FAULTS = [
             (
                 "let is_complete = runs.len() >= read.total_count;",
                 "let is_complete = FAULT || runs.len() >= read.total_count;",
+            ),
+        ],
+    ),
+    (
+        "check-run-is-given-up-after-70-minutes",
+        RELAY + "queue/workers.rs",
+        [
+            (
+                "let dead = is_over && !kind.is_some_and(TaskKind::is_never_given_up);",
+                "let is_old = relay.now() >= lease.created_at + Duration::from_secs(4200);\n    let dead = (is_over && !kind.is_some_and(TaskKind::is_never_given_up))\n        || (FAULT && is_old && matches!(kind, Some(TaskKind::CheckRun { .. })));",
+            ),
+        ],
+    ),
+    (
+        "frozen-worker-has-the-last-word",
+        RELAY + "queue/workers.rs",
+        [
+            (
+                "if let Ok(work @ TaskKind::CheckRun { .. }) =",
+                "if !FAULT && let Ok(work @ TaskKind::CheckRun { .. }) =",
             ),
         ],
     ),

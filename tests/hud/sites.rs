@@ -16,10 +16,10 @@ use crcr_relay::http::router;
 use crcr_relay::http::serve::hud_of;
 use crcr_relay::relay::Relay;
 use crcr_relay::state_records::{self, DeliveryRecord};
-use crcr_results::generate::{self, UpstreamCi};
 use crcr_results::sqlite::SqliteResults;
 use crcr_results::{JobLogResults as _, WebhookResults as _};
 use crcr_standin::StandIn;
+use crcr_standin::generate::{self, UpstreamCi};
 use crcr_store::{
     LeaseRequest, NewTask, SetInsert, SqliteStore, StateStore as _, StoreKey, StoreRole,
     TaskOutcome, WriteBatch,
@@ -280,6 +280,7 @@ async fn deliveries(store: &SqliteStore) {
             are_runs_known: false,
             runs_problem: None,
             silence: None,
+            refused_rerun: None,
         };
         batch.set(state_records::dispatch_key(&id, &dispatch.repo), &dispatch, later);
         let delivery = DeliveryRecord {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crcr_results::generate::{ALLOWLIST, facts};
+use crcr_standin::generate::{ALLOWLIST, facts};
 use crcr_standin::runs::Run;
 use crcr_standin::world::PullRequest;
 use crcr_store::{SqliteStore, StateStore as _, StoreRole, WriteBatch};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crcr_results::generate::{ALLOWLIST, facts};
+use crcr_standin::generate::{ALLOWLIST, facts};
 use crcr_store::sqlite::{SqliteStore, StoreRole};
 use crcr_store::{StateStore as _, WriteBatch};
 use jiff::Timestamp;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crcr_results::generate::{ALLOWLIST, facts};
+use crcr_standin::generate::{ALLOWLIST, facts};
 use crcr_store::{SqliteStore, StateStore as _, StoreRole, WriteBatch};
 use jiff::Timestamp;
 use serde_json::Value;

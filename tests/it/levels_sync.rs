@@ -3,8 +3,8 @@
 use std::fs;
 
 use crcr_domain::facts::Fact;
-use crcr_results::generate::{ALLOWLIST, facts};
 use crcr_standin::StandIn;
+use crcr_standin::generate::{ALLOWLIST, facts};
 use crcr_standin::traffic::Fault;
 use crcr_standin::world::{PullRequest, World};
 use crcr_store::{SqliteStore, StateStore as _, StoreRole, WriteBatch};

@@ -99,6 +99,7 @@ fn facts(head: &str, now: Timestamp) -> Vec<Fact> {
                 ..ReportDetails::default()
             },
             missing_proof: None,
+            expected: None,
             level: Level::L4,
             event: EventName::PullRequest,
             upstream: UPSTREAM.to_owned(),

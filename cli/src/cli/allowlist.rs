@@ -71,10 +71,10 @@ pub struct FileArgs {
     /// File to read; `-` is standard input [default: .github/allowlist.yml]
     #[arg(value_name = "FILE")]
     pub path: Option<String>,
-    /// Same as FILE
+    /// The same as the argument FILE
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     pub file: Option<String>,
-    /// Upstream repository
+    /// Repository whose pull requests are tested
     #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
     pub upstream: RepoName,
 }
@@ -249,7 +249,7 @@ pub struct DiffArgs {
     /// After: a file, a git revision or REVISION:PATH
     #[arg(value_name = "HEAD")]
     pub head: String,
-    /// Upstream repository
+    /// Repository whose pull requests are tested
     #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
     pub upstream: RepoName,
     /// Why repositories are demoted or removed: one line per repository that names it and gives a reason

@@ -266,11 +266,11 @@ pub enum S3Checksum {
 /// When GitHub's store is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FallbackArg {
-    /// When S3 can't
+    /// When S3 can't take it
     Auto,
-    /// S3 or fail
+    /// Never: S3, or the step fails
     Never,
-    /// S3 isn't tried
+    /// Always, without trying S3
     Always,
 }
 
@@ -279,7 +279,7 @@ pub enum FallbackArg {
 pub enum CompressionLevel {
     /// Fast, and stored where it doesn't shrink.
     Auto,
-    /// 0 to 9.
+    /// From 0 (stored) to 9.
     Fixed(u8),
 }
 

@@ -28,7 +28,7 @@ pub struct CheckoutArgs {
     /// How many commits to fetch; 0 for all, with the tags
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub fetch_depth: u32,
-    /// Which submodules
+    /// Which submodules to check out
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = Submodules::False)]
     pub submodules: Submodules,
     /// Check out what GitHub merged the pull request's head to, instead of the head itself
@@ -58,10 +58,10 @@ pub struct CheckoutArgs {
 /// Which submodules are checked out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Submodules {
-    /// None
+    /// No submodules
     False,
-    /// The repository's own
+    /// The submodules of the repository itself
     True,
-    /// Theirs, too
+    /// Submodules of submodules, too
     Recursive,
 }

@@ -97,7 +97,7 @@ pub struct DownstreamArgs {
     /// The downstream repository
     #[arg(value_name = "OWNER/REPO")]
     pub repository: RepoName,
-    /// Upstream repository
+    /// Repository whose pull requests are tested
     #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
     pub upstream: RepoName,
     /// HUD of a relay that dispatches to it already, such as a test relay

@@ -172,7 +172,7 @@ Examples:
 
 #[derive(Debug, Clone, Args)]
 pub struct AllowlistReviewArgs {
-    /// The allowlist
+    /// Path of the allowlist
     #[arg(long, value_name = "PATH", default_value = ".github/allowlist.yml")]
     pub file: String,
     #[command(flatten)]

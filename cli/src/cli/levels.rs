@@ -86,7 +86,7 @@ pub struct ReviewArgs {
     /// The allowlist with the levels; `-` is standard input
     #[arg(long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub allowlist: String,
-    /// Upstream repository
+    /// Repository whose pull requests are tested
     #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
     pub upstream: RepoName,
     /// Also list the promotions and demotions that the results ask for
@@ -111,7 +111,7 @@ pub struct SyncArgs {
     /// clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE
     #[arg(long, value_name = "STORE")]
     pub results: String,
-    /// Upstream repository
+    /// Repository whose pull requests are tested
     #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
     pub upstream: RepoName,
     /// Path of the allowlist in the upstream repository

@@ -133,10 +133,10 @@ pub struct PeerArgs {
     /// Not supported: credentials come from the job's token
     #[arg(long, value_name = "ID")]
     pub aws_access_key_id: Option<String>,
-    /// Not supported, likewise
+    /// Not supported: credentials come from the job's token
     #[arg(long, value_name = "KEY")]
     pub aws_secret_access_key: Option<String>,
-    /// Not supported, likewise
+    /// Not supported: credentials come from the job's token
     #[arg(long, value_name = "TOKEN")]
     pub aws_session_token: Option<String>,
     /// Not supported: credentials go into the environment

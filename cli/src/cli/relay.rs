@@ -59,6 +59,8 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
                            `crcr levels review` [the ratified criteria]
   CRCR_BREAKER_FAILURES    failures of a backend's infrastructure in a row, after which they are neutral
                            and only probes are dispatched, or `off` [5]
+  CRCR_EXPECTED_CONCLUSIONS  jobs that fail on purpose, OWNER/REPO:JOB=CONCLUSION, comma list; `*` in
+                           JOB is any text; `off` for none [for PyTorch those of its canary]
   CRCR_ADMIN_TOKEN         token for operators on the public listener [none]
   CRCR_ALERT_URL           gets a POST when a backend starts to fail [none]
   INTERNAL_API_TOKEN       token for another relay to send results to this HUD [none]
@@ -215,7 +217,7 @@ pub struct StoreArgs {
 pub struct ReconcileArgs {
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Output format
+    /// For people or for programs
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
 }
@@ -231,7 +233,7 @@ pub struct SimulateArgs {
     /// Simulate hours of a large upstream for each seed, and compare the end with a plain model
     #[arg(long, conflicts_with = "steps", value_parser = clap::value_parser!(u32).range(1..=240))]
     pub hours: Option<u32>,
-    /// How many seeds
+    /// How many seeds to run
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub seeds: u64,
     /// How many of the last steps are printed of a broken promise
@@ -287,7 +289,7 @@ pub enum DeliveriesCommand {
         /// Maximum number of deliveries
         #[arg(long, default_value_t = 50, value_name = "N")]
         limit: usize,
-        /// Output format
+        /// For people or for programs
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]
         format: DataFormat,
     },
@@ -300,7 +302,7 @@ pub enum DeliveriesCommand {
         id: String,
         #[command(flatten)]
         store: StoreArgs,
-        /// Output format
+        /// For people or for programs
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]
         format: DataFormat,
     },
@@ -340,7 +342,7 @@ pub enum RepositoryCommand {
     List {
         #[command(flatten)]
         names: PinArgs,
-        /// Output format
+        /// For people or for programs
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]
         format: DataFormat,
     },

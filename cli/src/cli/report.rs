@@ -21,7 +21,7 @@ known, or ignored because of the level; 1 refused; 2 unreachable with `--on-unre
 /// The inputs of `report-ci-result`.
 #[derive(Debug, Clone, Args)]
 pub struct ReportArgs {
-    /// The job's state
+    /// Whether the job starts or ended
     #[arg(long, value_enum, value_name = "STATUS")]
     pub status: Status,
     /// How the job ended, with `completed`: `${{ job.status }}` in a workflow

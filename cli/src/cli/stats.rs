@@ -187,7 +187,7 @@ Examples:
   crcr stats shard --times test-times.json --shards 4 --index 1 test/test_a.py test/test_b.py
   ls test/test_*.py | crcr stats shard --times test-times.json --shards 4 --index 1";
 
-/// Which stored results.
+/// Which of the stored results are read.
 #[derive(Clone, Args)]
 pub struct StoredTestArgs {
     /// Repository, as `owner/repo`

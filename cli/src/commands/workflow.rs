@@ -267,7 +267,6 @@ fn has_event_expression(script: &Value) -> bool {
     })
 }
 
-/// What `on:` holds.
 pub fn triggers(workflow: &Value) -> Option<&Value> {
     // YAML 1.1 reads the key `on` as a boolean.
     workflow.get("on").or_else(|| workflow.get(Value::Bool(true)))

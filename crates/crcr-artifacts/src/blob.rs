@@ -28,11 +28,11 @@ pub(crate) struct ByteRange {
     pub(crate) total: u64,
     pub(crate) etag: Option<String>,
     pub(crate) content_type: Option<String>,
-    /// From `Content-Disposition`.
+    /// The name in `Content-Disposition`, unchecked.
     pub(crate) file_name: Option<String>,
     /// From the object's metadata, as the uploader wrote it.
     pub(crate) digest: Option<Digest>,
-    /// Permission bits, likewise.
+    /// Permission bits, from the same metadata.
     pub(crate) mode: Option<u32>,
     pub(crate) body: BlobBody,
     /// Bytes that [`Self::look_ahead`] took from the body and nobody has read yet.

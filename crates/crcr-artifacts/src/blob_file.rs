@@ -73,7 +73,6 @@ impl BlobFile {
         Ok(crc.finalize())
     }
 
-    /// In bytes.
     #[expect(clippy::len_without_is_empty, reason = "it asks the file, and may fail")]
     pub fn len(&self) -> io::Result<u64> {
         Ok(self.head.len() as u64 + self.file.metadata()?.len())

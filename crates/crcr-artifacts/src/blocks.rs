@@ -47,7 +47,6 @@ pub struct BlobBlocks {
 
 #[derive(Debug, Clone)]
 pub struct FinishedBlob {
-    /// In bytes.
     pub size: u64,
     pub digest: Digest,
     /// The digests of the files in it, in order; empty when there are too many to list.

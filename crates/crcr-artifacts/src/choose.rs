@@ -7,7 +7,6 @@ use std::fmt;
 pub enum AuthMode {
     /// An earlier step exchanged the job's OIDC token for them.
     Oidc,
-    /// From environment variables.
     Env,
     /// Whatever the machine has, such as an instance role. Used only when the caller asks for it.
     Ambient,
@@ -39,7 +38,6 @@ pub enum FallbackPolicy {
 /// Why the artifact is in this store: the output `reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreReason {
-    /// S3 took it.
     Ok,
     NoBucket,
     Anonymous,

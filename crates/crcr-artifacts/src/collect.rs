@@ -27,7 +27,7 @@ pub struct FileQuery<'a> {
     pub patterns: &'a [String],
     /// Absolute; relative patterns start here.
     pub cwd: &'a Path,
-    /// Replaces `~`.
+    /// What `~` in a pattern means.
     pub home: Option<&'a Path>,
     /// Whether to include hidden files and folders.
     pub hidden: bool,
@@ -38,7 +38,6 @@ pub struct FileQuery<'a> {
 #[derive(Debug, Default)]
 pub struct CollectedFiles {
     pub root: PathBuf,
-    /// Sorted by path.
     pub entries: Vec<FileEntry>,
     /// The first hidden file or folder that was left out.
     pub left_out: Option<PathBuf>,

@@ -36,7 +36,6 @@ pub struct Digest {
 pub struct DigestParseError;
 
 impl Digest {
-    /// The SHA-256.
     pub fn of(bytes: &[u8]) -> Self {
         DigestHasher::digest(DigestAlgorithm::Sha256, bytes)
     }

@@ -57,7 +57,6 @@ pub struct DownloadResult {
 pub struct DownloadedArtifact {
     pub found: FoundArtifact,
     pub digest: Digest,
-    /// The fetched bytes.
     pub size: u64,
     pub unpacked: UnpackCounts,
     /// GitHub's record of the code that made it; `None` where trust isn't checked.

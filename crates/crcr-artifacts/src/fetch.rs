@@ -52,7 +52,7 @@ pub(crate) struct FetchedBlob {
     pub(crate) digest: Digest,
     pub(crate) size: u64,
     pub(crate) content_type: Option<String>,
-    /// From `Content-Disposition`.
+    /// The name in `Content-Disposition`, unchecked.
     pub(crate) file_name: Option<String>,
 }
 

@@ -31,7 +31,6 @@ use crate::store::s3::{S3Access, S3Config, S3Store, STORE as S3};
 pub enum ArtifactSelection {
     Name(String),
     Pattern(NamePattern),
-    /// GitHub's artifact ids.
     Ids(Vec<u64>),
     /// From a job's output.
     Locator(Box<Locator>),
@@ -79,7 +78,7 @@ pub struct FoundArtifact {
     pub digest: Option<Digest>,
     /// Whether the digest comes from a place that a writer of the bucket can't change.
     pub independent_digest: bool,
-    /// The stored bytes.
+    /// Bytes as they are stored, which may be compressed.
     pub size: Option<u64>,
     /// Empty without a locator that lists them.
     pub files: Vec<LocatedFile>,
@@ -395,7 +394,6 @@ impl FoundArtifact {
         }
     }
 
-    /// `s3` or `github`.
     pub fn store(&self) -> &'static str {
         match self.at {
             ArtifactLocation::S3 { .. } => "s3",

@@ -22,7 +22,6 @@ pub const KEY_SUFFIX: &str = ".crcr.json";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locator {
-    /// Always [`VERSION`].
     pub version: u32,
     pub name: String,
     /// `owner/repo` of the run.
@@ -43,7 +42,7 @@ pub struct Locator {
     pub archive: ArchiveFormat,
     /// Of the stored blob, or of the list of files ([`files_digest`]) when each file is an object.
     pub digest: Digest,
-    /// The stored bytes.
+    /// Bytes as they are stored, which may be compressed.
     pub size: u64,
     pub file_count: u64,
     /// Left out when the document would become too large.
@@ -74,7 +73,6 @@ pub enum StoredPlace {
 }
 
 impl StoredPlace {
-    /// `s3` or `github`.
     pub fn store(&self) -> &'static str {
         match self {
             Self::S3 { .. } => "s3",
@@ -96,7 +94,6 @@ pub enum ArchiveFormat {
 pub struct LocatedFile {
     /// Relative to the artifact's root, with `/` between its parts.
     pub path: String,
-    /// In bytes.
     pub size: u64,
     /// Of its content, which is the target of a symbolic link. A BLAKE3.
     pub digest: Digest,

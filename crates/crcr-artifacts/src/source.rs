@@ -25,7 +25,6 @@ pub struct JobIdentity {
     /// `owner/repo`.
     pub repository: String,
     pub run_id: u64,
-    /// From 1.
     pub run_attempt: u64,
     /// The key of the job in the workflow file.
     pub key: String,
@@ -73,7 +72,7 @@ pub struct UploadSource {
 pub struct StoredArtifact {
     /// Of the blob, or of the list of files.
     pub digest: Digest,
-    /// The stored bytes.
+    /// Bytes as they are stored, which may be compressed.
     pub size: u64,
     /// Empty when there are too many to list.
     pub files: Vec<LocatedFile>,

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Its path in the zip of the reports.
 pub const MANIFEST_FILE: &str = "crcr-job.json";
-/// In bytes.
-pub const MAX_MANIFEST: usize = 16 << 20;
+pub const MAX_MANIFEST_BYTES: usize = 16 << 20;
 /// More suites of one report aren't listed.
 pub const MAX_LISTED_SUITES: usize = 100;
 const VERSION: u32 = 1;
@@ -27,7 +26,7 @@ pub struct JobManifest {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestReport {
-    /// In the zip.
+    /// The path within the zip.
     pub path: String,
     /// Suites that began; at most [`MAX_LISTED_SUITES`].
     pub suites: Vec<String>,
@@ -54,7 +53,7 @@ impl JobManifest {
     }
 
     pub fn parse(json: &[u8]) -> Result<Self, ManifestError> {
-        if json.len() > MAX_MANIFEST {
+        if json.len() > MAX_MANIFEST_BYTES {
             return Err(ManifestError::TooLarge);
         }
         let manifest: Self = serde_json::from_slice(json)?;
@@ -79,7 +78,7 @@ mod tests {
             (&b"[]"[..], "isn't what"),
             (b"{\"version\":2,\"reports\":[],\"missing\":[]}", "has version 2"),
             (&b"[".repeat(100_000), "isn't what"),
-            (&vec![b' '; MAX_MANIFEST + 1], "larger than"),
+            (&vec![b' '; MAX_MANIFEST_BYTES + 1], "larger than"),
         ] {
             let error = JobManifest::parse(json).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");

@@ -18,7 +18,6 @@ const REPORT_FOLDER: &str = "test-reports/";
 /// What an artifact's name says. All of it may be made up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportArtifact {
-    /// One of [`ARTIFACT_KINDS`].
     pub kind: &'static str,
     /// The same in both stores.
     pub label: Arc<str>,
@@ -156,7 +155,7 @@ pub struct SummaryRow<'a> {
     pub classname: &'a str,
     #[serde(flatten)]
     pub tally: TestTally,
-    /// In seconds.
+    /// How long it took, in seconds.
     pub time: f64,
 }
 

@@ -19,8 +19,8 @@ use crate::object_store::{ObjectStore, ObjectStoreError};
 
 /// GitHub's limit, in bytes. <https://docs.github.com/en/webhooks/webhook-events-and-payloads>
 pub const MAX_BODY: usize = 25 * 1024 * 1024;
-/// In bytes: the line before the body.
-const MAX_HEAD: usize = 64 * 1024;
+/// The line before the body.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// A third of the size of LZ4 at half its speed, which is fast enough for every webhook.
 const ZSTD_LEVEL: i32 = 1;
 /// Keys that one request lists.
@@ -77,7 +77,7 @@ impl ArchivedWebhook {
 
     /// Reads an object that may be damaged or made by somebody else.
     pub fn unpack(object: &[u8]) -> Result<Self, String> {
-        let max = MAX_HEAD + MAX_BODY;
+        let max = MAX_HEAD_BYTES + MAX_BODY;
         let mut text = vec![];
         zstd::Decoder::new(object)
             .and_then(|decoder| decoder.take(max as u64 + 1).read_to_end(&mut text))
@@ -113,7 +113,7 @@ impl WebhookArchive {
     pub async fn read(&self, key: &str) -> Result<ArchivedWebhook, ArchiveError> {
         let damaged =
             |reason: &str| ArchiveError::Damaged { key: key.to_owned(), reason: reason.to_owned() };
-        let object = self.store.get(key, MAX_HEAD + MAX_BODY).await?;
+        let object = self.store.get(key, MAX_HEAD_BYTES + MAX_BODY).await?;
         let object = object.ok_or_else(|| damaged("it was deleted"))?;
         ArchivedWebhook::unpack(&object).map_err(|reason| damaged(&reason))
     }

@@ -177,7 +177,6 @@ pub struct RoleArn {
     pub text: String,
     pub partition: String,
     pub account: String,
-    /// Without the path.
     pub name: String,
 }
 

@@ -17,15 +17,13 @@ use crate::event::is_sha;
 use crate::lifecycle::JobState;
 use crate::triage::TriageVerdict;
 
-/// In characters.
 pub const NAME_CHARS: usize = 200;
-/// In bytes.
-pub const URL_CHARS: usize = 2000;
+pub const URL_BYTES: usize = 2000;
 /// More failing tests of one report are dropped.
 pub const FAILED_TESTS: usize = 1000;
-/// In characters. A longer message of a failing test is cut.
+/// A longer message of a failing test is cut.
 pub const MESSAGE_CHARS: usize = 1000;
-/// In characters. A longer stack trace is cut.
+/// A longer stack trace is cut.
 pub const STACK_TRACE_CHARS: usize = 4000;
 /// All texts of a report's failing tests, in bytes. What doesn't fit is dropped.
 pub const FAILED_TESTS_BYTES: usize = 128 * 1024;
@@ -41,7 +39,6 @@ pub struct Callback {
     pub claimed_commit: Option<String>,
     /// The token of the dispatch, if the report contains it.
     pub callback_token: Option<String>,
-    /// [`JobState::InProgress`] or [`JobState::Completed`].
     pub state: JobState,
     /// Whether nothing else of the run will report. Runs elsewhere than on GitHub end by it.
     pub run_ended: bool,
@@ -72,7 +69,6 @@ impl CallbackKind {
 pub struct JobId {
     /// A decimal number on GitHub, a UUID elsewhere.
     pub run_id: String,
-    /// From 1.
     pub run_attempt: u32,
     pub workflow: String,
     /// The name of the job, if the reporter sends it.
@@ -184,7 +180,7 @@ pub struct FailedTest {
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacktrace: Option<String>,
-    /// In seconds.
+    /// How long it took, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<f64>,
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::callback::{JobId, ReportDetails, SHOWN_TESTS, breaks_text};
-use crate::dispatch::CheckRunVisibility;
+use crate::dispatch::{CheckRunVisibility, RefusedRerun};
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, JobState};
 use crate::verdict::{HeadState, HeadVerdict};
@@ -134,7 +134,7 @@ pub struct CheckRunContext<'a> {
     pub repo: &'a str,
     pub level: Level,
     pub oncalls: &'a [String],
-    /// Such as `https://github.com`.
+    /// GitHub's address, such as `https://github.com`.
     pub server_url: &'a str,
     pub pull_request: Option<u64>,
     /// URL of the pull request's HUD page.
@@ -305,7 +305,7 @@ fn job_status(context: &CheckRunContext<'_>, shown: &ShownJob<'_>) -> (CheckRunS
 /// The check run of the dispatch.
 pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) -> CheckRunContent {
     let reason = verdict.reason.clone();
-    let (status, title) = match verdict.standing {
+    let (status, title) = match verdict.state {
         HeadState::Queued => (CheckRunStatus::Queued, reason),
         HeadState::Running => (CheckRunStatus::InProgress, reason),
         HeadState::Ended(found) => {
@@ -321,7 +321,7 @@ pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) ->
     }
     summary.push_str(&context.link());
     summary.push_str(context.neutral_reason());
-    if matches!(verdict.standing, HeadState::Ended(conclusion) if !conclusion.is_good()) {
+    if matches!(verdict.state, HeadState::Ended(conclusion) if !conclusion.is_good()) {
         summary.push_str(&next_steps(context, verdict.is_foreign));
     }
     let external_id = match run {
@@ -335,6 +335,22 @@ pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) ->
         details_url: url.or(context.page.map(str::to_owned)),
         external_id: Some(external_id),
     }
+}
+
+/// What the person who pressed "Re-run" has to know when GitHub refused it. The first sentence of the title, so that it
+/// is seen in the list of checks.
+pub fn add_refused_rerun(shown: &mut CheckRunContent, refused: &RefusedRerun) {
+    let title = format!("Re-run refused by GitHub. {}", shown.title);
+    truncate_chars(&title, TITLE_CHARS).clone_into(&mut shown.title);
+    let text = format!(
+        "GitHub refused to re-run run {} at {}: {}. What is shown is the result from before. Push a commit, or \
+         re-run it in the backend's repository.\n\n{}",
+        refused.run_id,
+        refused.at.strftime("%Y-%m-%d %H:%M UTC"),
+        code(truncate_chars(&refused.reason, 300)),
+        shown.summary
+    );
+    truncate_chars(&text, SUMMARY_CHARS).clone_into(&mut shown.summary);
 }
 
 /// Replaces an open check run that must no longer be shown.
@@ -360,7 +376,7 @@ pub fn withdrawn_content(
     let run = run.map(str::to_owned);
     Some(dispatch_content(
         context,
-        &HeadVerdict { standing: HeadState::Ended(conclusion), run, is_foreign: false, reason },
+        &HeadVerdict { state: HeadState::Ended(conclusion), run, is_foreign: false, reason },
     ))
 }
 
@@ -459,8 +475,8 @@ mod tests {
     #[test]
     fn neutral_title_says_why_it_is_neutral() {
         let reason = "The worst of its runs and jobs: failure".to_owned();
-        let standing = HeadState::Ended(Conclusion::Failure);
-        let verdict = HeadVerdict { standing, run: None, is_foreign: false, reason };
+        let state = HeadState::Ended(Conclusion::Failure);
+        let verdict = HeadVerdict { state, run: None, is_foreign: false, reason };
         let open = CheckRunContext { keeps_failing: true, ..context(Level::L4) };
         let title = dispatch_content(&open, &verdict).title;
         assert!(title.starts_with("Neutral, because this backend's infrastructure"), "{title}");
@@ -508,7 +524,7 @@ mod tests {
         assert!(shown.details_url.unwrap().ends_with("/actions/runs/12"), "the run stays in front");
         let reason = "Dispatched".to_owned();
         let waiting =
-            HeadVerdict { standing: HeadState::Queued, run: None, is_foreign: false, reason };
+            HeadVerdict { state: HeadState::Queued, run: None, is_foreign: false, reason };
         let shown = dispatch_content(&known, &waiting);
         assert_eq!(shown.details_url.as_deref(), page, "there is no run yet");
         assert!(shown.summary.contains("https://relay.test/pr/7"), "{}", shown.summary);
@@ -562,7 +578,7 @@ mod tests {
         assert!(shown.summary.chars().count() <= 65_535);
         let reason = "why ".repeat(1000);
         let verdict =
-            HeadVerdict { standing: HeadState::Queued, run: None, is_foreign: false, reason };
+            HeadVerdict { state: HeadState::Queued, run: None, is_foreign: false, reason };
         assert!(
             dispatch_content(&context(Level::L4), &verdict).title.chars().count() <= TITLE_CHARS
         );

@@ -130,7 +130,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// `error` or `warning`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -159,7 +158,6 @@ macro_rules! rules {
                 match self { $(Self::$name => concat!($($doc,)+).trim_ascii(),)+ }
             }
 
-            /// The default severity.
             pub fn severity(self) -> Severity {
                 match self { $(Self::$name => Severity::$severity,)+ }
             }
@@ -285,7 +283,6 @@ pub struct Diagnostic {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelatedSpan {
-    /// For machine-readable formats.
     pub message: String,
     /// For the annotated source.
     pub label: String,
@@ -295,7 +292,7 @@ pub struct RelatedSpan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuggestedFix {
     pub description: String,
-    /// Don't overlap.
+    /// No two of them overlap.
     pub edits: Vec<TextEdit>,
 }
 

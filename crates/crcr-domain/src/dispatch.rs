@@ -29,7 +29,7 @@ pub struct Dispatch {
     pub repo: RepoName,
     /// The level when the event arrived.
     pub level: Level,
-    /// Only at L3.
+    /// Repositories at L3 have one.
     pub device: Option<Device>,
     /// The pull request's labels when the event arrived.
     pub labels: Vec<String>,
@@ -79,6 +79,17 @@ pub struct Dispatch {
     /// Why no report is known although the backend may have run.
     #[serde(default)]
     pub silence: Option<String>,
+    /// The last re-run that somebody asked for and GitHub refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_rerun: Option<RefusedRerun>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedRerun {
+    pub at: Timestamp,
+    pub run_id: u64,
+    /// GitHub's answer.
+    pub reason: String,
 }
 
 /// What the allowlist says of a backend now.
@@ -264,6 +275,7 @@ mod tests {
             are_runs_known: false,
             runs_problem: None,
             silence: None,
+            refused_rerun: None,
         }
     }
 

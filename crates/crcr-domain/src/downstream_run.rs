@@ -53,7 +53,6 @@ impl RunState {
 /// Runs of one workflow that can't be told apart: any of them may be the dispatch's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedRuns {
-    /// The workflow's file.
     pub workflow: String,
     pub is_open: bool,
     /// Whether all of them that are over ended well.
@@ -80,7 +79,7 @@ pub struct ListedRun {
 pub struct AcceptedSend {
     pub delivery: String,
     pub event: EventName,
-    /// By GitHub's clock.
+    /// The time by GitHub's clock.
     pub at: Timestamp,
 }
 

@@ -96,7 +96,6 @@ pub enum UpstreamEvent {
 pub struct PullRequest {
     pub action: PullRequestAction,
     pub number: u64,
-    /// Who opened it.
     #[serde(default)]
     pub author: Option<String>,
     /// The label that was set or removed, for `labeled` and `unlabeled`.
@@ -150,7 +149,7 @@ pub struct MergeGroup {
 /// A push to a ref.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Push {
-    /// `refs/heads/…` or `refs/tags/…`.
+    /// The whole name of a branch or a tag: `refs/heads/…` or `refs/tags/…`.
     pub git_ref: String,
     pub head_sha: String,
 }
@@ -201,7 +200,7 @@ pub enum EventError {
 pub fn read(
     event: &str,
     body: &[u8],
-    interest: &EventFilter,
+    filter: &EventFilter,
 ) -> Result<Option<UpstreamEvent>, EventError> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         serde_json::from_slice::<serde::de::IgnoredAny>(body).map_err(|_| EventError::NotJson)?;
@@ -210,8 +209,8 @@ pub fn read(
     match event {
         "pull_request" => {
             let raw: raw::PullRequestEvent = parse(event, body)?;
-            Ok(if interest.is_upstream(&raw.repository.full_name) {
-                pull_request(raw, interest)?
+            Ok(if filter.is_upstream(&raw.repository.full_name) {
+                pull_request(raw, filter)?
             } else {
                 None
             })
@@ -219,13 +218,13 @@ pub fn read(
         "push" => {
             let raw: raw::PushEvent = parse(event, body)?;
             Ok(Some(raw)
-                .filter(|raw| interest.matches_push(raw))
+                .filter(|raw| filter.matches_push(raw))
                 .map(|raw| UpstreamEvent::Push(Push { git_ref: raw.git_ref, head_sha: raw.after })))
         }
         "merge_group" => {
             let raw: raw::MergeGroupEvent = parse(event, body)?;
             let is_relevant =
-                raw.action == "checks_requested" && interest.is_upstream(&raw.repository.full_name);
+                raw.action == "checks_requested" && filter.is_upstream(&raw.repository.full_name);
             let group = raw.merge_group;
             if is_relevant && !is_sha(&group.head_sha) {
                 return Err(not_a_sha(event, "merge_group.head_sha"));
@@ -237,7 +236,7 @@ pub fn read(
         "check_run" => {
             let raw: raw::CheckRunEvent = parse(event, body)?;
             let is_relevant =
-                raw.action == "rerequested" && interest.is_upstream(&raw.repository.full_name);
+                raw.action == "rerequested" && filter.is_upstream(&raw.repository.full_name);
             Ok(is_relevant.then(|| {
                 UpstreamEvent::CheckRunRerequested(CheckRunRerequested {
                     name: raw.check_run.name,
@@ -249,7 +248,7 @@ pub fn read(
         "check_suite" => {
             let raw: raw::CheckSuiteEvent = parse(event, body)?;
             let is_relevant =
-                raw.action == "rerequested" && interest.is_upstream(&raw.repository.full_name);
+                raw.action == "rerequested" && filter.is_upstream(&raw.repository.full_name);
             let suite = raw.check_suite;
             let event = CheckSuiteRerequested { id: suite.id, head_sha: suite.head_sha };
             Ok(is_relevant.then_some(UpstreamEvent::CheckSuiteRerequested(event)))
@@ -296,7 +295,7 @@ impl EventFilter {
 }
 
 /// Whether `text` matches `pattern`, in which `*` matches any text.
-fn matches_wildcard(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches_wildcard(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };
@@ -323,18 +322,18 @@ fn parse<T: DeserializeOwned>(event: &str, body: &[u8]) -> Result<T, EventError>
 
 fn pull_request(
     raw: raw::PullRequestEvent,
-    interest: &EventFilter,
+    filter: &EventFilter,
 ) -> Result<Option<UpstreamEvent>, EventError> {
     let label = raw.label.map(|label| label.name).unwrap_or_default();
     let prefixed = label
-        .get(..interest.label_prefix.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(&interest.label_prefix));
+        .get(..filter.label_prefix.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(&filter.label_prefix));
     let action = match raw.action.as_str() {
         "opened" => PullRequestAction::Opened,
         "reopened" => PullRequestAction::Reopened,
         "synchronize" => PullRequestAction::Synchronize,
         "closed" => PullRequestAction::Closed,
-        "labeled" if prefixed || interest.is_landed_label(&label) => PullRequestAction::Labeled,
+        "labeled" if prefixed || filter.is_landed_label(&label) => PullRequestAction::Labeled,
         "unlabeled" if prefixed => PullRequestAction::Unlabeled,
         _ => return Ok(None),
     };
@@ -343,7 +342,7 @@ fn pull_request(
         return Err(not_a_sha("pull_request", "pull_request.head.sha"));
     }
     let says_landed =
-        pull.merged || pull.labels.iter().any(|label| interest.is_landed_label(&label.name));
+        pull.merged || pull.labels.iter().any(|label| filter.is_landed_label(&label.name));
     let has_landed = pull.state == "closed" && says_landed;
     if action == PullRequestAction::Labeled && !prefixed && !has_landed {
         return Ok(None);
@@ -477,7 +476,7 @@ mod tests {
     const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
     const BASE: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
-    fn interest() -> EventFilter {
+    fn filter() -> EventFilter {
         EventFilter {
             upstream: "acme/upstream".to_owned(),
             push_refs: vec![],
@@ -506,7 +505,7 @@ mod tests {
     }
 
     fn read_value(event: &str, value: &Value) -> Result<Option<UpstreamEvent>, EventError> {
-        read(event, value.to_string().as_bytes(), &interest())
+        read(event, value.to_string().as_bytes(), &filter())
     }
 
     #[test]
@@ -612,7 +611,7 @@ mod tests {
         assert_eq!(read_value("push", &deleted).unwrap(), None);
         let chosen = EventFilter {
             push_refs: vec!["release/*".to_owned(), "refs/tags/v*".to_owned()],
-            ..interest()
+            ..filter()
         };
         for (name, ours) in [
             ("refs/heads/release/2.9", true),
@@ -641,7 +640,7 @@ mod tests {
 
     #[test]
     fn invalid_bodies_are_rejected() {
-        let read = |body: &[u8]| read("pull_request", body, &interest());
+        let read = |body: &[u8]| read("pull_request", body, &filter());
         assert_eq!(read(b""), Err(EventError::NotJson));
         assert_eq!(read(b"payload=%7B%7D"), Err(EventError::NotJson));
         assert_eq!(read(b"[]"), Err(EventError::NotAnObject));

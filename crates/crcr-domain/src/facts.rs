@@ -8,7 +8,7 @@ use crate::callback::ReportDetails;
 use crate::dispatch::DispatchStatus;
 use crate::event::EventName;
 use crate::level::Level;
-use crate::lifecycle::JobState;
+use crate::lifecycle::{Conclusion, JobState};
 use crate::proof::MissingProof;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,7 +68,6 @@ pub struct AttemptFact {
     pub workflow: String,
     pub job: Option<String>,
     pub run_id: String,
-    /// From 1.
     pub run_attempt: u32,
     pub state: JobState,
     /// The job ended without a report of its start.
@@ -82,6 +81,9 @@ pub struct AttemptFact {
     /// Why the result isn't proven: at levels that require proof, and of self-reports.
     #[serde(default)]
     pub missing_proof: Option<MissingProof>,
+    /// How the job ends on purpose. Such a job shows whether the relay works, and isn't counted for the backend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Conclusion>,
     pub level: Level,
     pub event: EventName,
     pub upstream: String,
@@ -200,25 +202,20 @@ pub struct MergeBaseFact {
     pub pull_request: u64,
     pub head_sha: String,
     pub merge_base: String,
-    /// The committer date.
+    /// The date of its committer, not of its author.
     pub committed_at: Timestamp,
 }
 
-/// A received report, accepted or not.
+/// A received report, accepted or not. `delivery` to `conclusion` are what its body says, unchecked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallbackFact {
     pub at: Timestamp,
     /// The repository of the verified token; `None` if the token is invalid.
     pub repo: Option<String>,
-    /// From the body.
     pub delivery: Option<String>,
-    /// From the body.
     pub run_id: Option<String>,
-    /// From the body.
     pub job: Option<String>,
-    /// From the body.
     pub status: Option<String>,
-    /// From the body.
     pub conclusion: Option<String>,
     pub outcome: CallbackOutcome,
     /// HTTP status of the response.

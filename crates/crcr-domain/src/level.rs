@@ -58,7 +58,6 @@ impl Level {
         }
     }
 
-    /// Every level does.
     pub fn receives_events(self) -> bool {
         self >= Self::L1
     }

@@ -12,6 +12,7 @@ pub mod dispatch;
 pub mod downstream_run;
 pub mod dry_dispatch;
 pub mod event;
+pub mod expected;
 pub mod facts;
 pub mod identity;
 pub mod level;

@@ -91,7 +91,6 @@ impl FromStr for Conclusion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "conclusion")]
 pub enum JobState {
-    /// No report yet.
     Dispatched,
     InProgress,
     /// Set by a sweep: no report came in time.

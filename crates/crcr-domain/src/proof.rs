@@ -25,7 +25,6 @@ pub struct ReportProvenance {
 #[serde(rename_all = "snake_case")]
 pub enum ReportOrigin {
     GitHub {
-        /// The claim `event_name`.
         event_name: Option<String>,
         /// The claim `ref`, such as `refs/heads/main`.
         git_ref: Option<String>,

@@ -293,7 +293,7 @@ impl Oncall {
         Ok(Self(text.into()))
     }
 
-    /// Without `@`.
+    /// The login, without the `@`.
     pub fn as_str(&self) -> &str {
         &self.0
     }

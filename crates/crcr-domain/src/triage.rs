@@ -23,8 +23,7 @@ pub const MAX_TEXT: usize = 1000;
 const MAX_REASON: usize = 300;
 /// Of names, in characters.
 const MAX_NAME: usize = 200;
-/// In characters.
-const MAX_URL: usize = 500;
+const MAX_URL_CHARS: usize = 500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -84,7 +83,6 @@ pub struct TriageVerdict {
     /// Only with [`TriageCategory::Upstream`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspected_upstream: Option<SuspectedUpstream>,
-    /// At most [`MAX_EVIDENCE`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<TriageEvidence>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,7 +208,6 @@ impl TriageVerdict {
     }
 }
 
-/// See [`MAX_VERDICT`].
 fn published_len(value: &Value) -> usize {
     fn text(text: &str) -> usize {
         let json = serde_json::to_string(text).unwrap_or_default();
@@ -308,8 +305,8 @@ impl TextCutter {
             Value::String(text) => text.trim(),
             _ => return Err(is_wrong()),
         };
-        self.truncated |= text.chars().count() > MAX_URL;
-        let text: String = text.chars().take(MAX_URL).collect();
+        self.truncated |= text.chars().count() > MAX_URL_CHARS;
+        let text: String = text.chars().take(MAX_URL_CHARS).collect();
         let lower = text.to_ascii_lowercase();
         let rest = ["https://", "http://"].iter().find_map(|scheme| lower.strip_prefix(scheme));
         let host = rest.unwrap_or_default().split(['/', '?', '#']).next().unwrap_or_default();

@@ -41,7 +41,6 @@ pub struct HeadDispatch<'a> {
     pub jobs: Vec<HeadJob<'a>>,
 }
 
-/// A reported job.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadJob<'a> {
     pub id: &'a JobId,
@@ -59,7 +58,7 @@ pub struct HeadJob<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadVerdict {
-    pub standing: HeadState,
+    pub state: HeadState,
     /// The run to link and to re-run.
     pub run: Option<String>,
     /// Whether that run is elsewhere than on GitHub.
@@ -104,7 +103,7 @@ pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option
 }
 
 /// The job whose result its check run shows: of `jobs`, proven ones of one name, each with the file of its
-/// workflow if that is known. Of each file the newest run and attempt counts; of several files the worst.
+/// workflow if that is known, and heard of when the first job of its run was. Of each file the newest run and attempt counts; of several files the worst.
 pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
     let order = |job: &HeadJob<'_>| (run_number(job.id), job.heard_at, job.id.run_attempt);
     let newest_of_run = |a: &HeadJob<'_>, b: &HeadJob<'_>| {
@@ -138,8 +137,7 @@ fn verdict_without_evidence(
     dispatches: &[HeadDispatch<'_>],
     policy: VerdictPolicy,
 ) -> Option<HeadVerdict> {
-    let shows =
-        |standing, reason| Some(HeadVerdict { standing, run: None, is_foreign: false, reason });
+    let shows = |state, reason| Some(HeadVerdict { state, run: None, is_foreign: false, reason });
     if let Some(waiting) = dispatches.iter().rev().find(|dispatch| dispatch.waits()) {
         return shows(HeadState::Queued, waiting.waiting_reason());
     }
@@ -281,14 +279,14 @@ impl<'a> Evidence<'a> {
 
     fn shows(
         &self,
-        standing: HeadState,
+        state: HeadState,
         run: Option<&EffectiveRun<'_>>,
         reason: impl Into<String>,
     ) -> HeadVerdict {
         let open = self.runs.iter().find(|run| run.is_open());
         let run = run.or(open).or(self.runs.last());
         HeadVerdict {
-            standing,
+            state,
             run: run.map(|run| run.id.to_owned()),
             is_foreign: run.is_some_and(EffectiveRun::is_foreign),
             reason: reason.into(),

@@ -113,7 +113,6 @@ pub struct AppDescription {
 #[serde(default)]
 pub struct HookConfig {
     pub url: String,
-    /// `json` or `form`.
     pub content_type: String,
 }
 

@@ -60,7 +60,6 @@ impl UploadTarget {
     }
 }
 
-/// A finished artifact.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Artifact {
     /// The run and job that uploaded it.

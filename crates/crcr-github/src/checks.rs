@@ -31,8 +31,8 @@ pub struct CheckRun {
     pub conclusion: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// With `completed` only.
     #[serde(skip_serializing_if = "Option::is_none")]
+    /// Only with the status `completed`.
     pub completed_at: Option<Timestamp>,
     /// The text of its page.
     pub output: CheckRunOutput,

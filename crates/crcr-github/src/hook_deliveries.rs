@@ -17,7 +17,7 @@ const MAX_CURSOR: usize = 256;
 /// One attempt to deliver a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct HookDelivery {
-    /// The attempt's number.
+    /// The number of this attempt to deliver.
     pub id: u64,
     /// `X-GitHub-Delivery`, the same for all attempts.
     pub guid: String,

@@ -28,7 +28,7 @@ const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 const MAX_BYTES: usize = 1024 * 1024;
 const MAX_KEYS: usize = 64;
-/// 2,048 bits.
+/// Keys of less than 2,048 bits are refused.
 const MIN_MODULUS_BYTES: usize = 256;
 
 /// The keys of one issuer.

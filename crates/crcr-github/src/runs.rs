@@ -23,7 +23,6 @@ pub struct WorkflowRun {
     /// The attempt, from 1.
     #[serde(default)]
     pub run_attempt: u64,
-    /// The workflow's name.
     #[serde(default)]
     pub name: Option<String>,
     #[serde(default)]

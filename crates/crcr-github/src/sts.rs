@@ -23,7 +23,7 @@ pub struct AssumeRole {
     pub role_arn: String,
     /// 2 to 64 of `[A-Za-z0-9_+=,.@-]`.
     pub session_name: String,
-    /// 900 to 43200.
+    /// AWS takes 900 to 43,200.
     pub duration_seconds: u32,
     /// A JSON policy that narrows the session, at most 2,048 characters.
     pub policy: Option<String>,
@@ -46,13 +46,7 @@ pub struct SessionCredentials {
 #[derive(Debug, thiserror::Error)]
 pub enum StsError {
     #[error("{code}: {message}")]
-    Answer {
-        code: String,
-        /// On one line.
-        message: String,
-        status: StatusCode,
-        retry_after: Option<Duration>,
-    },
+    Answer { code: String, message: String, status: StatusCode, retry_after: Option<Duration> },
     #[error(transparent)]
     Http(#[from] HttpError),
 }

@@ -432,6 +432,7 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
                 ..ReportDetails::default()
             },
             missing_proof: None,
+            expected: None,
             level: Level::L2,
             event: EventName::from(kind),
             upstream: UPSTREAM.to_owned(),

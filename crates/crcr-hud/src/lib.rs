@@ -462,7 +462,7 @@ struct SearchQuery {
 }
 
 async fn search(State(hud): State<Arc<Hud>>, Query(query): Query<SearchQuery>) -> Response {
-    let text: String = query.q.trim().chars().take(query::MAX_SEARCH).collect();
+    let text: String = query.q.trim().chars().take(query::MAX_SEARCH_CHARS).collect();
     let found = compute(hud, async move |hud| model::search::find(hud, &text).await).await;
     match found {
         Ok(model::search::SearchResult::Page(path)) => Redirect::to(&path).into_response(),

@@ -7,8 +7,8 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use serde::{Deserialize, Serialize};
 
-/// In characters. A longer search is cut.
-pub(super) const MAX_SEARCH: usize = 200;
+/// A longer search is cut.
+pub(super) const MAX_SEARCH_CHARS: usize = 200;
 /// The longest time span of a page, in days.
 const MAX_DAYS: i64 = 366;
 
@@ -44,7 +44,6 @@ impl SpanQuery {
     }
 }
 
-/// `?upstream=owner/repo`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct PullQuery {
     pub(super) upstream: Option<String>,

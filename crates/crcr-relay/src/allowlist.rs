@@ -244,7 +244,7 @@ impl AllowlistSource {
             let before = Allowlist::parse(before.text.as_bytes(), &self.upstream).accepted().ok();
             for repo in changed_entries(before.as_ref(), &policy) {
                 let work = TaskKind::BackendChecks { repo, done: 0 };
-                batch.tasks.push(work.task(&self.upstream, now));
+                batch.tasks.push(work.task(now));
             }
         }
         // After a conflict, another relay has stored a version: what this one changes is compared with that.

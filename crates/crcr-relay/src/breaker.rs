@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::Dispatch;
-use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
+use crcr_store::{StoreError, StoreKey, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -71,15 +71,15 @@ impl Breaker {
     }
 }
 
-async fn read(relay: &Relay, repo: &RepoName) -> Result<Versioned<Breaker>, StoreError> {
-    let key = state_records::breaker_key(&relay.config.upstream, repo);
-    read_record(relay.store.as_ref(), key).await
+fn key(relay: &Relay, repo: &RepoName) -> StoreKey {
+    state_records::breaker_key(&relay.config.upstream, repo)
 }
 
 /// Whether failures of the backend's infrastructure are neutral now.
 pub async fn is_open(relay: &Relay, repo: &RepoName) -> Result<bool, StoreError> {
     let Some(threshold) = relay.config.breaker_failures else { return Ok(false) };
-    Ok(read(relay, repo).await?.value.is_some_and(|breaker| breaker.is_open(threshold)))
+    let known: Versioned<Breaker> = read_record(relay.store.as_ref(), key(relay, repo)).await?;
+    Ok(known.value.is_some_and(|breaker| breaker.is_open(threshold)))
 }
 
 /// Whether a dispatch must not be sent now. If it is open and the last probe is long enough ago, this
@@ -90,25 +90,22 @@ pub async fn withholds(
     is_asked_for: bool,
 ) -> Result<bool, StoreError> {
     let Some(threshold) = relay.config.breaker_failures else { return Ok(false) };
-    for _ in 0..limits::CONFLICTS {
-        let known = read(relay, repo).await?;
+    let withheld = relay.update(key(relay, repo), |known: &Versioned<Breaker>| {
         let Some(breaker) = known.value.as_ref().filter(|breaker| breaker.is_open(threshold))
         else {
-            return Ok(false);
+            return (false, None);
         };
         let now = relay.now();
         let is_recent = breaker.probed_at.is_some_and(|at| at + limits::BREAKER_PROBE > now);
         if is_recent && !is_asked_for {
-            return Ok(true);
+            return (true, None);
         }
         let probed = Breaker { probed_at: Some(now), ..breaker.clone() };
         let mut batch = WriteBatch::default();
-        batch.update(&known, &probed, relay.expiry());
-        if relay.commit(batch).await? == CommitOutcome::Done {
-            return Ok(false);
-        }
-    }
-    Ok(!is_asked_for)
+        batch.update(known, &probed, relay.expiry());
+        (false, Some(batch))
+    });
+    withheld.await
 }
 
 /// Records the outcome of a dispatch.
@@ -119,8 +116,7 @@ pub async fn note_outcome(
 ) -> Result<BreakerChange, StoreError> {
     let Some(threshold) = relay.config.breaker_failures else { return Ok(BreakerChange::None) };
     let repo = &dispatch.repo;
-    for _ in 0..limits::CONFLICTS {
-        let known = read(relay, repo).await?;
+    let noted = relay.update(key(relay, repo), |known: &Versioned<Breaker>| {
         let before = known.value.clone().unwrap_or_default();
         let mut after = before.clone();
         after.note(DispatchOutcome {
@@ -139,18 +135,17 @@ pub async fn note_outcome(
             _ => BreakerChange::None,
         };
         if after == before {
-            return Ok(BreakerChange::None);
+            return (BreakerChange::None, None);
         }
         let mut batch = WriteBatch::default();
-        batch.update(&known, &after, relay.expiry());
-        if relay.commit(batch).await? == CommitOutcome::Done {
-            match change {
-                BreakerChange::Opened => tracing::warn!(%repo, threshold, "breaker opened"),
-                BreakerChange::Closed => tracing::info!(%repo, "breaker closed"),
-                BreakerChange::None => {}
-            }
-            return Ok(change);
-        }
+        batch.update(known, &after, relay.expiry());
+        (change, Some(batch))
+    });
+    let change = noted.await?;
+    match change {
+        BreakerChange::Opened => tracing::warn!(%repo, threshold, "breaker opened"),
+        BreakerChange::Closed => tracing::info!(%repo, "breaker closed"),
+        BreakerChange::None => {}
     }
-    Ok(BreakerChange::None)
+    Ok(change)
 }

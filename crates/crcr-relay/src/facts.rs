@@ -6,6 +6,7 @@ use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 
+use crate::relay::Relay;
 use crate::state_records::JobRecord;
 
 /// Why a job ran: a dispatch, or the repository's own schedule.
@@ -39,7 +40,13 @@ impl<'a> From<&'a Dispatch> for JobCause<'a> {
     }
 }
 
-pub(crate) fn attempt_fact(cause: &JobCause<'_>, job: &JobRecord, now: Timestamp) -> AttemptFact {
+pub(crate) fn attempt_fact(
+    relay: &Relay,
+    cause: &JobCause<'_>,
+    job: &JobRecord,
+    now: Timestamp,
+) -> AttemptFact {
+    let expected = &relay.config.expected_conclusions;
     let seconds = |(from, to): (Timestamp, Timestamp)| {
         (to.duration_since(from).as_secs_f64().max(0.0) * 1000.0).round() / 1000.0
     };
@@ -62,6 +69,7 @@ pub(crate) fn attempt_fact(cause: &JobCause<'_>, job: &JobRecord, now: Timestamp
         execution_seconds: job.started_at.zip(job.ended_at).map(seconds),
         details: job.details.clone(),
         missing_proof: None,
+        expected: expected.conclusion(cause.repo.as_str(), job.id.job.as_deref()),
         level: cause.level,
         event: cause.event.clone(),
         upstream: cause.upstream.to_owned(),

@@ -18,6 +18,7 @@ pub mod relay;
 pub mod repository_pins;
 pub mod state_records;
 mod traces;
+mod update;
 pub mod upstream_identity;
 pub mod uptime;
 mod usage;

@@ -16,7 +16,7 @@ pub const BODY_MEMORY_BYTES: usize = 8 * WEBHOOK_BYTES;
 pub const HEAD_BYTES: usize = 64 * 1024;
 /// How long a connection may be idle, or take to send a request's head. Load balancers close an idle
 /// connection after 60 s. If the relay closed it first, a request could be lost.
-pub const HEAD: Duration = Duration::from_secs(75);
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 /// How long a request may take, including its body.
 pub const REQUEST: Duration = Duration::from_secs(60);
 /// Open connections of one listener. Together with the relay's own files they stay below the usual limit
@@ -72,7 +72,7 @@ pub const LOGS: u64 = 5_000;
 pub const UNLISTED_LOGS: u64 = 20;
 
 /// How long records are kept: a workflow can be re-run for 30 days.
-pub const KEEP: Duration = Duration::from_secs(35 * 24 * 3600);
+pub const RECORD_RETENTION: Duration = Duration::from_secs(35 * 24 * 3600);
 /// How long a delivery's body is kept, and so how long its dispatches can be redelivered.
 pub const KEEP_BODY: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -158,11 +158,11 @@ pub const DELIVERIES_PER_HEAD: usize = 32;
 /// How many earlier heads a pull request's record names; older ones are dropped.
 pub const OLDER_HEADS: usize = 16;
 /// How many jobs of one dispatch are read: those that ended badly first, then the newest.
-pub const JOBS: usize = 1000;
+pub const MAX_JOBS_READ: usize = 1000;
 /// How many tasks an operator's command reads.
-pub const DEAD: usize = 100_000;
+pub const MAX_DEAD_TASKS: usize = 100_000;
 /// How many pinned repositories are listed.
-pub const PINS: usize = 10_000;
+pub const MAX_PINS_LISTED: usize = 10_000;
 /// On AWS Lambda: how long a request works what is due before it is answered. GitHub waits ten seconds.
 pub const LAMBDA_WORK: Duration = Duration::from_secs(5);
 /// How long a schedule event works what is due. The function's timeout is a minute.
@@ -220,8 +220,8 @@ pub const JOB_LOG_BUSY: Duration = Duration::from_secs(2);
 pub const JOB_LOG_TRIES: u32 = 150;
 /// How long fetching a log may take: less than [`HANDLER`], of which classifying needs the rest.
 pub const JOB_LOG: Duration = Duration::from_secs(45);
-/// In bytes. A log that is larger and took too long isn't tried again.
-pub const LARGE_LOG: usize = 256 * 1024 * 1024;
+/// A log that is larger and took too long isn't tried again.
+pub const LARGE_LOG_BYTES: usize = 256 * 1024 * 1024;
 /// How long fetching the log of a green run may take.
 pub const BASELINE_LOG: Duration = Duration::from_secs(20);
 /// How many bytes of a file of log rules are read. One that is larger is refused.

@@ -41,7 +41,7 @@ pub(crate) async fn advance(relay: &Relay) -> Result<Timestamp, StoreError> {
         let pruned_until = now.min(before.pruned_until + limits::PRUNE_STEP);
         let mut batch = WriteBatch::default();
         let after = ClockRecord { seen: now, pruned_until };
-        batch.update(&known, &after, now + 10 * limits::KEEP);
+        batch.update(&known, &after, now + 10 * limits::RECORD_RETENTION);
         if relay.commit(batch).await? == CommitOutcome::Done {
             return Ok(pruned_until);
         }

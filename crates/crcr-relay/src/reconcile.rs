@@ -47,7 +47,6 @@ pub struct Reconciliation {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FailedDelivery {
-    /// `X-GitHub-Delivery`.
     pub id: String,
     pub event: String,
     pub delivered_at: Timestamp,

@@ -50,7 +50,6 @@ pub struct Relay {
     pub(crate) blame: BlameCache,
     /// For requests to anything but GitHub.
     pub http: reqwest::Client,
-    /// Wakes the workers.
     pub work: Notify,
     /// Wakes the copying of facts to the results.
     pub facts: Notify,

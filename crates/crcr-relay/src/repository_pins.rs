@@ -109,9 +109,7 @@ pub(crate) async fn refuse(
     let mut batch = WriteBatch::default();
     batch.update(pin, &Pin { changed: change, ..value.clone() }, Timestamp::MAX);
     if relay.config.alert_url.is_some() {
-        batch.tasks.push(
-            TaskKind::RepositoryChanged { repo, pinned, found }.task(&relay.config.upstream, now),
-        );
+        batch.tasks.push(TaskKind::RepositoryChanged { repo, pinned, found }.task(now));
     }
     // A conflict means that it was recorded or confirmed at the same time.
     relay.commit(batch).await?;

@@ -133,7 +133,7 @@ pub struct JobRecord {
     pub is_first_of_run: bool,
     pub details: ReportDetails,
     #[serde(default)]
-    pub evidence: ReportProvenance,
+    pub provenance: ReportProvenance,
     /// Whether its start was proven, but not its end.
     #[serde(default)]
     pub ended_without_proof: bool,

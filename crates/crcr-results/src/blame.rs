@@ -98,8 +98,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::generate::{BACKENDS, break_upstream, facts};
     use crate::sqlite::SqliteResults;
+    use crcr_standin::generate::{BACKENDS, break_upstream, facts};
 
     const UPSTREAM: &str = "acme/upstream";
 

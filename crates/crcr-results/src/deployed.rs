@@ -3,6 +3,7 @@
 
 use crcr_domain::callback::{self, Callback, CallbackKind};
 use crcr_domain::event::EventName;
+use crcr_domain::expected::ExpectedConclusions;
 use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, Fact};
 use crcr_domain::lifecycle::JobState;
 use crcr_domain::proof::MissingProof;
@@ -192,7 +193,6 @@ impl ReceivedResult {
         &self.callback.details.warnings
     }
 
-    /// `in_progress` or `completed`.
     pub fn status(&self) -> &'static str {
         self.callback.state.status()
     }
@@ -230,6 +230,7 @@ impl ReceivedResult {
             details,
             missing_proof: (kind.is_self_report() && self.head_sha.is_empty())
                 .then_some(MissingProof::Commit),
+            expected: None,
             level: self.level,
             event: match kind {
                 CallbackKind::Nightly => EventName::Nightly,
@@ -345,7 +346,10 @@ pub fn row(line: &[u8]) -> Result<Vec<Fact>, UnreadableResult> {
         },
         untrusted: UntrustedPart { callback_payload: payload },
     };
-    Ok(facts(forward.read()?.attempt(None, received)))
+    let mut attempt = forward.read()?.attempt(None, received);
+    attempt.expected = ExpectedConclusions::of_upstream(&attempt.upstream)
+        .conclusion(&attempt.repo, attempt.job.as_deref());
+    Ok(facts(attempt))
 }
 
 /// A time as ClickHouse or the reporter writes it; before 2000 there was none. The error is the text.
@@ -431,7 +435,11 @@ mod tests {
         ] {
             let facts = row(&line(|row| row[change] = json!("splendid"))).unwrap();
             let Fact::Attempt(attempt) = &facts[0] else { panic!() };
-            assert!(attempt.details.warnings[0].starts_with(warning), "{:?}", attempt.details.warnings);
+            assert!(
+                attempt.details.warnings[0].starts_with(warning),
+                "{:?}",
+                attempt.details.warnings
+            );
         }
         let bare = row(&line(|row| {
             row["check_run_id"] = json!("");

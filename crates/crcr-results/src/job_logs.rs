@@ -24,7 +24,6 @@ pub struct FailureQuery<'a> {
     pub from: Timestamp,
     /// ... to here (exclusive).
     pub to: Timestamp,
-    /// How many groups.
     pub limit: usize,
 }
 

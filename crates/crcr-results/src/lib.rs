@@ -3,7 +3,6 @@
 pub mod blame;
 pub mod clickhouse;
 pub mod deployed;
-pub mod generate;
 pub mod job_logs;
 pub mod retention;
 pub mod review;

@@ -6,15 +6,14 @@ use jiff::Timestamp;
 
 use super::{Results, ResultsError, RolledUpDay, Window};
 
-/// In milliseconds.
-pub const DAY: i64 = 86_400_000;
+pub const DAY_MILLIS: i64 = 86_400_000;
 /// For how many days after a dispatch a newer head of its pull request can supersede it.
 const SUPERSEDE_DAYS: i64 = 2;
 
 /// Rolls up the whole UTC days before `before`, oldest first, and returns how many aggregates were
 /// stored. A day that was rolled up earlier isn't changed by facts that arrived since.
 pub async fn roll_up(results: &dyn Results, before: Timestamp) -> Result<usize, ResultsError> {
-    let cutoff = before.as_millisecond().div_euclid(DAY);
+    let cutoff = before.as_millisecond().div_euclid(DAY_MILLIS);
     let ever = Window::all(Timestamp::UNIX_EPOCH, midnight(cutoff));
     let mut days: Vec<i64> =
         results.day_revisions(&ever).await?.into_iter().map(|mark| mark.day).collect();
@@ -54,15 +53,15 @@ pub fn heads_until(time: Timestamp) -> Timestamp {
 }
 
 pub fn midnight(day: i64) -> Timestamp {
-    Timestamp::from_millisecond(day.saturating_mul(DAY)).unwrap_or(Timestamp::MAX)
+    Timestamp::from_millisecond(day.saturating_mul(DAY_MILLIS)).unwrap_or(Timestamp::MAX)
 }
 
-/// Days since 1970.
+/// The UTC day, as days since 1970.
 pub fn day_of(time: Timestamp) -> i64 {
-    time.as_millisecond().div_euclid(DAY)
+    time.as_millisecond().div_euclid(DAY_MILLIS)
 }
 
-/// Days since 1970.
+/// The UTC day, as days since 1970.
 pub fn day_number(day: &RepoDay) -> i64 {
     let midnight = day.day.to_zoned(jiff::tz::TimeZone::UTC);
     midnight.map(|midnight| day_of(midnight.timestamp())).unwrap_or_default()
@@ -70,5 +69,5 @@ pub fn day_number(day: &RepoDay) -> i64 {
 
 /// The last day that a window covers, at least in part.
 pub fn last_day(window: &Window) -> i64 {
-    (window.to.as_millisecond() - 1).div_euclid(DAY)
+    (window.to.as_millisecond() - 1).div_euclid(DAY_MILLIS)
 }

@@ -26,7 +26,7 @@ use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
 use serde_json::{Value, json};
 
-use super::{Results, Window, generate, retention};
+use super::{Results, Window, retention};
 
 const UPSTREAM: &str = "acme/upstream";
 const GOOD: JobState = JobState::Completed(Conclusion::Success);
@@ -79,6 +79,7 @@ fn attempt(repo: &str, sha: &str, run: &str, number: u32, state: JobState, s: i6
             ..ReportDetails::default()
         },
         missing_proof: None,
+        expected: None,
         level: Level::L2,
         event: EventName::PullRequest,
         upstream: UPSTREAM.into(),
@@ -117,7 +118,7 @@ fn hostile_verdict() -> TriageVerdict {
 
 /// A generated week, plus the cases that older dashboards got wrong.
 fn facts() -> Vec<Fact> {
-    let mut facts = generate::facts(11, at(0), 7, 8, UPSTREAM);
+    let mut facts = crcr_standin::generate::facts(11, at(0), 7, 8, UPSTREAM);
     let mut row = |row: AttemptFact| facts.push(Fact::Attempt(Box::new(row)));
     // The start report arrives after the end report.
     row(attempt("Acme/Late", "a", "1", 1, GOOD, 1000));
@@ -180,7 +181,7 @@ fn facts() -> Vec<Fact> {
     {
         facts.push(Fact::Dispatch(dispatch(repo, sha, s)));
     }
-    // Refused, of a sender that nobody knows and of one, some in the same millisecond.
+    // Refused reports: some of an unknown sender, some of a known one, three in each millisecond.
     for n in 0..9 {
         facts.push(Fact::Callback(CallbackFact {
             at: at(300 + n / 3),
@@ -196,7 +197,7 @@ fn facts() -> Vec<Fact> {
             latency_ms: 1.25,
         }));
     }
-    // Of the rows of one millisecond the one that can only follow holds.
+    // Of two rows of one millisecond, the one with the later status wins.
     let mut queued = dispatch("acme/rerun", "d", 400);
     queued.status = DispatchFactStatus::Queued;
     facts.push(Fact::Dispatch(queued));
@@ -346,7 +347,7 @@ async fn each_window_returns_the_rows_and_rates_of_its_facts(
     assert!(seen > 500, "there were facts: {seen}");
 }
 
-/// What is asked for alone is what all rows have of it.
+/// A query for a part of the rows returns what that part is in all rows.
 async fn parts_of_them_are_the_same_rows(
     results: &dyn Results,
     window: &Window,
@@ -503,7 +504,10 @@ async fn known_defects_of_the_old_dashboards_do_not_occur(results: &dyn Results)
 async fn hostile_texts_are_stored_unchanged(results: &dyn Results) {
     let (odd, _) = jobs(results, "acme/odd").await;
     let row = &odd[0].record;
-    assert_eq!((row.workflow.as_str(), row.details.environment.as_deref()), (HOSTILE, Some(HOSTILE)));
+    assert_eq!(
+        (row.workflow.as_str(), row.details.environment.as_deref()),
+        (HOSTILE, Some(HOSTILE))
+    );
     assert_eq!(row.missing_proof, Some(crcr_domain::proof::MissingProof::Branch));
     assert_eq!(row.details.warnings, [HOSTILE]);
     assert_eq!((&row.job, &row.details.check_run_id, row.pull_request), (&None, &None, None));

@@ -38,7 +38,6 @@ pub struct TestQuery {
 pub enum TestRanking {
     /// Tests that passed and failed on one commit, the most often flaky first.
     Flaky,
-    /// By mean time.
     Slow,
     /// By the number of failures and errors.
     Failing,
@@ -57,7 +56,7 @@ pub struct TestStats {
     pub file: Option<String>,
     pub variant: Option<String>,
     pub runs: u64,
-    /// Failures and errors.
+    /// Failures and errors together.
     pub failures: u64,
     pub skipped: u64,
     /// Reports in which it failed and passed, and commits on which it did in different runs of one job.
@@ -105,7 +104,6 @@ pub(crate) fn newest_days(
     newest.collect()
 }
 
-/// Which files' times.
 #[derive(Debug, Clone)]
 pub struct FileTimesQuery {
     pub repository: String,

@@ -10,7 +10,6 @@ use crate::ResultsError;
 /// Which things of one event and repository.
 #[derive(Debug, Clone)]
 pub struct ThingQuery<'a> {
-    /// Such as `workflow_job`.
     pub event: &'a str,
     pub repository: &'a str,
     pub selection: ThingSelection<'a>,

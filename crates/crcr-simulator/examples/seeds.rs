@@ -29,6 +29,9 @@ fn main() -> std::io::Result<()> {
     for seed in seeds {
         match simulate(seed, SimulatedTraffic::Steps(steps), lines) {
             Ok(summary) => {
+                if lines > 0 {
+                    writeln!(out, "seed {seed}: no finding, {summary:?}")?;
+                }
                 let parts = [
                     summary.steps,
                     summary.webhooks,

@@ -154,6 +154,9 @@ fn check_head(
         .iter()
         .any(|one| truth.webhooks.get(&one.delivery).is_some_and(|webhook| webhook.has_check_runs));
     let had_results = truth.allowlist.entry(repo).is_some_and(|entry| entry.lowest >= 2);
+    if level == 3 && shown.is_none() && truth.allowlist.was_demoted(repo) {
+        return Ok(0);
+    }
     if has_check_runs && had_results && shown.is_none() {
         return broken("check-run-missing", "although it is wanted");
     }

@@ -34,7 +34,6 @@ pub(crate) struct CommitGates {
     pub(crate) calls: Vec<GithubCall>,
     /// Batches in line for the writer of each replica.
     pub(crate) commits: [VecDeque<SubmittedBatch>; REPLICAS],
-    /// Reads that wait.
     pub(crate) reads: Vec<WaitingRead>,
     /// Whether anything may fail.
     pub(crate) faults: bool,
@@ -73,6 +72,7 @@ pub(crate) struct StepTrace {
 
 impl StepTrace {
     pub(crate) fn add(&mut self, line: String) {
+        if std::env::var_os("SIMTRACE").is_some() { eprintln!("{:>5} {line}", self.step); } // TEMPORARY
         let mut hasher = DefaultHasher::new();
         (self.hash, &line).hash(&mut hasher);
         self.hash = hasher.finish();

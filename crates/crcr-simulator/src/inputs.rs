@@ -36,6 +36,12 @@ pub(crate) struct SeedInputs {
     pub(crate) branch_rename: bool,
     /// An external HUD answers nothing.
     pub(crate) slow_hud: bool,
+    /// Workers that go on after the end of their lease, while another one has their task.
+    pub(crate) early_lease_ends: bool,
+    /// The key that signs callback tokens is replaced, in two steps, while runs are open.
+    pub(crate) key_rotation: bool,
+    /// Demotions of a backend at L3 are opened and closed; no webhook tells of them.
+    pub(crate) demotions: bool,
 }
 
 impl SeedInputs {
@@ -58,6 +64,9 @@ impl SeedInputs {
             odd_conclusions: has(4),
             branch_rename: has(12),
             slow_hud: has(6),
+            early_lease_ends: has(4),
+            key_rotation: has(8),
+            demotions: has(8),
         };
         // Whoever opens the breaker must be the only cause of it.
         if inputs.relay_downtime {

@@ -174,6 +174,11 @@ impl PromiseLedger {
                 let detail = format!("{} at {}", other.name, short(&other.head_sha));
                 return Err(("check-run-created-twice", detail));
             }
+            let (_, repo) = spelled_as_usual(&run.name);
+            if !seen.contains_key(&run.id) && truth.allowlist.is_settled_demotion(repo, truth.at) {
+                let detail = format!("{} at {}", run.name, short(&run.head_sha));
+                return Err(("demoted-check-run-created", detail));
+            }
             let end = run.conclusion.as_deref().unwrap_or_default();
             lines.push(format!(
                 "shows {} at {}: {} {end}",

@@ -9,6 +9,8 @@ use rand::rngs::StdRng;
 /// The backends of the first allowlist, in lower case.
 pub(crate) const BACKENDS: [&str; 5] =
     ["acme/one", "acme/two", "lab/three", "acme/four", "lab/five"];
+/// The one that may have an open demotion.
+pub(crate) const DEMOTED: &str = "lab/three";
 /// Those whose entry may change.
 const CHANGING: [&str; 3] = ["lab/three", "acme/four", "lab/five"];
 /// By then every replica has read a change, also if its requests failed a few times.
@@ -28,6 +30,9 @@ pub(crate) struct AllowlistEntry {
 #[derive(Debug)]
 pub(crate) struct AllowlistModel {
     entries: BTreeMap<&'static str, AllowlistEntry>,
+    /// Since when the demotion of [`DEMOTED`] is open.
+    demoted_since: Option<Timestamp>,
+    was_demoted: bool,
 }
 
 impl Default for AllowlistModel {
@@ -38,6 +43,8 @@ impl Default for AllowlistModel {
         };
         Self {
             entries: BACKENDS.into_iter().zip([1, 2, 3, 4, 4]).map(|(r, l)| entry(r, l)).collect(),
+            demoted_since: None,
+            was_demoted: false,
         }
     }
 }
@@ -81,6 +88,24 @@ impl AllowlistModel {
         entry.lowest = entry.lowest.min(level);
         entry.since = Some(now);
         format!("{repo} is at L{level} now, no longer at L{}", entry.before)
+    }
+
+    /// Opens the demotion, or closes it; returns whether it is open now.
+    pub(crate) fn toggle_demotion(&mut self, now: Timestamp) -> bool {
+        self.was_demoted = true;
+        self.demoted_since = self.demoted_since.is_none().then_some(now);
+        self.demoted_since.is_some()
+    }
+
+    /// Whether the backend may lack check runs at L3.
+    pub(crate) fn was_demoted(&self, repo: &str) -> bool {
+        repo == DEMOTED && self.was_demoted
+    }
+
+    /// Whether the relay must know that the backend gets no new check runs.
+    pub(crate) fn is_settled_demotion(&self, repo: &str, now: Timestamp) -> bool {
+        let is_old = self.demoted_since.is_some_and(|since| since + CHANGE_KNOWN < now);
+        repo == DEMOTED && is_old && self.settled_level(repo, now) == Some(3)
     }
 
     /// The file.

@@ -55,6 +55,8 @@ const HUD_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 const DISPATCH_WAIT: SignedDuration = SignedDuration::from_secs(30);
 /// GitHub asks for pauses up to this one.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(20);
+/// Settings of the keys for callback tokens during a rotation. The first one of each signs, all of them verify.
+const CALLBACK_KEYS: [&str; 3] = ["the-old-key", "the-old-key,the-new-key", "the-new-key,the-old-key"];
 /// Like every address here it is never connected to.
 const ORIGIN: &str = "http://127.0.0.1:9/";
 
@@ -84,6 +86,8 @@ enum ScheduledEvent {
     Restart(usize),
     /// A backend's default branch gets another name.
     BranchRename,
+    /// Both replicas are restarted with other keys for callback tokens.
+    KeyRotation,
 }
 
 /// A request to a replica that wasn't answered yet.
@@ -119,6 +123,8 @@ struct Simulation {
     api: Router,
     replicas: [Option<RelayReplica>; REPLICAS],
     inputs: SeedInputs,
+    /// Which of [`CALLBACK_KEYS`] a replica gets that starts.
+    keys: usize,
     upstream: UpstreamModel,
     lab: BackendLab,
     ledger: PromiseLedger,
@@ -189,6 +195,7 @@ impl Simulation {
             github,
             replicas: [None, None],
             inputs,
+            keys: 0,
             upstream,
             lab: BackendLab::new(inputs),
             ledger: PromiseLedger::default(),
@@ -228,6 +235,13 @@ impl Simulation {
         if self.inputs.branch_rename {
             let at = self.now() + Duration::from_secs(self.random.random_range(300..20_000));
             self.plan(at, ScheduledEvent::BranchRename);
+        }
+        if self.inputs.key_rotation {
+            let mut at = self.now();
+            for _ in 1..CALLBACK_KEYS.len() {
+                at += Duration::from_secs(self.random.random_range(300..10_000));
+                self.plan(at, ScheduledEvent::KeyRotation);
+            }
         }
         while self.summary.steps < steps && self.now() < end {
             self.next_step();
@@ -323,6 +337,7 @@ impl Simulation {
             // In such hours almost everything is answered within seconds, as GitHub and a disk do.
             if has_hours && !is_idle { 1 } else { 16 },
             if has_hours && !is_idle { 0 } else { 2 },
+            if self.inputs.early_lease_ends { 6 } else { 0 },
             1,
         ];
         match self.weighted(&weights) {
@@ -341,13 +356,14 @@ impl Simulation {
                 // The replica may have crashed.
                 let _ = read.reply.send(());
             }
-            3 => self.next_event(),
+            3 => self.next_event().await?,
             4 => self.happen_upstream(),
             5 => self.pass_time().await,
             6 => {
                 let replica = self.random.random_range(0..REPLICAS);
                 self.crash(replica).await?;
             }
+            7 => self.end_a_lease(),
             _ if self.inputs.clock_drift && self.chance(50) => {
                 let drift = self.random.random_range(-MAX_DRIFT_SECONDS..=MAX_DRIFT_SECONDS);
                 self.gates.lock().drift = SignedDuration::from_secs(drift);
@@ -392,7 +408,7 @@ impl Simulation {
             return Ok(true);
         }
         if self.agenda.first_key_value().is_some_and(|((at, _), _)| *at <= self.now()) {
-            self.next_event();
+            self.next_event().await?;
             return Ok(true);
         }
         self.check_waiting_dispatches()?;

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
 use crate::inputs::SeedInputs;
-use crate::levels::AllowlistModel;
+use crate::levels::{AllowlistModel, DEMOTED};
 
 pub(crate) const UPSTREAM: &str = "acme/upstream";
 pub(crate) const LABEL: &str = "ciflow/crcr/npu";
@@ -20,6 +20,9 @@ pub(crate) const ALLOWLIST_PATH: &str = ".github/allowlist.yml";
 pub(crate) const ATTACKER: &str = "mallory";
 /// The pull request of that author.
 const ATTACKER_PULL: u64 = 1;
+
+/// The pull request of a demotion.
+const DEMOTION_PULL: u64 = 9000;
 
 /// A webhook that GitHub has to deliver, with what it promises.
 pub(crate) struct UpstreamWebhook {
@@ -103,7 +106,8 @@ impl UpstreamModel {
 
     fn events(&mut self, github: &State, seed: u64, random: &mut StdRng) -> Vec<UpstreamEvent> {
         let changes = if self.inputs.allowlist_changes { 4 } else { 0 };
-        let event = match random.random_range(0..20 + changes) {
+        let demotions = if self.inputs.demotions { 2 } else { 0 };
+        let event = match random.random_range(0..20 + changes + demotions) {
             0..11 => {
                 let is_attack = self.inputs.setup_attacker && random.random_ratio(3, 4);
                 let number =
@@ -128,6 +132,10 @@ impl UpstreamModel {
                 let (payload, what) = (json!({ "action": "created" }), "a star".to_owned());
                 Some(UpstreamEvent { name: "star", payload, targets: vec![], what })
             }
+            20.. if random.random_range(0..changes + demotions) < demotions => {
+                let (payload, what) = (json!({ "action": "created" }), self.demotion(github));
+                Some(UpstreamEvent { name: "star", payload, targets: vec![], what })
+            }
             _ => {
                 let what = self.allowlist.change(github.clock.now(), random);
                 github.world.put_file(UPSTREAM, ALLOWLIST_PATH, self.allowlist.text());
@@ -137,6 +145,24 @@ impl UpstreamModel {
             }
         };
         event.into_iter().collect()
+    }
+
+    /// Opens or closes the pull request of a demotion, as `crcr levels sync` does. Its webhook is lost.
+    fn demotion(&mut self, github: &State) -> String {
+        let now = github.clock.now();
+        let branch = format!("crcr-demotion/{DEMOTED}");
+        if !self.allowlist.toggle_demotion(now) {
+            github.world.close_pull(UPSTREAM, DEMOTION_PULL);
+            return format!("the demotion of {DEMOTED} is closed");
+        }
+        let head = "de".repeat(20);
+        let pull = PullRequest::from_fork(DEMOTION_PULL, UPSTREAM, &head, now);
+        let labels = ["crcr-auto-demotion".to_owned()].into();
+        let head_repository = Some(UPSTREAM.to_owned());
+        let pull = PullRequest { head_repository, head_ref: branch.clone(), labels, ..pull };
+        github.world.put_pull(UPSTREAM, pull);
+        github.world.put_branch(UPSTREAM, &branch, &head);
+        format!("a demotion of {DEMOTED} is opened")
     }
 
     fn push(&self, github: &State, head: &str) -> UpstreamEvent {

@@ -17,6 +17,7 @@
 
 pub mod artifact;
 pub mod clock;
+pub mod generate;
 pub mod oidc;
 pub mod runs;
 pub mod server;
@@ -32,7 +33,6 @@ use url::Url;
 /// The state of the stand-in. Each part has its own lock, which isn't held across an `.await`.
 #[derive(Debug)]
 pub struct State {
-    /// `http://127.0.0.1:PORT/`.
     pub url: Url,
     pub clock: clock::Clock,
     pub traffic: traffic::Traffic,
@@ -100,7 +100,6 @@ impl StandIn {
         Ok(Self { server, state })
     }
 
-    /// `http://127.0.0.1:PORT/`.
     pub fn url(&self) -> &Url {
         self.server.url()
     }

@@ -20,7 +20,6 @@ use crate::server::Peer;
 pub struct Run {
     /// `GITHUB_RUN_ID`; unique over all repositories.
     pub id: u64,
-    /// `GITHUB_RUN_ATTEMPT`, from 1.
     pub attempt: u32,
     /// `owner/name` of the repository whose workflow runs.
     pub repository: String,
@@ -32,15 +31,12 @@ pub struct Run {
     pub immutable_subject: bool,
     /// `owner/name` of the repository with the head commit; `None` when it was deleted.
     pub head_repository: Option<String>,
-    /// `GITHUB_EVENT_NAME`.
     pub event: String,
-    /// `GITHUB_REF`.
     pub git_ref: String,
     /// `GITHUB_HEAD_REF`; empty without a pull request.
     pub head_ref: String,
     /// `GITHUB_BASE_REF`; empty without a pull request.
     pub base_ref: String,
-    /// `GITHUB_SHA`.
     pub sha: String,
     pub workflow: String,
     pub workflow_path: String,
@@ -213,7 +209,6 @@ impl Run {
 pub struct Job {
     /// The run as it was when the job was added.
     pub run: Arc<Run>,
-    /// `GITHUB_JOB`.
     pub name: String,
     /// The artifact service's id of the job.
     pub backend_id: String,
@@ -221,7 +216,6 @@ pub struct Job {
     pub check_run_id: u64,
     /// Whether it has `id-token: write`; jobs of forks and of Dependabot never have.
     pub may_mint: bool,
-    /// `ACTIONS_ID_TOKEN_REQUEST_TOKEN`.
     pub request_token: String,
     pub environment: Option<String>,
     /// `None` while it runs.
@@ -360,7 +354,6 @@ pub(crate) fn routes() -> Router<Arc<State>> {
 #[derive(Debug, Deserialize)]
 struct ListFilters {
     event: Option<String>,
-    /// `FROM..TO`.
     created: Option<String>,
     #[serde(flatten)]
     page: Page,

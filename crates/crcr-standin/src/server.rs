@@ -65,7 +65,6 @@ impl Bound {
         Ok(Self { listener, url })
     }
 
-    /// `http://127.0.0.1:PORT/`.
     pub fn url(&self) -> &Url {
         &self.url
     }
@@ -107,7 +106,6 @@ pub struct Server {
 }
 
 impl Server {
-    /// `http://127.0.0.1:PORT/`.
     pub fn url(&self) -> &Url {
         &self.url
     }

@@ -18,7 +18,7 @@ pub enum Fault {
     /// Answers with a status and a body, and does nothing else.
     Answer {
         status: StatusCode,
-        /// In seconds.
+        /// Seconds, for the header `Retry-After`.
         retry_after: Option<u64>,
         body: String,
     },

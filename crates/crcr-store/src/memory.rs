@@ -74,6 +74,15 @@ impl MemoryStore {
         self.tables.lock().tasks.get(key.as_str()).map(|task| task.state)
     }
 
+    /// Ends the lease of a task while its worker goes on, as if that were frozen for as long.
+    pub fn end_lease(&self, key: &str, at: Timestamp) {
+        if let Some(task) = self.tables.lock().tasks.get_mut(key)
+            && task.state == TaskState::Leased
+        {
+            task.due_at = at;
+        }
+    }
+
     pub fn lease(&self, request: &LeaseRequest) -> Vec<LeasedTask> {
         self.tables.lock().lease(request)
     }
@@ -365,7 +374,6 @@ impl StateStore for MemoryStore {
         Ok(tables.tasks.keys().filter(|key| key.starts_with(&start)).count() as u64)
     }
 
-    /// Nothing reads them.
     fn stores_facts(&self) -> bool {
         true
     }

@@ -108,8 +108,8 @@ pub(crate) struct LaneRoom {
     pub(crate) room: usize,
 }
 
-/// Takes turns: one task of each lane, then a second one of each, as long as there is room. A lane with
-/// many tasks so delays another one by one task at most.
+/// Takes turns: one task of each lane, then a second one of each, as long as there is room. So a lane with
+/// many tasks delays another one by one task at most.
 pub(crate) struct Turns<'a> {
     request: &'a LeaseRequest,
     lanes: Vec<LaneRoom>,
@@ -193,7 +193,6 @@ impl<'a> Turns<'a> {
 pub enum TaskState {
     Ready,
     Leased,
-    /// Given up.
     Dead,
 }
 

@@ -11,7 +11,6 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
     Anonymous,
-    /// By its ARN.
     Role(String),
     /// A web identity, by the ARN of its OIDC provider.
     Federated(String),
@@ -20,7 +19,6 @@ pub enum Caller {
 #[derive(Debug, Clone)]
 pub struct Request {
     pub caller: Caller,
-    /// Such as `s3:GetObject`.
     pub action: String,
     pub resource: String,
     /// Condition keys, such as `aws:SecureTransport`. A key that isn't here isn't in the request.
@@ -30,7 +28,6 @@ pub struct Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     Allowed,
-    /// Nothing allows it.
     Refused,
     /// A statement denies it.
     Denied,

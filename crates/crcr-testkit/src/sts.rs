@@ -27,7 +27,6 @@ pub const OPERATION: &str = "AssumeRoleWithWebIdentity";
 /// A role and its trust policy.
 #[derive(Debug, Clone)]
 pub struct Role {
-    /// `arn:aws:iam::ACCOUNT:role/NAME`.
     pub arn: String,
     /// The `iss` of trusted tokens, and the address of its keys.
     pub issuer: String,

@@ -24,8 +24,7 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 
 const CONCURRENT_LOOKUPS: usize = 8;
-/// Per repository.
-const MAX_WORKFLOWS: usize = 100;
+const MAX_WORKFLOWS_PER_REPOSITORY: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnlineScope {
@@ -276,7 +275,7 @@ impl OnlineCheck<'_> {
             }
             other => other?,
         };
-        for path in paths.iter().take(MAX_WORKFLOWS) {
+        for path in paths.iter().take(MAX_WORKFLOWS_PER_REPOSITORY) {
             if is_complete(seen) {
                 break;
             }
@@ -302,7 +301,7 @@ impl OnlineCheck<'_> {
             let found = Diagnostic::new(Rule::WorkflowMissing, place.clone(), message);
             CheckResult::Finding(found.label("no such workflow").help(help))
         };
-        if paths.len() > MAX_WORKFLOWS {
+        if paths.len() > MAX_WORKFLOWS_PER_REPOSITORY {
             let why = format!("`{repo}` has {} workflows, and only 100 are read", paths.len());
             found.push(CheckResult::NotChecked(Rule::WorkflowMissing, why));
             return Ok(found);

@@ -100,7 +100,7 @@ fn set_workflow_outputs(
     ])
 }
 
-/// In characters. GitHub accepts 65,536 in a comment, and a step's variable 128 KiB.
+/// GitHub accepts 65,536 in a comment, and a step's variable 128 KiB.
 const MAX_COMMENT_CHARS: usize = 30_000;
 
 /// Cuts a comment that is too long at the end of a line.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crcr_relay::http::serve::BoundListeners;
 use crcr_relay::relay::Relay;
+use crcr_results::Results;
 use crcr_results::sqlite::SqliteResults;
-use crcr_results::{Results, generate};
 use crcr_standin::State;
+use crcr_standin::generate;
 use crcr_store::{SqliteStore, StoreRole};
 use jiff::Timestamp;
 use tokio::task::JoinHandle;

@@ -38,7 +38,6 @@ pub struct JobsOutcome {
     pub credentials: String,
     /// Which store holds the artifact.
     pub store: String,
-    /// Why that store.
     pub store_reason: String,
     /// How the relay handled the last report.
     pub report_outcome: String,

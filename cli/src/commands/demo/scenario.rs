@@ -7,8 +7,8 @@ use crcr_domain::allowlist::AllowlistEntry;
 use crcr_domain::diagnostic::Severity;
 use crcr_domain::level::LABEL_PREFIX;
 use crcr_domain::{Allowlist, RepoName};
-use crcr_results::generate;
 use crcr_standin::State;
+use crcr_standin::generate;
 use crcr_standin::world::PullRequest;
 use serde_json::Value;
 

@@ -28,7 +28,7 @@ const DEFAULT_BRANCH: &str = "default-branch";
 const PULL_REQUESTS: &str = "pull-requests";
 /// What sccache reads first.
 const SCCACHE_OBJECT: &str = ".sccache_check";
-/// Never there.
+/// Nobody writes this object.
 const PROBE_OBJECT: &str = "crcr-doctor-writes-nothing";
 const AUDIENCE: &str = "sts.amazonaws.com";
 const SET_UP: &str = "`crcr init aws` writes policies that are right; docs/aws.md has them as JSON";

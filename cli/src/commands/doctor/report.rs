@@ -45,7 +45,6 @@ impl CheckStatus {
 /// What one check found. Messages hold no secrets, but may hold untrusted text.
 #[derive(Debug, Clone, Serialize)]
 pub struct CheckResult {
-    /// A stable code.
     pub check: &'static str,
     pub status: CheckStatus,
     pub message: String,

@@ -24,10 +24,9 @@ pub type Export = (&'static str, String);
 /// <https://github.com/mozilla/sccache/issues/2773>
 const WRITES_DISK_BESIDE_READ_ONLY_BUCKET: (u32, u32) = (0, 18);
 
-/// What sccache gets.
 #[derive(Debug)]
 pub struct CompilerCache {
-    /// The output `sccache-mode`.
+    /// The value of the output `sccache-mode`.
     pub word: &'static str,
     /// For later steps of the job.
     pub exports: Vec<Export>,
@@ -249,7 +248,7 @@ async fn installed_version() -> Option<(u32, u32)> {
     parse_version(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Of `sccache 0.16.0`.
+/// Reads what `sccache --version` prints: `sccache 0.16.0`.
 fn parse_version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.trim().strip_prefix("sccache ")?.split('.');
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

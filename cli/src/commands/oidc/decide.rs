@@ -8,7 +8,6 @@ use crate::cli::oidc::OnUnavailable;
 #[derive(Debug, Clone, Default)]
 pub struct JobFacts {
     pub event: String,
-    /// `GITHUB_REF`.
     pub git_ref: Option<String>,
     /// The name of the repository's default branch, from the event's payload.
     pub default_branch: Option<String>,
@@ -189,7 +188,6 @@ pub enum AuthResult {
     Broken(AuthReason),
 }
 
-/// The output `mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthMode {
     Oidc,

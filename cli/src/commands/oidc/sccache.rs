@@ -144,7 +144,6 @@ impl SccacheBucket {
         Some(url)
     }
 
-    /// For `--explain`.
     pub fn plan(&self) -> String {
         let url = self.check_url().map(String::from).unwrap_or_default();
         format!("on if GET {url} answers 200, 404 or 503")

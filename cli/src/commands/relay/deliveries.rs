@@ -37,9 +37,18 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
             let store = open_store(&store, env).await?;
             let found = deliveries::delivery(&*store, &id).await.map_err(store_failure)?;
             let overview = found.ok_or_else(|| unknown_delivery(&id))?;
+            let explanations = deliveries::explanations(&*store, &overview).await;
+            let explanations = explanations.map_err(store_failure)?;
             match format {
-                DataFormat::Json => printer.data_line(&json!(overview).to_string()),
-                DataFormat::Text => printer.data_line(&details_text(&overview)),
+                DataFormat::Json => {
+                    let mut document = json!(overview);
+                    document["explanations"] = json!(explanations);
+                    printer.data_line(&document.to_string());
+                }
+                DataFormat::Text => {
+                    printer.data_line(&details_text(&overview));
+                    explanations.iter().for_each(|line| printer.data_line(&format!("  {line}")));
+                }
             }
         }
         DeliveriesCommand::Discard { key: None, repo, store } => {

@@ -27,7 +27,6 @@ pub enum ReportOutcome {
 /// A failure after which a retry may help.
 #[derive(Debug)]
 pub struct RetryableFailure {
-    /// `Retry-After`.
     pub after: Option<Duration>,
     /// The error if no retry helps.
     pub end: Failure,

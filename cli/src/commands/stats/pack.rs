@@ -27,10 +27,9 @@ use crate::runner::Runner;
 const FOLDER: &str = "test-reports";
 /// Where the packs of an attempt are in a bucket, as the input `s3-prefix` of the upload.
 const S3_PREFIX: &str = "{owner}/{repo}/{run_id}/{run_attempt}/artifact";
-/// In bytes. File systems allow 255 for the name.
-const MAX_SUFFIX: usize = 150;
-/// In bytes.
-const BLOCK: usize = 1 << 20;
+/// File systems allow 255 for the name.
+const MAX_SUFFIX_BYTES: usize = 150;
+const BLOCK_BYTES: usize = 1 << 20;
 
 pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
@@ -122,8 +121,12 @@ fn pack_name(args: &PackArgs, job_id: Option<u64>, env: &Env) -> String {
     };
     // Both stores forbid some characters; `_` separates the job id.
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    let suffix: String =
-        suffix.trim().chars().map(|c| if is_plain(c) { c } else { '-' }).take(MAX_SUFFIX).collect();
+    let suffix: String = suffix
+        .trim()
+        .chars()
+        .map(|c| if is_plain(c) { c } else { '-' })
+        .take(MAX_SUFFIX_BYTES)
+        .collect();
     let id = job_id.map(|id| format!("_{id}")).unwrap_or_default();
     format!("{FOLDER}-runattempt{attempt}-{suffix}{id}.zip")
 }
@@ -278,7 +281,7 @@ async fn write_zip(folder: &Path, manifest: &JobManifest, path: &Path) -> Result
     let parent = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(parent).map_err(|error| failed(error.into()))?;
     let root = folder.to_owned();
-    let mut blocks = BlobBlocks::start(BLOCK, DigestAlgorithm::Sha256, move |sink| {
+    let mut blocks = BlobBlocks::start(BLOCK_BYTES, DigestAlgorithm::Sha256, move |sink| {
         let grown = GrownFiles::default();
         let files = FileSet { root: &root, entries: &entries, grown: &grown };
         zip::write(sink, files, DeflateLevel::Auto, false, &|_| {})

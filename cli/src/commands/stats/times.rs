@@ -14,8 +14,8 @@ use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
-/// In bytes, of the file with times and of the list of test files.
-const MAX_INPUT: u64 = 256 << 20;
+/// Of the file with times and of the list of test files.
+const MAX_INPUT_BYTES: u64 = 256 << 20;
 
 /// `{job: {config: {file: seconds}}}`, or with `--classes` `{job: {config: {file: {class: seconds}}}}`.
 pub async fn times(args: &TimesArgs, env: &Env, printer: &Printer) -> Outcome {
@@ -104,7 +104,7 @@ pub fn shard(args: &ShardArgs, printer: &Printer) -> Outcome {
         false => args.files.clone(),
         true => {
             let mut text = String::new();
-            std::io::stdin().take(MAX_INPUT).read_to_string(&mut text).map_err(|error| {
+            std::io::stdin().take(MAX_INPUT_BYTES).read_to_string(&mut text).map_err(|error| {
                 Failure::unexpected("input", "the list of test files can't be read").because(error)
             })?;
             text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
@@ -143,7 +143,7 @@ fn read_times(args: &ShardArgs) -> Result<BTreeMap<String, f64>, Failure> {
     };
     let file =
         std::fs::File::open(path).map_err(|error| wrong("it can't be read").because(error))?;
-    let json: Value = serde_json::from_reader(std::io::BufReader::new(file.take(MAX_INPUT)))
+    let json: Value = serde_json::from_reader(std::io::BufReader::new(file.take(MAX_INPUT_BYTES)))
         .map_err(|error| wrong("it isn't JSON").because(error))?;
     let object = |value: &Value| -> Result<Map<String, Value>, Failure> {
         value

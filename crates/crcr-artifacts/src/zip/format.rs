@@ -38,7 +38,6 @@ const ZIP64_THRESHOLD: u64 = 0xFFFF_FFFF;
 const DEFLATE_MARGIN_BYTES: u64 = 16 * 1024 * 1024;
 /// 1980-01-01, the first date of the format, so that equal files give equal archives.
 const DOS_DATE: u16 = 0x0021;
-/// Names are UTF-8.
 const UTF8_FLAG: u16 = 1 << 11;
 /// Checksum and sizes follow the data.
 const DESCRIPTOR_FLAG: u16 = 1 << 3;

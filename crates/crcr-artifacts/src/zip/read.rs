@@ -53,7 +53,7 @@ pub enum EntryKind {
 /// One record of the central directory.
 #[derive(Debug, Clone)]
 pub struct ZipEntry {
-    /// Unchecked.
+    /// As the archive has it: it may lead anywhere.
     pub path: String,
     pub kind: EntryKind,
     /// Permission, setuid, setgid and sticky bits, if the archive has them.

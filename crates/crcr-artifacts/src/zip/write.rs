@@ -222,7 +222,6 @@ impl<'a> PiecePlan<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeflateEffort {
-    /// [`FastDeflate`].
     Fast,
     /// zlib, at the requested level or [`ZLIB_LEVEL`].
     Full,
@@ -443,7 +442,6 @@ fn read_chunk(
     Ok(PieceResult::Chunk { chunk, crc, raw, packed })
 }
 
-/// [`EntryPacker::deflate`] with zlib.
 fn deflate(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec<u8>) {
     compress.reset();
     let flush = if last { FlushCompress::Finish } else { FlushCompress::Sync };

@@ -64,11 +64,7 @@ impl TrxTests {
             if let Some((assembly, class)) = classes.get(&id) {
                 case.suite = Arc::clone(assembly);
                 case.classname = Arc::clone(class);
-                // Some frameworks repeat the class in the name.
-                let name = case.name.strip_prefix(&**class).and_then(|name| name.strip_prefix('.'));
-                if let Some(name) = name.filter(|name| !name.is_empty()) {
-                    case.name = name.to_owned();
-                }
+                drop_class_of_name(&mut case);
             }
             case
         })
@@ -94,9 +90,21 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
             (Some(Element::Suites | Element::Suite), "test-case") => {
                 self.open_nunit_case(tag, line)
             }
-            (Some(Element::Suite | Element::Case), "failure") => {
-                self.open_result_detail(tag, line, TestDetailKind::Failure)
-            }
+            (Some(Element::Suite), "failure") => self.open_result_detail(tag, line),
+            _ => self.open_in_result(parent, name, tag, line),
+        }
+    }
+
+    /// What NUnit and xUnit.net write alike.
+    fn open_in_result(
+        &mut self,
+        parent: Option<Element>,
+        name: &str,
+        tag: &BytesStart<'_>,
+        line: u64,
+    ) -> Element {
+        match (parent, name) {
+            (Some(Element::Case), "failure") => self.open_result_detail(tag, line),
             (Some(Element::Case), "reason") => self.open_detail(TestDetailKind::Skipped, tag, line),
             (Some(Element::Detail), "message") => Element::Message,
             (Some(Element::Detail), "stack-trace") => Element::Other,
@@ -180,19 +188,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
     }
 
     /// A detail that explains the result, which an attribute has stated already.
-    fn open_result_detail(
-        &mut self,
-        tag: &BytesStart<'_>,
-        line: u64,
-        otherwise: TestDetailKind,
-    ) -> Element {
+    fn open_result_detail(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
         let kind = match self.case.as_ref().and_then(|open| open.status) {
             // Some tools write an empty one for every test.
             Some(TestResult::Success) => return Element::Output,
             Some(TestResult::Error) => TestDetailKind::Error,
-            Some(TestResult::Failure) => TestDetailKind::Failure,
             Some(TestResult::Skipped) => TestDetailKind::Skipped,
-            _ => otherwise,
+            _ => TestDetailKind::Failure,
         };
         self.open_detail(kind, tag, line)
     }
@@ -212,13 +214,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
             (Some(Element::Wrapper), "error") => Element::Wrapper,
             (Some(Element::Wrapper), "failure") => self.open_xunit_error(tag, line),
             (Some(Element::Suite), "test") => self.open_xunit_case(tag, line),
-            (Some(Element::Case), "failure") => {
-                self.open_result_detail(tag, line, TestDetailKind::Failure)
-            }
-            (Some(Element::Case), "reason") => self.open_detail(TestDetailKind::Skipped, tag, line),
-            (Some(Element::Detail), "message") => Element::Message,
-            (Some(Element::Detail), "stack-trace") => Element::Other,
-            _ => Element::Output,
+            _ => self.open_in_result(parent, name, tag, line),
         }
     }
 
@@ -278,12 +274,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
                 _ => {}
             },
         );
-        // The name that is shown begins with the class.
-        let class = &open.case.classname;
-        let short = open.case.name.strip_prefix(&**class).and_then(|name| name.strip_prefix('.'));
-        if let Some(short) = short.filter(|short| !short.is_empty()) {
-            open.case.name = short.to_owned();
-        }
+        drop_class_of_name(&mut open.case);
         self.push_case(open, has_time)
     }
 
@@ -323,9 +314,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
             }
             (Some(Element::Wrapper), "TestResultAggregation") => self.open_trx_case(tag, line),
             (Some(Element::Case), "Output") => Element::Other,
-            (Some(Element::Other), "ErrorInfo") => {
-                self.open_result_detail(tag, line, TestDetailKind::Failure)
-            }
+            (Some(Element::Other), "ErrorInfo") => self.open_result_detail(tag, line),
             (Some(Element::Detail), "StackTrace") => Element::Other,
             _ => Element::Output,
         }
@@ -421,6 +410,14 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         } else {
             Element::Output
         }
+    }
+}
+
+/// The name that xUnit.net and some frameworks of TRX show begins with the class.
+fn drop_class_of_name(case: &mut TestCase) {
+    let name = case.name.strip_prefix(&*case.classname).and_then(|name| name.strip_prefix('.'));
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        case.name = name.to_owned();
     }
 }
 

@@ -76,7 +76,6 @@ impl JunitRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JunitFinding {
     pub rule: JunitRule,
-    /// From 1.
     pub line: u64,
     pub message: String,
 }
@@ -124,7 +123,6 @@ impl FindingList {
         }
     }
 
-    /// By line.
     pub(super) fn finish(mut self) -> Vec<JunitFinding> {
         for rule in 0..JunitRule::COUNT {
             let more = self.counts[rule].saturating_sub(MAX_PER_RULE);

@@ -260,7 +260,7 @@ fn lines_of_go_test_that_end_early_or_are_mixed_with_others_are_noted() {
     let run = r#"{"Action":"run","Package":"p","Test":"TestA"}"#;
     let cut = read(&format!("{run}\n{{\"Action\":\"pa"));
     assert!(cut.summary.is_truncated && cut.tally.unfinished == 1);
-    assert_eq!(cut.summary.open_suites, ["p".into()]);
+    assert_eq!(cut.summary.open_suites, [std::sync::Arc::from("p")]);
     let mixed = go(&[
         run,
         "go: downloading example.com/x v1.0.0",

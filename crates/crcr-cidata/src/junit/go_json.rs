@@ -6,7 +6,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use crcr_domain::ci_data::test_run::{
-    MAX_TEXT, TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
+    MAX_TEXT_BYTES, TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
 };
 use serde::Deserialize;
 
@@ -18,8 +18,8 @@ use super::reader::{
 };
 use super::text::cut;
 
-/// In bytes, of all tests that run: output beyond this isn't kept.
-const MAX_OUTPUT: usize = 64 << 20;
+/// Of all tests that run: output beyond this isn't kept.
+const MAX_OUTPUT_BYTES: usize = 64 << 20;
 /// Tests that run at one time, and packages.
 const MAX_OPEN: usize = 200_000;
 
@@ -201,7 +201,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         }
         if let Some(build) = self.builds.get(&*event.failed_build) {
             output = format!("{build}{output}");
-            cut(&mut output, MAX_TEXT);
+            cut(&mut output, MAX_TEXT_BYTES);
         }
         let text = format_args!("the package `{}` failed outside its tests", package.name);
         self.findings.add(JunitRule::SuiteFailure, package.line, text);
@@ -259,7 +259,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
 
 /// Adds to an output what there is room for, and returns its length.
 fn keep(output: &mut String, text: &str, held: usize) -> usize {
-    let room = (MAX_TEXT + 4).saturating_sub(output.len()).min(MAX_OUTPUT.saturating_sub(held));
+    let room = (MAX_TEXT_BYTES + 4)
+        .saturating_sub(output.len())
+        .min(MAX_OUTPUT_BYTES.saturating_sub(held));
     let text = &text[..text.floor_char_boundary(room)];
     output.push_str(text);
     text.len()
@@ -284,7 +286,7 @@ fn new_case(package: &Package, name: String, result: TestResult) -> TestCase {
 
 /// The message is the first line that the test itself has printed.
 fn detail(kind: TestDetailKind, mut output: String) -> TestDetail {
-    cut(&mut output, MAX_TEXT);
+    cut(&mut output, MAX_TEXT_BYTES);
     let is_own = |line: &&str| {
         let starts = ["=== ", "--- ", "FAIL", "ok ", "PASS", "exit status", "#"];
         !line.is_empty() && !starts.iter().any(|start| line.starts_with(start))

@@ -6,14 +6,12 @@ use encoding_rs::{CoderResult, Decoder, Encoding, UTF_8, UTF_16BE, UTF_16LE, WIN
 
 use super::text::{MAX_ENTITY, TextSink, unescape};
 
-/// In bytes.
-const MAX_FILE: u64 = 1 << 30;
-/// In bytes. quick-xml holds a tag in memory, with its attributes.
-const MAX_TAG: usize = 16 << 20;
-/// In bytes.
-const RAW_BUFFER: usize = 64 << 10;
-/// UTF-8 of [`RAW_BUFFER`] bytes that had to be decoded can be longer.
-const TEXT_BUFFER: usize = 2 * RAW_BUFFER;
+const MAX_FILE_BYTES: u64 = 1 << 30;
+/// Quick-xml holds a tag in memory, with its attributes.
+const MAX_TAG_BYTES: usize = 16 << 20;
+const RAW_BUFFER_BYTES: usize = 64 << 10;
+/// UTF-8 of [`RAW_BUFFER_BYTES`] bytes that had to be decoded can be longer.
+const TEXT_BUFFER: usize = 2 * RAW_BUFFER_BYTES;
 
 /// The limit that was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,16 +55,16 @@ impl<R: Read> ReportText<R> {
         Self {
             input,
             decoder: None,
-            raw: vec![0; RAW_BUFFER].into(),
+            raw: vec![0; RAW_BUFFER_BYTES].into(),
             raw_start: 0,
             raw_end: 0,
             raw_ended: false,
-            bytes_left: MAX_FILE,
+            bytes_left: MAX_FILE_BYTES,
             text: vec![0; TEXT_BUFFER].into(),
             start: 0,
             end: 0,
             ended: false,
-            tag_bytes_left: MAX_TAG,
+            tag_bytes_left: MAX_TAG_BYTES,
             exceeded: None,
             line: 1,
             invalid_line: None,
@@ -97,7 +95,7 @@ impl<R: Read> ReportText<R> {
 
     /// Reads up to the end of a line, and returns whether there was one.
     pub(super) fn read_line(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
-        self.tag_bytes_left = MAX_TAG;
+        self.tag_bytes_left = MAX_TAG_BYTES;
         line.clear();
         Ok(self.read_until(b'\n', line)? > 0)
     }
@@ -106,7 +104,7 @@ impl<R: Read> ReportText<R> {
     pub(super) fn read_text(&mut self, sink: &mut impl TextSink) -> io::Result<AfterText> {
         self.tag_bytes_left = usize::MAX;
         let after = self.read_text_unlimited(sink);
-        self.tag_bytes_left = MAX_TAG;
+        self.tag_bytes_left = MAX_TAG_BYTES;
         after
     }
 

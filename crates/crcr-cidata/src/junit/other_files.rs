@@ -5,7 +5,6 @@ use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherFile {
-    /// The root element.
     pub root: String,
     known: Option<&'static KnownFile>,
 }

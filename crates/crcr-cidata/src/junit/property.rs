@@ -12,7 +12,6 @@ use super::TestReport;
 /// What a tree of suites says, by the rules of `docs/test-reports.md`.
 #[derive(Debug, Default, Clone, Copy)]
 struct Truth {
-    /// Elements that failed.
     failed: u64,
     /// Failures that are declared beyond those.
     hidden: u64,

@@ -16,9 +16,8 @@ use super::other_files::OtherFile;
 
 /// Maximum nesting of elements.
 pub(super) const MAX_DEPTH: usize = 128;
-/// In bytes.
-pub(super) const MAX_ELEMENT_NAME: usize = 1000;
-/// Elements, not tests.
+pub(super) const MAX_ELEMENT_NAME_BYTES: usize = 1000;
+/// Elements: a test can have several.
 pub(super) const MAX_CASES: u64 = 10_000_000;
 
 /// Why a report is quarantined: nothing in it counts.
@@ -33,7 +32,7 @@ pub enum JunitError {
     #[error("cap `depth`: its elements are nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
     #[error(
-        "cap `tag-size`: it has a tag or a line larger than 16 MiB, or a tag name longer than {MAX_ELEMENT_NAME} bytes"
+        "cap `tag-size`: it has a tag or a line larger than 16 MiB, or a tag name longer than {MAX_ELEMENT_NAME_BYTES} bytes"
     )]
     TagTooLarge,
     #[error("cap `file-size`: it is larger than 1 GiB")]
@@ -59,7 +58,6 @@ pub struct JunitSummary {
     pub hidden_failures: HiddenFailures,
     /// Whether several suites have one name.
     pub(super) has_namesakes: bool,
-    /// By line.
     pub findings: Vec<JunitFinding>,
 }
 
@@ -180,6 +178,5 @@ pub(super) enum ReportEnd {
     End,
     /// Within a tag, comment or section.
     Cut,
-    /// At a line.
     Malformed(u64, quick_xml::Error),
 }

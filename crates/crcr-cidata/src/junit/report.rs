@@ -10,10 +10,9 @@ use super::findings::{JunitFinding, JunitGrade, JunitRule};
 use super::reader::{JunitError, JunitSummary, read_cases};
 use super::text::cut;
 
-/// In bytes. Texts of failures beyond this sum are cut to [`SHORT_TEXT`].
-const FULL_TEXTS: usize = 64 << 20;
-/// In bytes.
-const SHORT_TEXT: usize = 1024;
+/// Texts of failures beyond this sum are cut to [`SHORT_TEXT_BYTES`].
+const FULL_TEXTS_BYTES: usize = 64 << 20;
+const SHORT_TEXT_BYTES: usize = 1024;
 /// Older suites are from another run. Their timestamps often lack a zone.
 const STALE: SignedDuration = SignedDuration::from_hours(24);
 
@@ -76,8 +75,8 @@ impl TestReport {
 fn limit_texts(case: &mut TestCase, texts: &mut usize) {
     for text in case.details.iter_mut().flat_map(|detail| [&mut detail.message, &mut detail.text]) {
         let Some(text) = text else { continue };
-        if *texts > FULL_TEXTS {
-            cut(text, SHORT_TEXT);
+        if *texts > FULL_TEXTS_BYTES {
+            cut(text, SHORT_TEXT_BYTES);
             text.shrink_to_fit();
         }
         *texts += text.len();

@@ -1,5 +1,5 @@
 use crcr_domain::ci_data::test_run::{
-    CUT_MARK, MAX_TEXT, TestCase, TestDetailKind, TestResult, TestRowKind,
+    CUT_MARK, MAX_TEXT_BYTES, TestCase, TestDetailKind, TestResult, TestRowKind,
 };
 
 use super::{JunitError, JunitGrade, JunitRule, TestReport};
@@ -578,7 +578,7 @@ fn duplicate_and_broken_attributes_are_noted() {
 
 #[test]
 fn long_texts_are_cut_and_marked() {
-    for (length, is_cut) in [(MAX_TEXT, false), (MAX_TEXT + 1, true), (300_000, true)] {
+    for (length, is_cut) in [(MAX_TEXT_BYTES, false), (MAX_TEXT_BYTES + 1, true), (300_000, true)] {
         for xml in [
             format!("<testcase name='a'><failure message='{}'/></testcase>", "x".repeat(length)),
             format!("<testcase name='a'><failure>{}</failure></testcase>", "x".repeat(length)),
@@ -589,7 +589,7 @@ fn long_texts_are_cut_and_marked() {
         ] {
             let case = only(suite(&xml));
             let message = case.message().unwrap();
-            assert_eq!(message.len(), length.min(MAX_TEXT));
+            assert_eq!(message.len(), length.min(MAX_TEXT_BYTES));
             assert_eq!(message.ends_with(CUT_MARK), is_cut);
         }
     }

@@ -1,6 +1,6 @@
 //! Entities, control characters, and texts of a limited length.
 
-use crcr_domain::ci_data::test_run::{CUT_MARK, MAX_TEXT};
+use crcr_domain::ci_data::test_run::{CUT_MARK, MAX_TEXT_BYTES};
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::BytesRef;
 
@@ -21,7 +21,6 @@ pub(super) trait TextSink {
     fn note_unknown_entity(&mut self) {}
 }
 
-/// Drops everything.
 impl TextSink for () {
     fn is_wanted(&self) -> bool {
         false
@@ -32,12 +31,12 @@ impl TextSink for () {
 /// What a text contained that XML doesn't allow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct TextFlaws {
-    /// Replaced by U+FFFD.
+    /// The text had some, which became U+FFFD.
     pub control_character: bool,
     pub unknown_entity: bool,
 }
 
-/// A text of at most [`MAX_TEXT`] bytes.
+/// A text of at most [`MAX_TEXT_BYTES`] bytes.
 #[derive(Debug, Default)]
 pub(super) struct LimitedText {
     text: String,
@@ -50,7 +49,9 @@ impl LimitedText {
     pub(super) fn of_attribute(raw: &str, flaws: &mut TextFlaws) -> String {
         let is_plain = |byte: u8| byte >= 0x20 && byte != b'&';
         // No early exit, so that the compiler can vectorize it.
-        if raw.len() <= MAX_TEXT && raw.bytes().fold(true, |plain, byte| plain & is_plain(byte)) {
+        if raw.len() <= MAX_TEXT_BYTES
+            && raw.bytes().fold(true, |plain, byte| plain & is_plain(byte))
+        {
             return raw.to_owned();
         }
         let mut value = Self { is_attribute: true, flaws: *flaws, ..Self::default() };
@@ -70,7 +71,7 @@ impl LimitedText {
     }
 
     fn limited(mut self) -> String {
-        cut(&mut self.text, MAX_TEXT);
+        cut(&mut self.text, MAX_TEXT_BYTES);
         self.text.shrink_to_fit();
         self.text
     }
@@ -91,14 +92,14 @@ impl LimitedText {
 
 impl TextSink for LimitedText {
     fn is_wanted(&self) -> bool {
-        self.text.len() <= MAX_TEXT
+        self.text.len() <= MAX_TEXT_BYTES
     }
 
     fn push(&mut self, text: &str) {
         let is_start = self.text.is_empty() && !self.is_attribute;
         let text = if is_start { text.trim_start() } else { text };
         // More than fits, so that it can be told from a text that fits exactly.
-        let room = (MAX_TEXT + 4).saturating_sub(self.text.len());
+        let room = (MAX_TEXT_BYTES + 4).saturating_sub(self.text.len());
         let text = &text[..text.floor_char_boundary(room)];
         // As XML normalizes line ends, and whitespace in attributes.
         match (text.contains('\r'), self.is_attribute) {
@@ -166,8 +167,7 @@ pub(super) struct GoCrashSearch {
 }
 
 impl GoCrashSearch {
-    /// In bytes.
-    const MAX_LINE: usize = 1000;
+    const MAX_LINE_BYTES: usize = 1000;
 
     pub(super) fn message(mut self) -> Option<String> {
         self.end_line();
@@ -196,7 +196,7 @@ impl TextSink for GoCrashSearch {
         let mut lines = text.split('\n');
         let mut next = lines.next();
         while let Some(part) = next {
-            let room = Self::MAX_LINE.saturating_sub(self.line.len());
+            let room = Self::MAX_LINE_BYTES.saturating_sub(self.line.len());
             self.line.push_str(&part[..part.floor_char_boundary(room)]);
             next = lines.next();
             if next.is_some() {

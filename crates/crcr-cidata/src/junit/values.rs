@@ -10,8 +10,7 @@ use jiff::tz::TimeZone;
 
 use super::text::{LimitedText, TextFlaws};
 
-/// In seconds.
-const YEAR: f64 = 366.0 * 86_400.0;
+const YEAR_SECONDS: f64 = 366.0 * 86_400.0;
 /// In seconds since 1970.
 const YEAR_2000: i64 = 946_684_800;
 
@@ -25,7 +24,6 @@ pub(super) fn shared(raw: &str, last: &mut Arc<str>, flaws: &mut TextFlaws) -> A
     Arc::clone(last)
 }
 
-/// For a message.
 pub(super) fn shorten(text: &str) -> String {
     if text.chars().nth(80).is_none() {
         return text.to_owned();
@@ -61,7 +59,7 @@ pub(super) fn parse_seconds(raw: &str) -> Option<f64> {
 
 fn valid_seconds(seconds: f64) -> Option<f64> {
     // The sum makes 0 of -0, which would print its sign.
-    (0.0..=YEAR).contains(&seconds).then_some(seconds + 0.0)
+    (0.0..=YEAR_SECONDS).contains(&seconds).then_some(seconds + 0.0)
 }
 
 /// `[DAYS.]HOURS:MINUTES:SECONDS`, as .NET writes durations.

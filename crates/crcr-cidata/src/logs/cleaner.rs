@@ -5,12 +5,12 @@ use std::io::{self, Read};
 
 use memchr::{memchr, memchr_iter, memrchr};
 
-/// In bytes; the most of a log that is read at once.
-const CHUNK: usize = 256 * 1024;
-/// In bytes. A longer line is several segments.
-pub(super) const MAX_SEGMENT: usize = 64 * 1024;
-/// In bytes. An escape sequence that hasn't ended by then isn't one, so that it can't hide text.
-const MAX_ESCAPE: usize = 4096;
+/// The most of a log that is read at once.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// A longer line is several segments.
+pub(super) const MAX_SEGMENT_BYTES: usize = 64 * 1024;
+/// An escape sequence that hasn't ended by then isn't one, so that it can't hide text.
+const MAX_ESCAPE_BYTES: usize = 4096;
 
 pub(super) struct LogReader<R> {
     input: R,
@@ -43,7 +43,6 @@ pub(super) struct CleanChunk {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segment {
     start: u32,
-    /// Counted from 1.
     pub(super) line_number: u64,
     /// Whether the program printed some of it in red.
     pub(super) is_red: bool,
@@ -94,7 +93,7 @@ impl CleanChunk {
     }
 
     fn push(&mut self, piece: &[u8], line_number: u64) {
-        for piece in piece.chunks(MAX_SEGMENT) {
+        for piece in piece.chunks(MAX_SEGMENT_BYTES) {
             let start = self.text.len();
             let is_red = append_clean(&mut self.text, piece);
             if self.text.len() == start {
@@ -118,8 +117,8 @@ impl<R: Read> LogReader<R> {
         bytes.clear();
         bytes.append(&mut self.rest);
         let mut filled = bytes.len();
-        bytes.resize(CHUNK, 0);
-        while !self.is_at_end && filled < CHUNK {
+        bytes.resize(CHUNK_BYTES, 0);
+        while !self.is_at_end && filled < CHUNK_BYTES {
             match self.input.read(&mut bytes[filled..]) {
                 Ok(0) => self.is_at_end = true,
                 Ok(count) => filled += count,
@@ -222,7 +221,7 @@ fn turns_red(sequence: &[u8]) -> bool {
 
 /// The length of the escape sequence (ECMA-48) that `text` starts with; 1 if it isn't complete.
 fn escape_length(text: &[u8]) -> usize {
-    let text = &text[..text.len().min(MAX_ESCAPE)];
+    let text = &text[..text.len().min(MAX_ESCAPE_BYTES)];
     let skip = |from: usize, wanted: fn(&u8) -> bool| {
         from + text[from..].iter().take_while(|byte| wanted(byte)).count()
     };

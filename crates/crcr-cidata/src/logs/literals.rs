@@ -9,8 +9,8 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
 /// How many literals may stand for one pattern.
 const MAX_SET: usize = 24;
-/// In bytes. More of a literal makes the automaton larger and hardly more selective.
-const MAX_LITERAL: usize = 24;
+/// More of a literal makes the automaton larger and hardly more selective.
+const MAX_LITERAL_BYTES: usize = 24;
 /// In bytes other than white space, an end of a line being worth two. Shorter literals occur in nearly
 /// every line.
 const MIN_LITERAL: usize = 3;
@@ -25,7 +25,7 @@ pub(super) fn required_literals(hir: &Hir) -> Option<LiteralSet> {
     let mut best: LiteralSet = best
         .into_iter()
         .map(|mut literal| {
-            literal.truncate(MAX_LITERAL);
+            literal.truncate(MAX_LITERAL_BYTES);
             literal
         })
         .collect();
@@ -184,7 +184,7 @@ fn selectivity(set: &LiteralSet) -> usize {
         return 0;
     }
     // Each byte more is worth as much as eight literals fewer.
-    shortest.min(MAX_LITERAL) * 8 + MAX_SET - set.len().min(MAX_SET)
+    shortest.min(MAX_LITERAL_BYTES) * 8 + MAX_SET - set.len().min(MAX_SET)
 }
 
 /// The pattern as it is used on text of many lines: no match goes past a line feed, and `^` and `$`

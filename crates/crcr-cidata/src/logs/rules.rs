@@ -34,23 +34,20 @@ pub const STARTER_RULES: &str = include_str!("starter.toml");
 /// a green run doesn't have is preferred to theirs.
 pub const LAST_RESORT: &str = "last-resort";
 
-/// In bytes.
-const MAX_FILE: usize = 1024 * 1024;
+const MAX_FILE_BYTES: usize = 1024 * 1024;
 const MAX_RULES: usize = 1000;
-/// In bytes.
-const MAX_PATTERN: usize = 2000;
-/// In characters.
-const MAX_NAME: usize = 100;
-/// In bytes; what one pattern's automaton takes at most.
-const MAX_COMPILED: usize = 512 * 1024;
-/// In bytes; where the lazy automaton of one rule keeps its states.
-const RULE_CACHE: usize = 128 * 1024;
+const MAX_PATTERN_BYTES: usize = 2000;
+const MAX_NAME_CHARS: usize = 100;
+/// What one pattern's automaton takes at most.
+const MAX_COMPILED_BYTES: usize = 512 * 1024;
+/// Where the lazy automaton of one rule keeps its states.
+const RULE_CACHE_BYTES: usize = 128 * 1024;
 const MAX_CAPTURE_BYTES: usize = 500;
 const MAX_CAPTURES: usize = 16;
-/// In bytes; the same for the automaton of all rules without a literal.
-const SHARED_CACHE: usize = 4 * 1024 * 1024;
-/// In bytes; a larger sum of literals is searched with a slower automaton that is smaller.
-const MAX_DFA_LITERALS: usize = 16 * 1024;
+/// The same for the automaton of all rules without a literal.
+const SHARED_CACHE_BYTES: usize = 4 * 1024 * 1024;
+/// A larger sum of literals is searched with a slower automaton that is smaller.
+const MAX_DFA_LITERALS_BYTES: usize = 16 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pick {
@@ -128,7 +125,6 @@ impl LogRule {
 /// One mistake in a file of rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleFinding {
-    /// Counted from 1.
     pub line: usize,
     pub message: String,
 }
@@ -167,8 +163,8 @@ impl RuleSet {
 
     /// Reads a file of rules. All mistakes are reported at once.
     pub fn parse(text: &str) -> Result<Self, Vec<RuleFinding>> {
-        if text.len() > MAX_FILE {
-            let message = format!("the file is larger than {MAX_FILE} bytes");
+        if text.len() > MAX_FILE_BYTES {
+            let message = format!("the file is larger than {MAX_FILE_BYTES} bytes");
             return Err(vec![RuleFinding { line: 1, message }]);
         }
         let mut reader = RuleReader { text, findings: vec![] };
@@ -260,7 +256,7 @@ impl RuleSet {
             }
         }
         let size: usize = literals.iter().map(|literal| literal.len()).sum();
-        let kind = if size <= MAX_DFA_LITERALS {
+        let kind = if size <= MAX_DFA_LITERALS_BYTES {
             AhoCorasickKind::DFA
         } else {
             AhoCorasickKind::ContiguousNFA
@@ -275,7 +271,7 @@ impl RuleSet {
         let any_without_literal = if hirs.is_empty() {
             None
         } else {
-            let config = config(SHARED_CACHE).which_captures(WhichCaptures::Implicit);
+            let config = config(SHARED_CACHE_BYTES).which_captures(WhichCaptures::Implicit);
             let regex = meta::Builder::new().configure(config).build_many_from_hir(&hirs);
             Some(regex.map_err(|_| {
                 format!("the {} rules without a literal are too large together", hirs.len())
@@ -297,8 +293,12 @@ fn config(cache: usize) -> meta::Config {
     meta::Config::new()
         .utf8_empty(false)
         .hybrid_cache_capacity(cache)
-        .onepass_size_limit(Some(RULE_CACHE))
-        .nfa_size_limit(Some(if cache == RULE_CACHE { MAX_COMPILED } else { 16 * MAX_COMPILED }))
+        .onepass_size_limit(Some(RULE_CACHE_BYTES))
+        .nfa_size_limit(Some(if cache == RULE_CACHE_BYTES {
+            MAX_COMPILED_BYTES
+        } else {
+            16 * MAX_COMPILED_BYTES
+        }))
         .pool_capacity(4)
 }
 
@@ -445,17 +445,17 @@ impl RuleReader<'_> {
 
     fn label(&mut self, key: &str, at: usize, text: &str) -> Option<String> {
         let is_fine = !text.trim().is_empty()
-            && text.chars().count() <= MAX_NAME
+            && text.chars().count() <= MAX_NAME_CHARS
             && !text.chars().any(char::is_control);
         if !is_fine {
-            self.find(at, format!("`{key}` is 1 to {MAX_NAME} printable characters"));
+            self.find(at, format!("`{key}` is 1 to {MAX_NAME_CHARS} printable characters"));
         }
         is_fine.then(|| text.to_owned())
     }
 
     fn compile(&mut self, at: usize, pattern: &str) -> Option<(Hir, meta::Regex)> {
-        if pattern.len() > MAX_PATTERN {
-            self.find(at, format!("the pattern is longer than {MAX_PATTERN} bytes"));
+        if pattern.len() > MAX_PATTERN_BYTES {
+            self.find(at, format!("the pattern is longer than {MAX_PATTERN_BYTES} bytes"));
             return None;
         }
         // `\w`, `\d` and `.` for ASCII and bytes make small, fast automata. A class with other
@@ -482,11 +482,11 @@ impl RuleReader<'_> {
             self.find(at, "the pattern matches every line, because it can be empty".to_owned());
             return None;
         }
-        match meta::Builder::new().configure(config(RULE_CACHE)).build_from_hir(&hir) {
+        match meta::Builder::new().configure(config(RULE_CACHE_BYTES)).build_from_hir(&hir) {
             Ok(regex) => Some((hir, regex)),
             Err(_) => {
                 let message = format!(
-                    "the pattern takes more than {MAX_COMPILED} bytes when compiled; make its repetitions smaller"
+                    "the pattern takes more than {MAX_COMPILED_BYTES} bytes when compiled; make its repetitions smaller"
                 );
                 self.find(at, message);
                 None

@@ -29,7 +29,7 @@ pub enum MoveError {
 /// The lines of an entry, in block style.
 struct EntryBlock {
     first: usize,
-    /// Exclusive.
+    /// The first line after it.
     end: usize,
     /// Column of the `-` at L1, L2 and L4, and of the name at L3.
     indent: usize,

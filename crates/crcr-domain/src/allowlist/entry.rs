@@ -26,7 +26,7 @@ impl<'a> AllowlistReader<'a> {
     /// earlier, which has been reported.
     pub(super) fn read_entry(
         &mut self,
-        shelf: &EntrySection,
+        section: &EntrySection,
         name: &ScalarNode<'a>,
         duplicate: bool,
         value: Option<YamlToken<'a>>,
@@ -37,7 +37,7 @@ impl<'a> AllowlistReader<'a> {
             None => EntryDetails::default(),
         };
         let span = self.span(name);
-        self.check_oncalls(shelf.level, name, &span, &details);
+        self.check_oncalls(section.level, name, &span, &details);
         let Some(repo) = repo.filter(|_| !duplicate) else { return Ok(()) };
         if repo == *self.upstream {
             let message = format!("`{repo}` is the upstream repository itself");
@@ -48,17 +48,17 @@ impl<'a> AllowlistReader<'a> {
             return Ok(());
         }
         let (oncalls, places): (Vec<_>, _) = details.oncalls.into_iter().unzip();
-        let (device, place) = shelf.device.clone().unzip();
+        let (device, place) = section.device.clone().unzip();
         let entry = AllowlistEntry {
             repo,
-            level: shelf.level,
+            level: section.level,
             device,
             oncalls,
             events: details.events.unwrap_or(EventSet::DEFAULT),
         };
         match self.policy.insert(entry) {
             Ok(()) => self.places.push(EntrySpans { repo: span, device: place, oncalls: places }),
-            Err(InsertError::Listed(repo)) => self.report_duplicate(shelf, &repo, span),
+            Err(InsertError::Listed(repo)) => self.report_duplicate(section, &repo, span),
             // The device has been reported already.
             Err(InsertError::Device(_)) => {}
         }
@@ -81,16 +81,16 @@ impl<'a> AllowlistReader<'a> {
         None
     }
 
-    fn report_duplicate(&mut self, shelf: &EntrySection, repo: &RepoName, span: SourceSpan) {
+    fn report_duplicate(&mut self, section: &EntrySection, repo: &RepoName, span: SourceSpan) {
         let Some(at) = self.policy.position(repo) else { return };
         let first = &self.policy.entries[at];
-        let (message, before, here) = if first.level != shelf.level {
+        let (message, before, here) = if first.level != section.level {
             (
                 "at two levels",
                 format!("first listed at {}", first.level),
-                format!("again here, at {}", shelf.level),
+                format!("again here, at {}", section.level),
             )
-        } else if first.device != shelf.device.as_ref().map(|(device, _)| device.clone()) {
+        } else if first.device != section.device.as_ref().map(|(device, _)| device.clone()) {
             ("for two devices", "first listed here".to_owned(), "again here".to_owned())
         } else {
             ("twice", "first listed here".to_owned(), "again here".to_owned())

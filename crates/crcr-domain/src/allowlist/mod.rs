@@ -91,7 +91,7 @@ impl Allowlist {
         }
     }
 
-    /// Ignores case.
+    /// Names are compared without case.
     pub fn get(&self, repo: &RepoName) -> Option<&AllowlistEntry> {
         self.index.get(repo).map(|at| &self.entries[*at])
     }
@@ -101,12 +101,12 @@ impl Allowlist {
         self.index.get(repo).copied()
     }
 
-    /// In file order.
+    /// In the order of the file.
     pub fn iter(&self) -> std::slice::Iter<'_, AllowlistEntry> {
         self.entries.iter()
     }
 
-    /// In file order.
+    /// In the order of the file.
     pub fn at_level(&self, level: Level) -> impl Iterator<Item = &AllowlistEntry> {
         self.entries.iter().filter(move |entry| entry.level == level)
     }

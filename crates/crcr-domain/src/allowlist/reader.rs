@@ -14,7 +14,7 @@ use crate::repo::RepoName;
 use crate::yaml::display::show;
 use crate::yaml::{SyntaxError, TokenKind, YamlReader, YamlToken, scalar, syntax};
 
-/// In bytes. GitHub's contents API serves no larger files as text.
+/// GitHub's contents API serves no larger files as text.
 pub const MAX_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug, Clone)]
@@ -25,7 +25,6 @@ pub struct ParseOutcome {
     pub policy: Allowlist,
     /// The spans of each entry of the policy, in the same order.
     pub places: Vec<EntrySpans>,
-    /// Sorted by position.
     pub findings: Findings,
 }
 
@@ -292,7 +291,7 @@ impl<'a> AllowlistReader<'a> {
 
     /// Reads the list of L1, L2 or L4.
     fn read_list(&mut self, level: Level, key: &MappingKey<'a>) -> Result<(), SyntaxError> {
-        let shelf = EntrySection { level, device: None };
+        let section = EntrySection { level, device: None };
         let mut items = 0;
         loop {
             let item = self.next()?;
@@ -300,9 +299,9 @@ impl<'a> AllowlistReader<'a> {
                 TokenKind::ListEnd => break,
                 TokenKind::Scalar(..) => {
                     let name = self.scalar(&item);
-                    self.read_entry(&shelf, &name, false, None)?;
+                    self.read_entry(&section, &name, false, None)?;
                 }
-                TokenKind::MapStart => self.read_item_mapping(&shelf, &item)?,
+                TokenKind::MapStart => self.read_item_mapping(&section, &item)?,
                 _ => {
                     let message = format!("an item of `{level}` is {}", kind_name(&item));
                     self.wrong_shape(item, message, "write `owner/repo`, one per line")?;
@@ -319,7 +318,7 @@ impl<'a> AllowlistReader<'a> {
     /// Reads an item that is a mapping. Its only key is the repository.
     fn read_item_mapping(
         &mut self,
-        shelf: &EntrySection,
+        section: &EntrySection,
         item: &YamlToken<'a>,
     ) -> Result<(), SyntaxError> {
         let mut keys: Vec<(String, Range<usize>)> = Vec::new();
@@ -332,7 +331,7 @@ impl<'a> AllowlistReader<'a> {
             if field {
                 return reader.skip(value).map(drop);
             }
-            reader.read_entry(shelf, &key.scalar, key.duplicate, Some(value))
+            reader.read_entry(section, &key.scalar, key.duplicate, Some(value))
         })?;
         let (span, second) = match keys.as_slice() {
             [] => (item.bytes.start..item.bytes.end + 1, None),
@@ -375,10 +374,10 @@ impl<'a> AllowlistReader<'a> {
                     seen.insert(device.clone(), span.clone());
                 }
             }
-            let shelf =
+            let section =
                 EntrySection { level: Level::L3, device: device.map(|device| (device, span)) };
             let value = reader.next()?;
-            reader.read_device_repositories(&shelf, &key, value)
+            reader.read_device_repositories(&section, &key, value)
         })?;
         if count == 0 {
             self.report_empty(Rule::EmptyLevel, level, "`L3` lists no repository");
@@ -405,7 +404,7 @@ impl<'a> AllowlistReader<'a> {
 
     fn read_device_repositories(
         &mut self,
-        shelf: &EntrySection,
+        section: &EntrySection,
         device: &MappingKey<'a>,
         value: YamlToken<'a>,
     ) -> Result<(), SyntaxError> {
@@ -415,7 +414,7 @@ impl<'a> AllowlistReader<'a> {
             TokenKind::MapStart => {
                 let count = self.read_mapping(|reader, key| {
                     let value = reader.next()?;
-                    reader.read_entry(shelf, &key.scalar, key.duplicate, Some(value))
+                    reader.read_entry(section, &key.scalar, key.duplicate, Some(value))
                 })?;
                 if count == 0 {
                     self.report_empty(Rule::EmptyDevice, device, &empty);

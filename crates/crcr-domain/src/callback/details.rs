@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     FAILED_TESTS, FAILED_TESTS_BYTES, FailedTest, MESSAGE_CHARS, NAME_CHARS, ReportDetails,
-    STACK_TRACE_CHARS, TestCounts, URL_CHARS, WorkflowFields, breaks_text, is_blank, kind_of,
+    STACK_TRACE_CHARS, TestCounts, URL_BYTES, WorkflowFields, breaks_text, is_blank, kind_of,
     limit_failed_tests, one_line, received_text,
 };
 use crate::check_run::fnv1a;
@@ -101,7 +101,7 @@ impl DetailReader {
             Value::String(text) => text.trim(),
             other => return self.drop(field, other, expected),
         };
-        if !is_plain_url(text, URL_CHARS) {
+        if !is_plain_url(text, URL_BYTES) {
             return self.drop(field, value, expected);
         }
         if text.starts_with("http://") {

@@ -1,12 +1,12 @@
 //! GitHub's CODEOWNERS: who owns a file.
 //! <https://docs.github.com/en/repositories/managing-your-repositorys-settings-and-features/customizing-your-repository/about-code-owners>
 
-/// In bytes. GitHub ignores a larger file.
+/// GitHub ignores a larger file.
 pub const MAX_BYTES: usize = 3 << 20;
 /// Where GitHub looks for it, in this order.
 pub const PLACES: [&str; 3] = [".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"];
-/// In bytes. Longer paths have no owner here.
-const MAX_PATH: usize = 4096;
+/// Longer paths have no owner here.
+const MAX_PATH_BYTES: usize = 4096;
 
 #[derive(Debug, Default)]
 pub struct Codeowners {
@@ -31,7 +31,7 @@ impl Codeowners {
     /// Such as `@alice` and `@org/team`. The last rule that matches the path counts.
     pub fn owners(&self, path: &str) -> &[String] {
         let path = path.strip_prefix("./").unwrap_or(path).trim_start_matches('/');
-        if path.len() > MAX_PATH {
+        if path.len() > MAX_PATH_BYTES {
             return &[];
         }
         let parts: Vec<&str> = path.split('/').collect();

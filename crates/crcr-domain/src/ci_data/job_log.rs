@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct LogMatch {
     /// Name of the rule that knows the line.
     pub rule: Option<String>,
-    /// The rule's category.
     pub category: Option<String>,
-    /// Counted from 1.
     pub line_number: u64,
     /// Without timestamp and escape sequences; a very long line is cut.
     pub line: String,
@@ -31,7 +29,7 @@ pub struct LogMatch {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LogReason {
     pub name: String,
-    /// Negative against it.
+    /// Negative if it speaks against the line.
     pub points: f32,
 }
 
@@ -58,7 +56,6 @@ impl LogMatchSource {
 /// A line that never occurs in the last green run of the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NovelLine {
-    /// Counted from 1.
     pub line_number: u64,
     pub line: String,
 }
@@ -90,7 +87,6 @@ pub struct EndedJob {
 }
 
 impl EndedJob {
-    /// `workflow / job`.
     pub fn title(&self) -> String {
         match self.workflow.as_str() {
             "" => self.job_name.clone(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// In bytes. A longer text is cut and ends with [`CUT_MARK`].
-pub const MAX_TEXT: usize = 16 * 1024;
+/// A longer text is cut and ends with [`CUT_MARK`].
+pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 /// The last line of a text that was cut.
 pub const CUT_MARK: &str = "\n[cut]";
 
@@ -13,7 +13,7 @@ pub const CUT_MARK: &str = "\n[cut]";
 #[serde(rename_all = "lowercase")]
 pub enum TestResult {
     Success,
-    /// An assertion failed.
+    /// An assertion of the test failed.
     Failure,
     /// Something other than an assertion failed, such as the setup.
     Error,
@@ -49,7 +49,6 @@ impl TestResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestRowKind {
-    /// A test.
     Test,
     /// A suite that failed outside its tests: it couldn't be loaded, or its setup failed.
     Suite,
@@ -155,10 +154,10 @@ pub struct TestDetail {
     /// The attribute `type`, often an exception's class.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_name: Option<String>,
-    /// The attribute `message`, at most [`MAX_TEXT`].
+    /// The attribute `message`, at most [`MAX_TEXT_BYTES`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The text in the element, at most [`MAX_TEXT`].
+    /// The text in the element, at most [`MAX_TEXT_BYTES`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }

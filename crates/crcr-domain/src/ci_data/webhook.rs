@@ -7,8 +7,8 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// In characters. A longer name, branch or identifier is cut.
-const MAX_NAME: usize = 255;
+/// A longer name, branch or identifier is cut.
+const MAX_NAME_CHARS: usize = 255;
 /// Objects that every payload repeats. They are kept in the archive only.
 const REPEATED: [&str; 5] = ["repository", "organization", "enterprise", "installation", "sender"];
 /// The statuses of jobs, runs and checks, in the order in which they follow each other.
@@ -187,7 +187,7 @@ fn name(value: &Value) -> String {
 }
 
 fn cut(text: &str) -> String {
-    text.chars().take(MAX_NAME).collect()
+    text.chars().take(MAX_NAME_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -260,7 +260,10 @@ mod tests {
         }
         let long = json!({"action": "ä".repeat(9999), "ref": "x".repeat(9999)});
         let found = row("create", "d", &long);
-        assert_eq!((found.action.chars().count(), found.thing.len()), (MAX_NAME, MAX_NAME));
+        assert_eq!(
+            (found.action.chars().count(), found.thing.len()),
+            (MAX_NAME_CHARS, MAX_NAME_CHARS)
+        );
         for body in ["", "[]", "null", "{", "\"a\""] {
             assert!(WebhookRow::new("push", "d", Timestamp::UNIX_EPOCH, body.as_bytes()).is_err());
         }

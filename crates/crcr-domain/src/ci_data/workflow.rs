@@ -18,7 +18,6 @@ pub struct WorkflowJob {
     pub head_sha: String,
     pub branch: String,
     pub state: CiState,
-    /// An https address.
     pub url: Option<String>,
     pub created_at: Option<Timestamp>,
     pub started_at: Option<Timestamp>,

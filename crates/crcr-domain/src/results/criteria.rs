@@ -257,7 +257,7 @@ impl Criterion {
 pub enum CriterionVerdict {
     Met,
     NotMet,
-    /// Too few samples.
+    /// There are too few samples.
     Unknown,
 }
 
@@ -312,9 +312,9 @@ pub struct NamedTestDay {
     pub name: String,
     /// The UTC day, as days since 1970.
     pub day: i64,
-    /// Without skipped ones.
+    /// Skipped runs of the test are left out.
     pub runs: u64,
-    /// Failures and errors.
+    /// Failures and errors together.
     pub failures: u64,
 }
 

@@ -24,7 +24,7 @@ pub struct JobOfRecord<'a> {
 }
 
 impl JobOfRecord<'_> {
-    /// `workflow / job`.
+    /// What pages call it: `workflow / job`.
     pub fn name(&self) -> String {
         match &self.record.job {
             Some(name) => format!("{} / {name}", self.record.workflow),
@@ -37,12 +37,13 @@ impl JobOfRecord<'_> {
 ///
 /// A job is identified by repository, upstream, head SHA (or run, if there is no commit), event, workflow and name. The highest attempt of
 /// the newest run counts; the newest run is the one that began last. `dispatches` show which commit was
-/// the head of a pull request when an attempt ended.
+/// the head of a pull request when an attempt ended. Jobs that fail on purpose are left out.
 pub fn jobs_of_record<'a, 'd>(
     rows: impl IntoIterator<Item = &'a AttemptFact>,
     dispatches: impl IntoIterator<Item = &'d DispatchFact>,
 ) -> Vec<JobOfRecord<'a>> {
-    find_jobs_of_record(rows.into_iter().collect(), &HeadHistory::new(dispatches))
+    let rows = rows.into_iter().filter(|row| row.expected.is_none()).collect();
+    find_jobs_of_record(rows, &HeadHistory::new(dispatches))
 }
 
 /// `heads` may include dispatches without rows.

@@ -4,6 +4,7 @@
 
 pub mod blame;
 pub mod criteria;
+mod expected_counts;
 pub mod jobs;
 pub mod outcome;
 pub mod rates;
@@ -13,6 +14,7 @@ pub mod totals;
 
 pub use self::blame::{AttemptId, BaseResult, BlameContext, BlamedJobs, BranchResults};
 pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria, UpstreamFailures};
+pub use self::expected_counts::ExpectedCounts;
 pub use self::jobs::{JobOfRecord, jobs_of_record};
 pub use self::outcome::JobOutcome;
 pub use self::rates::{DurationStats, Rate, ResultCounts};

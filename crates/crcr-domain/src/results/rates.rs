@@ -154,7 +154,7 @@ fn availability<'a>(
     rate
 }
 
-/// Durations in seconds.
+/// Statistics of durations in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DurationStats {
     pub n: u64,

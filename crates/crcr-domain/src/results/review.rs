@@ -110,7 +110,6 @@ pub struct RepoReview {
     pub question: ReviewQuestion,
     /// One item per criterion; empty for [`ReviewQuestion::Signal`] without targets.
     pub evidence: Vec<CriterionEvidence>,
-    /// Combines all evidence.
     pub verdict: CriterionVerdict,
     /// The other question about this level, if the criteria have targets for it: whether it may stay at L2, or
     /// be promoted from L3 to L4.

@@ -54,6 +54,7 @@ pub(super) fn attempt(
             ..ReportDetails::default()
         },
         missing_proof: None,
+        expected: None,
         level: Level::L2,
         event: EventName::PullRequest,
         upstream: "acme/upstream".into(),

@@ -8,6 +8,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
+use super::expected_counts::ExpectedCounts;
 use super::jobs::{HeadHistory, JobOfRecord, find_jobs_of_record};
 use super::rates::{
     DurationStats, ResultCounts, end_to_end_seconds, execution_seconds, queue_seconds,
@@ -25,6 +26,9 @@ pub struct ResultTotals {
     /// When the newest attempt was received.
     pub newest: Option<Timestamp>,
     pub statuses: BTreeMap<DispatchFactStatus, u64>,
+    /// Of the jobs that fail on purpose.
+    #[serde(default)]
+    pub expected: ExpectedCounts,
 }
 
 /// One UTC day of one downstream repository, whose name is in lower case.
@@ -37,8 +41,13 @@ pub struct RepoDay {
 }
 
 impl ResultTotals {
-    /// `jobs` are the jobs of record of `dispatches`.
-    pub fn of(jobs: &[JobOfRecord<'_>], dispatches: &[&DispatchFact]) -> Self {
+    /// `jobs` are the jobs of record of `dispatches`, with those that fail on purpose.
+    pub fn of(jobs: Vec<JobOfRecord<'_>>, dispatches: &[&DispatchFact]) -> Self {
+        let newest = jobs.iter().map(|job| job.record.received_at).max();
+        let expected = ExpectedCounts::of(&jobs, dispatches);
+        let mut jobs = jobs;
+        jobs.retain(|job| job.record.expected.is_none());
+        let jobs = &*jobs;
         let all = || dispatches.iter().copied();
         let mut statuses: BTreeMap<DispatchFactStatus, u64> = BTreeMap::new();
         for dispatch in all() {
@@ -52,8 +61,9 @@ impl ResultTotals {
             dispatch: milliseconds(all().filter_map(|dispatch| {
                 Some(dispatch.sent_at?.duration_since(dispatch.enqueued_at).as_secs_f64())
             })),
-            newest: jobs.iter().map(|job| job.record.received_at).max(),
+            newest,
             statuses,
+            expected,
         }
     }
 
@@ -64,12 +74,12 @@ impl ResultTotals {
         self.end_to_end.extend(&other.end_to_end);
         self.dispatch.extend(&other.dispatch);
         self.newest = self.newest.max(other.newest);
+        self.expected += other.expected;
         for (status, count) in &other.statuses {
             *self.statuses.entry(*status).or_default() += count;
         }
     }
 
-    /// Approximate memory use.
     pub fn bytes(&self) -> usize {
         let times = [&self.queue, &self.execution, &self.end_to_end, &self.dispatch];
         size_of::<Self>() + times.map(|times| size_of_val(&**times)).iter().sum::<usize>()
@@ -103,6 +113,7 @@ pub fn jobs_of_days<'a, 'd>(
     dispatches: impl IntoIterator<Item = &'d DispatchFact>,
 ) -> Vec<JobOfRecord<'a>> {
     let heads = HeadHistory::new(dispatches);
+    let attempts = attempts.into_iter().filter(|row| row.expected.is_none());
     let days = split_days(attempts).into_values();
     days.flat_map(|attempts| find_jobs_of_record(attempts, &heads)).collect()
 }
@@ -136,7 +147,7 @@ pub fn by_day(
     }
     days.into_iter()
         .map(|(day, (attempts, dispatches))| {
-            (day, ResultTotals::of(&find_jobs_of_record(attempts, &heads), &dispatches))
+            (day, ResultTotals::of(find_jobs_of_record(attempts, &heads), &dispatches))
         })
         .collect()
 }

@@ -303,7 +303,7 @@ impl History {
                     .collect(),
             })
             .collect();
-        verdict(&dispatches, L4).map(|found| found.standing)
+        verdict(&dispatches, L4).map(|found| found.state)
     }
 
     fn job_ids(&self, record: &Record) -> Vec<(JobId, JobState)> {

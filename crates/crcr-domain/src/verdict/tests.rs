@@ -66,8 +66,8 @@ fn dispatch<'a>(
     }
 }
 
-fn standing(dispatches: &[HeadDispatch<'_>]) -> HeadState {
-    verdict(dispatches, L4).unwrap().standing
+fn state_of(dispatches: &[HeadDispatch<'_>]) -> HeadState {
+    verdict(dispatches, L4).unwrap().state
 }
 
 const RUNNING: HeadState = HeadState::Running;
@@ -119,7 +119,7 @@ fn verdict_for_every_combination_of_one_job_and_its_run() {
                             }
                         };
                         assert_eq!(
-                            standing(&[facts]),
+                            state_of(&[facts]),
                             expected,
                             "{state:?} {attempt} {look:?} known {is_known} given up {is_given_up}"
                         );
@@ -150,7 +150,7 @@ fn dispatch_without_evidence_says_why_and_an_unproven_report_is_none() {
             (&DispatchStatus::RepositoryChanged, false, UNKNOWN),
         ] {
             let one = HeadDispatch { is_overdue: overdue, ..dispatch(status, &[], jobs.clone()) };
-            assert_eq!(standing(&[one]), expected, "{status:?} {overdue}");
+            assert_eq!(state_of(&[one]), expected, "{status:?} {overdue}");
         }
     }
     assert_eq!(verdict(&[], L4), None);
@@ -176,13 +176,13 @@ fn another_pull_request_at_the_commit_neither_hides_nor_delays_a_result() {
                     is_overdue: overdue,
                     ..dispatch(status, &[], vec![])
                 };
-                assert_eq!(standing(&[first.clone(), other.clone()]), expected, "{status:?}");
-                assert_eq!(standing(&[other, first.clone()]), expected, "{status:?} before");
+                assert_eq!(state_of(&[first.clone(), other.clone()]), expected, "{status:?}");
+                assert_eq!(state_of(&[other, first.clone()]), expected, "{status:?} before");
             }
         }
         // A new head of the stranger's pull request leaves what is known.
         let withheld = dispatch(&DispatchStatus::Withheld, &[], vec![]);
-        assert_eq!(standing(&[first, withheld]), expected, "reopened while the breaker is open");
+        assert_eq!(state_of(&[first, withheld]), expected, "reopened while the breaker is open");
     }
 }
 
@@ -192,10 +192,10 @@ fn passing_rerun_turns_a_failed_verdict_into_success() {
     let jobs = vec![ended(&first, BAD), ended(&second, GOOD)];
     let over = |attempt, end| [run("5", "ci.yml", attempt, RunState::Over(end))];
     let before = over(1, BAD);
-    assert_eq!(standing(&[dispatch(&SENT, &before, jobs[..1].to_vec())]), FAILED);
-    assert_eq!(standing(&[dispatch(&SENT, &before, jobs.clone())]), RUNNING);
+    assert_eq!(state_of(&[dispatch(&SENT, &before, jobs[..1].to_vec())]), FAILED);
+    assert_eq!(state_of(&[dispatch(&SENT, &before, jobs.clone())]), RUNNING);
     let after = over(2, GOOD);
-    assert_eq!(standing(&[dispatch(&SENT, &after, jobs)]), PASSED);
+    assert_eq!(state_of(&[dispatch(&SENT, &after, jobs)]), PASSED);
 }
 
 #[test]
@@ -204,9 +204,9 @@ fn failed_job_of_an_older_attempt_counts_unless_another_one_ran_in_its_place() {
     let jobs = || vec![ended(&one, BAD), ended(&two, GOOD)];
     let known = run("5", "ci.yml", 2, RunState::Over(GOOD));
     let runs = [known.clone()];
-    assert_eq!(standing(&[dispatch(&SENT, &runs, jobs())]), FAILED);
+    assert_eq!(state_of(&[dispatch(&SENT, &runs, jobs())]), FAILED);
     let runs = [DownstreamRun { replaced_jobs: vec![one.clone()], ..known }];
-    assert_eq!(standing(&[dispatch(&SENT, &runs, jobs())]), PASSED);
+    assert_eq!(state_of(&[dispatch(&SENT, &runs, jobs())]), PASSED);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_quick_workflow_never_turns_the_check_green_while_another_one_runs() {
     let lint = id("6", 1, "Lint", "lint");
     let runs =
         |build| [run("5", "build.yml", 1, build), run("6", "lint.yml", 1, RunState::Over(GOOD))];
-    let found = |build| standing(&[dispatch(&SENT, &runs(build), vec![ended(&lint, GOOD)])]);
+    let found = |build| state_of(&[dispatch(&SENT, &runs(build), vec![ended(&lint, GOOD)])]);
     assert_eq!(found(RunState::Open), RUNNING);
     assert_eq!(found(RunState::Over(BAD)), FAILED);
     assert_eq!(found(RunState::OverUnknown), UNKNOWN);
@@ -229,7 +229,7 @@ fn runs_that_may_be_this_commits_are_waited_for_and_a_failed_one_is_never_succes
         let shared =
             [SharedRuns { workflow: "lint.yml".to_owned(), is_open, are_good, include_own }];
         let one = dispatch(&SENT, &runs, vec![ended(&job_id, GOOD)]);
-        standing(&[HeadDispatch { shared_runs: &shared, ..one }])
+        state_of(&[HeadDispatch { shared_runs: &shared, ..one }])
     };
     assert_eq!(found(true, true, true), RUNNING);
     assert_eq!(found(true, true, false), RUNNING);
@@ -244,10 +244,10 @@ fn a_second_delivery_of_the_pull_request_is_waited_for_and_its_run_replaces_the_
     let old_runs = [run("5", "ci.yml", 1, RunState::Over(BAD))];
     let opened = dispatch(&SENT, &old_runs, vec![ended(&first, BAD)]);
     let reopened = dispatch(&SENT, &[], vec![]);
-    assert_eq!(standing(&[opened.clone(), reopened]), HeadState::Queued);
+    assert_eq!(state_of(&[opened.clone(), reopened]), HeadState::Queued);
     let new_runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
     let answered = dispatch(&SENT, &new_runs, vec![ended(&second, GOOD)]);
-    assert_eq!(standing(&[opened, answered]), PASSED);
+    assert_eq!(state_of(&[opened, answered]), PASSED);
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn build_elsewhere_ends_by_its_own_word_and_never_by_silence() {
     let (test, lint, retried): (&'static JobId, &'static JobId, &'static JobId) =
         (Box::leak(Box::new(test)), Box::leak(Box::new(lint)), Box::leak(Box::new(retried)));
     let found = |jobs: Vec<HeadJob<'static>>, is_given_up| {
-        standing(&[HeadDispatch { is_given_up, ..dispatch(&SENT, &[], jobs) }])
+        state_of(&[HeadDispatch { is_given_up, ..dispatch(&SENT, &[], jobs) }])
     };
     let lint = foreign(ended(lint, GOOD));
     assert_eq!(found(vec![lint], false), RUNNING);
@@ -283,7 +283,22 @@ fn of_runs_without_an_order_in_their_ids_the_one_heard_last_counts() {
         ..ended(id, end)
     };
     let jobs = vec![job(&first, BAD, 1), job(&second, GOOD, 2)];
-    assert_eq!(standing(&[dispatch(&SENT, &[], jobs)]), PASSED);
+    assert_eq!(state_of(&[dispatch(&SENT, &[], jobs)]), PASSED);
+}
+
+#[test]
+fn late_step_of_an_older_build_does_not_hide_the_newer_build() {
+    let (older, newer) = ("uuid-z", "uuid-a");
+    let job = |id, end, second| HeadJob {
+        heard_at: Some(at(second)),
+        is_foreign: true,
+        ends_run: true,
+        ..ended(id, end)
+    };
+    let (first, late) = (id(older, 1, "CI", "build"), id(older, 1, "CI", "lint"));
+    let second = id(newer, 1, "CI", "build");
+    let jobs = vec![job(&first, GOOD, 1), job(&second, BAD, 2), job(&late, GOOD, 3)];
+    assert_eq!(state_of(&[dispatch(&SENT, &[], jobs)]), FAILED);
 }
 
 #[test]
@@ -291,9 +306,9 @@ fn skipped_jobs_alone_are_a_success_nowhere() {
     let job_id = id("5", 1, "CI", "test");
     let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
     let one = [dispatch(&SENT, &runs, vec![ended(&job_id, Conclusion::Skipped)])];
-    assert_eq!(standing(&one), UNKNOWN);
+    assert_eq!(state_of(&one), UNKNOWN);
     let l3 = VerdictPolicy { level: Level::L3, silent: SILENT };
-    let found = verdict(&one, l3).unwrap().standing;
+    let found = verdict(&one, l3).unwrap().state;
     assert_eq!(found, HeadState::Ended(Conclusion::Skipped));
 }
 
@@ -312,10 +327,10 @@ fn what_is_not_known_of_an_older_dispatch_is_settled_by_a_newer_one() {
         is_given_up: true,
         ..dispatch(&SENT, &[], vec![ended(&first, GOOD)])
     };
-    assert_eq!(standing(std::slice::from_ref(&lost)), UNKNOWN);
+    assert_eq!(state_of(std::slice::from_ref(&lost)), UNKNOWN);
     let runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
     let newer = dispatch(&SENT, &runs, vec![ended(&second, GOOD)]);
-    assert_eq!(standing(&[lost, newer]), PASSED);
+    assert_eq!(state_of(&[lost, newer]), PASSED);
 }
 
 #[test]

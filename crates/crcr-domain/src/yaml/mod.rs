@@ -27,7 +27,6 @@ pub(crate) enum TokenKind<'a> {
     ListEnd,
     MapStart,
     MapEnd,
-    /// `*name`.
     Alias,
     /// `&name`; comes after the node that it names.
     Anchor,
@@ -50,7 +49,7 @@ impl YamlToken<'_> {
 #[derive(Debug)]
 pub(crate) struct SyntaxError {
     pub(crate) kind: ErrorKind,
-    /// In bytes.
+    /// Bytes from the start of the file.
     pub(crate) at: usize,
     /// The innermost bracket that is open at this position.
     pub(crate) open: Option<usize>,

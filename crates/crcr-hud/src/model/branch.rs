@@ -67,7 +67,6 @@ impl JobGroup {
         if is_open(&group) { Self { name: job.name.clone(), ..group } } else { group }
     }
 
-    /// `workflow / name`.
     pub(crate) fn title(&self) -> String {
         if self.workflow.is_empty() {
             self.name.clone()

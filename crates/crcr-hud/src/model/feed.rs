@@ -27,7 +27,7 @@ pub(crate) async fn build(hud: &Hud, repo: Option<&str>) -> Result<FeedModel, Pa
     let mut window = Window::all(month.from, month.to);
     window.repos = repo.map(|repo| vec![repo.to_owned()]);
     let mut regressions = regressions(hud, &window).await?;
-    regressions.sort_by_key(|turn| std::cmp::Reverse(turn.at));
+    regressions.sort_by_key(|regression| std::cmp::Reverse(regression.at));
     regressions.truncate(MAX_ENTRIES);
     let repo = repo.map(str::to_owned);
     Ok(FeedModel { repo, upstream: hud.upstream.as_str().to_owned(), now, regressions })

@@ -31,7 +31,7 @@ impl From<RepoReview> for LevelReview {
 pub(crate) struct LevelModel {
     #[serde(flatten)]
     pub(crate) review: LevelReview,
-    /// The newest first.
+    /// Sorted, the newest first.
     pub(crate) history: Vec<LevelPeriod>,
     pub(crate) oncall_reaction: Option<OncallReaction>,
 }

@@ -22,7 +22,6 @@ const SIMILAR_SINCE: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// Characters of a filter.
 const MAX_FILTER: usize = 200;
 
-/// `?repo=OWNER/REPO&category=NAME&days=N`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct LogsQuery {
     repo: Option<String>,
@@ -32,7 +31,6 @@ pub(crate) struct LogsQuery {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct LogsModel {
-    /// `None` for all.
     pub(crate) repository: Option<String>,
     pub(crate) category: Option<String>,
     pub(crate) days: i64,
@@ -49,7 +47,7 @@ pub(crate) struct LogsModel {
 #[derive(Debug, Serialize)]
 pub(crate) struct JobLogModel {
     pub(crate) log: JobLogRow,
-    /// The newest first.
+    /// Sorted, the newest first.
     pub(crate) similar: Vec<EndedJob>,
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crcr_domain::facts::DispatchFactStatus;
-use crcr_domain::results::{DurationStats, RepoDay, ResultTotals};
+use crcr_domain::results::{DurationStats, ExpectedCounts, RepoDay, ResultTotals};
 use crcr_domain::{AllowlistEntry, EventKind, Level, RepoName};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -53,7 +53,6 @@ pub(crate) struct BackendRow {
 pub(crate) enum BackendStanding {
     Below,
     Silent,
-    /// Too few results.
     Unknown,
     Met,
 }
@@ -65,10 +64,12 @@ pub(crate) struct RelayHealth {
     /// Seconds until a report was answered.
     pub(crate) callback_latency: Option<DurationStats>,
     pub(crate) dispatches: BTreeMap<DispatchFactStatus, u64>,
-    /// ReportSummary by what became of them.
+    /// How many reports had each outcome.
     pub(crate) callbacks: BTreeMap<&'static str, u64>,
     /// Dispatches that never started a run, as far as is known.
     pub(crate) orphans: u64,
+    /// Of the jobs that fail on purpose.
+    pub(crate) expected: ExpectedCounts,
 }
 
 pub(crate) async fn build(hud: &Hud, span: &TimeSpan) -> Result<OverviewModel, PageError> {
@@ -156,6 +157,7 @@ fn relay_health(all: &ResultTotals, reports: ReportSummary) -> RelayHealth {
         callbacks: reports.outcomes.clone(),
         callback_latency: reports.latency(),
         orphans: all.statuses.get(&DispatchFactStatus::NeverStarted).copied().unwrap_or_default(),
+        expected: all.expected,
         dispatches: all.statuses.clone(),
     }
 }

@@ -167,7 +167,7 @@ fn head(dispatches: &[DispatchFact]) -> Option<String> {
         .map(|dispatch| dispatch.head_sha.clone())
 }
 
-/// The head of a pull request of which no backend was told.
+/// The head of a pull request that no backend was told of, from the stored webhooks.
 async fn head_from_webhooks(
     hud: &Hud,
     upstream: &RepoName,

@@ -5,7 +5,7 @@ use crcr_results::test_runs::{TestQuery, TestRanking, TestStats, date};
 use serde::{Deserialize, Serialize};
 
 use crate::pages::search::SearchHit;
-use crate::query::MAX_SEARCH;
+use crate::query::MAX_SEARCH_CHARS;
 use crate::{Hud, PageError};
 
 /// Tests on a page.
@@ -105,7 +105,7 @@ pub(crate) async fn build(hud: &Hud, query: &TestsQuery) -> Result<TestsModel, P
     let repository = given(&query.repo).or(first).unwrap_or_default();
     let today = day_of((hud.clock)());
     let span = (today - days + 1, today);
-    let q = given(&query.q).map(|q| q.chars().take(MAX_SEARCH).collect::<String>());
+    let q = given(&query.q).map(|q| q.chars().take(MAX_SEARCH_CHARS).collect::<String>());
     let stored = TestQuery {
         repository: repository.clone(),
         ranking: match show {

@@ -1,6 +1,7 @@
 //! `/crcr`: every backend, by level.
 
 use crcr_domain::Level;
+use crcr_domain::results::ExpectedCounts;
 use maud::{Markup, html};
 
 use super::{controls, freshness};
@@ -135,6 +136,11 @@ fn relay(health: &RelayHealth) -> Markup {
                 div { dt { "Dispatch latency" } dd { (distribution(health.dispatch_latency.as_ref())) } }
                 div { dt { "Answer to a report" } dd { (distribution(health.callback_latency.as_ref())) } }
                 div { dt { "Never started" } dd { (health.orphans) span.detail { "dispatches" } } }
+                @if health.expected != ExpectedCounts::default() {
+                    div { dt title="Jobs that fail on purpose, such as those of a canary" { "Expected failures" } dd.counts {
+                        (counts(health.expected.named().into_iter()))
+                    } }
+                }
                 div { dt { "Dispatches" } dd.counts { (counts(health.dispatches.iter().map(|(k, v)| (k.as_str(), *v)))) } }
                 div { dt { "Reports" } dd.counts { (counts(health.callbacks.iter().map(|(k, v)| (*k, *v)))) } }
             }

@@ -28,7 +28,7 @@ pub struct DeadLetterGroup {
 
 /// All dead letters, those with most tasks first.
 pub async fn groups(store: &dyn StateStore) -> Result<Vec<DeadLetterGroup>, StoreError> {
-    Ok(grouped(dead_letters(store, limits::DEAD).await?))
+    Ok(grouped(dead_letters(store, limits::MAX_DEAD_TASKS).await?))
 }
 
 fn grouped(tasks: Vec<TaskView>) -> Vec<DeadLetterGroup> {
@@ -63,7 +63,7 @@ pub async fn discard_of_repository(
     repo: &RepoName,
 ) -> Result<usize, StoreError> {
     let mut count = 0;
-    for task in dead_letters(store, limits::DEAD).await? {
+    for task in dead_letters(store, limits::MAX_DEAD_TASKS).await? {
         let is_of_repo =
             repository_of(&task.key).is_some_and(|of| of.eq_ignore_ascii_case(repo.as_str()));
         if is_of_repo && store.discard_dead_task(&task.key).await? {

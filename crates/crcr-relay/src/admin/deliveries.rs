@@ -52,6 +52,61 @@ pub async fn delivery(
     Ok(Some(DeliveryOverview { delivery, dispatches }))
 }
 
+/// What an operator asks about a delivery and its record doesn't say: why a dispatch waits, why there is no report, and
+/// which of its tasks were given up.
+pub async fn explanations(
+    store: &dyn StateStore,
+    overview: &DeliveryOverview,
+) -> Result<Vec<String>, StoreError> {
+    let id = overview.delivery.id.as_str();
+    let waiting = store.tasks(Some(TaskState::Ready), limits::MAX_DEAD_TASKS).await?;
+    let mut lines = vec![];
+    for dispatch in &overview.dispatches {
+        let repo = &dispatch.repo;
+        if dispatch.status == DispatchStatus::Queued {
+            lines.extend(waits_for(
+                &waiting,
+                &TaskKind::dispatch(dispatch).task(dispatch.enqueued_at),
+            ));
+        } else if dispatch.sent_at().is_some()
+            && dispatch.level.shows_results()
+            && !dispatch.is_answered
+        {
+            let why = match (&dispatch.silence, dispatch.never_started) {
+                (Some(silence), _) => silence.as_str(),
+                (None, true) => "none came in time, and GitHub shows no run of it",
+                (None, false) => "the relay waits for the first one",
+            };
+            lines.push(format!("{repo}: no proven report: {why}"));
+        }
+    }
+    for task in store.tasks(Some(TaskState::Dead), limits::MAX_DEAD_TASKS).await? {
+        let parts: Vec<String> = serde_json::from_str(&task.key).unwrap_or_default();
+        if parts.iter().any(|part| part == id) {
+            let why = task.last_error.as_deref().unwrap_or("without a reason");
+            lines.push(format!("given up after {} tries: {}: {why}", task.failed, task.key));
+        }
+    }
+    Ok(lines)
+}
+
+/// Why a queued dispatch isn't sent yet: it failed before, or another task of its account did, and GitHub wants the
+/// account to pause.
+fn waits_for(waiting: &[TaskView], dispatch: &NewTask) -> Option<String> {
+    let of_lane = || waiting.iter().filter(|task| task.lane == dispatch.lane);
+    let own = of_lane().find(|task| task.key == dispatch.key.as_str())?;
+    if let Some(error) = &own.last_error {
+        return Some(format!("{}: tried again at {:.0}: {error}", own.key, own.due_at));
+    }
+    let failed =
+        of_lane().filter(|task| task.last_error.is_some()).max_by_key(|task| task.due_at)?;
+    let error = failed.last_error.as_deref().unwrap_or_default();
+    Some(format!(
+        "{}: may wait until {:.0} for other work of `{}`: {error}",
+        own.key, failed.due_at, own.lane
+    ))
+}
+
 /// Tasks that were given up.
 pub async fn dead_letters(
     store: &dyn StateStore,
@@ -89,7 +144,7 @@ pub async fn redeliver(
         let mut batch = WriteBatch::default();
         batch.update(&read, &dispatch, now + keep);
         // The lane of a dispatch is its own account, whatever the upstream repository is.
-        batch.tasks.push(TaskKind::dispatch(&dispatch).task(target, now));
+        batch.tasks.push(TaskKind::dispatch(&dispatch).task(now));
         if store.commit(batch, now).await? == CommitOutcome::Done {
             count += 1;
         }
@@ -113,7 +168,7 @@ pub async fn redeliver_all(
     keep: Duration,
 ) -> Result<RedeliveredAll, StoreError> {
     let mut all = RedeliveredAll::default();
-    for task in dead_letters(store, limits::DEAD).await? {
+    for task in dead_letters(store, limits::MAX_DEAD_TASKS).await? {
         if task.kind() == TaskKind::DISPATCH && task.created_at + limits::RESEND < now {
             all.too_old += 1;
         } else {
@@ -151,7 +206,7 @@ pub(crate) async fn requeue_dead_letter(
 /// Makes the next sweep of every open dispatch due now; returns how many there are.
 pub async fn sweep_now(store: &dyn StateStore, now: Timestamp) -> Result<usize, StoreError> {
     let mut tasks = vec![];
-    for task in store.tasks(Some(TaskState::Ready), limits::DEAD).await? {
+    for task in store.tasks(Some(TaskState::Ready), limits::MAX_DEAD_TASKS).await? {
         if task.kind() == TaskKind::SWEEP
             && let Some(sweep) = store.find_task(&task.key, TaskState::Ready).await?
         {
@@ -196,7 +251,7 @@ impl DeliveryBoard {
         retries.retain(|task| task.failed > 0 || task.last_error.is_some());
         retries.truncate(limit);
         let mut changed =
-            repository_pins::list(store, &relay.config.upstream, limits::PINS).await?;
+            repository_pins::list(store, &relay.config.upstream, limits::MAX_PINS_LISTED).await?;
         changed.retain(|pin| pin.changed.is_some());
         Ok(Self {
             depth: store.queue_depth().await?,

@@ -33,7 +33,6 @@ pub(crate) struct ListQuery {
     too_old: Option<u64>,
 }
 
-/// `GET /api/v1/deliveries?limit=`.
 pub(crate) async fn list(
     State(relay): State<Arc<Relay>>,
     query: Result<Query<ListQuery>, QueryRejection>,
@@ -47,7 +46,6 @@ pub(crate) async fn list(
     }
 }
 
-/// `GET /crcr/deliveries?limit=`.
 pub(crate) async fn page(
     State(relay): State<Arc<Relay>>,
     query: Result<Query<ListQuery>, QueryRejection>,
@@ -93,7 +91,6 @@ pub(crate) struct ButtonForm {
     all: Option<bool>,
 }
 
-/// `POST /crcr/deliveries`.
 pub(crate) async fn handle_button(
     State(relay): State<Arc<Relay>>,
     headers: HeaderMap,

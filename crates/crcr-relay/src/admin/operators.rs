@@ -132,7 +132,6 @@ pub(crate) struct LoginForm {
     token: String,
 }
 
-/// `GET /crcr/login`
 pub(crate) async fn login_form(State(relay): State<Arc<Relay>>, headers: HeaderMap) -> Response {
     if relay.config.admin_token.is_none() {
         return not_found();

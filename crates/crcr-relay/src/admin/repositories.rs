@@ -16,10 +16,9 @@ use crate::limits;
 use crate::relay::Relay;
 use crate::repository_pins::{self, ConfirmError, Pin};
 
-/// `GET /api/v1/repositories`.
 pub(crate) async fn list(State(relay): State<Arc<Relay>>) -> Response {
     let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
-    match repository_pins::list(store, upstream, limits::PINS).await {
+    match repository_pins::list(store, upstream, limits::MAX_PINS_LISTED).await {
         Ok(pins) => http_response::ok(json!({ "repositories": pins })),
         Err(error) => Refusal::unavailable(error.to_string()).into_response(),
     }

@@ -57,8 +57,8 @@ impl VerifiedReport<'_> {
         }
         let now = relay.now();
         let mut job: Versioned<JobRecord> = decode_record(job_key.clone(), job)?;
-        let evidence = self.evidence(dispatch);
-        let proof = evidence.proof(dispatch.default_branch.as_deref(), &dispatch.status);
+        let provenance = self.provenance(dispatch);
+        let proof = provenance.proof(dispatch.default_branch.as_deref(), &dispatch.status);
         if head::has_check_runs(relay, dispatch)
             && let Some(recorded) = &job.value
         {
@@ -85,11 +85,11 @@ impl VerifiedReport<'_> {
             ended_at: (!callback.state.is_open()).then_some(now),
             is_first_of_run: first_job.value.as_ref().is_none_or(|first| *first == callback.job),
             details: merge_details(job.value.as_ref().map(|job| &job.details), &callback.details),
-            evidence,
+            provenance,
             ended_without_proof: false,
             ends_run: callback.run_ended || job.value.as_ref().is_some_and(|job| job.ends_run),
         };
-        let mut fact = attempt_fact(&dispatch.into(), &next, now);
+        let mut fact = attempt_fact(relay, &dispatch.into(), &next, now);
         fact.missing_proof = missing_proof(dispatch, proof);
         // The fact has all texts; a check run shows a few names.
         next.details.keep_shown_tests();
@@ -112,7 +112,7 @@ impl VerifiedReport<'_> {
         }
         let times = (fact.queue_seconds, fact.execution_seconds);
         batch.tasks.extend(alert::task(relay, &fact, now));
-        batch.tasks.extend(merge_base::task(relay, dispatch, &fact, now));
+        batch.tasks.extend(merge_base::task(dispatch, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);
         let is_answered = dispatch.is_answered || proof == ProofStatus::Proven;
@@ -153,7 +153,7 @@ impl VerifiedReport<'_> {
             let ended = JobRecord { ended_without_proof: true, ..recorded.clone() };
             batch.update(job, &ended, relay.expiry());
             let update = TaskKind::check_run(dispatch, Some(&ended.id));
-            batch.tasks.push(update.task(&relay.config.upstream, relay.now()));
+            batch.tasks.push(update.task(relay.now()));
             batch.tasks.push(self.sweep_after_end(dispatch));
         }
         let answer = CallbackAnswer::Recorded(self.callback.state);
@@ -174,7 +174,7 @@ impl VerifiedReport<'_> {
         Some(CallbackResponse::bad_token(detail))
     }
 
-    fn evidence(&self, dispatch: &Dispatch) -> ReportProvenance {
+    fn provenance(&self, dispatch: &Dispatch) -> ReportProvenance {
         let origin = match self.identity.github() {
             Some(claims) => ReportOrigin::GitHub {
                 event_name: claims.event_name.clone(),
@@ -196,16 +196,15 @@ impl VerifiedReport<'_> {
         batch: &mut WriteBatch,
     ) {
         let (relay, now) = (self.relay, self.relay.now());
-        let upstream = &relay.config.upstream;
         let has_check_runs = head::has_check_runs(relay, dispatch);
         if has_check_runs && proof == ProofStatus::Proven {
-            batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
+            batch.tasks.push(TaskKind::check_run(dispatch, None).task(now));
             add_proven_job(relay, dispatch, job, batch);
         }
         if self.callback.state.is_open() {
             let lost_after = relay.config.lost_after;
             let pause = if has_check_runs { lost_after.min(limits::RUN_POLL) } else { lost_after };
-            batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, now + pause));
+            batch.tasks.push(TaskKind::sweep(dispatch).task(now + pause));
         } else if has_check_runs {
             batch.tasks.push(self.sweep_after_end(dispatch));
         }
@@ -214,7 +213,7 @@ impl VerifiedReport<'_> {
     /// GitHub takes a moment to close a run after its last step has reported.
     fn sweep_after_end(&self, dispatch: &Dispatch) -> NewTask {
         let at = self.relay.now() + limits::RUN_END_LOOK;
-        TaskKind::sweep(dispatch).task(&self.relay.config.upstream, at)
+        TaskKind::sweep(dispatch).task(at)
     }
 }
 

@@ -77,7 +77,7 @@ impl VerifiedReport<'_> {
             ended_at: Some(now),
             is_first_of_run: false,
             details: callback.details.clone(),
-            evidence: ReportProvenance::default(),
+            provenance: ReportProvenance::default(),
             ended_without_proof: false,
             ends_run: false,
         };
@@ -96,7 +96,7 @@ impl VerifiedReport<'_> {
             head_sha: commit.as_deref().unwrap_or_default(),
             queued_since: None,
         };
-        let mut fact = attempt_fact(&cause, &next, now);
+        let mut fact = attempt_fact(relay, &cause, &next, now);
         fact.missing_proof = missing;
         next.details.keep_shown_tests();
         let mut batch = WriteBatch::default();

@@ -36,7 +36,8 @@ impl CallbackKeys {
 
     /// Whether `token` belongs to this dispatch, is signed with one of the keys, and isn't too old.
     pub(crate) fn verify(&self, token: &str, dispatch: &Dispatch, now: Timestamp) -> bool {
-        dispatch.enqueued_at + limits::KEEP >= now && self.verify_text(token, &message(dispatch))
+        dispatch.enqueued_at + limits::RECORD_RETENTION >= now
+            && self.verify_text(token, &message(dispatch))
     }
 
     /// The token of a dry dispatch; `None` without a key.
@@ -166,6 +167,7 @@ mod tests {
             are_runs_known: false,
             runs_problem: None,
             silence: None,
+            refused_rerun: None,
         }
     }
 

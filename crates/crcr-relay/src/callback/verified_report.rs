@@ -197,7 +197,7 @@ impl VerifiedReport<'_> {
         let Ok(body) = serde_json::from_slice::<Box<RawValue>>(self.body) else { return };
         let repo = &self.identity.repository;
         let kind = forward::result_task(repo, level, job_key, times, &body);
-        batch.tasks.push(kind.task(&self.relay.config.upstream, self.relay.now()));
+        batch.tasks.push(kind.task(self.relay.now()));
     }
 
     /// The backend's level now.

@@ -107,7 +107,7 @@ pub(crate) fn dispatch_task(relay: &Relay, fact: &DispatchFact) -> Option<NewTas
     let report = report(about, fact.pull_request, &fact.head_sha, workflow);
     let key = state_records::dispatch_key(&fact.delivery, &repo);
     let work = result_task(&repo, fact.level, &key, (None, None), &report);
-    Some(work.task(&relay.config.upstream, relay.now()))
+    Some(work.task(relay.now()))
 }
 
 /// A report in place of the one that a lost job never sent.

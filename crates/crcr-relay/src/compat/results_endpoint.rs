@@ -70,7 +70,9 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Respo
         let mut batch = WriteBatch::default();
         let overtaken = before.value.as_ref().is_some_and(|known| known.state.rank() > 1);
         if !(overtaken && status == "in_progress") {
-            let attempt = received.clone().attempt(before.value.clone(), relay.now());
+            let mut attempt = received.clone().attempt(before.value.clone(), relay.now());
+            let expected = &relay.config.expected_conclusions;
+            attempt.expected = expected.conclusion(&attempt.repo, attempt.job.as_deref());
             batch.update(&before, &attempt, relay.expiry());
             batch.facts = deployed::facts(attempt);
         }

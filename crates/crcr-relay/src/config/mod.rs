@@ -15,6 +15,7 @@ use crcr_domain::RepoName;
 use crcr_domain::ci_data::webhook::is_event_name;
 use crcr_domain::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
 use crcr_domain::event::EventFilter;
+use crcr_domain::expected::ExpectedConclusions;
 use crcr_domain::level::LABEL_PREFIX;
 use crcr_domain::lifecycle::Conclusion;
 use crcr_domain::results::LevelCriteria;
@@ -54,7 +55,7 @@ pub struct Config {
     pub allowlist_ttl: Duration,
     pub demotions: DemotionNames,
     /// Which upstream events are dispatched.
-    pub interest: EventFilter,
+    pub event_filter: EventFilter,
     pub upstream: RepoName,
     pub api_url: SecureUrl,
     pub server_url: String,
@@ -109,6 +110,8 @@ pub struct Config {
     pub nonblocking: Option<Conclusion>,
     /// Failures of a backend's infrastructure in a row that open its breaker; `None`: there is none.
     pub breaker_failures: Option<usize>,
+    /// How jobs end that fail on purpose.
+    pub expected_conclusions: ExpectedConclusions,
     /// Whether a comment mentions the oncalls of a failing check run.
     pub oncall_comments: bool,
     /// How long records are kept.
@@ -123,7 +126,6 @@ pub struct Config {
 pub struct ExternalHud {
     /// The base URL of its API.
     pub url: SecureUrl,
-    /// Its `x-hud-internal-bot` keys.
     pub key: Secret,
     /// How often a result is sent again after a failure.
     pub retries: u32,
@@ -325,6 +327,12 @@ impl Settings<'_> {
                 .positive_number("CRCR_BREAKER_FAILURES", limits::BREAKER_FAILURES)
                 .map(|failures| Some(failures as usize)),
         };
+        let expected_conclusions = match self.get("CRCR_EXPECTED_CONCLUSIONS").map(|it| it.parse())
+        {
+            None => upstream.as_ref().map(|it| ExpectedConclusions::of_upstream(it.as_str())),
+            Some(Ok(expected)) => Some(expected),
+            Some(Err(what)) => self.invalid("CRCR_EXPECTED_CONCLUSIONS", what),
+        };
         let criteria = self.get("CRCR_CRITERIA").unwrap_or_default();
         let criteria = match crcr_results::review::criteria(&criteria) {
             Ok(criteria) => Some(criteria),
@@ -346,7 +354,7 @@ impl Settings<'_> {
             private_key: private_key?,
             allowlist: allowlist?,
             allowlist_ttl: Duration::from_secs(allowlist_ttl?.into()),
-            interest: EventFilter {
+            event_filter: EventFilter {
                 upstream: upstream.as_str().to_owned(),
                 push_refs,
                 label_prefix: self.get_or("CRCR_LABEL_PREFIX", LABEL_PREFIX),
@@ -386,6 +394,7 @@ impl Settings<'_> {
             silent_l4: silent_l4?,
             nonblocking: nonblocking?,
             breaker_failures: breaker_failures?,
+            expected_conclusions: expected_conclusions?,
             oncall_comments: oncall_comments?,
             keep: keep?,
             warn_open: warn_open?,
@@ -450,7 +459,7 @@ impl Settings<'_> {
     /// How long records are kept: at least as long as the relay waits for reports.
     fn keep(&mut self, least: Option<Duration>) -> Option<Duration> {
         const NAME: &str = "CRCR_STATUS_TTL";
-        let keep = self.duration(NAME, limits::KEEP.as_secs())?;
+        let keep = self.duration(NAME, limits::RECORD_RETENTION.as_secs())?;
         if least.is_some_and(|least| keep < least) {
             let waits = "CRCR_NEVER_STARTED_AFTER and ZOMBIE_TIMEOUT_SECONDS";
             return self.invalid(NAME, format!("{} s is shorter than {waits}", keep.as_secs()));

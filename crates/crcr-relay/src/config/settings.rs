@@ -10,7 +10,6 @@ use url::Url;
 use super::SettingProblem;
 use super::secrets::{self, Secret, SecretFormat};
 
-/// Ten years.
 const MAX_DURATION_SECONDS: u64 = 3660 * 86_400;
 
 pub(super) struct Settings<'a> {

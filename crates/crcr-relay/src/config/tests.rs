@@ -77,7 +77,7 @@ fn settings_of_the_deployed_relay_are_used_or_rejected() {
     let results = ("CRCR_RESULTS", "clickhouse+https://u:p@house.test/crcr");
     let known = with(&hud).unwrap();
     assert_eq!(known.hud.unwrap().retries, limits::TRIES - 1);
-    assert_eq!((known.keep, known.warn_open), (limits::KEEP, None));
+    assert_eq!((known.keep, known.warn_open), (limits::RECORD_RETENTION, None));
     let more = [
         ("HUD_MAX_RETRIES", "0"),
         ("CRCR_STATUS_TTL", "259200"),

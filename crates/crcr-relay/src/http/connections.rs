@@ -40,7 +40,7 @@ impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             max_open: limits::CONNECTIONS,
-            head_timeout: limits::HEAD,
+            head_timeout: limits::HEAD_TIMEOUT,
             max_age: limits::CONNECTION_LIFE,
             write_timeout: limits::WRITE,
         }

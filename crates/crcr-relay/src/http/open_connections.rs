@@ -20,9 +20,7 @@ const LOG_PAUSE: Duration = Duration::from_secs(3600);
 pub(crate) enum Phase {
     /// The head of its first request.
     FirstHead,
-    /// A request's body.
     RequestBody,
-    /// The next request.
     Idle,
     /// The answer. It isn't closed.
     Answer,

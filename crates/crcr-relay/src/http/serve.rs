@@ -190,7 +190,7 @@ pub async fn reconcile_periodically(relay: &Relay) {
 
 /// Returns whether the task is in the queue.
 pub(crate) async fn schedule_reconciliation(relay: &Relay, due_at: Timestamp) -> bool {
-    let tasks = vec![TaskKind::Reconcile.task(&relay.config.upstream, due_at)];
+    let tasks = vec![TaskKind::Reconcile.task(due_at)];
     match relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await {
         Ok(_) => true,
         Err(error) => {

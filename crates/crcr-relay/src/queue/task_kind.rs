@@ -69,7 +69,6 @@ pub(crate) enum TaskKind {
     /// Send a result to the external HUD.
     Forward {
         key: Vec<String>,
-        /// The account downstream.
         lane: String,
         body: String,
     },
@@ -218,7 +217,6 @@ impl TaskKind {
     /// The first part of a sweep's key.
     pub(crate) const SWEEP: &'static str = "sweep";
 
-    /// Sends a dispatch.
     pub(crate) fn dispatch(dispatch: &Dispatch) -> Self {
         Self::Dispatch { delivery: dispatch.delivery.clone(), repo: dispatch.repo.clone() }
     }
@@ -254,7 +252,7 @@ impl TaskKind {
         })
     }
 
-    pub(crate) fn task(&self, _upstream: &RepoName, due_at: Timestamp) -> NewTask {
+    pub(crate) fn task(&self, due_at: Timestamp) -> NewTask {
         NewTask {
             key: self.key(),
             lane: self.lane().name(),

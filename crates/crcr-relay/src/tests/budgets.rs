@@ -88,7 +88,7 @@ async fn dispatch_is_sent_within_a_second_while_the_hud_of_six_accounts_hangs() 
                 lane: format!("account-{account}"),
                 body: "{}".to_owned(),
             };
-            tasks.push(kind.task(&world.relay.config.upstream, world.relay.now()));
+            tasks.push(kind.task(world.relay.now()));
         }
     }
     world.relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await.unwrap();
@@ -310,7 +310,7 @@ async fn trying_all_again_sends_no_events_of_days_ago() {
     let old = TaskKind::Dispatch { delivery: "old".to_owned(), repo: "acme/two".parse().unwrap() };
     let kinds = [old, TaskKind::Labels { pull: 7 }, TaskKind::Labels { pull: 8 }];
     let now = world.relay.now();
-    let tasks = kinds.map(|kind| kind.task(&world.relay.config.upstream, now)).to_vec();
+    let tasks = kinds.map(|kind| kind.task(now)).to_vec();
     world.relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await.unwrap();
     let request = LeaseRequest {
         now,
@@ -325,7 +325,9 @@ async fn trying_all_again_sends_no_events_of_days_ago() {
         world.relay.commit(WriteBatch { settlement, ..WriteBatch::default() }).await.unwrap();
     }
     world.later(30 * HOUR);
-    let all = deliveries::redeliver_all(store, world.relay.now(), limits::KEEP).await.unwrap();
+    let all = deliveries::redeliver_all(store, world.relay.now(), limits::RECORD_RETENTION)
+        .await
+        .unwrap();
     assert_eq!((all.requeued, all.too_old), (2, 1));
     let left = store.tasks(Some(TaskState::Dead), 99).await.unwrap();
     assert_eq!(left.len(), 1, "an operator can still look at it");

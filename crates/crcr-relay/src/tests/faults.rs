@@ -53,9 +53,15 @@ async fn broken_backend_is_unreachable_and_leaves_no_dead_letter() {
         assert_eq!(two.status, DispatchStatus::Unreachable);
         assert!(two.last_error.as_ref().unwrap().contains(message), "{two:?}");
         // After the repair only the failed dispatch is redelivered.
-        let again = deliveries::redeliver(store, &newest.id, None, world.relay.now(), limits::KEEP)
-            .await
-            .unwrap();
+        let again = deliveries::redeliver(
+            store,
+            &newest.id,
+            None,
+            world.relay.now(),
+            limits::RECORD_RETENTION,
+        )
+        .await
+        .unwrap();
         assert_eq!(again, 1);
         world.work().await;
         assert_eq!(world.dispatched(), ["acme/two"]);

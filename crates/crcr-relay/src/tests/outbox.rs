@@ -92,7 +92,7 @@ async fn unreachable_results_are_reported_and_stop_nothing() {
 async fn outbox_is_emptied_when_results_move_back_to_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crcr.db");
-    let facts = crcr_results::generate::facts(3, jiff::Timestamp::UNIX_EPOCH, 1, 3, "a/b");
+    let facts = crcr_standin::generate::facts(3, jiff::Timestamp::UNIX_EPOCH, 1, 3, "a/b");
     let batch = crcr_store::WriteBatch { facts, ..Default::default() };
     let store = SqliteStore::open_with_outbox(&path).unwrap();
     store.commit(batch, jiff::Timestamp::UNIX_EPOCH).await.unwrap();

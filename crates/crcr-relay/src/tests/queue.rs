@@ -215,7 +215,7 @@ async fn slow_alert_webhook_does_not_pause_check_runs() {
     };
     let world = World::new().await;
     let now = world.relay.now();
-    let labels = TaskKind::Labels { pull: 7 }.task(&world.relay.config.upstream, now);
-    let alert = alert.task(&world.relay.config.upstream, now);
+    let labels = TaskKind::Labels { pull: 7 }.task(now);
+    let alert = alert.task(now);
     assert_ne!(crcr_store::pool_of(&alert.lane), crcr_store::pool_of(&labels.lane));
 }

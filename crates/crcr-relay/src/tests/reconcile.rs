@@ -158,7 +158,7 @@ async fn failing_github_leaves_nothing_behind_that_keeps_a_webhook_from_being_as
     world.later(limits::RECONCILE_MARGIN);
     let github = world.github.state();
     github.world.fail("POST /app/hook/deliveries/*", 1, Fault::status(502));
-    let tasks = vec![TaskKind::Reconcile.task(&world.relay.config.upstream, world.relay.now())];
+    let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
     world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
     assert_eq!(world.work().await.len(), 1, "the task is tried again");
     assert_eq!(github.world.take_redeliveries(), []);
@@ -214,7 +214,7 @@ async fn pull_requests_are_asked_for_first_when_github_stops_answering() {
 async fn head_that_github_never_sent_is_dispatched() {
     let world = World::new().await;
     let reconcile = async || {
-        let tasks = vec![TaskKind::Reconcile.task(&world.relay.config.upstream, world.relay.now())];
+        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
         world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
         assert_eq!(world.work().await, Vec::<String>::new());
     };

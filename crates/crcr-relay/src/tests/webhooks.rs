@@ -327,8 +327,13 @@ async fn repository_without_the_app_is_unreachable() {
     world.github.state().world.install("acme/two");
     let store = world.relay.store.as_ref();
     let repo = "acme/two".parse().unwrap();
-    let again =
-        deliveries::redeliver(store, &delivery.id, Some(&repo), world.relay.now(), limits::KEEP);
+    let again = deliveries::redeliver(
+        store,
+        &delivery.id,
+        Some(&repo),
+        world.relay.now(),
+        limits::RECORD_RETENTION,
+    );
     assert_eq!(again.await.unwrap(), 1);
     world.work().await;
     assert_eq!(world.dispatched(), ["acme/two"]);

@@ -108,7 +108,7 @@ async fn receive_signed(
     id: Result<&str, Refusal>,
     body: &Bytes,
 ) -> Result<DeliveryOutcome, Refusal> {
-    let event = event::read(name, body, &relay.config.interest)
+    let event = event::read(name, body, &relay.config.event_filter)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     relay.demotions.note_webhook(name, body);
     let id = id?;
@@ -250,9 +250,7 @@ async fn accept(
             batch.set_inserts.push(open_head(relay, pull.number.to_string(), now));
             newest = Some(Versioned { key: known.key, version, value: Some(order.pull) });
             if !pull.action.dispatches() {
-                batch
-                    .tasks
-                    .push(TaskKind::Labels { pull: pull.number }.task(&relay.config.upstream, now));
+                batch.tasks.push(TaskKind::Labels { pull: pull.number }.task(now));
             }
         }
         UpstreamEvent::Push(push) => {
@@ -269,13 +267,11 @@ async fn accept(
             else {
                 return Ok(Some(DeliveryOutcome::Ignored));
             };
-            batch.tasks.push(work.task(&relay.config.upstream, now));
+            batch.tasks.push(work.task(now));
         }
         UpstreamEvent::CheckSuiteRerequested(suite) => {
             delivery.head_sha.clone_from(&suite.head_sha);
-            batch
-                .tasks
-                .push(TaskKind::RerunSuite { suite: suite.id }.task(&relay.config.upstream, now));
+            batch.tasks.push(TaskKind::RerunSuite { suite: suite.id }.task(now));
         }
     }
     if is_dispatched(event) {
@@ -385,12 +381,10 @@ fn add_dispatches(
             dispatch.status = DispatchStatus::Superseded { by: by.clone() };
             record_dispatch_change(relay, batch, &dispatch);
         } else {
-            batch.tasks.push(
-                TaskKind::dispatch(&dispatch).task(&relay.config.upstream, delivery.received_at),
-            );
-            if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
+            batch.tasks.push(TaskKind::dispatch(&dispatch).task(delivery.received_at));
+            if dispatch.has_check_run_when_dispatched(&relay.config.event_filter.label_prefix) {
                 let work = TaskKind::check_run(&dispatch, None);
-                batch.tasks.push(work.task(&relay.config.upstream, delivery.received_at));
+                batch.tasks.push(work.task(delivery.received_at));
             }
         }
         batch.set(

@@ -117,6 +117,7 @@ impl<'a> DispatchContent<'a> {
             are_runs_known: false,
             runs_problem: None,
             silence: None,
+            refused_rerun: None,
         }
     }
 }

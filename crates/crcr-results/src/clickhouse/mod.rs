@@ -33,7 +33,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use self::rows::{FactTable, RowReader};
-use super::retention::{DAY, day_number, day_of, last_day};
+use super::retention::{DAY_MILLIS, day_number, day_of, last_day};
 use super::{
     DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window, sort_attempts,
     sort_dispatches,
@@ -109,7 +109,6 @@ impl ClickHouseServer {
 }
 
 impl ClickHouseResults {
-    /// Sends nothing yet.
     pub fn new(server: ClickHouseServer) -> Result<Self, ResultsError> {
         let client = crcr_github::http::client()
             .map_err(|error| ResultsError::Unavailable(error.to_string()))?;
@@ -318,7 +317,8 @@ impl Results for ClickHouseResults {
         );
         let read = |row: &mut RowReader<'_>| {
             let (repo, day) = (row.text()?, row.integer()?);
-            let at = Timestamp::from_millisecond(day.saturating_mul(DAY)).unwrap_or_default();
+            let at =
+                Timestamp::from_millisecond(day.saturating_mul(DAY_MILLIS)).unwrap_or_default();
             let day = RepoDay::new(&repo, at, row.u8()? == 1);
             Ok(RolledUpDay { day, tally: row.json()? })
         };
@@ -377,12 +377,12 @@ impl Results for ClickHouseResults {
         let (Some(first), Some(last)) = (days.first(), days.last()) else {
             return Ok((vec![], vec![]));
         };
-        values.push(("from".to_owned(), QueryValue::Number(first.saturating_mul(DAY))));
-        values.push(("to".to_owned(), QueryValue::Number((last + 1).saturating_mul(DAY))));
+        values.push(("from".to_owned(), QueryValue::Number(first.saturating_mul(DAY_MILLIS))));
+        values.push(("to".to_owned(), QueryValue::Number((last + 1).saturating_mul(DAY_MILLIS))));
         let days: Vec<String> = days.iter().map(i64::to_string).collect();
         let condition = |time: &str| {
             format!(
-                "{} AND intDiv({time}, {DAY}) IN ({}) AND pull_request IN ({numbers}) \
+                "{} AND intDiv({time}, {DAY_MILLIS}) IN ({}) AND pull_request IN ({numbers}) \
                  AND upstream_key = {{upstream:String}}",
                 in_window(time, None),
                 days.join(", ")

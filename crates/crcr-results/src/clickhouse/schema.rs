@@ -103,7 +103,7 @@ mod tests {
 
     use super::super::{ClickHouseResults, ClickHouseServer};
     use super::STEPS;
-    use crate::{Results as _, Window, generate};
+    use crate::{Results as _, Window};
 
     #[tokio::test]
     #[ignore = "needs chdb"]
@@ -112,7 +112,8 @@ mod tests {
         let open =
             || ClickHouseResults::new(ClickHouseServer::parse(&server.url()).unwrap()).unwrap();
         let now = "2026-09-15T12:00:00Z".parse().unwrap();
-        let (results, facts) = (open(), generate::facts(3, now, 12, 6, "acme/upstream"));
+        let (results, facts) =
+            (open(), crcr_standin::generate::facts(3, now, 12, 6, "acme/upstream"));
         results.append(facts).await.unwrap();
         let window = Window::all(jiff::Timestamp::MIN, jiff::Timestamp::MAX);
         let attempts = results.attempts(&window).await.unwrap();

@@ -13,8 +13,8 @@ use jiff::{Timestamp, ToSpan as _};
 use rusqlite::{Connection, params};
 
 use super::review;
-use crate::generate::{BACKENDS, facts};
 use crate::sqlite::SqliteResults;
+use crcr_standin::generate::{BACKENDS, facts};
 
 const EXPORT: &str = "
 CREATE TABLE dispatch (repo, delivery, pull, sha, event, level, status, enqueued REAL);

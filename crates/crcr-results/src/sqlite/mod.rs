@@ -20,7 +20,7 @@ use rusqlite::types::{FromSql, Type};
 use rusqlite::{Row, Transaction, params};
 use serde::de::DeserializeOwned;
 
-use super::retention::{DAY, day_number, day_of, last_day};
+use super::retention::{DAY_MILLIS, day_number, day_of, last_day};
 use super::{
     DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window, sort_attempts,
     sort_dispatches,
@@ -35,6 +35,8 @@ const DELETE_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone)]
 pub struct SqliteResults {
     store: Arc<SqliteStore>,
+    /// Whether a read holds up the thread that asks for it.
+    reads_inline: bool,
 }
 
 #[async_trait]
@@ -196,41 +198,46 @@ impl Results for SqliteResults {
 
 impl SqliteResults {
     pub fn new(store: Arc<SqliteStore>) -> Self {
-        Self { store }
+        Self { store, reads_inline: false }
     }
 
-    /// Runs a query on a thread that may block.
+    /// For a simulation, in which nothing may depend on which thread is faster: a read blocks the one that asks.
+    #[must_use]
+    pub fn reading_inline(self) -> Self {
+        Self { reads_inline: true, ..self }
+    }
+
+    /// Runs a query on a thread that may block, unless reads are inline.
     async fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ResultsError> {
         let this = self.clone();
+        if this.reads_inline {
+            return Ok(read(&this)?);
+        }
         match tokio::task::spawn_blocking(move || read(&this)).await {
             Ok(answer) => Ok(answer?),
             Err(error) => Err(ResultsError::Unavailable(error.to_string())),
         }
     }
 
-    /// See [`Results::dispatches`].
     pub fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, StoreError> {
         let found = self.select(DISPATCH, "enqueued_at", window, "", document);
         found.map(sorted(sort_dispatches))
     }
 
-    /// See [`Results::attempts`].
     pub fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, StoreError> {
         let found = self.select(ATTEMPT, "dispatched_at", window, "", read_attempt);
         found.map(sorted(sort_attempts))
     }
 
-    /// See [`Results::push_attempts`].
     fn push_attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, StoreError> {
         let condition = "AND pull_request IS NULL";
         let found = self.select(ATTEMPT, "dispatched_at", window, condition, read_attempt);
         found.map(sorted(sort_attempts))
     }
 
-    /// See [`Results::callbacks`].
     pub fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, StoreError> {
         self.select(CALLBACK, "at", window, "ORDER BY at, id", document)
     }
@@ -253,7 +260,6 @@ impl SqliteResults {
         })
     }
 
-    /// See [`Results::pull_request_facts`].
     pub fn pull_request_facts(
         &self,
         upstream: &str,
@@ -311,7 +317,7 @@ impl SqliteResults {
 
     fn rolled_up_days(&self, window: &Window) -> Result<Vec<RolledUpDay>, StoreError> {
         self.select_days("repo, day, nightly, tally FROM rolled_day", window, |row| {
-            let day = timestamp(row.get::<_, i64>(1)?.saturating_mul(DAY));
+            let day = timestamp(row.get::<_, i64>(1)?.saturating_mul(DAY_MILLIS));
             let mut columns = ColumnReader { row, at: 2 };
             let day = RepoDay::new(&row.get::<_, String>(0)?, day, columns.get()?);
             Ok(RolledUpDay { day, tally: columns.json()? })

@@ -7,8 +7,9 @@ use http::Request;
 use jiff::Timestamp;
 use rand::Rng as _;
 
-use super::{RequestKind, ScheduledEvent, Simulation};
-use crate::invariants::KnownWebhook;
+use super::{CALLBACK_KEYS, RequestKind, ScheduledEvent, Simulation};
+use crate::gates::REPLICAS;
+use crate::invariants::{Broken, KnownWebhook};
 use crate::lab::{LabEvent, MANY_WORKFLOWS, NightlyReport};
 use crate::levels::BACKENDS;
 use crate::upstream::{UpstreamWebhook, delivery_delay};
@@ -56,8 +57,8 @@ impl Simulation {
         }
     }
 
-    pub(super) fn next_event(&mut self) {
-        let Some((_, event)) = self.agenda.pop_first() else { return };
+    pub(super) async fn next_event(&mut self) -> Result<(), Broken> {
+        let Some((_, event)) = self.agenda.pop_first() else { return Ok(()) };
         self.last_input = self.now();
         match event {
             ScheduledEvent::Restart(replica) if self.replicas[replica].is_none() => {
@@ -94,7 +95,17 @@ impl Simulation {
                 self.github.world.rename_default_branch(MANY_WORKFLOWS, "trunk");
                 self.lab.branches.insert(MANY_WORKFLOWS, "trunk".to_owned());
             }
+            ScheduledEvent::KeyRotation => {
+                self.keys += 1;
+                self.trace(format!("the keys for callback tokens are {}", CALLBACK_KEYS[self.keys]));
+                for replica in 0..REPLICAS {
+                    self.crash(replica).await?;
+                }
+                // What waits for a replica that starts isn't late.
+                self.repaired_at = self.repaired_at.map(|_| self.now());
+            }
         }
+        Ok(())
     }
 
     /// There are quiet and busy hours, a burst every four hours, and a nightly run of each backend.

@@ -12,7 +12,8 @@ use crcr_relay::http::{router, serve};
 use crcr_relay::{Config, Relay, WorkerTimeouts, run_workers, uptime};
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::State;
-use crcr_store::{SqliteStore, StoreRole};
+use crcr_standin::world::CheckRun;
+use crcr_store::{SqliteStore, StoreRole, TaskState};
 use http::{HeaderValue, Request, StatusCode, header};
 use jiff::SignedDuration;
 use rand::Rng as _;
@@ -21,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::github_calls::{answer, refusal};
-use super::{RelayReplica, ScheduledEvent, SimulatedTraffic, Simulation};
+use super::{CALLBACK_KEYS, RelayReplica, ScheduledEvent, SimulatedTraffic, Simulation};
 use crate::gates::{GithubCall, REPLICAS, SimulatedStore, SubmittedBatch, unavailable};
 use crate::inputs::SeedInputs;
 use crate::invariants::Broken;
@@ -32,7 +33,9 @@ use crate::upstream::{ALLOWLIST_PATH, UPSTREAM};
 static RESULTS: LazyLock<(tempfile::TempDir, SqliteResults)> = LazyLock::new(|| {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let store = SqliteStore::open(&folder.path().join("results.db"), StoreRole::Server);
-    (folder, SqliteResults::new(Arc::new(store.expect("a new store can be opened"))))
+    // Which of two threads is faster isn't decided by the seed.
+    let results = SqliteResults::new(Arc::new(store.expect("a new store can be opened")));
+    (folder, results.reading_inline())
 });
 /// Only the external HUD is asked with it, whose name is never resolved: it hangs.
 static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
@@ -66,7 +69,7 @@ impl Simulation {
             replica,
         });
         let results = Arc::new(RESULTS.1.clone());
-        let config = config(&self.github, self.traffic, self.inputs);
+        let config = config(&self.github, self.traffic, self.inputs, self.keys);
         let pipelines =
             ProviderMap::parse(&format!("buildkite: {{{}/{}: {FOREIGN}}}", PIPELINE.0, PIPELINE.1))
                 .expect("the map is valid");
@@ -84,6 +87,7 @@ impl Simulation {
         accept_keys(&relay);
         let is_known_up = Arc::new(AtomicBool::new(false));
         let has_beaten = Arc::clone(&is_known_up);
+        let has_demotions = self.inputs.demotions;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             // From then on the scheduler writes down that it is up.
@@ -99,11 +103,17 @@ impl Simulation {
                     accept_keys(&relay);
                 }
             };
+            let demotions = async {
+                if has_demotions {
+                    relay.demotions.keep_fresh(&relay.app).await;
+                }
+            };
             tokio::join!(
                 run_workers(Arc::clone(&relay), stop, WorkerTimeouts::default()),
                 relay.allowlist.keep_fresh(&relay.app, &relay.clock),
                 serve::reconcile_periodically(&relay),
                 keys,
+                demotions,
             );
         });
         self.replicas[replica] = Some(RelayReplica { router, tasks, has_beaten });
@@ -117,11 +127,13 @@ impl Simulation {
             Box::pin(async move {
                 let path = request.uri().path();
                 let is_setup = path.contains("/contents/")
+                    || path.contains("/matching-refs/")
+                    || path.ends_with("/pulls")
                     || path.ends_with("/access_tokens")
                     || path.ends_with("/installation");
                 let waiting = {
                     let mut gates = gates.lock();
-                    // Tokens and the allowlist are asked for often and rarely interesting.
+                    // Tokens, the allowlist and demotions are asked for often and rarely interesting.
                     let passes = is_setup && !gates.happens(20);
                     (!passes).then(|| {
                         let (reply, waiting) = oneshot::channel();
@@ -178,6 +190,23 @@ impl Simulation {
         Ok(())
     }
 
+    /// A worker is frozen until its lease has ended, or the other replica's clock is ahead: both work on one task.
+    pub(super) fn end_a_lease(&mut self) {
+        let check_runs = self.github.world.check_runs(UPSTREAM);
+        let mut leased = vec![];
+        self.memory.for_each_task(|key, state, _| {
+            if state == TaskState::Leased && may_have_two_workers(key, &check_runs) {
+                leased.push(key.to_owned());
+            }
+        });
+        if leased.is_empty() {
+            return;
+        }
+        let key = &leased[self.random.random_range(0..leased.len())];
+        self.trace(format!("the lease of {key} ends early"));
+        self.memory.end_lease(key, self.now() - SignedDuration::from_mins(2));
+    }
+
     /// No replica runs for hours, in which runs go on and their reports are lost.
     pub(super) async fn fall_silent(&mut self) -> Result<(), Broken> {
         self.trace("the relay is down for hours".to_owned());
@@ -191,7 +220,7 @@ impl Simulation {
         {
             let pause = at.duration_since(self.now()).max(SignedDuration::ZERO);
             self.advance(pause.unsigned_abs()).await;
-            self.next_event();
+            self.next_event().await?;
             self.check().await?;
         }
         let pause = end.duration_since(self.now()).max(SignedDuration::ZERO);
@@ -225,12 +254,25 @@ impl Simulation {
     }
 }
 
-fn config(github: &State, traffic: SimulatedTraffic, inputs: SeedInputs) -> Config {
+/// Whether two workers may have a task without harm. Of two that don't find a check run, both create one.
+fn may_have_two_workers(key: &str, check_runs: &[CheckRun]) -> bool {
+    let parts: Vec<String> = serde_json::from_str(key).unwrap_or_default();
+    match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["check_run", head, name] => check_runs
+            .iter()
+            .any(|run| run.head_sha == *head && run.name.eq_ignore_ascii_case(name)),
+        [kind, ..] => ["commit_checks", "backend_checks", "labels", "dispatch", "sweep"].contains(kind),
+        [] => false,
+    }
+}
+
+fn config(github: &State, traffic: SimulatedTraffic, inputs: SeedInputs, keys: usize) -> Config {
     let app = github.world.app();
     let mut settings = BTreeMap::from([
         ("GITHUB_APP_ID", app.id.clone()),
         ("GITHUB_APP_SECRET", app.webhook_secret.clone()),
         ("GITHUB_APP_PRIVATE_KEY", app.private_key.clone()),
+        ("CRCR_CALLBACK_KEY", CALLBACK_KEYS[keys].to_owned()),
         ("ALLOWLIST_URL", format!("https://github.com/{UPSTREAM}/blob/main/{ALLOWLIST_PATH}")),
         ("UPSTREAM_REPO", UPSTREAM.to_owned()),
         ("GITHUB_API_URL", github.origin().to_owned()),

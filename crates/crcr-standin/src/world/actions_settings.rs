@@ -23,7 +23,6 @@ pub(super) struct ActionsSettings {
     variables: Option<BTreeMap<String, String>>,
     /// Those that the organisation shares with it.
     organisation_variables: BTreeMap<String, String>,
-    /// By path.
     workflows_since: BTreeMap<String, Timestamp>,
     /// Tokens have the numbers of the owner and the repository in `sub`.
     immutable_subject: bool,

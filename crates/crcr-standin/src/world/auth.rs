@@ -28,9 +28,8 @@ const JWT_SKEW: i64 = 60;
 /// What the owner of a GitHub App configures.
 #[derive(Clone)]
 pub struct AppIdentity {
-    /// The App's number.
     pub id: String,
-    /// PEM, PKCS#8.
+    /// In PEM, as PKCS#8.
     pub private_key: String,
     pub webhook_secret: String,
     public_key: Vec<u8>,

@@ -34,7 +34,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// `METHOD /path`.
     pub fn route(&self) -> String {
         format!("{} {}", self.method, self.path)
     }

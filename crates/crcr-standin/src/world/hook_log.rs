@@ -22,7 +22,6 @@ use crate::State;
 /// One attempt to deliver a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedDelivery {
-    /// The attempt's number.
     pub id: u64,
     pub delivery: Delivery,
     pub delivered_at: Timestamp,
@@ -48,7 +47,6 @@ pub(super) struct HookLog {
 pub struct HookSettings {
     /// The address that GitHub shows while [`World::set_webhook_url`] wasn't called.
     pub url: String,
-    /// `json` or `form`.
     pub content_type: String,
     pub events: Vec<String>,
 }

@@ -13,13 +13,10 @@ use crate::State;
 /// A signed webhook, which can be sent several times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// `X-GitHub-Delivery`.
     pub id: String,
-    /// `X-GitHub-Event`.
     pub event: String,
     /// The exact bytes that the signature is over.
     pub body: Vec<u8>,
-    /// `X-Hub-Signature-256`.
     pub signature: String,
 }
 

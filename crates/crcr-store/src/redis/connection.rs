@@ -53,7 +53,6 @@ struct KnownState {
     health: StoreHealth,
 }
 
-/// What `greet.lua` found.
 struct StoredState {
     epoch: String,
     sequence: i64,
@@ -165,7 +164,7 @@ impl Server {
             tracing::error!(
                 server = %self.url,
                 "{loss}. Deliveries and reports that were answered with success are gone; see \
-                 \"When Redis lost data\" in docs/operating.md"
+                 \"When Redis lost data\" in docs/operating/set-up.md"
             );
             known.health.losses += 1;
             known.health.loss = Some(loss);
@@ -244,7 +243,6 @@ impl Connection {
         }
     }
 
-    /// Runs one script.
     pub(super) async fn run<T: redis::FromRedisValue>(
         &self,
         call: ScriptCall,

@@ -67,7 +67,6 @@ mod this_process {
 
     use parking_lot::Mutex;
 
-    /// Device and number.
     pub(super) type Inode = (u64, u64);
 
     static LOCKED: Mutex<BTreeSet<Inode>> = Mutex::new(BTreeSet::new());

@@ -41,8 +41,8 @@ use crate::runner::Runner;
 
 /// Where a job's reports are in a bucket, unless `--s3-prefix` says something else.
 const S3_PREFIX: &str = "{owner}/{repo}/{run_id}/{run_attempt}/artifact";
-/// In bytes. More than a whole artifact may unpack to.
-const MAX_ARCHIVE: u64 = 4 << 30;
+/// More than a whole artifact may unpack to.
+const MAX_ARCHIVE_BYTES: u64 = 4 << 30;
 /// Reports that wait to be written. A report can be large.
 const WAITING_REPORTS: usize = 2;
 
@@ -159,7 +159,7 @@ async fn read_artifacts(
         if !labels.insert((parsed.kind, parsed.label.clone())) {
             continue;
         }
-        if artifact.size.is_some_and(|size| size > MAX_ARCHIVE) {
+        if artifact.size.is_some_and(|size| size > MAX_ARCHIVE_BYTES) {
             reader.quarantine(&name, &"cap `artifact-size`: more than 4 GiB");
             continue;
         }

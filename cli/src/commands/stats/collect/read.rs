@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crcr_artifacts::blob_file::BlobFile;
 use crcr_artifacts::paths;
 use crcr_artifacts::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
-use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_MANIFEST};
+use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_MANIFEST_BYTES};
 use crcr_cidata::junit::{JunitError, REPORT_EXTENSIONS, TestReport};
 use crcr_cidata::test_rows::{self, ReportArtifact, invoking_file, lost_case, report_path};
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestedRun};
@@ -23,20 +23,16 @@ use tokio::sync::mpsc::Sender;
 
 /// Files of one artifact, those in zips in it included.
 const MAX_MEMBERS: u64 = 200_000;
-/// In bytes, of one artifact.
-const MAX_UNPACKED: u64 = 4 << 30;
+const MAX_UNPACKED_BYTES: u64 = 4 << 30;
 /// Unpacked size to packed size, of an artifact that a fork may have made.
 const MAX_RATIO: u64 = 1_000;
-/// Of one run.
-const MAX_ROWS: u64 = 10_000_000;
+const MAX_ROWS_PER_RUN: u64 = 10_000_000;
 /// Of one artifact. More files are only counted.
 const MAX_LISTED: u64 = 100;
-/// Of one artifact.
-const MAX_MISSING: usize = 1_000;
-/// In bytes. Larger files are unpacked on a thread of their own while they are read.
-const SMALL_FILE: u64 = 1 << 20;
-/// In characters.
-const MAX_LABEL: usize = 300;
+const MAX_MISSING_PER_ARTIFACT: usize = 1_000;
+/// Larger files are unpacked on a thread of their own while they are read.
+const SMALL_FILE_BYTES: u64 = 1 << 20;
+const MAX_LABEL_CHARS: usize = 300;
 /// Timestamps in reports often lack a zone, and zones are up to 14 hours apart.
 const ZONES: SignedDuration = SignedDuration::from_hours(14);
 
@@ -220,7 +216,7 @@ impl ReportReader {
             if archive.members > MAX_MEMBERS {
                 return Err(ArchiveError::Cap("members", "more than 200,000 files"));
             }
-            if archive.unpacked > MAX_UNPACKED {
+            if archive.unpacked > MAX_UNPACKED_BYTES {
                 return Err(ArchiveError::Cap("unpacked-size", "more than 4 GiB unpacked"));
             }
             Ok(())
@@ -291,7 +287,7 @@ impl ReportReader {
         path: &str,
         archive: &mut Archive,
     ) -> Result<(), ReceiverGone> {
-        if entry.size <= SMALL_FILE {
+        if entry.size <= SMALL_FILE_BYTES {
             let mut bytes = Vec::with_capacity(entry.size as usize);
             return match zip.read_content(entry, &mut archive.buffers, |part| bytes.write_all(part))
             {
@@ -402,7 +398,7 @@ impl ReportReader {
                 why,
             ));
         }
-        if self.counts.rows + cases.len() as u64 > MAX_ROWS {
+        if self.counts.rows + cases.len() as u64 > MAX_ROWS_PER_RUN {
             self.quarantine(shown, &ArchiveError::Cap("rows", "more than 10,000,000 in this run"));
             return Ok(());
         }
@@ -421,7 +417,7 @@ impl ReportReader {
     ) -> Result<(), ReceiverGone> {
         let mut json = vec![];
         let read = zip.read_content(entry, &mut archive.buffers, |part| {
-            if json.len() + part.len() > MAX_MANIFEST {
+            if json.len() + part.len() > MAX_MANIFEST_BYTES {
                 return Err(io::Error::other("it is larger than 16 MiB"));
             }
             json.write_all(part)
@@ -439,10 +435,11 @@ impl ReportReader {
                     }
                     self.told_failed.push(source);
                 }
-                let missing = manifest.missing.into_iter().take(MAX_MISSING).map(|pattern| {
-                    let why = "this report is expected, and the job didn't write it".to_owned();
-                    lost_case(TestRowKind::Crashed, "".into(), limited(&pattern), why)
-                });
+                let missing =
+                    manifest.missing.into_iter().take(MAX_MISSING_PER_ARTIFACT).map(|pattern| {
+                        let why = "this report is expected, and the job didn't write it".to_owned();
+                        lost_case(TestRowKind::Crashed, "".into(), limited(&pattern), why)
+                    });
                 let missing: Vec<_> = missing.collect();
                 if missing.is_empty() {
                     return Ok(());
@@ -589,5 +586,5 @@ fn has_extension(name: &str, extension: &str) -> bool {
 
 /// The start of a text that a stranger may have written.
 fn limited(text: &str) -> String {
-    text.chars().take(MAX_LABEL).collect()
+    text.chars().take(MAX_LABEL_CHARS).collect()
 }

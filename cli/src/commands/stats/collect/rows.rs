@@ -20,8 +20,8 @@ use crate::failure::Failure;
 const LOADED_AT_ONCE: usize = 8 << 20;
 /// Besides its texts, in bytes.
 const ROW_SIZE: usize = 200;
-/// In bytes, compressed: an object is finished once it is larger.
-const OBJECT_SIZE: usize = 2 << 20;
+/// Compressed: an object is finished once it is larger.
+const OBJECT_BYTES: usize = 2 << 20;
 /// Tests that are looked up, to tell which are new.
 const MAX_LOOKED_UP: usize = 200_000;
 
@@ -154,7 +154,7 @@ impl RowFiles {
                     lines.test_run(row, &mut self.lines).map_err(not_written)?;
                 }
                 self.kinds[kind].write(&self.lines)?;
-                self.kinds[kind].store(&self.store, run, OBJECT_SIZE).await?;
+                self.kinds[kind].store(&self.store, run, OBJECT_BYTES).await?;
             }
         }
         self.lines.clear();
@@ -162,7 +162,7 @@ impl RowFiles {
             lines.summary(&row, &mut self.lines).map_err(not_written)?;
         }
         self.kinds[2].write(&self.lines)?;
-        self.kinds[2].store(&self.store, run, OBJECT_SIZE).await
+        self.kinds[2].store(&self.store, run, OBJECT_BYTES).await
     }
 
     async fn finish(mut self, run: &TestedRun) -> Result<(), Failure> {

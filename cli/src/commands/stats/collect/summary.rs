@@ -15,8 +15,8 @@ use crate::render::plural;
 
 /// Tests in each list of the summary.
 const LISTED: usize = 20;
-/// In characters, of a failure's message.
-const MAX_MESSAGE: usize = 200;
+/// Of a failure's message.
+const MAX_MESSAGE_CHARS: usize = 200;
 
 #[derive(Debug, Default)]
 pub struct CollectedTests {
@@ -77,7 +77,8 @@ impl CollectedTests {
     pub fn add(&mut self, report: &ReportRows) {
         let source = &report.source;
         for TestRunRow { case, .. } in &report.rows {
-            let message = || case.message().unwrap_or_default().chars().take(MAX_MESSAGE).collect();
+            let message =
+                || case.message().unwrap_or_default().chars().take(MAX_MESSAGE_CHARS).collect();
             match case.kind {
                 TestRowKind::Crashed | TestRowKind::NoReport => {
                     self.lost.add(source, case, message);

@@ -25,9 +25,15 @@ pub struct UrlBlob {
 
 pub enum UrlSigner {
     /// For artifacts of the job's own run.
-    Run { store: GitHubStore, artifact: Box<Artifact> },
-    /// For any run.
-    Rest { actions: ActionsApi, repository: String, id: u64 },
+    Run {
+        store: GitHubStore,
+        artifact: Box<Artifact>,
+    },
+    Rest {
+        actions: ActionsApi,
+        repository: String,
+        id: u64,
+    },
 }
 
 impl UrlBlob {

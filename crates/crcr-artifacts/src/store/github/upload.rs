@@ -469,7 +469,6 @@ impl GitHubStore {
 
 /// What holds a name that is taken.
 enum NameState {
-    /// Nothing any more.
     Free,
     /// An artifact with the same bytes, and its id.
     Stored(u64, FinishedBlob),

@@ -19,7 +19,6 @@ pub struct S3Blob {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedObject {
     pub key: String,
-    /// In bytes.
     pub size: u64,
     pub modified: Option<jiff::Timestamp>,
 }

@@ -15,7 +15,6 @@ use super::REGION_HEADER;
 pub struct S3Refusal {
     /// `None` without a response.
     pub(super) status: Option<u16>,
-    /// S3's error code.
     pub(super) code: Option<String>,
     /// S3's message, or the transport's error.
     pub(super) message: String,

@@ -42,7 +42,6 @@ struct NewObject<'a> {
     source: &'a UploadSource,
 }
 
-/// Name and value.
 type RequestHeader = (Cow<'static, str>, String);
 
 impl NewObject<'_> {

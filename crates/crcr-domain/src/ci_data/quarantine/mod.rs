@@ -17,13 +17,13 @@ use super::test_run::{TestCase, TestResult, TestRowKind, full_name};
 use crate::diagnostic::{Findings, SourceText};
 use crate::repo::Oncall;
 
-/// In bytes, of a file.
+/// A larger quarantine file is refused.
 pub const MAX_BYTES: usize = 256 * 1024;
 pub const MAX_ENTRIES: usize = 1000;
 /// From today to the last day of an entry.
 pub const MAX_DAYS: i32 = 30;
-/// In bytes. Longer names of tests aren't compared with patterns, which are shorter.
-const MAX_NAME: usize = 4096;
+/// Longer names of tests aren't compared with patterns, which are shorter.
+const MAX_NAME_BYTES: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -73,9 +73,7 @@ impl QuarantineEntry {
 pub struct ParsedQuarantine {
     /// The text that all spans refer to.
     pub source: SourceText,
-    /// Entries without errors.
     pub entries: Vec<QuarantineEntry>,
-    /// Sorted by position.
     pub findings: Findings,
 }
 
@@ -83,7 +81,6 @@ pub struct ParsedQuarantine {
 #[derive(Debug, Default)]
 pub struct Quarantine {
     entries: Vec<QuarantineEntry>,
-    /// Entries without `*`.
     exact: HashMap<String, usize>,
     wildcards: Vec<usize>,
     expired: Vec<QuarantineEntry>,
@@ -139,7 +136,7 @@ fn names(suite: &str, classname: &str, name: &str) -> impl Iterator<Item = Strin
 }
 
 fn matches_name(pattern: &str, name: &str) -> bool {
-    if name.len() > MAX_NAME {
+    if name.len() > MAX_NAME_BYTES {
         return false;
     }
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };

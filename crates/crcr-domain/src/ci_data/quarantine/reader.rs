@@ -13,10 +13,8 @@ use crate::repo::Oncall;
 use crate::yaml::display::{find_similar, show};
 use crate::yaml::{SyntaxError, TokenKind, YamlReader, YamlToken, scalar, syntax};
 
-/// In characters.
-const MAX_PATTERN: usize = 1000;
-/// In characters.
-const MAX_REASON: usize = 1000;
+const MAX_PATTERN_CHARS: usize = 1000;
+const MAX_REASON_CHARS: usize = 1000;
 /// Letters and digits that a pattern with `*` needs. `test*` would hide most failures of a repository.
 const MIN_LITERAL: usize = 8;
 const FIELDS: [&str; 5] = ["pattern", "owner", "reason", "expiry", "mode"];
@@ -259,9 +257,10 @@ impl<'a> QuarantineReader<'a> {
             "reason" => {
                 let length = text.chars().count();
                 fields.reason = Some(text);
-                (!(1..=MAX_REASON).contains(&length)).then(|| {
-                    let text =
-                        format!("a reason has 1 to {MAX_REASON} characters, and this one {length}");
+                (!(1..=MAX_REASON_CHARS).contains(&length)).then(|| {
+                    let text = format!(
+                        "a reason has 1 to {MAX_REASON_CHARS} characters, and this one {length}"
+                    );
                     (Rule::InvalidReason, text, "say why the test fails".to_owned())
                 })
             }
@@ -379,8 +378,9 @@ impl<'a> QuarantineReader<'a> {
 
 fn check_pattern(pattern: &str) -> Option<(Rule, String, String)> {
     let length = pattern.chars().count();
-    let (text, help) = if !(1..=MAX_PATTERN).contains(&length) {
-        let text = format!("a pattern has 1 to {MAX_PATTERN} characters, and this one {length}");
+    let (text, help) = if !(1..=MAX_PATTERN_CHARS).contains(&length) {
+        let text =
+            format!("a pattern has 1 to {MAX_PATTERN_CHARS} characters, and this one {length}");
         (text, "name the test as `crcr stats flaky` prints it".to_owned())
     } else if pattern.chars().any(char::is_control) {
         ("the pattern has a control character".to_owned(), "use `*` in its place".to_owned())

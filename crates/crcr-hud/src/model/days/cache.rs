@@ -48,7 +48,7 @@ impl Default for DayCaches {
 /// The part of a UTC day that a time span covers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DaySlice {
-    /// Days since 1970-01-01.
+    /// The UTC day, as days since 1970.
     pub(super) day: i64,
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,

@@ -82,9 +82,9 @@ pub(crate) async fn day_tallies(
         Some(repo) => all.of_repos(vec![repo.to_owned()]),
         None => all,
     };
-    let marks = async { hud.results.day_revisions(&window).await.map_err(PageError::from) };
-    let (rolled_up, marks) = tokio::try_join!(rolled_up_days(hud, &window), marks)?;
-    combine_days(hud, span, rolled_up, &marks).await
+    let revisions = async { hud.results.day_revisions(&window).await.map_err(PageError::from) };
+    let (rolled_up, revisions) = tokio::try_join!(rolled_up_days(hud, &window), revisions)?;
+    combine_days(hud, span, rolled_up, &revisions).await
 }
 
 /// The same, with a summary of the span's reports; of all repositories.
@@ -93,11 +93,11 @@ pub(crate) async fn day_tallies_and_reports(
     span: &TimeSpan,
 ) -> Result<(Vec<DayTally>, ReportSummary), PageError> {
     let window = Window::all(span.from, span.to);
-    let marks = async { hud.results.day_revisions(&window).await.map_err(PageError::from) };
-    let (rolled_up, marks) = tokio::try_join!(rolled_up_days(hud, &window), marks)?;
+    let revisions = async { hud.results.day_revisions(&window).await.map_err(PageError::from) };
+    let (rolled_up, revisions) = tokio::try_join!(rolled_up_days(hud, &window), revisions)?;
     tokio::try_join!(
-        combine_days(hud, span, rolled_up, &marks),
-        summarize_reports(hud, span, &marks)
+        combine_days(hud, span, rolled_up, &revisions),
+        summarize_reports(hud, span, &revisions)
     )
 }
 
@@ -111,7 +111,7 @@ async fn combine_days(
     hud: &Hud,
     span: &TimeSpan,
     rolled_up: Vec<DayTally>,
-    marks: &[DayRevision],
+    revisions: &[DayRevision],
 ) -> Result<Vec<DayTally>, PageError> {
     let slice = |day| DaySlice::within(span, day);
     // Facts that remain of a rolled-up day don't count.
@@ -123,14 +123,16 @@ async fn combine_days(
         .filter(|(day, _)| slice(day_number(day)).scope == Some(CacheScope::WholeDay))
         .collect();
     let mut stale = StaleDays::new();
-    for mark in marks {
+    for revision in revisions {
         // The revision without a repository is that of the reports.
-        if mark.repo.is_empty() || without_facts.contains(&(mark.repo.clone(), mark.day)) {
+        if revision.repo.is_empty()
+            || without_facts.contains(&(revision.repo.clone(), revision.day))
+        {
             continue;
         }
-        match hud.days.tallies.get(mark, &slice(mark.day)) {
+        match hud.days.tallies.get(revision, &slice(revision.day)) {
             Some(days) => found.extend(days),
-            None => stale.entry(mark.day).or_default().push(mark.clone()),
+            None => stale.entry(revision.day).or_default().push(revision.clone()),
         }
     }
     let mut computed = stream::iter(split_into_batches(stale))
@@ -166,17 +168,18 @@ async fn compute_days(
         for (day, tally) in days {
             tallies.entry(day.repo.clone()).or_default().push((day, Arc::new(tally)));
         }
-        for mark in stale.remove(&slice.day).unwrap_or_default() {
-            let days = tallies.remove(&mark.repo).unwrap_or_default();
+        for revision in stale.remove(&slice.day).unwrap_or_default() {
+            let days = tallies.remove(&revision.repo).unwrap_or_default();
             found.extend(days.iter().cloned());
-            hud.days.tallies.insert(mark, &slice, days);
+            hud.days.tallies.insert(revision, &slice, days);
         }
     }
     Ok(found)
 }
 
 fn repositories(days: &StaleDays) -> Vec<String> {
-    let repos: BTreeSet<_> = days.values().flatten().map(|mark| mark.repo.clone()).collect();
+    let repos: BTreeSet<_> =
+        days.values().flatten().map(|revision| revision.repo.clone()).collect();
     repos.into_iter().collect()
 }
 
@@ -184,15 +187,15 @@ fn repositories(days: &StaleDays) -> Vec<String> {
 fn split_into_batches(days: StaleDays) -> Vec<StaleDays> {
     let mut batches: Vec<StaleDays> = Vec::new();
     let (mut facts, mut next_day) = (0, None);
-    for (day, marks) in days {
-        let more: u64 = marks.iter().map(|mark| mark.changes).sum();
+    for (day, revisions) in days {
+        let more: u64 = revisions.iter().map(|revision| revision.changes).sum();
         facts += more;
         if next_day != Some(day) || facts > FACTS_PER_BATCH {
             batches.push(BTreeMap::new());
             facts = more;
         }
         next_day = Some(day + 1);
-        batches.last_mut().expect("one was just pushed").insert(day, marks);
+        batches.last_mut().expect("one was just pushed").insert(day, revisions);
     }
     batches
 }
@@ -240,14 +243,14 @@ impl FactBatch {
 async fn summarize_reports(
     hud: &Hud,
     span: &TimeSpan,
-    marks: &[DayRevision],
+    revisions: &[DayRevision],
 ) -> Result<ReportSummary, PageError> {
     let mut sum = ReportSummary::default();
     let mut stale = StaleDays::new();
-    for mark in marks.iter().filter(|mark| mark.repo.is_empty()) {
-        match hud.days.reports.get(mark, &DaySlice::within(span, mark.day)) {
+    for revision in revisions.iter().filter(|revision| revision.repo.is_empty()) {
+        match hud.days.reports.get(revision, &DaySlice::within(span, revision.day)) {
             Some(reports) => sum.add(&reports),
-            None => stale.entry(mark.day).or_default().push(mark.clone()),
+            None => stale.entry(revision.day).or_default().push(revision.clone()),
         }
     }
     for batch in split_into_batches(stale) {
@@ -255,11 +258,11 @@ async fn summarize_reports(
         let from = slices.first().map_or(Timestamp::MIN, |slice| slice.from);
         let to = slices.last().map_or(Timestamp::MIN, |slice| slice.to);
         let mut by_day = answers_by_day(hud, &Window::all(from, to)).await?;
-        for (slice, mark) in slices.iter().zip(batch.into_values().flatten()) {
+        for (slice, revision) in slices.iter().zip(batch.into_values().flatten()) {
             let answers = by_day.remove(&slice.day).unwrap_or_default();
             let reports = Arc::new(ReportSummary::new(&answers));
             sum.add(&reports);
-            hud.days.reports.insert(mark, slice, reports);
+            hud.days.reports.insert(revision, slice, reports);
         }
     }
     Ok(sum)
@@ -283,24 +286,25 @@ pub(crate) async fn callback_outcomes(
 ) -> Result<Vec<CallbackOutcome>, PageError> {
     let repo = window.repos.iter().flatten().next().cloned().unwrap_or_default();
     // Reports have one revision a day for all repositories together.
-    let marks = hud.results.day_revisions(&window.clone().of_repos(vec![String::new()])).await?;
+    let revisions =
+        hud.results.day_revisions(&window.clone().of_repos(vec![String::new()])).await?;
     let mut found = vec![];
     let mut stale = StaleDays::new();
-    for mark in marks {
-        let mark = DayRevision { repo: repo.to_ascii_lowercase(), ..mark };
-        match hud.days.outcomes.get(&mark, &DaySlice::whole(mark.day)) {
+    for revision in revisions {
+        let revision = DayRevision { repo: repo.to_ascii_lowercase(), ..revision };
+        match hud.days.outcomes.get(&revision, &DaySlice::whole(revision.day)) {
             Some(answers) => found.push(answers),
-            None => stale.entry(mark.day).or_default().push(mark),
+            None => stale.entry(revision.day).or_default().push(revision),
         }
     }
     for batch in split_into_batches(stale) {
         let days = window_of(&batch).of_repos(vec![repo.clone()]);
         let mut by_day = answers_by_day(hud, &days).await?;
-        for mark in batch.into_values().flatten() {
-            let answers = Arc::new(by_day.remove(&mark.day).unwrap_or_default());
+        for revision in batch.into_values().flatten() {
+            let answers = Arc::new(by_day.remove(&revision.day).unwrap_or_default());
             found.push(Arc::clone(&answers));
-            let slice = DaySlice::whole(mark.day);
-            hud.days.outcomes.insert(mark, &slice, answers);
+            let slice = DaySlice::whole(revision.day);
+            hud.days.outcomes.insert(revision, &slice, answers);
         }
     }
     let all = found.iter().flat_map(|day| &**day);
@@ -339,8 +343,8 @@ impl SharedFacts {
 
 /// The attempts and dispatches of every day that the window touches.
 pub(crate) async fn facts(hud: &Hud, window: &Window) -> Result<SharedFacts, PageError> {
-    let marks = hud.results.day_revisions(window).await?;
-    read_whole_days(marks, &hud.days.facts, async |window: &Window| {
+    let revisions = hud.results.day_revisions(window).await?;
+    read_whole_days(revisions, &hud.days.facts, async |window: &Window| {
         let (attempts, dispatches) =
             tokio::try_join!(hud.results.attempts(window), hud.results.dispatches(window))?;
         Ok((attempts, dispatches))
@@ -354,8 +358,11 @@ pub(crate) async fn push_facts(hud: &Hud, window: &Window) -> Result<SharedFacts
 }
 
 /// Attempts on upstream's own commits, and dispatches of such commits that never started.
-async fn push_facts_of_days(hud: &Hud, marks: Vec<DayRevision>) -> Result<SharedFacts, PageError> {
-    read_whole_days(marks, &hud.days.pushes, async |window: &Window| {
+async fn push_facts_of_days(
+    hud: &Hud,
+    revisions: Vec<DayRevision>,
+) -> Result<SharedFacts, PageError> {
+    read_whole_days(revisions, &hud.days.pushes, async |window: &Window| {
         let (attempts, mut dispatches) =
             tokio::try_join!(hud.results.push_attempts(window), hud.results.dispatches(window))?;
         dispatches.retain(|sent| {
@@ -374,37 +381,37 @@ pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Regres
     let scope = Some(CacheScope::Feed);
     let slice = DaySlice { day, from: window.from, to: window.to, scope };
     let mut by_repo: BTreeMap<String, Vec<DayRevision>> = BTreeMap::new();
-    for mark in hud.results.day_revisions(&window).await? {
-        by_repo.entry(mark.repo.clone()).or_default().push(mark);
+    for revision in hud.results.day_revisions(&window).await? {
+        by_repo.entry(revision.repo.clone()).or_default().push(revision);
     }
     // The revision without a repository is that of the reports.
     by_repo.remove("");
     let (mut found, mut stale, mut unread) = (vec![], vec![], vec![]);
-    for (repo, mut marks) in by_repo {
-        marks.sort_unstable_by_key(|mark| mark.day);
+    for (repo, mut revisions) in by_repo {
+        revisions.sort_unstable_by_key(|revision| revision.day);
         // One entry for the whole feed, valid while none of its days has changed.
         let mut changes = DefaultHasher::new();
-        marks.hash(&mut changes);
-        let mark = DayRevision { repo, day, changes: changes.finish() };
-        match hud.days.regressions.get(&mark, &slice) {
+        revisions.hash(&mut changes);
+        let revision = DayRevision { repo, day, changes: changes.finish() };
+        match hud.days.regressions.get(&revision, &slice) {
             Some(regressions) => found.extend(regressions.iter().cloned()),
             None => {
-                stale.push(mark);
-                unread.extend(marks);
+                stale.push(revision);
+                unread.extend(revisions);
             }
         }
     }
     let facts = push_facts_of_days(hud, unread).await?;
-    for mark in stale {
+    for revision in stale {
         let own =
-            SharedFacts(facts.0.iter().filter(|day| day.repo == mark.repo).cloned().collect());
+            SharedFacts(facts.0.iter().filter(|day| day.repo == revision.repo).cloned().collect());
         // A failure on a pull request says nothing about the backend.
         let counts = |event: &EventName| EventKind::from_event_name(event).is_some();
         let attempts = own.attempts(&window).filter(|row| counts(&row.event));
         let dispatches = own.dispatches(&window).filter(|sent| counts(&sent.event));
         let regressions = Arc::new(find_regressions(&jobs_of_record(attempts, []), dispatches));
         found.extend(regressions.iter().cloned());
-        hud.days.regressions.insert(mark, &slice, regressions);
+        hud.days.regressions.insert(revision, &slice, regressions);
     }
     Ok(found)
 }
@@ -418,24 +425,26 @@ pub(crate) async fn blame(hud: &Hud, facts: &SharedFacts) -> Result<BlamedJobs, 
     let (Some(first), Some(last)) = (days.keys().next(), days.keys().next_back()) else {
         return Ok(BlamedJobs::default());
     };
-    let mut marks: BTreeMap<i64, Vec<DayRevision>> = BTreeMap::new();
+    let mut revisions: BTreeMap<i64, Vec<DayRevision>> = BTreeMap::new();
     let window = Window::all(midnight(*first), midnight(last + 2));
-    for mark in hud.results.day_revisions(&window).await? {
+    for revision in hud.results.day_revisions(&window).await? {
         // The revision without a repository is that of the reports.
-        if !mark.repo.is_empty() {
-            marks.entry(mark.day).or_default().push(mark);
+        if !revision.repo.is_empty() {
+            revisions.entry(revision.day).or_default().push(revision);
         }
     }
-    marks.values_mut().for_each(|marks| marks.sort_unstable_by(|a, b| a.repo.cmp(&b.repo)));
+    revisions
+        .values_mut()
+        .for_each(|revisions| revisions.sort_unstable_by(|a, b| a.repo.cmp(&b.repo)));
     let mut found = BlamedJobs::default();
     let mut stale: Vec<(DayRevision, &DayFacts)> = vec![];
     for (day, facts) in days {
         let mut changes = DefaultHasher::new();
-        [marks.get(&day), marks.get(&(day + 1))].hash(&mut changes);
-        let mark = DayRevision { repo: facts.repo.clone(), day, changes: changes.finish() };
-        match hud.days.blamed.get(&mark, &DaySlice::whole(day)) {
+        [revisions.get(&day), revisions.get(&(day + 1))].hash(&mut changes);
+        let revision = DayRevision { repo: facts.repo.clone(), day, changes: changes.finish() };
+        match hud.days.blamed.get(&revision, &DaySlice::whole(day)) {
             Some(blamed) => found.add(&blamed),
-            None => stale.push((mark, facts)),
+            None => stale.push((revision, facts)),
         }
     }
     let attempts = stale.iter().flat_map(|(_, facts)| &facts.attempts);
@@ -445,32 +454,32 @@ pub(crate) async fn blame(hud: &Hud, facts: &SharedFacts) -> Result<BlamedJobs, 
         Ok::<_, PageError>(facts.attempts(&window).cloned().collect())
     };
     let blamed = blame_jobs(&*hud.results, &jobs, read_pushes).await?;
-    for (mark, _) in stale {
-        let own = jobs.iter().filter(|job| day_of(job.record.dispatched_at) == mark.day);
+    for (revision, _) in stale {
+        let own = jobs.iter().filter(|job| day_of(job.record.dispatched_at) == revision.day);
         let own: BlamedJobs = own
             .filter_map(|job| {
                 Some((AttemptId::of(job.record), blamed.verdict(job.record)?.clone()))
             })
             .collect();
         found.add(&own);
-        let slice = DaySlice::whole(mark.day);
-        hud.days.blamed.insert(mark, &slice, Arc::new(own));
+        let slice = DaySlice::whole(revision.day);
+        hud.days.blamed.insert(revision, &slice, Arc::new(own));
     }
     Ok(found)
 }
 
 /// Takes days from the cache, and reads the others.
 async fn read_whole_days(
-    marks: Vec<DayRevision>,
+    revisions: Vec<DayRevision>,
     cache: &DayCache<Arc<DayFacts>>,
     read: impl AsyncFn(&Window) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), PageError>,
 ) -> Result<SharedFacts, PageError> {
     let mut found = vec![];
     let mut stale = StaleDays::new();
-    for mark in marks.into_iter().filter(|mark| !mark.repo.is_empty()) {
-        match cache.get(&mark, &DaySlice::whole(mark.day)) {
+    for revision in revisions.into_iter().filter(|revision| !revision.repo.is_empty()) {
+        match cache.get(&revision, &DaySlice::whole(revision.day)) {
             Some(facts) => found.push(facts),
-            None => stale.entry(mark.day).or_default().push(mark),
+            None => stale.entry(revision.day).or_default().push(revision),
         }
     }
     for batch in split_into_batches(stale) {
@@ -485,12 +494,12 @@ async fn read_whole_days(
             let key = (sent.repo.to_ascii_lowercase(), day_of(sent.enqueued_at));
             by_day.entry(key).or_default().dispatches.push(sent);
         }
-        for mark in batch.into_values().flatten() {
-            let facts = by_day.remove(&(mark.repo.clone(), mark.day)).unwrap_or_default();
-            let facts = Arc::new(DayFacts { repo: mark.repo.clone(), ..facts });
+        for revision in batch.into_values().flatten() {
+            let facts = by_day.remove(&(revision.repo.clone(), revision.day)).unwrap_or_default();
+            let facts = Arc::new(DayFacts { repo: revision.repo.clone(), ..facts });
             found.push(Arc::clone(&facts));
-            let slice = DaySlice::whole(mark.day);
-            cache.insert(mark, &slice, facts);
+            let slice = DaySlice::whole(revision.day);
+            cache.insert(revision, &slice, facts);
         }
     }
     Ok(SharedFacts(found))

@@ -91,7 +91,6 @@ pub struct AuthError {
     pub status: StatusCode,
     /// The text of `{"detail": …}`.
     pub detail: String,
-    /// `Retry-After`, with 503.
     pub retry_after: Option<Duration>,
 }
 

@@ -135,7 +135,6 @@ impl<'a> Token<'a> {
 }
 
 impl Verified {
-    /// See [`crcr_domain::identity::CallerIdentity::token_id`].
     pub(super) fn id(&self) -> String {
         self.text("jti").unwrap_or_else(|| self.digest.clone())
     }

@@ -35,7 +35,7 @@ pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask
     }
     let repo = RepoName::new(&fact.repo).ok()?;
     let work = TaskKind::Alert { repo, event: fact.event.clone(), head_sha: fact.head_sha.clone() };
-    Some(work.task(&relay.config.upstream, now + DELAY))
+    Some(work.task(now + DELAY))
 }
 
 pub async fn run(

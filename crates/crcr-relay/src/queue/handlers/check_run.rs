@@ -3,7 +3,7 @@
 //! The newest state is sent, whatever change asked for the update. The task's key makes sure that a
 //! check run has only one update at a time.
 
-use crcr_domain::check_run::{self as texts, CheckRunContext, CheckRunStatus};
+use crcr_domain::check_run::{self, CheckRunContext, CheckRunStatus};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use super::head::{self, Head, HeadJobRecord};
 use super::job_checks;
 use crate::breaker::{self, BreakerChange};
-use crate::limits;
 use crate::queue::blame_cache::Blame;
 use crate::queue::task_kind::{CheckedJob, TaskDone, TaskError, TaskKind, check_name};
 use crate::relay::Relay;
@@ -65,8 +64,7 @@ pub async fn run(
         nonblocking: relay.config.nonblocking,
     };
     let name = check_name(head.repo.as_str(), checked);
-    let is_verdict = checked.is_none();
-    let check = ShownCheck { head: &head, head_sha, name: &name, is_verdict, known: &known };
+    let check = ShownCheck { head: &head, head_sha, name: &name, checked, known: &known };
     let content = if head.is_shown() {
         match (checked, &job) {
             (None, _) => verdict_content(relay, &context, &head),
@@ -97,7 +95,7 @@ pub async fn run(
         && !oncalls.is_empty()
     {
         let work = TaskKind::Comment { pull, repo: head.repo.clone(), check_run: name };
-        let tasks = vec![work.task(&relay.config.upstream, relay.now())];
+        let tasks = vec![work.task(relay.now())];
         relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     }
     Ok(TaskDone::Finished)
@@ -124,21 +122,25 @@ fn verdict_content(
     relay: &Relay,
     context: &CheckRunContext<'_>,
     head: &Head,
-) -> Option<(u64, texts::CheckRunContent)> {
+) -> Option<(u64, check_run::CheckRunContent)> {
     let verdict = head.verdict(relay)?;
     let run = verdict.run.as_deref().filter(|_| !verdict.is_foreign);
     let run = run.and_then(|run| run.parse().ok()).unwrap_or(0);
-    let mut shown = texts::dispatch_content(context, &verdict);
+    let mut shown = check_run::dispatch_content(context, &verdict);
     shown.summary.push_str(&job_checks::folded(head.job_count(), context.page));
+    let refused = head.dispatches().filter_map(|dispatch| dispatch.refused_rerun.as_ref());
+    if let Some(refused) = refused.max_by_key(|refused| refused.at) {
+        check_run::add_refused_rerun(&mut shown, refused);
+    }
     Some((run, shown))
 }
 
 fn content_of_job(
     context: &CheckRunContext<'_>,
     found: &HeadJobRecord<'_>,
-) -> (u64, texts::CheckRunContent) {
+) -> (u64, check_run::CheckRunContent) {
     let job = found.job;
-    let shown = texts::ShownJob {
+    let shown = check_run::ShownJob {
         id: &job.id,
         state: job.state,
         details: &job.details,
@@ -147,7 +149,13 @@ fn content_of_job(
         failed_before: found.failed_before,
     };
     let run = if shown.is_foreign { 0 } else { job.id.run_id.parse().unwrap_or(0) };
-    (run, texts::job_content(context, &shown))
+    let mut content = check_run::job_content(context, &shown);
+    if let Some(refused) = &found.dispatch.refused_rerun
+        && refused.run_id == run
+    {
+        check_run::add_refused_rerun(&mut content, refused);
+    }
+    (run, content)
 }
 
 /// Creates a check run, after writing down that GitHub may have it from now on: if the answer gets lost and
@@ -191,8 +199,8 @@ struct ShownCheck<'a> {
     head: &'a Head,
     head_sha: &'a str,
     name: &'a str,
-    /// Whether it shows the verdict, and not one job.
-    is_verdict: bool,
+    /// The job that it shows; `None` for the verdict.
+    checked: Option<&'a CheckedJob>,
     known: &'a Versioned<CheckRunRecord>,
 }
 
@@ -202,14 +210,14 @@ impl ShownCheck<'_> {
         &self,
         relay: &Relay,
         context: &CheckRunContext<'_>,
-    ) -> Result<Option<(u64, texts::CheckRunContent)>, TaskError> {
+    ) -> Result<Option<(u64, check_run::CheckRunContent)>, TaskError> {
         let run = match &self.known.value {
             Some(before) if before.may_be_open() => before.run,
             None if is_begun(relay, self.head_sha, self.name).await? => 0,
             _ => return Ok(None),
         };
         let id = (run > 0).then(|| run.to_string());
-        let content = texts::withdrawn_content(context, id.as_deref(), self.head.check_runs);
+        let content = check_run::withdrawn_content(context, id.as_deref(), self.head.check_runs);
         Ok(content.map(|content| (run, content)))
     }
 
@@ -219,7 +227,7 @@ impl ShownCheck<'_> {
         &self,
         relay: &Relay,
         run: u64,
-        shown: &texts::CheckRunContent,
+        shown: &check_run::CheckRunContent,
     ) -> Result<bool, TaskError> {
         let may_create = self.head.is_shown()
             && (self.head.level != Level::L3 || !relay.demotions.is_open(&self.head.repo));
@@ -253,28 +261,46 @@ impl ShownCheck<'_> {
         );
         let delivery = deciding.map(|dispatch| dispatch.delivery.clone()).unwrap_or_default();
         let sent = CheckRunRecord { id, run, status: shown.status, delivery, digest };
-        for _ in 0..limits::CONFLICTS {
+        let version = self.version_before_call();
+        let written = relay.update(self.known.key.clone(), |now: &Versioned<CheckRunRecord>| {
             let tasks = self.sweeps_if_opened(relay, shown);
             let mut batch = WriteBatch { tasks, ..WriteBatch::default() };
-            let now: Versioned<CheckRunRecord> =
-                read_record(relay.store.as_ref(), self.known.key.clone()).await?;
-            batch.update(&now, &sent, relay.expiry());
-            if relay.commit(batch).await? == CommitOutcome::Done {
-                return Ok(true);
+            if now.version == version {
+                batch.update(now, &sent, relay.expiry());
+            } else {
+                // The lease of this task ended early, because the process was frozen or a clock is ahead, and another
+                // worker changed the check run at the same time. Nobody knows which change GitHub got last.
+                let unknown = CheckRunRecord { digest: String::new(), ..sent.clone() };
+                batch.update(now, &unknown, relay.expiry());
+                batch.tasks.push(self.evaluation(relay));
             }
-        }
-        Err(TaskError::retry("a check run's record changed in every try to change it"))
+            (true, Some(batch))
+        });
+        Ok(written.await?)
     }
 
     /// While nothing was shown as open, sweeps may have ended, and nobody would ask GitHub for the end of the
     /// runs. They are written with the record, so that a check run which may not be created asks for none.
-    fn sweeps_if_opened(&self, relay: &Relay, shown: &texts::CheckRunContent) -> Vec<NewTask> {
+    fn sweeps_if_opened(&self, relay: &Relay, shown: &check_run::CheckRunContent) -> Vec<NewTask> {
         let was_open = self.known.value.as_ref().is_some_and(|before| before.status.is_open());
-        if !self.is_verdict || !shown.status.is_open() || was_open {
+        if self.checked.is_some() || !shown.status.is_open() || was_open {
             return Vec::new();
         }
-        let sweep = |dispatch| TaskKind::sweep(dispatch).task(&relay.config.upstream, relay.now());
+        let sweep = |dispatch| TaskKind::sweep(dispatch).task(relay.now());
         self.head.answered().map(sweep).collect()
+    }
+
+    /// The version of the record after [`forget_content`].
+    fn version_before_call(&self) -> u64 {
+        let forgets = self.known.value.as_ref().is_some_and(|before| !before.digest.is_empty());
+        self.known.version + u64::from(forgets)
+    }
+
+    /// The task that evaluates this check run again.
+    fn evaluation(&self, relay: &Relay) -> NewTask {
+        let (repo, head_sha) = (self.head.repo.clone(), self.head_sha.to_owned());
+        let work = TaskKind::CheckRun { repo, head_sha, job: self.checked.cloned() };
+        work.task(relay.now())
     }
 
     /// Sends the content; returns the check run's number, or `None` if there is none and none may be created.

@@ -33,7 +33,7 @@ pub async fn of_labels(relay: &Relay, number: u64) -> Result<TaskDone, TaskError
     for entry in allowlist.at_level(Level::L3) {
         let (repo, head_sha) = (entry.repo.clone(), pull.head_sha.clone());
         let work = TaskKind::CommitChecks { repo, head_sha };
-        batch.tasks.push(work.task(&relay.config.upstream, relay.now()));
+        batch.tasks.push(work.task(relay.now()));
     }
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)
@@ -58,11 +58,11 @@ pub async fn of_backend(
     let mut batch = WriteBatch::default();
     for head_sha in heads.map(|pull| pull.head_sha).chain(groups) {
         let work = TaskKind::CommitChecks { repo: repo.clone(), head_sha };
-        batch.tasks.push(work.task(upstream, relay.now()));
+        batch.tasks.push(work.task(relay.now()));
     }
     if part.len() == limits::HEADS_PER_TASK && end < limits::OPEN_HEADS {
         let work = TaskKind::BackendChecks { repo: repo.clone(), done: end };
-        batch.tasks.push(work.task(upstream, relay.now()));
+        batch.tasks.push(work.task(relay.now()));
     }
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)

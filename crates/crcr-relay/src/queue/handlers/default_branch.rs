@@ -22,7 +22,7 @@ pub(super) async fn renamed(
     let branches: Vec<&str> = jobs
         .iter()
         .filter(|job| proof(dispatch, job) == ProofStatus::Missing(MissingProof::Branch))
-        .filter_map(|job| match &job.evidence.origin {
+        .filter_map(|job| match &job.provenance.origin {
             Some(ReportOrigin::GitHub { git_ref, .. }) => git_ref.as_deref(),
             _ => None,
         })

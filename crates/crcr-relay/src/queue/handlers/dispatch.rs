@@ -267,11 +267,11 @@ fn add_follow_up_tasks(
     proven: &[JobRecord],
     batch: &mut WriteBatch,
 ) {
-    let (now, upstream) = (relay.now(), &relay.config.upstream);
+    let now = relay.now();
     if dispatch.sent_at().is_some() && dispatch.expects_report() {
         let overdue = relay.config.never_started_after;
         let due = now + if proven.is_empty() { overdue } else { overdue.min(limits::RUN_POLL) };
-        batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, due));
+        batch.tasks.push(TaskKind::sweep(dispatch).task(due));
     }
     if dispatch.sent_at().is_some() {
         let at = dispatch.accepted_at.unwrap_or(now);
@@ -279,7 +279,7 @@ fn add_follow_up_tasks(
     }
     // A label may have asked for the check run after the dispatch was made.
     if dispatch.is_about_commit() && head::has_check_runs(relay, dispatch) {
-        batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
+        batch.tasks.push(TaskKind::check_run(dispatch, None).task(now));
         for job in proven {
             head::add_proven_job(relay, dispatch, &job.id, batch);
         }

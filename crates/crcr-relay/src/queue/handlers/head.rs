@@ -67,7 +67,7 @@ impl Head {
         let allowlist = super::allowlist(relay)?;
         let entry = allowlist.get(repo);
         let labels = labels(relay, dispatches.iter().map(|(dispatch, _)| dispatch)).await?;
-        let prefix = &relay.config.interest.label_prefix;
+        let prefix = &relay.config.event_filter.label_prefix;
         let shown = dispatches.iter().rev().map(|(dispatch, _)| {
             let labels = dispatch.pull_request.and_then(|number| labels.get(&number));
             let labels = labels.unwrap_or(&dispatch.labels);
@@ -150,7 +150,7 @@ impl Head {
     /// Whether the infrastructure of the backend failed, and not what the job tests, with the dispatch that says so.
     /// `None` while that is open, and if it isn't known.
     pub(super) fn infrastructure_failed(&self, relay: &Relay) -> Option<(&Dispatch, bool)> {
-        let HeadState::Ended(conclusion) = self.verdict(relay)?.standing else { return None };
+        let HeadState::Ended(conclusion) = self.verdict(relay)?.state else { return None };
         let deciding = self.deciding()?;
         let says_nothing =
             matches!(deciding.status, DispatchStatus::Superseded { .. } | DispatchStatus::Withheld);
@@ -163,7 +163,7 @@ impl Head {
         let now = relay.now();
         let proven = self.dispatches.iter().flat_map(|(dispatch, jobs)| {
             let proven = jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven);
-            proven.map(|job| attempt_fact(&dispatch.into(), job, now))
+            proven.map(|job| attempt_fact(relay, &dispatch.into(), job, now))
         });
         let facts: Vec<_> = proven.collect();
         let outcomes: Vec<_> =
@@ -172,8 +172,8 @@ impl Head {
             use JobOutcome::{InfraFailed, Lost, NeverStarted, TimedOut};
             matches!(outcome, InfraFailed | Lost | NeverStarted | TimedOut)
         };
-        // Without a report nothing got as far as a test.
-        let failed = outcomes.is_empty()
+        // Without a report nothing got as far as a test. Jobs that fail on purpose got there.
+        let failed = (outcomes.is_empty() && facts.iter().all(|fact| fact.expected.is_none()))
             || (outcomes.iter().any(is_infrastructure)
                 && !outcomes.contains(&JobOutcome::TestFailed));
         Some((deciding, failed))
@@ -181,12 +181,20 @@ impl Head {
 
     /// The proven job that the check run of `checked` shows.
     pub(super) fn job(&self, checked: &CheckedJob) -> Option<HeadJobRecord<'_>> {
-        let named: Vec<(&Dispatch, &JobRecord)> = self
+        let proven: Vec<(&Dispatch, &JobRecord)> = self
             .dispatches
             .iter()
             .flat_map(|(dispatch, jobs)| jobs.iter().map(move |job| (dispatch, job)))
-            .filter(|(_, job)| job.id.workflow == checked.workflow && job.id.job == checked.job)
             .filter(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Proven)
+            .collect();
+        // Builds elsewhere are ordered by their first report, whichever job it was of.
+        let begun_at = |run_id: &str| {
+            let of_run = proven.iter().filter(|(_, job)| job.id.run_id == run_id);
+            of_run.filter_map(|(dispatch, job)| head_job(dispatch, job).heard_at).min()
+        };
+        let named = proven.iter().copied();
+        let named: Vec<_> = named
+            .filter(|(_, job)| job.id.workflow == checked.workflow && job.id.job == checked.job)
             .collect();
         let files = self.dispatches().flat_map(|dispatch| &dispatch.runs);
         let files: BTreeMap<&str, &str> =
@@ -194,7 +202,9 @@ impl Head {
         let jobs: Vec<_> = named
             .iter()
             .map(|(dispatch, job)| {
-                (head_job(dispatch, job), files.get(job.id.run_id.as_str()).copied())
+                let heard_at = begun_at(&job.id.run_id);
+                let job = HeadJob { heard_at, ..head_job(dispatch, job) };
+                (job, files.get(job.id.run_id.as_str()).copied())
             })
             .collect();
         let (dispatch, job) = named[verdict::job_to_show(&jobs)?];
@@ -208,15 +218,15 @@ impl Head {
 
     /// Adds the evaluation of every check run that the commit has or may have.
     pub(super) fn add_all_checks(&self, relay: &Relay, batch: &mut WriteBatch) {
-        let (now, upstream) = (relay.now(), &relay.config.upstream);
+        let now = relay.now();
         let Some(newest) = self.dispatches().next_back() else { return };
-        batch.tasks.push(TaskKind::check_run(newest, None).task(upstream, now));
+        batch.tasks.push(TaskKind::check_run(newest, None).task(now));
         let mut seen = BTreeSet::new();
         for (dispatch, jobs) in &self.dispatches {
             for job in jobs {
                 if seen.insert((&job.id.workflow, &job.id.job)) {
                     let work = TaskKind::check_run(dispatch, Some(&job.id));
-                    batch.tasks.push(work.task(upstream, now));
+                    batch.tasks.push(work.task(now));
                 }
             }
         }
@@ -296,12 +306,12 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
 
 /// Whether a job ran elsewhere than on GitHub.
 pub(crate) fn is_foreign(job: &JobRecord) -> bool {
-    job.evidence.origin == Some(ReportOrigin::MappedPipeline)
+    job.provenance.origin == Some(ReportOrigin::MappedPipeline)
 }
 
 /// Whether the reports of a job are proven, by what is known about its dispatch now.
 pub(crate) fn proof(dispatch: &Dispatch, job: &JobRecord) -> ProofStatus {
-    job.evidence.proof(dispatch.default_branch.as_deref(), &dispatch.status)
+    job.provenance.proof(dispatch.default_branch.as_deref(), &dispatch.status)
 }
 
 /// The proof that a report lacks, if its level asks for one.
@@ -322,7 +332,7 @@ pub(crate) fn add_proven_job(
     batch: &mut WriteBatch,
 ) {
     let update = TaskKind::check_run(dispatch, Some(job));
-    batch.tasks.push(update.task(&relay.config.upstream, relay.now()));
+    batch.tasks.push(update.task(relay.now()));
     let claim = state_records::run_claim_key(&dispatch.repo, &job.run_id);
     batch.set(claim, &dispatch.delivery, relay.expiry());
 }
@@ -342,7 +352,8 @@ pub(super) async fn jobs(
     repo: &RepoName,
 ) -> Result<Vec<JobRecord>, StoreError> {
     let store = relay.store.as_ref();
-    let ids = store.members(&state_records::job_set_key(delivery, repo), limits::JOBS).await?;
+    let ids =
+        store.members(&state_records::job_set_key(delivery, repo), limits::MAX_JOBS_READ).await?;
     let keys = ids
         .iter()
         .filter_map(|id| serde_json::from_str::<JobId>(id).ok())

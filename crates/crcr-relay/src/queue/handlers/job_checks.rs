@@ -2,7 +2,7 @@
 //! check run of the backend itself has no such limit.
 
 use crcr_domain::{CheckRunPolicy, RepoName};
-use crcr_store::{BudgetCharge, CommitOutcome, StoreError, WriteBatch, read_record};
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
 
 use crate::limits;
 use crate::queue::task_kind::TaskError;
@@ -19,23 +19,20 @@ pub(super) async fn has_place(
     name: &str,
 ) -> Result<bool, StoreError> {
     let key = state_records::job_checks_key(repo, head_sha);
-    for _ in 0..limits::CONFLICTS {
-        let known = read_record::<Vec<String>>(relay.store.as_ref(), key.clone()).await?;
+    let has_place = relay.update(key, |known: &Versioned<Vec<String>>| {
         let mut names = known.value.clone().unwrap_or_default();
         if names.iter().any(|known| known == name) {
-            return Ok(true);
+            return (true, None);
         }
         if names.len() >= limits::JOB_CHECK_RUNS {
-            return Ok(false);
+            return (false, None);
         }
         names.push(name.to_owned());
         let mut batch = WriteBatch::default();
-        batch.update(&known, &names, relay.expiry());
-        if relay.commit(batch).await? == CommitOutcome::Done {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+        batch.update(known, &names, relay.expiry());
+        (true, Some(batch))
+    });
+    has_place.await
 }
 
 /// Whether all places are taken by other jobs.

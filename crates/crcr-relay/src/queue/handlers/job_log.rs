@@ -108,7 +108,7 @@ pub(super) async fn after_webhook(
         return Ok(None);
     }
     let due_at = relay.now() + limits::JOB_LOG_DELAY;
-    Ok(Some(TaskKind::JobLog { job }.task(&relay.config.upstream, due_at)))
+    Ok(Some(TaskKind::JobLog { job }.task(due_at)))
 }
 
 /// Charges a log to whoever caused it. Returns whether it may be fetched.
@@ -247,7 +247,7 @@ async fn download(relay: &Relay, repo: &RepoName, job_id: u64) -> Result<Bytes, 
     loop {
         let piece = match tokio::time::timeout_at(deadline, body.next()).await {
             Ok(piece) => piece?,
-            Err(_) if received >= limits::LARGE_LOG => {
+            Err(_) if received >= limits::LARGE_LOG_BYTES => {
                 return Err(LogError::NoLog(NoLogReason::TooLarge));
             }
             Err(_) => {

@@ -128,7 +128,7 @@ pub(crate) fn prepare(
     };
     let owned: OwnedWebhook = serde_json::from_slice(&webhook.body).unwrap_or_default();
     let repository = owned.repository.map(|owner| owner.full_name).unwrap_or_default();
-    let task = TaskKind::KeepWebhook { webhook: webhook.head }.task(&relay.config.upstream, now);
+    let task = TaskKind::KeepWebhook { webhook: webhook.head }.task(now);
     Some(PendingWebhook { body, task, repository, received_at: now })
 }
 

@@ -13,17 +13,11 @@ use crate::state_records;
 
 /// `None` if the attempt didn't fail, the dispatch isn't of a pull request, or its event didn't name the
 /// base.
-pub fn task(
-    relay: &Relay,
-    dispatch: &Dispatch,
-    fact: &AttemptFact,
-    now: Timestamp,
-) -> Option<NewTask> {
+pub fn task(dispatch: &Dispatch, fact: &AttemptFact, now: Timestamp) -> Option<NewTask> {
     let failed = matches!(fact.state, JobState::Completed(conclusion) if !conclusion.is_good());
     let (pull, base_sha) = (dispatch.pull_request?, dispatch.base_sha.clone()?);
     let head_sha = dispatch.head_sha.clone();
-    failed
-        .then(|| TaskKind::MergeBase { pull, head_sha, base_sha }.task(&relay.config.upstream, now))
+    failed.then(|| TaskKind::MergeBase { pull, head_sha, base_sha }.task(now))
 }
 
 /// If the commits have no merge base, only the fact that GitHub was asked is recorded.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus, RefusedRerun};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_store::{CommitOutcome, Versioned, WriteBatch, read_record};
@@ -30,17 +30,57 @@ pub async fn run(
         relay.app.rerun(repo.as_str(), run_id).await
     };
     match asked {
-        Ok(()) | Err(GithubError::AlreadyRunning(_)) => {}
-        Err(error) => return Err(error.into()),
+        Ok(()) | Err(GithubError::AlreadyRunning(_)) => {
+            note_refusal(relay, repo, run_id, None).await?;
+        }
+        Err(error) => {
+            let error = TaskError::from(error);
+            if error.permanent {
+                note_refusal(relay, repo, run_id, Some(&error.message)).await?;
+            }
+            return Err(error);
+        }
     }
     // The sweep reopens the check run as soon as GitHub reports the new run, before its first job does.
     let claim = state_records::run_claim_key(repo, &run_id.to_string());
     if let Some(delivery) = read_record::<String>(relay.store.as_ref(), claim).await?.value {
         let work = TaskKind::Sweep { delivery, repo: repo.clone() };
-        let tasks = vec![work.task(&relay.config.upstream, relay.now() + limits::RERUN_LOOK)];
+        let tasks = vec![work.task(relay.now() + limits::RERUN_LOOK)];
         relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     }
     Ok(TaskDone::Finished)
+}
+
+/// Has the check runs of the run's commit say that GitHub refused the re-run, or, without a reason, no longer say it:
+/// who pressed "Re-run" sees nothing else of it.
+async fn note_refusal(
+    relay: &Relay,
+    repo: &RepoName,
+    run_id: u64,
+    reason: Option<&str>,
+) -> Result<(), TaskError> {
+    let now = relay.now();
+    let claim = state_records::run_claim_key(repo, &run_id.to_string());
+    let Some(delivery) = read_record::<String>(relay.store.as_ref(), claim).await?.value else {
+        return Ok(());
+    };
+    let refused = reason.map(|reason| RefusedRerun { at: now, run_id, reason: reason.to_owned() });
+    for _ in 0..limits::CONFLICTS {
+        let key = state_records::dispatch_key(&delivery, repo);
+        let known: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+        let Some(before) = known.value.as_ref() else { return Ok(()) };
+        if before.refused_rerun.is_none() && refused.is_none() {
+            return Ok(());
+        }
+        let dispatch = Dispatch { refused_rerun: refused.clone(), ..before.clone() };
+        let mut batch = WriteBatch::default();
+        batch.update(&known, &dispatch, relay.expiry());
+        batch.tasks.push(TaskKind::commit_checks(&dispatch).task(now));
+        if relay.commit(batch).await? == CommitOutcome::Done {
+            return Ok(());
+        }
+    }
+    Err(TaskError::retry("the dispatch changed in every try to change it"))
 }
 
 /// Sends a dispatch again that never started, was given up, or couldn't be made.
@@ -82,8 +122,8 @@ pub async fn redispatch(
     };
     let mut batch = WriteBatch::default();
     batch.update(&known, &dispatch, relay.expiry());
-    batch.tasks.push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, now));
-    batch.tasks.push(TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, now));
+    batch.tasks.push(TaskKind::dispatch(&dispatch).task(now));
+    batch.tasks.push(TaskKind::check_run(&dispatch, None).task(now));
     match relay.commit(batch).await? {
         CommitOutcome::Done => Ok(TaskDone::Finished),
         _ => Err(TaskError::retry("the dispatch was changed in the meantime")),
@@ -99,7 +139,7 @@ pub(crate) async fn rerun_suite(relay: &Relay, suite: u64) -> Result<TaskDone, T
         let Some(work) = TaskKind::rerun_of(&run.name, &external_id, &run.head_sha, false) else {
             continue;
         };
-        let task = work.task(&relay.config.upstream, relay.now());
+        let task = work.task(relay.now());
         tasks.insert(task.key.as_str().to_owned(), task);
     }
     let tasks = tasks.into_values().collect();

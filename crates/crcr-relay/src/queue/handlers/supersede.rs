@@ -28,7 +28,7 @@ pub(crate) async fn supersede(
     delivery.superseded_by = Some(newer.to_owned());
     batch.update(&known, &delivery, relay.expiry());
     let work = TaskKind::Supersede { older: older.to_owned(), newer: newer.to_owned() };
-    batch.tasks.push(work.task(&relay.config.upstream, relay.now()));
+    batch.tasks.push(work.task(relay.now()));
     Ok(())
 }
 
@@ -75,15 +75,11 @@ async fn add_superseded(
         record_dispatch_change(relay, batch, &dispatch);
         if was_given_up {
             // The dead task runs once more, finds nothing to send, and is removed.
-            batch
-                .tasks
-                .push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, relay.now()));
+            batch.tasks.push(TaskKind::dispatch(&dispatch).task(relay.now()));
         }
         // A label may have asked for the check run after the dispatch was made.
         if dispatch.may_have_check_runs() {
-            batch.tasks.push(
-                TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, relay.now()),
-            );
+            batch.tasks.push(TaskKind::check_run(&dispatch, None).task(relay.now()));
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::Fact;
 use crcr_domain::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::proof::ProofStatus;
-use crcr_store::{CommitOutcome, SetInsert, StoreError, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, SetInsert, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 
 use super::head::{self, Head, given_up_at, jobs, missing_proof, proof};
@@ -99,13 +99,11 @@ async fn record(
         for job in jobs.iter().filter(|job| proof(after, job) == ProofStatus::Proven) {
             head::add_proven_job(relay, after, &job.id, &mut batch);
         }
-        batch.tasks.push(TaskKind::commit_checks(after).task(&relay.config.upstream, now));
+        batch.tasks.push(TaskKind::commit_checks(after).task(now));
     }
-    batch.tasks.push(TaskKind::check_run(after, None).task(&relay.config.upstream, now));
+    batch.tasks.push(TaskKind::check_run(after, None).task(now));
     let open = jobs.iter().filter(|job| job.state.is_open());
-    batch.tasks.extend(
-        open.map(|job| TaskKind::check_run(after, Some(&job.id)).task(&relay.config.upstream, now)),
-    );
+    batch.tasks.extend(open.map(|job| TaskKind::check_run(after, Some(&job.id)).task(now)));
     commit(relay, batch).await
 }
 
@@ -126,45 +124,50 @@ async fn mark_lost(
     job: &mut JobRecord,
 ) -> Result<(), TaskError> {
     let key = state_records::job_key(&dispatch.delivery, &dispatch.repo, &job.id);
-    for _ in 0..limits::CONFLICTS {
-        let known: Versioned<JobRecord> = read_record(relay.store.as_ref(), key.clone()).await?;
-        let Some(mut lost) = known.value.clone() else { return Ok(()) };
-        let JobTransition::Apply { .. } = lifecycle::transition(lost.state, JobState::Lost) else {
-            *job = lost;
-            return Ok(());
-        };
-        let now = relay.now();
-        lost.state = JobState::Lost;
-        lost.ended_at = Some(now);
-        let mut batch = WriteBatch::default();
-        batch.update(&known, &lost, relay.expiry());
-        // A lost job is read first, however many others reported after it.
-        batch.set_inserts.push(SetInsert {
-            set: state_records::job_set_key(&dispatch.delivery, &dispatch.repo),
-            member: serde_json::to_string(&lost.id).expect("a job is always JSON"),
-            score: (1 << 50) + now.as_millisecond(),
-            expires_at: relay.expiry(),
-        });
-        let mut fact = attempt_fact(&dispatch.into(), &lost, now);
-        fact.missing_proof = missing_proof(dispatch, proof(dispatch, &lost));
-        batch.tasks.extend(alert::task(relay, &fact, now));
-        batch.facts.push(Fact::Attempt(Box::new(fact)));
-        batch
-            .tasks
-            .push(TaskKind::check_run(dispatch, Some(&lost.id)).task(&relay.config.upstream, now));
-        if relay.config.hud.is_some() {
-            let age = lost.started_at.map(|at| now.duration_since(at).as_secs_f64());
-            let report = forward::lost_report(dispatch, &lost, now);
-            let work =
-                forward::result_task(&dispatch.repo, dispatch.level, &key, (None, age), &report);
-            batch.tasks.push(work.task(&relay.config.upstream, now));
-        }
-        if relay.commit(batch).await? == CommitOutcome::Done {
-            tracing::warn!(delivery = dispatch.delivery, repo = %dispatch.repo, job = %lost.id, "lost");
-            relay.traces.job_ended(dispatch, &lost);
-            *job = lost;
-            return Ok(());
-        }
+    let (found, is_lost) = relay
+        .update(key.clone(), |known: &Versioned<JobRecord>| {
+            let Some(found) = &known.value else { return ((None, false), None) };
+            let JobTransition::Apply { .. } = lifecycle::transition(found.state, JobState::Lost)
+            else {
+                return ((Some(found.clone()), false), None);
+            };
+            let now = relay.now();
+            let lost = JobRecord { state: JobState::Lost, ended_at: Some(now), ..found.clone() };
+            let mut batch = lost_job(relay, dispatch, &lost, now);
+            batch.update(known, &lost, relay.expiry());
+            ((Some(lost), true), Some(batch))
+        })
+        .await?;
+    let Some(found) = found else { return Ok(()) };
+    if is_lost {
+        tracing::warn!(delivery = dispatch.delivery, repo = %dispatch.repo, job = %found.id, "lost");
+        relay.traces.job_ended(dispatch, &found);
     }
-    Err(StoreError::Unavailable("a job changed in every try to change it".to_owned()).into())
+    *job = found;
+    Ok(())
+}
+
+/// What follows from a lost job.
+fn lost_job(relay: &Relay, dispatch: &Dispatch, lost: &JobRecord, now: Timestamp) -> WriteBatch {
+    let mut batch = WriteBatch::default();
+    // A lost job is read first, however many others reported after it.
+    batch.set_inserts.push(SetInsert {
+        set: state_records::job_set_key(&dispatch.delivery, &dispatch.repo),
+        member: serde_json::to_string(&lost.id).expect("a job is always JSON"),
+        score: (1 << 50) + now.as_millisecond(),
+        expires_at: relay.expiry(),
+    });
+    let mut fact = attempt_fact(relay, &dispatch.into(), lost, now);
+    fact.missing_proof = missing_proof(dispatch, proof(dispatch, lost));
+    batch.tasks.extend(alert::task(relay, &fact, now));
+    batch.facts.push(Fact::Attempt(Box::new(fact)));
+    batch.tasks.push(TaskKind::check_run(dispatch, Some(&lost.id)).task(now));
+    if relay.config.hud.is_some() {
+        let key = state_records::job_key(&dispatch.delivery, &dispatch.repo, &lost.id);
+        let age = lost.started_at.map(|at| now.duration_since(at).as_secs_f64());
+        let report = forward::lost_report(dispatch, lost, now);
+        let work = forward::result_task(&dispatch.repo, dispatch.level, &key, (None, age), &report);
+        batch.tasks.push(work.task(now));
+    }
+    batch
 }

@@ -517,7 +517,7 @@ async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
     let again = crate::admin::deliveries::redeliver_all(
         world.relay.store.as_ref(),
         world.relay.now(),
-        limits::KEEP,
+        limits::RECORD_RETENTION,
     );
     assert_eq!(again.await.unwrap().requeued, 0);
     world.work().await;

@@ -140,7 +140,10 @@ async fn same_texts_are_stored_once() {
     assert_eq!(world.rows("fact_text"), 1);
     assert!(world.largest_record_but_bodies() < 20_000, "a record has the names that are shown");
     let facts = world.results.attempts(&world.always()).unwrap();
-    assert!(facts.iter().all(|fact| fact.details.failed_tests.len() == 100), "and pages have all of them");
+    assert!(
+        facts.iter().all(|fact| fact.details.failed_tests.len() == 100),
+        "and pages have all of them"
+    );
     assert!(facts[0].details.failed_tests[0].message.is_some());
 }
 

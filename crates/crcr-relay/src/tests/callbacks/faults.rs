@@ -314,8 +314,8 @@ async fn report_during_a_store_outage_is_503_and_can_be_repeated() {
     }
 }
 
-#[tokio::test]
-async fn buildkite_run_with_a_uuid_is_accepted() {
+/// A relay at which a Buildkite pipeline reports for `acme/four`.
+async fn buildkite_world() -> World {
     let folder = tempfile::tempdir().unwrap();
     let map = folder.path().join("providers.yml");
     std::fs::write(
@@ -327,14 +327,54 @@ async fn buildkite_run_with_a_uuid_is_accepted() {
     let world =
         World::with_issuer("https://agent.buildkite.com", &[("CI_PROVIDERS_URL", &map)]).await;
     world.relay.refresh_providers().await;
-    let four = open(&world).await("acme/four");
-    let build = "0190046e-e199-453b-a302-a21a4d649d31";
+    world
+}
+
+fn buildkite_claims(world: &World, build: &str) -> Value {
     let now = world.relay.now().as_second();
-    let claims = json!({
+    json!({
         "iss": "https://agent.buildkite.com", "aud": "pytorch-cross-repo-ci-relay", "iat": now,
         "nbf": now, "exp": now + 300, "organization_id": "org-1", "pipeline_id": "pipe-1",
         "build_id": build, "job_id": "job-1", "build_branch": "main",
-    });
+    })
+}
+
+#[tokio::test]
+async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
+    let world = buildkite_world().await;
+    let four = open(&world).await("acme/four");
+    let (older, newer) = ("ffffffff-older", "00000000-newer");
+    for (build, job, conclusion) in [
+        (older, "build", "success"),
+        (newer, "build", "success"),
+        (newer, "lint", "failure"),
+        (older, "lint", "success"),
+    ] {
+        let mut body = four.body("completed", Some(conclusion));
+        body["workflow"]["run_id"] = json!(build);
+        body["workflow"]["job_name"] = json!(job);
+        body["workflow"]["run_ended"] = json!(true);
+        let claims = buildkite_claims(&world, build);
+        assert_eq!(
+            four.report_as(&world, &claims, &body).await,
+            said("completed"),
+            "{build} {job}"
+        );
+        world.later(Duration::from_secs(60));
+    }
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let lint = runs.iter().find(|run| run.name.ends_with("/lint")).expect("it is shown");
+    assert_eq!(lint.conclusion.as_deref(), Some("failure"));
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+}
+
+#[tokio::test]
+async fn buildkite_run_with_a_uuid_is_accepted() {
+    let world = buildkite_world().await;
+    let four = open(&world).await("acme/four");
+    let build = "0190046e-e199-453b-a302-a21a4d649d31";
+    let claims = buildkite_claims(&world, build);
     let with_run = |mut body: Value, run: &str| {
         body["workflow"]["run_id"] = json!(run);
         body
@@ -395,7 +435,9 @@ async fn dead_task_is_requeued_by_an_operator() {
     assert_eq!(world.work().await.len(), 1, "the HUD refuses");
     let store = world.relay.store.as_ref();
     assert_eq!(deliveries::dead_letters(store, 10).await.unwrap().len(), 1);
-    let all = deliveries::redeliver_all(store, world.relay.now(), limits::KEEP).await.unwrap();
+    let all = deliveries::redeliver_all(store, world.relay.now(), limits::RECORD_RETENTION)
+        .await
+        .unwrap();
     assert_eq!((all.requeued, all.too_old), (1, 0));
     assert_eq!(world.work().await, Vec::<String>::new());
     let requests = hud.received_requests().await.unwrap();

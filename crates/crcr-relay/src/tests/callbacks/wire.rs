@@ -77,7 +77,10 @@ async fn all_jobs_of_a_buildkite_build_are_stored_with_one_token_and_shown_as_on
     assert_eq!(facts.len(), 3);
     for fact in &facts {
         assert_eq!((&*fact.repo, &*fact.run_id, &*fact.head_sha), ("acme/two", "89891", ""));
-        assert_eq!((fact.missing_proof, &fact.details.check_run_id), (Some(MissingProof::Commit), &None));
+        assert_eq!(
+            (fact.missing_proof, &fact.details.check_run_id),
+            (Some(MissingProof::Commit), &None)
+        );
     }
     // Its only rows are nightly ones, so the page begins with those.
     let (status, html) = page(world, "/crcr/acme/two").await;

@@ -292,6 +292,7 @@ impl GeneratedMonth<'_> {
             execution_seconds: Some(execution),
             details,
             missing_proof: None,
+            expected: None,
             level: backend.level,
             event: if pull_request.is_some() { EventName::PullRequest } else { EventName::Push },
             upstream: self.upstream.to_owned(),

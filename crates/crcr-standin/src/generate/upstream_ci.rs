@@ -20,7 +20,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 
-use crate::{Results, ResultsError};
+use crcr_results::{Results, ResultsError};
 
 struct GeneratedJob {
     workflow: &'static str,
@@ -490,13 +490,13 @@ mod tests {
     use crcr_store::{SqliteStore, StoreRole};
 
     use super::*;
-    use crate::WebhookResults as _;
     use crate::generate::facts;
-    use crate::job_logs::{FailureQuery, JobLogResults as _};
-    use crate::retention::day_of;
-    use crate::sqlite::SqliteResults;
-    use crate::test_runs::{TestQuery, TestRanking, TestRunResults as _};
-    use crate::webhook_tables::{ThingQuery, ThingSelection};
+    use crcr_results::WebhookResults as _;
+    use crcr_results::job_logs::{FailureQuery, JobLogResults as _};
+    use crcr_results::retention::day_of;
+    use crcr_results::sqlite::SqliteResults;
+    use crcr_results::test_runs::{TestQuery, TestRanking, TestRunResults as _};
+    use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 
     const UPSTREAM: &str = "example/torch";
 

@@ -1,0 +1,276 @@
+//! Tests, and the failures, skips and reruns in them.
+
+use std::sync::Arc;
+
+use crcr_domain::ci_data::test_run::{
+    TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
+};
+use quick_xml::events::BytesStart;
+
+use super::{Element, Elements, OpenCase, OpenDetail};
+use crate::junit::dialects::Dialect;
+use crate::junit::findings::JunitRule;
+use crate::junit::reader::{JunitError, MAX_CASES, SuiteElement};
+use crate::junit::suites::OpenSuite;
+use crate::junit::text::LimitedText;
+use crate::junit::values::{parse_seconds, shared, shorten, status_result};
+
+/// More failures, skips and reruns of one element are counted only.
+const MAX_DETAILS: usize = 100;
+const MAX_NAME_CHARS: usize = 1000;
+
+impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
+    pub(super) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+        let mut open = self.new_case(line);
+        let case = &mut open.case;
+        let mut has_time = false;
+        self.each_attribute(
+            tag,
+            line,
+            ["name", "classname", "file", "time", "status", "result"],
+            |this, key, raw| match key {
+                "name" => case.name = LimitedText::of_attribute(raw, &mut this.flaws),
+                "classname" => {
+                    open.is_classname_blank = raw.trim().is_empty();
+                    case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
+                }
+                "file" if !raw.is_empty() => {
+                    case.file = Some(shared(raw, &mut this.last_file, &mut this.flaws));
+                }
+                "time" => {
+                    has_time = true;
+                    case.time = parse_seconds(raw);
+                    if case.time.is_none() {
+                        let message =
+                            format_args!("`{}` isn't a duration in seconds", shorten(raw));
+                        this.findings.add(JunitRule::BadDuration, line, message);
+                    }
+                }
+                "status" | "result" => open.status = open.status.or(status_result(raw)),
+                _ => {}
+            },
+        );
+        self.push_case(open, has_time)
+    }
+
+    pub(in super::super) fn new_case(&self, line: u64) -> OpenCase {
+        let case = match self.suites.last() {
+            Some(suite) => new_case(suite, &self.empty),
+            None => new_case(&OpenSuite::root(&self.empty, line), &self.empty),
+        };
+        OpenCase {
+            case,
+            line,
+            status: None,
+            is_classname_blank: false,
+            details: 0,
+            failure_details: 0,
+            trx_id: String::new(),
+            inner: None,
+        }
+    }
+
+    pub(in super::super) fn push_case(&mut self, open: OpenCase, has_time: bool) -> Element {
+        let (name, line) = (&open.case.name, open.line);
+        if !has_time {
+            let message = format_args!("`{}` has no duration", shorten(name));
+            self.findings.add(JunitRule::NoDuration, line, message);
+        }
+        if name.len() > MAX_NAME_CHARS && name.chars().count() > MAX_NAME_CHARS {
+            let message = format_args!(
+                "the name `{}` is longer than {MAX_NAME_CHARS} characters",
+                shorten(name)
+            );
+            self.findings.add(JunitRule::LongName, line, message);
+        }
+        self.outer_cases.extend(self.case.replace(open));
+        Element::Case
+    }
+
+    /// Determines the result. `is_cut` tells that the report ends within the test.
+    pub(super) fn close_case(
+        &mut self,
+        mut open: OpenCase,
+        is_cut: bool,
+    ) -> Result<(), JunitError> {
+        if open.details > MAX_DETAILS {
+            let message = format_args!(
+                "of {} failures, skips and reruns {MAX_DETAILS} are kept",
+                open.details
+            );
+            self.findings.add(JunitRule::ManyDetails, open.line, message);
+        }
+        self.decide_result(&mut open, is_cut);
+        let is_nameless = open.case.name.trim().is_empty();
+        if open.case.result.is_failed() && is_of_suite(&open) {
+            open.case.kind = TestRowKind::Suite;
+        } else if is_nameless {
+            self.findings.add(JunitRule::MissingName, open.line, "a test has no name");
+        }
+        let OpenCase { case, failure_details, inner, trx_id, .. } = open;
+        if let Some(outer) = &mut self.case {
+            *outer.inner.get_or_insert(false) |= case.result.is_failed();
+        }
+        if let Some(suite) = self.suites.last_mut() {
+            suite.count_failure(case.result);
+            suite.counted.details += failure_details;
+            suite.counted.tests += 1;
+        }
+        // The sum of other tests, unless it failed for a reason of its own.
+        if inner.is_some_and(|has_failed| has_failed || !case.result.is_failed()) {
+            return Ok(());
+        }
+        if self.dialect == Some(Dialect::Trx) {
+            self.trx.hold(trx_id, case);
+            return Ok(());
+        }
+        self.pass_on(case)
+    }
+
+    fn decide_result(&mut self, open: &mut OpenCase, is_cut: bool) {
+        let case = &mut open.case;
+        if self.dialect != Some(Dialect::Junit) {
+            case.result = open.status.unwrap_or(TestResult::Unfinished);
+            return;
+        }
+        // Node.js: a test to do may fail.
+        let is_todo = |detail: &TestDetail| {
+            detail.kind == TestDetailKind::Skipped && detail.type_name.as_deref() == Some("todo")
+        };
+        if case.details.iter().any(is_todo) {
+            case.result = TestResult::Skipped;
+            open.failure_details = 0;
+        }
+        let has_failed = case.result.is_failed();
+        match open.status {
+            Some(status) if status.is_failed() && !has_failed => {
+                case.result = status;
+                let message = format_args!(
+                    "the status of `{}` says that it failed, but there is no `<failure>`",
+                    shorten(&case.name)
+                );
+                self.findings.add(JunitRule::StatusOnly, open.line, message);
+            }
+            _ if is_cut && !has_failed => case.result = TestResult::Unfinished,
+            Some(TestResult::Skipped) if !has_failed => case.result = TestResult::Skipped,
+            _ => {}
+        }
+        case.flaky = case.result == TestResult::Success && case.attempts > 1;
+    }
+
+    /// Passes on a test of the innermost suite.
+    pub(super) fn pass_on(&mut self, case: TestCase) -> Result<(), JunitError> {
+        self.cases += 1;
+        if self.cases > MAX_CASES {
+            return Err(JunitError::TooManyCases);
+        }
+        if let Some(suite) = self.suites.last() {
+            (self.on_case)(case, &suite.element);
+        }
+        Ok(())
+    }
+
+    pub(in super::super) fn open_detail(
+        &mut self,
+        kind: TestDetailKind,
+        tag: &BytesStart<'_>,
+        line: u64,
+    ) -> Element {
+        let mut detail = OpenDetail {
+            kind,
+            type_name: None,
+            message: None,
+            message_text: LimitedText::default(),
+            text: LimitedText::default(),
+        };
+        self.each_attribute(tag, line, ["message", "type", "exception-type"], |this, key, raw| {
+            let value = LimitedText::of_attribute(raw, &mut this.flaws);
+            let value = Some(value).filter(|value| !value.trim().is_empty());
+            if key == "message" {
+                detail.message = value;
+            } else {
+                detail.type_name = value;
+            }
+        });
+        self.detail = Some(detail);
+        self.count_detail(kind);
+        Element::Detail
+    }
+
+    /// Of several results the worst counts, and so does one whose element has no end.
+    pub(super) fn count_detail(&mut self, kind: TestDetailKind) {
+        let Some(open) = &mut self.case else { return };
+        let case = &mut open.case;
+        open.details += 1;
+        match kind {
+            TestDetailKind::Failure => case.result = TestResult::Failure,
+            TestDetailKind::Error if case.result != TestResult::Failure => {
+                case.result = TestResult::Error;
+            }
+            TestDetailKind::Skipped if case.result == TestResult::Success => {
+                case.result = TestResult::Skipped;
+            }
+            TestDetailKind::Rerun => case.attempts = case.attempts.saturating_add(1),
+            TestDetailKind::Error | TestDetailKind::Skipped => {}
+        }
+        let is_failure = matches!(kind, TestDetailKind::Failure | TestDetailKind::Error);
+        open.failure_details += u64::from(is_failure);
+    }
+
+    pub(super) fn close_detail(&mut self) -> Result<(), JunitError> {
+        let Some(detail) = self.detail.take() else { return Ok(()) };
+        let OpenDetail { kind, type_name, message, message_text, text } = detail;
+        let message = message.or(message_text.trimmed());
+        let mut detail = TestDetail { kind, type_name, message, text: text.trimmed() };
+        match &mut self.case {
+            Some(open) if open.case.details.len() < MAX_DETAILS => open.case.details.push(detail),
+            Some(_) => {}
+            None => match self.suites.last_mut().filter(|suite| suite.may_sum_up) {
+                Some(suite) => suite.failure = Some(detail),
+                None => {
+                    detail.message = detail.message.or(detail.text.take());
+                    self.fail_suite(detail)?;
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn new_case(suite: &OpenSuite, empty: &Arc<str>) -> TestCase {
+    TestCase {
+        kind: TestRowKind::Test,
+        suite: Arc::clone(&suite.name),
+        classname: Arc::clone(empty),
+        name: String::new(),
+        file: suite.file.clone(),
+        variant: suite.variant.clone(),
+        result: TestResult::Success,
+        time: None,
+        attempts: 1,
+        flaky: false,
+        details: Vec::new(),
+    }
+}
+
+/// Whether a failed test stands for a failure outside the tests: of a file that can't be loaded, of a
+/// package that isn't built, or of a class's setup.
+fn is_of_suite(open: &OpenCase) -> bool {
+    let case = &open.case;
+    let name = case.name.trim();
+    let is_collection = |detail: &TestDetail| {
+        detail.message.as_deref().is_some_and(|message| message.starts_with("collection failure"))
+    };
+    let is_setup_of_class = || {
+        ["setUpClass (", "tearDownClass (", "setUpModule (", "tearDownModule ("]
+            .iter()
+            .any(|setup| name.starts_with(setup))
+    };
+    name.is_empty()
+        // jest-junit and Vitest, for a file that can't be loaded.
+        || &*case.classname == "Test suite failed to run"
+        || (case.name == *case.classname && case.name == *case.suite)
+        // pytest, Go, and Python's unittest. Bun and Mocha write tests without a class, too.
+        || (open.is_classname_blank
+            && (case.details.iter().any(is_collection) || name == "TestMain" || is_setup_of_class()))
+}

@@ -1,0 +1,367 @@
+//! Elements of a report → tests. The elements of other formats than JUnit are in `dialects`.
+
+mod case;
+mod suite;
+
+use std::collections::HashSet;
+use std::io::Read;
+use std::sync::Arc;
+
+use crcr_domain::ci_data::test_run::{TestCase, TestDetail, TestDetailKind, TestResult};
+use quick_xml::events::BytesStart;
+use quick_xml::events::attributes::{AttrError, Attribute};
+
+use super::dialects::{Dialect, TrxTests};
+use super::findings::{FindingList, JunitRule};
+use super::input::{AfterText, ReportText};
+use super::other_files::OtherFile;
+use super::reader::{
+    JunitError, JunitSummary, MAX_DEPTH, MAX_ELEMENT_NAME_BYTES, ReportEnd, SuiteElement,
+};
+use super::suites::OpenSuite;
+use super::text::{GoCrashSearch, LimitedText, TextFlaws};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Element {
+    Suites,
+    Suite,
+    /// Around suites and tests, without a meaning of its own.
+    Wrapper,
+    Case,
+    /// A child of a test or a suite that tells of a failure, a skip or a rerun.
+    Detail,
+    /// The message in a detail, where it is an element.
+    Message,
+    /// Output of a suite.
+    SuiteOutput,
+    /// Output of a test, wherever in it.
+    Output,
+    Properties,
+    Other,
+}
+
+pub(super) struct OpenCase {
+    pub case: TestCase,
+    pub line: u64,
+    /// What an attribute says. In formats other than JUnit it decides.
+    pub status: Option<TestResult>,
+    pub is_classname_blank: bool,
+    /// Also those beyond [`MAX_DETAILS`].
+    details: usize,
+    /// `<failure>` and `<error>`.
+    failure_details: u64,
+    /// The id by which TRX names the class at its end.
+    pub trx_id: String,
+    /// Whether it is the sum of tests in it, and whether one of those failed.
+    pub inner: Option<bool>,
+}
+
+struct OpenDetail {
+    kind: TestDetailKind,
+    type_name: Option<String>,
+    message: Option<String>,
+    message_text: LimitedText,
+    text: LimitedText,
+}
+
+pub(super) struct Elements<F> {
+    on_case: F,
+    pub dialect: Option<Dialect>,
+    open: Vec<Element>,
+    pub suites: Vec<OpenSuite>,
+    pub case: Option<OpenCase>,
+    /// Tests around the open one. Only TRX nests them.
+    pub outer_cases: Vec<OpenCase>,
+    pub trx: TrxTests,
+    detail: Option<OpenDetail>,
+    crash: GoCrashSearch,
+    cases: u64,
+    suite_elements: u32,
+    names: HashSet<Arc<str>>,
+    /// Whether the suites' `hostname` is the name of a project, as Playwright writes it.
+    is_hostname_project: bool,
+    pub flaws: TextFlaws,
+    pub last_classname: Arc<str>,
+    last_file: Arc<str>,
+    pub empty: Arc<str>,
+    summary: JunitSummary,
+    pub findings: FindingList,
+}
+
+impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
+    pub(super) fn new(on_case: F) -> Self {
+        let empty: Arc<str> = Arc::from("");
+        Self {
+            on_case,
+            dialect: None,
+            open: Vec::new(),
+            suites: Vec::new(),
+            case: None,
+            outer_cases: Vec::new(),
+            trx: TrxTests::default(),
+            detail: None,
+            crash: GoCrashSearch::default(),
+            cases: 0,
+            suite_elements: 0,
+            names: HashSet::new(),
+            is_hostname_project: false,
+            flaws: TextFlaws::default(),
+            last_classname: Arc::clone(&empty),
+            last_file: Arc::clone(&empty),
+            empty,
+            summary: JunitSummary::default(),
+            findings: FindingList::default(),
+        }
+    }
+
+    pub(super) fn read_text<R: Read>(
+        &mut self,
+        text: &mut ReportText<R>,
+    ) -> std::io::Result<AfterText> {
+        let line = text.line();
+        let (after, flaws) = match (self.open.last(), &mut self.detail) {
+            (Some(Element::SuiteOutput), _) => return text.read_text(&mut self.crash),
+            (Some(Element::Message), Some(detail)) => {
+                let after = text.read_text(&mut detail.message_text);
+                (after, std::mem::take(&mut detail.message_text.flaws))
+            }
+            (Some(Element::Detail | Element::Other), Some(detail)) => {
+                let after = text.read_text(&mut detail.text);
+                (after, std::mem::take(&mut detail.text.flaws))
+            }
+            _ => return text.read_text(&mut ()),
+        };
+        self.note_flaws(flaws, line);
+        after
+    }
+
+    pub(super) fn open(&mut self, tag: &BytesStart<'_>, line: u64) -> Result<(), JunitError> {
+        let name = tag.local_name();
+        let name: &str = name.as_ref();
+        let dialect = match self.dialect {
+            Some(dialect) => dialect,
+            None => {
+                let dialect = Dialect::of_root(name, tag)
+                    .ok_or_else(|| JunitError::OtherFile(OtherFile::of_root(name)))?;
+                self.suites.push(OpenSuite::root(&self.empty, line));
+                *self.dialect.insert(dialect)
+            }
+        };
+        if name.len() > MAX_ELEMENT_NAME_BYTES {
+            return Err(JunitError::TagTooLarge);
+        }
+        if self.open.len() == MAX_DEPTH {
+            return Err(JunitError::TooDeep);
+        }
+        let parent = self.open.last().copied();
+        let element = match dialect {
+            Dialect::Junit => self.open_junit(parent, name, tag, line)?,
+            Dialect::Nunit => self.open_nunit(parent, name, tag, line),
+            Dialect::Xunit => self.open_xunit(parent, name, tag, line),
+            Dialect::Trx => self.open_trx(parent, name, tag, line),
+        };
+        self.open.push(element);
+        Ok(())
+    }
+
+    fn open_junit(
+        &mut self,
+        parent: Option<Element>,
+        name: &str,
+        tag: &BytesStart<'_>,
+        line: u64,
+    ) -> Result<Element, JunitError> {
+        Ok(match parent {
+            None | Some(Element::Suites | Element::Suite | Element::Wrapper) => match name {
+                "testsuites" => {
+                    self.read_root(tag, line);
+                    Element::Suites
+                }
+                "testsuite" => self.open_suite(tag, line),
+                "testcase" => self.open_case(tag, line),
+                // libcheck's format has the same root.
+                "suite" => return Err(JunitError::OtherFile(OtherFile::of_root(name))),
+                "failure" => self.open_detail(TestDetailKind::Failure, tag, line),
+                "error" => self.open_detail(TestDetailKind::Error, tag, line),
+                "system-out" | "system-err" => Element::SuiteOutput,
+                "properties" => Element::Properties,
+                _ => Element::Wrapper,
+            },
+            Some(Element::Case) => match name {
+                "failure" => self.open_detail(TestDetailKind::Failure, tag, line),
+                "error" => self.open_detail(TestDetailKind::Error, tag, line),
+                "skipped" => self.open_detail(TestDetailKind::Skipped, tag, line),
+                "rerun" | "rerunFailure" | "rerunError" | "flakyFailure" | "flakyError" => {
+                    self.open_detail(TestDetailKind::Rerun, tag, line)
+                }
+                "warning" => {
+                    let message = "a `<warning>` doesn't count as a failure";
+                    self.findings.add(JunitRule::Warning, line, message);
+                    Element::Other
+                }
+                "system-out" | "system-err" => Element::Output,
+                "properties" => Element::Properties,
+                _ => Element::Other,
+            },
+            Some(Element::Properties) => {
+                self.read_property(tag, line);
+                Element::Output
+            }
+            Some(Element::Detail | Element::Message | Element::Other) => match name {
+                "system-out" | "system-err" => Element::Output,
+                _ => Element::Other,
+            },
+            Some(Element::Output | Element::SuiteOutput) => Element::Output,
+        })
+    }
+
+    pub(super) fn close(&mut self) -> Result<(), JunitError> {
+        match self.open.pop() {
+            Some(Element::Suite) => self.close_suite()?,
+            Some(Element::Case) => {
+                if let Some(case) = self.case.take() {
+                    self.case = self.outer_cases.pop();
+                    self.close_case(case, false)?;
+                }
+            }
+            Some(Element::Detail) => self.close_detail()?,
+            Some(Element::SuiteOutput) => {
+                let message = std::mem::take(&mut self.crash).message();
+                let has_failure = self.suites.last().is_some_and(OpenSuite::has_failure);
+                if let Some(message) = message.filter(|_| !has_failure) {
+                    self.fail_suite(failure_detail(TestDetailKind::Error, message))?;
+                }
+            }
+            _ => {}
+        }
+        if self.open.is_empty() {
+            self.close_root()?;
+            // Another report can follow in the same file.
+            self.suites.push(OpenSuite::root(&self.empty, 1));
+        }
+        Ok(())
+    }
+
+    fn close_root(&mut self) -> Result<(), JunitError> {
+        for case in std::mem::take(&mut self.trx).named() {
+            self.pass_on(case)?;
+        }
+        self.close_suite()
+    }
+
+    /// Calls `each` with the raw value of every attribute in `wanted`; of a repeated one, the first.
+    pub(super) fn each_attribute<const N: usize>(
+        &mut self,
+        tag: &BytesStart<'_>,
+        line: u64,
+        wanted: [&'static str; N],
+        mut each: impl FnMut(&mut Self, &'static str, &str),
+    ) {
+        let mut seen = [false; N];
+        let mut attributes = tag.attributes();
+        for attribute in attributes.with_checks(false) {
+            let Attribute { key, value } = match attribute {
+                Ok(attribute) => attribute,
+                Err(error) => {
+                    self.note_attribute(&error, line);
+                    continue;
+                }
+            };
+            let Some(at) = wanted.iter().position(|wanted| *wanted == key.0) else { continue };
+            if std::mem::replace(&mut seen[at], true) {
+                let message =
+                    format_args!("the attribute `{}` is there twice; the first counts", wanted[at]);
+                self.findings.add(JunitRule::DuplicateAttribute, line, message);
+                continue;
+            }
+            each(self, wanted[at], &value);
+        }
+        let flaws = std::mem::take(&mut self.flaws);
+        self.note_flaws(flaws, line);
+    }
+
+    fn note_attribute(&mut self, error: &AttrError, line: u64) {
+        self.findings.add(
+            JunitRule::BadAttribute,
+            line,
+            format_args!("an attribute can't be read: {error}"),
+        );
+    }
+
+    fn note_flaws(&mut self, flaws: TextFlaws, line: u64) {
+        if flaws.control_character {
+            let message = "characters that XML doesn't allow are replaced";
+            self.findings.add(JunitRule::ControlCharacter, line, message);
+        }
+        if flaws.unknown_entity {
+            let message = "an entity that XML doesn't define stays as it is";
+            self.findings.add(JunitRule::UnknownEntity, line, message);
+        }
+    }
+
+    /// `tag` is what there is of a tag that was cut, at `line`.
+    pub(super) fn finish(
+        mut self,
+        ending: ReportEnd,
+        tag: &[u8],
+        line: u64,
+    ) -> Result<JunitSummary, JunitError> {
+        if self.dialect.is_none() {
+            return Err(match ending {
+                ReportEnd::Malformed(..) => JunitError::NotXml,
+                _ => JunitError::NoElement,
+            });
+        }
+        match ending {
+            ReportEnd::End if self.open.is_empty() => {}
+            ReportEnd::End | ReportEnd::Cut => {
+                self.summary.is_truncated = true;
+                let message = "the report ends early; the tests up to here count";
+                self.findings.add(JunitRule::Truncated, line, message);
+            }
+            ReportEnd::Malformed(line, error) => {
+                self.summary.is_truncated = true;
+                let message = format_args!(
+                    "the report isn't XML from here on; the tests before count: {error}"
+                );
+                self.findings.add(JunitRule::Malformed, line, message);
+            }
+        }
+        self.close_cut_case(tag)?;
+        let open = self.suites.iter().filter(|suite| !suite.is_root);
+        self.summary.open_suites = open.map(|suite| Arc::clone(&suite.name)).collect();
+        // What they declare counts, even if the report ends before it says which tests those are.
+        while self.suites.len() > 1 {
+            self.close_suite()?;
+        }
+        self.close_root()?;
+        if self.cases == 0 {
+            self.findings.add(JunitRule::NoTests, 1, "the report has no tests");
+        }
+        self.summary.findings = self.findings.finish();
+        Ok(self.summary)
+    }
+
+    fn close_cut_case(&mut self, tag: &[u8]) -> Result<(), JunitError> {
+        if self.detail.is_none() && self.open.last() == Some(&Element::Case) {
+            // `<failure message="…` without its end.
+            let name = tag.split(|byte| byte.is_ascii_whitespace()).next();
+            match name {
+                Some(b"<failure") => self.count_detail(TestDetailKind::Failure),
+                Some(b"<error") => self.count_detail(TestDetailKind::Error),
+                _ => {}
+            }
+        } else if self.detail.is_some() {
+            self.close_detail()?;
+        }
+        while let Some(case) = self.case.take() {
+            self.case = self.outer_cases.pop();
+            self.close_case(case, true)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn failure_detail(kind: TestDetailKind, message: String) -> TestDetail {
+    TestDetail { kind, type_name: None, message: Some(message), text: None }
+}

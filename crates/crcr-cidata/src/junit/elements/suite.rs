@@ -1,0 +1,246 @@
+//! Suites: their names and sums, and failures that no test of theirs has.
+
+use std::sync::Arc;
+
+use crcr_domain::ci_data::stable_name::stable_name;
+use crcr_domain::ci_data::test_run::{
+    TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
+};
+use quick_xml::events::BytesStart;
+
+use super::case::new_case;
+use super::{Element, Elements, failure_detail};
+use crate::junit::findings::JunitRule;
+use crate::junit::reader::{JunitError, MAX_CASES, Repeats, SuiteElement, SuiteLabels};
+use crate::junit::suites::{Declared, Hidden, OpenSuite};
+use crate::junit::text::LimitedText;
+use crate::junit::values::{is_machine_name, parse_timestamp, shorten};
+
+/// More names of suites are dropped.
+const MAX_SUITES: usize = 10_000;
+const MAX_VARIANT_CHARS: usize = 100;
+/// Properties whose value says what a test ran with.
+const VARIANT_PROPERTIES: [&str; 7] =
+    ["browser", "browserName", "device", "deviceName", "os", "platform", "platformName"];
+
+impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
+    pub(super) fn read_root(&mut self, tag: &BytesStart<'_>, line: u64) {
+        let mut has_id = false;
+        let mut declared = Default::default();
+        let mut is_pytest = false;
+        self.each_attribute(
+            tag,
+            line,
+            ["name", "failures", "errors", "tests", "id"],
+            |_, key, raw| {
+                let declared: &mut Declared = &mut declared;
+                let number = || raw.trim().parse::<u64>().unwrap_or_default();
+                match key {
+                    "failures" => declared.failures = number(),
+                    "errors" => declared.errors = number(),
+                    "tests" => declared.tests = number(),
+                    "id" => has_id = true,
+                    _ => is_pytest = raw == "pytest tests",
+                }
+            },
+        );
+        if let Some(root) = self.suites.last_mut().filter(|suite| suite.is_root) {
+            (root.declared, root.line) = (declared, line);
+            if is_pytest {
+                root.element.repeats = Repeats::Pytest;
+            }
+            self.is_hostname_project = has_id;
+        }
+    }
+
+    pub(super) fn open_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+        let mut suite = self.new_suite(line);
+        let (mut timestamp, mut day, mut name) = (None, None, None);
+        let (mut hostname, mut package) = (None, None);
+        self.each_attribute(
+            tag,
+            line,
+            [
+                "name",
+                "file",
+                "filepath",
+                "failures",
+                "errors",
+                "tests",
+                "timestamp",
+                "hostname",
+                "package",
+            ],
+            |this, key, raw| {
+                let number = || raw.trim().parse::<u64>().unwrap_or_default();
+                let text = |this: &mut Self| LimitedText::of_attribute(raw, &mut this.flaws);
+                match key {
+                    "name" if !raw.is_empty() => name = Some(text(this)),
+                    "file" | "filepath" if !raw.is_empty() => {
+                        suite.file = Some(text(this).into());
+                    }
+                    "failures" => suite.declared.failures = number(),
+                    "errors" => suite.declared.errors = number(),
+                    "tests" => suite.declared.tests = number(),
+                    "timestamp" => {
+                        timestamp = parse_timestamp(raw);
+                        day = raw.trim().get(..10).map(str::to_owned);
+                    }
+                    "hostname" if !raw.is_empty() => hostname = Some(Arc::from(text(this))),
+                    "package" if !raw.is_empty() => package = Some(Arc::from(text(this))),
+                    _ => {}
+                }
+            },
+        );
+        if let Some(name) = name {
+            if name == "pytest" {
+                suite.element.repeats = Repeats::Pytest;
+            }
+            suite.name = stable_name(&name, day.as_deref().filter(|day| day.len() == 10)).into();
+        }
+        if self.is_hostname_project
+            && hostname.as_deref().is_some_and(|host| !is_machine_name(host))
+        {
+            suite.variant = hostname.take();
+        }
+        let file = suite.file.clone();
+        suite.element.labels = Arc::new(SuiteLabels { hostname, package, file });
+        if let Some(time) = timestamp
+            && self.summary.earliest.is_none_or(|(earliest, _)| time < earliest)
+        {
+            self.summary.earliest = Some((time, line));
+        }
+        self.push_suite(suite)
+    }
+
+    pub(in super::super) fn new_suite(&mut self, line: u64) -> OpenSuite {
+        self.suite_elements = self.suite_elements.saturating_add(1);
+        match self.suites.last() {
+            Some(parent) => parent.child(self.suite_elements, line),
+            None => OpenSuite::root(&self.empty, line),
+        }
+    }
+
+    pub(in super::super) fn push_suite(&mut self, suite: OpenSuite) -> Element {
+        if self.summary.suites.len() < MAX_SUITES {
+            self.summary.suites.push(Arc::clone(&suite.name));
+        }
+        if !self.summary.has_namesakes {
+            self.summary.has_namesakes =
+                !self.names.insert(Arc::clone(&suite.name)) || self.names.len() > MAX_SUITES;
+        }
+        self.suites.push(suite);
+        Element::Suite
+    }
+
+    /// Of a suite or a test: the browser, the device or the system that it ran with.
+    pub(super) fn read_property(&mut self, tag: &BytesStart<'_>, line: u64) {
+        let (mut known, mut value) = (None, None);
+        self.each_attribute(tag, line, ["name", "value"], |this, key, raw| match key {
+            "name" if raw == "go.version" => known = Some("go.version"),
+            "name" => known = VARIANT_PROPERTIES.into_iter().find(|name| *name == raw),
+            _ if raw.len() <= MAX_VARIANT_CHARS => {
+                value = Some(LimitedText::of_attribute(raw, &mut this.flaws));
+            }
+            _ => {}
+        });
+        let Some((known, value)) = known.zip(value.filter(|value| !value.trim().is_empty())) else {
+            return;
+        };
+        let suite = self.suites.last_mut();
+        if known == "go.version" {
+            // go-junit-report, which never runs a test again, writes it as well, and a host.
+            let has_host = |suite: &OpenSuite| suite.element.labels.hostname.is_some();
+            if let Some(suite) = suite.filter(|suite| !has_host(suite)) {
+                suite.element.repeats = Repeats::Go;
+            }
+            return;
+        }
+        let variant = match (&mut self.case, suite) {
+            (Some(open), _) => &mut open.case.variant,
+            (None, Some(suite)) => &mut suite.variant,
+            (None, None) => return,
+        };
+        *variant = Some(match variant {
+            Some(other) if other.len() + value.len() < MAX_VARIANT_CHARS => {
+                format!("{other}, {value}").into()
+            }
+            _ => value.into(),
+        });
+    }
+
+    pub(in super::super) fn close_suite(&mut self) -> Result<(), JunitError> {
+        let Some(suite) = self.suites.last_mut() else { return Ok(()) };
+        if let Some(detail) = suite.failure.take().filter(|_| !suite.has_failure()) {
+            self.fail_suite(detail)?;
+        }
+        let Some(suite) = self.suites.last_mut() else { return Ok(()) };
+        let what = if suite.is_root {
+            "the report".to_owned()
+        } else {
+            format!("the suite `{}`", shorten(&suite.name))
+        };
+        let (tests, declared) = (suite.counted.tests, suite.declared);
+        if declared.tests > tests {
+            let text = format!("{what} declares {} tests and has {tests}", declared.tests);
+            self.findings.add(JunitRule::TestCount, suite.line, text);
+            // Once for the innermost suite that lacks them.
+            suite.counted.tests = declared.tests;
+        }
+        let seen = suite.counted.failures + suite.counted.errors;
+        let hidden = suite.hidden_failures();
+        if let Some(hidden) = hidden {
+            let said = declared.failures.saturating_add(declared.errors);
+            self.add_hidden(hidden, &format!("{what} declares {said} failures or errors"), seen)?;
+        } else if suite.has_failed && !suite.has_failure() {
+            let text = format!("{what} failed, and no test in it did");
+            self.fail_suite(failure_detail(TestDetailKind::Error, text))?;
+        }
+        if let Some(suite) = self.suites.pop()
+            && let Some(parent) = self.suites.last_mut()
+        {
+            parent.counted.add(&suite.counted);
+        }
+        Ok(())
+    }
+
+    /// Failures that a suite declares and no test has are one row. The rest is only counted.
+    fn add_hidden(&mut self, hidden: Hidden, what: &str, seen: u64) -> Result<(), JunitError> {
+        let text = match seen {
+            0 => format!("{what}, and no test in it failed"),
+            seen => format!("{what}, and only {seen} of its tests failed"),
+        };
+        let line = self.suites.last().map_or(1, |suite| suite.line);
+        self.findings.add(JunitRule::FailureCount, line, &text);
+        let sums = &mut self.summary.hidden_failures;
+        let sum = match hidden.kind {
+            TestDetailKind::Error => &mut sums.errors,
+            _ => &mut sums.failures,
+        };
+        *sum = sum.saturating_add(hidden.count - 1).min(MAX_CASES);
+        self.pass_on_suite(failure_detail(hidden.kind, text))
+    }
+
+    /// Adds a row for a failure of the innermost suite outside its tests.
+    pub(in super::super) fn fail_suite(&mut self, detail: TestDetail) -> Result<(), JunitError> {
+        let Some(suite) = self.suites.last_mut() else { return Ok(()) };
+        let is_error = detail.kind == TestDetailKind::Error;
+        suite.count_failure(if is_error { TestResult::Error } else { TestResult::Failure });
+        suite.counted.details += 1;
+        let text = format_args!("the suite `{}` failed outside its tests", shorten(&suite.name));
+        self.findings.add(JunitRule::SuiteFailure, suite.line, text);
+        self.pass_on_suite(detail)
+    }
+
+    fn pass_on_suite(&mut self, detail: TestDetail) -> Result<(), JunitError> {
+        let Some(suite) = self.suites.last() else { return Ok(()) };
+        let mut case = new_case(suite, &self.empty);
+        case.kind = TestRowKind::Suite;
+        case.result = match detail.kind {
+            TestDetailKind::Error => TestResult::Error,
+            _ => TestResult::Failure,
+        };
+        case.details.push(detail);
+        self.pass_on(case)
+    }
+}

@@ -1,0 +1,152 @@
+//! Whether jobs that fail on purpose did. If they didn't, or weren't heard of, the relay doesn't pass failures on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::jobs::JobOfRecord;
+use super::outcome::JobOutcome;
+use crate::facts::{DispatchFact, DispatchFactStatus};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ExpectedCounts {
+    /// Jobs that ended as expected.
+    pub seen: u64,
+    /// Jobs that ended in another way.
+    pub not_seen: u64,
+    /// Jobs whose end was never reported, and jobs that other commits of that day have and this one hasn't.
+    pub missing: u64,
+}
+
+/// A repository, an event and a commit, or the run if there is none.
+type HeadKey<'a> = (&'a str, &'a str, &'a str);
+
+#[derive(Default)]
+struct HeadJobs<'a> {
+    names: BTreeSet<(&'a str, Option<&'a str>)>,
+    is_open: bool,
+    never_started: bool,
+}
+
+impl ExpectedCounts {
+    pub(super) fn of(jobs: &[JobOfRecord<'_>], dispatches: &[&DispatchFact]) -> Self {
+        let mut counts = Self::default();
+        let mut heads: BTreeMap<HeadKey<'_>, HeadJobs<'_>> = BTreeMap::new();
+        let mut known: BTreeMap<(&str, &str), BTreeSet<_>> = BTreeMap::new();
+        for dispatch in dispatches {
+            let is_sent = matches!(
+                dispatch.status,
+                DispatchFactStatus::Sent | DispatchFactStatus::NeverStarted
+            );
+            if is_sent {
+                let key = (&*dispatch.repo, dispatch.event.as_str(), &*dispatch.head_sha);
+                heads.entry(key).or_default().never_started |=
+                    dispatch.status == DispatchFactStatus::NeverStarted;
+            }
+        }
+        for job in jobs {
+            let row = job.record;
+            let key = (&*row.repo, row.event.as_str(), row.commit_or_run());
+            let mut head = heads.get_mut(&key);
+            if let Some(head) = head.as_mut() {
+                head.is_open |= job.outcome.is_none();
+            }
+            let Some(expected) = row.expected else { continue };
+            let name = (&*row.workflow, row.job.as_deref());
+            known.entry((key.0, key.1)).or_default().insert(name);
+            if let Some(head) = head {
+                head.names.insert(name);
+            }
+            match job.outcome {
+                None | Some(JobOutcome::NeverStarted) => {}
+                Some(JobOutcome::Lost) => counts.missing += 1,
+                Some(_) if row.state.conclusion() == Some(expected) => counts.seen += 1,
+                // A newer head of the pull request cancelled it.
+                Some(JobOutcome::Superseded) => {}
+                Some(_) => counts.not_seen += 1,
+            }
+        }
+        for ((repo, event, _), head) in &heads {
+            let is_waiting = head.names.is_empty() && !head.never_started;
+            if let Some(known) =
+                known.get(&(*repo, *event)).filter(|_| !head.is_open && !is_waiting)
+            {
+                counts.missing += known.difference(&head.names).count() as u64;
+            }
+        }
+        counts
+    }
+
+    /// Each count with its name, those that aren't 0.
+    pub fn named(self) -> Vec<(&'static str, u64)> {
+        let all = [("seen", self.seen), ("not seen", self.not_seen), ("missing", self.missing)];
+        all.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+impl std::ops::AddAssign for ExpectedCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.seen += other.seen;
+        self.not_seen += other.not_seen;
+        self.missing += other.missing;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::jobs_of_record;
+    use super::super::tests::{at, attempt, dispatch};
+    use super::super::totals::{ResultTotals, by_day};
+    use crate::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
+    use crate::lifecycle::{Conclusion, JobState};
+
+    const FAILED: JobState = JobState::Completed(Conclusion::Failure);
+    const PASSED: JobState = JobState::Completed(Conclusion::Success);
+
+    fn canary(sha: &str, state: JobState) -> AttemptFact {
+        AttemptFact {
+            job: Some("xfail".into()),
+            expected: Some(Conclusion::Failure),
+            pull_request: None,
+            ..attempt(sha, sha, sha, 1, state, 100)
+        }
+    }
+
+    fn push(sha: &str) -> DispatchFact {
+        DispatchFact { pull_request: None, enqueued_at: at(40), ..dispatch(sha, sha, 40) }
+    }
+
+    fn totals(rows: &[AttemptFact], dispatches: &[DispatchFact]) -> ResultTotals {
+        let days = by_day(rows, dispatches, &[]);
+        let mut total = ResultTotals::default();
+        days.values().for_each(|day| total.add(day));
+        total
+    }
+
+    #[test]
+    fn jobs_that_fail_on_purpose_show_whether_the_relay_works_and_not_how_the_backend_is() {
+        let rows = [
+            canary("a", FAILED),
+            canary("b", PASSED),
+            canary("c", JobState::Lost),
+            AttemptFact { job: Some("xfail-2".into()), ..canary("a", FAILED) },
+            attempt("a", "a", "a", 1, PASSED, 100),
+        ];
+        let never = DispatchFact { status: DispatchFactStatus::NeverStarted, ..push("d") };
+        let waiting = push("e");
+        let all = totals(&rows, &[push("a"), push("b"), push("c"), never, waiting]);
+        assert_eq!((all.expected.seen, all.expected.not_seen), (2, 1));
+        // The lost one, `xfail-2` on b and c, and both on the dispatch that started nothing.
+        assert_eq!(all.expected.missing, 1 + 2 + 2);
+        let rate = all.sums.job_pass();
+        assert_eq!((rate.numerator, rate.denominator), (1, 1));
+        assert_eq!(jobs_of_record(&rows, []).len(), 1);
+    }
+
+    #[test]
+    fn running_jobs_that_will_fail_on_purpose_are_not_missing() {
+        let rows = [canary("a", FAILED), attempt("b", "b", "b", 1, JobState::InProgress, 100)];
+        let all = totals(&rows, &[push("a"), push("b")]);
+        assert_eq!((all.expected.seen, all.expected.not_seen, all.expected.missing), (1, 0, 0));
+    }
+}

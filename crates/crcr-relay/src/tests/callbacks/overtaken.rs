@@ -1,0 +1,115 @@
+//! What the person sees who pressed "Re-run" and is refused, and what a check run shows after two workers changed it.
+
+use crcr_store::LeaseRequest;
+
+use super::*;
+use crate::admin::deliveries;
+use crate::queue::handlers;
+use crate::queue::task_kind::{ParsedTask, TaskKind};
+use crate::queue::workers;
+
+const UPDATES: &str = "PATCH /repos/acme/upstream/check-runs/*";
+
+#[tokio::test]
+async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behind() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "in_progress", None);
+    four.start(&world).await;
+    let now = world.relay.now();
+    let until = now + Duration::from_secs(1);
+    let want =
+        LeaseRequest { now, until, max_tasks: 100, max_per_lane: 100, ..LeaseRequest::default() };
+    let tasks = world.relay.store.lease_tasks(want).await.unwrap();
+    let slow = tasks.into_iter().map(ParsedTask::new);
+    let slow = slow
+        .into_iter()
+        .find(|task| matches!(task.kind, Ok(TaskKind::CheckRun { job: None, .. })))
+        .unwrap();
+    let state = world.github.state();
+    let before = state.world.count(UPDATES);
+    state.world.fail(UPDATES, 1, Fault::Delay(Duration::from_secs(2)));
+    let frozen = async {
+        let result = handlers::run(&world.relay, &slow).await;
+        workers::settle(&world.relay, &slow, result).await.unwrap();
+    };
+    let others = async {
+        while state.world.count(UPDATES) == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        four.on_github(&world, "completed", Some("success"));
+        four.end(&world, "success").await;
+        world.later(Duration::from_secs(5 * 60));
+        world.work().await;
+        assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+    };
+    tokio::join!(frozen, others);
+    world.work().await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+}
+
+#[tokio::test]
+async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "completed", Some("failure"));
+    four.start(&world).await;
+    four.end(&world, "failure").await;
+    world.later(Duration::from_secs(5 * 60));
+    world.work().await;
+    let state = world.github.state();
+    let shown = |name: &str| {
+        let runs = state.world.check_runs(UPSTREAM);
+        runs.into_iter().find(|run| run.name == name).unwrap()
+    };
+    let press = || {
+        let payload = state.check_run_payload(UPSTREAM, shown(JOB).id, "rerequested");
+        state.world.delivery("check_run", &payload)
+    };
+    let why = "Unable to retry this workflow run because it was created over a month ago";
+    let refusal = Fault::Answer {
+        status: StatusCode::FORBIDDEN,
+        retry_after: None,
+        body: json!({"message": why}).to_string(),
+    };
+    state.world.fail("POST /repos/acme/four/actions/runs/9000/rerun-failed-jobs", 1, refusal);
+    world.send(&press()).await;
+    assert_eq!(world.work().await.len(), 1, "the on-call sees it, too");
+    for name in [DISPATCH, JOB] {
+        let run = shown(name);
+        assert_eq!(run.conclusion.as_deref(), Some("failure"), "what is known stays");
+        assert!(run.title.starts_with("Re-run refused by GitHub. "), "{}", run.title);
+        assert!(run.summary.contains(why), "{}", run.summary);
+    }
+    // The next one is accepted.
+    world.send(&press()).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert!(!shown(JOB).title.contains("refused"), "{}", shown(JOB).title);
+    state.world.take_reruns();
+}
+
+#[tokio::test]
+async fn operator_who_looks_at_a_delivery_reads_why_it_waits() {
+    let world = World::new().await;
+    let limited = Fault::Answer {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        retry_after: Some(600),
+        body: json!({"message": "You have exceeded a secondary rate limit"}).to_string(),
+    };
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, limited);
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    let newest = deliveries::newest(&*world.relay.store, 1).await.unwrap().remove(0);
+    let lines = deliveries::explanations(&*world.relay.store, &newest).await.unwrap();
+    let about = |repo: &str| {
+        lines.iter().find(|line| line.contains(repo)).unwrap_or_else(|| panic!("{lines:#?}"))
+    };
+    assert!(about("acme/two").contains("tried again at"), "{lines:#?}");
+    assert!(about("acme/two").contains("rate limit"), "{lines:#?}");
+    assert_eq!(
+        about("acme/four"),
+        "acme/four: no proven report: the relay waits for the first one"
+    );
+    assert!(!lines.iter().any(|line| line.contains("acme/one")), "L1 reports nothing: {lines:#?}");
+    world.github.state().world.take_dispatches();
+}
