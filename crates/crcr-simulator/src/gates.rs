@@ -72,7 +72,6 @@ pub(crate) struct StepTrace {
 
 impl StepTrace {
     pub(crate) fn add(&mut self, line: String) {
-        if std::env::var_os("SIMTRACE").is_some() { eprintln!("{:>5} {line}", self.step); } // TEMPORARY
         let mut hasher = DefaultHasher::new();
         (self.hash, &line).hash(&mut hasher);
         self.hash = hasher.finish();

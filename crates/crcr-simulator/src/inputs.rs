@@ -40,7 +40,7 @@ pub(crate) struct SeedInputs {
     pub(crate) early_lease_ends: bool,
     /// The key that signs callback tokens is replaced, in two steps, while runs are open.
     pub(crate) key_rotation: bool,
-    /// Demotions of a backend at L3 are opened and closed; no webhook tells of them.
+    /// Demotions of a backend at L3 are opened and closed.
     pub(crate) demotions: bool,
 }
 

@@ -163,13 +163,13 @@ impl BackendLab {
             head: head.to_owned(),
             is_ignored,
         });
-        if repo == "acme/one" || is_closed || is_ignored {
+        let is_foreign = self.inputs.foreign_ci && repo == FOREIGN;
+        if repo == "acme/one" || is_ignored || (is_closed && is_foreign) {
             return vec![];
         }
         let mut agenda = vec![];
         for (file, workflow) in workflows(repo, &dispatch.event_type, self.inputs) {
             let id = self.next_run();
-            let is_foreign = self.inputs.foreign_ci && repo == FOREIGN;
             let is_silent = *file == "perf.yml"
                 || (self.inputs.late_runs && *file == "gpu.yml" && random.random_ratio(1, 3));
             let is_late = self.inputs.late_runs && random.random_ratio(1, 3);
@@ -181,10 +181,14 @@ impl BackendLab {
                 file,
                 workflow,
                 is_foreign,
-                is_silent,
-                setup_fails,
+                is_silent: is_silent || is_closed,
+                setup_fails: setup_fails && !is_closed,
                 branch: self.branches.get(repo).cloned().unwrap_or_else(|| "main".to_owned()),
-                jobs: attempts::jobs(self.inputs.shared_names || is_foreign, random),
+                // Nothing is built for a closed pull request: GitHub starts the workflow and skips its jobs.
+                jobs: match is_closed {
+                    true => vec![],
+                    false => attempts::jobs(self.inputs.shared_names || is_foreign, random),
+                },
                 attempt: 1,
                 payload: payload.clone(),
                 created_at: None,

@@ -41,7 +41,7 @@ use crate::{BrokenPromise, SeedSummary, end_state};
 const FAULTY_TIME: SignedDuration = SignedDuration::from_hours(30);
 /// The part without faults is over long before.
 const SETTLING_TIME: SignedDuration = SignedDuration::from_hours(24 * 12);
-const SETTLING_STEPS: usize = 20_000;
+const SETTLING_STEPS: usize = 60_000;
 /// Open pull requests of an upstream whose hours are simulated.
 const PULLS: u64 = 40;
 /// GitHub closes the connection after this long.
@@ -56,7 +56,8 @@ const DISPATCH_WAIT: SignedDuration = SignedDuration::from_secs(30);
 /// GitHub asks for pauses up to this one.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(20);
 /// Settings of the keys for callback tokens during a rotation. The first one of each signs, all of them verify.
-const CALLBACK_KEYS: [&str; 3] = ["the-old-key", "the-old-key,the-new-key", "the-new-key,the-old-key"];
+const CALLBACK_KEYS: [&str; 3] =
+    ["the-old-key", "the-old-key,the-new-key", "the-new-key,the-old-key"];
 /// Like every address here it is never connected to.
 const ORIGIN: &str = "http://127.0.0.1:9/";
 
@@ -278,6 +279,7 @@ impl Simulation {
                 self.trace("GitHub's check API works again".to_owned());
                 self.outage = None;
                 self.last_input = self.now();
+                self.repaired_at = Some(self.now());
             }
             if self.now() > end {
                 break;
@@ -520,7 +522,26 @@ impl Simulation {
         count
     }
 
+    /// Lets time pass. Meanwhile GitHub creates the runs that are planned: it never takes longer for them.
     async fn advance(&mut self, by: Duration) {
+        let end = self.now() + by;
+        loop {
+            let due = self.agenda.iter().take_while(|((at, _), _)| *at <= end);
+            let is_run = |event: &ScheduledEvent| {
+                matches!(event, ScheduledEvent::BackendLab(LabEvent::RunCreated(_)))
+            };
+            let run = due.into_iter().find(|(_, event)| is_run(event)).map(|(key, _)| *key);
+            let until = run.map_or(end, |(at, _)| at);
+            self.pass(until.duration_since(self.now()).max(SignedDuration::ZERO).unsigned_abs())
+                .await;
+            let Some(event) = run.and_then(|key| self.agenda.remove(&key)) else { return };
+            if let ScheduledEvent::BackendLab(LabEvent::RunCreated(run)) = event {
+                self.create_run(run);
+            }
+        }
+    }
+
+    async fn pass(&mut self, by: Duration) {
         {
             let mut gates = self.gates.lock();
             gates.now += by;

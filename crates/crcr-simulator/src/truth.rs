@@ -16,13 +16,14 @@ use crate::levels::AllowlistModel;
 use crate::upstream::UPSTREAM;
 
 /// A request to GitHub may rest on what was known this long before it: a handler takes at most 90 s.
-const HANDLER: SignedDuration = SignedDuration::from_secs(120);
+pub(crate) const HANDLER: SignedDuration = SignedDuration::from_secs(120);
 /// In this time GitHub may create further runs of a dispatch.
 const RUN_WINDOW: SignedDuration = SignedDuration::from_secs(60);
 /// So many authors must have met failing infrastructure before a breaker may open.
 const BREAKER_AUTHORS: usize = 3;
 
 /// The simulated world.
+#[derive(Clone, Copy)]
 pub(crate) struct Truth<'a> {
     pub(crate) lab: &'a BackendLab,
     pub(crate) allowlist: &'a AllowlistModel,
@@ -34,6 +35,8 @@ pub(crate) struct Truth<'a> {
     pub(crate) memory: &'a MemoryStore,
     /// When the relay sent the request that is judged, by GitHub's clock.
     pub(crate) at: Timestamp,
+    /// What was acknowledged before this counts.
+    pub(crate) known_until: Timestamp,
 }
 
 /// What the check run of a commit and a backend may show.
@@ -68,7 +71,7 @@ impl<'a> Truth<'a> {
 
     /// The dispatches of a commit that the relay knows of and that are answered, as of the request.
     fn evidence(&self, head: &str, repo: &str) -> BTreeSet<&'a str> {
-        let known = self.at - HANDLER;
+        let known = self.known_until;
         let of_head = self.lab.dispatches.iter().filter(|one| one.head == head && one.repo == repo);
         let answered = of_head.filter(|one| {
             let answered = self.answered_at.get(&(one.delivery.clone(), one.repo));
@@ -98,7 +101,7 @@ impl<'a> Truth<'a> {
 
     /// What a run's jobs have reported, as of the request.
     fn newest_jobs(&self, id: u64, run: &LabRun) -> NewestJobs {
-        let known = self.at - HANDLER;
+        let known = self.known_until;
         let mut jobs = NewestJobs::new();
         for (name, reports) in self.reports_of(&run.head, run.repo) {
             for ((of_run, attempt, leg), (end, at)) in &reports.acknowledged {
@@ -114,12 +117,24 @@ impl<'a> Truth<'a> {
         let mut ended = BTreeSet::new();
         for (name, reports) in self.reports_of(&run.head, run.repo) {
             let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| *of_run == id);
-            if of_run.into_iter().any(|(_, (end, _))| end.is_some()) {
-                ended.insert(name.to_owned());
+            for ((_, attempt, _), (end, _)) in of_run {
+                if end.is_some() {
+                    ended.insert((name.to_owned(), *attempt));
+                }
             }
         }
-        jobs.retain(|(name, _), (_, end)| end.is_some() || !ended.contains(name));
+        jobs.retain(|(name, _), (attempt, end)| {
+            end.is_some() || !ended.contains(&(name.clone(), *attempt))
+        });
         jobs
+    }
+
+    /// Whether a job of the run has started, and only a forged report says that it ended.
+    fn lacks_genuine_end(&self, id: u64, run: &LabRun) -> bool {
+        self.reports_of(&run.head, run.repo).any(|(_, reports)| {
+            let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| *of_run == id);
+            reports.was_forged_end && of_run.into_iter().any(|(_, (end, _))| end.is_none())
+        })
     }
 
     fn reports_of(
@@ -133,8 +148,30 @@ impl<'a> Truth<'a> {
             .map(|((_, name), reports)| (name.as_str(), reports))
     }
 
-    /// What the verdict of a commit may be.
+    /// What the verdict of a commit may be. Whoever wrote it may have known nothing of the last moments, or all of
+    /// it, so it's bad only if it was all the time.
     pub(crate) fn of_commit(&self, head: &str, repo: &str) -> CommitTruth {
+        let known = self.at - HANDLER;
+        let since = |at: Timestamp| (known <= at && at < self.at).then_some(at);
+        let of_repo = self.reports_of(head, repo);
+        let mut times: BTreeSet<Timestamp> = of_repo
+            .flat_map(|(_, reports)| reports.acknowledged.values())
+            .filter_map(|(_, at)| since(*at))
+            .collect();
+        times.insert(known);
+        let mut found = CommitTruth::NoEvidence;
+        for at in times {
+            // What was acknowledged at this time is known.
+            let known_until = if at == known { at } else { at + SignedDuration::from_nanos(1) };
+            found = Self { known_until, ..*self }.of_commit_as_known(head, repo);
+            if !matches!(found, CommitTruth::Bad(_)) {
+                break;
+            }
+        }
+        found
+    }
+
+    fn of_commit_as_known(&self, head: &str, repo: &str) -> CommitTruth {
         let runs = self.newest_runs(head, repo);
         if runs.is_empty() {
             return CommitTruth::NoEvidence;
@@ -147,6 +184,7 @@ impl<'a> Truth<'a> {
             }
             let jobs = self.newest_jobs(*id, run);
             is_certain &= !jobs.is_empty() && run.ended_attempt == run.attempt;
+            is_certain &= !self.lacks_genuine_end(*id, run);
             for ((name, _), (attempt, end)) in jobs {
                 match end {
                     Some("success" | "skipped") => ends.push(end),

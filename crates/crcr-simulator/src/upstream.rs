@@ -1,6 +1,7 @@
 //! What happens upstream: pull requests, pushes, labels, merge groups, "Re-run" and changes of the allowlist, each
 //! with its webhook.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crcr_standin::State;
@@ -59,6 +60,8 @@ pub(crate) struct UpstreamModel {
     heads: u32,
     /// Commits of pull requests and pushes.
     known_heads: Vec<String>,
+    /// By pull request.
+    labelled_at: BTreeMap<u64, Timestamp>,
     webhooks: u32,
 }
 
@@ -70,6 +73,7 @@ impl UpstreamModel {
             pulls,
             heads: 0,
             known_heads: vec![],
+            labelled_at: BTreeMap::new(),
             webhooks: 0,
         }
     }
@@ -133,8 +137,7 @@ impl UpstreamModel {
                 Some(UpstreamEvent { name: "star", payload, targets: vec![], what })
             }
             20.. if random.random_range(0..changes + demotions) < demotions => {
-                let (payload, what) = (json!({ "action": "created" }), self.demotion(github));
-                Some(UpstreamEvent { name: "star", payload, targets: vec![], what })
+                Some(self.demotion(github, seed))
             }
             _ => {
                 let what = self.allowlist.change(github.clock.now(), random);
@@ -147,22 +150,23 @@ impl UpstreamModel {
         event.into_iter().collect()
     }
 
-    /// Opens or closes the pull request of a demotion, as `crcr levels sync` does. Its webhook is lost.
-    fn demotion(&mut self, github: &State) -> String {
+    /// Opens or closes the pull request of a demotion, as `crcr levels sync` does.
+    fn demotion(&mut self, github: &State, seed: u64) -> UpstreamEvent {
         let now = github.clock.now();
         let branch = format!("crcr-demotion/{DEMOTED}");
         if !self.allowlist.toggle_demotion(now) {
             github.world.close_pull(UPSTREAM, DEMOTION_PULL);
-            return format!("the demotion of {DEMOTED} is closed");
+            return self.pull_event(github, DEMOTION_PULL, "closed", None);
         }
-        let head = "de".repeat(20);
-        let pull = PullRequest::from_fork(DEMOTION_PULL, UPSTREAM, &head, now);
+        let head = self.new_head(seed);
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let pull = PullRequest::from_fork(DEMOTION_PULL, UPSTREAM, &head, second);
         let labels = ["crcr-auto-demotion".to_owned()].into();
         let head_repository = Some(UPSTREAM.to_owned());
         let pull = PullRequest { head_repository, head_ref: branch.clone(), labels, ..pull };
         github.world.put_pull(UPSTREAM, pull);
         github.world.put_branch(UPSTREAM, &branch, &head);
-        format!("a demotion of {DEMOTED} is opened")
+        self.pull_event(github, DEMOTION_PULL, "opened", None)
     }
 
     fn push(&self, github: &State, head: &str) -> UpstreamEvent {
@@ -213,6 +217,8 @@ impl UpstreamModel {
                 let action = if known.open { "closed" } else { "reopened" };
                 vec![self.pull_event(github, number, action, None)]
             }
+            // A label that is set and removed within a second: no webhook says which came last.
+            _ if self.labelled_at.get(&number) == Some(&second) => vec![],
             _ => vec![self.label(github, number, !is_labelled)],
         }
     }
@@ -225,7 +231,10 @@ impl UpstreamModel {
         self.pull_event(github, number, "synchronize", before)
     }
 
-    fn label(&self, github: &State, number: u64, is_set: bool) -> UpstreamEvent {
+    fn label(&mut self, github: &State, number: u64, is_set: bool) -> UpstreamEvent {
+        let now = github.clock.now();
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        self.labelled_at.insert(number, second);
         github.world.change_pull(UPSTREAM, number, |pull| {
             if is_set {
                 pull.labels.insert(LABEL.to_owned());

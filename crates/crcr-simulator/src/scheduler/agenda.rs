@@ -26,6 +26,12 @@ impl Simulation {
         }
     }
 
+    pub(super) fn create_run(&mut self, run: u64) {
+        self.trace(format!("GitHub creates run {run}"));
+        let events = self.lab.create(&self.github, run, &mut self.random);
+        self.plan_lab(events);
+    }
+
     pub(super) fn happen_upstream(&mut self) {
         for webhook in self.upstream.next(&self.github, self.seed, &mut self.random) {
             self.plan_webhook(webhook);
@@ -82,9 +88,7 @@ impl Simulation {
             }
             ScheduledEvent::BackendLab(LabEvent::Report(report)) => self.report(report),
             ScheduledEvent::BackendLab(LabEvent::RunCreated(run)) => {
-                self.trace(format!("GitHub creates run {run}"));
-                let events = self.lab.create(&self.github, run, &mut self.random);
-                self.plan_lab(events);
+                self.create_run(run);
             }
             ScheduledEvent::BackendLab(LabEvent::OthersRuns { repo, count }) => {
                 self.trace(format!("{count} runs of another sender in {repo}"));
@@ -97,7 +101,10 @@ impl Simulation {
             }
             ScheduledEvent::KeyRotation => {
                 self.keys += 1;
-                self.trace(format!("the keys for callback tokens are {}", CALLBACK_KEYS[self.keys]));
+                self.trace(format!(
+                    "the keys for callback tokens are {}",
+                    CALLBACK_KEYS[self.keys]
+                ));
                 for replica in 0..REPLICAS {
                     self.crash(replica).await?;
                 }

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use bytes::Bytes;
 use crcr_standin::server::Connection;
-use crcr_standin::world::Started;
+use crcr_standin::world::{Dispatch, Started};
 use http::{Method, Request, Response, StatusCode, header};
 use jiff::Timestamp;
 use rand::Rng as _;
@@ -16,7 +16,7 @@ use tower::ServiceExt as _;
 
 use super::{ScheduledEvent, Simulation};
 use crate::gates::GithubCall;
-use crate::invariants::{Broken, PromiseLedger, key_of};
+use crate::invariants::{Broken, KnownWebhook, PromiseLedger, key_of};
 use crate::levels::backend;
 use crate::upstream::{ATTACKER, UPSTREAM, delivery_delay};
 
@@ -95,6 +95,7 @@ impl Simulation {
                 );
                 return Err(("recorded-dispatch-repeated", detail));
             }
+            self.note_made_up(&delivery, &dispatch);
             let webhook = self.ledger.webhooks.get(&delivery);
             let head = webhook.map(|webhook| webhook.head.clone());
             let setup_fails = webhook.is_some_and(|webhook| webhook.author == ATTACKER);
@@ -132,6 +133,27 @@ impl Simulation {
             self.trace(line);
         }
         Ok(response)
+    }
+
+    /// The relay makes up the webhook of a head that it misses.
+    fn note_made_up(&mut self, delivery: &str, dispatch: &Dispatch) {
+        let made_up = delivery.strip_prefix("reconciled-").and_then(|rest| rest.split_once('-'));
+        let Some((number, head)) = made_up else { return };
+        let pull = number.parse().ok();
+        let known = pull.and_then(|number| self.github.world.pull(UPSTREAM, number));
+        let at = self.now();
+        let webhook =
+            self.ledger.webhooks.entry(delivery.to_owned()).or_insert_with(|| KnownWebhook {
+                targets: vec![],
+                head: head.to_owned(),
+                has_check_runs: true,
+                pull,
+                author: known.map(|pull| pull.author).unwrap_or_default(),
+                is_closing: false,
+                at,
+            });
+        webhook.targets.extend(backend(&dispatch.repository));
+        self.ledger.acknowledged.insert(delivery.to_owned());
     }
 
     /// GitHub refuses a dispatch for good.

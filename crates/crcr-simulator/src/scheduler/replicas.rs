@@ -261,7 +261,9 @@ fn may_have_two_workers(key: &str, check_runs: &[CheckRun]) -> bool {
         ["check_run", head, name] => check_runs
             .iter()
             .any(|run| run.head_sha == *head && run.name.eq_ignore_ascii_case(name)),
-        [kind, ..] => ["commit_checks", "backend_checks", "labels", "dispatch", "sweep"].contains(kind),
+        [kind, ..] => {
+            ["commit_checks", "backend_checks", "labels", "dispatch", "sweep"].contains(kind)
+        }
         [] => false,
     }
 }

@@ -20,7 +20,7 @@ use super::{LONGEST_PAUSE, OpenRequest, RequestKind, ScheduledEvent, Simulation}
 use crate::gates::{REPLICAS, dispatch};
 use crate::invariants::{Broken, PromiseLedger};
 use crate::lab::{LabEvent, LabReport, NightlyReport};
-use crate::truth::{Truth, spelled_as_usual};
+use crate::truth::{HANDLER, Truth, spelled_as_usual};
 use crate::upstream::{UPSTREAM, short};
 
 /// Signing takes longer than everything else, and equal claims have equal signatures.
@@ -241,6 +241,7 @@ impl Simulation {
             refused: &self.ledger.refused,
             memory: &self.memory,
             at,
+            known_until: at - HANDLER,
         }
     }
 }
