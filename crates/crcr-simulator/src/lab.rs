@@ -9,7 +9,7 @@ use std::time::Duration;
 use crcr_standin::State;
 use crcr_standin::runs::Run;
 use crcr_standin::world::Dispatch;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use serde_json::Value;
@@ -25,6 +25,8 @@ pub(crate) const FOREIGN: &str = "lab/five";
 pub(crate) const MANY_WORKFLOWS: &str = "acme/four";
 /// Runs of other senders in one of GitHub's lists. A page has 100.
 const CROWD: [u64; 2] = [60, 130];
+/// How far the clocks of two replicas are apart at most, with a margin.
+const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(60);
 const FIRST_RUN: u64 = 5000;
 const FIRST_CROWD_RUN: u64 = 1_000_000;
 
@@ -98,6 +100,8 @@ pub(crate) struct JobReports {
     pub(crate) started: bool,
     pub(crate) conclusions: BTreeSet<&'static str>,
     pub(crate) was_forged_end: bool,
+    /// The run, attempt and leg of each end that was sent, whether it was acknowledged or not.
+    pub(crate) sent: BTreeSet<(u64, u32, u8)>,
     /// By run, attempt and leg: what the relay has acknowledged; `None` while only the start is known.
     /// And when the newest of both was acknowledged.
     pub(crate) acknowledged: BTreeMap<(u64, u32, u8), (Option<&'static str>, Timestamp)>,
@@ -213,6 +217,18 @@ impl BackendLab {
     pub(crate) fn run_order(&self, id: u64) -> (Option<Timestamp>, u64) {
         let is_foreign = self.runs.get(&id).is_some_and(|run| run.is_foreign);
         (self.heard_at.get(&id).copied().filter(|_| is_foreign), id)
+    }
+
+    /// Whether two builds elsewhere of a commit were first heard of so close to each other that the clocks of the
+    /// replicas don't tell which is the newer one.
+    pub(crate) fn has_unordered_builds(&self, head: &str, repo: &str) -> bool {
+        let builds = self
+            .runs
+            .iter()
+            .filter(|(_, run)| run.is_foreign && run.head == head && run.repo == repo);
+        let mut heard: Vec<_> = builds.filter_map(|(id, _)| self.heard_at.get(id)).collect();
+        heard.sort_unstable();
+        heard.windows(2).any(|pair| pair[1].duration_since(*pair[0]) < CLOCKS_APART)
     }
 
     /// The number that the next run will have.

@@ -478,7 +478,8 @@ impl Simulation {
     fn check_waiting_dispatches(&self) -> Result<(), Broken> {
         let now = self.now();
         // GitHub may have asked for a pause before.
-        let Some(repaired_at) = self.repaired_at else { return Ok(()) };
+        let is_limited = self.outage.as_ref().is_some_and(|outage| outage.is_rate_limit);
+        let Some(repaired_at) = self.repaired_at.filter(|_| !is_limited) else { return Ok(()) };
         let paused_until = repaired_at + LONGEST_PAUSE;
         let mut waiting = None;
         self.memory.for_each_task(|key, state, due_at| {

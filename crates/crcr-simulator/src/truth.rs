@@ -105,8 +105,9 @@ impl<'a> Truth<'a> {
         let mut jobs = NewestJobs::new();
         for (name, reports) in self.reports_of(&run.head, run.repo) {
             for ((of_run, attempt, leg), (end, at)) in &reports.acknowledged {
-                // A forged end stands for a missing one.
-                let is_forged = end.is_none() && reports.was_forged_end;
+                // A forged end stands for a missing one, and one whose answer was lost may be known.
+                let is_sent = reports.sent.contains(&(*of_run, *attempt, *leg));
+                let is_forged = end.is_none() && (reports.was_forged_end || is_sent);
                 let is_old = *attempt < run.ended_attempt && !run.is_foreign;
                 if *of_run == id && *at < known && !is_forged && !is_old {
                     jobs.insert((name.to_owned(), *leg), (*attempt, *end));
@@ -129,11 +130,13 @@ impl<'a> Truth<'a> {
         jobs
     }
 
-    /// Whether a job of the run has started, and only a forged report says that it ended.
-    fn lacks_genuine_end(&self, id: u64, run: &LabRun) -> bool {
+    /// Whether a job of the run has started, and no acknowledged report says that it ended, but another one may.
+    fn lacks_acknowledged_end(&self, id: u64, run: &LabRun) -> bool {
         self.reports_of(&run.head, run.repo).any(|(_, reports)| {
             let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| *of_run == id);
-            reports.was_forged_end && of_run.into_iter().any(|(_, (end, _))| end.is_none())
+            of_run.into_iter().any(|(key, (end, _))| {
+                end.is_none() && (reports.was_forged_end || reports.sent.contains(key))
+            })
         })
     }
 
@@ -152,7 +155,7 @@ impl<'a> Truth<'a> {
     /// it, so it's bad only if it was all the time.
     pub(crate) fn of_commit(&self, head: &str, repo: &str) -> CommitTruth {
         let known = self.at - HANDLER;
-        let since = |at: Timestamp| (known <= at && at < self.at).then_some(at);
+        let since = |at: Timestamp| (known <= at && at <= self.at).then_some(at);
         let of_repo = self.reports_of(head, repo);
         let mut times: BTreeSet<Timestamp> = of_repo
             .flat_map(|(_, reports)| reports.acknowledged.values())
@@ -176,6 +179,9 @@ impl<'a> Truth<'a> {
         if runs.is_empty() {
             return CommitTruth::NoEvidence;
         }
+        if self.lab.has_unordered_builds(head, repo) {
+            return CommitTruth::MayBeGood;
+        }
         let mut ends = vec![];
         let mut is_certain = self.is_complete(head, repo);
         for (id, run) in runs.values() {
@@ -184,7 +190,7 @@ impl<'a> Truth<'a> {
             }
             let jobs = self.newest_jobs(*id, run);
             is_certain &= !jobs.is_empty() && run.ended_attempt == run.attempt;
-            is_certain &= !self.lacks_genuine_end(*id, run);
+            is_certain &= !self.lacks_acknowledged_end(*id, run);
             for ((name, _), (attempt, end)) in jobs {
                 match end {
                     Some("success" | "skipped") => ends.push(end),

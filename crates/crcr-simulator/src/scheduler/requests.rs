@@ -52,11 +52,15 @@ impl Simulation {
         let job = format!("{}/{}", job.name, job.leg);
         self.trace(format!("run {run} attempt {attempt} reports {job} {status}{forged}"));
         let (claims, body) = self.lab.request(&self.github, &report, self.now());
+        let key = (*run, *attempt, report.job.leg);
         let reports = self.lab.jobs.entry(self.lab.check_run_of(&report)).or_default();
         match (forgery, conclusion) {
             (Some(forgery), _) => reports.was_forged_end |= !forgery.is_of_another_run(),
             (None, None) => reports.started = true,
-            (None, Some(end)) => drop(reports.conclusions.insert(end)),
+            (None, Some(end)) => {
+                reports.conclusions.insert(end);
+                reports.sent.insert(key);
+            }
         }
         let token = signed(&self.github, &claims);
         let request = Request::post("/github/callback")
