@@ -27,7 +27,9 @@ async fn every_page_of_a_month_and_its_twin() {
     let l2: Vec<_> = levels[2]["backends"].as_array().unwrap().iter().collect();
     assert_eq!(l2[0]["repo"], "dune-example/torch-dune", "the worst comes first");
     assert_eq!(l2[0]["standing"], "no_criteria", "by default nothing is asked of L2");
-    assert!(l2[0]["next_level"]["missing"].as_array().unwrap().contains(&"CI job pass rate".into()));
+    assert!(
+        l2[0]["next_level"]["missing"].as_array().unwrap().contains(&"CI job pass rate".into())
+    );
     let pull = site.json("/api/v1/pulls/101090").await;
     assert_eq!(pull["backends"].as_array().unwrap().len(), 5);
     assert_eq!(pull["backends"][0]["blocks"], true);

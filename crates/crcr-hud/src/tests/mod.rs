@@ -25,13 +25,13 @@ use super::{Hud, router};
 mod backends;
 mod branches;
 mod frame;
-mod now;
 mod jobs;
+mod now;
 mod one_test;
 mod pulls;
 mod tests_and_logs;
-mod wire;
 mod trends;
+mod wire;
 
 const UPSTREAM: &str = "acme/upstream";
 

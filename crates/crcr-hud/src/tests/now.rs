@@ -28,7 +28,9 @@ async fn on_call_sees_who_blocks_which_pull_request_since_when_and_whose_fault_i
         assert!(["failed", "broken"].contains(&aurora["state"].as_str().unwrap()), "{aurora}");
     }
     let (_, page) = site.get("/").await;
-    for expected in ["is blocked by", ">torch-aurora</bdi>", "Backends that fail their level", "The relay"] {
+    for expected in
+        ["is blocked by", ">torch-aurora</bdi>", "Backends that fail their level", "The relay"]
+    {
         assert!(page.contains(expected), "{expected}: {page}");
     }
     let now = site.json("/api/v1/now").await;
@@ -41,7 +43,12 @@ async fn pull_requests_filter_and_sort_by_the_address() {
     let site = full().await;
     let numbers = async |query: &str| -> Vec<u64> {
         let json = site.json(&format!("/api/v1/pulls?{query}")).await;
-        json["pulls"].as_array().unwrap().iter().map(|pull| pull["number"].as_u64().unwrap()).collect()
+        json["pulls"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|pull| pull["number"].as_u64().unwrap())
+            .collect()
     };
     let mut sorted = numbers("sort=number").await;
     assert!(sorted.len() > 10 && sorted.is_sorted(), "{sorted:?}");
@@ -51,7 +58,10 @@ async fn pull_requests_filter_and_sort_by_the_address() {
     let standings: Vec<&str> =
         all["pulls"].as_array().unwrap().iter().map(|p| p["standing"].as_str().unwrap()).collect();
     let order = ["blocked", "running", "green", "untold"];
-    assert!(standings.is_sorted_by_key(|s| order.iter().position(|known| known == s)), "{standings:?}");
+    assert!(
+        standings.is_sorted_by_key(|s| order.iter().position(|known| known == s)),
+        "{standings:?}"
+    );
     for (show, count) in all["counts"].as_array().unwrap().iter().map(|c| (&c[0], &c[1])) {
         let shown = numbers(&format!("show={}", show.as_str().unwrap())).await.len() as u64;
         assert_eq!(shown, count.as_u64().unwrap(), "{show}");
@@ -89,13 +99,23 @@ async fn closed_pull_request_is_not_open_and_without_webhooks_the_page_says_so()
 async fn overview_level_page_now_and_badge_give_one_verdict_on_each_backend() {
     let site = site(facts(7, now(), 30, 10, UPSTREAM)).await;
     let now = site.json("/api/v1/now").await;
-    let failing: Vec<&str> = now["failing"].as_array().unwrap().iter().map(|b| b["repo"].as_str().unwrap()).collect();
+    let failing: Vec<&str> =
+        now["failing"].as_array().unwrap().iter().map(|b| b["repo"].as_str().unwrap()).collect();
     let overview = site.json("/api/v1/overview").await;
     let mut judged = 0;
-    for row in overview["levels"].as_array().unwrap().iter().flat_map(|l| l["backends"].as_array().unwrap()) {
+    for row in overview["levels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|l| l["backends"].as_array().unwrap())
+    {
         let repo = row["repo"].as_str().unwrap();
         let level = site.json(&format!("/api/v1/repositories/{repo}/level")).await;
-        let stays = if level["question"] == "stay" { Some(&level) } else { Some(&level["second"]).filter(|s| s.is_object()) };
+        let stays = if level["question"] == "stay" {
+            Some(&level)
+        } else {
+            Some(&level["second"]).filter(|s| s.is_object())
+        };
         let expected = match stays.map(|stays| stays["verdict"].as_str().unwrap()) {
             None => "no_criteria",
             Some("met") => "met",
@@ -107,10 +127,26 @@ async fn overview_level_page_now_and_badge_give_one_verdict_on_each_backend() {
         let (_, page) = site.get(&format!("/crcr/{repo}/level")).await;
         assert!(page.contains(row["sentence"].as_str().unwrap()), "{repo}: {page}");
         let (_, badge) = site.get(&format!("/crcr/{repo}/badge.svg")).await;
-        let word = match expected { "met" => "good", "below" => "fails", "unknown" => "unknown", _ => "no criteria" };
+        let word = match expected {
+            "met" => "good",
+            "below" => "fails",
+            "unknown" => "unknown",
+            _ => "no criteria",
+        };
         assert!(badge.contains(word), "{repo}: {badge}");
-        let missed = stays.map(|stays| stays["evidence"].as_array().unwrap().iter().filter(|e| e["verdict"] == "not_met").count());
-        assert_eq!(row["failing"].as_array().unwrap().len(), missed.unwrap_or(0), "each failing criterion is named");
+        let missed = stays.map(|stays| {
+            stays["evidence"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|e| e["verdict"] == "not_met")
+                .count()
+        });
+        assert_eq!(
+            row["failing"].as_array().unwrap().len(),
+            missed.unwrap_or(0),
+            "each failing criterion is named"
+        );
         judged += usize::from(stays.is_some());
     }
     assert!(judged >= 2, "{judged}");
@@ -131,7 +167,10 @@ async fn commit_is_found_by_seven_digits_with_its_pull_request_its_backends_and_
     let sha = branch["commits"][0]["sha"].as_str().unwrap();
     let (status, page) = site.get(&format!("/commit/{}", &sha[..10])).await;
     assert_eq!(status, StatusCode::OK, "{page}");
-    assert!(page.contains(&format!("/hud/{UPSTREAM}/main?rows=all#c-{}", &sha[..10])), "its place on the grid: {page}");
+    assert!(
+        page.contains(&format!("/hud/{UPSTREAM}/main?rows=all#c-{}", &sha[..10])),
+        "its place on the grid: {page}"
+    );
     let (_, grid) = site.get(&format!("/hud/{UPSTREAM}/main?rows=all")).await;
     assert!(grid.contains(&format!("id=\"c-{}\"", &sha[..10])), "the place exists");
     let (status, page) = site.get("/commit/0123456789").await;
@@ -149,7 +188,10 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
         (sha[..10].to_owned(), format!("/commit/{sha}")),
         ("torch-aur".to_owned(), "/crcr/aurora-example/torch-aurora".to_owned()),
         ("@aurora-backup".to_owned(), "/crcr/aurora-example/torch-aurora".to_owned()),
-        (format!("https://github.com/{UPSTREAM}/pull/{number}/files"), format!("/pr/{number}?upstream={UPSTREAM}")),
+        (
+            format!("https://github.com/{UPSTREAM}/pull/{number}/files"),
+            format!("/pr/{number}?upstream={UPSTREAM}"),
+        ),
         (format!("https://github.com/{UPSTREAM}/commit/{sha}"), format!("/commit/{sha}")),
         (format!("https://hud.example.org/pr/{number}"), format!("/pr/{number}")),
     ] {
@@ -159,7 +201,8 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
         assert_eq!(answer.status(), StatusCode::SEE_OTHER, "{text}");
         assert_eq!(answer.headers()["location"], expected, "{text}");
     }
-    let title: String = url::form_urlencoded::byte_serialize(pull["title"].as_str().unwrap().as_bytes()).collect();
+    let title: String =
+        url::form_urlencoded::byte_serialize(pull["title"].as_str().unwrap().as_bytes()).collect();
     let (_, page) = site.get(&format!("/search?q={title}")).await;
     assert!(page.contains("<h2>Pull requests</h2>"), "several are grouped by kind: {page}");
     let (_, page) = site.get("/search?q=example").await;

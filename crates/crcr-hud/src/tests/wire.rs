@@ -211,8 +211,10 @@ async fn api_is_described_with_every_twin_and_a_promise() {
     let document = site.json("/api/v1/openapi.json").await;
     assert!(document["info"]["description"].as_str().unwrap().contains("nothing is renamed"));
     let paths = document["paths"].as_object().unwrap();
-    for twin in ["/api/v1/now", "/api/v1/pulls", "/api/v1/pulls/{number}", "/api/v1/commits/{sha}"] {
-        let answer = &paths[twin]["get"]["responses"]["200"]["content"]["application/json"]["schema"];
+    for twin in ["/api/v1/now", "/api/v1/pulls", "/api/v1/pulls/{number}", "/api/v1/commits/{sha}"]
+    {
+        let answer =
+            &paths[twin]["get"]["responses"]["200"]["content"]["application/json"]["schema"];
         assert!(answer.is_object(), "{twin}: {answer}");
     }
     let source = include_str!("../routes.rs");
