@@ -62,7 +62,8 @@ async fn site_on(
     let upstream = RepoName::new(UPSTREAM).unwrap();
     let policy = Allowlist::parse(ALLOWLIST.as_bytes(), &upstream).accepted().ok().map(Arc::new);
     let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
-    let hud = Hud::new(results, Box::new(move || policy.clone()), clock, upstream);
+    let mut hud = Hud::new(results, Box::new(move || policy.clone()), clock, upstream);
+    hud.github_url = github_url.to_owned();
     let hud = Arc::new(hud);
     Site { router: router(Arc::clone(&hud)), hud, store, _folder: folder }
 }
