@@ -118,6 +118,12 @@ fn starter_rules_find_the_right_line_of_logs_that_were_made_afterwards() {
     assert!(right >= RIGHT_OF_HELD_OUT, "{right} right, {wrong} wrong, {nothing} without a line");
 }
 
+#[test]
+fn log_that_does_not_say_what_failed_gets_no_line_of_its_own() {
+    let (right, wrong, nothing) = accuracy("silent");
+    assert_eq!((right, wrong, nothing), (8, 0, 0), "the exit code is all that is known");
+}
+
 /// Raise these when the rules get better; docs/benchmarks.md has the numbers.
 const RIGHT_OF_LABELLED: u64 = 65;
 const RIGHT_OF_HELD_OUT: u64 = 48;

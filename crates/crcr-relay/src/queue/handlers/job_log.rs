@@ -202,12 +202,14 @@ fn classify_packed(
     baseline: Option<Bytes>,
     rules: &RuleSet,
 ) -> std::io::Result<LogClassification> {
-    let baseline = baseline.map(|packed| Baseline::read(unpack_log(packed)?));
-    let baseline = baseline.transpose().unwrap_or_else(|error| {
+    let mut known = Baseline::default();
+    if let Some(packed) = baseline
+        && let Err(error) = unpack_log(packed).and_then(|log| known.add_green(log))
+    {
         tracing::warn!(%error, "the log of a green job can't be read");
-        None
-    });
-    classify(unpack_log(log)?, rules, baseline.as_ref())
+        known = Baseline::default();
+    }
+    classify(unpack_log(log)?, rules, Some(&known))
 }
 
 /// A log, packed, and its key if it is kept. What isn't kept yet is fetched and kept.
