@@ -1,11 +1,13 @@
 //! `crcr allowlist …`
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use crcr_domain::RepoName;
 use secrecy::SecretString;
+use url::Url;
 
 use super::DataFormat;
 pub const DEFAULT_FILE: &str = ".github/allowlist.yml";
@@ -186,7 +188,17 @@ pub struct EvidenceArgs {
     #[arg(long, value_name = "STORE")]
     pub results: Option<String>,
     #[command(flatten)]
-    pub options: super::levels::ReviewOptions,
+    pub options: ReviewOptions,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ReviewOptions {
+    /// Criteria other than the ratified ones, YAML or JSON; `crcr levels review --help` names them
+    #[arg(long, value_name = "FILE")]
+    pub criteria: Option<PathBuf>,
+    /// Address of the HUD, for links to the evidence
+    #[arg(long, value_name = "URL")]
+    pub hud_url: Option<Url>,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -1,6 +1,5 @@
 //! `crcr levels …`
 
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
@@ -9,10 +8,9 @@ use crcr_domain::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
 use crcr_domain::level::Device;
 use jiff::Timestamp;
 use secrecy::SecretString;
-use url::Url;
 
 use super::DataFormat;
-use super::allowlist::{DEFAULT_FILE, ReviewFormat};
+use super::allowlist::{DEFAULT_FILE, ReviewFormat, ReviewOptions};
 
 #[derive(Debug, Subcommand)]
 pub enum LevelsCommand {
@@ -170,14 +168,4 @@ impl FromStr for DeviceOf {
         let device = Device::new(device).map_err(|error| error.to_string())?;
         Ok(Self { repo, device })
     }
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct ReviewOptions {
-    /// Criteria other than the ratified ones, YAML or JSON; `crcr levels review --help` names them
-    #[arg(long, value_name = "FILE")]
-    pub criteria: Option<PathBuf>,
-    /// Address of the HUD, for links to the evidence
-    #[arg(long, value_name = "URL")]
-    pub hud_url: Option<Url>,
 }

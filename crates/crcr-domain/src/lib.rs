@@ -20,6 +20,7 @@ pub mod lifecycle;
 pub mod proof;
 pub mod repo;
 pub mod results;
+mod text;
 pub mod triage;
 pub mod verdict;
 mod yaml;

@@ -9,11 +9,11 @@ use crcr_domain::ci_data::job_log::{LogClassification, LogMatch, LogMatchSource}
 use parking_lot::Mutex;
 use regex_automata::Input;
 
-use super::cleaner::{CleanChunk, LogReader, RawChunk};
+use super::cleaner::{CleanChunk, LogReader, RawChunk, cut_text};
 use super::diff::{Baseline, NovelLines, ShapeHasher};
 use super::evidence::{CONTEXT_LINES, Evidence, WeighedLog, line_match};
 use super::features::{COUNT, rule_certainty_percent};
-use super::line_marks::LineMarks;
+use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
 
 /// In bytes.
@@ -193,13 +193,6 @@ struct ChunkBuffers {
     marked: Vec<MarkedLine>,
 }
 
-/// A segment that has marks.
-pub(super) struct MarkedLine {
-    pub(super) segment: usize,
-    pub(super) marks: LineMarks,
-    pub(super) shape: u64,
-}
-
 /// A chunk to clean and to scan.
 struct ScanJob {
     buffers: ChunkBuffers,
@@ -243,15 +236,6 @@ fn is_noise(rules: &RuleSet, line: &[u8]) -> bool {
     let says_nothing =
         |rule: &&LogRule| rule.kind == RuleKind::Ignore || rule.category == LAST_RESORT;
     rules.rules.iter().filter(says_nothing).any(|rule| rule.regex.is_match(line))
-}
-
-pub(super) fn cut_text(line: &[u8], max: usize) -> String {
-    if line.len() <= max {
-        return String::from_utf8_lossy(line).into_owned();
-    }
-    // A character may be cut in two at the end.
-    let text = String::from_utf8_lossy(&line[..max]);
-    format!("{}…", text.trim_end_matches(char::REPLACEMENT_CHARACTER))
 }
 
 /// The best segment of a chunk.

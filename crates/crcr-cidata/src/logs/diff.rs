@@ -9,7 +9,7 @@ use std::io::{self, Read};
 
 use crcr_domain::ci_data::job_log::NovelLine;
 
-use super::classifier::cut_text;
+use super::cleaner::cut_text;
 use super::cleaner::{CleanChunk, LogReader, RawChunk};
 
 /// About 36 MB. What a baseline has beyond is shown as new rather than hidden.

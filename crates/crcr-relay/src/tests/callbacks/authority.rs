@@ -63,7 +63,7 @@ pub(super) async fn unproven_success_does_not_pass_a_blocking_check() {
 }
 
 #[tokio::test]
-pub(super) async fn unproven_report_is_stored_and_shown_with_its_reason() {
+async fn unproven_report_is_stored_and_shown_with_its_reason() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.without_token().end(&world, "success").await;
