@@ -21,7 +21,7 @@ use crate::admin::preflight;
 use crate::admin::wrong_tokens::WrongTokens;
 use crate::allowlist::AllowlistSource;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
-use crate::callback::token::{CallbackKeys, signing_secrets};
+use crate::callback::token::CallbackKeys;
 use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
@@ -197,7 +197,7 @@ impl Relay {
                 config.allowlist_ttl,
             ),
             upstream_identity: UpstreamIdentity::default(),
-            keys: CallbackKeys::new(&signing_secrets(&config)),
+            keys: CallbackKeys::new(&config.callback_secrets()),
             metrics: Metrics::new(),
             traces: Traces::default(),
             usage: Usage::default(),
@@ -349,7 +349,7 @@ impl Relay {
             changed |= log(secret, secret.reload(|_| Ok(())));
         }
         if changed {
-            self.keys.replace(&signing_secrets(config));
+            self.keys.replace(&config.callback_secrets());
         }
     }
 

@@ -13,8 +13,6 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::config::Config;
-use crate::config::secrets::Secret;
 use crate::limits;
 
 /// The first key signs; all keys verify.
@@ -77,28 +75,6 @@ impl CallbackKeys {
             .filter(|(known, _)| known == id)
             .any(|(_, key)| hmac::verify(key, text.as_bytes(), &tag).is_ok())
     }
-}
-
-/// The secrets of the settings, the new one first.
-pub(crate) fn signing_secrets(config: &Config) -> Vec<SecretString> {
-    secrets_of(config.callback_keys.as_ref(), Some(&config.webhook_secret))
-}
-
-/// Without keys of their own, tokens are signed with keys that are derived from the webhook secret.
-pub(crate) fn secrets_of(
-    keys: Option<&Secret>,
-    webhook_secret: Option<&Secret>,
-) -> Vec<SecretString> {
-    match (keys, webhook_secret) {
-        (Some(keys), _) => keys.all().to_vec(),
-        (None, Some(secret)) => secret.all().iter().map(derived_key).collect(),
-        (None, None) => vec![],
-    }
-}
-
-fn derived_key(webhook_secret: &SecretString) -> SecretString {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, webhook_secret.expose_secret().as_bytes());
-    SecretString::from(hex::encode(hmac::sign(&key, b"crcr callback key")))
 }
 
 fn keys(secrets: &[SecretString]) -> Vec<(String, hmac::Key)> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use aws_lc_rs::hmac;
 use parking_lot::RwLock;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -195,6 +196,23 @@ pub fn read(file: &Path) -> Result<String, String> {
 
 fn unreadable(file: &Path, error: &std::io::Error) -> String {
     format!("can't read `{}`: {error}", file.display())
+}
+
+/// The secrets that sign callback tokens, the new one first. Without keys of their own, tokens are signed with keys that are derived from the webhook secret.
+pub(crate) fn callback_secrets(
+    keys: Option<&Secret>,
+    webhook_secret: Option<&Secret>,
+) -> Vec<SecretString> {
+    match (keys, webhook_secret) {
+        (Some(keys), _) => keys.all().to_vec(),
+        (None, Some(secret)) => secret.all().iter().map(derived_key).collect(),
+        (None, None) => vec![],
+    }
+}
+
+fn derived_key(webhook_secret: &SecretString) -> SecretString {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, webhook_secret.expose_secret().as_bytes());
+    SecretString::from(hex::encode(hmac::sign(&key, b"crcr callback key")))
 }
 
 #[cfg(test)]

@@ -29,8 +29,9 @@ use tokio::sync::oneshot;
 
 use self::database_lock::DatabaseLock;
 pub use self::reader_pool::ReaderPool;
+use self::statements::FactTarget;
 use self::statements::{delete_expired, due_lanes, repair_times, take_facts_from_outbox};
-use self::writer::{FactTarget, Reply, WriteOperation};
+use self::writer::{Reply, WriteOperation};
 use crate::task::Turns;
 use crate::{
     LeaseRequest, LeasedTask, NewTask, OutboxEntry, PendingCommit, QueueDepth, StateStore,

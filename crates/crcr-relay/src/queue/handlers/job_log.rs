@@ -114,7 +114,7 @@ pub(super) async fn after_webhook(
 /// Charges a log to whoever caused it. Returns whether it may be fetched.
 async fn may_fetch(relay: &Relay, repository: &str) -> Result<bool, TaskError> {
     let now = relay.now();
-    let owner = keep_webhook::owner_of(relay, repository);
+    let owner = owner_of(relay, repository);
     let capacity = match &owner {
         Some(owner) if !owner.is_known => limits::UNLISTED_LOGS,
         _ => limits::LOGS,

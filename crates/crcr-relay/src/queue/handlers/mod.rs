@@ -16,6 +16,7 @@ mod rerun;
 mod runs;
 pub(crate) mod supersede;
 mod sweep;
+mod webhook_owner;
 
 use std::sync::Arc;
 
