@@ -22,7 +22,7 @@ use crcr_store::{BudgetCharge, CommitOutcome, NewTask, WriteBatch};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::keep_webhook;
+use super::webhook_owner::owner_of;
 use crate::config::JobLogs;
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
