@@ -27,7 +27,7 @@ fn classify_as_json_has_line_captures_context_and_what_is_new() {
     let names: Vec<&str> =
         reasons.as_array().unwrap().iter().map(|reason| reason["name"].as_str().unwrap()).collect();
     assert!(
-        names.contains(&"specific rule") && names.contains(&"not in the green run"),
+        names.contains(&"specific rule") && names.contains(&"printed in red"),
         "{names:?}"
     );
     assert_eq!(entry["candidates"][0]["line"], line);
@@ -41,7 +41,7 @@ fn classify_as_json_has_line_captures_context_and_what_is_new() {
             "rule": "C or C++ error", "category": "compile", "line_number": 2, "line": line,
             "captures": ["core.c", "12", "'x' undeclared"],
             "context": ["start 2", line, "##[error]Process completed with exit code 2."],
-            "by": "rule", "certainty_percent": 90, "reasons": null
+            "by": "rule", "certainty_percent": 85, "reasons": null
         })
     );
 }
