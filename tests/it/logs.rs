@@ -26,10 +26,7 @@ fn classify_as_json_has_line_captures_context_and_what_is_new() {
     let reasons = entry["match"]["reasons"].take();
     let names: Vec<&str> =
         reasons.as_array().unwrap().iter().map(|reason| reason["name"].as_str().unwrap()).collect();
-    assert!(
-        names.contains(&"specific rule") && names.contains(&"printed in red"),
-        "{names:?}"
-    );
+    assert!(names.contains(&"specific rule") && names.contains(&"printed in red"), "{names:?}");
     assert_eq!(entry["candidates"][0]["line"], line);
     assert_eq!(
         (&entry["file"], &entry["novel"]),
