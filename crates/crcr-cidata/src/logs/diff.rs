@@ -9,8 +9,7 @@ use std::io::{self, Read};
 
 use crcr_domain::ci_data::job_log::NovelLine;
 
-use super::cleaner::cut_text;
-use super::cleaner::{CleanChunk, LogReader, RawChunk};
+use super::cleaner::{CleanChunk, LogReader, RawChunk, cut_text};
 
 /// About 36 MB. What a baseline has beyond is shown as new rather than hidden.
 const MAX_BASELINE_LINES: usize = 2_000_000;

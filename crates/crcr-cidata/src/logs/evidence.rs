@@ -8,12 +8,10 @@ use std::hash::BuildHasherDefault;
 
 use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, LogReason};
 
-use super::cleaner::CleanChunk;
-use super::cleaner::cut_text;
+use super::cleaner::{CleanChunk, cut_text};
 use super::diff::{Baseline, IsHash, ShapeHasher};
 use super::features::{Features, Trait, score_of_no_line};
-use super::line_marks::LineMarks;
-use super::line_marks::MarkedLine;
+use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleScope, RuleSet};
 use super::sections::{SectionEnd, SectionStart, section_end, section_start};
 

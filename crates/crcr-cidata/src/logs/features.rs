@@ -223,6 +223,7 @@ impl Features {
     pub(super) fn tells_of_failure(&self) -> bool {
         use Trait::{FailureWord, HintRule, NotInGreenRun, Red, SpecificRule};
         let traits = [FailureWord, Red, SpecificRule, HintRule, NotInGreenRun];
+        // The first eight forms are those of errors and of places in files.
         self.0[..8].iter().any(|value| *value > 0.0)
             || traits.into_iter().any(|which| self.get(which) > 0.0)
     }
