@@ -104,6 +104,29 @@ async fn run_that_github_creates_late_is_waited_for() {
 }
 
 #[tokio::test]
+async fn failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet() {
+    let world = World::listening().await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    ci.start(&world).await;
+    ci.end(&world, "success").await;
+    wait(&world, Duration::from_secs(45)).await;
+    stranger(&world, "opened", NEWER).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let late = |run, end| {
+        let client_payload = ci.client_payload.clone();
+        let run = Downstream { run, client_payload, ..ci };
+        run.workflow_on_github(&world, "late.yml", "completed", Some(end));
+    };
+    late(RUN + 1, "failure");
+    wait(&world, Duration::from_secs(30)).await;
+    assert_eq!(ended(&world), None, "it may be the run of either dispatch");
+    late(RUN + 2, "success");
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
 async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() {
     let world = World::listening().await;
     let ci = open(&world).await("acme/four");
