@@ -19,6 +19,7 @@ on_redis! {
         strangers_pull_request_at_a_failed_commit_leaves_its_check_failed,
         another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one,
         run_that_github_creates_late_is_waited_for,
+        failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet,
         failed_run_counts_although_the_relays_clock_is_ahead_of_githubs,
         failed_run_on_the_second_page_of_githubs_list_is_not_lost,
         two_legs_of_one_name_cannot_hide_a_failure,

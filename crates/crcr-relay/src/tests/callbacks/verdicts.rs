@@ -119,6 +119,29 @@ pub(super) async fn failed_run_counts_although_the_relays_clock_is_ahead_of_gith
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
+#[tokio::test]
+pub(super) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet() {
+    let world = World::listening().await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    ci.start(&world).await;
+    ci.end(&world, "success").await;
+    wait(&world, Duration::from_secs(45)).await;
+    stranger(&world, "opened", NEWER).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let late = |run, end| {
+        let client_payload = ci.client_payload.clone();
+        let run = Downstream { run, client_payload, ..ci };
+        run.workflow_on_github(&world, "late.yml", "completed", Some(end));
+    };
+    late(RUN + 1, "failure");
+    wait(&world, Duration::from_secs(30)).await;
+    assert_eq!(ended(&world), None, "it may be the run of either dispatch");
+    late(RUN + 2, "success");
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
 /// GitHub says that the run passed, as the workflow continues after errors.
 #[tokio::test]
 async fn first_failure_of_1001_jobs_is_not_lost() {
