@@ -57,6 +57,7 @@ mod peer_stores;
 mod quarantine;
 mod relay_cli;
 mod relay_crash;
+mod relay_health;
 mod relay_import;
 mod relay_job_logs;
 mod relay_lambda;

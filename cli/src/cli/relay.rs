@@ -12,6 +12,9 @@ pub enum RelayCommand {
     /// Serve webhooks and reports until a signal stops it
     #[command(after_help = SERVE_HELP)]
     Serve(Box<ServeArgs>),
+    /// Ask a running relay whether it is ready
+    #[command(after_help = HEALTH_EXAMPLES)]
+    Health(HealthArgs),
     /// Send stored webhook payloads to a relay, or write archived ones to its results
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
@@ -82,6 +85,14 @@ The file of a secret is read again when it changes.
 Examples:
   crcr relay serve --check
   crcr relay serve --listen 0.0.0.0:8080 --store sqlite:/var/lib/crcr/crcr.db";
+
+const HEALTH_EXAMPLES: &str = "\
+Examples:
+  crcr relay health
+  crcr relay health --url https://relay.example.com
+
+It prints one line. Exit code 0: ready. 1: it answers, isn't ready, and says why. 2: no answer, or not from a
+relay. The operators' listener (http://127.0.0.1:8081) says more than the public one.";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -203,6 +214,13 @@ pub struct ServeArgs {
     /// [default: off]
     #[arg(long, value_name = "ON|OFF")]
     pub oncall_comments: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct HealthArgs {
+    /// Address of the relay [default: CRCR_LISTEN on this machine, or http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]

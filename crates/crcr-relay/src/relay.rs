@@ -20,7 +20,7 @@ use tokio::sync::{Notify, OnceCell, Semaphore};
 use crate::admin::preflight;
 use crate::admin::wrong_tokens::WrongTokens;
 use crate::allowlist::AllowlistSource;
-use crate::callback::auth::{Issuer, ProviderMap, Verifier};
+use crate::callback::auth::{Issuer, IssuerStatus, ProviderMap, Verifier};
 use crate::callback::token::{CallbackKeys, signing_secrets};
 use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
@@ -292,6 +292,11 @@ impl Relay {
             }
         }
         true
+    }
+
+    /// What is known of the token issuers' keys, and which of them the allowlist in force needs.
+    pub(crate) fn issuers(&self) -> Vec<IssuerStatus> {
+        self.verifier.issuers(self.allowlist.get().as_deref(), self.now())
     }
 
     /// Whether the store can be written: it can be read even when the disk is full. While it works, it

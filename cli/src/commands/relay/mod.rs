@@ -1,6 +1,7 @@
 //! `crcr relay …`
 
 mod deliveries;
+mod health;
 mod import;
 mod reconcile;
 mod replay;
@@ -29,6 +30,7 @@ use crate::printer::Printer;
 pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
         RelayCommand::Serve(args) => Box::pin(serve::run(&args, env, printer)).await,
+        RelayCommand::Health(args) => health::run(&args, env, printer).await,
         RelayCommand::Replay(args) => replay::run(&args, env, printer).await,
         RelayCommand::Sweep(args) => sweep::run(&args, env, printer).await,
         RelayCommand::Reconcile(args) => reconcile::run(&args, env, printer).await,

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use super::body_memory::DROPPED_BODIES;
 use super::open_connections::CLOSED_EARLY;
 use crate::allowlist::AllowlistStatus;
+use crate::callback::auth::IssuerStatus;
 use crate::limits;
 use crate::queue::open_dispatches;
 use crate::reconcile::Reconciliation;
@@ -46,14 +47,16 @@ impl MetricsInput {
         for state in [TaskState::Ready, TaskState::Dead] {
             tasks.extend(relay.store.tasks(Some(state), limits::METRIC_TASKS).await?);
         }
+        let issuers = relay.issuers();
+        let is_unreachable = |issuer: &&IssuerStatus| issuer.needed && issuer.problem.is_some();
         Ok(Self {
             now: relay.now(),
             depth: relay.store.queue_depth().await?,
             open_dispatches: open_dispatches(&*relay.store).await?,
             tasks,
             allowlist: relay.allowlist.status(),
-            issuers_without_keys: relay.verifier.unready(relay.now()).len(),
-            issuers_unreachable: relay.verifier.unreachable(),
+            issuers_without_keys: issuers.iter().filter(|issuer| issuer.is_missing()).count(),
+            issuers_unreachable: issuers.iter().filter(is_unreachable).count(),
             upstream_moved: relay.upstream_identity.moved_to().is_some(),
             calls_left: relay.app.calls_left(),
             used_today: relay.usage.most(),
@@ -140,10 +143,10 @@ impl Metrics {
         let help = "Calls of GitHub's API that an account's installation has left in this hour";
         registry.register("github_calls_left", help, calls_left.clone());
         let issuers_without_keys = Gauge::default();
-        let help = "Token issuers whose keys aren't known; their reports are refused";
+        let help = "Token issuers that backends need and whose keys aren't known; their reports are refused";
         registry.register("issuers_without_keys", help, issuers_without_keys.clone());
         let issuers_unreachable = Gauge::default();
-        let help = "Token issuers whose keys couldn't be fetched at the last try";
+        let help = "Token issuers that backends need and whose keys couldn't be fetched at the last try";
         registry.register("issuers_unreachable", help, issuers_unreachable.clone());
         let upstream_moved = Gauge::default();
         let help =

@@ -94,8 +94,9 @@ async fn healthz() -> Response {
     http_response::ok(json!({ "ok": true }))
 }
 
-/// Ready when the store can be written, an allowlist is in force, and the keys of all issuers are known.
-/// Operators see the errors; everybody else only gets codes, because errors can contain addresses.
+/// Ready when the store can be written, an allowlist is in force, and the keys of the issuers that its
+/// backends need are known. Operators see the errors; everybody else only gets codes, because errors can
+/// contain addresses.
 async fn readyz(
     State(relay): State<Arc<Relay>>,
     Extension(listener): Extension<Listener>,
@@ -103,8 +104,9 @@ async fn readyz(
 ) -> Response {
     let store = relay.can_write().await.err().map(|error| error.to_string());
     let allowlist = relay.allowlist.status();
-    let issuers = relay.verifier.unready(relay.now());
-    let ready = store.is_none() && allowlist.loaded && issuers.is_empty();
+    let mut issuers = relay.issuers();
+    let missing: Vec<_> = issuers.iter().filter(|it| it.is_missing()).map(|it| it.issuer.clone()).collect();
+    let ready = store.is_none() && allowlist.loaded && missing.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     // Facts wait in the store while the results can't be written, so the relay is still ready.
     let results = relay.results_problem.lock().clone();
@@ -112,15 +114,18 @@ async fn readyz(
     let moved_to = relay.upstream_identity.moved_to();
     let body = if operators::is_operator(&relay, listener, &headers) == Ok(true) {
         json!({
-            "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": issuers,
-            "results": results, "upstream_moved_to": moved_to, "store_promises_less": health.weaker_promise,
+            "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": missing,
+            "issuers": issuers, "results": results, "upstream_moved_to": moved_to, "store_promises_less": health.weaker_promise,
             "store_lost": health.loss,
         })
     } else {
+        for issuer in &mut issuers {
+            issuer.problem = issuer.problem.take().map(|_| "unreachable".to_owned());
+        }
         json!({
             "ready": ready, "store": store.map(|_| "unwritable"),
             "allowlist": { "loaded": allowlist.loaded, "problem": allowlist.problem_code },
-            "keys_missing_of": issuers, "results": results.map(|_| "waiting"),
+            "keys_missing_of": missing, "issuers": issuers, "results": results.map(|_| "waiting"),
             "upstream_moved_to": moved_to.map(|_| "elsewhere"),
             "store_promises_less": health.weaker_promise.map(|_| "weaker"),
             "store_lost": health.loss.map(|_| "data-lost"),

@@ -60,7 +60,7 @@ impl World {
         Self::on(github, &settings).await
     }
 
-    async fn on(github: StandIn, settings: &[(&str, &str)]) -> Self {
+    pub(super) async fn on(github: StandIn, settings: &[(&str, &str)]) -> Self {
         let world = &github.state().world;
         world.install(UPSTREAM);
         for repo in ALL {
@@ -100,6 +100,11 @@ impl World {
         let (relay, results) = start(&github, folder.path(), settings).await;
         let hud = Arc::new(hud_of(&relay));
         Self { github, relay, results, hud, address: None, folder }
+    }
+
+    pub(super) async fn metrics(&self) -> String {
+        let input = crate::http::metrics::MetricsInput::read(&self.relay).await.unwrap();
+        self.relay.metrics.text(&input)
     }
 
     /// A connection of its own to the relay's store.
@@ -308,6 +313,8 @@ async fn start(
     let relay = Relay::new(config, store, kept, clock).unwrap();
     relay.allowlist.restore().await;
     relay.allowlist.refresh(&relay.app, relay.now()).await;
-    assert!(relay.verifier.refresh(relay.now()).await);
+    relay.verifier.refresh(relay.now()).await;
+    let has_keys = relay.issuers().iter().any(|issuer| issuer.has_keys);
+    assert!(has_keys, "{:?}", relay.issuers());
     (Arc::new(relay), results)
 }
