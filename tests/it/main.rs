@@ -55,6 +55,7 @@ mod peer_artifact;
 mod peer_glob;
 mod peer_stores;
 mod quarantine;
+mod relay_backup;
 mod relay_cli;
 mod relay_crash;
 mod relay_health;

@@ -70,7 +70,8 @@ async fn relay_behind_a_firewall_that_blocks_buildkite_gets_ready_and_passes_its
     relay.ready().await;
 
     fs::write(place.folder().join("providers.yml"), "buildkite: {o/p: acme/one}\n").unwrap();
-    let place = place.set("CI_PROVIDERS_URL", "file:providers.yml").set("CRCR_STORE", "sqlite:2.db");
+    let place =
+        place.set("CI_PROVIDERS_URL", "file:providers.yml").set("CRCR_STORE", "sqlite:2.db");
     let (_, _, stderr) = place.run(&["relay", "serve", "--check"]);
     assert!(stderr.contains("the keys of `https://agent.buildkite.com`"), "{stderr}");
     let needy = place.serve();

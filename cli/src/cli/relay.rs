@@ -31,6 +31,12 @@ pub enum RelayCommand {
     /// promises
     #[command(after_help = SIMULATE_EXAMPLES)]
     Simulate(SimulateArgs),
+    /// Copy the relay's data into a new folder while the relay runs, and check the copy
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(BackupArgs),
+    /// Put a backup back, or only check it
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(RestoreArgs),
     /// Show deliveries and their dispatches, and redeliver dead letters
     #[command(subcommand, after_help = DELIVERIES_EXAMPLES)]
     Deliveries(DeliveriesCommand),
@@ -124,6 +130,25 @@ Examples:
 It needs the settings of `crcr relay serve`. The App's log of deliveries is read back to where everything is
 settled, at most three days. What failed and isn't in the store is asked for again; the relay has to run to
 receive it.";
+
+const BACKUP_EXAMPLES: &str = "\
+Examples:
+  crcr relay backup /backups/2026-11-25 --store sqlite:/var/lib/crcr/crcr.db
+  crcr relay backup /backups/2026-11-25 --store redis://127.0.0.1:6379 --results sqlite:results.db
+
+The copy of a SQLite file has everything that was acknowledged before. A Redis server writes a snapshot, which is
+copied if it is on this machine. Results in ClickHouse and the archive of webhooks aren't copied: the output says what
+to do about them.";
+
+const RESTORE_EXAMPLES: &str = "\
+Examples:
+  crcr relay restore /backups/2026-11-25 --check
+  crcr relay restore /backups/2026-11-25 --store sqlite:/var/lib/crcr/crcr.db
+  crcr relay restore --since 2026-11-25T09:00Z --store redis://127.0.0.1:6379
+
+Stop every relay of the store before. A file that exists is never overwritten. Redis has to be running with the
+backup's snapshot. When the relay starts again, it asks GitHub for the webhooks since the backup, sends dispatches
+again that were open, and evaluates every check run again.";
 
 const SIMULATE_EXAMPLES: &str = "\
 Examples:
@@ -235,6 +260,43 @@ pub struct StoreArgs {
 pub struct ReconcileArgs {
     #[command(flatten)]
     pub store: StoreArgs,
+    /// For people or for programs
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BackupArgs {
+    /// The folder to make; it must not exist
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// The relay's results [env: CRCR_RESULTS] [default: the store]
+    #[arg(long, value_name = "URL")]
+    pub results: Option<String>,
+    /// For people or for programs
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct RestoreArgs {
+    /// The folder that `crcr relay backup` made
+    #[arg(value_name = "FOLDER", required_unless_present = "since")]
+    pub folder: Option<PathBuf>,
+    /// Only check that the backup is whole and that this crcr can read it
+    #[arg(long)]
+    pub check: bool,
+    /// Instead of a backup: the store is there already and lacks what came since then, because a server lost data or
+    /// was restored by other means
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["folder", "check", "results"])]
+    pub since: Option<Timestamp>,
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Where the results go, if they were in a file of their own [env: CRCR_RESULTS]
+    #[arg(long, value_name = "URL")]
+    pub results: Option<String>,
     /// For people or for programs
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,

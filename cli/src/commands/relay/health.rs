@@ -47,7 +47,9 @@ pub async fn run(args: &HealthArgs, env: &Env, printer: &Printer) -> Outcome {
 
 fn parse(text: &str) -> Result<Url, Failure> {
     let url = Url::parse(text).ok().filter(|url| {
-        matches!(url.scheme(), "http" | "https") && url.query().is_none() && url.fragment().is_none()
+        matches!(url.scheme(), "http" | "https")
+            && url.query().is_none()
+            && url.fragment().is_none()
     });
     url.ok_or_else(|| {
         Failure::unexpected("url", format!("`--url`: `{text}` isn't the address of a relay"))

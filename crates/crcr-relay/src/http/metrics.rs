@@ -146,7 +146,8 @@ impl Metrics {
         let help = "Token issuers that backends need and whose keys aren't known; their reports are refused";
         registry.register("issuers_without_keys", help, issuers_without_keys.clone());
         let issuers_unreachable = Gauge::default();
-        let help = "Token issuers that backends need and whose keys couldn't be fetched at the last try";
+        let help =
+            "Token issuers that backends need and whose keys couldn't be fetched at the last try";
         registry.register("issuers_unreachable", help, issuers_unreachable.clone());
         let upstream_moved = Gauge::default();
         let help =
@@ -255,7 +256,10 @@ impl Metrics {
         for (answer, count) in [("accepted", found.asked.len()), ("refused", found.refused.len())] {
             self.redeliveries.get_or_create(&vec![("answer", answer)]).inc_by(count as u64);
         }
-        for delivery in &found.asked {
+        // What a restore lost didn't fail.
+        let failed =
+            found.asked.iter().filter(|delivery| !(200..300).contains(&delivery.status_code));
+        for delivery in failed {
             let status = vec![("status", delivery.status_code.to_string())];
             self.failed_deliveries.get_or_create(&status).inc();
         }

@@ -105,7 +105,8 @@ async fn readyz(
     let store = relay.can_write().await.err().map(|error| error.to_string());
     let allowlist = relay.allowlist.status();
     let mut issuers = relay.issuers();
-    let missing: Vec<_> = issuers.iter().filter(|it| it.is_missing()).map(|it| it.issuer.clone()).collect();
+    let missing: Vec<_> =
+        issuers.iter().filter(|it| it.is_missing()).map(|it| it.issuer.clone()).collect();
     let ready = store.is_none() && allowlist.loaded && missing.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     // Facts wait in the store while the results can't be written, so the relay is still ready.

@@ -25,6 +25,7 @@ use crate::queue::handlers;
 use crate::queue::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::queue::workers;
 use crate::relay::{self, Relay};
+use crate::restore::{ResumedWork, mark_restored};
 
 pub(super) const UPSTREAM: &str = "acme/upstream";
 pub(super) const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -105,6 +106,37 @@ impl World {
     pub(super) async fn metrics(&self) -> String {
         let input = crate::http::metrics::MetricsInput::read(&self.relay).await.unwrap();
         self.relay.metrics.text(&input)
+    }
+
+    /// A copy of the store as it is now, and the time of it.
+    pub(super) fn backup(&self) -> (tempfile::TempDir, Timestamp) {
+        let (folder, at) = (tempfile::tempdir().unwrap(), self.relay.now());
+        let copy = folder.path().join("crcr.db");
+        crcr_store::sqlite::copy_database(&self.folder.path().join("crcr.db"), &copy).unwrap();
+        (folder, at)
+    }
+
+    /// The same world with a new relay on a store that was put back to a backup.
+    pub(super) async fn restore(
+        self,
+        (backup, backup_at): (tempfile::TempDir, Timestamp),
+        settings: &[(&str, &str)],
+    ) -> (Self, ResumedWork) {
+        let Self { github, folder, relay, results, hud, .. } = self;
+        let now = relay.now();
+        drop((relay, results, hud));
+        let path = folder.path().join("crcr.db");
+        for end in ["-wal", "-shm"] {
+            // The last connection may have removed it.
+            let _ = std::fs::remove_file(format!("{}{end}", path.display()));
+        }
+        std::fs::copy(backup.path().join("crcr.db"), &path).unwrap();
+        let store = SqliteStore::open(&path, StoreRole::Tool).unwrap();
+        let resumed = mark_restored(&store, backup_at, now).await.unwrap();
+        drop(store);
+        let (relay, results) = start(&github, folder.path(), settings).await;
+        let hud = Arc::new(hud_of(&relay));
+        (Self { github, relay, results, hud, address: None, folder }, resumed)
     }
 
     /// A connection of its own to the relay's store.

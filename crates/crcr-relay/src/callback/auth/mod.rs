@@ -246,9 +246,11 @@ impl Verifier {
             needed: match kind {
                 // Every backend may have a workflow there.
                 IssuerKind::GitHub => policy.is_none_or(|policy| !policy.is_empty()),
-                IssuerKind::Buildkite => policy.zip(providers.as_ref()).is_some_and(|(policy, map)| {
-                    map.repositories().any(|repo| policy.get(repo).is_some())
-                }),
+                IssuerKind::Buildkite => {
+                    policy.zip(providers.as_ref()).is_some_and(|(policy, map)| {
+                        map.repositories().any(|repo| policy.get(repo).is_some())
+                    })
+                }
             },
             // Keys serve for a day after the last fetch.
             has_keys: jwks.is_ready(now),

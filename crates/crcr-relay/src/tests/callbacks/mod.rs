@@ -11,6 +11,7 @@ mod faults;
 mod links;
 mod overtaken;
 mod repositories;
+mod restore;
 mod verdicts;
 mod wire;
 
