@@ -183,14 +183,43 @@ fn every_query_of_the_dashboard_is_promql() {
     ran(Command::new("promtool").args(["check", "rules", "--lint=none"]).arg(file.path()));
 }
 
+/// Whoever is woken up gets a page that says what it means, how to look, and what to do.
 #[test]
-fn every_alert_is_explained_on_the_page() {
-    let page = text("deploy/README.md");
-    let alert = Regex::new(r"(?m)alert: (\w+)$").unwrap();
-    let rules = text("deploy/prometheus/alerts.yml");
-    let alerts: Vec<_> = alert.captures_iter(&rules).map(|found| found[1].to_owned()).collect();
-    assert!(alerts.len() > 6, "{alerts:?}");
-    for name in alerts {
-        assert!(page.contains(&format!("| `{name}` |")), "{name}");
+fn every_alert_links_its_section_and_has_a_test_that_raises_it() {
+    let page = text("docs/operating/alerts.md");
+    let rules: serde_yaml::Value =
+        serde_yaml::from_str(&text("deploy/prometheus/alerts.yml")).unwrap();
+    let tests: serde_yaml::Value =
+        serde_yaml::from_str(&text("deploy/prometheus/alerts.test.yml")).unwrap();
+    let list = |value: &serde_yaml::Value| value.as_sequence().cloned().unwrap_or_default();
+    let cases: Vec<_> = list(&tests["tests"])
+        .iter()
+        .flat_map(|test| {
+            let name = test["name"].as_str().unwrap().to_owned();
+            list(&test["alert_rule_test"]).into_iter().map(move |case| (name.clone(), case))
+        })
+        .collect();
+    let rules = list(&rules["groups"][0]["rules"]);
+    assert!(rules.len() > 10, "{}", rules.len());
+    for rule in rules {
+        let name = rule["alert"].as_str().unwrap();
+        let wanted = format!(
+            "https://github.com/pytorch/crcr/blob/main/docs/operating/alerts.md#{}",
+            name.to_lowercase()
+        );
+        assert_eq!(rule["annotations"]["runbook_url"], wanted.as_str(), "{name}");
+        let section =
+            page.split("\n### ").find(|section| section.starts_with(&format!("{name}\n")));
+        let section = section.unwrap_or_else(|| panic!("no section `{name}`"));
+        for part in ["**Means:**", "**Look:**", "**Do:**"] {
+            assert!(section.contains(part), "{name} doesn't say {part}");
+        }
+        let of_rule = || cases.iter().filter(|(_, case)| case["alertname"] == name);
+        let is_raised = |case: &serde_yaml::Value| !list(&case["exp_alerts"]).is_empty();
+        assert!(of_rule().any(|(_, case)| is_raised(case)), "no test raises {name}");
+        for silent in ["a healthy relay", "a stranger's flood"] {
+            let mut found = of_rule().filter(|(test, _)| test.starts_with(silent));
+            assert!(found.any(|(_, case)| !is_raised(case)), "{silent}: {name} isn't looked at");
+        }
     }
 }

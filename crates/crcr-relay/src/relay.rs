@@ -19,7 +19,7 @@ use tokio::sync::{Notify, OnceCell, Semaphore};
 
 use crate::admin::preflight;
 use crate::admin::wrong_tokens::WrongTokens;
-use crate::allowlist::AllowlistSource;
+use crate::allowlist::{AllowlistSource, AllowlistStatus};
 use crate::callback::auth::{Issuer, IssuerStatus, ProviderMap, Verifier};
 use crate::callback::token::{CallbackKeys, signing_secrets};
 use crate::config::secrets::{ReloadResult, Secret};
@@ -67,6 +67,26 @@ pub struct Relay {
     pub(crate) wrong_logins: WrongTokens,
     /// When a test record was last written to the store.
     written_at: tokio::sync::Mutex<Option<Timestamp>>,
+}
+
+/// What a relay needs for webhooks and reports.
+pub(crate) struct Readiness {
+    /// Why the store can't be written.
+    pub(crate) store: Option<String>,
+    pub(crate) allowlist: AllowlistStatus,
+    pub(crate) issuers: Vec<IssuerStatus>,
+}
+
+impl Readiness {
+    pub(crate) fn is_ready(&self) -> bool {
+        self.store.is_none() && self.allowlist.loaded && self.missing_keys().is_empty()
+    }
+
+    /// The issuers that backends need and whose keys aren't known.
+    pub(crate) fn missing_keys(&self) -> Vec<String> {
+        let missing = self.issuers.iter().filter(|issuer| issuer.is_missing());
+        missing.map(|issuer| issuer.issuer.clone()).collect()
+    }
 }
 
 /// A batch that may not be on disk yet.
@@ -292,6 +312,14 @@ impl Relay {
             }
         }
         true
+    }
+
+    pub(crate) async fn readiness(&self) -> Readiness {
+        Readiness {
+            store: self.can_write().await.err().map(|error| error.to_string()),
+            allowlist: self.allowlist.status(),
+            issuers: self.issuers(),
+        }
     }
 
     /// What is known of the token issuers' keys, and which of them the allowlist in force needs.

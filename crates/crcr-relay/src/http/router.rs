@@ -20,7 +20,8 @@ use crate::admin::{HOME, LOGIN};
 use crate::compat::results_endpoint;
 use crate::http::http_response::{self, Refusal, not_found};
 use crate::http::metrics::MetricsInput;
-use crate::relay::Relay;
+use crate::http::server_metrics;
+use crate::relay::{Readiness, Relay};
 use crate::{callback, limits, webhook};
 
 /// The public listener. All listeners share one `hud` with its caches.
@@ -55,6 +56,7 @@ fn build(relay: &Arc<Relay>, hud: &Arc<Hud>, listener: Listener) -> Router {
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error").into_response()
         }))
         .layer(middleware::from_fn(time_out_slow_requests))
+        .layer(middleware::from_fn_with_state(Arc::clone(relay), server_metrics::count_request))
 }
 
 fn routes() -> Router<Arc<Relay>> {
@@ -102,12 +104,9 @@ async fn readyz(
     Extension(listener): Extension<Listener>,
     headers: HeaderMap,
 ) -> Response {
-    let store = relay.can_write().await.err().map(|error| error.to_string());
-    let allowlist = relay.allowlist.status();
-    let mut issuers = relay.issuers();
-    let missing: Vec<_> =
-        issuers.iter().filter(|it| it.is_missing()).map(|it| it.issuer.clone()).collect();
-    let ready = store.is_none() && allowlist.loaded && missing.is_empty();
+    let readiness = relay.readiness().await;
+    let (ready, missing) = (readiness.is_ready(), readiness.missing_keys());
+    let Readiness { store, allowlist, mut issuers } = readiness;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     // Facts wait in the store while the results can't be written, so the relay is still ready.
     let results = relay.results_problem.lock().clone();
