@@ -37,6 +37,9 @@ pub enum RelayCommand {
     /// Put a backup back, or only check it
     #[command(after_help = RESTORE_EXAMPLES)]
     Restore(RestoreArgs),
+    /// Estimate what a relay needs for a load: processor, memory, disk, calls of GitHub's API
+    #[command(after_help = SIZE_EXAMPLES)]
+    Size(SizeArgs),
     /// Show deliveries and their dispatches, and redeliver dead letters
     #[command(subcommand, after_help = DELIVERIES_EXAMPLES)]
     Deliveries(DeliveriesCommand),
@@ -150,6 +153,14 @@ Stop every relay of the store before. A file that exists is never overwritten. R
 backup's snapshot. When the relay starts again, it asks GitHub for the webhooks since the backup, sends dispatches
 again that were open, and evaluates every check run again.";
 
+const SIZE_EXAMPLES: &str = "\
+Examples:
+  crcr relay size --pulls 1000 --backends 50
+  crcr relay size --pulls 3000 --backends 20 --jobs 12 --check-runs 3 --format json
+
+From the figures of docs/benchmarks.md. docs/operating/sizing.md has the formulas, and what each form of deployment
+costs.";
+
 const SIMULATE_EXAMPLES: &str = "\
 Examples:
   crcr relay simulate --seeds 1000
@@ -260,6 +271,28 @@ pub struct StoreArgs {
 pub struct ReconcileArgs {
     #[command(flatten)]
     pub store: StoreArgs,
+    /// For people or for programs
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct SizeArgs {
+    /// Upstream pull requests a week
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub pulls: u32,
+    /// Downstream repositories
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub backends: u32,
+    /// Commits that a pull request has in its life
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub heads: u32,
+    /// Jobs that report for one dispatch
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub jobs: u32,
+    /// Backends with check runs, L3 and L4 [default: a tenth of them]
+    #[arg(long, value_name = "COUNT")]
+    pub check_runs: Option<u32>,
     /// For people or for programs
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,

@@ -12,6 +12,7 @@ mod restore;
 mod secrets_manager;
 mod serve;
 mod simulate;
+mod size;
 mod sweep;
 
 pub use self::serve::stop_on_signal;
@@ -36,6 +37,7 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
         RelayCommand::Replay(args) => replay::run(&args, env, printer).await,
         RelayCommand::Sweep(args) => sweep::run(&args, env, printer).await,
         RelayCommand::Reconcile(args) => reconcile::run(&args, env, printer).await,
+        RelayCommand::Size(args) => size::run(&args, printer),
         RelayCommand::Backup(args) => backup::run(&args, env, printer).await,
         RelayCommand::Restore(args) => restore::run(&args, env, printer).await,
         RelayCommand::Simulate(args) => simulate::run(&args, printer).await,
