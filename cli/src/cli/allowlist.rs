@@ -64,7 +64,8 @@ Examples:
     #[command(after_help = "\
 Example:
   crcr allowlist schema > allowlist.schema.json
-  # then, in the file:  # yaml-language-server: $schema=allowlist.schema.json")]
+  # or as the first line of the file:
+  # yaml-language-server: $schema=https://raw.githubusercontent.com/pytorch/crcr/main/schemas/allowlist.json")]
     Schema,
 }
 

@@ -20,7 +20,16 @@ pub enum LevelsCommand {
     /// Open, update and close the pull requests that demote backends upstream
     #[command(after_help = SYNC_HELP)]
     Sync(Box<SyncArgs>),
+    /// Print the JSON Schema of a file with criteria, for editors
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema,
 }
+
+const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  crcr levels schema > criteria.schema.json
+  # or as the first line of the file:
+  # yaml-language-server: $schema=https://raw.githubusercontent.com/pytorch/crcr/main/schemas/criteria.json";
 
 const SYNC_HELP: &str = "\
 Examples:

@@ -16,6 +16,7 @@ mod queue;
 pub mod reconcile;
 pub mod relay;
 pub mod repository_pins;
+pub mod restore;
 pub mod state_records;
 mod traces;
 mod update;

@@ -241,6 +241,12 @@ pub const REDELIVERY_LOST: Duration = Duration::from_secs(3600);
 pub const RECONCILE_PAGES: usize = 50;
 /// How many redeliveries one task asks for.
 pub const REDELIVERIES: usize = 100;
+/// How often the secret store is read again.
+pub const STORED_SECRETS: Duration = Duration::from_secs(300);
+/// How long dispatches of a restored store wait for newer events that GitHub delivers again.
+pub const RESTORE_PAUSE: Duration = Duration::from_secs(300);
+/// How long a restore is remembered: longer than any record that is older than it.
+pub const RESTORE_MEMORY: Duration = Duration::from_secs(400 * 24 * 3600);
 /// The pause before the next part of a log that one task can't finish.
 pub const RECONCILE_PAUSE: Duration = Duration::from_secs(1);
 

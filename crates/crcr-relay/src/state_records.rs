@@ -164,6 +164,9 @@ pub struct CheckRunRecord {
     /// SHA-256 of the content that GitHub has, so that the same content isn't sent twice; empty while it
     /// isn't known what GitHub has.
     pub digest: String,
+    /// When it was sent.
+    #[serde(default)]
+    pub sent_at: Timestamp,
 }
 
 /// The use of an OIDC token.
@@ -232,6 +235,11 @@ pub(crate) fn reduced_body_key(id: &str) -> StoreKey {
 
 pub(crate) fn redelivery_key(id: &str) -> StoreKey {
     StoreKey::new(&["delivery", id, "redelivery"])
+}
+
+/// How the store was put back to a backup.
+pub(crate) fn restore_key() -> StoreKey {
+    StoreKey::new(&["restored"])
 }
 
 pub(crate) fn reconcile_key() -> StoreKey {

@@ -183,6 +183,11 @@ impl Config {
         self.public_url.as_ref().map(|base| format!("{base}/pr/{number}"))
     }
 
+    /// Whether webhooks of an event are kept that cause nothing else.
+    pub fn keeps_webhooks(&self, event: &str) -> bool {
+        self.archive.is_some() || self.webhook_events.includes(event)
+    }
+
     /// Where backends report to; `None` without a public URL.
     pub fn callback_url(&self) -> Option<String> {
         self.public_url.as_deref().map(callback_url)

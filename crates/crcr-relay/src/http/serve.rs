@@ -210,7 +210,7 @@ async fn read_providers_periodically(relay: &Relay) {
 async fn reload_files_periodically(relay: &Arc<Relay>) {
     loop {
         tokio::time::sleep(limits::SECRETS).await;
-        let relay = Arc::clone(relay);
+        let (relay, again) = (Arc::clone(relay), relay);
         let reload = move || {
             relay.reload_secrets();
             relay.reload_log_rules();
@@ -218,6 +218,7 @@ async fn reload_files_periodically(relay: &Arc<Relay>) {
         if let Err(error) = tokio::task::spawn_blocking(reload).await {
             tracing::error!(%error, "the files of secrets and rules can't be read");
         }
+        again.reload_stored_secrets().await;
     }
 }
 

@@ -115,6 +115,8 @@ pub(crate) enum TaskKind {
     },
     /// Ask GitHub for webhooks that it couldn't deliver.
     Reconcile,
+    /// Evaluate everything again, because the store was put back to a backup.
+    AfterRestore,
 }
 
 /// A job that has a check run, whichever run and attempt of it that shows.
@@ -282,6 +284,7 @@ impl TaskKind {
             Self::JobLog { .. } => "job_log",
             Self::Supersede { .. } => "supersede",
             Self::Reconcile => "reconcile",
+            Self::AfterRestore => "after_restore",
         }
     }
 
@@ -298,6 +301,7 @@ impl TaskKind {
                 | Self::Supersede { .. }
                 | Self::KeepWebhook { .. }
                 | Self::Reconcile
+                | Self::AfterRestore
         )
     }
 
@@ -366,7 +370,7 @@ impl TaskKind {
                 &[self.name(), &number, &repo]
             }
             Self::Supersede { older, .. } => &[self.name(), older],
-            Self::Reconcile => &[self.name()],
+            Self::Reconcile | Self::AfterRestore => &[self.name()],
             Self::KeepWebhook { webhook } => &[self.name(), &webhook.event, &webhook.delivery],
             Self::JobLog { job } => {
                 (repo, number) = (job.repository.to_ascii_lowercase(), job.job_id.to_string());
@@ -399,7 +403,8 @@ impl TaskKind {
             | Self::Labels { .. }
             | Self::RerunSuite { .. }
             | Self::MergeBase { .. }
-            | Self::Comment { .. } => Lane::Upstream,
+            | Self::Comment { .. }
+            | Self::AfterRestore => Lane::Upstream,
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::queue::handlers;
 use crate::queue::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::queue::workers;
 use crate::relay::{self, Relay};
+use crate::restore::{ResumedWork, mark_restored};
 
 pub(super) const UPSTREAM: &str = "acme/upstream";
 pub(super) const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -84,7 +85,7 @@ impl World {
         world
     }
 
-    async fn on(github: StandIn, settings: &[(&str, &str)]) -> Self {
+    pub(super) async fn on(github: StandIn, settings: &[(&str, &str)]) -> Self {
         let world = &github.state().world;
         world.install(UPSTREAM);
         for repo in ALL {
@@ -128,6 +129,42 @@ impl World {
         let (relay, results) = start(&github, folder.path(), redis.as_ref(), settings).await;
         let hud = Arc::new(hud_of(&relay));
         Self { github, relay, results, hud, address: None, folder, redis }
+    }
+
+    pub(super) async fn metrics(&self) -> String {
+        let input = crate::http::metrics::MetricsInput::read(&self.relay).await.unwrap();
+        self.relay.metrics.text(&input)
+    }
+
+    /// A copy of the store as it is now, and the time of it.
+    pub(super) fn backup(&self) -> (tempfile::TempDir, Timestamp) {
+        let (folder, at) = (tempfile::tempdir().unwrap(), self.relay.now());
+        let copy = folder.path().join("crcr.db");
+        crcr_store::sqlite::copy_database(&self.folder.path().join("crcr.db"), &copy).unwrap();
+        (folder, at)
+    }
+
+    /// The same world with a new relay on a store that was put back to a backup.
+    pub(super) async fn restore(
+        self,
+        (backup, backup_at): (tempfile::TempDir, Timestamp),
+        settings: &[(&str, &str)],
+    ) -> (Self, ResumedWork) {
+        let Self { github, folder, relay, results, hud, redis, .. } = self;
+        let now = relay.now();
+        drop((relay, results, hud));
+        let path = folder.path().join("crcr.db");
+        for end in ["-wal", "-shm"] {
+            // The last connection may have removed it.
+            let _ = std::fs::remove_file(format!("{}{end}", path.display()));
+        }
+        std::fs::copy(backup.path().join("crcr.db"), &path).unwrap();
+        let store = SqliteStore::open(&path, StoreRole::Tool).unwrap();
+        let resumed = mark_restored(&store, backup_at, now).await.unwrap();
+        drop(store);
+        let (relay, results) = start(&github, folder.path(), redis.as_ref(), settings).await;
+        let hud = Arc::new(hud_of(&relay));
+        (Self { github, relay, results, hud, address: None, folder, redis }, resumed)
     }
 
     /// A connection of its own to the relay's store.
@@ -340,6 +377,8 @@ async fn start(
     let relay = Relay::new(config, store, kept, clock).unwrap();
     relay.allowlist.restore().await;
     relay.allowlist.refresh(&relay.app, relay.now()).await;
-    assert!(relay.verifier.refresh(relay.now()).await);
+    relay.verifier.refresh(relay.now()).await;
+    let has_keys = relay.issuers().iter().any(|issuer| issuer.has_keys);
+    assert!(has_keys, "{:?}", relay.issuers());
     (Arc::new(relay), results)
 }

@@ -83,7 +83,7 @@ pub(crate) fn prepare(
     delivery: &str,
     body: &Bytes,
 ) -> Option<PendingWebhook> {
-    if relay.config.archive.is_none() && !relay.config.webhook_events.includes(event) {
+    if !relay.config.keeps_webhooks(event) {
         return None;
     }
     if !is_event_name(event) {

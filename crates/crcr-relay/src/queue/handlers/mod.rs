@@ -1,5 +1,6 @@
 //! One file for each kind of task.
 
+mod after_restore;
 pub(crate) mod alert;
 mod check_run;
 mod comment;
@@ -70,5 +71,6 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskKind::JobLog { job } => job_log::run(relay, job).await,
         TaskKind::Supersede { older, newer } => supersede::run(relay, older, newer).await,
         TaskKind::Reconcile => reconcile::run(relay).await,
+        TaskKind::AfterRestore => after_restore::run(relay).await,
     }
 }

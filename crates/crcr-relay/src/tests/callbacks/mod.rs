@@ -12,6 +12,7 @@ mod links;
 mod on_redis;
 mod overtaken;
 mod repositories;
+mod restore;
 mod verdicts;
 mod wire;
 
