@@ -43,6 +43,7 @@ mod deployment;
 mod doctor;
 mod doctor_downstream;
 mod documents;
+mod downstream_file;
 mod general;
 mod init;
 mod install;

@@ -54,6 +54,14 @@ pub const LONGEST_TURN: Duration = Duration::from_secs(300);
 /// How many jobs of one backend have check runs of their own on one commit. Further ones are counted in the
 /// backend's.
 pub const JOB_CHECK_RUNS: usize = 64;
+/// A backend's `.github/crcr.yml` is read again when something is dispatched this long after the last time.
+pub const BACKEND_FILE: Duration = Duration::from_secs(15 * 60);
+/// How many times an hour the file of one backend is read, however often it is pushed.
+pub const BACKEND_FILE_CALLS: u64 = 30;
+/// The names of a pull request's changed files, in bytes. If there are more, every backend gets it.
+pub const CHANGED_FILES_BYTES: usize = 64 * 1024;
+/// How long a dispatch waits for a place among those of a day.
+pub const WAIT_FOR_PLACE: Duration = Duration::from_secs(24 * 3600);
 /// How many calls of GitHub's API an hour the check runs of all jobs may take, of the 5,000 that an
 /// installation has at least. The backends share them equally.
 pub const JOB_CHECK_CALLS: u64 = 4_000;

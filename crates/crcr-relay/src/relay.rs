@@ -26,6 +26,7 @@ use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
+use crate::probes::dispatch_filter::ChangedFilesTurns;
 use crate::queue::blame_cache::BlameCache;
 use crate::traces::Traces;
 use crate::upstream_identity::UpstreamIdentity;
@@ -63,6 +64,7 @@ pub struct Relay {
     /// For reading logs of jobs.
     pub(crate) log_permits: Arc<Semaphore>,
     pub(crate) turns: PullRequestTurns,
+    pub(crate) changed_files: ChangedFilesTurns,
     pub(crate) wrong_bearers: WrongTokens,
     pub(crate) wrong_logins: WrongTokens,
     /// When a test record was last written to the store.
@@ -210,6 +212,7 @@ impl Relay {
             archive: OnceCell::new(),
             log_permits: Arc::new(Semaphore::new(limits::JOB_LOGS_AT_ONCE)),
             turns: PullRequestTurns::new(),
+            changed_files: ChangedFilesTurns::default(),
             wrong_bearers: WrongTokens::default(),
             wrong_logins: WrongTokens::default(),
             written_at: tokio::sync::Mutex::default(),

@@ -269,6 +269,26 @@ pub fn dispatch_key(delivery: &str, repo: &RepoName) -> StoreKey {
     StoreKey::new(&["delivery", delivery, "dispatch", &repo.key()])
 }
 
+/// What is known of a backend's `.github/crcr.yml`.
+pub(crate) fn backend_file_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["backend_file", &upstream.key(), &repo.key()])
+}
+
+/// The token bucket of the calls that read a backend's file.
+pub(crate) fn file_calls_key(repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["file_calls", &repo.key()])
+}
+
+/// The files that a head changes.
+pub(crate) fn changed_files_key(base_sha: &str, head_sha: &str) -> StoreKey {
+    StoreKey::new(&["changed_files", base_sha, head_sha])
+}
+
+/// The bucket that exists when a dispatch has its place among those of a day.
+pub(crate) fn admitted_key(delivery: &str, repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["admitted", delivery, &repo.key()])
+}
+
 pub(crate) fn allowlist_key() -> StoreKey {
     StoreKey::new(&["allowlist"])
 }

@@ -138,6 +138,8 @@ pub async fn redeliver(
             continue;
         }
         dispatch.status = DispatchStatus::Queued;
+        dispatch.is_asked_for = true;
+        dispatch.held_until = None;
         dispatch.never_started = false;
         dispatch.is_overdue = false;
         dispatch.silence = None;

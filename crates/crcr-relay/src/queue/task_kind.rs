@@ -115,6 +115,10 @@ pub(crate) enum TaskKind {
     },
     /// Ask GitHub for webhooks that it couldn't deliver.
     Reconcile,
+    /// Read a backend's `.github/crcr.yml`.
+    BackendFile {
+        repo: RepoName,
+    },
 }
 
 /// A job that has a check run, whichever run and attempt of it that shows.
@@ -282,6 +286,7 @@ impl TaskKind {
             Self::JobLog { .. } => "job_log",
             Self::Supersede { .. } => "supersede",
             Self::Reconcile => "reconcile",
+            Self::BackendFile { .. } => "backend_file",
         }
     }
 
@@ -365,6 +370,10 @@ impl TaskKind {
                 (repo, number) = (name.key(), pull.to_string());
                 &[self.name(), &number, &repo]
             }
+            Self::BackendFile { repo: name } => {
+                repo = name.key();
+                &[self.name(), &repo]
+            }
             Self::Supersede { older, .. } => &[self.name(), older],
             Self::Reconcile => &[self.name()],
             Self::KeepWebhook { webhook } => &[self.name(), &webhook.event, &webhook.delivery],
@@ -381,7 +390,9 @@ impl TaskKind {
             Self::Dispatch { repo, .. }
             | Self::Rerun { repo, .. }
             | Self::Redispatch { repo, .. } => Lane::Dispatches(repo.owner().to_owned()),
-            Self::Sweep { repo, .. } => Lane::Sweeps(repo.owner().to_owned()),
+            Self::Sweep { repo, .. } | Self::BackendFile { repo } => {
+                Lane::Sweeps(repo.owner().to_owned())
+            }
             Self::Forward { lane, .. } => Lane::ExternalHud(lane.clone()),
             Self::Alert { .. } | Self::RepositoryChanged { .. } => Lane::AlertWebhook,
             Self::KeepWebhook { .. } => Lane::KeptWebhooks,

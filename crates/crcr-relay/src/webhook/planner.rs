@@ -111,7 +111,12 @@ impl<'a> DispatchContent<'a> {
             is_overdue: false,
             is_answered: false,
             accepted_at: None,
-            is_probe: false,
+            is_trial: false,
+            is_asked_for: false,
+            held_until: None,
+            is_draft: self.pull.is_some_and(|pull| pull.is_draft),
+            is_known_author: self.pull.is_some_and(|pull| pull.is_known_author),
+            probe: None,
             runs: vec![],
             shared_runs: vec![],
             are_runs_known: false,
@@ -319,6 +324,8 @@ mod tests {
             updated_at: Timestamp::from_second(second).unwrap(),
             labels: vec![format!("at-{second}")],
             has_landed: false,
+            is_draft: false,
+            is_known_author: true,
         }
     }
 

@@ -131,7 +131,8 @@ impl Head {
                 status: &dispatch.status,
                 last_error: dispatch.last_error.as_deref(),
                 pull_request: dispatch.pull_request,
-                is_probe: dispatch.is_probe,
+                is_trial: dispatch.is_trial,
+                held_until: dispatch.held_until,
                 is_overdue: dispatch.is_overdue,
                 silence: dispatch.silence.as_deref(),
                 is_given_up: is_given_up(relay, dispatch, jobs),
@@ -152,8 +153,12 @@ impl Head {
     pub(super) fn infrastructure_failed(&self, relay: &Relay) -> Option<(&Dispatch, bool)> {
         let HeadState::Ended(conclusion) = self.verdict(relay)?.state else { return None };
         let deciding = self.deciding()?;
-        let says_nothing =
-            matches!(deciding.status, DispatchStatus::Superseded { .. } | DispatchStatus::Withheld);
+        let says_nothing = matches!(
+            deciding.status,
+            DispatchStatus::Superseded { .. }
+                | DispatchStatus::Withheld
+                | DispatchStatus::LeftOut { .. }
+        );
         if says_nothing || deciding.silence.is_some() {
             return None;
         }

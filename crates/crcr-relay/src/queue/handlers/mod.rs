@@ -23,10 +23,11 @@ use crcr_domain::Allowlist;
 
 use super::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::compat::forward;
+use crate::probes::backend_file;
 use crate::relay::Relay;
 
 /// The allowlist in force. After a start there may be none for a while, which says nothing about any repository.
-fn allowlist(relay: &Relay) -> Result<Arc<Allowlist>, TaskError> {
+pub(crate) fn allowlist(relay: &Relay) -> Result<Arc<Allowlist>, TaskError> {
     relay.allowlist.get().ok_or_else(|| TaskError::retry("no allowlist is in force yet"))
 }
 
@@ -69,5 +70,6 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskKind::JobLog { job } => job_log::run(relay, job).await,
         TaskKind::Supersede { older, newer } => supersede::run(relay, older, newer).await,
         TaskKind::Reconcile => reconcile::run(relay).await,
+        TaskKind::BackendFile { repo } => backend_file::run(relay, repo).await,
     }
 }
