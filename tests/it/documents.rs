@@ -624,11 +624,13 @@ fn operating_page_links_to_each_section_of_its_pages() {
 
 #[test]
 fn hud_page_lists_every_route_of_the_hud() {
-    let route = Regex::new(r#"\.route\(\s*"([^"]+)""#).unwrap();
-    let source = text("crates/crcr-hud/src/lib.rs");
+    let route = Regex::new(r#"\.(?:page|json|route)\(\s*"([^"]+)"(?:,\s*"([^"]+)")?"#).unwrap();
+    let source = text("crates/crcr-hud/src/routes.rs");
     let served: BTreeSet<_> = route
         .captures_iter(&source)
-        .map(|found| found[1].to_owned())
+        .flat_map(|found| [found.get(1), found.get(2)])
+        .flatten()
+        .map(|address| address.as_str().to_owned())
         .filter(|path| !path.starts_with("/crcr/assets/"))
         .collect();
     let page = text("docs/hud.md");

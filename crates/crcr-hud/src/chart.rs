@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::model::TrendDay;
-use crate::model::repository::BackendModel;
+use crate::pages::repository::BackendModel;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 190.0;

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
 use crate::model::RateView;
+use crate::view::View;
 
 pub(crate) const STYLE: &str = include_str!("hud.css");
 /// Reloads the page in place; pages work without it.
@@ -15,11 +16,18 @@ pub(crate) const ICON: &str = concat!(
     r##"<rect width="16" height="16" rx="3" fill="#0757ba"/>"##,
     r##"<path d="M4 8.5l2.5 2.5L12 5" fill="none" stroke="#fff" stroke-width="2"/></svg>"##
 );
+/// The pages of the first rank.
+const PAGES: [(&str, &str); 4] = [
+    ("/crcr", "Backends"),
+    ("/hud", "Repositories"),
+    ("/crcr/tests", "Tests"),
+    ("/crcr/logs", "Failures"),
+];
 /// Seconds between reloads of an open page.
 const REFRESH_SECONDS: u32 = 60;
 
 /// A whole page around `main`; with `refresh` it reloads itself.
-pub fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
+pub(crate) fn shell(view: &View<'_>, title: &str, refresh: bool, main: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -38,10 +46,9 @@ pub fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
                 header {
                     a.home href="/crcr" { "Cross-repository CI" }
                     nav.pages aria-label="Pages" {
-                        a href="/crcr" { "Backends" }
-                        a href="/hud" { "Repositories" }
-                        a href="/crcr/tests" { "Tests" }
-                        a href="/crcr/logs" { "Failures" }
+                        @for (address, name) in PAGES {
+                            a href=(address) aria-current=[(view.path == address).then_some("page")] { (name) }
+                        }
                     }
                     form.search method="get" action="/search" role="search" {
                         input type="search" name="q" maxlength="200" aria-label="Search for a pull request, a commit, a repository or a test"

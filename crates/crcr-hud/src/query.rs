@@ -1,11 +1,13 @@
 //! Query parameters of the pages: a time span and a kind of event.
 
 use crcr_domain::event::EventName;
-use crcr_domain::{EventKind, Level};
+use crcr_domain::{EventKind, Level, RepoName};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use serde::{Deserialize, Serialize};
+
+use crate::context::{Hud, PageError};
 
 /// A longer search is cut.
 pub(super) const MAX_SEARCH_CHARS: usize = 200;
@@ -44,14 +46,30 @@ impl SpanQuery {
     }
 }
 
+/// A page without parameters. Unknown ones are ignored, as on every page.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct NoQuery {}
+
+/// `?upstream=OWNER/REPO`: whose pull request or commit it is.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct PullQuery {
-    pub(super) upstream: Option<String>,
+    upstream: Option<String>,
+}
+
+impl PullQuery {
+    pub(super) fn upstream(&self, hud: &Hud) -> Result<RepoName, PageError> {
+        match &self.upstream {
+            Some(text) => RepoName::new(text)
+                .map_err(|_| PageError::Query("`upstream` has to be `owner/repo`".to_owned())),
+            None => Ok(hud.upstream.clone()),
+        }
+    }
 }
 
 /// `?q=TEXT` shows the jobs with this text, `?rows=failing` commits with a failure, `?before=TIME` older
 /// commits, `?open=WORKFLOW / NAME` the single jobs of groups (one a line), `?job=ID` the details of a job.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<(String, String)>")]
 pub(super) struct BranchQuery {
     pub(super) q: Option<String>,
     pub(super) rows: Option<String>,
@@ -60,23 +78,25 @@ pub(super) struct BranchQuery {
     pub(super) job: Option<u64>,
 }
 
-impl BranchQuery {
-    pub(super) fn parse(query: &str) -> Self {
+impl From<Vec<(String, String)>> for BranchQuery {
+    fn from(pairs: Vec<(String, String)>) -> Self {
         let mut found = Self::default();
-        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        for (name, value) in pairs {
             match &*name {
                 _ if value.is_empty() => {}
-                "q" => found.q = Some(value.into_owned()),
-                "rows" => found.rows = Some(value.into_owned()),
+                "q" => found.q = Some(value),
+                "rows" => found.rows = Some(value),
                 "before" => found.before = value.parse().ok(),
-                "open" => found.open.push(value.into_owned()),
+                "open" => found.open.push(value),
                 "job" => found.job = value.parse().ok(),
                 _ => {}
             }
         }
         found
     }
+}
 
+impl BranchQuery {
     pub(super) fn only_failing(&self) -> bool {
         self.rows.as_deref() == Some("failing")
     }

@@ -1,18 +1,8 @@
 //! The content of each page as data, computed from facts as `crcr_domain::results` defines it. The
 //! JSON twins serialise these types.
 
-pub(super) mod branch;
 pub(super) mod days;
-pub(super) mod feed;
-pub(super) mod level;
-pub(super) mod level_status;
-pub(super) mod logs;
 pub(super) mod oncall_reaction;
-pub(super) mod overview;
-pub(super) mod pull;
-pub(super) mod repository;
-pub(super) mod search;
-pub(super) mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

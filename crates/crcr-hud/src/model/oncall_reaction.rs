@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Hud, PageError};
+use crate::context::{Hud, PageError};
 
 /// The newest blocked pull requests that are looked at.
 const MAX_PULLS: usize = 50;

@@ -1,11 +1,42 @@
 //! `/crcr/feed.atom`: regressions as an Atom feed (RFC 4287).
 
+use crcr_domain::RepoName;
+use crcr_domain::results::Regression;
+use crcr_results::Window;
 use jiff::Timestamp;
 use maud::{Markup, PreEscaped, html};
 
+use crate::context::{Hud, PageError};
 use crate::layout::short_sha;
 use crate::message::regression_text;
-use crate::model::feed::FeedModel;
+use crate::model::days::regressions;
+use crate::query::{SpanQuery, TimeSpan};
+
+/// The most regressions that a feed tells.
+const MAX_ENTRIES: usize = 50;
+
+/// Regressions of the last 30 days, of all backends or one.
+#[derive(Debug)]
+pub(crate) struct FeedModel {
+    /// `None` for all backends.
+    pub(crate) repo: Option<String>,
+    pub(crate) upstream: String,
+    pub(crate) now: Timestamp,
+    pub(crate) regressions: Vec<Regression>,
+}
+
+pub(crate) async fn build(hud: &Hud, repo: Option<&RepoName>) -> Result<FeedModel, PageError> {
+    let repo = repo.map(RepoName::as_str);
+    let now = (hud.clock)();
+    let month = TimeSpan::from_query(&SpanQuery::month(), now).map_err(PageError::Query)?;
+    let mut window = Window::all(month.from, month.to);
+    window.repos = repo.map(|repo| vec![repo.to_owned()]);
+    let mut regressions = regressions(hud, &window).await?;
+    regressions.sort_by_key(|regression| std::cmp::Reverse(regression.at));
+    regressions.truncate(MAX_ENTRIES);
+    let repo = repo.map(str::to_owned);
+    Ok(FeedModel { repo, upstream: hud.upstream.as_str().to_owned(), now, regressions })
+}
 
 /// Links are relative, because the relay may not know its own address.
 pub(crate) fn feed(model: &FeedModel) -> Markup {

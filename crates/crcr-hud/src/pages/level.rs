@@ -2,19 +2,106 @@
 
 use crcr_domain::results::criteria::CriterionEvidence;
 use crcr_domain::results::review::{LevelPeriod, ReviewQuestion};
-use crcr_domain::results::{Criterion, CriterionVerdict, UpstreamFailures};
+use crcr_domain::results::{
+    Criterion, CriterionVerdict, RepoReview, UpstreamFailures, jobs_of_days,
+};
+use crcr_domain::{Level, RepoName};
+use crcr_results::review::ReviewInputs;
+use crcr_results::{Window, review};
 use jiff::Timestamp;
 use maud::{Markup, html};
+use serde::Serialize;
 
-use crate::layout::{distribution, duration, percent, rate, shell, time};
-use crate::model::level::LevelModel;
+use crate::context::repo_name;
+use crate::context::{Hud, PageError};
+use crate::layout::{distribution, duration, percent, rate, time};
+use crate::model::days::{blame, callback_outcomes, facts};
+use crate::model::oncall_reaction;
 use crate::model::oncall_reaction::OncallReaction;
+use crate::query::SpanQuery;
+use crate::view::View;
 
-pub(crate) fn page(model: &LevelModel) -> Markup {
+#[derive(Debug, Serialize)]
+pub(crate) struct LevelReview {
+    #[serde(flatten)]
+    pub(crate) review: RepoReview,
+    pub(crate) permalink: String,
+}
+
+impl From<RepoReview> for LevelReview {
+    fn from(review: RepoReview) -> Self {
+        Self { permalink: review.permalink(), review }
+    }
+}
+
+/// The page: the review, and what no threshold decides.
+#[derive(Debug, Serialize)]
+pub(crate) struct LevelModel {
+    #[serde(flatten)]
+    pub(crate) review: LevelReview,
+    /// Sorted, the newest first.
+    pub(crate) history: Vec<LevelPeriod>,
+    pub(crate) oncall_reaction: Option<OncallReaction>,
+}
+
+pub(crate) async fn build(
+    hud: &Hud,
+    (owner, repo): (String, String),
+    query: SpanQuery,
+) -> Result<LevelModel, PageError> {
+    let repo = &repo_name(&owner, &repo)?;
+    let span = hud.span(&query)?;
+    // Without a start, the criteria define how far back to look.
+    let window = (query.has_start().then_some(span.from), span.to);
+    let level = query.level().map_err(PageError::Query)?;
+    let review = review_of(hud, repo, level, window).await?;
+    let history = async { Ok(review::level_history(&*hud.results, repo, window.1).await?) };
+    let reaction = async {
+        let Some(entry) = hud.entry_of(repo) else { return Ok(None) };
+        let window = Window::all(review.review.from, review.review.to)
+            .of_repos(vec![entry.repo.as_str().to_owned()]);
+        let facts = facts(hud, &window).await?;
+        let jobs = jobs_of_days(facts.attempts(&window), facts.dispatches(&window));
+        oncall_reaction::read(hud, &entry, &jobs).await
+    };
+    let (history, oncall_reaction) = tokio::try_join!(history, reaction)?;
+    Ok(LevelModel { review, history, oncall_reaction })
+}
+
+/// Reviews the repository at `level`, or at its level on the allowlist.
+pub(crate) async fn review_of(
+    hud: &Hud,
+    repo: &RepoName,
+    level: Option<Level>,
+    window: (Option<Timestamp>, Timestamp),
+) -> Result<LevelReview, PageError> {
+    let entry = hud.entry_of(repo);
+    let repo = entry.as_ref().map_or(repo, |entry| &entry.repo);
+    let level = level.or(entry.as_ref().map(|entry| entry.level));
+    let window = review::window(repo, level, window, &hud.criteria);
+    let beside = ReviewInputs::read(
+        &*hud.results,
+        repo,
+        &window,
+        &hud.criteria,
+        callback_outcomes(hud, &window),
+    );
+    let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
+    let blamed = blame(hud, &facts).await?;
+    let facts = (facts.attempts(&window).collect(), facts.dispatches(&window).collect());
+    let review = beside.review(repo, level, &window, facts, blamed, &hud.criteria);
+    if entry.is_none() && !review.has_results() {
+        let text = format!("{repo} is not on the allowlist and has no results in this span");
+        return Err(PageError::NotFound(text));
+    }
+    Ok(review.into())
+}
+
+pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
     let review = &model.review.review;
     let question = review.question.title();
     let (glyph, class, word) = verdict(review.verdict);
-    shell(
+    view.shell(
         &format!("Level of {}", review.repo),
         false,
         &html! {

@@ -1,8 +1,9 @@
-//! Markup of the pages. The templates escape all text from outside.
+//! The pages: what each asks, and what it shows. The templates escape all text from outside.
 
 pub(crate) mod branch;
 pub(crate) mod feed;
 pub(crate) mod level;
+pub(crate) mod level_status;
 pub(crate) mod logs;
 pub(crate) mod overview;
 pub(crate) mod pull;
@@ -13,17 +14,18 @@ pub(crate) mod tests;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::layout::{shell, time};
+use crate::layout::time;
 use crate::query::{EventFilter, TimeSpan};
+use crate::view::View;
 
 /// The page of an error.
-pub fn problem(status: u16, text: &str) -> Markup {
+pub fn problem(view: &View<'_>, status: u16, text: &str) -> Markup {
     let title = match status {
         404 => "Not found",
         400 => "Wrong query",
         _ => "The store doesn't answer",
     };
-    shell(
+    view.shell(
         title,
         false,
         &html! {

@@ -8,6 +8,7 @@ use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use crcr_domain::RepoName;
+use crcr_hud::View;
 use crcr_hud::pages::problem;
 use crcr_store::StoreError;
 use serde::Deserialize;
@@ -51,8 +52,9 @@ pub(crate) async fn page(
     query: Result<Query<ListQuery>, QueryRejection>,
     headers: HeaderMap,
 ) -> Response {
+    let view = View { github_url: &relay.config.server_url, path: super::HOME, is_operator: true };
     let Ok(Query(query)) = query else {
-        return (StatusCode::BAD_REQUEST, problem(400, INVALID_LIMIT)).into_response();
+        return (StatusCode::BAD_REQUEST, problem(&view, 400, INVALID_LIMIT)).into_response();
     };
     match DeliveryBoard::read(&relay, query.limit).await {
         Ok(board) => {
@@ -68,11 +70,10 @@ pub(crate) async fn page(
                 (None, Some(count)) => Some(format!("{count} discarded.")),
                 (None, None) => None,
             };
-            pages::deliveries::page(&board, note.as_deref(), can_log_out).into_response()
+            pages::deliveries::page(&view, &board, note.as_deref(), can_log_out).into_response()
         }
-        Err(error) => {
-            (StatusCode::SERVICE_UNAVAILABLE, problem(503, &error.to_string())).into_response()
-        }
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, problem(&view, 503, &error.to_string()))
+            .into_response(),
     }
 }
 

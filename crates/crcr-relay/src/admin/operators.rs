@@ -139,7 +139,7 @@ pub(crate) async fn login_form(State(relay): State<Arc<Relay>>, headers: HeaderM
     if is_admin(&relay, &headers) == Ok(true) {
         return Redirect::to(HOME).into_response();
     }
-    login::page(None).into_response()
+    login::page(&relay.config.server_url, None).into_response()
 }
 
 /// `POST /crcr/login`: sets the cookie if the token is right.
@@ -149,7 +149,9 @@ pub(crate) async fn log_in(
     form: Result<Form<LoginForm>, axum::extract::rejection::FormRejection>,
 ) -> Response {
     let Some(token) = &relay.config.admin_token else { return not_found() };
-    let refused = |status: StatusCode, why: &str| (status, login::page(Some(why))).into_response();
+    let refused = |status: StatusCode, why: &str| {
+        (status, login::page(&relay.config.server_url, Some(why))).into_response()
+    };
     if !is_own_origin(&headers) {
         return refused(StatusCode::FORBIDDEN, "This form came from another site");
     }

@@ -230,5 +230,6 @@ pub fn hud_of(relay: &Arc<Relay>) -> Hud {
         relay.config.upstream.clone(),
     );
     hud.criteria = relay.config.criteria.clone();
+    hud.github_url.clone_from(&relay.config.server_url);
     hud
 }

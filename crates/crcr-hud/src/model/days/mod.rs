@@ -22,8 +22,8 @@ use jiff::Timestamp;
 
 pub(crate) use self::cache::DayCaches;
 use self::cache::{CacheScope, DayCache, DaySlice};
+use crate::context::{Hud, PageError};
 use crate::query::{EventFilter, TimeSpan};
-use crate::{Hud, PageError};
 
 /// About how many facts one batch reads, so that a long span takes time instead of memory.
 const FACTS_PER_BATCH: u64 = 30_000;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crcr_hud::layout::{shell, short_sha, time};
+use crcr_hud::View;
+use crcr_hud::layout::{short_sha, time};
 use crcr_store::TaskView;
 use maud::{Markup, html};
 
@@ -12,8 +13,13 @@ use crate::admin::deliveries::{DeliveryBoard, DeliveryOverview};
 use crate::repository_pins::Pin;
 
 /// `note` is the result of the last button.
-pub(crate) fn page(board: &DeliveryBoard, note: Option<&str>, can_log_out: bool) -> Markup {
-    shell(
+pub(crate) fn page(
+    view: &View<'_>,
+    board: &DeliveryBoard,
+    note: Option<&str>,
+    can_log_out: bool,
+) -> Markup {
+    view.shell(
         "Deliveries",
         note.is_none(),
         &html! {

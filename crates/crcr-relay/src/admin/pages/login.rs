@@ -1,13 +1,14 @@
 //! `/crcr/login`: the form for the admin token.
 
-use crcr_hud::layout::shell;
+use crcr_hud::View;
 use maud::{Markup, html};
 
 use crate::admin::LOGIN;
 
 /// `refused` is why the last try failed.
-pub(crate) fn page(refused: Option<&str>) -> Markup {
-    shell(
+pub(crate) fn page(github_url: &str, refused: Option<&str>) -> Markup {
+    let view = View { github_url, path: LOGIN, is_operator: false };
+    view.shell(
         "Log in",
         false,
         &html! {

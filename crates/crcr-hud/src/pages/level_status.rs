@@ -5,8 +5,9 @@ use crcr_domain::results::CriterionVerdict;
 use crcr_domain::results::review::ReviewQuestion;
 use serde::Serialize;
 
-use crate::pages::level::amount;
-use crate::{Hud, PageError};
+use super::level::amount;
+use crate::context::{Hud, PageError};
+use crate::query::NoQuery;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct LevelStatusModel {
@@ -40,7 +41,7 @@ pub(crate) struct CriterionStatus {
 
 /// The repositories at L3, in the allowlist's order. The workflow upstream that opens pull requests for
 /// demotions reads this, and knows no other level.
-pub(crate) async fn build(hud: &Hud) -> Result<LevelStatusModel, PageError> {
+pub(crate) async fn build(hud: &Hud, (): (), _: NoQuery) -> Result<LevelStatusModel, PageError> {
     let policy = (hud.policy)();
     let mut repos = vec![];
     for entry in policy.iter().flat_map(|policy| policy.iter()) {
@@ -48,7 +49,8 @@ pub(crate) async fn build(hud: &Hud) -> Result<LevelStatusModel, PageError> {
             continue;
         }
         let span = (None, (hud.clock)());
-        let review = super::level::build(hud, &entry.repo, Some(entry.level), span).await?.review;
+        let review =
+            super::level::review_of(hud, &entry.repo, Some(entry.level), span).await?.review;
         let no_data = !review.has_results();
         let fails = !no_data && review.proposal().is_some_and(|to| to < entry.level);
         let window_days = match review.question {

@@ -1,0 +1,109 @@
+//! What every page is built from, and why one can't be shown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crcr_domain::results::LevelCriteria;
+use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
+use crcr_results::{Results, ResultsError};
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+
+use crate::model::days::DayCaches;
+use crate::query::{SpanQuery, TimeSpan};
+
+/// Further pages wait for [`PAGE_QUEUE_TIMEOUT`].
+pub(crate) const MAX_CONCURRENT_PAGES: usize = 8;
+const PAGE_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Returns the allowlist in force, if there is one.
+pub type PolicyInForce = Box<dyn Fn() -> Option<Arc<Allowlist>> + Send + Sync>;
+
+/// What the pages are built from.
+pub struct Hud {
+    pub results: Arc<dyn Results>,
+    pub policy: PolicyInForce,
+    pub clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Pull request pages are about this repository unless `?upstream=` names another one.
+    pub upstream: RepoName,
+    pub criteria: LevelCriteria,
+    /// GitHub's web pages, such as `https://github.com`, without a slash at the end.
+    pub github_url: String,
+    pub(crate) days: DayCaches,
+    pub(crate) page_permits: Arc<Semaphore>,
+}
+
+impl Hud {
+    pub fn new(
+        results: Arc<dyn Results>,
+        policy: PolicyInForce,
+        clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+        upstream: RepoName,
+    ) -> Self {
+        Self {
+            results,
+            policy,
+            clock,
+            upstream,
+            criteria: LevelCriteria::default(),
+            github_url: "https://github.com".to_owned(),
+            days: DayCaches::default(),
+            page_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_PAGES)),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// The repository's entry in the allowlist in force.
+    pub(crate) fn entry_of(&self, repo: &RepoName) -> Option<AllowlistEntry> {
+        (self.policy)()?.get(repo).cloned()
+    }
+
+    pub(crate) fn span(&self, query: &SpanQuery) -> Result<TimeSpan, PageError> {
+        TimeSpan::from_query(query, self.now()).map_err(PageError::Query)
+    }
+}
+
+/// Why a page can't be shown.
+#[derive(Debug)]
+pub(crate) enum PageError {
+    NotFound(String),
+    Query(String),
+    Store(String),
+    Busy,
+}
+
+impl From<ResultsError> for PageError {
+    fn from(error: ResultsError) -> Self {
+        Self::Store(error.to_string())
+    }
+}
+
+/// The repository of an address.
+pub(crate) fn repo_name(owner: &str, repo: &str) -> Result<RepoName, PageError> {
+    RepoName::new(&format!("{owner}/{repo}"))
+        .map_err(|_| PageError::NotFound("there is no repository of this name".to_owned()))
+}
+
+/// Computes a model on a thread of the blocking pool, because it reads from disk and uses much CPU.
+///
+/// At most [`MAX_CONCURRENT_PAGES`] at the same time: the reads of each page need a second thread of
+/// the same pool, so pages on all of its threads would wait for each other for ever.
+pub(crate) async fn compute<T: Send + 'static>(
+    hud: Arc<Hud>,
+    build: impl AsyncFnOnce(&Hud) -> Result<T, PageError> + Send + 'static,
+) -> Result<T, PageError> {
+    let permit = Arc::clone(&hud.page_permits).acquire_owned();
+    let Ok(Ok(permit)) = tokio::time::timeout(PAGE_QUEUE_TIMEOUT, permit).await else {
+        return Err(PageError::Busy);
+    };
+    let runtime = tokio::runtime::Handle::current();
+    let computed = tokio::task::spawn_blocking(move || {
+        // Held until the work is done, even when the client has gone away.
+        let _place = permit;
+        runtime.block_on(build(&hud))
+    });
+    computed.await.unwrap_or_else(|error| Err(PageError::Store(error.to_string())))
+}

@@ -1,0 +1,358 @@
+use super::*;
+
+#[tokio::test]
+async fn every_page_of_a_month_and_its_twin() {
+    let site = site(facts(7, now(), 30, 10, UPSTREAM)).await;
+    let repo = "aurora-example/torch-aurora";
+    for path in [
+        "/crcr".to_owned(),
+        "/crcr?window=24h&events=nightly".to_owned(),
+        format!("/crcr/{repo}?window=30d"),
+        format!("/crcr/{repo}/level"),
+        "/crcr/dune-example/torch-dune/level".to_owned(),
+        "/pr/101090".to_owned(),
+    ] {
+        let (status, page) = site.get(&path).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {page}");
+        assert!(page.starts_with("<!DOCTYPE html>") && page.contains("</main>"), "{path}");
+        assert!(!page.contains("style=\"") && !page.contains("http://"), "{path}");
+    }
+    let overview = site.json("/api/v1/overview?window=30d").await;
+    let levels = overview["levels"].as_array().unwrap();
+    assert_eq!(levels.len(), 4);
+    assert_eq!(levels[0]["level"], "L4");
+    let aurora = &levels[0]["backends"][0];
+    let (pass, of) = (&aurora["job_pass"]["numerator"], &aurora["job_pass"]["denominator"]);
+    assert!(pass.as_u64() > Some(900) && of.as_u64() > pass.as_u64(), "{aurora}");
+    let l2: Vec<_> = levels[2]["backends"].as_array().unwrap().iter().collect();
+    assert_eq!(l2[0]["repo"], "dune-example/torch-dune", "the worst comes first");
+    assert_eq!(l2[0]["standing"], "below");
+    let pull = site.json("/api/v1/pulls/101090").await;
+    assert_eq!(pull["backends"].as_array().unwrap().len(), 5);
+    assert_eq!(pull["backends"][0]["blocks"], true);
+    let review = site.json("/api/v1/repositories/dune-example/torch-dune/level").await;
+    assert_eq!(review["verdict"], "not_met");
+    let link = review["permalink"].as_str().unwrap();
+    assert!(link.contains("/level?level=L2&from=2026-09-01T12:00:00Z&to="), "{link}");
+    let twin = link.replacen("/crcr/", "/api/v1/repositories/", 1);
+    assert_eq!(site.json(&twin).await, review);
+    let stays = site.json(&twin.replacen("level=L2", "level=L3", 1)).await;
+    assert_eq!((&stays["question"], &stays["from"]), (&"stay".into(), &review["from"]));
+}
+
+#[tokio::test]
+async fn what_is_kept_of_earlier_answers_changes_no_number() {
+    let all = facts(7, now(), 12, 10, UPSTREAM);
+    // Every third fact comes late, whatever its day.
+    let (mut early, mut late) = (vec![], vec![]);
+    for (n, fact) in all.iter().enumerate() {
+        if n % 3 == 0 { late.push(fact.clone()) } else { early.push(fact.clone()) }
+    }
+    let used = site(early).await;
+    let fresh = site(all).await;
+    let repo = "dune-example/torch-dune";
+    let paths = [
+        "/api/v1/overview?window=24h".to_owned(),
+        "/api/v1/overview?window=7d".to_owned(),
+        "/api/v1/overview?window=30d&events=nightly".to_owned(),
+        "/api/v1/overview?from=2026-09-08T07:08:09Z&to=2026-09-12T03:04:05Z".to_owned(),
+        format!("/api/v1/repositories/{repo}?window=24h"),
+        format!("/api/v1/repositories/{repo}?window=30d&heads=all"),
+        format!("/api/v1/repositories/{repo}?from=2026-09-08T07:08:09Z&to=2026-09-12T03:04:05Z"),
+        format!("/api/v1/repositories/{repo}/level"),
+        "/crcr/feed.atom".to_owned(),
+        format!("/crcr/{repo}/feed.atom"),
+    ];
+    let mut changed = 0;
+    let mut before = vec![];
+    for path in &paths {
+        before.push(used.get(path).await);
+    }
+    used.store.commit(WriteBatch { facts: late, ..WriteBatch::default() }, now()).await.unwrap();
+    for (path, before) in paths.iter().zip(before) {
+        let now = used.get(path).await;
+        assert_eq!(now, fresh.get(path).await, "{path}");
+        assert_eq!(now, used.get(path).await, "{path}, again");
+        changed += usize::from(now != before);
+    }
+    assert!(changed >= 8, "{changed}");
+}
+
+#[tokio::test]
+async fn a_permalink_shows_the_same_numbers_as_its_page() {
+    let site = site(facts(7, now(), 10, 10, UPSTREAM)).await;
+    let page = site.json("/api/v1/overview?window=7d").await;
+    let link = page["permalink"].as_str().unwrap();
+    let again = site.json(&format!("/api/v1/overview{link}")).await;
+    assert_eq!(page["levels"], again["levels"]);
+}
+
+#[tokio::test]
+async fn old_results_are_called_stale() {
+    let mut old = facts(7, now() - jiff::SignedDuration::from_hours(72), 3, 10, UPSTREAM);
+    old.truncate(400);
+    let (_, page) = site(old).await.get("/crcr").await;
+    assert!(page.contains("Stale: no data since"), "{page}");
+}
+
+#[tokio::test]
+async fn the_matrix_is_bounded() {
+    let mut rows = vec![];
+    for fact in facts(7, now(), 7, 40, UPSTREAM) {
+        if let Fact::Attempt(mut row) = fact
+            && row.repo == "aurora-example/torch-aurora"
+        {
+            for n in 0..60 {
+                row.job = Some(format!("job {n}"));
+                rows.push(Fact::Attempt(row.clone()));
+            }
+        }
+    }
+    let page = site(rows).await.json("/api/v1/repositories/aurora-example/torch-aurora").await;
+    assert_eq!(page["matrix"]["columns"].as_array().unwrap().len(), 40);
+    assert_eq!(page["matrix"]["rows"].as_array().unwrap().len(), 50);
+    assert_eq!(page["matrix"]["more_columns"], 20);
+    assert!(page["matrix"]["more_rows"].as_u64() > Some(0));
+}
+
+#[tokio::test]
+async fn a_badge_is_an_image_of_level_and_rate() {
+    let site = site(facts(7, now(), 10, 10, UPSTREAM)).await;
+    let (status, image) = site.get("/crcr/aurora-example/torch-aurora/badge.svg").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(image.starts_with("<svg") && image.contains("L4 ·"), "{image}");
+}
+
+#[tokio::test]
+async fn a_feed_tells_which_backends_turned_red() {
+    let site = site(facts(7, now(), 20, 20, UPSTREAM)).await;
+    let (status, feed) = site.get("/crcr/feed.atom").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(feed.starts_with("<?xml version=\"1.0\" encoding=\"utf-8\"?><feed xmlns="), "{feed}");
+    assert!(feed.ends_with("</feed>") && feed.contains("</link>"), "{feed}");
+    assert!(feed.matches("<entry>").count() > 2, "{feed}");
+    assert!(feed.contains("torch-dune turned red on push"), "{feed}");
+    let (_, one) = site.get("/crcr/dune-example/torch-dune/feed.atom").await;
+    assert!(!one.contains("torch-aurora") && one.contains("<entry>"), "{one}");
+    let (_, none) = self::site(vec![]).await.get("/crcr/feed.atom").await;
+    assert!(!none.contains("<entry>") && none.contains("<updated>2026-09-15T12:00:00Z"), "{none}");
+}
+
+#[tokio::test]
+async fn level_status_agrees_with_the_level_pages() {
+    let site = site(facts(7, now(), 30, 10, UPSTREAM)).await;
+    let status = site.json("/api/crcr/level-status").await;
+    let repos = status["repos"].as_array().unwrap();
+    let names: Vec<_> = repos.iter().map(|repo| repo["repo"].as_str().unwrap()).collect();
+    assert!(!names.is_empty() && names.len() < 4, "those at L3: {names:?}");
+    for repo in repos {
+        let name = repo["repo"].as_str().unwrap();
+        let page = site.json(&format!("/api/v1/repositories/{name}/level")).await;
+        for (criterion, evidence) in
+            repo["criteria"].as_array().unwrap().iter().zip(page["evidence"].as_array().unwrap())
+        {
+            // As the deployed HUD sends it: what its page shows.
+            let measured = criterion["measured"].as_str().unwrap();
+            assert_eq!(measured == "–", evidence["value"].is_null(), "{name}");
+            assert!(criterion["target"].is_string() && criterion["criterion"].is_string());
+            let met = match evidence["verdict"].as_str().unwrap() {
+                "met" => serde_json::Value::Bool(true),
+                "not_met" => serde_json::Value::Bool(false),
+                _ => serde_json::Value::Null,
+            };
+            assert_eq!(criterion["met"], met, "{name}");
+        }
+        let fails = page["question"] == "stay" && page["verdict"] == "not_met";
+        assert_eq!(repo["change"] == "demote", fails, "{name}");
+        assert_eq!(repo["noData"], false);
+    }
+    let empty = self::site(vec![]).await.json("/api/crcr/level-status").await;
+    for repo in empty["repos"].as_array().unwrap() {
+        assert_eq!((&repo["noData"], &repo["change"]), (&true.into(), &().into()));
+    }
+}
+
+#[tokio::test]
+async fn level_page_tells_the_levels_so_far_and_how_soon_an_oncall_reacted() {
+    let repo = "aurora-example/torch-aurora";
+    let mut all = facts(7, now(), 30, 10, UPSTREAM);
+    let promoted_at: Timestamp = "2026-09-01T00:00:00Z".parse().unwrap();
+    for fact in &mut all {
+        if let Fact::Dispatch(sent) = fact
+            && sent.repo == repo
+            && sent.enqueued_at < promoted_at
+        {
+            sent.level = Level::L3;
+        }
+    }
+    let of_repo = all.iter().filter_map(|fact| match fact {
+        Fact::Attempt(row) if row.repo == repo && row.dispatched_at > now() - 72.hours() => {
+            Some(row)
+        }
+        _ => None,
+    });
+    let of_repo: Vec<_> = of_repo.collect();
+    let is_rerun = |row: &AttemptFact| {
+        of_repo.iter().any(|other| other.run_id == row.run_id && other.run_attempt > 1)
+    };
+    let end = JobState::Completed(Conclusion::Failure);
+    let failed = of_repo.iter().filter(|row| row.state == end && !is_rerun(row));
+    let (number, failed_at) =
+        failed.filter_map(|row| Some((row.pull_request?, row.received_at))).min().unwrap();
+    let site = site(all).await;
+    let path = format!("/api/v1/repositories/{repo}/level");
+    let level = site.json(&path).await;
+    assert!(level["oncall_reaction"].is_null(), "no comments are received");
+    let periods = level["history"].as_array().unwrap();
+    assert_eq!(periods.len(), 2, "{periods:?}");
+    assert_eq!((&periods[0]["level"], &periods[0]["until"]), (&"L4".into(), &().into()));
+    assert_eq!((&periods[1]["level"], &periods[1]["until"]), (&"L3".into(), &periods[0]["from"]));
+
+    let comment = |id: u64, login: &str, minutes: i64| {
+        let body = json!({
+            "action": "created", "repository": { "full_name": UPSTREAM },
+            "issue": { "number": number },
+            "comment": {
+                "id": id, "user": { "login": login }, "created_at": failed_at + minutes.minutes(),
+                "updated_at": failed_at + minutes.minutes(),
+            },
+        });
+        let body = body.to_string();
+        WebhookRow::new("issue_comment", &format!("c{id}"), now(), body.as_bytes()).unwrap()
+    };
+    let comments = vec![
+        comment(1, "aurora-oncall", -5),
+        comment(2, "somebody", 1),
+        comment(3, "Aurora-Backup", 30),
+        comment(4, "aurora-oncall", 90),
+    ];
+    site.hud.results.append_webhooks(comments).await.unwrap();
+    let reaction = &site.json(&path).await["oncall_reaction"];
+    assert_eq!(
+        (&reaction["seconds"]["n"], &reaction["seconds"]["p50"]),
+        (&1.into(), &1800.0.into())
+    );
+    assert!(reaction["blocked"].as_u64() > Some(1), "{reaction}");
+    let (_, page) = site.get(&format!("/crcr/{repo}/level")).await;
+    assert!(page.contains("First comment P50") && page.contains("30 min"), "{page}");
+    assert!(page.contains("Levels so far") && page.contains("L3 stable"), "{page}");
+    let (_, page) = site.get(&format!("/crcr/{repo}")).await;
+    assert!(page.contains("Details of the jobs") && page.contains("driver 550.54"), "{page}");
+}
+
+#[tokio::test]
+async fn backend_page_says_whose_fault_each_failure_is_and_shows_rates_without_upstreams() {
+    let month = break_upstream(7, facts(7, now(), 30, 10, UPSTREAM));
+    let site = site(month.facts).await;
+    let repo = "aurora-example/torch-aurora";
+    let model = site.json(&format!("/api/v1/repositories/{repo}?window=30d")).await;
+    let left_out = model["upstream_failures"].as_u64().unwrap();
+    assert!(left_out > 10, "{left_out}");
+    for rate in ["job_pass", "test_pass"] {
+        let number = |rate: &str, part| model[rate][part].as_u64().unwrap();
+        let without = format!("{rate}_without_upstream");
+        assert_eq!(number(rate, "numerator"), number(&without, "numerator"));
+        assert_eq!(number(rate, "denominator"), number(&without, "denominator") + left_out);
+    }
+    let (mut blamed, mut passed) = (0, 0);
+    for row in model["matrix"]["rows"].as_array().unwrap() {
+        for cell in row["cells"].as_array().unwrap().iter().filter(|cell| !cell.is_null()) {
+            match cell["outcome"].as_str() {
+                Some("test_failed" | "infra_failed" | "timed_out" | "passed_after_rerun") => {
+                    assert!(cell["blame"]["summary"].is_string(), "{cell}");
+                    blamed += 1;
+                }
+                _ => {
+                    assert_eq!(cell["blame"], serde_json::Value::Null, "{cell}");
+                    passed += 1;
+                }
+            }
+        }
+    }
+    assert!(blamed > 5 && passed > 50, "{blamed} {passed}");
+    let (_, page) = site.get(&format!("/crcr/{repo}?window=30d")).await;
+    assert!(page.contains("<th scope=\"col\">Whose fault</th>"), "{page}");
+    assert!(page.contains("<span class=\"tag\">upstream</span>"), "{page}");
+    let without = format!("CI job pass without upstream's failures ({left_out})");
+    assert!(page.contains(&without), "{page}");
+    let (_, page) = site.get(&format!("/crcr/{repo}/level")).await;
+    assert!(page.contains("They count in the criteria."), "{page}");
+}
+
+#[tokio::test]
+async fn overview_backend_and_level_page_have_the_same_rates_for_every_repository() {
+    let mut all = facts(7, now(), 14, 10, UPSTREAM);
+    // Pull requests that are dispatched again on the next day, and fail then.
+    let again = all.iter().filter_map(|fact| match fact {
+        Fact::Dispatch(sent) if sent.pull_request.is_some_and(|number| number % 3 == 0) => {
+            let day = |time: Timestamp| time + jiff::SignedDuration::from_hours(24);
+            let sent = DispatchFact {
+                delivery: format!("{}-again", sent.delivery),
+                enqueued_at: day(sent.enqueued_at),
+                sent_at: sent.sent_at.map(day),
+                at: day(sent.at),
+                ..sent.clone()
+            };
+            (sent.enqueued_at < now()).then_some(Fact::Dispatch(sent))
+        }
+        Fact::Attempt(row) if row.pull_request.is_some_and(|number| number % 3 == 0) => {
+            let day = |time: Timestamp| time + jiff::SignedDuration::from_hours(24);
+            let row = AttemptFact {
+                delivery: format!("{}-again", row.delivery),
+                run_id: format!("{}1", row.run_id),
+                details: ReportDetails {
+                    check_run_id: row.details.check_run_id.as_ref().map(|id| format!("{id}-again")),
+                    ..row.details.clone()
+                },
+                dispatched_at: day(row.dispatched_at),
+                received_at: day(row.received_at),
+                state: match row.state {
+                    JobState::Completed(Conclusion::Success) => {
+                        JobState::Completed(Conclusion::Failure)
+                    }
+                    state => state,
+                },
+                ..(**row).clone()
+            };
+            (row.received_at < now()).then_some(Fact::Attempt(Box::new(row)))
+        }
+        _ => None,
+    });
+    let again: Vec<_> = again.collect();
+    assert!(again.len() > 100);
+    all.extend(again);
+    let site = site(all).await;
+    let span = "from=2026-09-03T07:00:00Z&to=2026-09-15T12:00:00Z";
+    let overview = site.json(&format!("/api/v1/overview?{span}")).await;
+    let mut compared = 0;
+    for group in overview["levels"].as_array().unwrap() {
+        for row in group["backends"].as_array().unwrap() {
+            let repo = row["repo"].as_str().unwrap();
+            let page = site.json(&format!("/api/v1/repositories/{repo}?{span}")).await;
+            let level = site.json(&format!("/api/v1/repositories/{repo}/level?{span}")).await;
+            for rate in ["job_pass", "test_pass", "availability"] {
+                for part in ["numerator", "denominator"] {
+                    let told = &row[rate][part];
+                    assert_eq!(told, &page[rate][part], "{repo} {rate}: the backend's page");
+                    assert_eq!(told, &level[rate][part], "{repo} {rate}: the level page");
+                }
+            }
+            for rate in ["job_pass_without_upstream", "test_pass_without_upstream"] {
+                let (page, level) = (&page[rate]["denominator"], &level[rate]["denominator"]);
+                assert_eq!(page, level, "{repo} {rate}");
+            }
+            let evidence = level["evidence"].as_array().unwrap().iter();
+            if let Some(pass) = evidence.clone().find(|e| e["criterion"] == "job_pass") {
+                assert_eq!(row["job_pass"]["value"], pass["value"], "{repo}");
+                let standing = match pass["verdict"].as_str().unwrap() {
+                    "met" => "met",
+                    "not_met" => "below",
+                    _ => "unknown",
+                };
+                assert_eq!(row["standing"], standing, "{repo}");
+                compared += 1;
+            }
+        }
+    }
+    assert_eq!(compared, 4);
+}

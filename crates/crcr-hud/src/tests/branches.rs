@@ -1,0 +1,131 @@
+use super::*;
+
+const BRANCH: &str = "release/2.0?#&é";
+
+/// Webhooks of `acme/tree`: three commits, the newest one with a failure and a re-run.
+async fn site_with_jobs(branch: &str) -> Site {
+    let site = site(vec![]).await;
+    let row = |event: &str, delivery: String, minute: i64, payload: serde_json::Value| {
+        let at = now() - jiff::SignedDuration::from_mins(100 - minute);
+        WebhookRow::new(event, &delivery, at, payload.to_string().as_bytes()).unwrap()
+    };
+    let repository = serde_json::json!({ "full_name": "acme/tree" });
+    let mut rows = vec![];
+    for (n, minute) in [(1, 10), (2, 20), (3, 30)] {
+        rows.push(row("push", format!("push-{n}"), minute, serde_json::json!({
+            "ref": format!("refs/heads/{branch}"), "after": format!("{n}").repeat(40), "repository": repository,
+            "head_commit": { "message": format!("Commit <b>{n}</b> (#7{n})"), "author": { "name": "Ada" } },
+        })));
+    }
+    let mut id = 100;
+    let mut job = |commit: u64, name: &str, attempt: u64, conclusion: &str| {
+        id += 1;
+        row(
+            "workflow_job",
+            format!("job-{id}"),
+            40,
+            serde_json::json!({
+                "action": "completed", "repository": repository,
+                "workflow_job": {
+                    "id": id, "run_id": commit, "run_attempt": attempt, "name": name, "workflow_name": "CI",
+                    "status": "completed", "conclusion": conclusion, "head_sha": format!("{commit}").repeat(40),
+                    "head_branch": branch, "html_url": format!("https://github.com/acme/tree/job/{id}"),
+                    "started_at": "2026-09-15T11:00:00Z", "completed_at": "2026-09-15T11:05:00Z",
+                    "steps": [{ "name": "make <test>", "conclusion": conclusion }],
+                },
+            }),
+        )
+    };
+    rows.push(job(1, "build", 1, "success"));
+    rows.push(job(2, "build", 1, "failure"));
+    rows.push(job(2, "build", 2, "success"));
+    rows.push(job(3, "build", 1, "success"));
+    rows.push(job(3, "test (1, 2)", 1, "success"));
+    rows.push(job(3, "test (2, 2)", 1, "failure"));
+    site.hud.results.append_webhooks(rows).await.unwrap();
+    site
+}
+
+#[tokio::test]
+async fn branch_page_shows_commits_by_jobs_and_folds_the_shards_of_a_job() {
+    let site = site_with_jobs(BRANCH).await;
+    let path = crate::pages::branch::branch_path("acme/tree", BRANCH);
+    assert_eq!(path, "/hud/acme/tree/release/2.0%3F%23%26%C3%A9");
+    let model = site.json(&format!("/api/v1{path}")).await;
+    let names = |model: &serde_json::Value| -> Vec<String> {
+        let groups = model["groups"].as_array().unwrap().iter();
+        groups.map(|group| group["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&model), ["build", "test"]);
+    let commits = model["commits"].as_array().unwrap();
+    assert_eq!(commits.len(), 3);
+    assert_eq!(
+        (&commits[0]["sha"], &commits[0]["pull_request"]),
+        (&"3".repeat(40).into(), &73.into())
+    );
+    let cell = &commits[0]["cells"][1];
+    assert_eq!(
+        (&cell["state"], &cell["jobs"], &cell["failed"]),
+        (&"failed".into(), &2.into(), &1.into())
+    );
+    let rerun = &commits[1]["cells"][0];
+    assert_eq!((&rerun["state"], &rerun["was_rerun"]), (&"passed".into(), &true.into()));
+    assert_eq!(commits[2]["cells"][1], serde_json::Value::Null, "it did not run");
+    let open = site.json(&format!("/api/v1{path}?open=CI+%2F+test&rows=failing&q=TEST")).await;
+    assert_eq!(names(&open), ["test (1, 2)", "test (2, 2)"]);
+    assert_eq!(open["commits"].as_array().unwrap().len(), 1);
+    let failed = cell["job"].as_u64().unwrap();
+    let (status, page) = site.get(&format!("{path}?job={failed}")).await;
+    assert_eq!(status, StatusCode::OK);
+    for expected in [
+        "Failed in step <strong><bdi>make &lt;test&gt;",
+        "Commit &lt;b&gt;3&lt;/b&gt;",
+        "took 5 min",
+        "/pr/73?upstream=acme/tree",
+        "CI / test: failed, 1 of 2 jobs failed",
+    ] {
+        assert!(page.contains(expected), "{expected}\n{page}");
+    }
+}
+
+#[tokio::test]
+async fn repositories_branches_and_search_lead_to_the_branch() {
+    let site = site_with_jobs("main").await;
+    let (_, page) = site.get("/hud").await;
+    assert!(page.contains("<a href=\"/hud/acme/tree\">"), "{page}");
+    let (_, page) = site.get("/hud/acme/tree").await;
+    assert!(page.contains("<a href=\"/hud/acme/tree/main\">"), "{page}");
+    for (text, expected) in [
+        ("%2371", "/pr/71"),
+        ("71", "/pr/71"),
+        ("acme/tree", "/hud/acme/tree"),
+        ("basalt-example/torch-basalt", "/crcr/basalt-example/torch-basalt"),
+        (&"3".repeat(40), "/hud/acme/tree/main"),
+    ] {
+        let request = Request::get(format!("/search?q={text}")).body(Body::empty()).unwrap();
+        let answer = site.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::SEE_OTHER, "{text}");
+        assert_eq!(answer.headers()["location"], expected, "{text}");
+    }
+    // The head of a pull request, which was built on a branch that isn't the repository's own.
+    let run = serde_json::json!({
+        "repository": { "full_name": "acme/tree" },
+        "workflow_run": {
+            "id": 9, "event": "pull_request", "head_sha": "9".repeat(40), "head_branch": "topic",
+            "pull_requests": [{ "number": 79 }],
+        },
+    });
+    let run = WebhookRow::new("workflow_run", "run-9", now(), run.to_string().as_bytes()).unwrap();
+    site.hud.results.append_webhooks(vec![run]).await.unwrap();
+    let request = Request::get(format!("/search?q={}", "9".repeat(40))).body(Body::empty());
+    let answer = site.router.clone().oneshot(request.unwrap()).await.unwrap();
+    assert_eq!(answer.headers()["location"], "/pr/79?upstream=acme/tree");
+    let (_, page) = site.get("/hud/acme/tree").await;
+    assert!(!page.contains("topic"), "{page}");
+    let (status, page) = site.get("/search?q=%3Cscript%3E").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(page.contains("Nothing is known about <strong><bdi>&lt;script&gt;"), "{page}");
+    for missing in ["/hud/acme/other", "/hud/acme/tree/other", "/hud/acme/..%2F"] {
+        assert_eq!(site.get(missing).await.0, StatusCode::NOT_FOUND, "{missing}");
+    }
+}

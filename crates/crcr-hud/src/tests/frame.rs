@@ -1,0 +1,113 @@
+use super::*;
+
+#[tokio::test]
+async fn page_is_503_with_retry_after_while_too_many_are_computed() {
+    let site = site(vec![]).await;
+    let all = u32::try_from(crate::context::MAX_CONCURRENT_PAGES).unwrap();
+    let held = Arc::clone(&site.hud.page_permits).acquire_many_owned(all).await.unwrap();
+    let request = Request::get("/crcr").body(Body::empty()).unwrap();
+    let answer = site.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer.headers()["retry-after"], "5");
+    drop(held);
+    assert_eq!(site.get("/crcr").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn nothing_and_nonsense_have_words_of_their_own() {
+    let site = site(vec![]).await;
+    let (status, page) = site.get("/crcr").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(page.contains("No results in this span."), "{page}");
+    for (path, expected) in [
+        ("/pr/1", StatusCode::NOT_FOUND),
+        ("/crcr/no-such/repo", StatusCode::NOT_FOUND),
+        ("/crcr/-odd-/repo", StatusCode::NOT_FOUND),
+        ("/crcr?window=1y", StatusCode::BAD_REQUEST),
+        ("/crcr/cedar-example/torch-cedar/level?level=L5", StatusCode::BAD_REQUEST),
+        ("/pr/1?upstream=odd", StatusCode::BAD_REQUEST),
+    ] {
+        let (status, page) = site.get(path).await;
+        assert_eq!(status, expected, "{path}");
+        assert!(page.contains("All backends"), "{path}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn hostile_words_are_shown_as_text() {
+    let evil = "\"><script>alert(1)</script>\u{202e}".to_owned() + &"x".repeat(200);
+    let mut facts = facts(7, now(), 2, 10, UPSTREAM);
+    for fact in &mut facts {
+        if let Fact::Attempt(row) = fact {
+            row.job = Some(evil.clone());
+            row.workflow = "ci (L4)".to_owned();
+            row.details.url = Some("javascript:alert(1)".to_owned());
+            row.state = JobState::Completed(Conclusion::Failure);
+            for test in &mut row.details.failed_tests {
+                test.name.clone_from(&evil);
+                test.message = Some(evil.clone());
+            }
+        }
+    }
+    let site = site(facts).await;
+    for path in ["/crcr", "/crcr/aurora-example/torch-aurora", "/pr/101002"] {
+        let (_, page) = site.get(path).await;
+        assert!(!page.contains("<script>alert"), "{path}");
+        assert!(!page.contains("href=\"javascript:"), "{path}");
+    }
+    // A job's name says nothing about its level.
+    let page = site.json("/api/v1/repositories/cedar-example/torch-cedar").await;
+    assert_eq!(page["level"], "L2");
+}
+
+/// The colours of one scheme, by name.
+fn colours(css: &str) -> std::collections::BTreeMap<String, [f64; 3]> {
+    let mut colours = std::collections::BTreeMap::new();
+    for part in css.split(['{', ';', '}']) {
+        let Some((name, value)) = part.trim().split_once(':') else { continue };
+        let (Some(name), Some(hex)) = (name.strip_prefix("--"), value.trim().strip_prefix('#'))
+        else {
+            continue;
+        };
+        let channel = |n: usize| f64::from(u8::from_str_radix(&hex[n..n + 2], 16).unwrap()) / 255.0;
+        colours.insert(name.to_owned(), [channel(0), channel(2), channel(4)]);
+    }
+    colours
+}
+
+/// <https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio>
+fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
+    let luminance = |colour: [f64; 3]| {
+        let linear =
+            colour.map(|c| if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) });
+        0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    };
+    let (a, b) = (luminance(a), luminance(b));
+    (a.max(b) + 0.05) / (a.min(b) + 0.05)
+}
+
+#[test]
+fn every_text_can_be_read_in_both_schemes() {
+    assert!((contrast([0.0; 3], [1.0; 3]) - 21.0).abs() < 1e-9);
+    let css = crate::layout::STYLE;
+    let (light, rest) = css.split_once("@media (prefers-color-scheme: dark)").unwrap();
+    let dark = rest.split_once("}\n}").unwrap().0;
+    let mut pairs = vec![];
+    let grounds = ["ground", "panel", "good-tint", "bad-tint", "infra-tint", "running-tint"];
+    for text in ["text", "muted", "link"] {
+        pairs.extend(grounds.map(|ground| (text, ground, 4.5)));
+    }
+    for outcome in ["good", "bad", "infra", "running"] {
+        pairs.extend(grounds.map(|ground| (outcome, ground, 4.5)));
+    }
+    // A button's text, and the chosen one of a group; then lines, which need less.
+    pairs.push(("ground", "link", 4.5));
+    pairs.extend([("a", "ground", 3.0), ("b", "ground", 3.0)]);
+    for (scheme, text) in [("light", light), ("dark", dark)] {
+        let colours = colours(text);
+        for (text, ground, least) in &pairs {
+            let ratio = contrast(colours[*text], colours[*ground]);
+            assert!(ratio >= *least, "{scheme}: {text} on {ground} is {ratio:.2}, under {least}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The pages, through the router, from generated and from hostile facts.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use crcr_domain::callback::ReportDetails;
+use crcr_domain::ci_data::webhook::WebhookRow;
+use crcr_domain::event::EventName;
+use crcr_domain::facts::{AttemptFact, DispatchFact, Fact, MergeBaseFact};
+use crcr_domain::lifecycle::{Conclusion, JobState};
+use crcr_domain::{Allowlist, Level, RepoName};
+use crcr_results::sqlite::SqliteResults;
+use crcr_standin::generate::{ALLOWLIST, break_upstream, facts};
+use crcr_store::sqlite::{SqliteStore, StoreRole};
+use crcr_store::{StateStore as _, WriteBatch};
+use jiff::{Timestamp, ToSpan as _};
+use serde_json::json;
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+
+use super::{Hud, router};
+
+mod backends;
+mod branches;
+mod frame;
+mod pulls;
+mod tests_and_logs;
+
+const UPSTREAM: &str = "acme/upstream";
+
+struct Site {
+    router: Router,
+    hud: Arc<Hud>,
+    store: Arc<SqliteStore>,
+    _folder: TempDir,
+}
+
+fn now() -> Timestamp {
+    "2026-09-15T12:00:00Z".parse().unwrap()
+}
+
+async fn site(facts: Vec<Fact>) -> Site {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("store.db"), StoreRole::Server).unwrap();
+    let store = Arc::new(store);
+    store.commit(WriteBatch { facts, ..WriteBatch::default() }, now()).await.unwrap();
+    let upstream = RepoName::new(UPSTREAM).unwrap();
+    let policy = Allowlist::parse(ALLOWLIST.as_bytes(), &upstream).accepted().ok().map(Arc::new);
+    let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
+    let hud = Hud::new(results, Box::new(move || policy.clone()), Box::new(now), upstream);
+    let hud = Arc::new(hud);
+    Site { router: router(Arc::clone(&hud)), hud, store, _folder: folder }
+}
+
+impl Site {
+    async fn get(&self, path: &str) -> (StatusCode, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        let status = answer.status();
+        let policy = answer.headers().get("content-security-policy").cloned();
+        assert!(policy.is_some_and(|p| p.to_str().unwrap().contains("default-src 'none'")));
+        let body = axum::body::to_bytes(answer.into_body(), 8 << 20).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn json(&self, path: &str) -> serde_json::Value {
+        let (status, body) = self.get(path).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+}

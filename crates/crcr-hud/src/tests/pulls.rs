@@ -1,0 +1,157 @@
+use super::*;
+
+#[tokio::test]
+async fn a_pull_request_of_another_upstream_does_not_show_up() {
+    let mut facts = facts(7, now(), 3, 10, UPSTREAM);
+    for fact in &mut facts {
+        match fact {
+            Fact::Dispatch(fact) => fact.upstream = "other/upstream".to_owned(),
+            Fact::Attempt(fact) => fact.upstream = "other/upstream".to_owned(),
+            Fact::MergeBase(fact) => fact.upstream = "other/upstream".to_owned(),
+            Fact::Callback(_) => {}
+        }
+    }
+    let site = site(facts).await;
+    assert_eq!(site.get("/pr/101002").await.0, StatusCode::NOT_FOUND);
+    let other = site.json("/api/v1/pulls/101002?upstream=Other/Upstream").await;
+    assert_eq!(other["number"], 101_002);
+}
+
+/// The facts of pull request 7, whose test of aurora fails, and of upstream's pushes: where it
+/// branched off, `days` ago, where the test passed; and of today, where it fails.
+fn branched(days: i64, learned: bool) -> Vec<Fact> {
+    let generated = facts(7, now(), 1, 1, UPSTREAM);
+    let repo = "aurora-example/torch-aurora";
+    let (mut dispatch, mut attempt) = (None, None);
+    for fact in generated {
+        match fact {
+            Fact::Dispatch(fact) if fact.repo == repo => dispatch = Some(fact),
+            Fact::Attempt(fact) if fact.repo == repo => attempt = Some(fact),
+            _ => {}
+        }
+    }
+    let (dispatch, attempt) = (dispatch.unwrap(), attempt.unwrap());
+    let row = |sha: &str, pull_request, hours, conclusion| {
+        let at = now() - jiff::SignedDuration::from_hours(hours);
+        Fact::Attempt(Box::new(AttemptFact {
+            delivery: format!("of-{sha}"),
+            dispatched_at: at,
+            received_at: at + std::time::Duration::from_secs(600),
+            event: if pull_request == Some(7) { EventName::PullRequest } else { EventName::Push },
+            state: JobState::Completed(conclusion),
+            details: ReportDetails { phase: None, ..attempt.details.clone() },
+            pull_request,
+            head_sha: sha.repeat(20),
+            ..(*attempt).clone()
+        }))
+    };
+    let fork_hours = days * 24;
+    let mut all = vec![
+        row("f0", None, fork_hours - 2, Conclusion::Success),
+        row("f1", None, 5, Conclusion::Failure),
+        row("f2", Some(7), 3, Conclusion::Failure),
+        Fact::Dispatch(DispatchFact {
+            delivery: "of-f2".to_owned(),
+            enqueued_at: now() - jiff::SignedDuration::from_hours(3),
+            event: EventName::PullRequest,
+            pull_request: Some(7),
+            head_sha: "f2".repeat(20),
+            ..dispatch
+        }),
+    ];
+    if learned {
+        all.push(Fact::MergeBase(MergeBaseFact {
+            at: now(),
+            upstream: UPSTREAM.to_owned(),
+            pull_request: 7,
+            head_sha: "f2".repeat(20),
+            merge_base: "f0".repeat(20),
+            committed_at: now() - jiff::SignedDuration::from_hours(fork_hours),
+        }));
+    }
+    all
+}
+
+#[tokio::test]
+async fn verdict_rests_on_the_merge_base_however_old_it_is() {
+    for days in [2, 60] {
+        let site = site(branched(days, true)).await;
+        let pull = site.json("/api/v1/pulls/7").await;
+        assert_eq!(pull["merge_base"], "f0".repeat(20));
+        let verdict = &pull["backends"][0]["verdict"];
+        assert_eq!(
+            (&verdict["category"], &verdict["confidence"]),
+            (&"unknown".into(), &"medium".into())
+        );
+        let (_, page) = site.get("/pr/7").await;
+        let sentence = "This pull request or the backend: it passed on the merge base";
+        assert!(page.contains(sentence), "{page}");
+        assert!(page.contains(" on f0f0f0f0f0f0"), "the evidence names the commit: {page}");
+        assert!(page.contains(" · merge base <code>f0f0f0f"), "{page}");
+    }
+    let pull = site(branched(2, false)).await.json("/api/v1/pulls/7").await;
+    let verdict = &pull["backends"][0]["verdict"];
+    assert_eq!(
+        verdict["summary"],
+        "Not this pull request: it failed on the newest commit upstream with a result, too"
+    );
+    assert_eq!(pull["merge_base"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn verdict_of_the_backend_is_shown_with_its_analyzer_and_whom_it_suspects() {
+    let mut facts = branched(2, true);
+    let triage = serde_json::json!({
+        "schema_version": 1, "category": "upstream", "confidence": "low",
+        "summary": "<b>it</b> broke", "analyzer": {"name": "acme-triage"},
+        "suspected_upstream": {"pr": 99, "reason": "it renamed `foo`"},
+        "evidence": [{"test": "test_foo", "log_url": "https://logs.acme.test/1"}],
+    });
+    for fact in &mut facts {
+        if let Fact::Attempt(row) = fact {
+            row.details.triage = Some(crcr_domain::triage::TriageVerdict::read(&triage).unwrap());
+            row.details.environment = Some("npu-910b".to_owned());
+            row.details.artifact_url = Some("https://artifacts.acme.test/7".to_owned());
+        }
+    }
+    let site = site(facts).await;
+    let (_, page) = site.get("/pr/7").await;
+    for expected in [
+        "acme-triage</bdi> says: upstream (low confidence): <bdi>&lt;b&gt;it&lt;/b&gt; broke",
+        "suspects <a href=\"/pr/99\">pull request 99</a>",
+        "href=\"https://logs.acme.test/1\"",
+        "on <bdi>npu-910b</bdi>",
+        "href=\"https://artifacts.acme.test/7\"",
+    ] {
+        assert!(page.contains(expected), "{expected}\n{page}");
+    }
+    let pull = site.json("/api/v1/pulls/7").await;
+    let job = &pull["backends"][0]["jobs"][0];
+    assert_eq!(job["reported_verdict"]["suspected_upstream"]["pr"], 99);
+    assert_eq!(job["verdict"]["analyzer"]["name"], "crcr");
+}
+
+#[tokio::test]
+async fn pull_request_page_has_the_in_tree_jobs_of_its_head() {
+    let site = site(branched(2, true)).await;
+    let payload = |n: u64, conclusion: &str| {
+        serde_json::json!({
+            "repository": { "full_name": UPSTREAM },
+            "workflow_job": {
+                "id": n, "name": format!("lint {n}"), "workflow_name": "Lint", "status": "completed",
+                "conclusion": conclusion, "head_sha": "f2".repeat(20), "head_branch": "topic",
+                "steps": [{ "name": "ruff", "conclusion": conclusion }],
+            },
+        })
+    };
+    let rows = [(1, "success"), (2, "failure")].map(|(n, conclusion)| {
+        let body = payload(n, conclusion).to_string();
+        WebhookRow::new("workflow_job", &format!("d{n}"), now(), body.as_bytes()).unwrap()
+    });
+    site.hud.results.append_webhooks(rows.to_vec()).await.unwrap();
+    let pull = site.json("/api/v1/pulls/7").await;
+    assert_eq!(pull["in_tree"][0]["name"], "lint 2", "failures first");
+    let (_, page) = site.get("/pr/7").await;
+    assert!(page.contains("<p>1 failed, 1 passed, 0 still to end</p>"), "{page}");
+    assert!(page.contains("Lint / lint 2") && page.contains("in step <bdi>ruff"), "{page}");
+}

@@ -1,0 +1,44 @@
+//! What the markup of a page knows beside its model: where GitHub is, and which page this is.
+
+use crcr_domain::RepoName;
+use maud::Markup;
+
+use crate::layout;
+
+/// The page that is shown, and the server that its links lead to.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// GitHub's web pages, without a slash at the end.
+    pub github_url: &'a str,
+    /// The address of this page, without its query.
+    pub path: &'a str,
+    /// Whether the reader has logged in as an operator.
+    pub is_operator: bool,
+}
+
+impl View<'_> {
+    /// A whole page around `main`; with `refresh` it reloads itself.
+    pub fn shell(&self, title: &str, refresh: bool, main: &Markup) -> Markup {
+        layout::shell(self, title, refresh, main)
+    }
+
+    pub(crate) fn commit_url(&self, repository: &str, sha: &str) -> String {
+        self.on_github(repository, &format!("commit/{sha}"))
+    }
+
+    pub(crate) fn pull_url(&self, repository: &str, number: u64) -> String {
+        self.on_github(repository, &format!("pull/{number}"))
+    }
+
+    pub(crate) fn job_url(&self, repository: &str, run_id: u64, job_id: u64) -> String {
+        self.on_github(repository, &format!("actions/runs/{run_id}/job/{job_id}"))
+    }
+
+    /// Names of repositories come from webhooks; only a valid one becomes a part of an address.
+    fn on_github(&self, repository: &str, path: &str) -> String {
+        match RepoName::new(repository) {
+            Ok(repository) => format!("{}/{repository}/{path}", self.github_url),
+            Err(_) => self.github_url.to_owned(),
+        }
+    }
+}
