@@ -56,6 +56,7 @@ mod peer_artifact;
 mod peer_glob;
 mod peer_stores;
 mod quarantine;
+mod relay_backend_files;
 mod relay_cli;
 mod relay_crash;
 mod relay_import;

@@ -118,6 +118,11 @@ pub fn next_step(
     BisectStep::Run { candidates: wanted, checks }
 }
 
+/// What is most probable by now, and how probable it is.
+pub fn suspect(candidates: usize, flake_rate: f64, runs: &[BisectRun]) -> (Suspect, f64) {
+    Posterior::of(candidates, flake_rate, runs).suspect()
+}
+
 impl Posterior {
     fn of(candidates: usize, flake_rate: f64, runs: &[BisectRun]) -> Self {
         let flake_rate = flake_rate.clamp(LEAST_FLAKE_RATE, MOST_FLAKE_RATE);

@@ -2,12 +2,18 @@
 //! failed. The allowlist is upstream's word on levels, this file the backend's own on its load.
 
 pub mod bisect;
+pub mod confirm;
+#[cfg(test)]
+mod month;
 mod paths;
 mod reader;
 mod schema;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::paths::PathFilter;
@@ -118,6 +124,89 @@ pub enum ProbeReason {
     MergeBase,
     /// Which of several commits broke a test.
     Bisect,
+}
+
+/// The answer to which commit broke a backend's job on a branch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Culprit {
+    pub repo: String,
+    pub upstream: String,
+    pub workflow: String,
+    pub job: Option<String>,
+    /// The tests that failed, as far as they are known.
+    pub tests: Vec<String>,
+    /// Between these commits the candidates are.
+    pub good_sha: String,
+    pub bad_sha: String,
+    pub candidates: usize,
+    /// `None` if the failure was a flake.
+    pub suspect: Option<SuspectCommit>,
+    /// The probability of it.
+    pub certainty: f64,
+    /// Whether that is enough to name it. Otherwise the runs weren't enough.
+    pub is_certain: bool,
+    pub runs: usize,
+    pub at: Timestamp,
+}
+
+/// A commit of upstream that may have broken something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuspectCommit {
+    pub sha: String,
+    /// The first line of its message.
+    pub title: String,
+    pub author: Option<String>,
+    /// The pull request that its message names.
+    pub pull_request: Option<u64>,
+}
+
+impl SuspectCommit {
+    /// Takes the number out of a title like `Speed up the reduction (#123)`.
+    pub fn new(sha: String, title: String, author: Option<String>) -> Self {
+        let number = title.trim_end().strip_suffix(')').and_then(|rest| rest.rsplit_once("(#"));
+        let pull_request = number.and_then(|(_, digits)| digits.parse().ok());
+        let title = title.chars().filter(|c| !c.is_control()).take(200).collect();
+        Self { sha, title, author, pull_request }
+    }
+}
+
+impl Culprit {
+    /// The answer in a sentence.
+    pub fn sentence(&self) -> String {
+        let job = self.job.as_deref().unwrap_or(&self.workflow);
+        let runs = self.runs;
+        let per_cent = (self.certainty * 1000.0).floor() / 10.0;
+        match &self.suspect {
+            Some(commit) if self.is_certain => {
+                let short = commit.sha.get(..12).unwrap_or(&commit.sha);
+                let pull = commit.pull_request.map(|n| format!(", #{n}")).unwrap_or_default();
+                let author = commit.author.as_ref().map(|name| format!(", by {name}"));
+                let author = author.unwrap_or_default();
+                format!(
+                    "{job} broke with {short}{pull}{author}: {per_cent} % certain after {runs} runs"
+                )
+            }
+            None if self.is_certain => {
+                format!("{job} has no culprit: its failure was a flake ({runs} runs)")
+            }
+            _ => {
+                let short = self.good_sha.get(..12).unwrap_or(&self.good_sha);
+                format!(
+                    "Not enough runs to say which of {} commits after {short} broke {job} ({runs} runs)",
+                    self.candidates
+                )
+            }
+        }
+    }
+}
+
+/// What the HUD shows of backends' files and of the answers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ProbesOverview {
+    /// Why the newest version of a backend's file isn't in force, by the name of the repository in lower case.
+    pub file_problems: BTreeMap<String, String>,
+    /// The newest first.
+    pub culprits: Vec<Culprit>,
 }
 
 /// Why a dispatch isn't sent.

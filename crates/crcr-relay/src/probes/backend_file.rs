@@ -109,18 +109,18 @@ pub(crate) async fn run(relay: &Relay, repo: &RepoName) -> Result<TaskDone, Task
             ..before.clone()
         },
     };
+    let mut batch = WriteBatch::default();
+    batch.update(&known, &next, Timestamp::MAX);
+    if relay.commit(batch).await? != CommitOutcome::Done {
+        return Err(TaskError::retry("the record of the file changed in the meantime"));
+    }
     if next.problem != before.problem || next.config != before.config {
         match &next.problem {
             Some(problem) => tracing::warn!(%repo, problem, "the backend's file isn't in force"),
             None => tracing::info!(%repo, "the backend's file is in force"),
         }
     }
-    let mut batch = WriteBatch::default();
-    batch.update(&known, &next, Timestamp::MAX);
-    match relay.commit(batch).await? {
-        CommitOutcome::Done => Ok(TaskDone::Finished),
-        _ => Err(TaskError::retry("the record of the file changed in the meantime")),
-    }
+    Ok(TaskDone::Finished)
 }
 
 impl BackendFile {

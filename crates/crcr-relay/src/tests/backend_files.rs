@@ -18,7 +18,7 @@ const COMPARE: &str = "GET /repos/acme/upstream/compare/*";
 
 impl World {
     /// Pushes the file to the default branch of a backend, and does what follows.
-    async fn push_file(&self, repo: &str, text: &str) {
+    pub(super) async fn push_file(&self, repo: &str, text: &str) {
         self.github.state().world.put_file(repo, FILE, text);
         self.tell_of_push(repo, json!([{ "added": [], "modified": [FILE], "removed": [] }])).await;
         assert_eq!(self.work().await, Vec::<String>::new());
@@ -100,14 +100,18 @@ async fn a_file_that_was_never_good_leaves_everything_dispatched() {
 #[tokio::test]
 async fn file_is_read_once_an_interval_and_however_often_it_is_pushed_a_bounded_number_of_times() {
     let world = World::new().await;
-    world.work().await;
+    world.event("opened").await;
     let is_file = |route: String| route.ends_with("/contents/.github/crcr.yml");
     let calls = || {
         let all = world.github.state().world.calls();
         all.iter().filter(|call| is_file(call.route())).count()
     };
     let first = calls();
-    assert_eq!(first, ALL.len(), "each backend's file, when the allowlist comes into force");
+    assert_eq!(
+        first,
+        ALL.len(),
+        "each backend's file, when it is dispatched to for the first time"
+    );
     for _ in 0..3 {
         world.event("reopened").await;
     }

@@ -2,7 +2,7 @@
 //! one transaction before the response.
 
 pub mod payload;
-mod planner;
+pub(crate) mod planner;
 pub mod signature;
 pub(crate) mod turns;
 

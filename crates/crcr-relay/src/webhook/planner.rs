@@ -3,6 +3,7 @@
 
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::{EventName, PullRequest, PullRequestAction, UpstreamEvent};
+use crcr_domain::probes::ProbeTag;
 use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use jiff::Timestamp;
 
@@ -72,6 +73,25 @@ pub fn landed(
     let content = DispatchContent::of_pull(EventName::Landed, None, pull);
     let entries = allowlist.iter().filter(|entry| entry.is_dispatched_to());
     entries.map(|entry| content.dispatch(entry, delivery, upstream, now)).collect()
+}
+
+/// A commit that a backend is asked to run to explain a failure.
+pub fn probe(
+    entry: &AllowlistEntry,
+    delivery: &str,
+    upstream: &RepoName,
+    commit: &str,
+    tag: ProbeTag,
+    now: Timestamp,
+) -> Dispatch {
+    let content = DispatchContent {
+        event: EventName::Probe,
+        action: None,
+        pull: None,
+        head_sha: commit,
+        base_sha: None,
+    };
+    Dispatch { probe: Some(tag), ..content.dispatch(entry, delivery, upstream, now) }
 }
 
 impl<'a> DispatchContent<'a> {

@@ -20,7 +20,7 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::repository_pins::{self, Pin};
 use crate::state_records::{self, DeliveryRecord, JobRecord};
-use crate::webhook::payload::{self, ClientPayload};
+use crate::webhook::payload::{self, ClientPayload, ProbePayload};
 use crate::{breaker, limits};
 
 /// Sends a dispatch that is still queued.
@@ -101,6 +101,7 @@ pub(super) async fn run(
         callback_token: relay.keys.sign(dispatch),
         callback_url: relay.config.callback_url(),
         reduced,
+        crcr: dispatch.probe.clone().map(|probe| ProbePayload { probe }),
     };
     let pinned = pin.value.as_ref().map(|pin| pin.repository_id);
     match relay.app.dispatch(repo.as_str(), pinned, dispatch.event.event_type(), &payload).await {
@@ -285,6 +286,11 @@ fn add_follow_up_tasks(
     batch: &mut WriteBatch,
 ) {
     let now = relay.now();
+    if dispatch.probe.is_some() && dispatch.sent_at().is_none() {
+        // It won't run, which is an answer, too.
+        let (delivery, repo) = (dispatch.delivery.clone(), dispatch.repo.clone());
+        batch.tasks.push(TaskKind::ProbeEnded { delivery, repo }.task(now));
+    }
     if dispatch.sent_at().is_some() && dispatch.expects_report() {
         let overdue = relay.config.never_started_after;
         let due = now + if proven.is_empty() { overdue } else { overdue.min(limits::RUN_POLL) };

@@ -57,7 +57,8 @@ impl Head {
         let mut dispatches = vec![];
         for dispatch in all.into_iter().filter_map(|read| read.value) {
             // Nothing is expected of the others.
-            if dispatch.expects_report() && dispatch.head_sha == head_sha {
+            let is_evidence = dispatch.expects_report() && dispatch.probe.is_none();
+            if is_evidence && dispatch.head_sha == head_sha {
                 let jobs = jobs(relay, &dispatch.delivery, &dispatch.repo).await?;
                 dispatches.push((dispatch, jobs));
             }
@@ -351,7 +352,7 @@ pub(crate) fn has_check_runs(relay: &Relay, dispatch: &Dispatch) -> bool {
 }
 
 /// The jobs that were reported for a dispatch.
-pub(super) async fn jobs(
+pub(crate) async fn jobs(
     relay: &Relay,
     delivery: &str,
     repo: &RepoName,

@@ -10,6 +10,7 @@ mod explanations;
 mod faults;
 mod links;
 mod overtaken;
+mod probes;
 mod repositories;
 mod verdicts;
 mod wire;
