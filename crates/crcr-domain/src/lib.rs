@@ -17,6 +17,7 @@ pub mod facts;
 pub mod identity;
 pub mod level;
 pub mod lifecycle;
+pub mod probes;
 pub mod proof;
 pub mod repo;
 pub mod results;

@@ -11,6 +11,7 @@ mod facts;
 pub mod http;
 pub mod limits;
 pub mod log_rules;
+mod probes;
 mod prune_clock;
 mod queue;
 pub mod reconcile;

@@ -28,6 +28,7 @@ use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
+use crate::probes::dispatch_filter::ChangedFilesTurns;
 use crate::queue::blame_cache::BlameCache;
 use crate::traces::Traces;
 use crate::upstream_identity::UpstreamIdentity;
@@ -69,6 +70,7 @@ pub struct Relay {
     /// For reading logs of jobs.
     pub(crate) log_permits: Arc<Semaphore>,
     pub(crate) turns: PullRequestTurns,
+    pub(crate) changed_files: ChangedFilesTurns,
     pub(crate) wrong_bearers: WrongTokens,
     pub(crate) wrong_logins: WrongTokens,
     /// Reads the secret store again, if there is one.
@@ -239,6 +241,7 @@ impl Relay {
             archive: OnceCell::new(),
             log_permits: Arc::new(Semaphore::new(limits::JOB_LOGS_AT_ONCE)),
             turns: PullRequestTurns::new(),
+            changed_files: ChangedFilesTurns::default(),
             wrong_bearers: WrongTokens::default(),
             wrong_logins: WrongTokens::default(),
             stored_secrets: None,

@@ -16,7 +16,7 @@ pub use self::blame::{AttemptId, BaseResult, BlameContext, BlamedJobs, BranchRes
 pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria, UpstreamFailures};
 pub use self::expected_counts::ExpectedCounts;
 pub use self::jobs::{JobOfRecord, jobs_of_record};
-pub use self::outcome::JobOutcome;
+pub use self::outcome::{JobOutcome, outcome};
 pub use self::rates::{DurationStats, Rate, ResultCounts};
 pub use self::regressions::{Regression, find_regressions};
 pub use self::review::RepoReview;

@@ -6,6 +6,7 @@ use crcr_domain::callback::{FailedTest, TestCounts};
 use crcr_domain::ci_data::job_log::JobLogRow;
 use crcr_domain::ci_data::workflow::{CiState, WorkflowJob};
 use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, MergeBaseFact};
+use crcr_domain::probes::Culprit;
 use crcr_domain::proof::MissingProof;
 use crcr_domain::results::{BlameContext, BranchResults, JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_domain::triage::{TriageCategory, TriageVerdict};
@@ -20,7 +21,7 @@ use super::branch;
 use super::branch::state_parts;
 use super::logs::short_explanation;
 use crate::context::{Hud, PageError};
-use crate::layout::{external_link, outcome, short_sha, time};
+use crate::layout::{culprit_list, external_link, outcome, short_sha, time};
 use crate::model::days::push_facts;
 use crate::query::PullQuery;
 use crate::view::View;
@@ -49,6 +50,8 @@ pub(crate) struct PullModel {
     pub(crate) in_tree: Vec<WorkflowJob>,
     /// What the logs of those that failed say.
     pub(crate) in_tree_logs: Vec<JobLogRow>,
+    /// What it broke after it had landed.
+    pub(crate) culprits: Vec<Culprit>,
 }
 
 #[derive(Debug, Serialize)]
@@ -150,7 +153,14 @@ pub(crate) async fn build(
         .map(|job| job.id)
         .collect();
     let in_tree_logs = hud.results.job_logs(upstream.as_str(), &failed).await?;
+    let is_own = |one: &Culprit| {
+        let suspect = one.suspect.as_ref().filter(|_| one.is_certain);
+        one.upstream.eq_ignore_ascii_case(upstream.as_str())
+            && suspect.and_then(|suspect| suspect.pull_request) == Some(number)
+    };
+    let culprits = (hud.probes)().await.culprits.into_iter().filter(is_own).collect();
     Ok(PullModel {
+        culprits,
         in_tree,
         in_tree_logs,
         upstream: upstream.as_str().to_owned(),
@@ -296,6 +306,7 @@ pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {
                 }
                 @if model.older_heads > 0 { " · " (model.older_heads) @if model.older_heads == 1 { " older head" } @else { " older heads" } " left out" }
             }
+            (culprit_list(&model.culprits))
             section aria-labelledby="out-of-tree" {
                 h2 #out-of-tree { "Out-of-tree backends" }
                 (summary(&shown))
@@ -444,6 +455,9 @@ fn dispatch_status_text(status: DispatchFactStatus) -> &'static str {
         DispatchFactStatus::NeverStarted => "Sent, but no report arrived in time.",
         DispatchFactStatus::Superseded => "A newer head of this pull request replaced it.",
         DispatchFactStatus::Dead => "It could not be sent.",
+        DispatchFactStatus::LeftOut => {
+            "The backend's .github/crcr.yml says that it doesn't take it."
+        }
         DispatchFactStatus::RepositoryChanged => {
             "Not sent: this name now belongs to another repository. An operator has to confirm it."
         }

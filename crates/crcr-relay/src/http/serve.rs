@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crcr_domain::probes::ProbesOverview;
 use crcr_hud::Hud;
 use crcr_results::retention;
 use crcr_store::{StoreError, WriteBatch};
@@ -230,6 +231,16 @@ pub fn hud_of(relay: &Arc<Relay>) -> Hud {
         Box::new(move || clock.now()),
         relay.config.upstream.clone(),
     );
+    let probes = Arc::clone(relay);
+    hud.probes = Box::new(move || {
+        let relay = Arc::clone(&probes);
+        Box::pin(async move {
+            crate::probes::overview(&relay).await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "backends' files and culprits can't be read");
+                ProbesOverview::default()
+            })
+        })
+    });
     hud.criteria = relay.config.criteria.clone();
     hud.github_url.clone_from(&relay.config.server_url);
     hud

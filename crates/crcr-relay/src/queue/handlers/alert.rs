@@ -6,6 +6,7 @@ use crcr_domain::RepoName;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::AttemptFact;
 use crcr_domain::lifecycle::JobState;
+use crcr_domain::probes::Culprit;
 use crcr_domain::results::{find_regressions, jobs_of_record};
 use crcr_hud::message::regression_text;
 use crcr_results::{ResultsError, Window};
@@ -30,7 +31,8 @@ pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask
         JobState::Completed(conclusion) => !conclusion.is_good(),
         state => state == JobState::Lost,
     };
-    if relay.config.alert_url.is_none() || fact.pull_request.is_some() || !failed {
+    let is_of_branch = fact.pull_request.is_none() && fact.event != EventName::Probe;
+    if relay.config.alert_url.is_none() || !is_of_branch || !failed {
         return None;
     }
     let repo = RepoName::new(&fact.repo).ok()?;
@@ -96,6 +98,19 @@ pub async fn repository_changed(
         "event": "repository_changed", "repo": repo, "pinned": pinned, "found": found,
         "text": text, "url": page,
     });
+    post(relay, url, &body).await?;
+    Ok(TaskDone::Finished)
+}
+
+/// Sends the answer to which commit broke a job.
+pub async fn culprit_found(relay: &Relay, culprit: &Culprit) -> Result<TaskDone, TaskError> {
+    let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
+    let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{}", culprit.repo));
+    let mut text = format!("{}: {}", culprit.repo, culprit.sentence());
+    if let Some(page) = &page {
+        text = format!("{text}\n{page}");
+    }
+    let body = json!({ "event": "culprit_found", "culprit": culprit, "text": text, "url": page });
     post(relay, url, &body).await?;
     Ok(TaskDone::Finished)
 }

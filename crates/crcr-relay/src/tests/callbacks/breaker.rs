@@ -56,7 +56,7 @@ pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_it
     assert_eq!(world.dispatched(), Vec::<String>::new());
     let (conclusion, text) = shown(&world, &heads[3]);
     assert_eq!(conclusion.as_deref(), Some("neutral"));
-    assert!(text.contains("only a probe every ten minutes is sent"), "{text}");
+    assert!(text.contains("only a trial every ten minutes is sent"), "{text}");
     let told = |head: &String| {
         let number = 100 + u64::from(head.as_bytes()[0]);
         world.github.state().world.comments(UPSTREAM, number).len()
@@ -180,5 +180,5 @@ pub(super) async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_p
     assert_eq!(world.dispatched(), ["acme/four"]);
     let (conclusion, text) = shown(&world, &head);
     assert_eq!(conclusion, None);
-    assert!(text.contains("as a probe, because somebody asked for it"), "{text}");
+    assert!(text.contains("as a trial, because somebody asked for it"), "{text}");
 }

@@ -11,6 +11,7 @@ mod faults;
 mod links;
 mod on_redis;
 mod overtaken;
+mod probes;
 mod repositories;
 mod restore;
 mod verdicts;
