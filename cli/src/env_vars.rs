@@ -296,6 +296,8 @@ pub const SCCACHE_REMOTE_CACHES: [&str; 17] = [
 // The relay. Its other settings have no constant here: `crcr_relay::config` looks them up by name in
 // an [`Env`], and `crcr relay serve --help` lists them.
 
+/// Address on which the relay listens; `crcr relay health` asks it.
+pub const CRCR_LISTEN: &str = "CRCR_LISTEN";
 /// The relay's state: `sqlite:PATH`, `rediss://…` or `redis://…`.
 pub const CRCR_STORE: &str = "CRCR_STORE";
 /// The relay's upstream repository, `owner/repo`.
@@ -346,6 +348,7 @@ pub const CRCR_NAMES: &[&str] = &[
     CRCR_CHECK_RUN_ID,
     CRCR_CLIENT_PAYLOAD,
     CRCR_JOB_INDEX,
+    CRCR_LISTEN,
     CRCR_LOG,
     CRCR_MATRIX,
     CRCR_OIDC_AUDIENCE,

@@ -8,6 +8,11 @@ output "callback_url" {
   value       = "${aws_lambda_function_url.relay.function_url}github/callback"
 }
 
+output "public_url" {
+  description = "For CRCR_PUBLIC_URL in the secret: check runs and dispatches name it"
+  value       = trimsuffix(aws_lambda_function_url.relay.function_url, "/")
+}
+
 output "secret_arn" {
   description = "The secret to put the JSON of secret settings into"
   value       = aws_secretsmanager_secret.relay.arn

@@ -54,6 +54,12 @@ variable "settings" {
   }
 }
 
+variable "alarm_topic_arn" {
+  description = "SNS topic that alarms are sent to; without it they are only shown"
+  type        = string
+  default     = null
+}
+
 variable "reserved_concurrency" {
   description = "How many webhooks and reports are handled at the same time; the others get a 429 and are tried again"
   type        = number

@@ -280,3 +280,52 @@ async fn upstream_code_runs_without_a_token_and_its_result_is_reported_to_the_pu
     let deliveries: Value = serde_json::from_str(&deliveries).unwrap();
     assert_eq!(deliveries["dispatches"][0]["repo"], DOWNSTREAM);
 }
+
+/// What the relay sends of a commit to explain a failure: less than GitHub's own push has.
+#[tokio::test]
+#[ignore = "needs act and node"]
+async fn probe_runs_in_the_template_like_a_push_of_that_commit_and_is_reported() {
+    let upstream = Upstream::new();
+    let place = Place::new(&[DOWNSTREAM], "L2:\n  - acme/four\n");
+    let state = place.github.state();
+    state.world.add_commit(UPSTREAM, &upstream.head);
+    let relay = place.serve();
+    relay.ready().await;
+    let push = state.push_payload(UPSTREAM, "refs/heads/main", &upstream.head);
+    let push = state.world.delivery("push", &push);
+    let target = relay.url.join("github/webhook").unwrap();
+    assert_eq!(push.send(&reqwest::Client::new(), &target).await.unwrap().status, 202);
+    let mut dispatched = vec![];
+    eventually("the dispatch", async || {
+        dispatched.extend(state.world.take_dispatches());
+        !dispatched.is_empty()
+    })
+    .await;
+    let mut payload = dispatched[0].client_payload.clone();
+    let head = upstream.head.as_str();
+    payload["crcr"] = json!({ "probe": { "reason": "bisect", "of": head, "attempt": 1 } });
+    let owner = json!({ "login": "acme" });
+    payload["payload"] = json!({
+        "ref": "refs/heads/main", "before": head, "after": head, "created": false,
+        "deleted": false, "forced": false, "commits": [], "head_commit": { "id": head },
+        "repository": { "id": 1, "name": "upstream", "full_name": UPSTREAM, "owner": owner,
+            "html_url": format!("https://github.com/{UPSTREAM}"),
+            "clone_url": format!("https://github.com/{UPSTREAM}.git"), "default_branch": "main" },
+        "sender": owner,
+    });
+    let event = json!({
+        "action": "push", "client_payload": payload, "repository": { "full_name": DOWNSTREAM },
+    });
+    let run = Run {
+        event: "repository_dispatch".to_owned(),
+        workflow: "upstream".to_owned(),
+        ..downstream_run(&place)
+    };
+    let ran = run_template(&place, &relay, "downstream-ci.yml", &upstream.server.url, &run, event);
+    let (log, _) = ran.await;
+    assert!(log.contains(&format!("checked out acme/upstream at {head}")), "{log}");
+    for (python, conclusion) in [("3.11", "failure"), ("3.13", "success")] {
+        let line = format!("reported to 127.0.0.1: `test ({python})` is completed ({conclusion})");
+        assert!(log.contains(&line), "{line}\n{log}");
+    }
+}

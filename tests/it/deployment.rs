@@ -27,8 +27,8 @@ fn every_setting_and_command_under_deploy_exists() {
     )
     .unwrap();
     let known: BTreeSet<&str> = name.find_iter(&help).map(|found| found.as_str()).collect();
-    // Of downstream workflows, not of the relay.
-    let of_workflows = ["CRCR_CALLBACK_URL"];
+    // Of downstream workflows and of Compose, not of the relay.
+    let of_workflows = ["CRCR_CALLBACK_URL", "CRCR_DOMAIN", "CRCR_VERSION"];
     let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
     for file in files("deploy", |_| true) {
         let content = text(&file);
@@ -90,7 +90,7 @@ fn compose_file_is_valid_and_hardened() {
     fs::copy(root().join("deploy/compose.yaml"), folder.path().join("compose.yaml")).unwrap();
     fs::write(folder.path().join("relay.env"), "GITHUB_APP_ID=1\n").unwrap();
     let mut command = Command::new("docker-compose");
-    command.args(["--project-directory"]).arg(folder.path());
+    command.args(["--project-directory"]).arg(folder.path()).env("CRCR_DOMAIN", "relay.example");
     command.arg("--file").arg(folder.path().join("compose.yaml"));
     let output = ran(command.args(["config", "--format", "json"]));
     let project: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -98,12 +98,115 @@ fn compose_file_is_valid_and_hardened() {
         let options = service["security_opt"].to_string();
         assert!(options.contains("no-new-privileges:true"), "{name}: {options}");
         for port in service["ports"].as_array().into_iter().flatten() {
-            assert_eq!(port["host_ip"], "127.0.0.1", "{name} is open to the network");
+            let is_caddys = port["target"] == 80 || port["target"] == 443;
+            assert!(is_caddys || port["host_ip"] == "127.0.0.1", "{name} is open to the network");
         }
+        // What `latest` was when it was tried is not what it will be.
+        let image = service["image"].as_str().unwrap();
+        let (_, tag) = image.rsplit_once(':').unwrap();
+        assert!(tag.matches('.').count() >= 2, "{name}: {image} isn't an exact version");
+        let is_local = name == "redis" || service["network_mode"] == "service:redis";
+        assert!(is_local, "{name} is reached over a network that others use");
     }
+    let check = &project["services"]["relay"]["healthcheck"]["test"];
+    assert_eq!(check, &serde_json::json!(["CMD", "/crcr", "relay", "health"]));
     let relay = &project["services"]["relay"];
     assert_eq!((&relay["read_only"], &relay["cap_drop"][0]), (&true.into(), &"ALL".into()));
     assert_eq!(relay["environment"]["GITHUB_APP_ID"], "1", "relay.env isn't read");
+}
+
+#[test]
+#[ignore = "needs caddy"]
+fn caddy_accepts_its_file_and_passes_large_webhooks_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut caddy = Command::new("caddy");
+    caddy.env("HOME", folder.path()).env("CRCR_DOMAIN", "relay.example");
+    let output = ran(caddy.args(["adapt", "--validate", "--config", "deploy/caddy/Caddyfile"]));
+    let adapted: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = adapted.to_string();
+    // GitHub sends up to 25 MB.
+    assert!(text.contains("\"max_size\":26000000") && text.contains("127.0.0.1:8080"), "{text}");
+}
+
+/// What `helm template` renders. The relay's secrets are files, its settings exist, and it has few rights.
+#[test]
+fn plain_manifests_are_hardened_and_set_only_settings_that_exist() {
+    use serde::Deserialize as _;
+    let manifests: Vec<serde_yaml::Value> =
+        serde_yaml::Deserializer::from_str(&text("deploy/kubernetes/crcr.yaml"))
+            .map(|document| serde_yaml::Value::deserialize(document).unwrap())
+            .filter(|document| !document.is_null())
+            .collect();
+    let of_kind = |kind: &str| {
+        let mut found = manifests.iter().filter(|document| document["kind"] == kind);
+        found.next().unwrap_or_else(|| panic!("no {kind}"))
+    };
+    let pods = &of_kind("Deployment")["spec"];
+    assert!(pods["replicas"].as_u64().unwrap() >= 2);
+    let pod = &pods["template"]["spec"];
+    let relay = &pod["containers"][0];
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    let rights = &relay["securityContext"];
+    assert_eq!(rights["readOnlyRootFilesystem"], true);
+    assert_eq!(rights["allowPrivilegeEscalation"], false);
+    assert_eq!(rights["capabilities"]["drop"][0], "ALL");
+    for (probe, path) in
+        [("livenessProbe", "/healthz"), ("startupProbe", "/healthz"), ("readinessProbe", "/readyz")]
+    {
+        assert_eq!(relay[probe]["httpGet"]["path"], path, "{probe}");
+    }
+    let budget = &of_kind("PodDisruptionBudget")["spec"];
+    assert!(budget["minAvailable"].as_u64().unwrap() < pods["replicas"].as_u64().unwrap());
+    let policy = &of_kind("NetworkPolicy")["spec"];
+    assert_eq!(policy["policyTypes"].as_sequence().unwrap().len(), 2);
+    let operators = policy["ingress"]
+        .as_sequence()
+        .unwrap()
+        .iter()
+        .find(|rule| rule["ports"][0]["port"] == "operators");
+    assert!(
+        operators.unwrap()["from"].is_sequence(),
+        "the operators' listener is open to everybody"
+    );
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+    let pause = relay["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
+    assert!(grace >= pause + 10, "the relay finishes its work within ten seconds");
+    // Nothing secret is in a variable.
+    for variable in relay["env"].as_sequence().unwrap() {
+        let name = variable["name"].as_str().unwrap();
+        let is_address = ["CRCR_LISTEN", "CRCR_ADMIN_LISTEN"].contains(&name);
+        assert!(is_address || name.ends_with("_FILE"), "{name}");
+    }
+}
+
+#[test]
+#[ignore = "needs kubernetes-validate"]
+fn kubernetes_schemas_accept_the_manifests() {
+    for version in ["1.30", "1.34"] {
+        for file in ["deploy/kubernetes/crcr.yaml", "deploy/kubernetes/redis.yaml"] {
+            ran(Command::new("kubernetes-validate").args(["--strict", "-k", version, file]));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn chart_passes_its_linter_and_renders_the_plain_manifests() {
+    ran(Command::new("helm").args(["lint", "--strict", "deploy/helm/crcr"]));
+    let render = |more: &[&str]| {
+        let mut helm = Command::new("helm");
+        helm.args(["template", "crcr", "deploy/helm/crcr", "--namespace", "crcr"]);
+        helm.args(["--kube-version", "1.34.0"]).args(more);
+        String::from_utf8(ran(&mut helm).stdout).unwrap()
+    };
+    let (_, written) = text("deploy/kubernetes/crcr.yaml")
+        .split_once("---\n")
+        .map(|(head, rest)| (head.to_owned(), format!("---\n{rest}")))
+        .unwrap();
+    assert_eq!(render(&[]), written, "run deploy/kubernetes/render");
+    let all = render(&["--set", "ingress.enabled=true", "--set", "image.digest=sha256:abc"]);
+    assert!(all.contains("kind: Ingress") && all.contains("crcr:1.0.0@sha256:abc"), "{all}");
 }
 
 /// The exposure that `systemd-analyze security` computes is a number from 0 to 10.
@@ -183,14 +286,43 @@ fn every_query_of_the_dashboard_is_promql() {
     ran(Command::new("promtool").args(["check", "rules", "--lint=none"]).arg(file.path()));
 }
 
+/// Whoever is woken up gets a page that says what it means, how to look, and what to do.
 #[test]
-fn every_alert_is_explained_on_the_page() {
-    let page = text("deploy/README.md");
-    let alert = Regex::new(r"(?m)alert: (\w+)$").unwrap();
-    let rules = text("deploy/prometheus/alerts.yml");
-    let alerts: Vec<_> = alert.captures_iter(&rules).map(|found| found[1].to_owned()).collect();
-    assert!(alerts.len() > 6, "{alerts:?}");
-    for name in alerts {
-        assert!(page.contains(&format!("| `{name}` |")), "{name}");
+fn every_alert_links_its_section_and_has_a_test_that_raises_it() {
+    let page = text("docs/operating/alerts.md");
+    let rules: serde_yaml::Value =
+        serde_yaml::from_str(&text("deploy/prometheus/alerts.yml")).unwrap();
+    let tests: serde_yaml::Value =
+        serde_yaml::from_str(&text("deploy/prometheus/alerts.test.yml")).unwrap();
+    let list = |value: &serde_yaml::Value| value.as_sequence().cloned().unwrap_or_default();
+    let cases: Vec<_> = list(&tests["tests"])
+        .iter()
+        .flat_map(|test| {
+            let name = test["name"].as_str().unwrap().to_owned();
+            list(&test["alert_rule_test"]).into_iter().map(move |case| (name.clone(), case))
+        })
+        .collect();
+    let rules = list(&rules["groups"][0]["rules"]);
+    assert!(rules.len() > 10, "{}", rules.len());
+    for rule in rules {
+        let name = rule["alert"].as_str().unwrap();
+        let wanted = format!(
+            "https://github.com/pytorch/crcr/blob/main/docs/operating/alerts.md#{}",
+            name.to_lowercase()
+        );
+        assert_eq!(rule["annotations"]["runbook_url"], wanted.as_str(), "{name}");
+        let section =
+            page.split("\n### ").find(|section| section.starts_with(&format!("{name}\n")));
+        let section = section.unwrap_or_else(|| panic!("no section `{name}`"));
+        for part in ["**Means:**", "**Look:**", "**Do:**"] {
+            assert!(section.contains(part), "{name} doesn't say {part}");
+        }
+        let of_rule = || cases.iter().filter(|(_, case)| case["alertname"] == name);
+        let is_raised = |case: &serde_yaml::Value| !list(&case["exp_alerts"]).is_empty();
+        assert!(of_rule().any(|(_, case)| is_raised(case)), "no test raises {name}");
+        for silent in ["a healthy relay", "a stranger's flood"] {
+            let mut found = of_rule().filter(|(test, _)| test.starts_with(silent));
+            assert!(found.any(|(_, case)| !is_raised(case)), "{silent}: {name} isn't looked at");
+        }
     }
 }

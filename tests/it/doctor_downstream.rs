@@ -113,6 +113,7 @@ fn correct_repository_has_no_findings_and_what_needs_the_app_is_not_checked() {
         ("artifact-to-environment", "ok"),
         ("cache-mode", "ok"),
         ("callback-variable", "info"),
+        ("crcr-yml", "info"),
         ("dispatch", "not-checked"),
         ("event-types", "ok"),
         ("git-credentials", "ok"),

@@ -159,6 +159,8 @@ fn propose_adds_flaky_tests_and_removes_only_entries_that_no_longer_fail() {
     assert!(first.stderr.contains("4 tests to add, 0 entries to remove"), "{}", first.stderr);
     apply(folder, &first.stdout);
     let text = fs::read_to_string(&file).unwrap();
+    let (schema, text) = text.split_once('\n').unwrap();
+    assert!(schema.ends_with("/schemas/quarantine.json"), "editors check a new file: {schema}");
     assert!(
         text.starts_with(
             "- pattern: \"tests.ops.test_flaky[a \\\"b\\\": c]\"\n  owner: \"acme/gpu\"\n"

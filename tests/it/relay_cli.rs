@@ -114,6 +114,24 @@ fn check_finds_what_keeps_webhooks_from_arriving() {
 }
 
 #[test]
+fn check_names_the_backend_whose_buildkite_pipeline_is_not_mapped() {
+    let place = place();
+    let map = "buildkite: {org-1/pipe-1: acme/two}";
+    let world = &place.github.state().world;
+    world.add_repo("pytorch/test-infra");
+    let path = "aws/lambda/cross_repo_ci_relay/config/ci_providers.yml";
+    world.put_file("pytorch/test-infra", path, map);
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 1, "{stderr}");
+    let told = "CI_PROVIDERS_URL: `acme/two` is on the allowlist and reports from Buildkite";
+    assert!(stderr.contains(told), "{stderr}");
+    std::fs::write(place.folder().join("providers.yml"), map).unwrap();
+    let place = place.set("CI_PROVIDERS_URL", "file:providers.yml");
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 0, "{stderr}");
+}
+
+#[test]
 fn check_rejects_a_broken_allowlist_and_an_invalid_key() {
     let place = place();
     std::fs::write(place.folder().join("allowlist.yml"), "L9: [acme/one]\n").unwrap();

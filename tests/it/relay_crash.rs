@@ -15,7 +15,7 @@ use rand::Rng as _;
 use serde_json::Value;
 use url::Url;
 
-use crate::relay_process::{Place, Running, UPSTREAM};
+use crate::relay_process::{Place, Running, UPSTREAM, eventually};
 
 const TARGETS: [&str; 4] = ["acme/one", "acme/two", "acme/three", "acme/four"];
 const ALLOWLIST: &str = "L1: [acme/one]\nL2: [acme/two, acme/three]\nL4:\n  - acme/four: [dave]\n";
@@ -57,7 +57,11 @@ async fn nothing_acknowledged_is_lost_and_nothing_recorded_is_sent_twice() {
                 })
             })
             .collect();
-        let pause = rand::rng().random_range(50..400);
+        // By what it has acknowledged and not by time, of which a busy machine needs more. Then at any moment of the
+        // next one.
+        let wanted = scene.acknowledged() + rand::rng().random_range(1..20);
+        eventually("there is load", async || scene.acknowledged() >= wanted).await;
+        let pause = rand::rng().random_range(0..50);
         tokio::time::sleep(Duration::from_millis(pause)).await;
         relay.kill();
         load.iter().for_each(tokio::task::JoinHandle::abort);
@@ -82,6 +86,11 @@ impl Scene {
             .set("CRCR_ADMIN_LISTEN", "off")
             .set("RATE_LIMIT_PER_MIN", "100000");
         Self { place, promised: Mutex::default(), client: reqwest::Client::new() }
+    }
+
+    fn acknowledged(&self) -> usize {
+        let promised = self.promised.lock().unwrap();
+        promised.deliveries.len() + promised.reports.len()
     }
 
     fn start(&self) -> (Running, Url) {

@@ -139,9 +139,15 @@ impl Place {
 
     /// Starts the relay; reads both addresses from its output.
     pub(crate) fn serve(&self) -> Running {
+        self.serve_with(&[])
+    }
+
+    /// With settings of its own.
+    pub(crate) fn serve_with(&self, settings: &[(&str, &str)]) -> Running {
         let log = self.folder().join("relay.log");
         let log = File::options().create(true).append(true).open(log).unwrap();
         let command = &mut self.crcr(&["relay", "serve"]);
+        command.envs(settings.iter().copied());
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

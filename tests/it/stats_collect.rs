@@ -556,6 +556,14 @@ fn stored_results_rank_tests_and_split_files_into_shards() {
     assert_eq!(shard("1").expect_code(0).stdout, "test/test_a.py\n");
     assert_eq!(shard("2").expect_code(0).stdout, "test/test_c.py\ntest/test_b.py\n");
     shard("3").expect_code(2);
+    let unknown = |files: &str| {
+        let args = ["stats", "shard", "--shards", "1", "--index", "1", "--times"];
+        Crcr::new(&args).arg(times.to_str().unwrap()).stdin(files).run().expect_code(0).stderr
+    };
+    let told = unknown("test/test_x.py\ntest/test_y.py\n");
+    assert!(told.contains("warning: 0 of 2 files have a time: each counts as 1 s"), "{told}");
+    let told = unknown("test/test_a.py\ntest/test_y.py\n");
+    assert!(told.contains("1 of 2 files have a time; the others count as the mean"), "{told}");
 }
 
 #[test]

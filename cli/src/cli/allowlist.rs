@@ -1,11 +1,13 @@
 //! `crcr allowlist …`
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use crcr_domain::RepoName;
 use secrecy::SecretString;
+use url::Url;
 
 use super::DataFormat;
 pub const DEFAULT_FILE: &str = ".github/allowlist.yml";
@@ -62,7 +64,8 @@ Examples:
     #[command(after_help = "\
 Example:
   crcr allowlist schema > allowlist.schema.json
-  # then, in the file:  # yaml-language-server: $schema=allowlist.schema.json")]
+  # or as the first line of the file:
+  # yaml-language-server: $schema=https://raw.githubusercontent.com/pytorch/crcr/main/schemas/allowlist.json")]
     Schema,
 }
 
@@ -186,7 +189,17 @@ pub struct EvidenceArgs {
     #[arg(long, value_name = "STORE")]
     pub results: Option<String>,
     #[command(flatten)]
-    pub options: super::levels::ReviewOptions,
+    pub options: ReviewOptions,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ReviewOptions {
+    /// Criteria other than the ratified ones, YAML or JSON; `crcr levels review --help` names them
+    #[arg(long, value_name = "FILE")]
+    pub criteria: Option<PathBuf>,
+    /// Address of the HUD, for links to the evidence
+    #[arg(long, value_name = "URL")]
+    pub hud_url: Option<Url>,
 }
 
 #[derive(Debug, Clone, Args)]

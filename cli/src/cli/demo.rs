@@ -10,6 +10,7 @@ Examples:
   crcr demo --exit                         for scripts: stop at the end
   crcr demo --allowlist allowlist.yml --event pull_request.json
   crcr demo --history 30d                  pages with a month of generated results
+  crcr demo --listen 0.0.0.0:8080          in a container, or for a colleague
 
 A stand-in on this machine replaces GitHub; everything else is the shipped code. Nothing leaves the
 machine, and no account is needed.";
@@ -25,6 +26,9 @@ pub struct DemoArgs {
     /// Webhook payload of a pull request to deliver [default: one of a fork]
     #[arg(long, value_name = "FILE")]
     pub event: Option<PathBuf>,
+    /// Where the pages listen; on another address than this machine's own, everybody who reaches it sees them
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen: String,
     /// Fill the pages with generated results of the last days, for the repositories of the built-in
     /// allowlist
     #[arg(long, value_name = "DAYS", value_parser = parse_days, conflicts_with = "allowlist")]

@@ -1,6 +1,5 @@
 //! `crcr levels …`
 
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
@@ -9,10 +8,9 @@ use crcr_domain::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
 use crcr_domain::level::Device;
 use jiff::Timestamp;
 use secrecy::SecretString;
-use url::Url;
 
 use super::DataFormat;
-use super::allowlist::{DEFAULT_FILE, ReviewFormat};
+use super::allowlist::{DEFAULT_FILE, ReviewFormat, ReviewOptions};
 
 #[derive(Debug, Subcommand)]
 pub enum LevelsCommand {
@@ -22,7 +20,16 @@ pub enum LevelsCommand {
     /// Open, update and close the pull requests that demote backends upstream
     #[command(after_help = SYNC_HELP)]
     Sync(Box<SyncArgs>),
+    /// Print the JSON Schema of a file with criteria, for editors
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema,
 }
+
+const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  crcr levels schema > criteria.schema.json
+  # or as the first line of the file:
+  # yaml-language-server: $schema=https://raw.githubusercontent.com/pytorch/crcr/main/schemas/criteria.json";
 
 const SYNC_HELP: &str = "\
 Examples:
@@ -170,14 +177,4 @@ impl FromStr for DeviceOf {
         let device = Device::new(device).map_err(|error| error.to_string())?;
         Ok(Self { repo, device })
     }
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct ReviewOptions {
-    /// Criteria other than the ratified ones, YAML or JSON; `crcr levels review --help` names them
-    #[arg(long, value_name = "FILE")]
-    pub criteria: Option<PathBuf>,
-    /// Address of the HUD, for links to the evidence
-    #[arg(long, value_name = "URL")]
-    pub hud_url: Option<Url>,
 }

@@ -30,6 +30,7 @@ const CLASSIFY_EXAMPLES: &str = "\
 Examples:
   crcr logs classify build.log
   crcr logs classify failed.log.gz --baseline green.log.gz --explain
+  crcr logs classify failed.log.gz --earlier log.1.gz --earlier log.2.gz
   gh run view --log-failed --job 4242 | crcr logs classify -
   crcr logs classify logs_4242.zip       # GitHub's archive of a run: each job
 
@@ -58,6 +59,7 @@ Every `examples` line of a rule has to be found by that rule. A folder of logs h
   lines = [\"fatal error: foo.h: No such file\"]   # texts of which the right line has one
   rule = \"gcc error\"                             # if it matters
   baseline = \"green.log.gz\"                      # a green run of the same job
+  earlier = [\"log.1.gz\", \"log.2.gz\"]            # earlier runs of it, failed or not
 
 Exit codes: 0 everything as expected; 1 an example or log isn't, or the rules have mistakes; 2 a file
 can't be read.";
@@ -84,6 +86,9 @@ pub struct ClassifyArgs {
     /// Log of the last green run of the same job: lines that it never has are reported
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<String>,
+    /// Logs of earlier runs of the same job, failed or not: a line that most of them have says less
+    #[arg(long, value_name = "FILE", action = clap::ArgAction::Append)]
+    pub earlier: Vec<String>,
     /// Rules to use instead of those of `crcr`
     #[arg(long, value_name = "FILE")]
     pub rules: Option<String>,
@@ -110,7 +115,7 @@ pub struct TestArgs {
     /// Folder of labelled logs
     #[arg(long, value_name = "DIR")]
     pub fixtures: Option<PathBuf>,
-    /// Leave out the logs of green runs
+    /// Leave out the logs of green and earlier runs
     #[arg(long)]
     pub without_baseline: bool,
     /// Write what is weighed in each line to a file, to learn weights from

@@ -6,6 +6,7 @@ pub mod checkout;
 #[cfg(feature = "relay")]
 pub mod demo;
 pub mod doctor;
+pub mod downstream;
 pub mod init;
 pub mod levels;
 pub mod logs;
@@ -131,6 +132,9 @@ pub enum CliCommand {
     /// Tests that may fail for a while without failing their job
     #[command(subcommand, after_help = "Example:\n  crcr quarantine validate")]
     Quarantine(quarantine::QuarantineCommand),
+    /// What a backend takes: its `.github/crcr.yml`
+    #[command(subcommand, after_help = "Example:\n  crcr downstream validate")]
+    Downstream(downstream::DownstreamCommand),
     /// Logs of failed jobs: which line explains the failure
     #[command(subcommand, after_help = "Example:\n  crcr logs classify job.log")]
     Logs(logs::LogsCommand),

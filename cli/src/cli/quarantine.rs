@@ -17,6 +17,9 @@ pub enum QuarantineCommand {
     /// Print the patterns that count today, to leave those tests out of a run
     #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),
+    /// Print the JSON Schema of the file, for editors
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema,
     /// Propose flaky tests for the file, and the removal of entries whose test no longer fails
     #[command(after_help = PROPOSE_EXAMPLES)]
     Propose(Box<ProposeArgs>),
@@ -37,6 +40,12 @@ The file is a list with one entry for each test:
 
 An entry that has expired is a warning. Exit codes: 0 valid; 1 findings of severity error; 2 the file
 can't be read.";
+
+const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  crcr quarantine schema > quarantine.schema.json
+  # or as the first line of the file:
+  # yaml-language-server: $schema=https://raw.githubusercontent.com/pytorch/crcr/main/schemas/quarantine.json";
 
 const LIST_EXAMPLES: &str = "\
 Examples:

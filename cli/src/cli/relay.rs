@@ -12,6 +12,9 @@ pub enum RelayCommand {
     /// Serve webhooks and reports until a signal stops it
     #[command(after_help = SERVE_HELP)]
     Serve(Box<ServeArgs>),
+    /// Ask a running relay whether it is ready
+    #[command(after_help = HEALTH_EXAMPLES)]
+    Health(HealthArgs),
     /// Send stored webhook payloads to a relay, or write archived ones to its results
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
@@ -28,6 +31,15 @@ pub enum RelayCommand {
     /// promises
     #[command(after_help = SIMULATE_EXAMPLES)]
     Simulate(SimulateArgs),
+    /// Copy the relay's data into a new folder while the relay runs, and check the copy
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(BackupArgs),
+    /// Put a backup back, or only check it
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(RestoreArgs),
+    /// Estimate what a relay needs for a load: processor, memory, disk, calls of GitHub's API
+    #[command(after_help = SIZE_EXAMPLES)]
+    Size(SizeArgs),
     /// Show deliveries and their dispatches, and redeliver dead letters
     #[command(subcommand, after_help = DELIVERIES_EXAMPLES)]
     Deliveries(DeliveriesCommand),
@@ -83,6 +95,14 @@ Examples:
   crcr relay serve --check
   crcr relay serve --listen 0.0.0.0:8080 --store sqlite:/var/lib/crcr/crcr.db";
 
+const HEALTH_EXAMPLES: &str = "\
+Examples:
+  crcr relay health
+  crcr relay health --url https://relay.example.com
+
+It prints one line. Exit code 0: ready. 1: it answers, isn't ready, and says why. 2: no answer, or not from a
+relay. The operators' listener (http://127.0.0.1:8081) says more than the public one.";
+
 const REPLAY_EXAMPLES: &str = "\
 Examples:
   crcr relay replay --event pull_request opened.json
@@ -113,6 +133,33 @@ Examples:
 It needs the settings of `crcr relay serve`. The App's log of deliveries is read back to where everything is
 settled, at most three days. What failed and isn't in the store is asked for again; the relay has to run to
 receive it.";
+
+const BACKUP_EXAMPLES: &str = "\
+Examples:
+  crcr relay backup /backups/2026-11-25 --store sqlite:/var/lib/crcr/crcr.db
+  crcr relay backup /backups/2026-11-25 --store redis://127.0.0.1:6379 --results sqlite:results.db
+
+The copy of a SQLite file has everything that was acknowledged before. A Redis server writes a snapshot, which is
+copied if it is on this machine. Results in ClickHouse and the archive of webhooks aren't copied: the output says what
+to do about them.";
+
+const RESTORE_EXAMPLES: &str = "\
+Examples:
+  crcr relay restore /backups/2026-11-25 --check
+  crcr relay restore /backups/2026-11-25 --store sqlite:/var/lib/crcr/crcr.db
+  crcr relay restore --since 2026-11-25T09:00Z --store redis://127.0.0.1:6379
+
+Stop every relay of the store before. A file that exists is never overwritten. Redis has to be running with the
+backup's snapshot. When the relay starts again, it asks GitHub for the webhooks since the backup, sends dispatches
+again that were open, and evaluates every check run again.";
+
+const SIZE_EXAMPLES: &str = "\
+Examples:
+  crcr relay size --pulls 1000 --backends 50
+  crcr relay size --pulls 3000 --backends 20 --jobs 12 --check-runs 3 --format json
+
+From the figures of docs/benchmarks.md. docs/operating/sizing.md has the formulas, and what each form of deployment
+costs.";
 
 const SIMULATE_EXAMPLES: &str = "\
 Examples:
@@ -206,6 +253,13 @@ pub struct ServeArgs {
 }
 
 #[derive(Debug, Clone, Args)]
+pub struct HealthArgs {
+    /// Address of the relay [default: CRCR_LISTEN on this machine, or http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
 pub struct StoreArgs {
     /// The relay's state: sqlite:PATH, rediss://HOST or redis://HOST [env: CRCR_STORE]
     /// [default: sqlite:crcr.db]
@@ -217,6 +271,65 @@ pub struct StoreArgs {
 pub struct ReconcileArgs {
     #[command(flatten)]
     pub store: StoreArgs,
+    /// For people or for programs
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct SizeArgs {
+    /// Upstream pull requests a week
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub pulls: u32,
+    /// Downstream repositories
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub backends: u32,
+    /// Commits that a pull request has in its life
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub heads: u32,
+    /// Jobs that report for one dispatch
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub jobs: u32,
+    /// Backends with check runs, L3 and L4 [default: a tenth of them]
+    #[arg(long, value_name = "COUNT")]
+    pub check_runs: Option<u32>,
+    /// For people or for programs
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BackupArgs {
+    /// The folder to make; it must not exist
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// The relay's results [env: CRCR_RESULTS] [default: the store]
+    #[arg(long, value_name = "URL")]
+    pub results: Option<String>,
+    /// For people or for programs
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct RestoreArgs {
+    /// The folder that `crcr relay backup` made
+    #[arg(value_name = "FOLDER", required_unless_present = "since")]
+    pub folder: Option<PathBuf>,
+    /// Only check that the backup is whole and that this crcr can read it
+    #[arg(long)]
+    pub check: bool,
+    /// Instead of a backup: the store is there already and lacks what came since then, because a server lost data or
+    /// was restored by other means
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["folder", "check", "results"])]
+    pub since: Option<Timestamp>,
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Where the results go, if they were in a file of their own [env: CRCR_RESULTS]
+    #[arg(long, value_name = "URL")]
+    pub results: Option<String>,
     /// For people or for programs
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,

@@ -8,6 +8,7 @@ mod completions;
 #[cfg(feature = "relay")]
 mod demo;
 mod doctor;
+mod downstream;
 mod git;
 mod github;
 mod init;
@@ -141,6 +142,9 @@ pub fn run<'a>(cli: Cli, env: &'a Env, printer: &'a Printer) -> LocalBoxFuture<'
         CliCommand::Logs(command) => Box::pin(logs::run(command, env, printer)),
         CliCommand::Stats(command) => Box::pin(stats::run(command, env, printer)),
         CliCommand::Quarantine(command) => Box::pin(quarantine::run(command, env, printer)),
+        CliCommand::Downstream(command) => {
+            Box::pin(async move { downstream::run(&command, env, printer) })
+        }
         CliCommand::Doctor(args) => Box::pin(doctor::run(args, env, printer)),
         CliCommand::Reproduce(args) => {
             Box::pin(async move { reproduce::run(&args, env, printer).await })

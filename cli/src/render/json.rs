@@ -13,6 +13,7 @@ pub(super) fn render(report: &FindingsReport<'_>) -> String {
     let listed = match report.listed {
         ListedEntries::Repositories(_) => "repositories",
         ListedEntries::Tests(_) => "tests",
+        ListedEntries::Settings(_) => "settings",
     };
     summary[listed] = report.listed.count().into();
     if report.findings.left_out() > 0 {

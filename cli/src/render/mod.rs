@@ -27,12 +27,13 @@ pub struct FindingsReport<'a> {
 pub enum ListedEntries {
     Repositories(usize),
     Tests(usize),
+    Settings(usize),
 }
 
 impl ListedEntries {
     pub fn count(self) -> usize {
         match self {
-            Self::Repositories(count) | Self::Tests(count) => count,
+            Self::Repositories(count) | Self::Tests(count) | Self::Settings(count) => count,
         }
     }
 
@@ -40,6 +41,7 @@ impl ListedEntries {
         match self {
             Self::Repositories(count) => plural(count, "repository", "repositories"),
             Self::Tests(count) => plural(count, "test", "tests"),
+            Self::Settings(count) => plural(count, "setting", "settings"),
         }
     }
 }

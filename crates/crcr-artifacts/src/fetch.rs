@@ -14,8 +14,9 @@ use parking_lot::{Condvar, Mutex};
 use rawzip::ReaderAt as _;
 use tokio::task::{JoinSet, spawn_blocking};
 
-use crate::blob::{ByteRange, OpenError, RemoteBlob};
+use crate::blob::RemoteBlob;
 use crate::blob_file::{BlobFile, BlockChecksums, MAX_HEAD_BYTES, stored_head};
+use crate::byte_range::{ByteRange, OpenError};
 use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 use crate::store;
 

@@ -3,6 +3,7 @@
 pub mod blob;
 pub mod blob_file;
 pub mod blocks;
+mod byte_range;
 pub mod choose;
 pub mod collect;
 pub mod digest;

@@ -15,6 +15,7 @@ use serde_json::Value;
 use self::details::DetailReader;
 use crate::event::is_sha;
 use crate::lifecycle::JobState;
+use crate::text::breaks_text;
 use crate::triage::TriageVerdict;
 
 pub const NAME_CHARS: usize = 200;
@@ -401,15 +402,6 @@ fn received_text(received: &Value) -> String {
 
 fn is_blank(value: &Value) -> bool {
     value.is_null() || value.as_str().is_some_and(|text| text.trim().is_empty())
-}
-
-/// Whether a character could break a line, or change how the text around it is read.
-pub(crate) fn breaks_text(c: char) -> bool {
-    let is_directional = matches!(
-        c,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    );
-    c.is_control() || is_directional || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
 /// A stranger's text without what [breaks text](breaks_text), and without blanks around it.

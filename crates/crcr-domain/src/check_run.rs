@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::callback::{JobId, ReportDetails, SHOWN_TESTS, breaks_text};
+use crate::callback::{JobId, ReportDetails, SHOWN_TESTS};
 use crate::dispatch::{CheckRunVisibility, RefusedRerun};
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, JobState};
+use crate::text::{breaks_text, fnv1a};
 use crate::verdict::{HeadState, HeadVerdict};
 
 /// GitHub documents no limit for names.
@@ -37,13 +38,6 @@ pub fn name_of_job(repo: &str, workflow: &str, job: Option<&str>) -> String {
     }
     // A hash of the whole name keeps shortened names unique.
     format!("{}… {:016x}", truncate_chars(&name, NAME_CHARS - 18), fnv1a(&name))
-}
-
-/// FNV-1a. Unlike the standard library's hash, it never changes between versions.
-pub(crate) fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 fn truncate_chars(text: &str, chars: usize) -> &str {

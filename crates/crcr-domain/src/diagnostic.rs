@@ -262,6 +262,10 @@ rules! {
     InvalidMode "invalid-mode" Error,
     /// More entries than are read
     TooManyEntries "too-many-entries" Error,
+    /// Not a whole number, or one out of its bounds
+    InvalidNumber "invalid-number" Error,
+    /// A value of `drafts` other than `skip` and `dispatch`
+    InvalidDrafts "invalid-drafts" Error,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

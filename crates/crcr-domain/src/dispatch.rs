@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::downstream_run::{AcceptedSend, DownstreamRun, SharedRuns};
 use crate::event::{EventName, PullRequestAction};
 use crate::level::{CheckRunPolicy, Device, Level};
+use crate::probes::{FilteredEvent, LeftOut, ProbeTag};
 use crate::repo::RepoName;
 
 /// One upstream event for one downstream repository. The commit, pull request, labels and level of a
@@ -33,7 +34,7 @@ pub struct Dispatch {
     pub device: Option<Device>,
     /// The pull request's labels when the event arrived.
     pub labels: Vec<String>,
-    /// When the event was accepted.
+    /// When the event was accepted, or from when on it could be sent if the backend's file held it back.
     pub enqueued_at: Timestamp,
     /// Orders the dispatches of a commit as their events were accepted. Two events of one pull request never
     /// have the same, whichever relay took them and whatever its clock said.
@@ -63,7 +64,22 @@ pub struct Dispatch {
     pub accepted_at: Option<Timestamp>,
     /// Whether it is sent although the backend's breaker is open, because somebody asked for it.
     #[serde(default)]
-    pub is_probe: bool,
+    pub is_trial: bool,
+    /// Whether somebody asked for it. Then the backend's file doesn't leave it out.
+    #[serde(default)]
+    pub is_asked_for: bool,
+    /// Until when the backend's file holds it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_until: Option<Timestamp>,
+    /// Whether the pull request was a draft when the event arrived.
+    #[serde(default)]
+    pub is_draft: bool,
+    /// Whether the pull request's author has contributed to upstream before.
+    #[serde(default)]
+    pub is_known_author: bool,
+    /// What it is to explain, if the relay itself asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<ProbeTag>,
     /// The downstream runs that it started, as of the last request to GitHub.
     #[serde(default)]
     pub runs: Vec<DownstreamRun>,
@@ -133,12 +149,23 @@ pub enum DispatchStatus {
     RepositoryChanged,
     /// The backend's infrastructure keeps failing, so only a probe now and then is sent.
     Withheld,
+    /// The backend's own file says that it doesn't take it.
+    LeftOut {
+        why: LeftOut,
+    },
 }
 
 impl DispatchStatus {
     /// Whether an operator can send it again.
     pub fn can_be_redelivered(&self) -> bool {
-        matches!(self, Self::Dead | Self::Unreachable | Self::RepositoryChanged | Self::Withheld)
+        matches!(
+            self,
+            Self::Dead
+                | Self::Unreachable
+                | Self::RepositoryChanged
+                | Self::Withheld
+                | Self::LeftOut { .. }
+        )
     }
 
     /// The name in lists and facts.
@@ -151,6 +178,7 @@ impl DispatchStatus {
             Self::Unreachable => "unreachable",
             Self::RepositoryChanged => "repository_changed",
             Self::Withheld => "withheld",
+            Self::LeftOut { .. } => "left_out",
         }
     }
 }
@@ -215,7 +243,17 @@ impl Dispatch {
     /// What the matching of runs needs, once GitHub has accepted it.
     pub fn accepted_send(&self) -> Option<AcceptedSend> {
         let at = self.accepted_at.or(self.sent_at())?;
-        Some(AcceptedSend { delivery: self.delivery.clone(), event: self.event.clone(), at })
+        let event = self.event.event_type().into();
+        Some(AcceptedSend { delivery: self.delivery.clone(), event, at })
+    }
+
+    /// What the backend's file decides about it.
+    pub fn filtered_event(&self) -> FilteredEvent<'_> {
+        FilteredEvent {
+            event: &self.event,
+            has_head: self.is_about_commit(),
+            is_draft: self.is_draft,
+        }
     }
 
     /// Whether a report is expected. Nothing is built for a pull request that was closed or has landed.
@@ -269,7 +307,12 @@ mod tests {
             is_overdue: false,
             is_answered: false,
             accepted_at: None,
-            is_probe: false,
+            is_trial: false,
+            is_asked_for: false,
+            held_until: None,
+            is_draft: false,
+            is_known_author: false,
+            probe: None,
             runs: vec![],
             shared_runs: vec![],
             are_runs_known: false,
@@ -281,7 +324,9 @@ mod tests {
 
     #[test]
     fn check_run_visibility_of_every_event_action_level_and_label() {
-        use PullRequestAction::{Closed, Labeled, Opened, Reopened, Synchronize, Unlabeled};
+        use PullRequestAction::{
+            Closed, Labeled, Opened, ReadyForReview, Reopened, Synchronize, Unlabeled,
+        };
         let on = ["ciflow/crcr/npu".to_owned()];
         let events = [
             (EventName::Push, None, None),
@@ -290,6 +335,8 @@ mod tests {
             (EventName::PullRequest, Some(7), Some(Opened)),
             (EventName::PullRequest, Some(7), Some(Reopened)),
             (EventName::PullRequest, Some(7), Some(Synchronize)),
+            (EventName::PullRequest, Some(7), Some(ReadyForReview)),
+            (EventName::Probe, None, None),
             (EventName::PullRequest, Some(7), Some(Labeled)),
             (EventName::PullRequest, Some(7), Some(Unlabeled)),
             (EventName::PullRequest, Some(7), Some(Closed)),
@@ -308,7 +355,8 @@ mod tests {
                             level,
                             ..dispatch()
                         };
-                        let ends = [EventName::Push, EventName::Landed].contains(&event)
+                        let ends = [EventName::Push, EventName::Landed, EventName::Probe]
+                            .contains(&event)
                             || action == Some(Closed);
                         let entry =
                             level_now.map(|level| CurrentEntry { level, device: Some(&device) });
@@ -337,8 +385,8 @@ mod tests {
                 }
             }
         }
-        // Three levels when dispatched; five actions: L4 twice, L3 with the label; the merge group: all.
-        assert_eq!(shown, 3 * (5 * (2 + 1) + 2 * 2));
+        // Three levels when dispatched; six actions: L4 twice, L3 with the label; the merge group: all.
+        assert_eq!(shown, 3 * (6 * (2 + 1) + 2 * 2));
     }
 
     #[test]

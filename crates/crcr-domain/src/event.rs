@@ -22,6 +22,8 @@ pub enum EventName {
     Nightly,
     /// A periodic run that the downstream repository starts itself.
     Periodic,
+    /// A commit of upstream that the relay asked a backend to run, to explain a failure. It goes out as a push.
+    Probe,
     /// An event that this relay never dispatches, in results that another relay forwarded.
     Other(Box<str>),
 }
@@ -35,8 +37,14 @@ impl EventName {
             Self::Landed => "landed",
             Self::Nightly => "nightly",
             Self::Periodic => "periodic",
+            Self::Probe => "probe",
             Self::Other(name) => name,
         }
+    }
+
+    /// The `event_type` of its dispatches.
+    pub fn event_type(&self) -> &str {
+        if *self == Self::Probe { Self::Push.as_str() } else { self.as_str() }
     }
 
     /// Whether the downstream repository starts the run itself and only reports it.
@@ -54,6 +62,7 @@ impl From<&str> for EventName {
             "landed" => Self::Landed,
             "nightly" => Self::Nightly,
             "periodic" => Self::Periodic,
+            "probe" => Self::Probe,
             other => Self::Other(other.into()),
         }
     }
@@ -114,6 +123,11 @@ pub struct PullRequest {
     /// sets instead of merging on GitHub.
     #[serde(default)]
     pub has_landed: bool,
+    #[serde(default)]
+    pub is_draft: bool,
+    /// Whether the author has contributed to upstream before.
+    #[serde(default)]
+    pub is_known_author: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +137,8 @@ pub enum PullRequestAction {
     Reopened,
     /// A new head was pushed.
     Synchronize,
+    /// It isn't a draft any more. Only those backends get it that take no drafts.
+    ReadyForReview,
     Closed,
     /// Got a label with the relay's prefix.
     Labeled,
@@ -332,6 +348,7 @@ fn pull_request(
         "opened" => PullRequestAction::Opened,
         "reopened" => PullRequestAction::Reopened,
         "synchronize" => PullRequestAction::Synchronize,
+        "ready_for_review" => PullRequestAction::ReadyForReview,
         "closed" => PullRequestAction::Closed,
         "labeled" if prefixed || filter.is_landed_label(&label) => PullRequestAction::Labeled,
         "unlabeled" if prefixed => PullRequestAction::Unlabeled,
@@ -358,6 +375,11 @@ fn pull_request(
         updated_at: pull.updated_at,
         labels: pull.labels.into_iter().map(|label| label.name).collect(),
         has_landed,
+        is_draft: pull.draft,
+        is_known_author: pull.author_association.is_some_and(|word| {
+            // <https://docs.github.com/en/graphql/reference/enums#commentauthorassociation>
+            ["OWNER", "MEMBER", "COLLABORATOR", "CONTRIBUTOR"].contains(&word.as_str())
+        }),
     })))
 }
 
@@ -399,6 +421,9 @@ mod raw {
         pub(super) state: String,
         #[serde(default)]
         pub(super) merged: bool,
+        #[serde(default)]
+        pub(super) draft: bool,
+        pub(super) author_association: Option<String>,
     }
 
     #[derive(Deserialize)]
@@ -510,7 +535,9 @@ mod tests {
 
     #[test]
     fn event_names_convert_from_and_to_text() {
-        for name in ["pull_request", "push", "merge_group", "landed", "nightly", "periodic"] {
+        for name in
+            ["pull_request", "push", "merge_group", "landed", "nightly", "periodic", "probe"]
+        {
             let event = EventName::from(name);
             assert!(!matches!(event, EventName::Other(_)), "{name}");
             assert_eq!(serde_json::to_value(&event).unwrap(), name);
@@ -530,7 +557,8 @@ mod tests {
             ("unlabeled", true),
             ("edited", false),
             ("assigned", false),
-            ("ready_for_review", false),
+            ("ready_for_review", true),
+            ("converted_to_draft", false),
         ] {
             let read = read_value("pull_request", &pull(action)).unwrap();
             assert_eq!(read.is_some(), ours, "{action}");

@@ -109,6 +109,8 @@ pub struct AttemptFact {
 #[serde(rename_all = "snake_case")]
 pub enum DispatchFactStatus {
     Dead,
+    /// The backend's own file leaves it out.
+    LeftOut,
     /// It was sent, and no report came in time.
     NeverStarted,
     Queued,
@@ -119,8 +121,9 @@ pub enum DispatchFactStatus {
 }
 
 impl DispatchFactStatus {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Dead,
+        Self::LeftOut,
         Self::NeverStarted,
         Self::Queued,
         Self::RepositoryChanged,
@@ -133,6 +136,7 @@ impl DispatchFactStatus {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Dead => "dead",
+            Self::LeftOut => "left_out",
             Self::NeverStarted => "never_started",
             Self::Queued => "queued",
             Self::RepositoryChanged => "repository_changed",
@@ -157,6 +161,7 @@ impl From<&DispatchStatus> for DispatchFactStatus {
             // A backend whose infrastructure fails isn't available, whoever notices first.
             DispatchStatus::Unreachable | DispatchStatus::Withheld => Self::Unreachable,
             DispatchStatus::RepositoryChanged => Self::RepositoryChanged,
+            DispatchStatus::LeftOut { .. } => Self::LeftOut,
         }
     }
 }
@@ -168,6 +173,7 @@ impl DispatchFact {
             DispatchFactStatus::Queued => 0,
             DispatchFactStatus::Sent => 1,
             DispatchFactStatus::Dead
+            | DispatchFactStatus::LeftOut
             | DispatchFactStatus::RepositoryChanged
             | DispatchFactStatus::Unreachable => 2,
             DispatchFactStatus::NeverStarted => 3,

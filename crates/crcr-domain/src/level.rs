@@ -250,7 +250,7 @@ impl EventKind {
                 Some(Self::PullRequest)
             }
             EventName::Nightly | EventName::Periodic => Some(Self::Nightly),
-            EventName::Landed | EventName::Other(_) => None,
+            EventName::Landed | EventName::Probe | EventName::Other(_) => None,
         }
     }
 

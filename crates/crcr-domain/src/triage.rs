@@ -9,8 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::callback::breaks_text;
-use crate::callback::details::utc_time;
+use crate::text::{breaks_text, utc_time};
 
 /// In bytes of JSON as Python's `json.dumps` writes it, which is how the published schema measures: with
 /// blanks after separators, and other characters than ASCII as `\uXXXX`.

@@ -24,7 +24,9 @@ pub struct HeadDispatch<'a> {
     pub last_error: Option<&'a str>,
     pub pull_request: Option<u64>,
     /// Whether it was sent although the breaker is open, because somebody asked for it.
-    pub is_probe: bool,
+    pub is_trial: bool,
+    /// Until when the backend's own file holds it back.
+    pub held_until: Option<Timestamp>,
     /// Whether the time for a first report is over.
     pub is_overdue: bool,
     /// Why no report is known although it may have run: the relay was down, or GitHub lists runs of it.
@@ -151,6 +153,10 @@ fn verdict_without_evidence(
         Silence::Superseded => {
             shows(HeadState::Ended(Conclusion::Skipped), "Superseded by a newer head".to_owned())
         }
+        Silence::LeftOut => {
+            let reason = dispatch.last_error.unwrap_or("This backend doesn't take it");
+            shows(HeadState::Ended(Conclusion::Skipped), reason.to_owned())
+        }
         Silence::Withheld => shows(
             HeadState::Ended(Conclusion::Neutral),
             dispatch.last_error.unwrap_or("Its infrastructure keeps failing").to_owned(),
@@ -173,6 +179,7 @@ fn verdict_without_evidence(
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Silence {
     Superseded,
+    LeftOut,
     Withheld,
     NotSent,
     NoReport,
@@ -194,21 +201,29 @@ impl HeadDispatch<'_> {
 
     fn waiting_reason(&self) -> String {
         let reason = match self.status {
-            DispatchStatus::Queued => "Waiting to be dispatched",
+            DispatchStatus::Queued => match self.held_until {
+                Some(until) => {
+                    return format!(
+                        "Held back until {until:.0} by this backend's `.github/crcr.yml`"
+                    );
+                }
+                None => "Waiting to be dispatched",
+            },
             _ => "Dispatched",
         };
-        let probe = if self.is_probe {
-            " as a probe, because somebody asked for it: the breaker of this backend is open"
+        let trial = if self.is_trial {
+            " as a trial, because somebody asked for it: the breaker of this backend is open"
         } else {
             ""
         };
-        format!("{reason}{probe}")
+        format!("{reason}{trial}")
     }
 
     fn silence_kind(&self) -> Silence {
         match self.status {
             DispatchStatus::Superseded { .. } => Silence::Superseded,
             DispatchStatus::Withheld => Silence::Withheld,
+            DispatchStatus::LeftOut { .. } => Silence::LeftOut,
             DispatchStatus::Dead
             | DispatchStatus::Unreachable
             | DispatchStatus::RepositoryChanged

@@ -19,6 +19,7 @@ use serde_json::json;
 
 use crate::error::GithubError;
 use crate::http::HttpError;
+pub use crate::rest::Clock;
 use crate::rest::{
     RestClient, RestRequest, RestResponse, Transport, all_pages, path_by_number, repo_path,
 };
@@ -32,9 +33,6 @@ const JWT_BACKDATE: Duration = Duration::from_secs(60);
 const TOKEN_MARGIN: Duration = Duration::from_secs(5 * 60);
 /// The most pages of a list that are read; 100 entries each.
 const MAX_PAGES: u32 = 20;
-
-/// The source of the current time, an argument so that a test can set it.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Permissions of an installation token, like `contents: write`.
 pub(crate) type Permissions = &'static [(&'static str, &'static str)];

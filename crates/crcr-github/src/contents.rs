@@ -33,24 +33,61 @@ pub struct MergeBase {
     pub committed_at: Timestamp,
 }
 
+/// A commit of a branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BranchCommit {
+    pub sha: String,
+    /// The first line of its message.
+    pub title: String,
+    /// The author's login, or else the name in the commit.
+    pub author: Option<String>,
+}
+
 #[derive(Deserialize)]
 struct Comparison {
     merge_base_commit: Commit,
+    #[serde(default)]
+    total_commits: usize,
+    #[serde(default)]
+    commits: Vec<Commit>,
+    #[serde(default)]
+    files: Vec<ChangedFile>,
 }
+
+#[derive(Deserialize)]
+struct ChangedFile {
+    filename: String,
+    previous_filename: Option<String>,
+}
+
+/// As many files as GitHub lists of a comparison.
+const COMPARED_FILES: usize = 300;
+/// Without it GitHub lists up to 250 commits.
+const ONE_COMMIT: &str = "?per_page=1";
 
 #[derive(Deserialize)]
 struct Commit {
     sha: String,
     commit: CommitBody,
+    author: Option<Account>,
+}
+
+#[derive(Deserialize)]
+struct Account {
+    login: String,
 }
 
 #[derive(Deserialize)]
 struct CommitBody {
+    #[serde(default)]
+    message: String,
+    author: Option<Person>,
     committer: Option<Person>,
 }
 
 #[derive(Deserialize)]
 struct Person {
+    name: Option<String>,
     date: Option<Timestamp>,
 }
 
@@ -121,18 +158,72 @@ impl GithubApp {
         base: &str,
         head: &str,
     ) -> Result<Option<MergeBase>, GithubError> {
+        let found = self.compare(repo, base, head, ONE_COMMIT).await?;
+        Ok(found.map(|found| {
+            let Commit { sha, commit, .. } = found.merge_base_commit;
+            let date = commit.committer.and_then(|committer| committer.date);
+            MergeBase { sha, committed_at: date.unwrap_or(Timestamp::UNIX_EPOCH) }
+        }))
+    }
+}
+
+impl GithubApp {
+    /// The files that change from where `head` branched off `base`, with the old names of renamed ones. `None` when
+    /// GitHub doesn't know, or doesn't list all of them. Both are hashes, so the answer is the same at any time.
+    pub async fn changed_files(
+        &self,
+        repo: &str,
+        base: &str,
+        head: &str,
+    ) -> Result<Option<Vec<String>>, GithubError> {
+        let found = self.compare(repo, base, head, ONE_COMMIT).await?;
+        let complete = found.filter(|found| found.files.len() < COMPARED_FILES);
+        Ok(complete.map(|found| {
+            let names = |file: ChangedFile| [Some(file.filename), file.previous_filename];
+            found.files.into_iter().flat_map(names).flatten().collect()
+        }))
+    }
+
+    /// The commits after `base` up to `head`, oldest first. `None` when `base` isn't an ancestor of `head`, or there
+    /// are more of them than GitHub lists at once.
+    pub async fn commits_between(
+        &self,
+        repo: &str,
+        base: &str,
+        head: &str,
+    ) -> Result<Option<Vec<BranchCommit>>, GithubError> {
+        let found = self.compare(repo, base, head, "").await?;
+        let straight = found.filter(|found| {
+            found.merge_base_commit.sha == base && found.total_commits == found.commits.len()
+        });
+        Ok(straight.map(|found| found.commits.into_iter().map(BranchCommit::from).collect()))
+    }
+
+    async fn compare(
+        &self,
+        repo: &str,
+        base: &str,
+        head: &str,
+        query: &str,
+    ) -> Result<Option<Comparison>, GithubError> {
         if !is_full_hash(base) || !is_full_hash(head) {
             return Ok(None);
         }
-        let path = format!("{}/compare/{base}...{head}?per_page=1", repo_path(repo));
-        match self.call_json::<Comparison>(repo, READ, RestRequest::get(path)).await {
-            Ok(Comparison { merge_base_commit: Commit { sha, commit } }) => {
-                let date = commit.committer.and_then(|committer| committer.date);
-                Ok(Some(MergeBase { sha, committed_at: date.unwrap_or(Timestamp::UNIX_EPOCH) }))
-            }
+        let path = format!("{}/compare/{base}...{head}{query}", repo_path(repo));
+        match self.call_json(repo, READ, RestRequest::get(path)).await {
+            Ok(found) => Ok(Some(found)),
             Err(GithubError::NotFound(_) | GithubError::Unprocessable(_)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl From<Commit> for BranchCommit {
+    fn from(found: Commit) -> Self {
+        let login = found.author.map(|author| author.login);
+        let name = found.commit.author.and_then(|author| author.name);
+        let title = found.commit.message.lines().next().unwrap_or_default().to_owned();
+        Self { sha: found.sha, title, author: login.or(name) }
     }
 }
 

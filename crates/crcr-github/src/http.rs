@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use rand::Rng as _;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use reqwest::{Client, ClientBuilder, RequestBuilder, Response, StatusCode};
 use tokio::time::Instant;
 
 /// The most of an error's body that is kept, in bytes.
@@ -26,16 +26,23 @@ pub fn client() -> Result<Client, HttpError> {
     client_with(SILENCE)
 }
 
+/// A client for servers on this machine, which no proxy can reach.
+pub fn direct_client() -> Result<Client, HttpError> {
+    builder(SILENCE).no_proxy().build().map_err(HttpError::Transport)
+}
+
 /// [`client`] with another limit than [`SILENCE`].
 pub fn client_with(silence: Duration) -> Result<Client, HttpError> {
+    builder(silence).build().map_err(HttpError::Transport)
+}
+
+fn builder(silence: Duration) -> ClientBuilder {
     Client::builder()
         .user_agent(concat!("crcr/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(Duration::from_secs(10))
         .read_timeout(silence)
         .redirect(reqwest::redirect::Policy::none())
         .tcp_nodelay(true)
-        .build()
-        .map_err(HttpError::Transport)
 }
 
 /// The longest pause that a server's `Retry-After` can cause.

@@ -46,8 +46,8 @@ struct FetchedKeys {
     fetched: Option<Timestamp>,
     /// When an unknown key id last caused a fetch.
     unknown_key_fetch: Option<Timestamp>,
-    /// Whether the last fetch failed, whatever caused it.
-    is_failing: bool,
+    /// Why the last fetch failed, whatever caused it.
+    problem: Option<String>,
 }
 
 /// Why there is no key.
@@ -98,9 +98,8 @@ impl IssuerKeys {
             return Err(self.why_unknown(left, now));
         }
         self.known.lock().unknown_key_fetch = Some(now);
-        if let Err(error) = self.fetch(now).await {
-            tracing::warn!(url = %self.url, %error, "the issuer's keys can't be fetched");
-        }
+        // What went wrong is logged once, by `fetch`.
+        let _ = self.fetch(now).await;
         self.known_key(kid, now).ok_or_else(|| self.why_unknown(UNKNOWN_KEY_PAUSE, now))
     }
 
@@ -114,7 +113,12 @@ impl IssuerKeys {
 
     /// Whether the last fetch failed.
     pub fn is_failing(&self) -> bool {
-        self.known.lock().is_failing
+        self.known.lock().problem.is_some()
+    }
+
+    /// Why the last fetch failed.
+    pub fn problem(&self) -> Option<String> {
+        self.known.lock().problem.clone()
     }
 
     /// Fetches the keys. When that fails, the old ones stay.
@@ -130,7 +134,21 @@ impl IssuerKeys {
 
     async fn fetch(&self, now: Timestamp) -> Result<(), HttpError> {
         let fetched = self.fetch_once(now).await;
-        self.known.lock().is_failing = fetched.is_err();
+        let problem = fetched.as_ref().err().map(ToString::to_string);
+        let before = std::mem::replace(&mut self.known.lock().problem, problem);
+        // An outage is tried every half minute, and logged at its start and its end.
+        match (&fetched, before) {
+            (Err(error), None) => {
+                tracing::warn!(url = %self.url, %error, "the issuer's keys can't be fetched");
+            }
+            (Err(error), Some(_)) => {
+                tracing::debug!(url = %self.url, %error, "the issuer's keys still can't be fetched");
+            }
+            (Ok(()), Some(_)) => {
+                tracing::info!(url = %self.url, "the issuer's keys can be fetched again");
+            }
+            (Ok(()), None) => {}
+        }
         fetched
     }
 

@@ -32,10 +32,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::SecretString;
 use serde::de::DeserializeOwned;
 
-use crate::app::Clock;
 use crate::error::GithubError;
 use crate::http::{self as web, HttpError, RetryPolicy};
 use crate::{ClientSetupError, SecureUrl};
+
+/// The source of the current time, an argument so that a test can set it.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Accounts whose rate limit is remembered.
 const MAX_ACCOUNTS: usize = 1_000;

@@ -1,9 +1,11 @@
 //! What every page is built from, and why one can't be shown.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_cidata::logs::StoredLogs;
+use crcr_domain::probes::ProbesOverview;
 use crcr_domain::results::LevelCriteria;
 use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use crcr_results::{Results, ResultsError};
@@ -22,6 +24,10 @@ const PAGE_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Returns the allowlist in force, if there is one.
 pub type PolicyInForce = Box<dyn Fn() -> Option<Arc<Allowlist>> + Send + Sync>;
 
+/// Reads backends' own files, and which commits broke something. Without them a page has less to say.
+pub type ProbesReader =
+    Box<dyn Fn() -> Pin<Box<dyn Future<Output = ProbesOverview> + Send>> + Send + Sync>;
+
 /// What the pages are built from.
 pub struct Hud {
     pub results: Arc<dyn Results>,
@@ -30,6 +36,7 @@ pub struct Hud {
     /// Pull request pages are about this repository unless `?upstream=` names another one.
     pub upstream: RepoName,
     pub criteria: LevelCriteria,
+    pub probes: ProbesReader,
     /// GitHub's web pages, such as `https://github.com`, without a slash at the end.
     pub github_url: String,
     /// CODEOWNERS and quarantine files.
@@ -54,6 +61,7 @@ impl Hud {
             clock,
             upstream,
             criteria: LevelCriteria::default(),
+            probes: Box::new(|| Box::pin(async { ProbesOverview::default() })),
             github_url: "https://github.com".to_owned(),
             files: Box::new(|_| None),
             logs: StoredLogs::default(),

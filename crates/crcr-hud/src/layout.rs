@@ -1,5 +1,6 @@
 //! Parts of every page: the shell, and the markup of outcomes, rates and times.
 
+use crcr_domain::probes::Culprit;
 use crcr_domain::results::{DurationStats, JobOutcome};
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
@@ -213,6 +214,27 @@ pub(crate) fn external_link(url: &str, text: &str) -> Markup {
 /// The first ten characters of a commit's hash.
 pub fn short_sha(sha: &str) -> String {
     sha.chars().take(10).collect()
+}
+
+/// Which commits broke jobs of backends; nothing without answers.
+pub(crate) fn culprit_list(culprits: &[Culprit]) -> Markup {
+    html! {
+        @if !culprits.is_empty() {
+            section aria-labelledby="culprits" {
+                h2 #culprits { "Which commit broke what" }
+                ul { @for found in culprits {
+                    li {
+                        bdi { (found.repo) } ": " bdi { (found.sentence()) }
+                        div.detail {
+                            (time(found.at)) " UTC"
+                            @if let Some(commit) = &found.suspect { " · " bdi { (commit.title) } }
+                            @if let Some(test) = found.tests.first() { " · " bdi { (test) } @if found.tests.len() > 1 { " and " (found.tests.len() - 1) " more" } }
+                        }
+                    }
+                } }
+            }
+        }
+    }
 }
 
 #[cfg(test)]

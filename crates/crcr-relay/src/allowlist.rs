@@ -240,11 +240,13 @@ impl AllowlistSource {
             read_record(store.as_ref(), state_records::allowlist_key()).await?;
         let mut batch = WriteBatch::default();
         batch.update(&stored, &kept, Timestamp::MAX);
-        if let Some(before) = &stored.value {
-            let before = Allowlist::parse(before.text.as_bytes(), &self.upstream).accepted().ok();
-            for repo in changed_entries(before.as_ref(), &policy) {
-                let work = TaskKind::BackendChecks { repo, done: 0 };
-                batch.tasks.push(work.task(now));
+        let text_before = stored.value.as_ref().map(|before| &before.text);
+        let before = text_before
+            .and_then(|text| Allowlist::parse(text.as_bytes(), &self.upstream).accepted().ok());
+        for repo in changed_entries(before.as_ref(), &policy) {
+            batch.tasks.push(TaskKind::BackendFile { repo: repo.clone() }.task(now));
+            if text_before.is_some() {
+                batch.tasks.push(TaskKind::BackendChecks { repo, done: 0 }.task(now));
             }
         }
         // After a conflict, another relay has stored a version: what this one changes is compared with that.

@@ -54,6 +54,26 @@ pub const LONGEST_TURN: Duration = Duration::from_secs(300);
 /// How many jobs of one backend have check runs of their own on one commit. Further ones are counted in the
 /// backend's.
 pub const JOB_CHECK_RUNS: usize = 64;
+/// A backend's `.github/crcr.yml` is read again when something is dispatched this long after the last time.
+pub const BACKEND_FILE: Duration = Duration::from_secs(15 * 60);
+/// How many times an hour the file of one backend is read, however often it is pushed.
+pub const BACKEND_FILE_CALLS: u64 = 30;
+/// The names of a pull request's changed files, in bytes. If there are more, every backend gets it.
+pub const CHANGED_FILES_BYTES: usize = 64 * 1024;
+/// How long after a failure it is looked into, so that its run and the other backends can end.
+pub const CONFIRM_DELAY: Duration = Duration::from_secs(60);
+/// How many heads and searches wait for one probe. Others see its result when they are evaluated.
+pub const PROBE_WAITERS: usize = 64;
+/// An author's pull requests get one of so many shares of a backend's probes of a day.
+pub const PROBE_SHARES: u64 = 4;
+/// How many runs of one search are open at once, if the backend's budget is large.
+pub const PARALLEL_PROBES: usize = 3;
+/// How long after its start a search ends with what is known.
+pub const BISECTION: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How many answers the HUD shows.
+pub const CULPRITS: usize = 100;
+/// How long a dispatch waits for a place among those of a day.
+pub const WAIT_FOR_PLACE: Duration = Duration::from_secs(24 * 3600);
 /// How many calls of GitHub's API an hour the check runs of all jobs may take, of the 5,000 that an
 /// installation has at least. The backends share them equally.
 pub const JOB_CHECK_CALLS: u64 = 4_000;
@@ -243,6 +263,12 @@ pub const REDELIVERY_LOST: Duration = Duration::from_secs(3600);
 pub const RECONCILE_PAGES: usize = 50;
 /// How many redeliveries one task asks for.
 pub const REDELIVERIES: usize = 100;
+/// How often the secret store is read again.
+pub const STORED_SECRETS: Duration = Duration::from_secs(300);
+/// How long dispatches of a restored store wait for newer events that GitHub delivers again.
+pub const RESTORE_PAUSE: Duration = Duration::from_secs(300);
+/// How long a restore is remembered: longer than any record that is older than it.
+pub const RESTORE_MEMORY: Duration = Duration::from_secs(400 * 24 * 3600);
 /// The pause before the next part of a log that one task can't finish.
 pub const RECONCILE_PAUSE: Duration = Duration::from_secs(1);
 

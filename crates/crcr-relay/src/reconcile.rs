@@ -5,8 +5,11 @@
 //! The App's log of deliveries is read from its newest entry back to where everything is settled. A
 //! webhook is settled when the store has it, or when its newest attempt was accepted: webhooks that
 //! cause nothing aren't stored.
+//!
+//! After a restore, what was accepted between the backup and the restore is missing as well.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use crcr_github::app::Clock;
 use crcr_github::hook_deliveries::HookDelivery;
@@ -18,7 +21,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::limits;
+use crate::restore::RestoreRecord;
 use crate::state_records::{self, LogScan, ReconcileRecord, RedeliveryRecord};
+
+/// The answer to a webhook that caused something.
+const ACCEPTED: u16 = 202;
+/// How often GitHub is asked for a webhook that was accepted and then lost by a restore.
+const ASKS_AFTER_RESTORE: u32 = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
@@ -37,12 +46,14 @@ pub struct Reconciliation {
     pub stored: usize,
     /// Failed deliveries that GitHub was asked for before.
     pub waiting: usize,
-    /// Failed deliveries that GitHub was asked for now.
+    /// Failed deliveries that GitHub was asked for now, and those that a restore has lost.
     pub asked: Vec<FailedDelivery>,
     /// Failed deliveries that GitHub doesn't want to deliver again.
     pub refused: Vec<RefusedRedelivery>,
     /// Every older delivery is settled; `None` while a part of the log is left.
     pub settled_until: Option<Timestamp>,
+    /// After a restore: the time since the backup of which GitHub delivers nothing again.
+    pub out_of_reach: Option<(Timestamp, Timestamp)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -69,11 +80,14 @@ enum NextStep {
 }
 
 /// Reads one part of the log, at most [`limits::RECONCILE_PAGES`] pages, and asks for what is missing.
+/// `keeps_ignored`: whether the relay keeps the webhooks of an event that cause nothing.
 pub async fn reconcile(
     app: &GithubApp,
     store: &dyn StateStore,
     clock: &Clock,
+    keeps_ignored: &(dyn Fn(&str) -> bool + Sync),
 ) -> Result<Reconciliation, ReconcileError> {
+    let restore = RestoreRecord::read(store).await?;
     let known: Versioned<ReconcileRecord> =
         read_record(store, state_records::reconcile_key()).await?;
     let record = known.value.as_ref();
@@ -87,7 +101,13 @@ pub async fn reconcile(
         cursor: None,
     });
     let begun = scan.clone();
-    let mut found = Reconciliation::default();
+    let out_of_reach = restore.and_then(|restore| restore.out_of_reach(now));
+    let mut found = Reconciliation { out_of_reach, ..Reconciliation::default() };
+    // What the relay ignored was answered with 200.
+    let is_lost = |attempt: &HookDelivery| {
+        restore.is_some_and(|restore| restore.lost(attempt.delivered_at))
+            && (attempt.status_code == ACCEPTED || keeps_ignored(&attempt.event))
+    };
     let mut open = vec![];
     // Webhooks whose newest attempt was read.
     let mut seen = HashSet::new();
@@ -97,7 +117,8 @@ pub async fn reconcile(
         let failed: Vec<&HookDelivery> = page
             .deliveries
             .iter()
-            .filter(|attempt| seen.insert(attempt.guid.clone()) && !attempt.is_accepted())
+            .filter(|attempt| seen.insert(attempt.guid.clone()))
+            .filter(|attempt| !attempt.is_accepted() || is_lost(attempt))
             .filter(|attempt| attempt.delivered_at >= scan.back_to)
             .collect();
         let steps = next_steps(store, &failed, clock()).await?;
@@ -167,6 +188,13 @@ async fn next_steps(
         let asked: Versioned<RedeliveryRecord> = decode_record(key, asked)?;
         steps.push(if stored.is_some() {
             NextStep::Nothing
+        } else if attempt.is_accepted()
+            && asked.value.as_ref().is_some_and(|asked| {
+                asked.times >= ASKS_AFTER_RESTORE && asked.attempt == attempt.id
+            })
+        {
+            // It was delivered again in a part of the log that isn't read now, and caused nothing.
+            NextStep::Nothing
         } else if now < may_ask_at(attempt, asked.value.as_ref()) {
             NextStep::Wait
         } else {
@@ -179,7 +207,11 @@ async fn next_steps(
 /// An attempt that failed again is asked for less and less often, so that a webhook which the relay
 /// can't take is tried about ten times in three days.
 fn may_ask_at(attempt: &HookDelivery, asked: Option<&RedeliveryRecord>) -> Timestamp {
-    let Some(asked) = asked else { return attempt.delivered_at + limits::RECONCILE_MARGIN };
+    let Some(asked) = asked else {
+        // One that was accepted isn't in progress any more.
+        let margin = if attempt.is_accepted() { Duration::ZERO } else { limits::RECONCILE_MARGIN };
+        return attempt.delivered_at + margin;
+    };
     if asked.attempt == attempt.id {
         return asked.asked_at + limits::REDELIVERY_LOST;
     }

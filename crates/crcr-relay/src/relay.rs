@@ -1,5 +1,6 @@
 //! The relay: everything that its requests and tasks share.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,6 +13,7 @@ use crcr_store::{
     CommitOutcome, PendingCommit, RedisStore, RedisUrl, SqliteStore, StateStore, StoreError,
     StoreRole, WriteBatch,
 };
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use secrecy::SecretString;
@@ -19,13 +21,14 @@ use tokio::sync::{Notify, OnceCell, Semaphore};
 
 use crate::admin::preflight;
 use crate::admin::wrong_tokens::WrongTokens;
-use crate::allowlist::AllowlistSource;
-use crate::callback::auth::{Issuer, ProviderMap, Verifier};
-use crate::callback::token::{CallbackKeys, signing_secrets};
+use crate::allowlist::{AllowlistSource, AllowlistStatus};
+use crate::callback::auth::{Issuer, IssuerStatus, ProviderMap, Verifier};
+use crate::callback::token::CallbackKeys;
 use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
+use crate::probes::dispatch_filter::ChangedFilesTurns;
 use crate::queue::blame_cache::BlameCache;
 use crate::repository_files::KnownFiles;
 use crate::traces::Traces;
@@ -33,6 +36,10 @@ use crate::upstream_identity::UpstreamIdentity;
 use crate::usage::Usage;
 use crate::webhook::turns::PullRequestTurns;
 use crate::{limits, state_records};
+
+/// Reads all settings of a secret store, or says why it can't.
+pub type FetchStoredSecrets =
+    Box<dyn Fn() -> BoxFuture<'static, Result<BTreeMap<String, String>, String>> + Send + Sync>;
 
 pub struct Relay {
     pub config: Config,
@@ -65,10 +72,34 @@ pub struct Relay {
     /// For reading logs of jobs.
     pub(crate) log_permits: Arc<Semaphore>,
     pub(crate) turns: PullRequestTurns,
+    pub(crate) changed_files: ChangedFilesTurns,
     pub(crate) wrong_bearers: WrongTokens,
     pub(crate) wrong_logins: WrongTokens,
+    /// Reads the secret store again, if there is one.
+    pub stored_secrets: Option<FetchStoredSecrets>,
+    stored_secrets_read_at: Mutex<Option<Timestamp>>,
     /// When a test record was last written to the store.
     written_at: tokio::sync::Mutex<Option<Timestamp>>,
+}
+
+/// What a relay needs for webhooks and reports.
+pub(crate) struct Readiness {
+    /// Why the store can't be written.
+    pub(crate) store: Option<String>,
+    pub(crate) allowlist: AllowlistStatus,
+    pub(crate) issuers: Vec<IssuerStatus>,
+}
+
+impl Readiness {
+    pub(crate) fn is_ready(&self) -> bool {
+        self.store.is_none() && self.allowlist.loaded && self.missing_keys().is_empty()
+    }
+
+    /// The issuers that backends need and whose keys aren't known.
+    pub(crate) fn missing_keys(&self) -> Vec<String> {
+        let missing = self.issuers.iter().filter(|issuer| issuer.is_missing());
+        missing.map(|issuer| issuer.issuer.clone()).collect()
+    }
 }
 
 /// A batch that may not be on disk yet.
@@ -200,7 +231,7 @@ impl Relay {
             ),
             upstream_identity: UpstreamIdentity::default(),
             files: KnownFiles::default(),
-            keys: CallbackKeys::new(&signing_secrets(&config)),
+            keys: CallbackKeys::new(&config.callback_secrets()),
             metrics: Metrics::new(),
             traces: Traces::default(),
             usage: Usage::default(),
@@ -213,8 +244,11 @@ impl Relay {
             archive: OnceCell::new(),
             log_permits: Arc::new(Semaphore::new(limits::JOB_LOGS_AT_ONCE)),
             turns: PullRequestTurns::new(),
+            changed_files: ChangedFilesTurns::default(),
             wrong_bearers: WrongTokens::default(),
             wrong_logins: WrongTokens::default(),
+            stored_secrets: None,
+            stored_secrets_read_at: Mutex::default(),
             written_at: tokio::sync::Mutex::default(),
             store,
             results,
@@ -302,6 +336,19 @@ impl Relay {
         true
     }
 
+    pub(crate) async fn readiness(&self) -> Readiness {
+        Readiness {
+            store: self.can_write().await.err().map(|error| error.to_string()),
+            allowlist: self.allowlist.status(),
+            issuers: self.issuers(),
+        }
+    }
+
+    /// What is known of the token issuers' keys, and which of them the allowlist in force needs.
+    pub(crate) fn issuers(&self) -> Vec<IssuerStatus> {
+        self.verifier.issuers(self.allowlist.get().as_deref(), self.now())
+    }
+
     /// Whether the store can be written: it can be read even when the disk is full. While it works, it
     /// is tried at most once in [`limits::PROBE`], so that health checks don't load the disk.
     pub(crate) async fn can_write(&self) -> Result<(), StoreError> {
@@ -327,10 +374,48 @@ impl Relay {
     /// Reads the secrets' files that have changed. If one can't be used, the old values stay. Blocks
     /// while it reads.
     pub fn reload_secrets(&self) {
+        self.reload_each(|secret, accept| secret.reload(accept));
+    }
+
+    /// Reads the secret store again, if there is one and it is time. If it can't be read, the old values stay.
+    pub async fn reload_stored_secrets(&self) {
+        let Some(fetch) = &self.stored_secrets else { return };
+        let now = self.now();
+        {
+            let mut read_at = self.stored_secrets_read_at.lock();
+            if read_at.is_some_and(|at| at <= now && now < at + limits::STORED_SECRETS) {
+                return;
+            }
+            // The start has just read them.
+            if read_at.replace(now).is_none() {
+                return;
+            }
+        }
+        match fetch().await {
+            Ok(stored) => self.take_stored_secrets(&stored),
+            Err(problem) => {
+                tracing::error!(
+                    problem,
+                    "the secret store can't be read again; the old values stay"
+                );
+            }
+        }
+    }
+
+    pub(crate) fn take_stored_secrets(&self, stored: &BTreeMap<String, String>) {
+        self.reload_each(|secret, accept| {
+            secret.reload_stored(stored.get(secret.name()).map(String::as_str), accept)
+        });
+    }
+
+    fn reload_each(
+        &self,
+        reload: impl Fn(&Secret, &dyn Fn(&[SecretString]) -> Result<(), String>) -> ReloadResult,
+    ) {
         let log = |secret: &Secret, reloaded: ReloadResult| match reloaded {
             ReloadResult::Unchanged => false,
             ReloadResult::New => {
-                tracing::info!(setting = secret.name(), "the secret's file was read again");
+                tracing::info!(setting = secret.name(), "the secret was read again");
                 true
             }
             ReloadResult::Broken(problem) => {
@@ -338,7 +423,7 @@ impl Relay {
                 tracing::error!(
                     setting,
                     problem,
-                    "the secret's new file can't be used; the old value stays"
+                    "the secret's new value can't be used; the old value stays"
                 );
                 false
             }
@@ -348,16 +433,16 @@ impl Relay {
         let new_key = |values: &[SecretString]| {
             self.app.set_private_key(&values[0]).map_err(|error| error.to_string())
         };
-        log(key, key.reload(new_key));
+        log(key, reload(key, &new_key));
         let hud = config.hud.as_ref().map(|hud| &hud.key);
         let signing = [Some(&config.webhook_secret), config.callback_keys.as_ref()];
         let others = [config.admin_token.as_ref(), config.results_token.as_ref(), hud];
         let mut changed = false;
         for secret in signing.into_iter().chain(others).flatten() {
-            changed |= log(secret, secret.reload(|_| Ok(())));
+            changed |= log(secret, reload(secret, &|_| Ok(())));
         }
         if changed {
-            self.keys.replace(&signing_secrets(config));
+            self.keys.replace(&config.callback_secrets());
         }
     }
 

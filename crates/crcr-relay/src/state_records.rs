@@ -164,6 +164,9 @@ pub struct CheckRunRecord {
     /// SHA-256 of the content that GitHub has, so that the same content isn't sent twice; empty while it
     /// isn't known what GitHub has.
     pub digest: String,
+    /// When it was sent.
+    #[serde(default)]
+    pub sent_at: Timestamp,
 }
 
 /// The use of an OIDC token.
@@ -234,6 +237,11 @@ pub(crate) fn redelivery_key(id: &str) -> StoreKey {
     StoreKey::new(&["delivery", id, "redelivery"])
 }
 
+/// How the store was put back to a backup.
+pub(crate) fn restore_key() -> StoreKey {
+    StoreKey::new(&["restored"])
+}
+
 pub(crate) fn reconcile_key() -> StoreKey {
     StoreKey::new(&["reconciled"])
 }
@@ -267,6 +275,53 @@ pub fn delivery_set_key() -> StoreKey {
 
 pub fn dispatch_key(delivery: &str, repo: &RepoName) -> StoreKey {
     StoreKey::new(&["delivery", delivery, "dispatch", &repo.key()])
+}
+
+/// What is known of a backend's `.github/crcr.yml`.
+pub(crate) fn backend_file_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["backend_file", &upstream.key(), &repo.key()])
+}
+
+/// The token bucket of the calls that read a backend's file.
+pub(crate) fn file_calls_key(repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["file_calls", &repo.key()])
+}
+
+/// Who waits for a probe.
+pub(crate) fn probe_key(delivery: &str, repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["delivery", delivery, "probe", &repo.key()])
+}
+
+/// What was done to explain the failures of a backend on a head.
+pub(crate) fn confirmation_key(repo: &RepoName, head_sha: &str) -> StoreKey {
+    StoreKey::new(&["confirmation", head_sha, &repo.key()])
+}
+
+/// The search for the commit that broke a job.
+pub(crate) fn bisection_key(
+    repo: &RepoName,
+    (workflow, job): (&str, Option<&str>),
+    bad_sha: &str,
+) -> StoreKey {
+    let repo = repo.key();
+    let mut parts = vec!["bisection", &*repo, bad_sha, workflow];
+    parts.extend(job);
+    StoreKey::new(&parts)
+}
+
+/// The set of the answers to such searches, each as JSON.
+pub(crate) fn culprits_key(upstream: &RepoName) -> StoreKey {
+    StoreKey::new(&["culprits", &upstream.key()])
+}
+
+/// The files that a head changes.
+pub(crate) fn changed_files_key(base_sha: &str, head_sha: &str) -> StoreKey {
+    StoreKey::new(&["changed_files", base_sha, head_sha])
+}
+
+/// The bucket that exists when a dispatch has its place among those of a day.
+pub(crate) fn admitted_key(delivery: &str, repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["admitted", delivery, &repo.key()])
 }
 
 pub(crate) fn allowlist_key() -> StoreKey {

@@ -12,6 +12,8 @@ use super::{Results, ResultsError, Window};
 
 /// How long before a failure its job must have run on upstream's own commits.
 pub const BRANCH_LOOKBACK: SignedDuration = SignedDuration::from_hours(24 * 14);
+/// How long after a failure a probe that explains it can run.
+const PROBE_LOOKAHEAD: SignedDuration = SignedDuration::from_hours(24);
 /// Pull requests that are read at once.
 const PULLS_AT_ONCE: usize = 200;
 
@@ -53,7 +55,7 @@ pub async fn blame_jobs<E: From<ResultsError>>(
     let last = failed.iter().map(|job| job.record.received_at).max();
     let pushes = match first.zip(last) {
         Some((first, last)) => {
-            let window = Window::all(first - BRANCH_LOOKBACK, last + SignedDuration::from_secs(1));
+            let window = Window::all(first - BRANCH_LOOKBACK, last + PROBE_LOOKAHEAD);
             read_pushes(window.of_repos(repos.into_iter().collect())).await?
         }
         None => vec![],

@@ -131,14 +131,17 @@ pub trait Results:
     /// nothing.
     async fn append(&self, facts: Vec<Fact>) -> Result<(), ResultsError>;
 
-    /// Dispatches that were accepted in the window, oldest first.
+    /// Dispatches that were accepted in the window, oldest first, without probes.
+    ///
+    /// Nothing that is read here or by [`Results::attempts`] has probes, so that no rate or level can count them.
     async fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, ResultsError>;
 
     /// Attempts whose dispatch was accepted in the window, in the order of arrival. An attempt
-    /// without a dispatch counts from its own arrival.
+    /// without a dispatch counts from its own arrival. Without probes.
     async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
 
-    /// The attempts of the window that have no pull request: those on upstream's own commits.
+    /// The attempts of the window that have no pull request: those on upstream's own commits, and probes, which are
+    /// evidence there.
     async fn push_attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
 
     /// Reports that were received in the window, oldest first.

@@ -26,7 +26,10 @@ fn main() -> std::io::Result<()> {
     let mut found: BTreeMap<&str, u32> = BTreeMap::new();
     let mut out = std::io::stdout();
     let mut sums = [0; 5];
-    for seed in seeds {
+    for (done, seed) in seeds.into_iter().enumerate() {
+        if done > 0 && done % 50 == 0 {
+            writeln!(out, "seeds before {seed} are done")?;
+        }
         match simulate(seed, SimulatedTraffic::Steps(steps), lines) {
             Ok(summary) => {
                 if lines > 0 {

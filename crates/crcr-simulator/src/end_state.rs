@@ -106,16 +106,13 @@ fn check_head(
     head: &str,
     repo: &'static str,
 ) -> Result<usize, Broken> {
-    let shown_runs: Vec<&CheckRun> = runs
-        .iter()
-        .filter(|run| {
-            run.head_sha == head && spelled_as_usual(&run.name).0 == check_run::dispatch_name(repo)
-        })
-        .collect();
-    let shown = shown_runs.first().and_then(|run| run.conclusion.as_deref());
+    let verdict = check_run::dispatch_name(repo);
+    let run =
+        runs.iter().find(|run| run.head_sha == head && spelled_as_usual(&run.name).0 == verdict);
+    let shown = run.and_then(|run| run.conclusion.as_deref());
     let level = truth.level(repo);
     let broken = |code, why: &str| {
-        let title = shown_runs.first().map_or("", |run| &run.title);
+        let title = run.map_or("", |run| &run.title);
         let shown = shown.unwrap_or("nothing");
         Err((code, format!("{repo} (L{level}) at {}: shows {shown} ({title}), {why}", short(head))))
     };
@@ -131,15 +128,7 @@ fn check_head(
     if accepted.is_empty() && is_unchanged && !truth.may_be_withheld(repo) {
         return broken("head-never-dispatched", "and it never got to the backend");
     }
-    // A pull request that had the commit before counts, too.
-    let may_be_labelled = truth.webhooks.values().any(|webhook| {
-        let labelled = |number| {
-            let pull = github.world.pull(UPSTREAM, number);
-            pull.is_some_and(|pull| pull.labels.contains(LABEL))
-        };
-        webhook.head == head && webhook.pull.is_some_and(labelled)
-    });
-    if level == 3 && may_be_labelled && !is_labelled {
+    if level == 3 && !is_labelled && had_labelled_pull(truth, github, head) {
         return Ok(0);
     }
     let is_wanted = level == 4 || (level == 3 && is_labelled);
@@ -173,6 +162,16 @@ fn check_head(
         }
         _ => Ok(1),
     }
+}
+
+/// Whether a pull request with the label has or had the commit: it counts, too.
+fn had_labelled_pull(truth: &Truth<'_>, github: &State, head: &str) -> bool {
+    let is_labelled = |number| {
+        let pull = github.world.pull(UPSTREAM, number);
+        pull.is_some_and(|pull| pull.labels.contains(LABEL))
+    };
+    let of_head = truth.webhooks.values().filter(|webhook| webhook.head == head);
+    of_head.filter_map(|webhook| webhook.pull).any(is_labelled)
 }
 
 /// A job's check run shows the newest attempts that the relay has acknowledged.

@@ -148,7 +148,7 @@ impl PromiseLedger {
             DispatchStatus::Dead => Err("it was given up without a dead letter".to_owned()),
             DispatchStatus::Unreachable | DispatchStatus::RepositoryChanged => Ok(false),
             // Its check run says so and blocks nobody; an operator may redeliver it.
-            DispatchStatus::Withheld => Ok(true),
+            DispatchStatus::Withheld | DispatchStatus::LeftOut { .. } => Ok(true),
         }
     }
 

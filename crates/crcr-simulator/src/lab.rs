@@ -94,6 +94,31 @@ pub(crate) struct LabRun {
     failed_jobs: BTreeSet<LabJob>,
 }
 
+impl LabRun {
+    /// A run that GitHub hasn't created yet.
+    fn planned(payload: Value, at: Timestamp) -> Self {
+        Self {
+            repo: "",
+            delivery: String::new(),
+            head: String::new(),
+            file: "",
+            workflow: "",
+            is_foreign: false,
+            is_silent: false,
+            setup_fails: false,
+            branch: String::new(),
+            jobs: vec![],
+            attempt: 1,
+            payload,
+            created_at: None,
+            attempt_at: at,
+            ended: None,
+            ended_attempt: 0,
+            failed_jobs: BTreeSet::new(),
+        }
+    }
+}
+
 /// What genuine reports have said about a job of one upstream commit.
 #[derive(Debug, Default)]
 pub(crate) struct JobReports {
@@ -193,13 +218,7 @@ impl BackendLab {
                     true => vec![],
                     false => attempts::jobs(self.inputs.shared_names || is_foreign, random),
                 },
-                attempt: 1,
-                payload: payload.clone(),
-                created_at: None,
-                attempt_at: at,
-                ended: None,
-                ended_attempt: 0,
-                failed_jobs: BTreeSet::new(),
+                ..LabRun::planned(payload.clone(), at)
             };
             self.runs.insert(id, run);
             agenda.push((at + Duration::from_secs(delay), LabEvent::RunCreated(id)));

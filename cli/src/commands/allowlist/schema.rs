@@ -20,6 +20,7 @@ fn schema() -> Value {
     let repository = format!("^(?=.{{1,39}}/){owner}/(?!\\.{{1,2}}$)[A-Za-z0-9._-]{{1,100}}$");
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": "https://raw.githubusercontent.com/pytorch/crcr/main/schemas/allowlist.json",
         "title": "Allowlist of cross-repository CI",
         "description": "Which downstream repositories take part, and how deeply",
         "type": ["object", "null"],

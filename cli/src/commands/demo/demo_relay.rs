@@ -1,6 +1,7 @@
-//! Runs the relay on a free port, with its state in the demo's folder.
+//! Runs the relay, with its state in the demo's folder.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use url::Url;
 
 use super::demo_failure;
 use super::scenario::{ALLOWLIST_PATH, DemoScenario};
+use crate::cli::demo::DemoArgs;
 use crate::failure::Failure;
 
 const GENERATED_EVENTS_PER_DAY: u32 = 12;
@@ -33,10 +35,10 @@ pub struct DemoRelay {
 }
 
 impl DemoRelay {
-    /// Starts the relay with `history` days of generated results.
+    /// Starts the relay, with generated results if they are asked for.
     pub async fn start(
         scenario: &DemoScenario,
-        history: Option<u32>,
+        args: &DemoArgs,
         state: &State,
         folder: &Path,
     ) -> Result<Self, Failure> {
@@ -64,7 +66,7 @@ impl DemoRelay {
             .map_err(|error| demo_failure("the relay's store can't be opened").because(error))?;
         let store = Arc::new(store);
         let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
-        if let Some(days) = history {
+        if let Some(days) = args.history {
             store_generated_history(&*results, days, upstream.as_str(), &archive).await?;
             for (path, text) in generate::FILES_OF_UPSTREAM {
                 state.world.put_file(upstream.as_str(), path, text(Timestamp::now()));
@@ -77,12 +79,22 @@ impl DemoRelay {
         if relay.allowlist.get().is_none() {
             return Err(demo_failure("the relay couldn't read the allowlist from the stand-in"));
         }
-        let bound = BoundListeners::new("127.0.0.1:0", None)
-            .await
-            .map_err(|error| demo_failure("the relay can't listen").because(error))?;
-        let address = bound
+        let bound = BoundListeners::new(&args.listen, None).await.map_err(|error| {
+            Failure::user("listen", "the demo can't listen there").because(error).hint(
+                "`--listen` takes an address of this machine and a port, such as 0.0.0.0:8080",
+            )
+        })?;
+        let mut address = bound
             .address()
             .map_err(|error| demo_failure("the relay has no address").because(error))?;
+        // The jobs of the demo report from this machine.
+        if address.ip().is_unspecified() {
+            address.set_ip(if address.is_ipv4() {
+                Ipv4Addr::LOCALHOST.into()
+            } else {
+                Ipv6Addr::LOCALHOST.into()
+            });
+        }
         let url = Url::parse(&format!("http://{address}/"))
             .map_err(|error| demo_failure("the relay has no address").because(error))?;
         let stop = CancellationToken::new();

@@ -42,7 +42,7 @@ pub async fn run(args: &DemoArgs, env: &Env, printer: &Printer) -> Outcome {
          the shipped code, run by this executable, and nothing leaves this machine.\n\n",
         github.url()
     ));
-    let start = DemoRelay::start(&scenario, args.history, github.state(), folder.path());
+    let start = DemoRelay::start(&scenario, args, github.state(), folder.path());
     let relay = tokio::time::timeout(START_TIMEOUT, start).await.map_err(|_| {
         demo_failure(format!("the relay didn't start within {} seconds", START_TIMEOUT.as_secs()))
     })??;

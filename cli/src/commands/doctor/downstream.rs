@@ -2,6 +2,7 @@
 //!
 //! What can't be seen with the credentials at hand is listed as not checked, and never as right.
 
+use crcr_domain::probes::{DOWNSTREAM_FILE, ParsedDownstreamFile};
 use crcr_github::artifact::is_enterprise_server;
 use crcr_github::lookup::cache::LookupCache;
 use crcr_github::lookup::{GithubLookup, RepositoryInfo, Variable};
@@ -20,6 +21,7 @@ use crate::commands::workflow::{DispatchWorkflow, ScheduledWorkflow, WorkflowUse
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::render::plural;
 
 const MAX_WORKFLOWS: usize = 100;
 /// A nightly run may be late, but one that was missed is noticed.
@@ -66,6 +68,7 @@ pub async fn check(
             results.extend(check.app().await.map_err(failed)?);
             let files = check.workflow_files().await.map_err(failed)?;
             results.extend(workflows(&files, check.env));
+            results.push(check.downstream_file().await.map_err(failed)?);
             results.push(check.callback_variable(&files).await.map_err(failed)?);
             results.push(check.nightly(&files).await.map_err(failed)?);
             results.push(check.dispatch(&files).await.map_err(failed)?);
@@ -155,6 +158,30 @@ impl DownstreamCheck<'_> {
             files.push(WorkflowFile { path, text });
         }
         Ok(files)
+    }
+
+    /// What the repository says that it takes. The relay goes on with the last good version of a broken file.
+    async fn downstream_file(&self) -> Result<CheckResult, GithubError> {
+        const CHECK: &str = "crcr-yml";
+        let Some(text) = self.lookup.file(self.name(), DOWNSTREAM_FILE).await? else {
+            let message = format!(
+                "there is no `{DOWNSTREAM_FILE}`: everything is dispatched, and no failure is looked into"
+            );
+            return Ok(CheckResult::info(CHECK, message));
+        };
+        let parsed = ParsedDownstreamFile::parse(text.as_bytes());
+        let Some(first) = parsed.findings.kept().first() else {
+            return Ok(CheckResult::ok(CHECK, format!("`{DOWNSTREAM_FILE}` can be read")));
+        };
+        let (line, errors) = (first.span.start.line, parsed.findings.errors());
+        let message = format!(
+            "`{DOWNSTREAM_FILE}` has {}, the first in line {line}: {}",
+            plural(errors, "error", "errors"),
+            first.message
+        );
+        let fix = "`crcr downstream validate` prints all of them; until then the relay goes on with the last \
+                   good version, or dispatches everything";
+        Ok(CheckResult::error(CHECK, message, fix))
     }
 
     /// The newest run that a schedule started of a workflow that has to do with upstream.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crcr_domain::aws::{AwsRegion, BucketName, RoleArn};
+use crcr_domain::probes::DOWNSTREAM_FILE;
 
 use self::repository::LocalRepository;
 use self::template::{
@@ -151,7 +152,13 @@ async fn downstream(
         next_steps.insert(3, step.to_owned());
     }
     next_steps.extend(actionlint_labels(&args.runner));
-    Ok(InitPlan::of_workflows(workflows, next_steps, here.server()))
+    let mut plan = InitPlan::of_workflows(workflows, next_steps, here.server());
+    // One that is there is somebody's decision. What is printed is a workflow, and goes into one file.
+    if !args.init.stdout && fs::symlink_metadata(here.top.join(DOWNSTREAM_FILE)).is_err() {
+        let text = include_str!("crcr.yml").to_owned();
+        plan.files.push(PlannedFile { path: DOWNSTREAM_FILE.to_owned(), text });
+    }
+    Ok(plan)
 }
 
 /// Names that AWS can't have given are refused before anything is asked or written.

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use url::Url;
 
-use crate::cli::levels::ReviewOptions;
+use crate::cli::allowlist::ReviewOptions;
 use crate::failure::Failure;
 
 pub struct LevelReviewer {

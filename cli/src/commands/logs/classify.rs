@@ -20,21 +20,22 @@ use crate::printer::Printer;
 const MAX_NOVEL: usize = 10;
 
 pub fn run(args: &ClassifyArgs, printer: &Printer) -> Outcome {
-    let stdin = args.files.iter().chain(&args.baseline).chain(&args.rules).filter(|f| *f == "-");
+    let logs = args.files.iter().chain(&args.baseline).chain(&args.earlier);
+    let stdin = logs.chain(&args.rules).filter(|file| *file == "-");
     if stdin.count() > 1 {
         return Err(Failure::unexpected("usage", "only one file can be standard input"));
     }
     let rules = rules(args.rules.as_deref())?;
-    let baseline = match &args.baseline {
-        Some(file) => {
-            let read = Baseline::read(open_log(file)?);
-            Some(read.map_err(|error| unreadable(file, error))?)
-        }
-        None => None,
-    };
+    let mut baseline = Baseline::default();
+    if let Some(file) = &args.baseline {
+        baseline.add_green(open_log(file)?).map_err(|error| unreadable(file, error))?;
+    }
+    for file in &args.earlier {
+        baseline.add_earlier(open_log(file)?).map_err(|error| unreadable(file, error))?;
+    }
     let mut results = vec![];
     for file in &args.files {
-        let found = classify_all(file, &rules, baseline.as_ref());
+        let found = classify_all(file, &rules, &baseline);
         results.extend(found.map_err(|error| unreadable(file, error))?);
     }
     let text = match args.format {
@@ -57,9 +58,9 @@ pub fn run(args: &ClassifyArgs, printer: &Printer) -> Outcome {
 fn classify_all(
     file: &str,
     rules: &RuleSet,
-    baseline: Option<&Baseline>,
+    baseline: &Baseline,
 ) -> io::Result<Vec<(String, LogClassification)>> {
-    let one = |log: Box<dyn Read>| classify(log, rules, baseline);
+    let one = |log: Box<dyn Read>| classify(log, rules, Some(baseline));
     if file == "-" {
         let log = crcr_cidata::logs::unpacked(io::stdin())?;
         return Ok(vec![(file.to_owned(), one(log)?)]);

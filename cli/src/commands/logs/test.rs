@@ -7,10 +7,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crcr_cidata::logs::{
-    FixtureOutcome, FixtureResult, LogRule, RuleKind, RuleSet, feature_names, labelled_lines,
-    matching_rules, read_labels, try_fixture,
+    FixtureOutcome, FixtureResult, LabelledLines, LogRule, RuleKind, RuleSet, feature_names,
+    labelled_lines, matching_rules, read_labels, try_fixture,
 };
 use serde::Serialize;
+use serde_json::json;
 
 use super::{json_text, rules, unreadable};
 use crate::cli::DataFormat;
@@ -49,7 +50,7 @@ pub fn run(args: &TestArgs, printer: &Printer) -> Outcome {
         let failed = |error: io::Error| unreadable(&folder.display().to_string(), error);
         try_logs(folder, &set, !args.without_baseline, &mut test, &mut winners).map_err(failed)?;
         if let Some(file) = &args.features {
-            write_features(folder, &set, file)
+            write_features(folder, &set, !args.without_baseline, file)
                 .map_err(|error| unreadable(&file.display().to_string(), error))?;
         }
     }
@@ -137,19 +138,25 @@ fn try_logs(
 }
 
 /// One line of JSON for the names of the features, then one for each log.
-fn write_features(folder: &Path, set: &RuleSet, file: &Path) -> io::Result<()> {
+fn write_features(
+    folder: &Path,
+    set: &RuleSet,
+    with_baseline: bool,
+    file: &Path,
+) -> io::Result<()> {
     let mut out = io::BufWriter::new(std::fs::File::create(file)?);
     let names: Vec<&str> = feature_names().collect();
-    writeln!(out, "{}", serde_json::json!({ "names": names }))?;
+    writeln!(out, "{}", json!({ "names": names }))?;
     for log in read_labels(folder)? {
-        let lines = labelled_lines(folder, &log, set)?;
+        let LabelledLines { lines, by_rule } = labelled_lines(folder, &log, set, with_baseline)?;
         let lines: Vec<_> = lines
             .iter()
             .map(|(line, is_right)| {
-                serde_json::json!({ "line": line.line_number, "right": is_right, "values": &line.values[..] })
+                json!({ "line": line.line_number, "right": is_right, "values": &line.values[..] })
             })
             .collect();
-        writeln!(out, "{}", serde_json::json!({ "file": log.file, "lines": lines }))?;
+        let by_rule = by_rule.map(|(line, is_right)| json!({ "line": line, "right": is_right }));
+        writeln!(out, "{}", json!({ "file": log.file, "by_rule": by_rule, "lines": lines }))?;
     }
     out.flush()
 }

@@ -11,6 +11,7 @@ use aws_sdk_sts::config::Region;
 
 use crate::cli::oidc::ConfigureArgs;
 use crate::commands::oidc::inputs;
+use crate::commands::oidc::unsupported_inputs::invalid;
 use crate::failure::Failure;
 
 pub struct AmbientCredentials {
@@ -26,7 +27,7 @@ pub async fn find(args: &ConfigureArgs) -> Result<AmbientCredentials, Failure> {
     let limit = Duration::from_secs(args.timeout);
     tokio::time::timeout(limit, ask(args)).await.unwrap_or_else(|_| {
         let seconds = args.timeout;
-        Err(inputs::invalid(format!("the machine's credentials took longer than {seconds} s")))
+        Err(invalid(format!("the machine's credentials took longer than {seconds} s")))
     })
 }
 
@@ -47,18 +48,16 @@ async fn ask(args: &ConfigureArgs) -> Result<AmbientCredentials, Failure> {
         loader = loader.endpoint_url(endpoint.as_str().trim_end_matches('/'));
     }
     let config = loader.load().await;
-    let none = || inputs::invalid("the machine has no AWS credentials");
+    let none = || invalid("the machine has no AWS credentials");
     let provider = config.credentials_provider().ok_or_else(none)?;
     let credentials = provider.provide_credentials().await.map_err(|e| none().because(e))?;
     if config.region().is_none() {
-        return Err(inputs::invalid(
-            "the input `aws-region` is empty, and the machine names no region",
-        ));
+        return Err(invalid("the input `aws-region` is empty, and the machine names no region"));
     }
     let identity = aws_sdk_sts::Client::new(&config).get_caller_identity().send().await;
     let identity = identity.map_err(|e| {
         let why = aws_sdk_sts::error::DisplayErrorContext(&e).to_string();
-        inputs::invalid("AWS doesn't know the machine's credentials").because(anyhow::anyhow!(why))
+        invalid("AWS doesn't know the machine's credentials").because(anyhow::anyhow!(why))
     })?;
     let (account, arn) =
         (identity.account().unwrap_or_default(), identity.arn().unwrap_or_default());

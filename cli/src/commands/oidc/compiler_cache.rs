@@ -11,14 +11,12 @@ use tokio::process::Command;
 
 use crate::cli::oidc::ConfigureArgs;
 use crate::commands::oidc::decide::{ActionOutputs, AuthMode, JobFacts, TrustClass};
+use crate::commands::oidc::env_file::Export;
 use crate::commands::oidc::messages;
 use crate::commands::oidc::sccache::{self, SccacheBucket, SccacheOff};
 use crate::env_vars::{self, Env};
 use crate::printer::Printer;
 use crate::runner::Runner;
-
-/// A variable for later steps, or for a container.
-pub type Export = (&'static str, String);
 
 /// The first release that writes its disk while the bucket behind it is read-only:
 /// <https://github.com/mozilla/sccache/issues/2773>

@@ -12,15 +12,17 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 
 use crate::cli::oidc::{Ambient, ConfigureArgs, OnUnavailable};
-use crate::commands::oidc::compiler_cache::{CompilerCache, Export};
+use crate::commands::oidc::compiler_cache::CompilerCache;
 use crate::commands::oidc::decide::{
-    ActionOutputs, AuthMode, AuthPlan, AuthReason, AuthResult, JobFacts, LogLevel,
-    PullRequestFacts, TARGET, action_outputs,
+    ActionOutputs, AuthMode, AuthPlan, AuthReason, AuthResult, JobFacts, LogLevel, TARGET,
+    action_outputs,
 };
+use crate::commands::oidc::env_file::{self, Export};
 use crate::commands::oidc::exchange::{AuthFailure, Exchange, token_endpoint};
 use crate::commands::oidc::inputs::{self, RoleInputs};
+use crate::commands::oidc::job_facts::job_facts;
 use crate::commands::oidc::{
-    ambient, earlier_credentials, env_file, explain, messages, runner_identity, sccache,
+    ambient, earlier_credentials, explain, messages, runner_identity, sccache,
 };
 use crate::env_vars::{self, Env};
 use crate::escape::escape_markdown;
@@ -107,30 +109,6 @@ fn facts(args: &ConfigureArgs, runner: &Runner) -> Result<JobFacts, Failure> {
         ambient: args.ambient == Ambient::Allow,
         role: args.role_to_assume.is_some(),
         ..job_facts(runner)?
-    })
-}
-
-/// What the runner and the event say, without the inputs.
-pub fn job_facts(runner: &Runner) -> Result<JobFacts, Failure> {
-    let env = runner.env();
-    let text = |name: &str| env.get(name).map(str::to_owned);
-    let event = runner.event()?;
-    let default_branch = event.repository.map(|repository| repository.default_branch);
-    let pull_request = event.pull_request.map(|pull_request| PullRequestFacts {
-        head: pull_request.head.repo.map(|repo| repo.full_name),
-        base: pull_request.base.repo.map(|repo| repo.full_name),
-        author: pull_request.user.map(|user| user.login),
-    });
-    Ok(JobFacts {
-        event: runner.event_name().to_owned(),
-        git_ref: text(env_vars::GITHUB_REF),
-        default_branch: default_branch.filter(|name| !name.is_empty()),
-        repository: runner.repository().map(str::to_owned),
-        actor: text(env_vars::GITHUB_ACTOR),
-        pull_request,
-        token_url: env.get(env_vars::ACTIONS_ID_TOKEN_REQUEST_URL).is_some(),
-        token_bearer: env.get(env_vars::ACTIONS_ID_TOKEN_REQUEST_TOKEN).is_some(),
-        ..JobFacts::default()
     })
 }
 

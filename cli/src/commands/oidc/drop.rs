@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::commands::oidc::compiler_cache::{self, Export};
+use crate::commands::oidc::compiler_cache;
 use crate::commands::oidc::decide::AuthMode;
-use crate::commands::oidc::{env_file, runner_identity};
+use crate::commands::oidc::env_file::{self, Export};
+use crate::commands::oidc::runner_identity;
 use crate::env_vars;
 use crate::env_vars::Env;
 use crate::failure::Outcome;

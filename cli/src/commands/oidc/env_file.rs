@@ -7,10 +7,12 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
 
-use crate::commands::oidc::compiler_cache::Export;
-use crate::commands::oidc::inputs::invalid;
+use crate::commands::oidc::unsupported_inputs::invalid;
 use crate::failure::Failure;
 use crate::runner::Runner;
+
+/// A variable for later steps, or for a container.
+pub type Export = (&'static str, String);
 
 /// docker reads lines of at most 64 KiB.
 const MAX_LINE_BYTES: usize = 64 * 1024 - 1;

@@ -7,9 +7,9 @@ use crcr_github::sts::{self, AssumeRole};
 use serde_json::{Value, json};
 
 use crate::cli::oidc::ConfigureArgs;
-use crate::commands::oidc::configure::job_facts;
-use crate::commands::oidc::decide::{AuthReason, TrustClass};
-use crate::commands::oidc::unsupported_inputs;
+use crate::commands::oidc::decide::TrustClass;
+use crate::commands::oidc::job_facts::job_facts;
+use crate::commands::oidc::unsupported_inputs::{self, invalid};
 use crate::env_vars;
 use crate::failure::Failure;
 use crate::runner::Runner;
@@ -33,10 +33,6 @@ pub fn list(values: &[String]) -> Vec<String> {
         .map(|entry| entry.trim().to_owned())
         .filter(|entry| !entry.is_empty())
         .collect()
-}
-
-pub fn invalid(message: impl Into<String>) -> Failure {
-    Failure::unexpected(AuthReason::InvalidInput.word(), message)
 }
 
 /// Each error names its input; all of them are usage errors (exit code 2).

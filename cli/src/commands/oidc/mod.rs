@@ -10,6 +10,7 @@ mod env_file;
 mod exchange;
 mod explain;
 mod inputs;
+mod job_facts;
 mod messages;
 mod renew;
 mod runner_identity;
@@ -18,8 +19,8 @@ mod unsupported_inputs;
 
 use std::ffi::OsString;
 
-pub use configure::job_facts;
 pub use decide::{AuthPlan, AuthReason};
+pub use job_facts::job_facts;
 pub use messages::broken_setup;
 pub use renew::RenewingCredentials;
 

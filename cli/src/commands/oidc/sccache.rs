@@ -17,9 +17,10 @@ use reqwest::{Client, StatusCode};
 use url::Url;
 
 use crate::cli::oidc::ConfigureArgs;
-use crate::commands::oidc::compiler_cache::Export;
 use crate::commands::oidc::decide::TrustClass;
+use crate::commands::oidc::env_file::Export;
 use crate::commands::oidc::exchange::skew;
+use crate::commands::oidc::unsupported_inputs::invalid;
 use crate::commands::oidc::{inputs, messages};
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
@@ -120,7 +121,7 @@ impl SccacheBucket {
             None => None,
         };
         let cache = Self { bucket: bucket.to_owned(), region: region.to_owned(), prefix, endpoint };
-        let odd = || inputs::invalid(format!("`sccache-region` is not a region: `{region}`"));
+        let odd = || invalid(format!("`sccache-region` is not a region: `{region}`"));
         cache.check_url().ok_or_else(odd)?;
         Ok(cache)
     }

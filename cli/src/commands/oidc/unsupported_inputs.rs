@@ -2,8 +2,13 @@
 //! job with an ignored input could have other credentials than its author expects.
 
 use crate::cli::oidc::PeerArgs;
-use crate::commands::oidc::inputs::invalid;
+use crate::commands::oidc::decide::AuthReason;
 use crate::failure::Failure;
+
+/// The failure of an input: a usage error (exit code 2).
+pub fn invalid(message: impl Into<String>) -> Failure {
+    Failure::unexpected(AuthReason::InvalidInput.word(), message)
+}
 
 /// Fails for the first unsupported input with a value.
 pub fn refuse(args: &PeerArgs) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ mod validate;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::process::ExitCode;
 
 use crcr_domain::ci_data::quarantine::{MAX_BYTES, ParsedQuarantine};
 use jiff::Timestamp;
@@ -25,6 +26,10 @@ pub async fn run(command: QuarantineCommand, env: &Env, printer: &Printer) -> Ou
     match command {
         QuarantineCommand::Validate(args) => validate::run(&args, env, printer),
         QuarantineCommand::List(args) => list::run(&args, printer),
+        QuarantineCommand::Schema => {
+            printer.data(include_str!("../../../../schemas/quarantine.json"));
+            Ok(ExitCode::SUCCESS)
+        }
         QuarantineCommand::Propose(args) => propose::run(&args, env, printer).await,
     }
 }

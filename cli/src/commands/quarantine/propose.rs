@@ -26,6 +26,9 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::render::plural;
 
+/// By this line editors check the file while it is written.
+const SCHEMA_LINE: &str = "# yaml-language-server: $schema=https://raw.githubusercontent.com/pytorch/crcr/main/schemas/quarantine.json\n";
+
 /// One failure before a rerun may have been the machine.
 const MIN_FLAKY: u64 = 2;
 /// A test that fails once in ten runs passes this often with a chance of an eighth.
@@ -65,7 +68,10 @@ pub async fn run(args: &ProposeArgs, env: &Env, printer: &Printer) -> Outcome {
         plural(new.len(), "test", "tests"),
         plural(leave.len(), "entry", "entries")
     ));
-    let after = edit(&before, &parsed, &leave, &new);
+    let mut after = edit(&before, &parsed, &leave, &new);
+    if before.is_empty() && !after.is_empty() {
+        after.insert_str(0, SCHEMA_LINE);
+    }
     // The file may be in a layout that lines can't be added to.
     let edited = ParsedQuarantine::parse(after.as_bytes(), today);
     let expected =

@@ -1,14 +1,18 @@
 //! `crcr relay …`
 
+mod backup;
 mod deliveries;
+mod health;
 mod import;
 mod reconcile;
 mod replay;
 mod replay_archive;
 mod repositories;
+mod restore;
 mod secrets_manager;
 mod serve;
 mod simulate;
+mod size;
 mod sweep;
 
 pub use self::serve::stop_on_signal;
@@ -29,9 +33,13 @@ use crate::printer::Printer;
 pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
         RelayCommand::Serve(args) => Box::pin(serve::run(&args, env, printer)).await,
+        RelayCommand::Health(args) => health::run(&args, env, printer).await,
         RelayCommand::Replay(args) => replay::run(&args, env, printer).await,
         RelayCommand::Sweep(args) => sweep::run(&args, env, printer).await,
         RelayCommand::Reconcile(args) => reconcile::run(&args, env, printer).await,
+        RelayCommand::Size(args) => size::run(&args, printer),
+        RelayCommand::Backup(args) => backup::run(&args, env, printer).await,
+        RelayCommand::Restore(args) => restore::run(&args, env, printer).await,
         RelayCommand::Simulate(args) => simulate::run(&args, printer).await,
         RelayCommand::Import(args) => import::run(&args, env, printer).await,
         RelayCommand::Deliveries(command) => deliveries::run(command, env, printer).await,
@@ -78,14 +86,18 @@ fn results_failure(error: ResultsError) -> Failure {
         .hint("run the same command again later; rows that are stored already aren't duplicated")
 }
 
-/// Opens the store of a relay that may be running.
-async fn open_store(args: &StoreArgs, env: &Env) -> Result<Arc<dyn StateStore>, Failure> {
+fn store_url(args: &StoreArgs, env: &Env) -> Result<StoreUrl, Failure> {
     let flag = |name: &str| args.store.clone().filter(|_| name == env_vars::CRCR_STORE);
     let lookup = |name: &str| flag(name).or_else(|| env.get(name).map(str::to_owned));
-    let url = config::store(&lookup).map_err(|problem| {
+    config::store(&lookup).map_err(|problem| {
         Failure::user("store", format!("{}: {}", problem.name, problem.what))
             .hint("use the value of the relay's `--store`")
-    })?;
+    })
+}
+
+/// Opens the store of a relay that may be running.
+async fn open_store(args: &StoreArgs, env: &Env) -> Result<Arc<dyn StateStore>, Failure> {
+    let url = store_url(args, env)?;
     if let StoreUrl::Sqlite(path) = &url
         && !path.exists()
     {

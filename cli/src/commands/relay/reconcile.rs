@@ -27,13 +27,15 @@ pub async fn run(args: &ReconcileArgs, env: &Env, printer: &Printer) -> Outcome 
     })?;
     let clock: Clock = Arc::new(now);
     let key = config.private_key.first();
-    let app = GithubApp::new(client, &config.api_url, config.app_id, &key, Arc::clone(&clock));
+    let id = config.app_id.clone();
+    let app = GithubApp::new(client, &config.api_url, id, &key, Arc::clone(&clock));
     let app = app.map_err(|error| {
         Failure::user("settings", "the App's settings can't be used").because(error)
     })?;
+    let keeps = |event: &str| config.keeps_webhooks(event);
     let mut all = Reconciliation::default();
     while all.settled_until.is_none() {
-        let part = reconcile(&app, &*store, &clock).await.map_err(|error| match error {
+        let part = reconcile(&app, &*store, &clock, &keeps).await.map_err(|error| match error {
             ReconcileError::Store(error) => store_failure(error),
             ReconcileError::Github(error) => {
                 Failure::unexpected("github", "the App's log of deliveries can't be read")
@@ -47,6 +49,7 @@ pub async fn run(args: &ReconcileArgs, env: &Env, printer: &Printer) -> Outcome 
         all.asked.extend(part.asked);
         all.refused.extend(part.refused);
         all.settled_until = part.settled_until;
+        all.out_of_reach = part.out_of_reach;
     }
     match args.format {
         DataFormat::Json => printer.data_line(&json!(all).to_string()),
@@ -72,6 +75,11 @@ fn print_text(all: &Reconciliation, printer: &Printer) {
     for refused in refused {
         let what = one(&refused.delivery);
         printer.data_line(&format!("refused by GitHub: {what}: {}", refused.reason));
+    }
+    if let Some((from, to)) = &all.out_of_reach {
+        printer.data_line(&format!(
+            "the store was restored, and GitHub doesn't deliver webhooks from {from:.0} to {to:.0} again"
+        ));
     }
     printer.data_line(&format!(
         "{read} attempts read: {} asked for again, {} refused by GitHub, {waiting} asked for before, \

@@ -10,6 +10,7 @@ use crcr_relay::config::StoreUrl;
 use crcr_relay::http::lambda;
 use crcr_relay::http::serve::BoundListeners;
 use crcr_relay::{Config, Relay, SettingProblem, Traces, config, relay};
+use futures_util::TryFutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::{now, secrets_manager};
@@ -63,6 +64,14 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
         relay.traces = Traces::from_env(env.get(env_vars::OTEL_SERVICE_NAME)).map_err(|error| {
             Failure::user("traces", "OpenTelemetry's settings can't be used").because(error)
         })?;
+    }
+    if env.get(env_vars::SECRET_STORE_ARN).is_some() {
+        let env = env.clone();
+        relay.stored_secrets = Some(Box::new(move || {
+            let env = env.clone();
+            let fetch = async move { secrets_manager::fetch(&env).await };
+            Box::pin(fetch.map_err(|failure| failure.to_string()))
+        }));
     }
     let relay = Arc::new(relay);
     if let Some(address) = runtime_api {

@@ -10,7 +10,8 @@ use crcr_cidata::webhook_archive::{ArchivedWebhook, WebhookHead};
 use serde_json::json;
 use tokio::process::Command;
 
-use super::recipe::{Recipe, shell_word};
+use super::recipe::Recipe;
+use super::test_command::shell_word;
 use crate::cli::reproduce::ReproduceArgs;
 use crate::commands::git::Git;
 use crate::commands::workflow::DispatchWorkflow;

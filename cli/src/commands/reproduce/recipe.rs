@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crcr_domain::RepoName;
 use serde::{Deserialize, Serialize};
 
-use super::test_command;
+use super::test_command::{self, RecipeTest};
 use crate::cli::allowlist::ReviewFormat;
 use crate::cli::reproduce::ReproduceArgs;
 use crate::escape::{escape_markdown, neutralize};
@@ -77,17 +77,6 @@ struct RecipeJob {
     more_tests: usize,
     /// A guess from the names of the tests; nobody reported it.
     test_command: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct RecipeTest {
-    pub name: String,
-    #[serde(default)]
-    pub classname: Option<String>,
-    #[serde(default)]
-    pub file: Option<String>,
-    #[serde(default)]
-    pub message: Option<String>,
 }
 
 /// The workflow of a run, and what it depends on.
@@ -315,23 +304,6 @@ impl From<HudJob> for RecipeJob {
             failed_tests,
         }
     }
-}
-
-impl RecipeTest {
-    fn line(&self) -> String {
-        let name = match &self.classname {
-            Some(class) => format!("{class}.{}", self.name),
-            None => self.name.clone(),
-        };
-        let place = self.file.as_ref().map(|file| format!(" ({file})")).unwrap_or_default();
-        let message = self.message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
-        format!("{name}{place}{message}")
-    }
-}
-
-/// One word of a POSIX shell, always in single quotes.
-pub fn shell_word(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// One line of at most [`MAX_TEXT`] characters without control characters.

@@ -1,7 +1,35 @@
 //! The command that runs the failing tests again, where their names in the report tell which program ran
 //! them.
 
-use super::recipe::{RecipeTest, shell_word};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct RecipeTest {
+    pub name: String,
+    #[serde(default)]
+    pub classname: Option<String>,
+    #[serde(default)]
+    pub file: Option<String>,
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+impl RecipeTest {
+    pub fn line(&self) -> String {
+        let name = match &self.classname {
+            Some(class) => format!("{class}.{}", self.name),
+            None => self.name.clone(),
+        };
+        let place = self.file.as_ref().map(|file| format!(" ({file})")).unwrap_or_default();
+        let message = self.message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+        format!("{name}{place}{message}")
+    }
+}
+
+/// One word of a POSIX shell, always in single quotes.
+pub fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
 
 /// A command for all tests of a job; `None` if they don't tell the same program. Every name is a quoted
 /// word, so that none is an option or anything else to a shell.

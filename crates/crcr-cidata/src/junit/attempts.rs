@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult, TestRowKind};
 
-use super::reader::{Repeats, SuiteElement, SuiteLabels};
+use super::summary::{Repeats, SuiteElement, SuiteLabels};
 use super::values::is_machine_name;
 
 /// More details of one test are dropped.

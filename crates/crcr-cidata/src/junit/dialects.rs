@@ -11,7 +11,7 @@ use quick_xml::events::BytesStart;
 
 use super::elements::{Element, Elements};
 use super::findings::JunitRule;
-use super::reader::SuiteElement;
+use super::summary::SuiteElement;
 use super::text::LimitedText;
 use super::values::{file_name, parse_seconds, parse_time_span, shared};
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::findings::{FindingList, JunitRule};
 use super::input::ReportText;
 use super::other_files::OtherFile;
-use super::reader::{
+use super::summary::{
     JunitError, JunitSummary, MAX_CASES, Repeats, SuiteElement, SuiteLabels, read_error,
 };
 use super::text::cut;

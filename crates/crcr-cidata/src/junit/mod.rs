@@ -20,6 +20,7 @@ mod property;
 mod reader;
 mod report;
 mod suites;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -30,5 +31,6 @@ pub const REPORT_EXTENSIONS: [&str; 4] = ["xml", "trx", "json", "jsonl"];
 
 pub use self::findings::{JunitFinding, JunitGrade, JunitRule};
 pub use self::other_files::OtherFile;
-pub use self::reader::{JunitError, JunitSummary, SuiteElement, read_cases};
+pub use self::reader::read_cases;
 pub use self::report::TestReport;
+pub use self::summary::{JunitError, JunitSummary, SuiteElement};

@@ -7,7 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::attempts::{Repetitions, SuiteRanges};
 use super::findings::{JunitFinding, JunitGrade, JunitRule};
-use super::reader::{JunitError, JunitSummary, read_cases};
+use super::reader::read_cases;
+use super::summary::{JunitError, JunitSummary};
 use super::text::cut;
 
 /// Texts of failures beyond this sum are cut to [`SHORT_TEXT_BYTES`].

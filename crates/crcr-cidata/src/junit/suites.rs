@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crcr_domain::ci_data::test_run::{TestDetail, TestDetailKind, TestResult};
 
-use super::reader::{Repeats, SuiteElement, SuiteLabels};
+use super::summary::{Repeats, SuiteElement, SuiteLabels};
 
 pub(super) struct OpenSuite {
     /// Whether it is the root `<testsuites>`.

@@ -9,11 +9,11 @@ use crcr_domain::ci_data::job_log::{LogClassification, LogMatch, LogMatchSource}
 use parking_lot::Mutex;
 use regex_automata::Input;
 
-use super::cleaner::{CleanChunk, LogReader, RawChunk};
+use super::cleaner::{CleanChunk, LogReader, RawChunk, cut_text};
 use super::diff::{Baseline, NovelLines, ShapeHasher};
 use super::evidence::{CONTEXT_LINES, Evidence, WeighedLog, line_match};
-use super::features::COUNT;
-use super::line_marks::LineMarks;
+use super::features::{COUNT, rule_certainty_percent};
+use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
 
 /// In bytes.
@@ -22,8 +22,6 @@ const MAX_CONTEXT_LINE: usize = 500;
 const MAX_THREADS: usize = 4;
 /// Lines that are offered.
 const CANDIDATES: usize = 3;
-/// How often a specific rule is right: see docs/benchmarks.md.
-const RULE_CERTAINTY_PERCENT: u8 = 90;
 
 /// Reads a log to its end and finds the line that explains the failure.
 ///
@@ -47,21 +45,23 @@ pub struct LineFeatures {
     pub values: [f32; COUNT],
 }
 
-/// What [`classify`] weighs, for learning weights.
+/// What [`classify`] weighs, for learning weights, and the line of a specific rule, which decides before them.
 pub fn weighed_lines(
     input: impl Read,
     rules: &RuleSet,
     baseline: Option<&Baseline>,
-) -> io::Result<Vec<LineFeatures>> {
+) -> io::Result<(Vec<LineFeatures>, Option<LogMatch>)> {
     let own = ShapeHasher::default();
     let hasher = baseline.map_or(&own, Baseline::hasher);
-    let log = read_log(input, rules, baseline, hasher)?.weighed;
+    let read = read_log(input, rules, baseline, hasher)?;
+    let log = &read.weighed;
     let features = |(index, weighed): (usize, &super::evidence::WeighedLine)| {
         let (line_number, line) = log.line(index);
         let line = String::from_utf8_lossy(line).into_owned();
         LineFeatures { line_number, line, values: weighed.features.0 }
     };
-    Ok(log.lines.iter().enumerate().map(features).collect())
+    let lines = log.lines.iter().enumerate().map(features).collect();
+    Ok((lines, read.found_by_rule()))
 }
 
 /// All that is known at the end of a log.
@@ -74,32 +74,40 @@ struct ReadLog<'r> {
 }
 
 impl ReadLog<'_> {
+    fn is_last_resort(&self, rule: usize) -> bool {
+        self.rules.rules[rule].category == LAST_RESORT
+    }
+
+    /// The line of a specific rule, which decides whatever else is known.
+    fn found_by_rule(&self) -> Option<LogMatch> {
+        let anywhere = self.by_rule.as_ref().filter(|(rule, _)| !self.is_last_resort(*rule));
+        let rule = anywhere.map(|(rule, found)| (&self.rules.rules[*rule], found.line_number));
+        let certainty_percent = rule_certainty_percent();
+        let weighed = self.weighed.by_rule(rule);
+        weighed
+            .map(|line| self.weighed.describe(line, certainty_percent))
+            .or_else(|| anywhere.map(|(_, found)| LogMatch { certainty_percent, ..found.clone() }))
+    }
+
     fn classification(self) -> LogClassification {
-        let Self { by_rule, rules, weighed, novel } = self;
-        let is_last_resort = |rule: usize| rules.rules[rule].category == LAST_RESORT;
-        let (last_resort, by_rule) = match by_rule {
-            Some((rule, found)) if is_last_resort(rule) => (Some(found), None),
-            found => (None, found),
+        let by_rule = self.found_by_rule();
+        let is_known = by_rule.is_some();
+        let last_resort = match &self.by_rule {
+            Some((rule, found)) if self.is_last_resort(*rule) => Some(found.clone()),
+            _ => None,
         };
-        let anywhere =
-            by_rule.as_ref().map(|(rule, found)| (&rules.rules[*rule], found.line_number));
+        let Self { weighed, novel, .. } = self;
         let mut shares = weighed.shares();
         let of_no_line = shares.pop().unwrap_or_default();
-        let in_section = weighed.by_rule(anywhere);
-        let known = by_rule.is_some() || in_section.is_some();
-        let rest = if known { 1.0 - f32::from(RULE_CERTAINTY_PERCENT) / 100.0 } else { 1.0 };
-        let mut candidates: Vec<LogMatch> = in_section
-            .map(|line| weighed.describe(line, RULE_CERTAINTY_PERCENT))
-            .or(by_rule
-                .map(|(_, found)| LogMatch { certainty_percent: RULE_CERTAINTY_PERCENT, ..found }))
-            .into_iter()
-            .collect();
+        let rest = if is_known { 1.0 - f32::from(rule_certainty_percent()) / 100.0 } else { 1.0 };
+        let mut candidates: Vec<LogMatch> = by_rule.into_iter().collect();
         let mut order: Vec<usize> = (0..shares.len()).collect();
         order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
+        let best = order.first().copied();
         for index in order {
             let (line_number, _) = weighed.line(index);
-            let is_known = candidates.iter().any(|known| known.line_number == line_number);
-            if candidates.len() < CANDIDATES && !is_known {
+            let is_listed = candidates.iter().any(|known| known.line_number == line_number);
+            if candidates.len() < CANDIDATES && !is_listed {
                 #[expect(
                     clippy::cast_possible_truncation,
                     clippy::cast_sign_loss,
@@ -109,8 +117,14 @@ impl ReadLog<'_> {
                 candidates.push(weighed.describe(index, percent));
             }
         }
-        // Without a rule, a line is named if that is likelier than that no line explains the failure.
-        let is_sure = known || shares.iter().any(|share| *share > of_no_line);
+        // Without a rule, a line is named if that is likelier than that no line explains the failure. A line that only
+        // stands where errors stand has to be likelier than all else: in logs that say nothing, it is the first one.
+        let is_sure = is_known
+            || best.is_some_and(|index| {
+                let share = shares[index];
+                share > of_no_line
+                    && (share > 0.5 || weighed.lines[index].features.tells_of_failure())
+            });
         let found = candidates.first().filter(|_| is_sure).cloned().or(last_resort);
         LogClassification { found, candidates, novel }
     }
@@ -129,7 +143,7 @@ fn read_log<'r>(
     let settled = AtomicUsize::new(usize::MAX);
     let mut best = BestLine::new(rules, &settled);
     let mut evidence = Evidence::new(rules, baseline, hasher);
-    let mut novel = baseline.map(NovelLines::new);
+    let mut novel = baseline.filter(|logs| logs.has_green()).map(NovelLines::new);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| scan_chunks(&queue, rules, hasher, &settled));
@@ -179,13 +193,6 @@ struct ChunkBuffers {
     marked: Vec<MarkedLine>,
 }
 
-/// A segment that has marks.
-pub(super) struct MarkedLine {
-    pub(super) segment: usize,
-    pub(super) marks: LineMarks,
-    pub(super) shape: u64,
-}
-
 /// A chunk to clean and to scan.
 struct ScanJob {
     buffers: ChunkBuffers,
@@ -229,15 +236,6 @@ fn is_noise(rules: &RuleSet, line: &[u8]) -> bool {
     let says_nothing =
         |rule: &&LogRule| rule.kind == RuleKind::Ignore || rule.category == LAST_RESORT;
     rules.rules.iter().filter(says_nothing).any(|rule| rule.regex.is_match(line))
-}
-
-pub(super) fn cut_text(line: &[u8], max: usize) -> String {
-    if line.len() <= max {
-        return String::from_utf8_lossy(line).into_owned();
-    }
-    // A character may be cut in two at the end.
-    let text = String::from_utf8_lossy(&line[..max]);
-    format!("{}…", text.trim_end_matches(char::REPLACEMENT_CHARACTER))
 }
 
 /// The best segment of a chunk.

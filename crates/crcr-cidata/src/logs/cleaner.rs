@@ -256,3 +256,13 @@ fn escape_length(text: &[u8]) -> usize {
         _ => 1,
     }
 }
+
+/// At most `max` bytes of a line, with an ellipsis where it is cut.
+pub(super) fn cut_text(line: &[u8], max: usize) -> String {
+    if line.len() <= max {
+        return String::from_utf8_lossy(line).into_owned();
+    }
+    // A character may be cut in two at the end.
+    let text = String::from_utf8_lossy(&line[..max]);
+    format!("{}…", text.trim_end_matches(char::REPLACEMENT_CHARACTER))
+}

@@ -1,5 +1,5 @@
-//! Compares the log of a failed job with the log of the last green run of the same job: what never
-//! occurs there is a hint at the cause, without any rule.
+//! Compares the log of a failed job with logs of other runs of the same job: what never occurs in the last green
+//! one, or in few of the earlier ones, is a hint at the cause, without any rule.
 
 use std::cmp::Reverse;
 use std::collections::hash_map::{Entry, RandomState};
@@ -9,8 +9,7 @@ use std::io::{self, Read};
 
 use crcr_domain::ci_data::job_log::NovelLine;
 
-use super::classifier::cut_text;
-use super::cleaner::{CleanChunk, LogReader, RawChunk};
+use super::cleaner::{CleanChunk, LogReader, RawChunk, cut_text};
 
 /// About 36 MB. What a baseline has beyond is shown as new rather than hidden.
 const MAX_BASELINE_LINES: usize = 2_000_000;
@@ -25,10 +24,21 @@ const MAX_SHAPED_BYTES: usize = 4096;
 /// What the runner says whenever a step fails.
 const EXIT_CODE: &[u8] = b"##[error]Process completed with exit code ";
 
-/// What the lines of a green run look like.
+/// What the lines of other runs of the same job look like.
+#[derive(Default)]
 pub struct Baseline {
-    seen: HashSet<u64, BuildHasherDefault<IsHash>>,
+    /// Shapes of the lines of a green run.
+    green: Option<HashSet<u64, BuildHasherDefault<IsHash>>>,
+    earlier: HashMap<u64, EarlierShape, BuildHasherDefault<IsHash>>,
+    earlier_logs: u32,
     hasher: ShapeHasher,
+}
+
+struct EarlierShape {
+    /// How many earlier logs have it.
+    logs: u32,
+    /// The last one that does.
+    last_log: u32,
 }
 
 /// Hashes what a line has in common with lines that differ in numbers, hashes, paths and times.
@@ -48,29 +58,67 @@ impl ShapeHasher {
 }
 
 impl Baseline {
-    pub fn read(input: impl Read) -> io::Result<Self> {
-        let mut baseline = Self { seen: HashSet::default(), hasher: ShapeHasher::default() };
+    /// Adds the log of a green run.
+    pub fn add_green(&mut self, input: impl Read) -> io::Result<()> {
+        let mut green = self.green.take().unwrap_or_default();
+        let read = self.each_shape(input, |shape| {
+            if green.len() < MAX_BASELINE_LINES {
+                green.insert(shape);
+            }
+        });
+        self.green = Some(green);
+        read
+    }
+
+    /// Adds the log of an earlier run, whether it failed or not.
+    pub fn add_earlier(&mut self, input: impl Read) -> io::Result<()> {
+        let mut earlier = std::mem::take(&mut self.earlier);
+        self.earlier_logs += 1;
+        let number = self.earlier_logs;
+        let read = self.each_shape(input, |shape| {
+            if let Some(known) = earlier.get_mut(&shape) {
+                known.logs += u32::from(known.last_log != number);
+                known.last_log = number;
+            } else if earlier.len() < MAX_BASELINE_LINES {
+                earlier.insert(shape, EarlierShape { logs: 1, last_log: number });
+            }
+        });
+        self.earlier = earlier;
+        read
+    }
+
+    fn each_shape(&self, input: impl Read, mut use_shape: impl FnMut(u64)) -> io::Result<()> {
         let mut reader = LogReader::new(input);
         let (mut raw, mut chunk) = (RawChunk::default(), CleanChunk::default());
         let mut shape = vec![];
         while reader.read(&mut raw)? {
             chunk.clean(&raw);
             for segment in 0..chunk.segments.len() {
-                let hash = baseline.hasher.shape_in(chunk.segment(segment), &mut shape);
-                if baseline.seen.len() < MAX_BASELINE_LINES {
-                    baseline.seen.insert(hash);
-                }
+                use_shape(self.hasher.shape_in(chunk.segment(segment), &mut shape));
             }
         }
-        Ok(baseline)
+        Ok(())
     }
 
     pub(super) fn hasher(&self) -> &ShapeHasher {
         &self.hasher
     }
 
-    pub(super) fn has_shape(&self, shape: u64) -> bool {
-        self.seen.contains(&shape)
+    pub(super) fn has_green(&self) -> bool {
+        self.green.is_some()
+    }
+
+    /// Whether the green run has such a line, if there is one.
+    pub(super) fn is_in_green(&self, shape: u64) -> Option<bool> {
+        self.green.as_ref().map(|green| green.contains(&shape))
+    }
+
+    /// In which share of the earlier logs such a line is, if there are any.
+    pub(super) fn share_of_earlier(&self, shape: u64) -> Option<f32> {
+        let logs = self.earlier.get(&shape).map_or(0, |known| known.logs);
+        #[expect(clippy::cast_precision_loss, reason = "there are few logs")]
+        let share = logs as f32 / self.earlier_logs as f32;
+        (self.earlier_logs > 0).then_some(share)
     }
 }
 
@@ -120,7 +168,7 @@ impl<'b> NovelLines<'b> {
         for segment in 0..chunk.segments.len() {
             let text = chunk.segment(segment);
             let hash = self.baseline.hasher.shape_in(text, &mut self.shape);
-            if self.baseline.seen.contains(&hash)
+            if self.baseline.is_in_green(hash) == Some(true)
                 || !self.shape.iter().any(u8::is_ascii_alphabetic)
                 || text.starts_with(EXIT_CODE)
                 || !is_wanted(text)

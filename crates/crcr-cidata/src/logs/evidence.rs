@@ -8,11 +8,10 @@ use std::hash::BuildHasherDefault;
 
 use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, LogReason};
 
-use super::classifier::{MarkedLine, cut_text};
-use super::cleaner::CleanChunk;
+use super::cleaner::{CleanChunk, cut_text};
 use super::diff::{Baseline, IsHash, ShapeHasher};
 use super::features::{Features, Trait, score_of_no_line};
-use super::line_marks::LineMarks;
+use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleScope, RuleSet};
 use super::sections::{SectionEnd, SectionStart, section_end, section_start};
 
@@ -34,9 +33,6 @@ pub(super) const CONTEXT_LINES: usize = 3;
 const MAX_CONTEXT_LINE_BYTES: usize = 500;
 const MAX_LINE_BYTES: usize = 4096;
 const MAX_REASONS: usize = 6;
-/// Taken from a line that the green run has, too, beyond the learned weight: few of the labelled logs have such an
-/// error, and 3 points changed none of their answers.
-const GREEN_RUN_PENALTY: f32 = 3.0;
 /// Lines between two errors of different clusters.
 const CLUSTER_LINES: u64 = 10;
 
@@ -406,10 +402,13 @@ impl<'r> Evidence<'r> {
         let length = line.trim_ascii().len();
         features.flag(Trait::Short, length < 12);
         features.flag(Trait::Long, length > 200);
-        if let Some(baseline) = self.baseline {
-            let is_known = baseline.has_shape(candidate.shape);
+        if let Some(is_known) = self.baseline.and_then(|logs| logs.is_in_green(candidate.shape)) {
             features.flag(Trait::InGreenRun, is_known);
             features.flag(Trait::NotInGreenRun, !is_known);
+        }
+        if let Some(share) = self.baseline.and_then(|logs| logs.share_of_earlier(candidate.shape)) {
+            features.set(Trait::InEarlierLogs, share);
+            features.flag(Trait::NotInEarlierLogs, share == 0.0);
         }
         let rule = rule.map(|rule| self.rules.priority(rule));
         WeighedLine { candidate, features, rule, section }
@@ -421,7 +420,7 @@ impl<'r> Evidence<'r> {
         if self.failed_count == 0 {
             // Nobody says which section failed, nor that one did.
             let mut section = std::mem::take(&mut self.section);
-            if self.baseline.is_some() {
+            if self.baseline.is_some_and(Baseline::has_green) {
                 self.add_last_lines(&mut section, &CleanChunk::default(), 0);
             }
             self.weigh_section(section, end, false);
@@ -514,10 +513,8 @@ impl WeighedLog<'_> {
         }
     }
 
-    /// What speaks for a line, and that the green run has it, too.
     fn score(&self, index: usize) -> f32 {
-        let features = &self.lines[index].features;
-        features.score() - GREEN_RUN_PENALTY * features.get(Trait::InGreenRun)
+        self.lines[index].features.score()
     }
 
     /// The shares of certainty of all lines, in the order of `lines`, and last the one of the case that none of

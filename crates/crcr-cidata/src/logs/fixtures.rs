@@ -25,6 +25,9 @@ pub struct LabelledLog {
     /// The log of a green run of the same job.
     #[serde(default)]
     pub baseline: Option<String>,
+    /// The logs of earlier runs of the same job, whether they failed or not.
+    #[serde(default)]
+    pub earlier: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,9 +59,16 @@ impl LabelledLog {
         unpacked(File::open(folder.join(&self.file))?)
     }
 
-    fn baseline(&self, folder: &Path) -> io::Result<Option<Baseline>> {
-        let read = |name: &String| Baseline::read(unpacked(File::open(folder.join(name))?)?);
-        self.baseline.as_ref().map(read).transpose()
+    fn baseline(&self, folder: &Path) -> io::Result<Baseline> {
+        let mut baseline = Baseline::default();
+        let open = |name: &String| unpacked(File::open(folder.join(name))?);
+        if let Some(name) = &self.baseline {
+            baseline.add_green(open(name)?)?;
+        }
+        for name in &self.earlier {
+            baseline.add_earlier(open(name)?)?;
+        }
+        Ok(baseline)
     }
 }
 
@@ -78,7 +88,7 @@ pub fn try_fixture(
     rules: &RuleSet,
     with_baseline: bool,
 ) -> io::Result<FixtureResult> {
-    let baseline = if with_baseline { log.baseline(folder)? } else { None };
+    let baseline = if with_baseline { Some(log.baseline(folder)?) } else { None };
     let classification = classify(log.open(folder)?, rules, baseline.as_ref())?;
     let outcome = match &classification.found {
         None if log.lines.is_empty() => FixtureOutcome::Right,
@@ -94,17 +104,28 @@ pub fn try_fixture(
     Ok(FixtureResult { outcome, is_offered, classification })
 }
 
-/// The lines of a labelled log that are weighed, each with whether it is right.
+/// What is weighed in a labelled log.
+pub struct LabelledLines {
+    /// Each with whether it is right.
+    pub lines: Vec<(LineFeatures, bool)>,
+    /// The line that a specific rule decides for, if there is one, and whether it is right.
+    pub by_rule: Option<(u64, bool)>,
+}
+
 pub fn labelled_lines(
     folder: &Path,
     log: &LabelledLog,
     rules: &RuleSet,
-) -> io::Result<Vec<(LineFeatures, bool)>> {
-    let baseline = log.baseline(folder)?;
-    let lines = weighed_lines(log.open(folder)?, rules, baseline.as_ref())?;
+    with_baseline: bool,
+) -> io::Result<LabelledLines> {
+    let baseline = if with_baseline { Some(log.baseline(folder)?) } else { None };
+    let (lines, by_rule) = weighed_lines(log.open(folder)?, rules, baseline.as_ref())?;
     let with_label = |line: LineFeatures| {
         let is_right = log.is_right(&line.line);
         (line, is_right)
     };
-    Ok(lines.into_iter().map(with_label).collect())
+    Ok(LabelledLines {
+        lines: lines.into_iter().map(with_label).collect(),
+        by_rule: by_rule.map(|found| (found.line_number, log.is_right(&found.line))),
+    })
 }

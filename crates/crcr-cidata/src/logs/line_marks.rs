@@ -130,3 +130,10 @@ pub(super) const LINE_MARKS: &[(&str, LineMarks)] = {
         ("process completed with exit code", END),
     ]
 };
+
+/// A segment that has marks.
+pub(super) struct MarkedLine {
+    pub(super) segment: usize,
+    pub(super) marks: LineMarks,
+    pub(super) shape: u64,
+}

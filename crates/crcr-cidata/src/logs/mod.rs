@@ -3,7 +3,7 @@
 //! A log is read once, from its start to its end, in memory that doesn't depend on its size:
 //! [`cleaner`] strips timestamps and escape sequences from a chunk, [`classifier`] finds the lines that
 //! rules match anywhere, [`evidence`] weighs lines by where they stand and what they look like, and
-//! [`diff`] knows which a green run of the same job has, too.
+//! [`diff`] knows which other runs of the same job have, too.
 
 mod classifier;
 mod cleaner;
@@ -26,7 +26,8 @@ pub use classifier::{LineFeatures, classify, matching_rules, weighed_lines};
 pub use diff::Baseline;
 pub use features::names as feature_names;
 pub use fixtures::{
-    FixtureOutcome, FixtureResult, LabelledLog, labelled_lines, read_labels, try_fixture,
+    FixtureOutcome, FixtureResult, LabelledLines, LabelledLog, labelled_lines, read_labels,
+    try_fixture,
 };
 pub use import::{ImportedRules, import_rules};
 pub use packed::{

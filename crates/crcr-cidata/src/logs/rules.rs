@@ -24,7 +24,7 @@ use regex_syntax::hir::Hir;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::classifier::cut_text;
+use super::cleaner::cut_text;
 use super::line_marks::{LINE_MARKS, LineMarks};
 use super::literals::{required_literals, within_line};
 

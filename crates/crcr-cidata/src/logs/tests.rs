@@ -24,6 +24,12 @@ fn found_in(log: &[u8], rules: &RuleSet) -> Option<LogMatch> {
     found.filter(|found| found.by == LogMatchSource::Rule)
 }
 
+fn green_run(log: &str) -> Baseline {
+    let mut baseline = Baseline::default();
+    baseline.add_green(log.as_bytes()).unwrap();
+    baseline
+}
+
 fn line_of(log: &str, rules_text: &str) -> Option<(u64, String)> {
     found_in(log.as_bytes(), &rules(rules_text)).map(|found| (found.line_number, found.line))
 }
@@ -422,7 +428,7 @@ fn end_of_a_line_of_many_chunks_is_searched_too_and_the_report_stays_small() {
 fn comparison_reports_lines_that_a_green_run_never_has() {
     let green = "2026-01-01T00:00:00.1Z Set up run 17 in /tmp/a1\nBuilt in 3.5 s\nChecked 4096 files, commit 0123abcdef\ndone\n";
     let failed = "2026-02-02T00:00:00.1Z Set up run 23 in /var/b2\nBuilt in 4.75 s\nChecked 9 files, commit fedcba98765\nwidget exploded in room 7\nERROR: widget failed\nnoise 1\nnoise 2\ndone\n";
-    let baseline = Baseline::read(green.as_bytes()).unwrap();
+    let baseline = green_run(green);
     let set = rules(&rule("none", "nothing here", ""));
     let result = classify(failed.as_bytes(), &set, Some(&baseline)).unwrap();
     let novel: Vec<(u64, &str)> =
@@ -448,11 +454,33 @@ fn error_that_the_green_run_has_too_gives_way_to_a_new_line() {
     let failed =
         step("error: cache not found, going on\nerror: config invalid: no `name` in line 3\n");
     let green = "##[group]Run check\n##[endgroup]\nerror: cache not found, going on\n";
-    let baseline = Baseline::read(green.as_bytes()).unwrap();
+    let baseline = green_run(green);
     let set = RuleSet::starter();
     let best =
         |baseline| classify(failed.as_bytes(), &set, baseline).unwrap().candidates.remove(0).line;
     assert_eq!(best(Some(&baseline)), "error: config invalid: no `name` in line 3");
+}
+
+#[test]
+fn error_that_earlier_logs_of_the_job_have_too_gives_way_to_one_that_none_has() {
+    let quiet: String = (1..40).map(|n| format!("step {n} is done\n")).collect();
+    let log = |cause: &str, mirror: u32| {
+        format!(
+            "##[group]Run check\n##[endgroup]\nerror: {cause}\n{quiet}\
+             error: no answer from mirror {mirror}, going on\n##[error]Process completed with exit code 1.\n"
+        )
+    };
+    let mut logs = Baseline::default();
+    for cause in ["disk is full", "host is down", "port is taken"] {
+        logs.add_earlier(log(cause, 3).as_bytes()).unwrap();
+    }
+    let failed = log("name is misspelled", 7);
+    let set = rules(&rule("none", "nothing here", ""));
+    let first = |logs| classify(failed.as_bytes(), &set, logs).unwrap();
+    assert_eq!(first(None).candidates[0].line, "error: no answer from mirror 7, going on");
+    let compared = first(Some(&logs));
+    assert_eq!(compared.candidates[0].line, "error: name is misspelled");
+    assert_eq!(compared.novel, [], "only a green run tells what is new");
 }
 
 #[test]
@@ -461,7 +489,7 @@ fn rule_wins_over_the_comparison_and_a_last_resort_loses_against_it() {
         &(rule("known", "known cause", "")
             + "[[rule]]\nname = 'exit code'\ncategory = 'last-resort'\npattern = 'exit code \\d+'\n"),
     );
-    let baseline = Baseline::read(&b"fine\n"[..]).unwrap();
+    let baseline = green_run("fine\n");
     let by = |log: &str, baseline| {
         classify(log.as_bytes(), &set, baseline).unwrap().found.map(|found| (found.by, found.line))
     };
@@ -480,7 +508,7 @@ fn rule_wins_over_the_comparison_and_a_last_resort_loses_against_it() {
 
 #[test]
 fn comparison_of_endless_new_lines_keeps_the_last_ones() {
-    let baseline = Baseline::read(&b"fine\n"[..]).unwrap();
+    let baseline = green_run("fine\n");
     let name =
         |n: u32| n.to_string().bytes().map(|digit| char::from(digit + 49)).collect::<String>();
     let log: String = (0..20_000).map(|n| format!("new {}\n", name(n))).collect();

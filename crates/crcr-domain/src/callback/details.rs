@@ -3,17 +3,15 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use serde_json::Value;
 
 use super::{
     FAILED_TESTS, FAILED_TESTS_BYTES, FailedTest, MESSAGE_CHARS, NAME_CHARS, ReportDetails,
-    STACK_TRACE_CHARS, TestCounts, URL_BYTES, WorkflowFields, breaks_text, is_blank, kind_of,
+    STACK_TRACE_CHARS, TestCounts, URL_BYTES, WorkflowFields, is_blank, kind_of,
     limit_failed_tests, one_line, received_text,
 };
-use crate::check_run::fnv1a;
 use crate::lifecycle::Conclusion;
+use crate::text::{breaks_text, fnv1a, utc_time};
 use crate::triage::TriageVerdict;
 
 /// Collects what it had to drop.
@@ -192,13 +190,6 @@ fn is_plain_url(text: &str, most_bytes: usize) -> bool {
         && host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[')
         && !host.contains('@')
         && !text.chars().any(|c| breaks_text(c) || c.is_whitespace() || "<>\"`\\".contains(c))
-}
-
-/// A time with its zone, or without one in UTC.
-pub(crate) fn utc_time(text: &str) -> Option<Timestamp> {
-    let text = text.trim();
-    let in_utc = || Some(text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp());
-    text.parse::<Timestamp>().ok().or_else(in_utc)
 }
 
 /// A whole number, also as a float or a text. `None` if it is absent.

@@ -176,11 +176,13 @@ impl<'a> BlameContext<'a> {
             let place = place(&base);
             let mut verdict = if others >= 2 {
                 let summary = format!(
-                    "Not this {change}: upstream is broken {place}, where {others} backends failed"
+                    "Not this {change}: upstream is broken {place}, where {others} backends failed{}",
+                    self.failing_since(job, &base)
                 );
                 verdict(Category::Upstream, Confidence::High, summary, found)
             } else {
-                let summary = format!("Not this {change}: it failed {place}, too");
+                let since = self.failing_since(job, &base);
+                let summary = format!("Not this {change}: it failed {place}, too{since}");
                 verdict(Category::Backend, Confidence::Medium, summary, found)
             };
             verdict.suspected_upstream = (others >= 2).then(|| SuspectedUpstream {
@@ -222,9 +224,21 @@ impl<'a> BlameContext<'a> {
                 _ if has_unrelated => ", and others fail newly in other tests only".to_owned(),
                 judged => format!(", and no other of {judged} backends has a new failure"),
             };
-            let summary = format!("This {change} or the backend: it {result} {place}{alone}");
             let confidence = if certain { Confidence::Medium } else { Confidence::Low };
-            verdict(Category::Unknown, confidence, summary, found)
+            // Without the change it passes, with it it fails twice: who else fails tells them apart.
+            let is_confirmed = certain && job.attempts > 1;
+            if is_confirmed && judged > 1 {
+                let summary = format!(
+                    "The backend, with this {change}: it {result} {place} and failed twice here{alone}"
+                );
+                verdict(Category::Backend, confidence, summary, found)
+            } else if is_confirmed {
+                let summary = format!("This {change}: it {result} {place} and failed twice here");
+                verdict(Category::Upstream, confidence, summary, found)
+            } else {
+                let summary = format!("This {change} or the backend: it {result} {place}{alone}");
+                verdict(Category::Unknown, confidence, summary, found)
+            }
         };
         reproduced(verdict, job)
     }
@@ -233,11 +247,34 @@ impl<'a> BlameContext<'a> {
     pub fn base_result(&self, job: &JobOfRecord<'_>) -> Option<BaseResult<'a>> {
         let is_base = |other: &JobOfRecord<'_>| self.merge_base == Some(&*other.record.head_sha);
         let pushes = self.same_job(job).filter(|other| {
-            !other.record.event.is_self_reported()
-                && (is_base(other) || other.record.received_at < job.record.received_at)
+            // A probe of another commit isn't the newest one because it ran last.
+            let is_before = other.record.event != EventName::Probe
+                && other.record.received_at < job.record.received_at;
+            !other.record.event.is_self_reported() && (is_base(other) || is_before)
         });
         let other = pushes.max_by_key(|other| (is_base(other), other.record.received_at))?;
         Some(base_result(other, is_base(other)))
+    }
+
+    /// Since when the job fails on upstream's own commits as it does on the base, for a sentence. Probes are left out:
+    /// they run in another order than the commits.
+    fn failing_since(&self, job: &JobOfRecord<'_>, base: &BaseResult<'_>) -> String {
+        let mut before: Vec<_> = self.same_job(job).collect();
+        before.retain(|other| {
+            other.record.event == base.record.event
+                && other.record.event != EventName::Probe
+                && other.record.dispatched_at < base.record.dispatched_at
+        });
+        before.sort_by_key(|other| std::cmp::Reverse(other.record.dispatched_at));
+        let fails = |other: &&&JobOfRecord<'_>| {
+            let one = base_result(other, false);
+            is_same_failure(job.record, &one)
+        };
+        let Some(first) = before.iter().take_while(fails).last() else { return String::new() };
+        let record = first.record;
+        let short = record.head_sha.get(..12).unwrap_or(&record.head_sha);
+        let at = record.dispatched_at.strftime("%F");
+        format!(", and it does so since {short} ({at})")
     }
 
     fn newest_nightly(&self, job: &JobOfRecord<'_>) -> Option<BaseResult<'a>> {

@@ -18,7 +18,7 @@ pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria, UpstreamFai
 pub use self::expected_counts::ExpectedCounts;
 pub use self::histogram::DurationHistogram;
 pub use self::jobs::{JobOfRecord, jobs_of_record};
-pub use self::outcome::JobOutcome;
+pub use self::outcome::{JobOutcome, outcome};
 pub use self::rates::{DurationStats, Rate, ResultCounts};
 pub use self::regressions::{Recovery, Regression, find_regressions};
 pub use self::review::RepoReview;

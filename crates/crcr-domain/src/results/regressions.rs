@@ -58,9 +58,9 @@ pub fn find_regressions<'a>(
     dispatches: impl IntoIterator<Item = &'a DispatchFact>,
 ) -> Vec<Regression> {
     let mut commits: BTreeMap<[String; 4], CommitResult> = BTreeMap::new();
-    for job in
-        jobs.iter().filter(|job| job.record.pull_request.is_none() && job.record.is_evidence())
-    {
+    for job in jobs.iter().filter(|job| {
+        is_of_branch(&job.record.event, job.record.pull_request) && job.record.is_evidence()
+    }) {
         let record = &job.record;
         let id = [&record.repo, record.event.as_str(), &record.upstream, &record.head_sha]
             .map(str::to_ascii_lowercase);
@@ -95,7 +95,7 @@ pub fn find_regressions<'a>(
         }
     }
     let never_started = |d: &&DispatchFact| {
-        d.pull_request.is_none() && d.status == DispatchFactStatus::NeverStarted
+        is_of_branch(&d.event, d.pull_request) && d.status == DispatchFactStatus::NeverStarted
     };
     for dispatch in dispatches.into_iter().filter(never_started) {
         let id = [&dispatch.repo, dispatch.event.as_str(), &dispatch.upstream, &dispatch.head_sha]
@@ -143,6 +143,11 @@ pub fn find_regressions<'a>(
     }
     regressions.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.repo.cmp(&b.repo)));
     regressions
+}
+
+/// A probe explains a failure that is known, and begins none.
+fn is_of_branch(event: &EventName, pull_request: Option<u64>) -> bool {
+    pull_request.is_none() && *event != EventName::Probe
 }
 
 #[cfg(test)]

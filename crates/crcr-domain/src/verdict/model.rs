@@ -13,6 +13,7 @@ use super::*;
 use crate::downstream_run::{AcceptedSend, ListedRun, runs_of_dispatch};
 use crate::event::EventName;
 use crate::lifecycle::{JobTransition, transition};
+use crate::probes::LeftOut;
 
 const WINDOW: i64 = 60;
 const OVERDUE: i64 = 7200;
@@ -109,7 +110,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => (1..4_u64).prop_map(|pull| Step::Accept { pull }),
         3 => (delay(), delay()).prop_map(|(a, b)| Step::Send { delays: [a, b] }),
-        1 => (0..3_u8).prop_map(|how| Step::Settle { how }),
+        1 => (0..4_u8).prop_map(|how| Step::Settle { how }),
         6 => (any::<usize>(), any::<bool>(), proptest::option::of(conclusion()))
             .prop_map(|(run, job, end)| Step::Report { run, job, end }),
         4 => (any::<usize>(), proptest::option::weighted(0.9, conclusion()))
@@ -148,6 +149,7 @@ impl History {
                 record.status = match how {
                     0 => DispatchStatus::Superseded { by: "newer".to_owned() },
                     1 => DispatchStatus::Withheld,
+                    2 => DispatchStatus::LeftOut { why: LeftOut::Event },
                     _ => DispatchStatus::Dead,
                 };
             }
@@ -281,7 +283,8 @@ impl History {
                 status: &record.status,
                 last_error: None,
                 pull_request: Some(record.pull),
-                is_probe: false,
+                is_trial: false,
+                held_until: None,
                 is_overdue: record.sent.is_some_and(|sent| self.now >= sent + OVERDUE),
                 silence: None,
                 is_given_up: false,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::probes::LeftOut;
 
 const GOOD: Conclusion = Conclusion::Success;
 const BAD: Conclusion = Conclusion::Failure;
@@ -54,7 +55,8 @@ fn dispatch<'a>(
         status,
         last_error: Some("404"),
         pull_request: Some(1),
-        is_probe: false,
+        is_trial: false,
+        held_until: None,
         is_overdue: false,
         silence: None,
         is_given_up: false,
@@ -138,12 +140,14 @@ fn dispatch_without_evidence_says_why_and_an_unproven_report_is_none() {
         proof: ProofStatus::Missing(MissingProof::CallbackToken),
         ..ended(&job_id, GOOD)
     };
+    let left_out = DispatchStatus::LeftOut { why: LeftOut::Paths };
     for jobs in [vec![], vec![forged]] {
         for (status, overdue, expected) in [
             (&DispatchStatus::Queued, false, HeadState::Queued),
             (&SENT, false, HeadState::Queued),
             (&SENT, true, UNKNOWN),
             (&superseded, false, HeadState::Ended(Conclusion::Skipped)),
+            (&left_out, false, HeadState::Ended(Conclusion::Skipped)),
             (&DispatchStatus::Withheld, false, HeadState::Ended(Conclusion::Neutral)),
             (&DispatchStatus::Dead, false, UNKNOWN),
             (&DispatchStatus::Unreachable, false, UNKNOWN),
@@ -165,6 +169,7 @@ fn another_pull_request_at_the_commit_neither_hides_nor_delays_a_result() {
         let first = dispatch(&SENT, &runs, vec![ended(&job_id, end)]);
         for status in [
             &superseded,
+            &DispatchStatus::LeftOut { why: LeftOut::Draft },
             &DispatchStatus::Withheld,
             &DispatchStatus::Queued,
             &DispatchStatus::Dead,
@@ -313,10 +318,10 @@ fn skipped_jobs_alone_are_a_success_nowhere() {
 }
 
 #[test]
-fn dispatch_sent_as_a_probe_says_so() {
-    let probe = HeadDispatch { is_probe: true, ..dispatch(&SENT, &[], vec![]) };
-    let reason = verdict(&[probe], L4).unwrap().reason;
-    assert!(reason.contains("as a probe, because somebody asked for it"), "{reason}");
+fn dispatch_sent_as_a_trial_says_so() {
+    let trial = HeadDispatch { is_trial: true, ..dispatch(&SENT, &[], vec![]) };
+    let reason = verdict(&[trial], L4).unwrap().reason;
+    assert!(reason.contains("as a trial, because somebody asked for it"), "{reason}");
 }
 
 #[test]

@@ -242,6 +242,9 @@ fn dispatch_status_text(status: DispatchFactStatus) -> &'static str {
         DispatchFactStatus::NeverStarted => "Sent, but no report arrived in time.",
         DispatchFactStatus::Superseded => "A newer head of this pull request replaced it.",
         DispatchFactStatus::Dead => "It could not be sent.",
+        DispatchFactStatus::LeftOut => {
+            "The backend's .github/crcr.yml says that it doesn't take it."
+        }
         DispatchFactStatus::RepositoryChanged => {
             "Not sent: this name now belongs to another repository. An operator has to confirm it."
         }

@@ -134,6 +134,7 @@ async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
                 DispatchFactStatus::Queued
                     | DispatchFactStatus::Sent
                     | DispatchFactStatus::Superseded
+                    | DispatchFactStatus::LeftOut
             )
         })
         .map(|(status, count)| (*status, *count))

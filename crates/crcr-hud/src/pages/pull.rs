@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
+use crcr_domain::probes::Culprit;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::head::{NextStep, in_tree, out_of_tree};
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, commit_link, short_sha};
+use crate::layout::{ago, commit_link, culprit_list, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};
 use crate::query::{given, upstream_of};
 use crate::view::View;
@@ -51,6 +52,8 @@ pub(crate) struct PullModel {
     pub(crate) backends: Vec<PullBackend>,
     #[serde(flatten)]
     pub(crate) jobs: InTreeJobs,
+    /// What it broke after it had landed.
+    pub(crate) culprits: Vec<Culprit>,
 }
 
 /// A commit that was the head of the pull request.
@@ -109,7 +112,14 @@ pub(crate) async fn build(
     let backends = facts.backends(hud).await?;
     let jobs = InTreeJobs::read(hud, &upstream, &head_sha).await?;
     let on_head = attempts.iter().filter(|row| row.head_sha == head_sha);
+    let is_own = |one: &Culprit| {
+        let suspect = one.suspect.as_ref().filter(|_| one.is_certain);
+        one.upstream.eq_ignore_ascii_case(upstream.as_str())
+            && suspect.and_then(|suspect| suspect.pull_request) == Some(number)
+    };
+    let culprits = (hud.probes)().await.culprits.into_iter().filter(is_own).collect();
     Ok(PullModel {
+        culprits,
         upstream: upstream.as_str().to_owned(),
         number,
         pull_request,
@@ -188,6 +198,7 @@ pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {
             @if model.is_older {
                 p.note role="status" { "This is an older head. " a href=(address(model, None)) { "The current head" } }
             }
+            (culprit_list(&model.culprits))
             (out_of_tree(&model.backends, &next))
             @if !model.jobs.in_tree.is_empty() { (in_tree(&model.jobs)) }
             @if model.heads.len() > 1 { (other_heads(model)) }

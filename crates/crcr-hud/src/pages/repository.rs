@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crcr_domain::facts::CallbackOutcome;
+use crcr_domain::probes::Culprit;
 use crcr_domain::proof::MissingProof;
 use crcr_domain::results::review::ReviewQuestion;
 use crcr_domain::results::{BlamedJobs, CriterionVerdict, JobOfRecord, JobOutcome, jobs_of_days};
@@ -20,7 +21,9 @@ use super::{controls, freshness};
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
-use crate::layout::{distribution, external_link, outcome_parts, rate, short_sha, time};
+use crate::layout::{
+    culprit_list, distribution, external_link, outcome_parts, rate, short_sha, time,
+};
 use crate::model::{RateSummary, RateView, TrendDay, days, total, trend};
 use crate::query::SpanQuery;
 use crate::query::{EventFilter, TimeSpan};
@@ -53,6 +56,10 @@ pub(crate) struct BackendModel {
     pub(crate) matrix: JobMatrix,
     pub(crate) failing_tests: Vec<FailingTest>,
     pub(crate) refused: Vec<RefusedReport>,
+    /// Why the newest version of its own file isn't in force.
+    pub(crate) file_problem: Option<String>,
+    /// Which commits broke its jobs, the newest answer first.
+    pub(crate) culprits: Vec<Culprit>,
 }
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -184,7 +191,12 @@ pub(crate) async fn build(
             detail: callback.detail,
         })
         .collect();
+    let probes = (hud.probes)().await;
+    let culprits =
+        probes.culprits.into_iter().filter(|one| one.repo.eq_ignore_ascii_case(repo.as_str()));
     Ok(BackendModel {
+        file_problem: probes.file_problems.get(&repo.key()).cloned(),
+        culprits: culprits.collect(),
         repo: named.as_str().to_owned(),
         level,
         oncalls: entry
@@ -331,6 +343,10 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
             }
             (controls(&path, &model.span, &model.permalink))
             (freshness(model.newest, &model.span))
+            @if let Some(problem) = &model.file_problem {
+                p role="status" { "The newest " code { ".github/crcr.yml" } " isn't in force: " bdi { (problem) } ". The last good version holds; if there is none, everything is dispatched." }
+            }
+            (culprit_list(&model.culprits))
             dl.cards {
                 div { dt { "CI job pass" } dd { (rate(&model.worth.job_pass)) } }
                 div { dt { "Test pass" } dd { (rate(&model.worth.test_pass)) } }

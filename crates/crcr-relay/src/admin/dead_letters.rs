@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use crcr_domain::RepoName;
 use crcr_domain::check_run::repo_of;
-use crcr_store::{StateStore, StoreError, TaskView};
+use crcr_store::{StateStore, StoreError, TaskState, TaskView};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::deliveries::dead_letters;
 use crate::limits;
 
 /// Tasks of one kind for one repository that were given up for the same reason.
@@ -28,7 +27,7 @@ pub struct DeadLetterGroup {
 
 /// All dead letters, those with most tasks first.
 pub async fn groups(store: &dyn StateStore) -> Result<Vec<DeadLetterGroup>, StoreError> {
-    Ok(grouped(dead_letters(store, limits::MAX_DEAD_TASKS).await?))
+    Ok(grouped(store.tasks(Some(TaskState::Dead), limits::MAX_DEAD_TASKS).await?))
 }
 
 fn grouped(tasks: Vec<TaskView>) -> Vec<DeadLetterGroup> {
@@ -63,7 +62,7 @@ pub async fn discard_of_repository(
     repo: &RepoName,
 ) -> Result<usize, StoreError> {
     let mut count = 0;
-    for task in dead_letters(store, limits::MAX_DEAD_TASKS).await? {
+    for task in store.tasks(Some(TaskState::Dead), limits::MAX_DEAD_TASKS).await? {
         let is_of_repo =
             repository_of(&task.key).is_some_and(|of| of.eq_ignore_ascii_case(repo.as_str()));
         if is_of_repo && store.discard_dead_task(&task.key).await? {

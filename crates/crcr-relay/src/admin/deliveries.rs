@@ -138,6 +138,8 @@ pub async fn redeliver(
             continue;
         }
         dispatch.status = DispatchStatus::Queued;
+        dispatch.is_asked_for = true;
+        dispatch.held_until = None;
         dispatch.never_started = false;
         dispatch.is_overdue = false;
         dispatch.silence = None;
@@ -188,7 +190,7 @@ pub(crate) async fn requeue_dead_letter(
     let Some(task) = store.find_task(key, TaskState::Dead).await? else { return Ok(0) };
     match serde_json::from_str::<TaskKind>(&task.payload) {
         // The record of a dispatch has to change together with its task.
-        Ok(TaskKind::Dispatch { delivery, repo }) => {
+        Ok(TaskKind::Dispatch { delivery, repo, .. }) => {
             redeliver(store, &delivery, Some(&repo), now, keep).await
         }
         Ok(_) => {

@@ -1,5 +1,7 @@
 //! Tries the settings: uses everything that the relay depends on once, and reports all problems.
 
+use std::sync::Arc;
+
 use crcr_domain::Allowlist;
 use crcr_github::app::{Clock, GithubApp};
 use crcr_github::{GithubError, http};
@@ -53,13 +55,21 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<SettingProblem> {
         &config.audience,
     );
     verifier.refresh(clock()).await;
-    for issuer in verifier.unready(clock()) {
-        found.add("CRCR_OIDC_ISSUERS", format!("the keys of `{issuer}` can't be fetched"));
-    }
     let id = config.app_id.clone();
-    match GithubApp::new(client, &config.api_url, id, &config.private_key.first(), clock.clone()) {
-        Ok(app) => found.try_app(config, &app, &clock).await,
-        Err(error) => found.add("GITHUB_APP_PRIVATE_KEY", error.to_string()),
+    let key = config.private_key.first();
+    let policy = match GithubApp::new(client, &config.api_url, id, &key, clock.clone()) {
+        Ok(app) => found.try_app(config, &app, &verifier, &clock).await,
+        Err(error) => {
+            found.add("GITHUB_APP_PRIVATE_KEY", error.to_string());
+            None
+        }
+    };
+    for issuer in verifier.issuers(policy.as_deref(), clock()) {
+        if issuer.is_missing() {
+            let why = issuer.problem.unwrap_or_default();
+            let what = format!("the keys of `{}` can't be fetched: {why}", issuer.issuer);
+            found.add("CRCR_OIDC_ISSUERS", what);
+        }
     }
     found.0
 }
@@ -71,7 +81,14 @@ impl ProblemList {
         self.0.push(SettingProblem { name: name.to_owned(), what });
     }
 
-    async fn try_app(&mut self, config: &Config, app: &GithubApp, clock: &Clock) {
+    /// Returns the allowlist, and gives the verifier the map of pipelines, if they can be read.
+    async fn try_app(
+        &mut self,
+        config: &Config,
+        app: &GithubApp,
+        verifier: &Verifier,
+        clock: &Clock,
+    ) -> Option<Arc<Allowlist>> {
         let described = app.described().await;
         match &described {
             Ok(_) => self.try_installation(config, app).await,
@@ -97,11 +114,16 @@ impl ProblemList {
             Some(url) => providers(url, app).await,
             None => Ok(ProviderMap::default()),
         };
-        match (map, policy) {
-            (Err(problem), _) => self.add("CI_PROVIDERS_URL", problem),
-            (Ok(map), Some(policy)) => self.find_unmapped(config, app, &map, &policy).await,
-            (Ok(_), None) => {}
+        match map {
+            Err(problem) => self.add("CI_PROVIDERS_URL", problem),
+            Ok(map) => {
+                if let Some(policy) = &policy {
+                    self.find_unmapped(config, app, &map, policy).await;
+                }
+                verifier.set_providers(map);
+            }
         }
+        policy
     }
 
     /// Whether GitHub sends the App's webhooks here, as JSON, and all that the relay needs.

@@ -11,7 +11,9 @@ use super::response::{CallbackAnswer, CallbackResponse};
 use super::verified_report::{Decision, VerifiedReport};
 use crate::facts::attempt_fact;
 use crate::limits;
+use crate::probes::{bisect, confirm};
 use crate::queue::handlers::head::{self, add_proven_job, missing_proof};
+use crate::queue::handlers::sweep::probe_ended;
 use crate::queue::handlers::{alert, merge_base};
 use crate::queue::task_kind::TaskKind;
 use crate::repository_pins::Pin;
@@ -113,6 +115,11 @@ impl VerifiedReport<'_> {
         let times = (fact.queue_seconds, fact.execution_seconds);
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.tasks.extend(merge_base::task(dispatch, &fact, now));
+        batch.tasks.extend(confirm::task(dispatch, &fact, now));
+        batch.tasks.extend(bisect::task(&fact, now));
+        if !next.state.is_open() {
+            batch.tasks.extend(probe_ended(dispatch, now));
+        }
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);
         let is_answered = dispatch.is_answered || proof == ProofStatus::Proven;
@@ -123,7 +130,9 @@ impl VerifiedReport<'_> {
             batch.update(&known, &answered, relay.expiry());
         }
         let level = dispatch.level.max(self.level());
-        self.add_forward(&job_key, level, times, &mut batch);
+        if dispatch.probe.is_none() {
+            self.add_forward(&job_key, level, times, &mut batch);
+        }
         let answer = CallbackAnswer::Recorded(callback.state);
         let decision = self.commit(batch, &token, answer, outcome_of(dispatch, proof)).await;
         if let Ok(Some(response)) = &decision

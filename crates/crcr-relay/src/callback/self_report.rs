@@ -15,6 +15,7 @@ use super::response::{CallbackAnswer, CallbackResponse};
 use super::verified_report::{Decision, VerifiedReport};
 use crate::facts::{JobCause, attempt_fact};
 use crate::limits;
+use crate::probes::bisect;
 use crate::queue::handlers::alert;
 use crate::repository_pins::Pin;
 use crate::state_records::{self, CommitLookup, JobRecord, UsedToken};
@@ -103,6 +104,7 @@ impl VerifiedReport<'_> {
         batch.update(&job, &next, relay.expiry());
         if fact.is_evidence() {
             batch.tasks.extend(alert::task(relay, &fact, now));
+            batch.tasks.extend(bisect::task(&fact, now));
         }
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.add_forward(&job_key, entry.level, (None, None), &mut batch);

@@ -13,8 +13,6 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::config::Config;
-use crate::config::secrets::Secret;
 use crate::limits;
 
 /// The first key signs; all keys verify.
@@ -79,28 +77,6 @@ impl CallbackKeys {
     }
 }
 
-/// The secrets of the settings, the new one first.
-pub(crate) fn signing_secrets(config: &Config) -> Vec<SecretString> {
-    secrets_of(config.callback_keys.as_ref(), Some(&config.webhook_secret))
-}
-
-/// Without keys of their own, tokens are signed with keys that are derived from the webhook secret.
-pub(crate) fn secrets_of(
-    keys: Option<&Secret>,
-    webhook_secret: Option<&Secret>,
-) -> Vec<SecretString> {
-    match (keys, webhook_secret) {
-        (Some(keys), _) => keys.all().to_vec(),
-        (None, Some(secret)) => secret.all().iter().map(derived_key).collect(),
-        (None, None) => vec![],
-    }
-}
-
-fn derived_key(webhook_secret: &SecretString) -> SecretString {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, webhook_secret.expose_secret().as_bytes());
-    SecretString::from(hex::encode(hmac::sign(&key, b"crcr callback key")))
-}
-
 fn keys(secrets: &[SecretString]) -> Vec<(String, hmac::Key)> {
     let keys = secrets.iter().map(|secret| {
         let bytes = secret.expose_secret().as_bytes();
@@ -161,7 +137,12 @@ mod tests {
             is_overdue: false,
             is_answered: false,
             accepted_at: None,
-            is_probe: false,
+            is_trial: false,
+            is_asked_for: false,
+            held_until: None,
+            is_draft: false,
+            is_known_author: false,
+            probe: None,
             runs: vec![],
             shared_runs: vec![],
             are_runs_known: false,

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crcr_domain::RepoName;
 use crcr_domain::callback::ReportDetails;
 use crcr_domain::dispatch::Dispatch;
+use crcr_domain::event::EventName;
 use crcr_domain::facts::{DispatchFact, DispatchFactStatus};
 use crcr_results::deployed::{DISPATCH_JOB, DISPATCH_WORKFLOW};
 use crcr_store::{LeasedTask, NewTask, StoreKey};
@@ -87,7 +88,11 @@ pub(crate) fn result_task(
 /// or the dispatch is still queued.
 pub(crate) fn dispatch_task(relay: &Relay, fact: &DispatchFact) -> Option<NewTask> {
     let hud = relay.config.hud.as_ref()?;
-    if !hud.dispatches || !fact.level.shows_results() || fact.status == DispatchFactStatus::Queued {
+    if !hud.dispatches
+        || !fact.level.shows_results()
+        || fact.status == DispatchFactStatus::Queued
+        || fact.event == EventName::Probe
+    {
         return None;
     }
     let repo = RepoName::new(&fact.repo).ok()?;

@@ -63,11 +63,12 @@ pub(crate) async fn fetch(
 ) -> Result<Option<(Vec<u8>, Option<String>)>, String> {
     match url {
         FileUrl::File(path) => {
-            let size = tokio::fs::metadata(path).await.map_err(|error| error.to_string())?.len();
+            let unreadable = |error: std::io::Error| format!("`{}`: {error}", path.display());
+            let size = tokio::fs::metadata(path).await.map_err(unreadable)?.len();
             if size > limit as u64 {
-                return Err(format!("it has {size} bytes"));
+                return Err(format!("`{}` has {size} bytes, and {limit} are read", path.display()));
             }
-            let text = tokio::fs::read(path).await.map_err(|error| error.to_string())?;
+            let text = tokio::fs::read(path).await.map_err(unreadable)?;
             Ok(Some((text, None)))
         }
         FileUrl::GitHub { repo, reference, path } => {

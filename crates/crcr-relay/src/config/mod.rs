@@ -28,7 +28,6 @@ use url::Url;
 use self::config_file::FileUrl;
 use self::secrets::{Secret, SecretFormat};
 use self::settings::{Settings, is_secure_with_password, secure_url};
-use crate::callback::token::secrets_of;
 use crate::demotions::DemotionNames;
 use crate::limits;
 use crate::log_rules::LogRules;
@@ -174,9 +173,19 @@ pub struct SettingProblem {
 }
 
 impl Config {
+    /// The secrets that sign callback tokens, the new one first.
+    pub(crate) fn callback_secrets(&self) -> Vec<SecretString> {
+        secrets::callback_secrets(self.callback_keys.as_ref(), Some(&self.webhook_secret))
+    }
+
     /// The HUD's page of a pull request; `None` without a public URL.
     pub fn pull_request_page(&self, number: u64) -> Option<String> {
         self.public_url.as_ref().map(|base| format!("{base}/pr/{number}"))
+    }
+
+    /// Whether webhooks of an event are kept that cause nothing else.
+    pub fn keeps_webhooks(&self, event: &str) -> bool {
+        self.archive.is_some() || self.webhook_events.includes(event)
     }
 
     /// Where backends report to; `None` without a public URL.
@@ -511,7 +520,7 @@ impl Settings<'_> {
     fn dispatch_settings(&mut self) -> Option<DispatchSettings> {
         let keys = self.secret("CRCR_CALLBACK_KEY", SecretFormat::List)?;
         let webhook_secret = self.secret("GITHUB_APP_SECRET", SecretFormat::Lines)?;
-        let signing_secrets = secrets_of(keys.as_ref(), webhook_secret.as_ref());
+        let signing_secrets = secrets::callback_secrets(keys.as_ref(), webhook_secret.as_ref());
         let callback_url = self.public_url()?.map(|base| callback_url(&base));
         Some(DispatchSettings { signing_secrets, callback_url })
     }

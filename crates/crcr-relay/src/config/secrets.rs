@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use aws_lc_rs::hmac;
 use parking_lot::RwLock;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -34,6 +35,8 @@ pub struct Secret {
     name: &'static str,
     format: SecretFormat,
     file: Option<PathBuf>,
+    /// Whether it comes from the secret store, such as AWS Secrets Manager.
+    is_stored: bool,
     state: RwLock<SecretState>,
 }
 
@@ -72,7 +75,37 @@ impl Secret {
         let values = format.read(text)?;
         let stamp = file.as_deref().and_then(|file| FileStamp::of(file).ok());
         let state = RwLock::new(SecretState { values, stamp, problem: None });
-        Ok(Self { name, format, file, state })
+        Ok(Self { name, format, file, is_stored: false, state })
+    }
+
+    /// A secret whose value comes from the secret store.
+    #[must_use]
+    pub fn stored(self) -> Self {
+        Self { is_stored: true, ..self }
+    }
+
+    /// Uses the value that the secret store has now. `accept` can reject it.
+    pub fn reload_stored(
+        &self,
+        text: Option<&str>,
+        accept: impl FnOnce(&[SecretString]) -> Result<(), String>,
+    ) -> ReloadResult {
+        if !self.is_stored {
+            return ReloadResult::Unchanged;
+        }
+        let taken = text.ok_or_else(|| "isn't in the secret any more".to_owned());
+        let taken = taken.and_then(|text| self.format.read(text));
+        let mut state = self.state.write();
+        let is_same = |values: &Arc<[SecretString]>| {
+            let pairs = values.iter().zip(state.values.iter());
+            values.len() == state.values.len()
+                && pairs.into_iter().all(|(a, b)| a.expose_secret() == b.expose_secret())
+        };
+        if taken.as_ref().is_ok_and(is_same) {
+            state.problem = None;
+            return ReloadResult::Unchanged;
+        }
+        take(&mut state, taken.and_then(|values| accept(&values).map(|()| values)))
     }
 
     pub fn name(&self) -> &'static str {
@@ -115,17 +148,22 @@ impl Secret {
             }
             Err(problem) => Err(problem),
         };
-        match taken {
-            Ok(values) => {
-                state.values = values;
-                state.problem = None;
-                ReloadResult::New
-            }
-            Err(problem) if state.problem.as_ref() == Some(&problem) => ReloadResult::Unchanged,
-            Err(problem) => {
-                state.problem = Some(problem.clone());
-                ReloadResult::Broken(problem)
-            }
+        take(&mut state, taken)
+    }
+}
+
+/// Puts new values in force, or keeps the old ones and says once why.
+fn take(state: &mut SecretState, taken: Result<Arc<[SecretString]>, String>) -> ReloadResult {
+    match taken {
+        Ok(values) => {
+            state.values = values;
+            state.problem = None;
+            ReloadResult::New
+        }
+        Err(problem) if state.problem.as_ref() == Some(&problem) => ReloadResult::Unchanged,
+        Err(problem) => {
+            state.problem = Some(problem.clone());
+            ReloadResult::Broken(problem)
         }
     }
 }
@@ -197,9 +235,41 @@ fn unreadable(file: &Path, error: &std::io::Error) -> String {
     format!("can't read `{}`: {error}", file.display())
 }
 
+/// The secrets that sign callback tokens, the new one first. Without keys of their own, tokens are signed with keys that are derived from the webhook secret.
+pub(crate) fn callback_secrets(
+    keys: Option<&Secret>,
+    webhook_secret: Option<&Secret>,
+) -> Vec<SecretString> {
+    match (keys, webhook_secret) {
+        (Some(keys), _) => keys.all().to_vec(),
+        (None, Some(secret)) => secret.all().iter().map(derived_key).collect(),
+        (None, None) => vec![],
+    }
+}
+
+fn derived_key(webhook_secret: &SecretString) -> SecretString {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, webhook_secret.expose_secret().as_bytes());
+    SecretString::from(hex::encode(hmac::sign(&key, b"crcr callback key")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changed_value_of_the_secret_store_is_used_and_a_missing_one_keeps_the_old() {
+        let secret = Secret::new("NAME", SecretFormat::Lines, "old", None).unwrap();
+        assert_eq!(secret.reload_stored(Some("new"), fine), ReloadResult::Unchanged, "not stored");
+        let secret = secret.stored();
+        assert_eq!(secret.reload_stored(Some("old"), fine), ReloadResult::Unchanged);
+        assert_eq!(secret.reload_stored(Some("new\nold"), fine), ReloadResult::New);
+        assert_eq!(values(&secret), ["new", "old"]);
+        for broken in [None, Some(""), Some("one\ntwo\nthree")] {
+            assert!(matches!(secret.reload_stored(broken, fine), ReloadResult::Broken(_)));
+            assert_eq!(secret.reload_stored(broken, fine), ReloadResult::Unchanged, "told once");
+            assert_eq!(values(&secret), ["new", "old"]);
+        }
+    }
 
     fn values(secret: &Secret) -> Vec<String> {
         secret.all().iter().map(|value| value.expose_secret().to_owned()).collect()

@@ -60,8 +60,11 @@ impl<'a> Settings<'a> {
         let Some((text, file)) = self.get_with_file(name) else {
             return (self.problems.len() == before).then_some(None);
         };
+        // A variable wins over the secret store.
+        let is_stored =
+            file.is_none() && (self.lookup)(name).is_none_or(|text| text.trim().is_empty());
         match Secret::new(name, format, &text, file) {
-            Ok(secret) => Some(Some(secret)),
+            Ok(secret) => Some(Some(if is_stored { secret.stored() } else { secret })),
             Err(what) => self.invalid(name, what),
         }
     }

@@ -175,6 +175,7 @@ impl LambdaRelay {
                 serve::schedule_reconciliation(relay, relay.now() + limits::RECONCILE).await;
             }
         }
+        relay.reload_stored_secrets().await;
         let all = async {
             tokio::join!(
                 relay.allowlist.refresh(&relay.app, relay.now()),

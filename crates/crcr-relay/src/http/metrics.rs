@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crcr_store::{QueueDepth, StoreError, StoreHealth, TaskState, TaskView};
 use jiff::Timestamp;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -14,7 +14,9 @@ use prometheus_client::registry::Registry;
 
 use super::body_memory::DROPPED_BODIES;
 use super::open_connections::CLOSED_EARLY;
+use super::server_metrics::{ProcessMetrics, ServerMetrics};
 use crate::allowlist::AllowlistStatus;
+use crate::callback::auth::IssuerStatus;
 use crate::limits;
 use crate::queue::open_dispatches;
 use crate::reconcile::Reconciliation;
@@ -23,7 +25,7 @@ use crate::usage::Resource;
 
 type LabelSet = Vec<(&'static str, &'static str)>;
 /// Labels whose values aren't known when this is compiled, such as an account's name.
-type NamedLabels = Vec<(&'static str, String)>;
+pub(super) type NamedLabels = Vec<(&'static str, String)>;
 
 /// What is read when the metrics are asked for.
 pub struct MetricsInput {
@@ -36,6 +38,7 @@ pub struct MetricsInput {
     pub issuers_without_keys: usize,
     pub issuers_unreachable: usize,
     pub upstream_moved: bool,
+    pub is_ready: bool,
     pub calls_left: BTreeMap<String, u64>,
     pub(crate) used_today: Vec<(Resource, String, u64)>,
 }
@@ -46,15 +49,18 @@ impl MetricsInput {
         for state in [TaskState::Ready, TaskState::Dead] {
             tasks.extend(relay.store.tasks(Some(state), limits::METRIC_TASKS).await?);
         }
+        let issuers = relay.issuers();
+        let is_unreachable = |issuer: &&IssuerStatus| issuer.needed && issuer.problem.is_some();
         Ok(Self {
             now: relay.now(),
             depth: relay.store.queue_depth().await?,
             open_dispatches: open_dispatches(&*relay.store).await?,
             tasks,
             allowlist: relay.allowlist.status(),
-            issuers_without_keys: relay.verifier.unready(relay.now()).len(),
-            issuers_unreachable: relay.verifier.unreachable(),
+            issuers_without_keys: issuers.iter().filter(|issuer| issuer.is_missing()).count(),
+            issuers_unreachable: issuers.iter().filter(is_unreachable).count(),
             upstream_moved: relay.upstream_identity.moved_to().is_some(),
+            is_ready: relay.readiness().await.is_ready(),
             calls_left: relay.app.calls_left(),
             used_today: relay.usage.most(),
         })
@@ -63,6 +69,10 @@ impl MetricsInput {
 
 pub struct Metrics {
     registry: Registry,
+    /// Metrics without the prefix of the others.
+    process: Registry,
+    pub(crate) server: ServerMetrics,
+    ready: Gauge,
     webhooks: Family<LabelSet, Counter>,
     callbacks: Family<LabelSet, Counter>,
     tasks: Family<LabelSet, Counter>,
@@ -98,6 +108,11 @@ pub struct Metrics {
 impl Metrics {
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("crcr");
+        let server = ServerMetrics::register(&mut registry);
+        let mut process = Registry::default();
+        process.register_collector(Box::new(ProcessMetrics::new()));
+        let ready = Gauge::default();
+        registry.register("ready", "1 when `/readyz` answers 200, else 0", ready.clone());
         let webhooks = Family::<LabelSet, Counter>::default();
         registry.register("webhooks", "Webhook deliveries by answer", webhooks.clone());
         let callbacks = Family::<LabelSet, Counter>::default();
@@ -140,10 +155,11 @@ impl Metrics {
         let help = "Calls of GitHub's API that an account's installation has left in this hour";
         registry.register("github_calls_left", help, calls_left.clone());
         let issuers_without_keys = Gauge::default();
-        let help = "Token issuers whose keys aren't known; their reports are refused";
+        let help = "Token issuers that backends need and whose keys aren't known; their reports are refused";
         registry.register("issuers_without_keys", help, issuers_without_keys.clone());
         let issuers_unreachable = Gauge::default();
-        let help = "Token issuers whose keys couldn't be fetched at the last try";
+        let help =
+            "Token issuers that backends need and whose keys couldn't be fetched at the last try";
         registry.register("issuers_unreachable", help, issuers_unreachable.clone());
         let upstream_moved = Gauge::default();
         let help =
@@ -185,6 +201,9 @@ impl Metrics {
         registry.register("store_durable", help, store_durable.clone());
         Self {
             registry,
+            process,
+            server,
+            ready,
             webhooks,
             callbacks,
             tasks,
@@ -252,7 +271,10 @@ impl Metrics {
         for (answer, count) in [("accepted", found.asked.len()), ("refused", found.refused.len())] {
             self.redeliveries.get_or_create(&vec![("answer", answer)]).inc_by(count as u64);
         }
-        for delivery in &found.asked {
+        // What a restore lost didn't fail.
+        let failed =
+            found.asked.iter().filter(|delivery| !(200..300).contains(&delivery.status_code));
+        for delivery in failed {
             let status = vec![("status", delivery.status_code.to_string())];
             self.failed_deliveries.get_or_create(&status).inc();
         }
@@ -308,12 +330,16 @@ impl Metrics {
         self.issuers_without_keys.set(gauge(input.issuers_without_keys as u64));
         self.issuers_unreachable.set(gauge(input.issuers_unreachable as u64));
         self.upstream_moved.set(i64::from(input.upstream_moved));
+        self.ready.set(i64::from(input.is_ready));
         self.open_dispatches.set(gauge(input.open_dispatches));
         self.outbox.set(gauge(depth.facts));
         self.allowlist_repositories.set(gauge(allowlist.repositories as u64));
         self.allowlist_good.set(i64::from(allowlist.loaded && allowlist.problem.is_none()));
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a String takes all text");
+        encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &self.process))
+            .and_then(|()| encode_eof(&mut text))
+            .expect("a String takes all text");
         text
     }
 
@@ -347,6 +373,8 @@ impl Default for Metrics {
 mod tests {
     use std::collections::BTreeSet;
 
+    use axum::http::Method;
+
     use super::*;
     use crate::reconcile::FailedDelivery;
 
@@ -372,6 +400,7 @@ mod tests {
             issuers_without_keys: 1,
             issuers_unreachable: 1,
             upstream_moved: false,
+            is_ready: true,
             calls_left: [("acme".to_owned(), 4_321)].into(),
             used_today: vec![(Resource::Reports, "acme/one".to_owned(), 7)],
         }
@@ -386,6 +415,8 @@ mod tests {
         metrics.task("dispatch", "done");
         metrics.pool_busy("dispatch", 1);
         metrics.repository_changed("dispatch");
+        let took = std::time::Duration::from_millis(3);
+        metrics.server.answered("/readyz", &Method::GET, 200, took);
         let failed = FailedDelivery {
             id: "d".to_owned(),
             event: "push".to_owned(),
@@ -402,6 +433,7 @@ mod tests {
                 let (name, kind) = line.split_once(' ').unwrap();
                 let suffixes: &[&str] = match kind {
                     "counter" => &["_total"],
+                    "info" => &["_info"],
                     "histogram" => &["_bucket", "_count", "_sum"],
                     _ => &[""],
                 };
@@ -418,7 +450,8 @@ mod tests {
             ("alerts.yml", include_str!("../../../../deploy/prometheus/alerts.yml")),
         ] {
             let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
-            let named: BTreeSet<_> = words.filter(|word| word.starts_with("crcr_")).collect();
+            let is_metric = |word: &&str| word.starts_with("crcr_") || word.starts_with("process_");
+            let named: BTreeSet<_> = words.filter(is_metric).collect();
             let unknown: Vec<_> = named.iter().filter(|name| !names.contains(**name)).collect();
             assert!(unknown.is_empty() && named.len() > 5, "{file}: {unknown:?}");
             if file == "relay.json" {

@@ -8,3 +8,4 @@ pub(crate) mod metrics;
 pub(crate) mod open_connections;
 pub mod router;
 pub mod serve;
+mod server_metrics;

@@ -20,7 +20,8 @@ use crate::admin::{HOME, LOGIN};
 use crate::compat::results_endpoint;
 use crate::http::http_response::{self, Refusal, not_found};
 use crate::http::metrics::MetricsInput;
-use crate::relay::Relay;
+use crate::http::server_metrics;
+use crate::relay::{Readiness, Relay};
 use crate::{callback, limits, webhook};
 
 /// The public listener. All listeners share one `hud` with its caches.
@@ -60,6 +61,7 @@ fn build(relay: &Arc<Relay>, hud: &Arc<Hud>, listener: Listener) -> Router {
             operators::note_operator,
         ))
         .layer(middleware::from_fn(time_out_slow_requests))
+        .layer(middleware::from_fn_with_state(Arc::clone(relay), server_metrics::count_request))
 }
 
 fn routes() -> Router<Arc<Relay>> {
@@ -99,17 +101,17 @@ async fn healthz() -> Response {
     http_response::ok(json!({ "ok": true }))
 }
 
-/// Ready when the store can be written, an allowlist is in force, and the keys of all issuers are known.
-/// Operators see the errors; everybody else only gets codes, because errors can contain addresses.
+/// Ready when the store can be written, an allowlist is in force, and the keys of the issuers that its
+/// backends need are known. Operators see the errors; everybody else only gets codes, because errors can
+/// contain addresses.
 async fn readyz(
     State(relay): State<Arc<Relay>>,
     Extension(listener): Extension<Listener>,
     headers: HeaderMap,
 ) -> Response {
-    let store = relay.can_write().await.err().map(|error| error.to_string());
-    let allowlist = relay.allowlist.status();
-    let issuers = relay.verifier.unready(relay.now());
-    let ready = store.is_none() && allowlist.loaded && issuers.is_empty();
+    let readiness = relay.readiness().await;
+    let (ready, missing) = (readiness.is_ready(), readiness.missing_keys());
+    let Readiness { store, allowlist, mut issuers } = readiness;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     // Facts wait in the store while the results can't be written, so the relay is still ready.
     let results = relay.results_problem.lock().clone();
@@ -117,15 +119,18 @@ async fn readyz(
     let moved_to = relay.upstream_identity.moved_to();
     let body = if operators::is_operator(&relay, listener, &headers) == Ok(true) {
         json!({
-            "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": issuers,
-            "results": results, "upstream_moved_to": moved_to, "store_promises_less": health.weaker_promise,
+            "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": missing,
+            "issuers": issuers, "results": results, "upstream_moved_to": moved_to, "store_promises_less": health.weaker_promise,
             "store_lost": health.loss,
         })
     } else {
+        for issuer in &mut issuers {
+            issuer.problem = issuer.problem.take().map(|_| "unreachable".to_owned());
+        }
         json!({
             "ready": ready, "store": store.map(|_| "unwritable"),
             "allowlist": { "loaded": allowlist.loaded, "problem": allowlist.problem_code },
-            "keys_missing_of": issuers, "results": results.map(|_| "waiting"),
+            "keys_missing_of": missing, "issuers": issuers, "results": results.map(|_| "waiting"),
             "upstream_moved_to": moved_to.map(|_| "elsewhere"),
             "store_promises_less": health.weaker_promise.map(|_| "weaker"),
             "store_lost": health.loss.map(|_| "data-lost"),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crcr_cidata::logs::StoredLogs;
+use crcr_domain::probes::ProbesOverview;
 use crcr_hud::Hud;
 use crcr_results::retention;
 use crcr_store::{StoreError, WriteBatch};
@@ -212,7 +213,7 @@ async fn read_providers_periodically(relay: &Relay) {
 async fn reload_files_periodically(relay: &Arc<Relay>) {
     loop {
         tokio::time::sleep(limits::SECRETS).await;
-        let relay = Arc::clone(relay);
+        let (relay, again) = (Arc::clone(relay), relay);
         let reload = move || {
             relay.reload_secrets();
             relay.reload_log_rules();
@@ -220,6 +221,7 @@ async fn reload_files_periodically(relay: &Arc<Relay>) {
         if let Err(error) = tokio::task::spawn_blocking(reload).await {
             tracing::error!(%error, "the files of secrets and rules can't be read");
         }
+        again.reload_stored_secrets().await;
     }
 }
 
@@ -231,6 +233,16 @@ pub fn hud_of(relay: &Arc<Relay>) -> Hud {
         Box::new(move || clock.now()),
         relay.config.upstream.clone(),
     );
+    let probes = Arc::clone(relay);
+    hud.probes = Box::new(move || {
+        let relay = Arc::clone(&probes);
+        Box::pin(async move {
+            crate::probes::overview(&relay).await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "backends' files and culprits can't be read");
+                ProbesOverview::default()
+            })
+        })
+    });
     hud.criteria = relay.config.criteria.clone();
     hud.github_url.clone_from(&relay.config.server_url);
     let files = Arc::clone(relay);

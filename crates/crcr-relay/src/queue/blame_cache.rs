@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::lifecycle::JobState;
-use crcr_domain::results::jobs_of_record;
-use crcr_domain::triage::{TriageCategory, TriageConfidence};
+use crcr_domain::probes::confirm::Confirmation;
+use crcr_domain::results::{JobOutcome, jobs_of_record};
+use crcr_domain::triage::{TriageCategory, TriageConfidence, TriageVerdict};
 use crcr_results::blame::blame_jobs;
 use crcr_results::{ResultsError, Window};
+use crcr_store::read_record;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::relay::Relay;
-use crate::state_records::JobRecord;
+use crate::state_records::{JobRecord, confirmation_key};
 
 /// How many commits are remembered.
 const COMMITS: usize = 64;
@@ -42,8 +44,25 @@ type JobName = (String, String, Option<String>);
 /// Run and attempt, the job's state then, and what was said about it.
 type BlameOfJob = ((String, u32), JobState, Option<String>);
 
+/// A job of record, and whose fault it is.
+pub(crate) struct BlamedJob {
+    /// In lower case.
+    pub(crate) repo: String,
+    workflow: String,
+    job: Option<String>,
+    pub(crate) run_id: String,
+    run_attempt: u32,
+    state: JobState,
+    pub(crate) outcome: Option<JobOutcome>,
+    /// How many there were on this commit.
+    pub(crate) attempts: usize,
+    pub(crate) verdict: Option<TriageVerdict>,
+}
+
 #[derive(Default)]
 struct BlameOfCommit {
+    /// The revision of the confirmation that was read with them, by repository.
+    revisions: HashMap<String, u64>,
     /// What the last read said about each job.
     verdicts: HashMap<JobName, BlameOfJob>,
     /// The time that reads took beyond their share.
@@ -78,14 +97,19 @@ impl BlameCache {
             }
             Arc::clone(commits.entry((number, dispatch.head_sha.clone())).or_default())
         };
+        let key = confirmation_key(&dispatch.repo, &dispatch.head_sha);
+        let confirmation = read_record::<Confirmation>(relay.store.as_ref(), key).await;
+        let confirmation = confirmation.ok().and_then(|read| read.value).unwrap_or_default();
+        let revision = confirmation.revision;
         // Whoever comes while it is read waits, and finds what was read.
         let mut commit = commit.lock().await;
         let name = (dispatch.repo.key(), job.id.workflow.clone(), job.id.job.clone());
         let attempt = (job.id.run_id.clone(), job.id.run_attempt);
         if let Some((of_attempt, state, verdict)) = commit.verdicts.get(&name)
             && (of_attempt, state) == (&attempt, &job.state)
+            && commit.revisions.get(&name.0).copied().unwrap_or_default() == revision
         {
-            return Blame::Known(verdict.clone());
+            return Blame::Known(with_progress(verdict.clone(), &confirmation));
         }
         if let Some(wait) = commit.wait() {
             return Blame::ReadAfter(wait);
@@ -94,13 +118,17 @@ impl BlameCache {
         self.reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let began = Instant::now();
         match read(relay, number, &dispatch.head_sha).await {
-            Ok(verdicts) => commit.verdicts = verdicts,
+            Ok(jobs) => {
+                commit.verdicts = jobs.iter().map(BlamedJob::shown).collect();
+                commit.revisions.insert(name.0.clone(), revision);
+            }
             Err(error) => {
                 tracing::warn!(number, %error, "the check run doesn't say whose fault the failure is");
             }
         }
         commit.debt += began.elapsed();
-        Blame::Known(commit.verdicts.get(&name).and_then(|(_, _, verdict)| verdict.clone()))
+        let verdict = commit.verdicts.get(&name).and_then(|(_, _, verdict)| verdict.clone());
+        Blame::Known(with_progress(verdict, &confirmation))
     }
 }
 
@@ -116,12 +144,38 @@ impl BlameOfCommit {
     }
 }
 
+/// A verdict that isn't certain, with what is done about it.
+fn with_progress(verdict: Option<String>, confirmation: &Confirmation) -> Option<String> {
+    let progress = confirmation.progress();
+    match verdict {
+        _ if progress.is_empty() => verdict,
+        None => Some(progress.to_owned()),
+        Some(verdict) if verdict.contains(" or the backend") => {
+            Some(format!("{verdict}. {progress}"))
+        }
+        Some(verdict) => Some(verdict),
+    }
+}
+
+impl BlamedJob {
+    fn shown(&self) -> (JobName, BlameOfJob) {
+        let verdict = self.verdict.as_ref().and_then(|verdict| {
+            // "Unknown, since nothing is known" helps nobody.
+            let is_guess = verdict.category == TriageCategory::Unknown
+                && verdict.confidence == TriageConfidence::Low;
+            (!is_guess).then(|| verdict.summary.clone())
+        });
+        let name = (self.repo.clone(), self.workflow.clone(), self.job.clone());
+        (name, ((self.run_id.clone(), self.run_attempt), self.state, verdict))
+    }
+}
+
 /// The verdicts on all jobs of a commit.
-async fn read(
+pub(crate) async fn read(
     relay: &Relay,
     number: u64,
     head_sha: &str,
-) -> Result<HashMap<JobName, ((String, u32), JobState, Option<String>)>, ResultsError> {
+) -> Result<Vec<BlamedJob>, ResultsError> {
     let results = relay.results.as_ref();
     let upstream = relay.config.upstream.as_str();
     let (attempts, dispatches) = results.pull_request_facts(upstream, &[number]).await?;
@@ -129,18 +183,19 @@ async fn read(
     let jobs = jobs_of_record(own, &dispatches);
     let read_pushes = async |window: Window| results.push_attempts(&window).await;
     let blamed = blame_jobs(results, &jobs, read_pushes).await?;
-    let verdict = |job: &crcr_domain::results::JobOfRecord<'_>| {
-        let verdict = blamed.verdict(job.record)?;
-        // "Unknown, since nothing is known" helps nobody.
-        let is_guess = verdict.category == TriageCategory::Unknown
-            && verdict.confidence == TriageConfidence::Low;
-        (!is_guess).then(|| verdict.summary.clone())
-    };
-    let named = jobs.iter().map(|job| {
+    let with_verdict = jobs.iter().map(|job| {
         let record = job.record;
-        let name = (record.repo.to_ascii_lowercase(), record.workflow.clone(), record.job.clone());
-        let attempt = (record.run_id.clone(), record.run_attempt);
-        (name, (attempt, record.state, verdict(job)))
+        BlamedJob {
+            repo: record.repo.to_ascii_lowercase(),
+            workflow: record.workflow.clone(),
+            job: record.job.clone(),
+            run_id: record.run_id.clone(),
+            run_attempt: record.run_attempt,
+            state: record.state,
+            outcome: job.outcome,
+            attempts: job.attempts,
+            verdict: blamed.verdict(record).cloned(),
+        }
     });
-    Ok(named.collect())
+    Ok(with_verdict.collect())
 }

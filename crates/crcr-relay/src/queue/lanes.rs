@@ -20,6 +20,8 @@ pub(crate) enum Lane {
     Upstream,
     /// Asking about the runs of an account downstream.
     Sweeps(String),
+    /// What explains failures, for an account downstream. Nobody waits for it.
+    Probes(String),
     /// The logs of an account's jobs.
     JobLogs(String),
     /// Results of an account downstream, to the external HUD.
@@ -43,16 +45,18 @@ struct Pool {
 const DISPATCHES: &str = "dispatch";
 const UPSTREAM: &str = "upstream";
 const SWEEPS: &str = "sweep";
+const PROBES: &str = "probe";
 const JOB_LOGS: &str = "log";
 
 /// The pools. `workers` is how many dispatches are sent at a time.
-fn pools(workers: usize) -> [Pool; 10] {
+fn pools(workers: usize) -> [Pool; 11] {
     let pool = |name, workers, max_per_lane| Pool { name, workers, max_per_lane };
     [
         pool(DISPATCHES, workers, 8),
         // Eight calls at a time for one installation. Half of them is left for others than one backend.
         pool(UPSTREAM, 8, 4),
         pool(SWEEPS, workers.div_ceil(2), 4),
+        pool(PROBES, 4, 1),
         pool(JOB_LOGS, 4, 2),
         // One server behind all lanes: if it hangs, so do these and no others.
         pool("hud", 8, 2),
@@ -76,6 +80,7 @@ impl Lane {
             Self::CheckRuns { repo, head_sha } => format!("{UPSTREAM}:{repo}@{head_sha}"),
             Self::Upstream => format!("{UPSTREAM}:"),
             Self::Sweeps(name) => account(SWEEPS, name),
+            Self::Probes(name) => account(PROBES, name),
             Self::JobLogs(name) => account(JOB_LOGS, name),
             Self::ExternalHud(name) => account("hud", name),
             Self::AlertWebhook => "alert:".to_owned(),
@@ -90,7 +95,7 @@ impl Lane {
 /// for a pause, all of its lanes pause.
 pub(crate) fn server_of(lane: &str, upstream: &RepoName) -> String {
     match lane.split_once(':') {
-        Some((DISPATCHES | SWEEPS | JOB_LOGS, account)) => account.to_owned(),
+        Some((DISPATCHES | SWEEPS | PROBES | JOB_LOGS, account)) => account.to_owned(),
         Some((UPSTREAM, _)) => upstream.owner().to_ascii_lowercase(),
         _ => lane.to_owned(),
     }
@@ -143,7 +148,8 @@ impl BusyLanes {
         let mut busy: HashMap<String, usize> =
             self.tasks.iter().map(|(lane, count)| (lane.clone(), *count)).collect();
         for server in paused {
-            for lane in [DISPATCHES, SWEEPS, JOB_LOGS].map(|pool| format!("{pool}:{server}")) {
+            let pools = [DISPATCHES, SWEEPS, PROBES, JOB_LOGS];
+            for lane in pools.map(|pool| format!("{pool}:{server}")) {
                 busy.insert(lane, usize::MAX);
             }
             // The server of another pool is named like its lane.
@@ -183,7 +189,7 @@ mod tests {
     #[test]
     fn rate_limit_of_an_account_pauses_all_that_asks_github_for_it() {
         let (rooms, busy) = room(&[], &["acme"]);
-        for lane in ["dispatch:acme", "sweep:acme", "log:acme"] {
+        for lane in ["dispatch:acme", "sweep:acme", "probe:acme", "log:acme"] {
             assert_eq!(busy[lane], usize::MAX, "{lane}");
         }
         assert!(!busy.contains_key("hud:acme") && rooms["upstream"].free == 8);

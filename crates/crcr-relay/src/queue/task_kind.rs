@@ -7,6 +7,7 @@ use crcr_domain::check_run as names;
 use crcr_domain::ci_data::job_log::EndedJob;
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::event::EventName;
+use crcr_domain::probes::Culprit;
 use crcr_store::{LeasedTask, NewTask, StoreError, StoreKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,9 @@ pub(crate) enum TaskKind {
     Dispatch {
         delivery: String,
         repo: RepoName,
+        /// Whether the relay itself asks for it, so that everybody else's go first.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_probe: bool,
     },
     /// Make a check run on GitHub show what is known now.
     CheckRun {
@@ -31,10 +35,7 @@ pub(crate) enum TaskKind {
         job: Option<CheckedJob>,
     },
     /// Do so for every check run that a commit has or may have of one backend.
-    CommitChecks {
-        repo: RepoName,
-        head_sha: String,
-    },
+    CommitChecks { repo: RepoName, head_sha: String },
     /// Do so for the open heads of upstream, after the backend's entry in the allowlist has changed.
     BackendChecks {
         repo: RepoName,
@@ -42,15 +43,9 @@ pub(crate) enum TaskKind {
         done: usize,
     },
     /// Update the check runs of a pull request after its labels changed.
-    Labels {
-        pull: u64,
-    },
+    Labels { pull: u64 },
     /// Re-run a downstream workflow run.
-    Rerun {
-        repo: RepoName,
-        run_id: u64,
-        failed_only: bool,
-    },
+    Rerun { repo: RepoName, run_id: u64, failed_only: bool },
     /// Send a dispatch again that no run answered.
     Redispatch {
         repo: RepoName,
@@ -58,20 +53,11 @@ pub(crate) enum TaskKind {
         head_sha: String,
     },
     /// Re-run every downstream run of a check suite.
-    RerunSuite {
-        suite: u64,
-    },
+    RerunSuite { suite: u64 },
     /// Check whether a dispatch started, and whether its jobs and its run have ended.
-    Sweep {
-        delivery: String,
-        repo: RepoName,
-    },
+    Sweep { delivery: String, repo: RepoName },
     /// Send a result to the external HUD.
-    Forward {
-        key: Vec<String>,
-        lane: String,
-        body: String,
-    },
+    Forward { key: Vec<String>, lane: String, body: String },
     /// Check whether a failure turned a backend red, or a success green again, and send an alert if so.
     Alert {
         repo: RepoName,
@@ -104,20 +90,31 @@ pub(crate) enum TaskKind {
         check_run: String,
     },
     /// Put a webhook into the archive and the results.
-    KeepWebhook {
-        webhook: WebhookHead,
-    },
+    KeepWebhook { webhook: WebhookHead },
     /// Find out from its log why a job failed.
-    JobLog {
-        job: EndedJob,
-    },
+    JobLog { job: EndedJob },
     /// Cancel the dispatches of a delivery, because a newer one replaces it.
-    Supersede {
-        older: String,
-        newer: String,
-    },
+    Supersede { older: String, newer: String },
     /// Ask GitHub for webhooks that it couldn't deliver.
     Reconcile,
+    /// Evaluate everything again, because the store was put back to a backup.
+    AfterRestore,
+    /// Explain the failures of a pull request at a backend.
+    Confirm { delivery: String, repo: RepoName },
+    /// Tell those who wait for a probe that a job of it has ended.
+    ProbeEnded { delivery: String, repo: RepoName },
+    /// Find the commit that broke a job on a branch.
+    Bisect {
+        repo: RepoName,
+        workflow: String,
+        job: Option<String>,
+        /// The first commit that is known to fail.
+        bad_sha: String,
+    },
+    /// Send an alert with the answer to that.
+    CulpritFound { culprit: Box<Culprit> },
+    /// Read a backend's `.github/crcr.yml`.
+    BackendFile { repo: RepoName },
 }
 
 /// A job that has a check run, whichever run and attempt of it that shows.
@@ -221,7 +218,11 @@ impl TaskKind {
     pub(crate) const SWEEP: &'static str = "sweep";
 
     pub(crate) fn dispatch(dispatch: &Dispatch) -> Self {
-        Self::Dispatch { delivery: dispatch.delivery.clone(), repo: dispatch.repo.clone() }
+        Self::Dispatch {
+            delivery: dispatch.delivery.clone(),
+            repo: dispatch.repo.clone(),
+            is_probe: dispatch.probe.is_some(),
+        }
     }
 
     /// Updates the check run of one job, or without `job` that of the dispatch itself.
@@ -285,6 +286,12 @@ impl TaskKind {
             Self::JobLog { .. } => "job_log",
             Self::Supersede { .. } => "supersede",
             Self::Reconcile => "reconcile",
+            Self::AfterRestore => "after_restore",
+            Self::BackendFile { .. } => "backend_file",
+            Self::Confirm { .. } => "confirm",
+            Self::ProbeEnded { .. } => "probe_ended",
+            Self::Bisect { .. } => "bisect",
+            Self::CulpritFound { .. } => "culprit_found",
         }
     }
 
@@ -301,6 +308,7 @@ impl TaskKind {
                 | Self::Supersede { .. }
                 | Self::KeepWebhook { .. }
                 | Self::Reconcile
+                | Self::AfterRestore
         )
     }
 
@@ -316,7 +324,10 @@ impl TaskKind {
     fn key(&self) -> StoreKey {
         let (repo, number);
         let parts: &[&str] = match self {
-            Self::Dispatch { delivery, repo: name } | Self::Sweep { delivery, repo: name } => {
+            Self::Dispatch { delivery, repo: name, .. }
+            | Self::Sweep { delivery, repo: name }
+            | Self::Confirm { delivery, repo: name }
+            | Self::ProbeEnded { delivery, repo: name } => {
                 repo = name.key();
                 &[self.name(), delivery, &repo]
             }
@@ -369,8 +380,24 @@ impl TaskKind {
                 (repo, number) = (name.key(), pull.to_string());
                 &[self.name(), &number, &repo]
             }
+            Self::Bisect { repo: name, workflow, job, bad_sha } => {
+                let repo = name.key();
+                let mut parts = vec![self.name(), &*repo, bad_sha, workflow];
+                parts.extend(job.as_deref());
+                return StoreKey::new(&parts);
+            }
+            Self::CulpritFound { culprit } => {
+                let mut parts =
+                    vec![self.name(), &culprit.repo, &culprit.bad_sha, &culprit.workflow];
+                parts.extend(culprit.job.as_deref());
+                return StoreKey::new(&parts);
+            }
+            Self::BackendFile { repo: name } => {
+                repo = name.key();
+                &[self.name(), &repo]
+            }
             Self::Supersede { older, .. } => &[self.name(), older],
-            Self::Reconcile => &[self.name()],
+            Self::Reconcile | Self::AfterRestore => &[self.name()],
             Self::KeepWebhook { webhook } => &[self.name(), &webhook.event, &webhook.delivery],
             Self::JobLog { job } => {
                 (repo, number) = (job.repository.to_ascii_lowercase(), job.job_id.to_string());
@@ -382,12 +409,20 @@ impl TaskKind {
 
     fn lane(&self) -> Lane {
         match self {
+            Self::Dispatch { repo, is_probe: true, .. }
+            | Self::Confirm { repo, .. }
+            | Self::ProbeEnded { repo, .. }
+            | Self::Bisect { repo, .. } => Lane::Probes(repo.owner().to_owned()),
             Self::Dispatch { repo, .. }
             | Self::Rerun { repo, .. }
             | Self::Redispatch { repo, .. } => Lane::Dispatches(repo.owner().to_owned()),
-            Self::Sweep { repo, .. } => Lane::Sweeps(repo.owner().to_owned()),
+            Self::Sweep { repo, .. } | Self::BackendFile { repo } => {
+                Lane::Sweeps(repo.owner().to_owned())
+            }
             Self::Forward { lane, .. } => Lane::ExternalHud(lane.clone()),
-            Self::Alert { .. } | Self::RepositoryChanged { .. } => Lane::AlertWebhook,
+            Self::Alert { .. } | Self::RepositoryChanged { .. } | Self::CulpritFound { .. } => {
+                Lane::AlertWebhook
+            }
             Self::KeepWebhook { .. } => Lane::KeptWebhooks,
             Self::Supersede { .. } => Lane::Superseding,
             Self::Reconcile => Lane::DeliveryLog,
@@ -403,7 +438,8 @@ impl TaskKind {
             | Self::Labels { .. }
             | Self::RerunSuite { .. }
             | Self::MergeBase { .. }
-            | Self::Comment { .. } => Lane::Upstream,
+            | Self::Comment { .. }
+            | Self::AfterRestore => Lane::Upstream,
         }
     }
 }

@@ -262,7 +262,7 @@ pub(crate) async fn settle(
         (false, false) => TaskOutcome::Retry { at, error },
     };
     match kind {
-        Some(TaskKind::Dispatch { delivery, repo }) => {
+        Some(TaskKind::Dispatch { delivery, repo, .. }) => {
             handlers::dispatch::record_failure(
                 relay,
                 lease,

@@ -307,7 +307,11 @@ async fn trying_all_again_sends_no_events_of_days_ago() {
     use crate::queue::task_kind::TaskKind;
     let world = World::new().await;
     let store = world.relay.store.as_ref();
-    let old = TaskKind::Dispatch { delivery: "old".to_owned(), repo: "acme/two".parse().unwrap() };
+    let old = TaskKind::Dispatch {
+        delivery: "old".to_owned(),
+        repo: "acme/two".parse().unwrap(),
+        is_probe: false,
+    };
     let kinds = [old, TaskKind::Labels { pull: 7 }, TaskKind::Labels { pull: 8 }];
     let now = world.relay.now();
     let tasks = kinds.map(|kind| kind.task(now)).to_vec();

@@ -1,5 +1,6 @@
 //! The relay through its router, with GitHub's stand-in behind it.
 
+mod backend_files;
 mod budgets;
 mod callbacks;
 mod faults;

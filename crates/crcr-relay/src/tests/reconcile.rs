@@ -14,7 +14,9 @@ use crate::reconcile::{Reconciliation, reconcile};
 
 impl World {
     async fn reconcile(&self) -> Reconciliation {
-        reconcile(&self.relay.app, self.relay.store.as_ref(), &self.relay.clock).await.unwrap()
+        let keeps = |event: &str| self.relay.config.keeps_webhooks(event);
+        let relay = &self.relay;
+        reconcile(&relay.app, relay.store.as_ref(), &relay.clock, &keeps).await.unwrap()
     }
 
     /// Logs a delivery that nobody answered.

@@ -1,5 +1,6 @@
 //! A relay with a temporary store and GitHub's stand-in. Workers run only when a test starts them.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use crcr_results::sqlite::SqliteResults;
 use crcr_standin::StandIn;
 use crcr_standin::world::{Delivery, PullRequest};
 use crcr_store::{LeaseRequest, SqliteStore, StoreRole};
+use crcr_testkit::redis::{RedisServer, RedisSettings};
 use jiff::Timestamp;
 use serde_json::Value;
 use tower::ServiceExt as _;
@@ -25,12 +27,26 @@ use crate::queue::handlers;
 use crate::queue::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::queue::workers;
 use crate::relay::{self, Relay};
+use crate::restore::{ResumedWork, mark_restored};
 
 pub(super) const UPSTREAM: &str = "acme/upstream";
 pub(super) const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 pub(super) const NEWER: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 pub(super) const ALLOWLIST: &str = "L1: [acme/one]\nL2: [acme/two]\nL3:\n  npu:\n    acme/three: [carol]\nL4:\n  - acme/four: [dave]\n";
 pub(super) const ALL: [&str; 4] = ["acme/four", "acme/one", "acme/three", "acme/two"];
+
+thread_local! {
+    static ON_REDIS: Cell<bool> = const { Cell::new(false) };
+    static CLOCK_AHEAD: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Runs a test with relays that each keep their state in a Redis server of their own, and their results in SQLite.
+/// The test has a runtime on this thread.
+pub(super) fn on_redis(test: fn()) {
+    ON_REDIS.set(true);
+    test();
+    ON_REDIS.set(false);
+}
 
 pub(super) struct World {
     pub(super) github: StandIn,
@@ -40,6 +56,7 @@ pub(super) struct World {
     /// The relay's address; without one, requests are passed directly to its router.
     address: Option<std::net::SocketAddr>,
     folder: tempfile::TempDir,
+    redis: Option<RedisServer>,
 }
 
 impl World {
@@ -60,7 +77,15 @@ impl World {
         Self::on(github, &settings).await
     }
 
-    async fn on(github: StandIn, settings: &[(&str, &str)]) -> Self {
+    /// A relay whose machine's clock is ahead of GitHub's.
+    pub(super) async fn with_clock_ahead(by: Duration) -> Self {
+        CLOCK_AHEAD.set(by);
+        let world = Self::new().await;
+        CLOCK_AHEAD.set(Duration::ZERO);
+        world
+    }
+
+    pub(super) async fn on(github: StandIn, settings: &[(&str, &str)]) -> Self {
         let world = &github.state().world;
         world.install(UPSTREAM);
         for repo in ALL {
@@ -70,9 +95,20 @@ impl World {
         world.put_pull(UPSTREAM, pull);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("allowlist.yml"), ALLOWLIST).unwrap();
-        let (relay, results) = start(&github, folder.path(), settings).await;
+        let redis = ON_REDIS.get().then(|| {
+            let settings = RedisSettings { is_durable: false, ..RedisSettings::default() };
+            RedisServer::start(settings).unwrap()
+        });
+        let (relay, results) = start(&github, folder.path(), redis.as_ref(), settings).await;
         let hud = Arc::new(hud_of(&relay));
-        Self { github, relay, results, hud, address: None, folder }
+        let world = Self { github, relay, results, hud, address: None, folder, redis };
+        // Only few tests are about the files of backends, which are read when the allowlist comes into force.
+        if world.redis.is_some() {
+            world.work().await;
+        } else {
+            world.sql("DELETE FROM task");
+        }
+        world
     }
 
     /// A relay that gets its requests over HTTP, as in production.
@@ -95,11 +131,47 @@ impl World {
 
     /// The same world with a new process of the relay on the same store.
     pub(super) async fn restart(self, settings: &[(&str, &str)]) -> Self {
-        let Self { github, folder, relay, results, hud, .. } = self;
+        let Self { github, folder, relay, results, hud, redis, .. } = self;
         drop((relay, results, hud));
-        let (relay, results) = start(&github, folder.path(), settings).await;
+        let (relay, results) = start(&github, folder.path(), redis.as_ref(), settings).await;
         let hud = Arc::new(hud_of(&relay));
-        Self { github, relay, results, hud, address: None, folder }
+        Self { github, relay, results, hud, address: None, folder, redis }
+    }
+
+    pub(super) async fn metrics(&self) -> String {
+        let input = crate::http::metrics::MetricsInput::read(&self.relay).await.unwrap();
+        self.relay.metrics.text(&input)
+    }
+
+    /// A copy of the store as it is now, and the time of it.
+    pub(super) fn backup(&self) -> (tempfile::TempDir, Timestamp) {
+        let (folder, at) = (tempfile::tempdir().unwrap(), self.relay.now());
+        let copy = folder.path().join("crcr.db");
+        crcr_store::sqlite::copy_database(&self.folder.path().join("crcr.db"), &copy).unwrap();
+        (folder, at)
+    }
+
+    /// The same world with a new relay on a store that was put back to a backup.
+    pub(super) async fn restore(
+        self,
+        (backup, backup_at): (tempfile::TempDir, Timestamp),
+        settings: &[(&str, &str)],
+    ) -> (Self, ResumedWork) {
+        let Self { github, folder, relay, results, hud, redis, .. } = self;
+        let now = relay.now();
+        drop((relay, results, hud));
+        let path = folder.path().join("crcr.db");
+        for end in ["-wal", "-shm"] {
+            // The last connection may have removed it.
+            let _ = std::fs::remove_file(format!("{}{end}", path.display()));
+        }
+        std::fs::copy(backup.path().join("crcr.db"), &path).unwrap();
+        let store = SqliteStore::open(&path, StoreRole::Tool).unwrap();
+        let resumed = mark_restored(&store, backup_at, now).await.unwrap();
+        drop(store);
+        let (relay, results) = start(&github, folder.path(), redis.as_ref(), settings).await;
+        let hud = Arc::new(hud_of(&relay));
+        (Self { github, relay, results, hud, address: None, folder, redis }, resumed)
     }
 
     /// A connection of its own to the relay's store.
@@ -283,6 +355,7 @@ impl World {
 async fn start(
     github: &StandIn,
     folder: &std::path::Path,
+    redis: Option<&RedisServer>,
     settings: &[(&str, &str)],
 ) -> (Arc<Relay>, SqliteResults) {
     let app = github.state().world.app();
@@ -297,17 +370,22 @@ async fn start(
         ("CRCR_OIDC_ISSUERS", github.state().origin().to_owned()),
     ]);
     let database = folder.join("crcr.db");
-    map.insert("CRCR_STORE", format!("sqlite:{}", database.display()));
+    let file = format!("sqlite:{}", database.display());
+    map.insert("CRCR_STORE", redis.map_or_else(|| file.clone(), RedisServer::url));
+    map.insert("CRCR_RESULTS", file);
     map.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
     let config = Config::read(&|name| map.get(name).cloned(), BTreeMap::new()).unwrap();
     let (store, kept) = relay::open(&config).await.unwrap();
     let results =
         SqliteResults::new(Arc::new(SqliteStore::open(&database, StoreRole::Tool).unwrap()));
     let state = Arc::clone(github.state());
-    let clock = Arc::new(move || state.clock.now());
+    let ahead = CLOCK_AHEAD.get();
+    let clock = Arc::new(move || state.clock.now() + ahead);
     let relay = Relay::new(config, store, kept, clock).unwrap();
     relay.allowlist.restore().await;
     relay.allowlist.refresh(&relay.app, relay.now()).await;
-    assert!(relay.verifier.refresh(relay.now()).await);
+    relay.verifier.refresh(relay.now()).await;
+    let has_keys = relay.issuers().iter().any(|issuer| issuer.has_keys);
+    assert!(has_keys, "{:?}", relay.issuers());
     (Arc::new(relay), results)
 }

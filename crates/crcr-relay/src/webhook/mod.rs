@@ -2,7 +2,7 @@
 //! one transaction before the response.
 
 pub mod payload;
-mod planner;
+pub(crate) mod planner;
 pub mod signature;
 pub(crate) mod turns;
 
@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::event::{self, EventName, UpstreamEvent};
+use crcr_domain::event::{self, EventName, PullRequestAction, UpstreamEvent};
 use crcr_store::{
     CommitOutcome, RecordWrite, SetInsert, StoreError, Versioned, WriteBatch, decode_record,
 };
@@ -24,6 +24,7 @@ use serde_json::json;
 use crate::config::secrets::Secret;
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
+use crate::probes::backend_file;
 use crate::queue::handlers::keep_webhook::{self, PendingWebhook};
 use crate::queue::handlers::supersede::supersede;
 use crate::queue::record_dispatch_change;
@@ -115,6 +116,10 @@ async fn receive_signed(
     let pending = headers.and_then(|headers| keep_webhook::prepare(relay, headers, name, id, body));
     let Some(event) = event else {
         keep_ignored(relay, pending).await?;
+        if name == "push" {
+            let noted = backend_file::note_push(relay, body).await;
+            noted.map_err(|error| Refusal::unavailable(error.to_string()))?;
+        }
         note_upstream(relay, name, body).await;
         return Ok(if name == "ping" { DeliveryOutcome::Ping } else { DeliveryOutcome::Ignored });
     };
@@ -281,6 +286,12 @@ async fn accept(
             )));
         };
         let mut dispatches = planner::dispatches(event, id, upstream, &allowlist, now);
+        if dispatches.iter().any(|one| one.action == Some(PullRequestAction::ReadyForReview)) {
+            // The others have got it as a draft.
+            let repos: Vec<_> = dispatches.iter().map(|one| one.repo.clone()).collect();
+            let waiting = backend_file::without_drafts(relay, &repos).await?;
+            dispatches.retain(|one| waiting.contains(&one.repo));
+        }
         if let Some(pull) = newest.as_ref().and_then(|newest| newest.value.as_ref()) {
             for dispatch in &mut dispatches {
                 // A label of the same second may be missing in the event.

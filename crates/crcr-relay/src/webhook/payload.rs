@@ -14,6 +14,7 @@
 //!    `repository.full_name`, sender; for a push, ref, before, after and the head commit's id; for a
 //!    merge group, its head and base.
 
+use crcr_domain::probes::ProbeTag;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -35,6 +36,14 @@ pub(crate) struct ClientPayload {
     /// Set when the webhook was reduced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reduced: Option<bool>,
+    /// Set in what the relay itself asks for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) crcr: Option<ProbePayload>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ProbePayload {
+    pub(crate) probe: ProbeTag,
 }
 
 /// Reduces a webhook that is too large to be dispatched; `None` when it fits as it is.

@@ -3,6 +3,7 @@
 
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::{EventName, PullRequest, PullRequestAction, UpstreamEvent};
+use crcr_domain::probes::ProbeTag;
 use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use jiff::Timestamp;
 
@@ -74,6 +75,25 @@ pub fn landed(
     entries.map(|entry| content.dispatch(entry, delivery, upstream, now)).collect()
 }
 
+/// A commit that a backend is asked to run to explain a failure.
+pub fn probe(
+    entry: &AllowlistEntry,
+    delivery: &str,
+    upstream: &RepoName,
+    commit: &str,
+    tag: ProbeTag,
+    now: Timestamp,
+) -> Dispatch {
+    let content = DispatchContent {
+        event: EventName::Probe,
+        action: None,
+        pull: None,
+        head_sha: commit,
+        base_sha: None,
+    };
+    Dispatch { probe: Some(tag), ..content.dispatch(entry, delivery, upstream, now) }
+}
+
 impl<'a> DispatchContent<'a> {
     fn of_pull(event: EventName, action: Option<PullRequestAction>, pull: &'a PullRequest) -> Self {
         let (head_sha, base_sha) = (pull.head_sha.as_str(), pull.base_sha.as_deref());
@@ -111,7 +131,12 @@ impl<'a> DispatchContent<'a> {
             is_overdue: false,
             is_answered: false,
             accepted_at: None,
-            is_probe: false,
+            is_trial: false,
+            is_asked_for: false,
+            held_until: None,
+            is_draft: self.pull.is_some_and(|pull| pull.is_draft),
+            is_known_author: self.pull.is_some_and(|pull| pull.is_known_author),
+            probe: None,
             runs: vec![],
             shared_runs: vec![],
             are_runs_known: false,
@@ -319,6 +344,8 @@ mod tests {
             updated_at: Timestamp::from_second(second).unwrap(),
             labels: vec![format!("at-{second}")],
             has_landed: false,
+            is_draft: false,
+            is_known_author: true,
         }
     }
 

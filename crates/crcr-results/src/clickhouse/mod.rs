@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
+use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
 use crcr_domain::results::RepoDay;
 use crcr_github::{SecureUrl, SecureUrlError};
@@ -230,12 +231,14 @@ impl Results for ClickHouseResults {
 
     async fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, ResultsError> {
         let mut found = self.select_window(&rows::DISPATCH, window, "").await?;
+        found.retain(|row: &DispatchFact| row.event != EventName::Probe);
         sort_dispatches(&mut found);
         Ok(found)
     }
 
     async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
         let mut found = self.select_window(&rows::ATTEMPT, window, "").await?;
+        found.retain(|row: &AttemptFact| row.event != EventName::Probe);
         sort_attempts(&mut found);
         Ok(found)
     }

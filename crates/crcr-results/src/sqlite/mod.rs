@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
+use crcr_domain::event::EventName;
 use crcr_domain::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
@@ -55,12 +56,16 @@ impl Results for SqliteResults {
 
     async fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.dispatches(&window)).await
+        let mut found = self.blocking(move |this| this.dispatches(&window)).await?;
+        found.retain(|row| row.event != EventName::Probe);
+        Ok(found)
     }
 
     async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.attempts(&window)).await
+        let mut found = self.blocking(move |this| this.attempts(&window)).await?;
+        found.retain(|row| row.event != EventName::Probe);
+        Ok(found)
     }
 
     async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError> {

@@ -58,17 +58,8 @@ impl LabRun {
                 7..9 => "failure",
                 _ => "cancelled",
             };
-            let report = LabReport {
-                run: id,
-                attempt,
-                job,
-                conclusion: None,
-                forgery: None,
-                tries: 0,
-                copy: 0,
-                phase: self.setup_fails.then_some("setup"),
-                ends_run: false,
-            };
+            let phase = self.setup_fails.then_some("setup");
+            let report = LabReport { phase, ..start_of(id, attempt, job) };
             self.plan_reports(&mut agenda, &report, &times, conclusion, inputs, random);
             if self.is_foreign && conclusion == "failure" && random.random_ratio(1, 2) {
                 // The step is retried in the same build.
@@ -142,17 +133,23 @@ fn times(from: Timestamp, random: &mut StdRng) -> JobTimes {
     JobTimes { started_at, ended_at }
 }
 
-/// The last step of a build elsewhere, which waits for all others and says that the build is over.
-fn end_of_build(run: u64, attempt: u32) -> LabReport {
+/// The report that a job starts.
+fn start_of(run: u64, attempt: u32, job: LabJob) -> LabReport {
     LabReport {
         run,
         attempt,
-        job: LabJob { name: "end", leg: 0 },
-        conclusion: Some("success"),
+        job,
+        conclusion: None,
         forgery: None,
         tries: 0,
         copy: 0,
         phase: None,
-        ends_run: true,
+        ends_run: false,
     }
+}
+
+/// The last step of a build elsewhere, which waits for all others and says that the build is over.
+fn end_of_build(run: u64, attempt: u32) -> LabReport {
+    let start = start_of(run, attempt, LabJob { name: "end", leg: 0 });
+    LabReport { conclusion: Some("success"), ends_run: true, ..start }
 }

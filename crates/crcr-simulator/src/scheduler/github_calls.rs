@@ -79,41 +79,7 @@ impl Simulation {
             return Ok(response);
         }
         for dispatch in self.github.world.take_dispatches() {
-            let payload = &dispatch.client_payload;
-            let delivery = payload["delivery_id"].as_str().unwrap_or_default().to_owned();
-            let key = (delivery.clone(), key_of(&dispatch.repository));
-            let leased = self.gates.lock().leases.get(&key).copied().unwrap_or_default();
-            let accepted = self.ledger.accepted.entry(key).or_default();
-            *accepted += 1;
-            let accepted = *accepted;
-            self.summary.dispatches += 1;
-            let first = self.lab.next_run();
-            if accepted > leased {
-                let detail = format!(
-                    "{delivery} to {}: {accepted} times, and its task was leased unsent {leased} times",
-                    dispatch.repository
-                );
-                return Err(("recorded-dispatch-repeated", detail));
-            }
-            self.note_made_up(&delivery, &dispatch);
-            let webhook = self.ledger.webhooks.get(&delivery);
-            let head = webhook.map(|webhook| webhook.head.clone());
-            let setup_fails = webhook.is_some_and(|webhook| webhook.author == ATTACKER);
-            if let Some((repo, head)) = backend(&dispatch.repository).zip(head) {
-                let events = self.lab.receive(
-                    &self.github,
-                    &dispatch,
-                    (repo, &head),
-                    setup_fails,
-                    &mut self.random,
-                );
-                self.plan_lab(events);
-            }
-            let runs: Vec<_> = (first..self.lab.next_run()).collect();
-            self.trace(format!(
-                "GitHub accepts {delivery} for {}: runs {runs:?}",
-                dispatch.repository
-            ));
+            self.accept(&dispatch)?;
         }
         for started in self.github.world.take_reruns() {
             let Started::Rerun { run_id, attempt, failed_only, .. } = started else { continue };
@@ -133,6 +99,43 @@ impl Simulation {
             self.trace(line);
         }
         Ok(response)
+    }
+
+    /// GitHub has accepted a dispatch, and the backend gets it.
+    fn accept(&mut self, dispatch: &Dispatch) -> Result<(), Broken> {
+        let payload = &dispatch.client_payload;
+        let delivery = payload["delivery_id"].as_str().unwrap_or_default().to_owned();
+        let key = (delivery.clone(), key_of(&dispatch.repository));
+        let leased = self.gates.lock().leases.get(&key).copied().unwrap_or_default();
+        let accepted = self.ledger.accepted.entry(key).or_default();
+        *accepted += 1;
+        let accepted = *accepted;
+        self.summary.dispatches += 1;
+        let first = self.lab.next_run();
+        if accepted > leased {
+            let detail = format!(
+                "{delivery} to {}: {accepted} times, and its task was leased unsent {leased} times",
+                dispatch.repository
+            );
+            return Err(("recorded-dispatch-repeated", detail));
+        }
+        self.note_made_up(&delivery, dispatch);
+        let webhook = self.ledger.webhooks.get(&delivery);
+        let head = webhook.map(|webhook| webhook.head.clone());
+        let setup_fails = webhook.is_some_and(|webhook| webhook.author == ATTACKER);
+        if let Some((repo, head)) = backend(&dispatch.repository).zip(head) {
+            let events = self.lab.receive(
+                &self.github,
+                dispatch,
+                (repo, &head),
+                setup_fails,
+                &mut self.random,
+            );
+            self.plan_lab(events);
+        }
+        let runs: Vec<_> = (first..self.lab.next_run()).collect();
+        self.trace(format!("GitHub accepts {delivery} for {}: runs {runs:?}", dispatch.repository));
+        Ok(())
     }
 
     /// The relay makes up the webhook of a head that it misses.

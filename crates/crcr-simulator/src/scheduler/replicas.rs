@@ -56,29 +56,11 @@ impl reqwest::dns::Resolve for SilentResolver {
 impl Simulation {
     pub(super) fn start(&mut self, replica: usize) {
         self.trace(format!("r{replica} starts"));
-        let gates = Arc::clone(&self.gates);
-        let clock = Arc::new(move || gates.lock().clock(replica));
-        let app = self.github.world.app();
-        let key = app.private_key.clone().into();
-        let github =
-            GithubApp::in_process(self.transport(replica), app.id.as_str(), &key, clock.clone())
-                .expect("the stand-in's key is valid");
-        let store = Arc::new(SimulatedStore {
-            gates: Arc::clone(&self.gates),
-            memory: Arc::clone(&self.memory),
-            replica,
-        });
-        let results = Arc::new(RESULTS.1.clone());
-        let config = config(&self.github, self.traffic, self.inputs, self.keys);
-        let pipelines =
-            ProviderMap::parse(&format!("buildkite: {{{}/{}: {FOREIGN}}}", PIPELINE.0, PIPELINE.1))
-                .expect("the map is valid");
-        let relay = Arc::new(Relay::with_app(config, store, results, clock, HTTP.clone(), github));
+        let relay = Arc::new(self.relay(replica));
         let hud = Arc::new(serve::hud_of(&relay));
         let router = router::public(&relay, &hud);
         let jwks = self.github.oidc.jwks().to_string();
         let issuer = self.github.origin().to_owned();
-        relay.verifier.set_providers(pipelines);
         let accept_keys = move |relay: &Relay| {
             for issuer in [issuer.as_str(), BUILDKITE] {
                 relay.verifier.accept_keys(issuer, jwks.as_bytes(), relay.now());
@@ -117,6 +99,29 @@ impl Simulation {
             );
         });
         self.replicas[replica] = Some(RelayReplica { router, tasks, has_beaten });
+    }
+
+    fn relay(&self, replica: usize) -> Relay {
+        let gates = Arc::clone(&self.gates);
+        let clock = Arc::new(move || gates.lock().clock(replica));
+        let app = self.github.world.app();
+        let key = app.private_key.clone().into();
+        let github =
+            GithubApp::in_process(self.transport(replica), app.id.as_str(), &key, clock.clone())
+                .expect("the stand-in's key is valid");
+        let store = Arc::new(SimulatedStore {
+            gates: Arc::clone(&self.gates),
+            memory: Arc::clone(&self.memory),
+            replica,
+        });
+        let results = Arc::new(RESULTS.1.clone());
+        let config = config(&self.github, self.traffic, self.inputs, self.keys);
+        let pipelines =
+            ProviderMap::parse(&format!("buildkite: {{{}/{}: {FOREIGN}}}", PIPELINE.0, PIPELINE.1))
+                .expect("the map is valid");
+        let relay = Relay::with_app(config, store, results, clock, HTTP.clone(), github);
+        relay.verifier.set_providers(pipelines);
+        relay
     }
 
     pub(super) fn transport(&self, replica: usize) -> Transport {

@@ -278,10 +278,18 @@ async fn compare(
         "html_url": url, "permalink_url": url, "diff_url": format!("{url}.diff"),
         "patch_url": format!("{url}.patch"), "base_commit": show(base),
         "merge_base_commit": show(common), "status": status, "ahead_by": ahead,
-        "behind_by": behind, "total_commits": ahead, "commits": page(uri.query(), commits),
-        "files": [],
+        "behind_by": behind, "total_commits": ahead,
+        "commits": if uri.query().is_some() { page(uri.query(), commits) } else { last(commits, 250) },
+        "files": repo.changed_files(head).iter().take(300)
+            .map(|name| json!({ "filename": name, "status": "modified" })).collect::<Vec<_>>(),
     });
     Ok(Json(body).into_response())
+}
+
+/// Without a page, the comparison has only the newest commits.
+fn last(mut commits: Vec<Value>, count: usize) -> Vec<Value> {
+    commits.drain(..commits.len().saturating_sub(count));
+    commits
 }
 
 /// Runs `act` on a pull request, if the caller has `pull_requests` at `level`.

@@ -172,6 +172,17 @@ impl World {
         to.clone_into(&mut self.lock().expect(name).default_branch);
     }
 
+    /// Removes a file from the default branch.
+    pub fn remove_file(&self, name: &str, path: &str) {
+        self.lock().expect(name).files.remove(path);
+    }
+
+    /// Sets which files the comparison of a pull request's head with its base shows.
+    pub fn set_changed_files(&self, name: &str, head_sha: &str, files: &[&str]) {
+        let files = files.iter().map(|file| (*file).to_owned()).collect();
+        self.lock().expect(name).changed.insert(head_sha.to_owned(), files);
+    }
+
     /// Adds the commit `sha`, which has no parent, to the repository `name`.
     pub fn add_commit(&self, name: &str, sha: &str) {
         self.lock().expect(name).commit(sha, None, Timestamp::UNIX_EPOCH);

@@ -27,6 +27,8 @@ pub(super) struct Repo {
     pub(super) check_runs: BTreeMap<u64, CheckRun>,
     pub(super) job_logs: BTreeMap<u64, Vec<u8>>,
     pub(super) settings: ActionsSettings,
+    /// The files that a pull request's head changes, by the head.
+    pub(super) changed: BTreeMap<String, Vec<String>>,
 }
 
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
@@ -63,6 +65,7 @@ pub struct PullRequest {
     pub labels: BTreeSet<String>,
     pub open: bool,
     pub merged: bool,
+    pub draft: bool,
     pub updated_at: Timestamp,
 }
 
@@ -83,6 +86,7 @@ impl PullRequest {
             labels: BTreeSet::new(),
             open: true,
             merged: false,
+            draft: false,
             updated_at,
         }
     }
@@ -154,6 +158,7 @@ impl Repo {
             check_runs: BTreeMap::new(),
             job_logs: BTreeMap::new(),
             settings: ActionsSettings::default(),
+            changed: BTreeMap::new(),
         }
     }
 
@@ -197,6 +202,10 @@ impl Repo {
         let sha = self.commits.get_key_value(sha).map(|(sha, _)| sha.as_str());
         let parent = |sha: &&str| self.commits.get(*sha)?.parent.as_deref();
         std::iter::successors(sha, parent).collect()
+    }
+
+    pub(super) fn changed_files(&self, head: &str) -> &[String] {
+        self.changed.get(head).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// A commit as the compare API shows it.
@@ -246,7 +255,7 @@ impl Repo {
             "created_at": pull.updated_at, "updated_at": pull.updated_at,
             "closed_at": (!pull.open).then_some(pull.updated_at),
             "merged_at": pull.merged.then_some(pull.updated_at),
-            "labels": labels, "draft": false,
+            "labels": labels, "draft": pull.draft,
             "head": side(head_repo, head_owner, &pull.head_ref, &pull.head_sha),
             "base": side(self.json(origin), self.owner(), &pull.base_ref, &pull.base_sha),
             "author_association": "CONTRIBUTOR", "merged": pull.merged,

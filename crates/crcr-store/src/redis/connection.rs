@@ -326,7 +326,7 @@ async fn weaker_promise(connection: &mut MultiplexedConnection, info: &str) -> O
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 

@@ -9,6 +9,7 @@
 mod address;
 mod connection;
 mod scripts;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use self::connection::{
     CURRENT_SCHEMA, Connection, OpenConnection, Server, is_unknown_script, unavailable,
 };
 use self::scripts::{ScriptCall, ScriptName};
+pub use self::snapshot::{RedisPosition, RedisSnapshot};
 use crate::batch::KEEP_BUCKET;
 use crate::sqlite::{millis, timestamp};
 use crate::task::Turns;

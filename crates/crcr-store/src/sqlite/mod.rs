@@ -4,6 +4,7 @@
 //! With `journal_mode=WAL` and `synchronous=FULL`, a batch is answered when its transaction is on
 //! disk.
 
+mod backup;
 mod database_lock;
 mod facts;
 mod reader_pool;
@@ -27,10 +28,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 use tokio::sync::oneshot;
 
+pub use self::backup::{check_database, copy_database, free_bytes};
 use self::database_lock::DatabaseLock;
 pub use self::reader_pool::ReaderPool;
+use self::statements::FactTarget;
 use self::statements::{delete_expired, due_lanes, repair_times, take_facts_from_outbox};
-use self::writer::{FactTarget, Reply, WriteOperation};
+use self::writer::{Reply, WriteOperation};
 use crate::task::Turns;
 use crate::{
     LeaseRequest, LeasedTask, NewTask, OutboxEntry, PendingCommit, QueueDepth, StateStore,

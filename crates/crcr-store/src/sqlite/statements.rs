@@ -2,7 +2,6 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
-use super::writer::FactTarget;
 use super::{LEASED, facts, millis, row_limit, timestamp, unsigned};
 use crate::batch::KEEP_BUCKET;
 use crate::task::Turns;
@@ -10,6 +9,15 @@ use crate::{
     BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, TaskOutcome,
     TaskSettlement, WriteBatch,
 };
+
+/// Where the facts of a batch go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FactTarget {
+    /// The tables that results are read from.
+    Tables,
+    /// The outbox, from which they are copied elsewhere.
+    Outbox,
+}
 
 /// Checks everything before the first write, so that a rejected batch leaves no trace in the
 /// transaction, which it shares with other batches.

@@ -7,7 +7,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use super::millis;
-use super::statements::{apply, lease};
+use super::statements::{FactTarget, apply, lease};
 use crate::task::Turns;
 use crate::{CommitOutcome, LeaseRequest, LeasedTask, StoreError, WriteBatch};
 
@@ -30,15 +30,6 @@ pub(super) enum WriteOperation {
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 type CustomWrite = Box<dyn Fn(&Transaction<'_>) -> rusqlite::Result<u64> + Send>;
-
-/// Where the facts of a batch go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FactTarget {
-    /// The tables that results are read from.
-    Tables,
-    /// The outbox, from which they are copied elsewhere.
-    Outbox,
-}
 
 /// Runs until every sender of operations is gone. After about [`CHECKPOINT_BYTES`] it asks for a
 /// checkpoint by `log_is_long`.

@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Mutex;
 
 use super::{GitHubStore, STORE, SecretMask};
-use crate::blob::{BlobBody, ByteRange, OpenError};
+use crate::byte_range::{BlobBody, ByteRange, OpenError};
 use crate::store::StoreError;
 
 /// Requests a new signed URL when the current one has expired.

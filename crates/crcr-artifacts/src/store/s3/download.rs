@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{S3Store, STORE};
-use crate::blob::{BlobBody, ByteRange, OpenError};
+use crate::byte_range::{BlobBody, ByteRange, OpenError};
 use crate::layout::{self, META_MODE};
 use crate::store::StoreError;
 

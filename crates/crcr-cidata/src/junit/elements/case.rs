@@ -10,8 +10,8 @@ use quick_xml::events::BytesStart;
 use super::{Element, Elements, OpenCase, OpenDetail};
 use crate::junit::dialects::Dialect;
 use crate::junit::findings::JunitRule;
-use crate::junit::reader::{JunitError, MAX_CASES, SuiteElement};
 use crate::junit::suites::OpenSuite;
+use crate::junit::summary::{JunitError, MAX_CASES, SuiteElement};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{parse_seconds, shared, shorten, status_result};
 

@@ -15,10 +15,10 @@ use super::dialects::{Dialect, TrxTests};
 use super::findings::{FindingList, JunitRule};
 use super::input::{AfterText, ReportText};
 use super::other_files::OtherFile;
-use super::reader::{
+use super::suites::OpenSuite;
+use super::summary::{
     JunitError, JunitSummary, MAX_DEPTH, MAX_ELEMENT_NAME_BYTES, ReportEnd, SuiteElement,
 };
-use super::suites::OpenSuite;
 use super::text::{GoCrashSearch, LimitedText, TextFlaws};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

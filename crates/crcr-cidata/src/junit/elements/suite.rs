@@ -11,8 +11,8 @@ use quick_xml::events::BytesStart;
 use super::case::new_case;
 use super::{Element, Elements, failure_detail};
 use crate::junit::findings::JunitRule;
-use crate::junit::reader::{JunitError, MAX_CASES, Repeats, SuiteElement, SuiteLabels};
 use crate::junit::suites::{Declared, Hidden, OpenSuite};
+use crate::junit::summary::{JunitError, MAX_CASES, Repeats, SuiteElement, SuiteLabels};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{is_machine_name, parse_timestamp, shorten};
 

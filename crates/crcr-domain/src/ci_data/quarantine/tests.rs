@@ -167,3 +167,18 @@ fn crash_suite_failure_unfinished_and_expired_tests_are_never_covered() {
     assert!(expired.covers(&case).is_none());
     assert_eq!(expired.expired(&case).unwrap().owner.as_str(), "alice");
 }
+
+/// jest-junit gives a test outside of any `describe` a class that begins with a blank.
+#[test]
+fn blanks_at_the_ends_of_a_name_are_matched_with_and_without_quotes() {
+    let failed = TestCase { suite: "".into(), ..failure("", " opens the door") };
+    for pattern in ["\" opens the door\"", "opens the door", "' opens*door'"] {
+        let text = format!(
+            "- pattern: {pattern}\n  owner: alice\n  reason: it hangs\n  expiry: 2026-12-01\n"
+        );
+        assert!(quarantine(&text).covers(&failed).is_some(), "{pattern}");
+    }
+    let text =
+        "- pattern: \"opens the door \"\n  owner: alice\n  reason: y\n  expiry: 2026-12-01\n";
+    assert!(quarantine(text).covers(&failed).is_none(), "quoted blanks are part of the name");
+}

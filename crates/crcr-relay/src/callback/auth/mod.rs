@@ -11,12 +11,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crcr_domain::Allowlist;
 use crcr_domain::identity::CallerIdentity;
 use crcr_github::jwks::{IssuerKeyError, IssuerKeys, REFRESH, REFRESH_AFTER_FAILURE};
 use http::StatusCode;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use reqwest::Client;
+use serde::Serialize;
 use url::Url;
 
 pub use buildkite::{ProviderMap, ProviderMapError};
@@ -123,6 +125,25 @@ impl fmt::Display for AuthError {
 
 impl std::error::Error for AuthError {}
 
+/// What is known of an issuer's keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IssuerStatus {
+    pub issuer: String,
+    /// Whether a backend of the allowlist may report with its tokens.
+    pub needed: bool,
+    /// Whether its tokens can be verified.
+    pub has_keys: bool,
+    /// Why the last try to fetch its keys failed.
+    pub problem: Option<String>,
+}
+
+impl IssuerStatus {
+    /// Whether reports are refused because of it.
+    pub fn is_missing(&self) -> bool {
+        self.needed && !self.has_keys
+    }
+}
+
 /// Verifies tokens of a set of issuers for one audience.
 pub struct Verifier {
     issuers: BTreeMap<String, (IssuerKind, IssuerKeys)>,
@@ -197,13 +218,7 @@ impl Verifier {
 
     /// Fetches the keys of all issuers; returns `false` if one of the requests failed.
     pub async fn refresh(&self, now: Timestamp) -> bool {
-        let fetches = self.issuers.iter().map(async |(issuer, (_, jwks))| {
-            let fetched = jwks.refresh(now).await;
-            if let Err(error) = &fetched {
-                tracing::warn!(%issuer, %error, "the issuer's keys can't be fetched");
-            }
-            fetched.is_ok()
-        });
+        let fetches = self.issuers.values().map(async |(_, jwks)| jwks.refresh(now).await.is_ok());
         futures_util::future::join_all(fetches).await.into_iter().all(|fetched| fetched)
     }
 
@@ -222,16 +237,26 @@ impl Verifier {
         }
     }
 
-    /// How many issuers' keys couldn't be fetched at the last try. Those that are known are still used.
-    pub fn unreachable(&self) -> usize {
-        self.issuers.values().filter(|(_, jwks)| jwks.is_failing()).count()
-    }
-
-    /// The issuers whose tokens can't be verified, because their keys couldn't be fetched for 24 hours.
-    /// `/readyz` isn't ready while there are any.
-    pub fn unready(&self, now: Timestamp) -> Vec<&str> {
-        let unready = self.issuers.iter().filter(|(_, (_, jwks))| !jwks.is_ready(now));
-        unready.map(|(name, _)| name.as_str()).collect()
+    /// What is known of every issuer, and whether a backend of this allowlist needs it. Without an allowlist
+    /// all of GitHub's are needed.
+    pub fn issuers(&self, policy: Option<&Allowlist>, now: Timestamp) -> Vec<IssuerStatus> {
+        let providers = self.providers.read().clone();
+        let status = |(name, (kind, jwks)): (&String, &(IssuerKind, IssuerKeys))| IssuerStatus {
+            issuer: name.clone(),
+            needed: match kind {
+                // Every backend may have a workflow there.
+                IssuerKind::GitHub => policy.is_none_or(|policy| !policy.is_empty()),
+                IssuerKind::Buildkite => {
+                    policy.zip(providers.as_ref()).is_some_and(|(policy, map)| {
+                        map.repositories().any(|repo| policy.get(repo).is_some())
+                    })
+                }
+            },
+            // Keys serve for a day after the last fetch.
+            has_keys: jwks.is_ready(now),
+            problem: jwks.problem(),
+        };
+        self.issuers.iter().map(status).collect()
     }
 }
 

@@ -252,24 +252,30 @@ async fn flood_of_unknown_key_ids_causes_one_request_and_looks_like_no_outage() 
     assert_eq!(world.fetches(), 3);
 }
 
+/// The issuers whose keys readiness waits for.
+fn missing(world: &World, seconds: i64) -> Vec<String> {
+    let issuers = world.verifier.issuers(None, at(seconds)).into_iter();
+    issuers.filter(IssuerStatus::is_missing).map(|issuer| issuer.issuer).collect()
+}
+
 #[tokio::test]
 async fn unreachable_issuer_is_503_and_never_401() {
     let world = world(IssuerKind::GitHub);
     let traffic = &world.github.state().traffic;
     traffic.fail("jwks", 2, Fault::status(503));
-    assert_eq!(world.verifier.unready(at(0)), [world.github.state().origin()]);
+    assert_eq!(missing(&world, 0), [world.github.state().origin()]);
     let error = world.verify(&world.good()).await.unwrap_err();
     assert_eq!((error.status.as_u16(), error.retry_after), (503, Some(Duration::from_secs(60))));
     assert!(world.verifier.refresh(at(30)).await);
     assert!(world.verify(&world.good()).await.is_ok());
-    assert!(world.verifier.unready(at(30)).is_empty());
+    assert!(missing(&world, 30).is_empty());
     assert_eq!(traffic.unmet(), Vec::<&str>::new());
 
     traffic.fail("jwks", 9, Fault::status(500));
     assert!(!world.verifier.refresh(at(330)).await);
     let day = 24 * 3600;
-    assert!(world.verifier.unready(at(day + 30)).is_empty());
-    assert_eq!(world.verifier.unready(at(day + 31)).len(), 1);
+    assert!(missing(&world, day + 30).is_empty());
+    assert_eq!(missing(&world, day + 31).len(), 1);
     let mut claims = world.claims.clone();
     for name in ["iat", "nbf", "exp"] {
         claims[name] = json!(NOW + day + 31);

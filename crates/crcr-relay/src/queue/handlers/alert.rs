@@ -6,6 +6,7 @@ use crcr_domain::RepoName;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::AttemptFact;
 use crcr_domain::lifecycle::JobState;
+use crcr_domain::probes::Culprit;
 use crcr_domain::results::{Regression, find_regressions, jobs_of_record};
 use crcr_hud::message::{recovery_text, regression_text};
 use crcr_results::{ResultsError, Window};
@@ -31,7 +32,8 @@ pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask
         JobState::Lost => false,
         _ => return None,
     };
-    if relay.config.alert_url.is_none() || fact.pull_request.is_some() {
+    let is_of_branch = fact.pull_request.is_none() && fact.event != EventName::Probe;
+    if relay.config.alert_url.is_none() || !is_of_branch {
         return None;
     }
     let repo = RepoName::new(&fact.repo).ok()?;
@@ -132,6 +134,16 @@ pub async fn repository_changed(
     let body = json!({
         "event": "repository_changed", "repo": repo, "pinned": pinned, "found": found, "url": page,
     });
+    post(relay, url, body, &text).await?;
+    Ok(TaskDone::Finished)
+}
+
+/// Sends the answer to which commit broke a job.
+pub async fn culprit_found(relay: &Relay, culprit: &Culprit) -> Result<TaskDone, TaskError> {
+    let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
+    let sentence = format!("{}: {}", culprit.repo, culprit.sentence());
+    let (text, page) = with_page(relay, &culprit.repo, sentence);
+    let body = json!({ "event": "culprit_found", "culprit": culprit, "url": page });
     post(relay, url, body, &text).await?;
     Ok(TaskDone::Finished)
 }

@@ -16,6 +16,7 @@ use crate::breaker::{self, BreakerChange};
 use crate::queue::blame_cache::Blame;
 use crate::queue::task_kind::{CheckedJob, TaskDone, TaskError, TaskKind, check_name};
 use crate::relay::Relay;
+use crate::restore::RestoreRecord;
 use crate::state_records::{self, CheckRunRecord};
 
 /// Evaluates one check run, the only way in which it changes.
@@ -194,6 +195,12 @@ async fn is_begun(relay: &Relay, head_sha: &str, name: &str) -> Result<bool, Sto
     Ok(begun.value.is_some())
 }
 
+/// Whether the store was put back since the check run was sent: GitHub may have got other content meanwhile.
+async fn is_of_before_restore(relay: &Relay, sent: &CheckRunRecord) -> Result<bool, StoreError> {
+    let restore = RestoreRecord::read(relay.store.as_ref()).await?;
+    Ok(restore.is_some_and(|restore| sent.sent_at < restore.restored_at))
+}
+
 /// A check run, and what is known of it.
 struct ShownCheck<'a> {
     head: &'a Head,
@@ -244,7 +251,10 @@ impl ShownCheck<'_> {
         let text =
             serde_json::to_vec(&body).map_err(|error| TaskError::permanent(error.to_string()))?;
         let digest = crate::webhook::signature::digest(&text);
-        if self.known.value.as_ref().is_some_and(|before| before.digest == digest) {
+        if let Some(before) = &self.known.value
+            && before.digest == digest
+            && !is_of_before_restore(relay, before).await?
+        {
             return Ok(true);
         }
         let completed = matches!(shown.status, CheckRunStatus::Completed(_));
@@ -260,7 +270,8 @@ impl ShownCheck<'_> {
             "check run sent"
         );
         let delivery = deciding.map(|dispatch| dispatch.delivery.clone()).unwrap_or_default();
-        let sent = CheckRunRecord { id, run, status: shown.status, delivery, digest };
+        let sent_at = relay.now();
+        let sent = CheckRunRecord { id, run, status: shown.status, delivery, digest, sent_at };
         let version = self.version_before_call();
         let written = relay.update(self.known.key.clone(), |now: &Versioned<CheckRunRecord>| {
             let tasks = self.sweeps_if_opened(relay, shown);

@@ -13,12 +13,14 @@ use crcr_store::{
 use jiff::Timestamp;
 
 use super::head;
+use crate::probes::backend_file::{self, BackendFile};
+use crate::probes::dispatch_filter::{self, FilterDecision};
 use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::repository_pins::{self, Pin};
 use crate::state_records::{self, DeliveryRecord, JobRecord};
-use crate::webhook::payload::{self, ClientPayload};
+use crate::webhook::payload::{self, ClientPayload, ProbePayload};
 use crate::{breaker, limits};
 
 /// Sends a dispatch that is still queued.
@@ -34,10 +36,12 @@ pub(super) async fn run(
         state_records::body_key(delivery),
         state_records::reduced_body_key(delivery),
         state_records::delivery_key(delivery),
+        backend_file::key(relay, repo),
     ];
     let found = relay.store.records(&keys).await?;
-    let [record, pin, body, reduced_body, event] = <[_; 5]>::try_from(found).expect("five keys");
-    let [dispatch_key, pin_key, body_key, reduced_body_key, event_key] = keys;
+    let [record, pin, body, reduced_body, event, file] =
+        <[_; 6]>::try_from(found).expect("six keys");
+    let [dispatch_key, pin_key, body_key, reduced_body_key, event_key, file_key] = keys;
     let pin: Versioned<Pin> = decode_record(pin_key, pin)?;
     let read: Versioned<Dispatch> = decode_record(dispatch_key, record)?;
     let queued = read.value.as_ref().filter(|dispatch| dispatch.status == DispatchStatus::Queued);
@@ -61,8 +65,21 @@ pub(super) async fn run(
         .await?;
         return Ok(TaskDone::AlreadySettled);
     }
-    if breaker::withholds(relay, repo, dispatch.is_probe).await? {
-        let text = "Not dispatched: the infrastructure of this backend keeps failing, so only a probe \
+    let file: Versioned<BackendFile> = decode_record(file_key, file)?;
+    backend_file::refresh_if_old(relay, repo, file.value.as_ref()).await?;
+    match dispatch_filter::decide(relay, dispatch, file.value.as_ref()).await? {
+        FilterDecision::Send => {}
+        FilterDecision::Wait(until) => {
+            dispatch_filter::hold(relay, dispatch, until).await?;
+            return Ok(TaskDone::RunAgain(until));
+        }
+        FilterDecision::LeaveOut(why) => {
+            let status = DispatchStatus::LeftOut { why };
+            return record_not_sent(relay, task, read, &status, why.reason()).await;
+        }
+    }
+    if breaker::withholds(relay, repo, dispatch.is_trial).await? {
+        let text = "Not dispatched: the infrastructure of this backend keeps failing, so only a trial \
                     every ten minutes is sent";
         return record_not_sent(relay, task, read, &DispatchStatus::Withheld, text).await;
     }
@@ -78,15 +95,16 @@ pub(super) async fn run(
         (webhook, reduced) = (smaller, Some(true));
     }
     let payload = ClientPayload {
-        event_type: dispatch.event.to_string(),
+        event_type: dispatch.event.event_type().to_owned(),
         delivery_id: delivery.to_owned(),
         payload: payload::parse(&webhook).map_err(TaskError::permanent)?,
         callback_token: relay.keys.sign(dispatch),
         callback_url: relay.config.callback_url(),
         reduced,
+        crcr: dispatch.probe.clone().map(|probe| ProbePayload { probe }),
     };
     let pinned = pin.value.as_ref().map(|pin| pin.repository_id);
-    match relay.app.dispatch(repo.as_str(), pinned, dispatch.event.as_str(), &payload).await {
+    match relay.app.dispatch(repo.as_str(), pinned, dispatch.event.event_type(), &payload).await {
         Ok(sent) => {
             record_sent(relay, task, read, &sent).await?;
             if pinned.is_none()
@@ -247,7 +265,7 @@ async fn change_and_settle(
 fn sent_batch(relay: &Relay, dispatch: &Dispatch, at: Timestamp) -> WriteBatch {
     let mut batch = WriteBatch::default();
     if dispatch.level.shows_results() {
-        let (delivery, event) = (dispatch.delivery.clone(), dispatch.event.clone());
+        let (delivery, event) = (dispatch.delivery.clone(), dispatch.event.event_type().into());
         let send = AcceptedSend { delivery, event, at };
         batch.set_inserts.push(SetInsert {
             set: state_records::sends_key(&dispatch.repo, at.as_second().div_euclid(60)),
@@ -268,6 +286,11 @@ fn add_follow_up_tasks(
     batch: &mut WriteBatch,
 ) {
     let now = relay.now();
+    if dispatch.probe.is_some() && dispatch.sent_at().is_none() {
+        // It won't run, which is an answer, too.
+        let (delivery, repo) = (dispatch.delivery.clone(), dispatch.repo.clone());
+        batch.tasks.push(TaskKind::ProbeEnded { delivery, repo }.task(now));
+    }
     if dispatch.sent_at().is_some() && dispatch.expects_report() {
         let overdue = relay.config.never_started_after;
         let due = now + if proven.is_empty() { overdue } else { overdue.min(limits::RUN_POLL) };

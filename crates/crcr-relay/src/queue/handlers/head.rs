@@ -57,7 +57,8 @@ impl Head {
         let mut dispatches = vec![];
         for dispatch in all.into_iter().filter_map(|read| read.value) {
             // Nothing is expected of the others.
-            if dispatch.expects_report() && dispatch.head_sha == head_sha {
+            let is_evidence = dispatch.expects_report() && dispatch.probe.is_none();
+            if is_evidence && dispatch.head_sha == head_sha {
                 let jobs = jobs(relay, &dispatch.delivery, &dispatch.repo).await?;
                 dispatches.push((dispatch, jobs));
             }
@@ -131,7 +132,8 @@ impl Head {
                 status: &dispatch.status,
                 last_error: dispatch.last_error.as_deref(),
                 pull_request: dispatch.pull_request,
-                is_probe: dispatch.is_probe,
+                is_trial: dispatch.is_trial,
+                held_until: dispatch.held_until,
                 is_overdue: dispatch.is_overdue,
                 silence: dispatch.silence.as_deref(),
                 is_given_up: is_given_up(relay, dispatch, jobs),
@@ -152,8 +154,12 @@ impl Head {
     pub(super) fn infrastructure_failed(&self, relay: &Relay) -> Option<(&Dispatch, bool)> {
         let HeadState::Ended(conclusion) = self.verdict(relay)?.state else { return None };
         let deciding = self.deciding()?;
-        let says_nothing =
-            matches!(deciding.status, DispatchStatus::Superseded { .. } | DispatchStatus::Withheld);
+        let says_nothing = matches!(
+            deciding.status,
+            DispatchStatus::Superseded { .. }
+                | DispatchStatus::Withheld
+                | DispatchStatus::LeftOut { .. }
+        );
         if says_nothing || deciding.silence.is_some() {
             return None;
         }
@@ -346,7 +352,7 @@ pub(crate) fn has_check_runs(relay: &Relay, dispatch: &Dispatch) -> bool {
 }
 
 /// The jobs that were reported for a dispatch.
-pub(super) async fn jobs(
+pub(crate) async fn jobs(
     relay: &Relay,
     delivery: &str,
     repo: &RepoName,

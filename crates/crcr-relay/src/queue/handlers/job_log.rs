@@ -22,7 +22,7 @@ use crcr_store::{BudgetCharge, CommitOutcome, NewTask, WriteBatch};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::keep_webhook;
+use super::webhook_owner::owner_of;
 use crate::config::JobLogs;
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
@@ -114,7 +114,7 @@ pub(super) async fn after_webhook(
 /// Charges a log to whoever caused it. Returns whether it may be fetched.
 async fn may_fetch(relay: &Relay, repository: &str) -> Result<bool, TaskError> {
     let now = relay.now();
-    let owner = keep_webhook::owner_of(relay, repository);
+    let owner = owner_of(relay, repository);
     let capacity = match &owner {
         Some(owner) if !owner.is_known => limits::UNLISTED_LOGS,
         _ => limits::LOGS,
@@ -202,12 +202,14 @@ fn classify_packed(
     baseline: Option<Bytes>,
     rules: &RuleSet,
 ) -> std::io::Result<LogClassification> {
-    let baseline = baseline.map(|packed| Baseline::read(unpack_log(packed)?));
-    let baseline = baseline.transpose().unwrap_or_else(|error| {
+    let mut known = Baseline::default();
+    if let Some(packed) = baseline
+        && let Err(error) = unpack_log(packed).and_then(|log| known.add_green(log))
+    {
         tracing::warn!(%error, "the log of a green job can't be read");
-        None
-    });
-    classify(unpack_log(log)?, rules, baseline.as_ref())
+        known = Baseline::default();
+    }
+    classify(unpack_log(log)?, rules, Some(&known))
 }
 
 /// A log, packed, and its key if it is kept. What isn't kept yet is fetched and kept.

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use axum::http::HeaderMap;
 use bytes::Bytes;
 use crcr_cidata::webhook_archive::{ArchivedWebhook, WebhookHead};
-use crcr_domain::RepoName;
 use crcr_domain::ci_data::webhook::{WebhookRow, is_event_name};
 use crcr_store::{BudgetCharge, NewTask, RecordWrite, WriteBatch};
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::job_log;
+use super::webhook_owner::owner_of;
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -75,29 +75,6 @@ impl PendingWebhook {
     }
 }
 
-/// Who pays for what a repository causes.
-pub(super) struct WebhookOwner {
-    /// A repository of the allowlist, or else an account.
-    pub(super) name: String,
-    /// Whether it is on the allowlist, or upstream's account.
-    pub(super) is_known: bool,
-}
-
-/// `None` for upstream itself.
-pub(super) fn owner_of(relay: &Relay, repository: &str) -> Option<WebhookOwner> {
-    let (repo, upstream) = (RepoName::new(repository).ok(), &relay.config.upstream);
-    if repo.as_ref() == Some(upstream) {
-        return None;
-    }
-    let is_listed = repo.is_some_and(|repo| {
-        relay.allowlist.get().is_some_and(|allowlist| allowlist.get(&repo).is_some())
-    });
-    let account = repository.split('/').next().unwrap_or_default();
-    let is_known = is_listed || account.eq_ignore_ascii_case(upstream.owner());
-    let name = if is_listed { repository } else { account };
-    Some(WebhookOwner { name: name.to_owned(), is_known })
-}
-
 /// `None` if webhooks of this event aren't kept.
 pub(crate) fn prepare(
     relay: &Relay,
@@ -106,7 +83,7 @@ pub(crate) fn prepare(
     delivery: &str,
     body: &Bytes,
 ) -> Option<PendingWebhook> {
-    if relay.config.archive.is_none() && !relay.config.webhook_events.includes(event) {
+    if !relay.config.keeps_webhooks(event) {
         return None;
     }
     if !is_event_name(event) {

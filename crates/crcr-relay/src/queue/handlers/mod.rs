@@ -1,5 +1,6 @@
 //! One file for each kind of task.
 
+mod after_restore;
 pub(crate) mod alert;
 mod check_run;
 mod comment;
@@ -15,7 +16,8 @@ mod reconcile;
 mod rerun;
 mod runs;
 pub(crate) mod supersede;
-mod sweep;
+pub(crate) mod sweep;
+mod webhook_owner;
 
 use std::sync::Arc;
 
@@ -23,10 +25,11 @@ use crcr_domain::Allowlist;
 
 use super::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::compat::forward;
+use crate::probes::{backend_file, bisect, confirm, probe};
 use crate::relay::Relay;
 
 /// The allowlist in force. After a start there may be none for a while, which says nothing about any repository.
-fn allowlist(relay: &Relay) -> Result<Arc<Allowlist>, TaskError> {
+pub(crate) fn allowlist(relay: &Relay) -> Result<Arc<Allowlist>, TaskError> {
     relay.allowlist.get().ok_or_else(|| TaskError::retry("no allowlist is in force yet"))
 }
 
@@ -35,7 +38,7 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskError::permanent(format!("the payload isn't one of this version: {error}"))
     })?;
     match kind {
-        TaskKind::Dispatch { delivery, repo } => {
+        TaskKind::Dispatch { delivery, repo, .. } => {
             dispatch::run(relay, &task.lease, delivery, repo).await
         }
         TaskKind::CheckRun { repo, head_sha, job } => {
@@ -74,5 +77,13 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskKind::JobLog { job } => job_log::run(relay, job).await,
         TaskKind::Supersede { older, newer } => supersede::run(relay, older, newer).await,
         TaskKind::Reconcile => reconcile::run(relay).await,
+        TaskKind::AfterRestore => after_restore::run(relay).await,
+        TaskKind::Confirm { delivery, repo } => confirm::run(relay, delivery, repo).await,
+        TaskKind::ProbeEnded { delivery, repo } => probe::ended(relay, delivery, repo).await,
+        TaskKind::Bisect { repo, workflow, job, bad_sha } => {
+            bisect::run(relay, repo, (workflow, job.as_deref()), bad_sha).await
+        }
+        TaskKind::CulpritFound { culprit } => alert::culprit_found(relay, culprit).await,
+        TaskKind::BackendFile { repo } => backend_file::run(relay, repo).await,
     }
 }

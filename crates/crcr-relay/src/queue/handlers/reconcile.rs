@@ -14,7 +14,8 @@ use crate::state_records::{self, PullRecord};
 use crate::webhook;
 
 pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
-    let found = reconcile(&relay.app, relay.store.as_ref(), &relay.clock).await;
+    let keeps_ignored = |event: &str| relay.config.keeps_webhooks(event);
+    let found = reconcile(&relay.app, relay.store.as_ref(), &relay.clock, &keeps_ignored).await;
     let found = found.map_err(|error| match error {
         ReconcileError::Github(error) => error.into(),
         ReconcileError::Store(error) => TaskError::from(error),

@@ -116,8 +116,10 @@ pub async fn redispatch(
         never_started: false,
         is_overdue: false,
         silence: None,
-        // A person's request is the best probe there is.
-        is_probe: breaker::is_open(relay, repo).await?,
+        // A person's request is the best trial there is.
+        is_trial: breaker::is_open(relay, repo).await?,
+        is_asked_for: true,
+        held_until: None,
         ..known_dispatch.clone()
     };
     let mut batch = WriteBatch::default();

@@ -137,7 +137,11 @@ async fn take_list(
         None
     };
     dispatch.runs_problem = problem.map(str::to_owned);
-    let over_at = own.at + window;
+    // While GitHub may still start the run of another dispatch, fewer runs than dispatches tell nothing of a failed one.
+    let is_undecided =
+        dispatch.shared_runs.iter().any(|group| !group.include_own && !group.are_good);
+    let others_over_at = others.iter().filter(|_| is_undecided).map(|other| other.at + window);
+    let over_at = others_over_at.fold(own.at + window, Timestamp::max);
     dispatch.are_runs_known |= problem.is_none() && list.read_at >= over_at;
     dispatch.are_runs_known &= problem.is_none();
     let left = over_at.duration_since(list.read_at) + SignedDuration::from_secs(1);

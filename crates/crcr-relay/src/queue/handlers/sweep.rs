@@ -6,7 +6,7 @@ use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::Fact;
 use crcr_domain::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::proof::ProofStatus;
-use crcr_store::{CommitOutcome, SetInsert, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, NewTask, SetInsert, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 
 use super::head::{self, Head, given_up_at, jobs, missing_proof, proof};
@@ -90,6 +90,7 @@ async fn record(
     }
     if after.never_started && !before.never_started {
         record_dispatch_change(relay, &mut batch, after);
+        batch.tasks.extend(probe_ended(after, relay.now()));
     }
     if !head::has_check_runs(relay, after) {
         return commit(relay, batch).await;
@@ -105,6 +106,13 @@ async fn record(
     let open = jobs.iter().filter(|job| job.state.is_open());
     batch.tasks.extend(open.map(|job| TaskKind::check_run(after, Some(&job.id)).task(now)));
     commit(relay, batch).await
+}
+
+/// The task that tells those who wait for a probe that nothing more is expected of it.
+pub(crate) fn probe_ended(dispatch: &Dispatch, now: Timestamp) -> Option<NewTask> {
+    dispatch.probe.as_ref()?;
+    let (delivery, repo) = (dispatch.delivery.clone(), dispatch.repo.clone());
+    Some(TaskKind::ProbeEnded { delivery, repo }.task(now))
 }
 
 async fn commit(relay: &Relay, batch: WriteBatch) -> Result<(), TaskError> {
@@ -160,9 +168,10 @@ fn lost_job(relay: &Relay, dispatch: &Dispatch, lost: &JobRecord, now: Timestamp
     let mut fact = attempt_fact(relay, &dispatch.into(), lost, now);
     fact.missing_proof = missing_proof(dispatch, proof(dispatch, lost));
     batch.tasks.extend(alert::task(relay, &fact, now));
+    batch.tasks.extend(probe_ended(dispatch, now));
     batch.facts.push(Fact::Attempt(Box::new(fact)));
     batch.tasks.push(TaskKind::check_run(dispatch, Some(&lost.id)).task(now));
-    if relay.config.hud.is_some() {
+    if relay.config.hud.is_some() && dispatch.probe.is_none() {
         let key = state_records::job_key(&dispatch.delivery, &dispatch.repo, &lost.id);
         let age = lost.started_at.map(|at| now.duration_since(at).as_secs_f64());
         let report = forward::lost_report(dispatch, lost, now);

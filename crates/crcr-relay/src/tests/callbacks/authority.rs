@@ -46,7 +46,7 @@ async fn press_rerun(world: &World) {
 }
 
 #[tokio::test]
-async fn unproven_success_does_not_pass_a_blocking_check() {
+pub(super) async fn unproven_success_does_not_pass_a_blocking_check() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("success"));
@@ -82,7 +82,7 @@ async fn unproven_report_is_stored_and_shown_with_its_reason() {
 }
 
 #[tokio::test]
-async fn unproven_newer_run_has_no_check_run() {
+pub(super) async fn unproven_newer_run_has_no_check_run() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     let forged = Downstream { run: four.run + 1000, ..four.without_token() };
@@ -99,7 +99,7 @@ async fn unproven_newer_run_has_no_check_run() {
 }
 
 #[tokio::test]
-async fn unproven_lost_or_labelled_job_has_no_check_run() {
+pub(super) async fn unproven_lost_or_labelled_job_has_no_check_run() {
     let world = World::listening().await;
     let run = open(&world).await;
     run("acme/three").without_token().start(&world).await;
@@ -117,7 +117,7 @@ async fn unproven_lost_or_labelled_job_has_no_check_run() {
 }
 
 #[tokio::test]
-async fn unproven_end_of_a_proven_job_closes_its_check_run_without_success() {
+pub(super) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_success() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
@@ -136,7 +136,7 @@ async fn unproven_end_of_a_proven_job_closes_its_check_run_without_success() {
 }
 
 #[tokio::test]
-async fn proven_report_replaces_unproven_ones() {
+pub(super) async fn proven_report_replaces_unproven_ones() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
@@ -148,7 +148,7 @@ async fn proven_report_replaces_unproven_ones() {
 }
 
 #[tokio::test]
-async fn passing_rerun_unblocks_the_merge() {
+pub(super) async fn passing_rerun_unblocks_the_merge() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
@@ -171,7 +171,7 @@ async fn passing_rerun_unblocks_the_merge() {
 }
 
 #[tokio::test]
-async fn check_stays_open_until_the_slowest_run_ends() {
+pub(super) async fn check_stays_open_until_the_slowest_run_ends() {
     let world = World::listening().await;
     let build = open(&world).await("acme/four");
     build.workflow_on_github(&world, "build.yml", "queued", None);
@@ -190,7 +190,7 @@ async fn check_stays_open_until_the_slowest_run_ends() {
 }
 
 #[tokio::test]
-async fn run_that_failed_on_github_is_not_a_success() {
+pub(super) async fn run_that_failed_on_github_is_not_a_success() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
@@ -202,7 +202,7 @@ async fn run_that_failed_on_github_is_not_a_success() {
 }
 
 #[tokio::test]
-async fn foreign_check_run_of_the_same_name_is_ignored() {
+pub(super) async fn foreign_check_run_of_the_same_name_is_ignored() {
     let world = World::listening().await;
     world.github.state().world.add_foreign_check_run(UPSTREAM, HEAD, DISPATCH, "success");
     let _ = open(&world).await;
@@ -212,7 +212,7 @@ async fn foreign_check_run_of_the_same_name_is_ignored() {
 }
 
 #[tokio::test]
-async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
+pub(super) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
     let world = World::listening().await;
     let first = open(&world).await("acme/four");
     first.on_github(&world, "completed", Some("success"));
@@ -246,7 +246,7 @@ async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
 }
 
 #[tokio::test]
-async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_at_the_same_time() {
+pub(super) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_at_the_same_time() {
     let world = World::listening().await;
     world.send(&world.pull_request("opened")).await;
     world.change(|_| {});
@@ -270,7 +270,8 @@ async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_at_the_same_
 }
 
 #[tokio::test]
-async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_waits_for_the_newest() {
+pub(super) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_waits_for_the_newest()
+{
     let world = World::listening().await;
     let first = open(&world).await("acme/four");
     first.on_github(&world, "in_progress", None);
@@ -293,7 +294,7 @@ async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_waits_for_the_
 }
 
 #[tokio::test]
-async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothing() {
+pub(super) async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothing() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     wait(&world, 2 * HOUR + MINUTE).await;
@@ -306,7 +307,7 @@ async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothing() {
 }
 
 #[tokio::test]
-async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_all_is_shown() {
+pub(super) async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_all_is_shown() {
     let world = World::listening().await;
     let route = "POST /repos/acme/four/dispatches";
     world.github.state().world.fail(route, 1, Fault::Delay(Duration::from_secs(1)));
@@ -340,7 +341,7 @@ async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_all_is_shown
 }
 
 #[tokio::test]
-async fn rerun_on_a_silent_backend_redispatches() {
+pub(super) async fn rerun_on_a_silent_backend_redispatches() {
     let world = World::listening().await;
     let _ = open(&world).await;
     wait(&world, 2 * HOUR + MINUTE).await;
@@ -353,7 +354,7 @@ async fn rerun_on_a_silent_backend_redispatches() {
 }
 
 #[tokio::test]
-async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
+pub(super) async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
     for unreachable in [true, false] {
         let world = World::listening().await;
         let github = &world.github.state().world;
@@ -372,7 +373,7 @@ async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
 }
 
 #[tokio::test]
-async fn report_before_the_dispatch_response_is_shown_after_it() {
+pub(super) async fn report_before_the_dispatch_response_is_shown_after_it() {
     let world = World::listening().await;
     let github = &world.github.state().world;
     // GitHub starts the run, and its response is lost.
@@ -390,7 +391,7 @@ async fn report_before_the_dispatch_response_is_shown_after_it() {
 }
 
 #[tokio::test]
-async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_redelivery() {
+pub(super) async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_redelivery() {
     let world = World::listening().await;
     let github = &world.github.state().world;
     // GitHub starts the run, its response is lost, and the next try is refused for good.
@@ -409,7 +410,7 @@ async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_redelivery()
 }
 
 #[tokio::test]
-async fn demotion_closes_check_runs_without_further_requests() {
+pub(super) async fn demotion_closes_check_runs_without_further_requests() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
@@ -424,7 +425,7 @@ async fn demotion_closes_check_runs_without_further_requests() {
 }
 
 #[tokio::test]
-async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
+pub(super) async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
     let world = World::listening().await;
     let three = open(&world).await("acme/three");
     three.on_github(&world, "in_progress", None);
@@ -441,7 +442,7 @@ async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
 }
 
 #[tokio::test]
-async fn merge_group_is_dispatched_to_required_backends_with_checks_on_its_head() {
+pub(super) async fn merge_group_is_dispatched_to_required_backends_with_checks_on_its_head() {
     let world = World::listening().await;
     let group = "cc".repeat(20);
     world.github.state().world.add_commit(UPSTREAM, &group);
@@ -472,7 +473,7 @@ async fn merge_group_is_dispatched_to_required_backends_with_checks_on_its_head(
 }
 
 #[tokio::test]
-async fn landed_pull_request_is_dispatched_once_and_expects_no_report() {
+pub(super) async fn landed_pull_request_is_dispatched_once_and_expects_no_report() {
     let world = World::listening().await;
     let _ = open(&world).await;
     world.change(|pull| pull.open = false);
@@ -502,7 +503,7 @@ async fn landed_pull_request_is_dispatched_once_and_expects_no_report() {
 }
 
 #[tokio::test]
-async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
+pub(super) async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
     let world = World::listening().await;
     let github = &world.github.state().world;
     world.send(&world.pull_request("opened")).await;
@@ -525,7 +526,7 @@ async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
 }
 
 #[tokio::test]
-async fn often_reopened_pull_request_has_a_bounded_record() {
+pub(super) async fn often_reopened_pull_request_has_a_bounded_record() {
     let world = World::listening().await;
     for _ in 0..2 * limits::DELIVERIES_PER_HEAD {
         world.change(|_| {});
@@ -538,7 +539,8 @@ async fn often_reopened_pull_request_has_a_bounded_record() {
 }
 
 #[tokio::test]
-async fn job_lost_in_an_older_run_does_not_replace_a_newer_result_after_the_head_has_changed() {
+pub(super) async fn job_lost_in_an_older_run_does_not_replace_a_newer_result_after_the_head_has_changed()
+ {
     let world = World::listening().await;
     let github = &world.github.state().world;
     world.send(&world.pull_request("opened")).await;

@@ -28,7 +28,7 @@ fn shown(world: &World, head: &str) -> (Option<String>, String) {
 }
 
 #[tokio::test]
-async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself() {
+pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself() {
     let world =
         World::with(&[("CRCR_BREAKER_FAILURES", "3"), ("CRCR_ONCALL_COMMENTS", "on")]).await;
     world.allow("L4:\n  - acme/four: [dave]\n");
@@ -56,7 +56,7 @@ async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself() {
     assert_eq!(world.dispatched(), Vec::<String>::new());
     let (conclusion, text) = shown(&world, &heads[3]);
     assert_eq!(conclusion.as_deref(), Some("neutral"));
-    assert!(text.contains("only a probe every ten minutes is sent"), "{text}");
+    assert!(text.contains("only a trial every ten minutes is sent"), "{text}");
     let told = |head: &String| {
         let number = 100 + u64::from(head.as_bytes()[0]);
         world.github.state().world.comments(UPSTREAM, number).len()
@@ -83,7 +83,7 @@ async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself() {
 }
 
 #[tokio::test]
-async fn failing_tests_never_open_the_breaker() {
+pub(super) async fn failing_tests_never_open_the_breaker() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "1")]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
@@ -98,7 +98,7 @@ async fn failing_tests_never_open_the_breaker() {
 }
 
 #[tokio::test]
-async fn one_authors_broken_pull_request_does_not_turn_off_the_checks_of_everybody() {
+pub(super) async fn one_authors_broken_pull_request_does_not_turn_off_the_checks_of_everybody() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
     for (round, digit) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
         let head = digit.repeat(40);
@@ -120,7 +120,8 @@ async fn one_authors_broken_pull_request_does_not_turn_off_the_checks_of_everybo
 }
 
 #[tokio::test]
-async fn runs_whose_reports_were_lost_while_the_relay_was_down_do_not_open_the_breaker() {
+pub(super) async fn runs_whose_reports_were_lost_while_the_relay_was_down_do_not_open_the_breaker()
+{
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
     let heads = ["a", "b", "c", "d"].map(|digit| digit.repeat(40));
     for (round, head) in heads.iter().enumerate() {
@@ -141,7 +142,7 @@ async fn runs_whose_reports_were_lost_while_the_relay_was_down_do_not_open_the_b
 }
 
 #[tokio::test]
-async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe() {
+pub(super) async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "2")]).await;
     // A genuine failure, before the lab dies.
     let four = open(&world).await("acme/four");
@@ -179,5 +180,5 @@ async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe() {
     assert_eq!(world.dispatched(), ["acme/four"]);
     let (conclusion, text) = shown(&world, &head);
     assert_eq!(conclusion, None);
-    assert!(text.contains("as a probe, because somebody asked for it"), "{text}");
+    assert!(text.contains("as a trial, because somebody asked for it"), "{text}");
 }

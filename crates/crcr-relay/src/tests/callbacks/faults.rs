@@ -229,6 +229,46 @@ async fn keys_are_valid_for_a_day_after_the_last_fetch_and_then_the_response_is_
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
 }
 
+/// Behind a firewall that only lets GitHub through.
+#[tokio::test]
+async fn keys_of_buildkite_hold_readiness_only_while_a_backend_reports_from_there() {
+    let github = crcr_standin::StandIn::start().unwrap();
+    let origin = github.state().origin().to_owned();
+    let issuers = format!(
+        "{origin}={origin}/.well-known/jwks,https://agent.buildkite.com=http://127.0.0.1:1/keys"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let map = folder.path().join("providers.yml");
+    std::fs::write(&map, "buildkite: {org-1/pipe-1: elsewhere/unlisted}").unwrap();
+    let url = format!("file:{}", map.display());
+    let settings = [("CRCR_OIDC_ISSUERS", issuers.as_str()), ("CI_PROVIDERS_URL", url.as_str())];
+    let world = World::on(github, &settings).await;
+    let ready = async || world.call(Request::get("/readyz").body(Body::empty()).unwrap()).await;
+    world.relay.verifier.refresh(world.relay.now()).await;
+
+    // The map isn't read yet, then it names no backend of the allowlist.
+    assert_eq!(ready().await.0, StatusCode::OK);
+    assert!(world.relay.refresh_providers().await);
+    let (status, body) = ready().await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    let buildkite = json!({
+        "issuer": "https://agent.buildkite.com", "needed": false, "has_keys": false,
+        "problem": "unreachable",
+    });
+    assert!(body["issuers"].as_array().unwrap().contains(&buildkite), "{body}");
+    let metrics = world.metrics().await;
+    assert!(metrics.contains("crcr_issuers_without_keys 0"), "{metrics}");
+    assert!(metrics.contains("crcr_issuers_unreachable 0"), "{metrics}");
+
+    std::fs::write(&map, "buildkite: {org-1/pipe-1: Acme/Two}").unwrap();
+    assert!(world.relay.refresh_providers().await);
+    let (status, body) = ready().await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(body["keys_missing_of"], json!(["https://agent.buildkite.com"]));
+    let metrics = world.metrics().await;
+    assert!(metrics.contains("crcr_issuers_without_keys 1"), "{metrics}");
+}
+
 #[tokio::test]
 async fn refused_reports_can_not_fill_the_disk() {
     let world = World::with(&[("RATE_LIMIT_PER_MIN", "3")]).await;

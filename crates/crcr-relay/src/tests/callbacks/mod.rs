@@ -9,8 +9,11 @@ mod demotions;
 mod explanations;
 mod faults;
 mod links;
+mod on_redis;
 mod overtaken;
+mod probes;
 mod repositories;
+mod restore;
 mod verdicts;
 mod wire;
 
@@ -95,7 +98,7 @@ impl Downstream {
             workflow_path: format!(".github/workflows/{file}"),
             status: status.to_owned(),
             conclusion: conclusion.map(str::to_owned),
-            created_at: created_at.unwrap_or_else(|| world.relay.now()),
+            created_at: created_at.unwrap_or_else(|| world.github.state().clock.now()),
             ..Run::push()
         });
     }
@@ -109,7 +112,7 @@ impl Downstream {
 
     fn claims(&self, world: &World) -> Value {
         let state = world.github.state();
-        let now = world.relay.now().as_second();
+        let now = state.clock.now().as_second();
         let repository_id = state.world.add_repo(self.repo);
         json!({
             "iss": state.origin(), "aud": "pytorch-cross-repo-ci-relay", "iat": now, "nbf": now,

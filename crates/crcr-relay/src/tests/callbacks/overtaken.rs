@@ -11,7 +11,7 @@ use crate::queue::workers;
 const UPDATES: &str = "PATCH /repos/acme/upstream/check-runs/*";
 
 #[tokio::test]
-async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behind() {
+pub(super) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behind() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
@@ -49,7 +49,7 @@ async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behind() {
 }
 
 #[tokio::test]
-async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it() {
+pub(super) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
@@ -89,7 +89,7 @@ async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it() {
 }
 
 #[tokio::test]
-async fn operator_who_looks_at_a_delivery_reads_why_it_waits() {
+pub(super) async fn operator_who_looks_at_a_delivery_reads_why_it_waits() {
     let world = World::new().await;
     let limited = Fault::Answer {
         status: StatusCode::TOO_MANY_REQUESTS,

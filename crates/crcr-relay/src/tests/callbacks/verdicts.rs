@@ -44,7 +44,7 @@ async fn stranger(world: &World, action: &str, head: &str) {
 }
 
 #[tokio::test]
-async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_failed() {
+pub(super) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_failed() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
@@ -68,7 +68,8 @@ async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_failed() {
 }
 
 #[tokio::test]
-async fn another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one() {
+pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one()
+ {
     let world = World::listening().await;
     world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
     let three = open(&world).await("acme/three");
@@ -85,7 +86,7 @@ async fn another_pull_request_without_the_label_does_not_skip_the_check_of_a_lab
 }
 
 #[tokio::test]
-async fn run_that_github_creates_late_is_waited_for() {
+pub(super) async fn run_that_github_creates_late_is_waited_for() {
     let world = World::listening().await;
     let ci = open(&world).await("acme/four");
     ci.on_github(&world, "completed", Some("success"));
@@ -103,8 +104,85 @@ async fn run_that_github_creates_late_is_waited_for() {
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
+/// By the relay's clock the run began before it was asked for.
 #[tokio::test]
-async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() {
+pub(super) async fn failed_run_counts_although_the_relays_clock_is_ahead_of_githubs() {
+    let world = World::with_clock_ahead(Duration::from_secs(30)).await;
+    let ci = open(&world).await("acme/four");
+    let client_payload = ci.client_payload.clone();
+    let silent = Downstream { run: RUN + 1, client_payload, ..ci };
+    silent.workflow_on_github(&world, "silent.yml", "completed", Some("failure"));
+    ci.on_github(&world, "completed", Some("success"));
+    ci.start(&world).await;
+    ci.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+pub(super) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet() {
+    let world = World::listening().await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    ci.start(&world).await;
+    ci.end(&world, "success").await;
+    wait(&world, Duration::from_secs(45)).await;
+    stranger(&world, "opened", NEWER).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let late = |run, end| {
+        let client_payload = ci.client_payload.clone();
+        let run = Downstream { run, client_payload, ..ci };
+        run.workflow_on_github(&world, "late.yml", "completed", Some(end));
+    };
+    late(RUN + 1, "failure");
+    wait(&world, Duration::from_secs(30)).await;
+    assert_eq!(ended(&world), None, "it may be the run of either dispatch");
+    late(RUN + 2, "success");
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// GitHub says that the run passed, as the workflow continues after errors.
+#[tokio::test]
+async fn first_failure_of_1001_jobs_is_not_lost() {
+    let world = World::new().await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    for leg in 0..1001 {
+        let client_payload = ci.client_payload.clone();
+        let job = Downstream { job: format!("leg {leg}").leak(), client_payload, ..ci };
+        let end = if leg == 0 { "failure" } else { "success" };
+        assert_eq!(job.end(&world, end).await, said("completed"), "leg {leg}");
+    }
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// What the older head still waits for is dropped in one step, however much it is.
+#[tokio::test]
+async fn push_that_supersedes_4000_dispatches_is_accepted() {
+    let world = World::new().await;
+    let state = world.github.state();
+    let repos: Vec<String> = (0..4000).map(|number| format!("acme/l{number}")).collect();
+    for repo in &repos {
+        state.world.install(repo);
+    }
+    world.allow(&format!("L1: [{}]\n", repos.join(", ")));
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    assert_eq!(world.send(&world.pull_request("opened")).await.0, StatusCode::ACCEPTED);
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    assert_eq!(world.send(&world.pull_request("synchronize")).await.0, StatusCode::ACCEPTED);
+    // GitHub's limit ends it after the first ones.
+    state.world.limit(200, state.clock.now() + Duration::from_secs(3600));
+    world.work().await;
+    let dispatches = state.world.take_dispatches();
+    let is_newer = |payload: &Value| payload.to_string().contains(NEWER);
+    assert!(dispatches.len() > 50);
+    assert!(dispatches.iter().all(|sent| is_newer(&sent.client_payload)));
+}
+
+#[tokio::test]
+pub(super) async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() {
     let world = World::listening().await;
     let ci = open(&world).await("acme/four");
     for n in 0..120 {
@@ -122,7 +200,7 @@ async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() {
 }
 
 #[tokio::test]
-async fn two_legs_of_one_name_cannot_hide_a_failure() {
+pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
     for [first, second] in [["success", "failure"], ["failure", "success"]] {
         let world = World::listening().await;
         let four = open(&world).await("acme/four");
@@ -136,7 +214,7 @@ async fn two_legs_of_one_name_cannot_hide_a_failure() {
 }
 
 #[tokio::test]
-async fn job_that_never_ended_keeps_a_run_open_that_github_says_passed() {
+pub(super) async fn job_that_never_ended_keeps_a_run_open_that_github_says_passed() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
@@ -148,7 +226,7 @@ async fn job_that_never_ended_keeps_a_run_open_that_github_says_passed() {
 }
 
 #[tokio::test]
-async fn conclusion_that_the_relay_does_not_know_is_no_success() {
+pub(super) async fn conclusion_that_the_relay_does_not_know_is_no_success() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("mostly_harmless"));
@@ -158,7 +236,7 @@ async fn conclusion_that_the_relay_does_not_know_is_no_success() {
 }
 
 #[tokio::test]
-async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
+pub(super) async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("success"));
@@ -168,7 +246,7 @@ async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
 }
 
 #[tokio::test]
-async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result() {
+pub(super) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result() {
     for meanwhile in ["L2: [acme/four]\n", "L1: [acme/one]\n"] {
         let world = World::listening().await;
         let four = open(&world).await("acme/four");
@@ -188,7 +266,7 @@ async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result() {
 }
 
 #[tokio::test]
-async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests() {
+pub(super) async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests() {
     let world = World::listening().await;
     let three = open(&world).await("acme/three");
     three.on_github(&world, "completed", Some("success"));
@@ -202,7 +280,7 @@ async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_req
 }
 
 #[tokio::test]
-async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request() {
+pub(super) async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request() {
     let world = World::listening().await;
     world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
     let four = open(&world).await("acme/four");
@@ -214,7 +292,7 @@ async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request()
 }
 
 #[tokio::test]
-async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
+pub(super) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
@@ -229,7 +307,7 @@ async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
 }
 
 #[tokio::test]
-async fn label_of_the_second_in_which_the_pull_request_was_opened_is_not_lost() {
+pub(super) async fn label_of_the_second_in_which_the_pull_request_was_opened_is_not_lost() {
     let world = World::listening().await;
     let state = world.github.state();
     let opened = world.pull_request("opened");

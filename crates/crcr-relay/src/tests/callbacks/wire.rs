@@ -302,10 +302,6 @@ async fn result_that_the_external_hud_has_already_is_no_dead_letter() {
 async fn what_strangers_send_is_counted_apart() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
-    let count = async || {
-        let input = crate::http::metrics::MetricsInput::read(&world.relay).await.unwrap();
-        world.relay.metrics.text(&input)
-    };
     let foreign = crcr_standin::oidc::Issuer::sign_with_foreign_key(&two.claims(&world));
     for _ in 0..3 {
         let (status, _) = world.report(Some(&foreign), b"{}".to_vec()).await;
@@ -314,7 +310,7 @@ async fn what_strangers_send_is_counted_apart() {
     let mut delivery = world.pull_request("opened");
     delivery.signature = "sha256=00".to_owned();
     assert_eq!(world.send(&delivery).await.0, StatusCode::UNAUTHORIZED);
-    let text = count().await;
+    let text = world.metrics().await;
     assert!(text.contains(r#"crcr_callbacks_total{outcome="bad_token"} 3"#), "{text}");
     assert!(text.contains(r#"crcr_webhooks_total{answer="unsigned"} 1"#), "{text}");
     assert!(!text.contains(r#"outcome="unavailable""#) && !text.contains(r#"answer="refused""#));
@@ -323,7 +319,7 @@ async fn what_strangers_send_is_counted_apart() {
     world.github.state().traffic.fail("jwks", 9, Fault::status(503));
     let (status, _) = world.report(Some(&foreign), b"{}".to_vec()).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    let text = count().await;
+    let text = world.metrics().await;
     assert!(text.contains(r#"crcr_callbacks_total{outcome="unverified"} 1"#), "{text}");
     assert!(text.contains("crcr_issuers_unreachable 1"), "{text}");
 }

@@ -1,0 +1,279 @@
+//! `crcr relay backup`: a folder with a checked copy of the relay's data.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use crcr_relay::config::StoreUrl;
+use crcr_results::ResultsUrl;
+use crcr_store::redis::RedisPosition;
+use crcr_store::{RedisStore, sqlite};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{now, store_failure, store_url};
+use crate::cli::DataFormat;
+use crate::cli::relay::BackupArgs;
+use crate::env_vars::{self, Env};
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// The file that makes a folder a backup. It is written last.
+pub(super) const MANIFEST: &str = "backup.json";
+pub(super) const STORE_FILE: &str = "crcr.db";
+pub(super) const RESULTS_FILE: &str = "results.db";
+pub(super) const REDIS_FILE: &str = "redis.rdb";
+/// A snapshot of a large server takes minutes.
+const SNAPSHOT_LIMIT: Duration = Duration::from_secs(3600);
+
+/// What a backup has.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct BackupManifest {
+    pub(super) format: u32,
+    /// Everything that was acknowledged before is in the backup.
+    pub(super) backup_at: Timestamp,
+    /// The version of the crcr that made it.
+    pub(super) crcr: String,
+    /// The copies in the folder.
+    pub(super) files: Vec<BackupFile>,
+    /// What the Redis server had, if the state is on one.
+    pub(super) redis: Option<RedisPosition>,
+    /// What isn't in the folder, and what to do about it.
+    pub(super) not_copied: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct BackupFile {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    pub(super) sha256: String,
+}
+
+pub(super) const FORMAT: u32 = 1;
+
+pub async fn run(args: &BackupArgs, env: &Env, printer: &Printer) -> Outcome {
+    let store = store_url(&args.store, env)?;
+    let results = args.results.as_deref().or(env.get(env_vars::CRCR_RESULTS));
+    let results = results.map(ResultsUrl::parse).transpose().map_err(|what| {
+        Failure::user("results", format!("`--results`: {what}"))
+            .hint("use the value of the relay's `--results`")
+    })?;
+    if args.folder.exists() {
+        let what = format!("`{}` exists, and a backup never overwrites", args.folder.display());
+        return Err(Failure::user("folder", what).hint("name a folder that doesn't exist yet"));
+    }
+    // Only a whole backup gets the name of the folder.
+    let partial = partial_of(&args.folder);
+    if partial.exists() {
+        fs::remove_dir_all(&partial).map_err(|error| folder_failure(&partial, error))?;
+    }
+    fs::create_dir_all(&partial).map_err(|error| folder_failure(&partial, error))?;
+    let made = make(&partial, &store, results.as_ref(), env).await;
+    let manifest = match made.and_then(|manifest| {
+        finish(&partial, &args.folder, &manifest)?;
+        Ok(manifest)
+    }) {
+        Ok(manifest) => manifest,
+        Err(failure) => {
+            // What is left over is removed by the next backup into the same folder.
+            let _ = fs::remove_dir_all(&partial);
+            return Err(failure);
+        }
+    };
+    match args.format {
+        DataFormat::Json => printer.data_line(&json!(manifest).to_string()),
+        DataFormat::Text => print_text(&args.folder, &manifest, printer),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_text(folder: &Path, manifest: &BackupManifest, printer: &Printer) {
+    printer.data_line(&format!("{}: everything until {:.0}", folder.display(), manifest.backup_at));
+    for file in &manifest.files {
+        printer.data_line(&format!("  {}, {} bytes, checked", file.name, file.bytes));
+    }
+    for what in &manifest.not_copied {
+        printer.data_line(&format!("  not copied: {what}"));
+    }
+}
+
+async fn make(
+    folder: &Path,
+    store: &StoreUrl,
+    results: Option<&ResultsUrl>,
+    env: &Env,
+) -> Result<BackupManifest, Failure> {
+    let mut manifest = BackupManifest {
+        format: FORMAT,
+        backup_at: now(),
+        crcr: env!("CARGO_PKG_VERSION").to_owned(),
+        files: vec![],
+        redis: None,
+        not_copied: vec![],
+    };
+    // The store comes first: its outbox may have facts that the results get meanwhile, and never the reverse.
+    match store {
+        StoreUrl::Sqlite(path) => copy_database(path, folder, STORE_FILE, &mut manifest).await?,
+        StoreUrl::Redis(url) => {
+            let store = RedisStore::open(url).await.map_err(store_failure)?;
+            let snapshot = store.snapshot(SNAPSHOT_LIMIT).await.map_err(|error| {
+                Failure::unexpected("snapshot", "Redis can't be asked for a snapshot")
+                    .because(error)
+                    .hint("the user needs `+bgsave`; where the command doesn't exist, take your provider's snapshot")
+            })?;
+            manifest.redis = Some(snapshot.position);
+            copy_snapshot(snapshot.path.as_deref(), folder, &mut manifest)?;
+        }
+    }
+    let is_separate = |path: &PathBuf| !matches!(store, StoreUrl::Sqlite(same) if same == path);
+    match results {
+        Some(ResultsUrl::Sqlite(path)) if is_separate(path) => {
+            copy_database(path, folder, RESULTS_FILE, &mut manifest).await?;
+        }
+        Some(ResultsUrl::ClickHouse(_)) => manifest.not_copied.push(
+            "the results in ClickHouse: use its own BACKUP DATABASE, after this command".to_owned(),
+        ),
+        _ => {}
+    }
+    if let Some(archive) = env.get(env_vars::CRCR_ARCHIVE) {
+        let how = match archive.starts_with("file:") {
+            true => "copy the folder after this command, such as with rsync",
+            false => "turn on the bucket's versioning or replication",
+        };
+        manifest
+            .not_copied
+            .push(format!("the archive {archive}: nothing in it ever changes; {how}"));
+    }
+    Ok(manifest)
+}
+
+async fn copy_database(
+    from: &Path,
+    folder: &Path,
+    name: &str,
+    manifest: &mut BackupManifest,
+) -> Result<(), Failure> {
+    if !from.exists() {
+        let what = format!("no database exists at `{}`", from.display());
+        return Err(Failure::user("store", what)
+            .hint("use the values of the relay's `--store` and `--results`"));
+    }
+    let (from, to) = (from.to_owned(), folder.join(name));
+    let copied = tokio::task::spawn_blocking({
+        let to = to.clone();
+        move || sqlite::copy_database(&from, &to)
+    });
+    let what = "the database can't be copied";
+    copied
+        .await
+        .map_err(|error| Failure::unexpected("backup", what).because(error))?
+        .map_err(|error| Failure::unexpected("backup", what).because(error))?;
+    manifest.files.push(describe(&to, name)?);
+    Ok(())
+}
+
+/// Copies the file that Redis has written, if it is on this machine.
+fn copy_snapshot(
+    path: Option<&Path>,
+    folder: &Path,
+    manifest: &mut BackupManifest,
+) -> Result<(), Failure> {
+    let started = manifest.backup_at;
+    let Some(path) = path.filter(|path| is_written_since(path, started)) else {
+        let file = path.map_or("its snapshot".to_owned(), |path| format!("`{}`", path.display()));
+        manifest.not_copied.push(format!(
+            "Redis: copy {file} from its machine now; with its own sha256sum beside it it can be checked"
+        ));
+        return Ok(());
+    };
+    let to = folder.join(REDIS_FILE);
+    let copied = fs::copy(path, &to).and_then(|_| File::open(&to)?.sync_all());
+    copied.map_err(|error| {
+        Failure::unexpected("backup", format!("`{}` can't be copied", path.display()))
+            .because(error)
+    })?;
+    check_snapshot(&to)?;
+    manifest.files.push(describe(&to, REDIS_FILE)?);
+    Ok(())
+}
+
+fn is_written_since(path: &Path, started: Timestamp) -> bool {
+    let written = path.metadata().and_then(|meta| meta.modified());
+    let written = written.ok().and_then(|at| Timestamp::try_from(at).ok());
+    // File systems store whole seconds at worst.
+    written.is_some_and(|at| at + Duration::from_secs(2) >= started)
+}
+
+/// A snapshot begins with `REDIS` and a version, and ends with 0xff and a checksum of eight bytes.
+pub(super) fn check_snapshot(path: &Path) -> Result<(), Failure> {
+    let bad = || {
+        let what = format!("`{}` isn't a whole snapshot of Redis", path.display());
+        Failure::unexpected("damaged", what).hint("`redis-check-rdb` says more")
+    };
+    let mut file = File::open(path).map_err(|error| folder_failure(path, error))?;
+    let mut start = [0; 9];
+    file.read_exact(&mut start).map_err(|_| bad())?;
+    io::Seek::seek(&mut file, io::SeekFrom::End(-9)).map_err(|_| bad())?;
+    let mut end = [0; 9];
+    file.read_exact(&mut end).map_err(|_| bad())?;
+    let is_whole = start.starts_with(b"REDIS") && end[0] == 0xff;
+    is_whole.then_some(()).ok_or_else(bad)
+}
+
+pub(super) fn describe(path: &Path, name: &str) -> Result<BackupFile, Failure> {
+    let read = || -> io::Result<(u64, String)> {
+        let mut file = File::open(path)?;
+        let mut context = digest::Context::new(&digest::SHA256);
+        let (mut bytes, mut buffer) = (0, vec![0; 1 << 20]);
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok((bytes, hex::encode(context.finish()))),
+                count => {
+                    context.update(&buffer[..count]);
+                    bytes += count as u64;
+                }
+            }
+        }
+    };
+    let (bytes, sha256) = read().map_err(|error| folder_failure(path, error))?;
+    Ok(BackupFile { name: name.to_owned(), bytes, sha256 })
+}
+
+/// Writes the manifest, and gives the folder its name once everything in it is on disk.
+fn finish(partial: &Path, folder: &Path, manifest: &BackupManifest) -> Result<(), Failure> {
+    let text = serde_json::to_vec_pretty(manifest).expect("a manifest is always JSON");
+    let written = || -> io::Result<()> {
+        let path = partial.join(MANIFEST);
+        fs::write(&path, text)?;
+        File::open(&path)?.sync_all()?;
+        sync_folder(partial)?;
+        fs::rename(partial, folder)?;
+        sync_folder(folder.parent().filter(|it| *it != Path::new("")).unwrap_or(Path::new(".")))
+    };
+    written().map_err(|error| folder_failure(folder, error))
+}
+
+/// So that a power cut doesn't lose a new name.
+#[cfg(unix)]
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(not(unix))]
+pub(super) fn sync_folder(_folder: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+fn partial_of(folder: &Path) -> PathBuf {
+    let mut name = folder.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    folder.with_file_name(name)
+}
+
+pub(super) fn folder_failure(path: &Path, error: io::Error) -> Failure {
+    Failure::user("folder", format!("`{}` can't be used", path.display())).because(error)
+}

@@ -1,0 +1,133 @@
+//! `crcr relay health`: whether a running relay is ready, in one line.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crcr_github::{http, is_loopback};
+use serde_json::Value;
+use url::Url;
+
+use crate::cli::relay::HealthArgs;
+use crate::env_vars::{self, Env};
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// The relay itself gives the store five seconds.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+const MAX_BYTES: usize = 64 * 1024;
+const MAX_LINE_CHARS: usize = 500;
+
+/// Exit code 0 if the relay is ready, 1 if it says why not, 2 if no relay answers.
+pub async fn run(args: &HealthArgs, env: &Env, printer: &Printer) -> Outcome {
+    let base = match &args.url {
+        Some(url) => parse(url)?,
+        None => own_address(env.get(env_vars::CRCR_LISTEN).unwrap_or("127.0.0.1:8080"))?,
+    };
+    let url = format!("{}/readyz", base.as_str().trim_end_matches('/'));
+    let client = match base.host() {
+        Some(host) if is_loopback(&host) => http::direct_client(),
+        _ => http::client(),
+    };
+    let client = client.map_err(|error| {
+        Failure::unexpected("http", "the HTTP client can't be set up").because(error)
+    })?;
+    let (line, code) = match tokio::time::timeout(TIME_LIMIT, ask(&client, &url)).await {
+        Err(_) => (format!("no answer from {url} within {} s", TIME_LIMIT.as_secs()), 2),
+        Ok(Err(why)) => (format!("{url}: {why}"), 2),
+        Ok(Ok(answer)) => match answer["ready"].as_bool() {
+            Some(true) => ("ready".to_owned(), 0),
+            Some(false) => (format!("not ready: {}", reasons(&answer).join("; ")), 1),
+            None => (format!("{url}: the answer isn't that of a relay"), 2),
+        },
+    };
+    printer.data_line(&one_line(&line));
+    Ok(ExitCode::from(code))
+}
+
+fn parse(text: &str) -> Result<Url, Failure> {
+    let url = Url::parse(text).ok().filter(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.query().is_none()
+            && url.fragment().is_none()
+    });
+    url.ok_or_else(|| {
+        Failure::unexpected("url", format!("`--url`: `{text}` isn't the address of a relay"))
+            .hint("such as http://127.0.0.1:8080 or https://relay.example.com")
+    })
+}
+
+/// Where this machine reaches a relay that listens on `listen`.
+fn own_address(listen: &str) -> Result<Url, Failure> {
+    let reached = match listen.parse::<SocketAddr>() {
+        Ok(mut address) if address.ip().is_unspecified() => {
+            address.set_ip(match address {
+                SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+            address.to_string()
+        }
+        _ => listen.to_owned(),
+    };
+    Url::parse(&format!("http://{reached}")).map_err(|_| {
+        Failure::unexpected("url", format!("CRCR_LISTEN: `{listen}` isn't an address"))
+            .hint("name the relay with `--url`")
+    })
+}
+
+/// The body of `/readyz`, whatever its status.
+async fn ask(client: &reqwest::Client, url: &str) -> Result<Value, http::HttpError> {
+    let body = match http::send_once(client.get(url)).await {
+        Ok(response) => http::read(response, MAX_BYTES).await?,
+        Err(http::HttpError::Status { status, body, .. }) if status.as_u16() == 503 => body,
+        Err(error) => return Err(error),
+    };
+    serde_json::from_slice(&body).map_err(|error| http::HttpError::Malformed(error.to_string()))
+}
+
+/// What keeps a relay from being ready.
+fn reasons(answer: &Value) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if let Some(why) = answer["store"].as_str() {
+        reasons.push(format!("the store can't be written ({why})"));
+    }
+    if answer["allowlist"]["loaded"] == false {
+        let why = answer["allowlist"]["problem"].as_str().unwrap_or("not read yet");
+        reasons.push(format!("no allowlist is in force ({why})"));
+    }
+    for issuer in answer["issuers"].as_array().into_iter().flatten() {
+        if issuer["needed"] == true && issuer["has_keys"] == false {
+            let name = issuer["issuer"].as_str().unwrap_or_default();
+            let why = issuer["problem"].as_str().unwrap_or("not fetched yet");
+            reasons.push(format!("no keys of {name} ({why})"));
+        }
+    }
+    if reasons.is_empty() {
+        reasons.push("it doesn't say why".to_owned());
+    }
+    reasons
+}
+
+/// Without line breaks and other control characters, and not endless.
+fn one_line(text: &str) -> String {
+    let safe = text.chars().map(|char| if char.is_control() { ' ' } else { char });
+    safe.take(MAX_LINE_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relay_on_all_addresses_is_asked_on_loopback() {
+        for (listen, url) in [
+            ("0.0.0.0:8080", "http://127.0.0.1:8080/"),
+            ("[::]:8080", "http://[::1]:8080/"),
+            ("127.0.0.1:9", "http://127.0.0.1:9/"),
+            ("localhost:9", "http://localhost:9/"),
+        ] {
+            assert_eq!(own_address(listen).unwrap().as_str(), url);
+        }
+        assert!(own_address("what is this").is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! `crcr relay size`: what a relay needs for a load, from measured figures.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::cli::DataFormat;
+use crate::cli::relay::SizeArgs;
+use crate::failure::Outcome;
+use crate::printer::Printer;
+
+/// Processor time of a webhook, in milliseconds: 9,780 a second on two cores, the load included.
+const WEBHOOK_MS: f64 = 0.2;
+/// Of a dispatch to one of up to 100 backends.
+const DISPATCH_MS: f64 = 1.2;
+/// Of a dispatch to one of 1,000 backends.
+const DISPATCH_MS_OF_MANY: f64 = 1.8;
+/// Of a report: 5,450 a second on two cores, the load included.
+const REPORT_MS: f64 = 0.37;
+/// Bytes of a dispatch with its delivery in SQLite: 3.5 GiB for 10⁶, 462 MiB for 10⁵.
+const DISPATCH_BYTES: f64 = 3_600.0;
+/// Bytes of a job's results in SQLite, of which two reports are estimated: `docs/operating/sizing.md`.
+const JOB_BYTES: f64 = 2_000.0;
+/// Resident after a load.
+const RELAY_MIB: u64 = 45;
+/// The caches of the HUD: seven kinds of entries with 64 MiB each.
+const HUD_MIB: u64 = 448;
+
+/// How long records of dispatches and jobs are kept, in weeks (`CRCR_STATUS_TTL`).
+const STATE_WEEKS: f64 = 5.0;
+/// How long facts are kept, in weeks (`CRCR_RESULTS_RETENTION`).
+const FACT_WEEKS: f64 = 400.0 / 7.0;
+/// The part of a week's load in its busiest hour. An even load has 0.006.
+const BUSIEST_HOUR: f64 = 0.03;
+/// How busy one core may be in that hour.
+const FULL: f64 = 0.7;
+/// Calls of GitHub's API that an installation has in an hour.
+const CALLS_AN_HOUR: f64 = 5_000.0;
+/// Calls for one backend's check runs at one commit: created, begun, ended, and the lists of runs.
+const CALLS_PER_VERDICT: f64 = 6.0;
+/// Calls for the check run of one job: two to create it, one to end it.
+const CALLS_PER_JOB: f64 = 3.0;
+
+/// What a load needs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct RelaySize {
+    webhooks_a_week: f64,
+    dispatches_a_week: f64,
+    reports_a_week: f64,
+    /// Seconds of one core.
+    cpu_seconds_a_week: f64,
+    /// Of one core.
+    cpu_in_the_busiest_hour: f64,
+    memory_mib: u64,
+    /// Records of 35 days, in SQLite or Redis.
+    state_gib: f64,
+    /// Results of 400 days.
+    results_gib: f64,
+    /// Of the account with all backends, if they have one in common.
+    dispatch_calls_in_the_busiest_hour: f64,
+    upstream_calls_in_the_busiest_hour: f64,
+    /// Pull requests a week at which one core of a relay is full.
+    pulls_that_fill_a_core: f64,
+    /// Pull requests a week at which GitHub's hourly limit is reached, upstream or by backends of one account.
+    pulls_that_reach_githubs_limit: f64,
+}
+
+impl RelaySize {
+    fn of(load: &SizeArgs) -> Self {
+        let [pulls, backends, heads, jobs] =
+            [load.pulls, load.backends, load.heads, load.jobs].map(f64::from);
+        let shown = f64::from(load.check_runs.unwrap_or_else(|| load.backends.div_ceil(10)));
+        // `opened`, a `synchronize` for each further head, and `closed`.
+        let webhooks = pulls * (heads + 1.0);
+        let dispatches = webhooks * backends;
+        // Nothing is built for `closed`.
+        let built = pulls * heads * backends;
+        let reports = built * jobs * 2.0;
+        let dispatch_ms = if load.backends > 100 { DISPATCH_MS_OF_MANY } else { DISPATCH_MS };
+        let cpu =
+            (webhooks * WEBHOOK_MS + dispatches * dispatch_ms + reports * REPORT_MS) / 1_000.0;
+        let busy = cpu * BUSIEST_HOUR / 3_600.0;
+        let dispatch_calls = dispatches * BUSIEST_HOUR;
+        let upstream_calls =
+            pulls * heads * shown * (CALLS_PER_VERDICT + jobs * CALLS_PER_JOB) * BUSIEST_HOUR;
+        let gib = |bytes: f64| bytes / f64::from(1 << 30);
+        let per_pull = |most: f64, value: f64| if value > 0.0 { pulls * most / value } else { 0.0 };
+        Self {
+            webhooks_a_week: webhooks,
+            dispatches_a_week: dispatches,
+            reports_a_week: reports,
+            cpu_seconds_a_week: cpu,
+            cpu_in_the_busiest_hour: busy,
+            memory_mib: RELAY_MIB + HUD_MIB,
+            state_gib: gib(dispatches * STATE_WEEKS * DISPATCH_BYTES),
+            results_gib: gib(built * jobs * FACT_WEEKS * JOB_BYTES),
+            dispatch_calls_in_the_busiest_hour: dispatch_calls,
+            upstream_calls_in_the_busiest_hour: upstream_calls,
+            pulls_that_fill_a_core: per_pull(FULL, busy),
+            pulls_that_reach_githubs_limit: per_pull(
+                CALLS_AN_HOUR,
+                dispatch_calls.max(upstream_calls),
+            ),
+        }
+    }
+}
+
+pub fn run(args: &SizeArgs, printer: &Printer) -> Outcome {
+    let size = RelaySize::of(args);
+    match args.format {
+        DataFormat::Json => printer.data_line(&json!(size).to_string()),
+        DataFormat::Text => print_text(args, &size, printer),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_text(args: &SizeArgs, size: &RelaySize, printer: &Printer) {
+    let SizeArgs { pulls, backends, heads, jobs, .. } = args;
+    printer.data_line(&format!(
+        "{pulls} pull requests a week with {heads} heads, {backends} backends with {jobs} jobs"
+    ));
+    let rows = [
+        (
+            "webhooks, dispatches, reports a week",
+            format!(
+                "{:.0}, {:.0}, {:.0}",
+                size.webhooks_a_week, size.dispatches_a_week, size.reports_a_week
+            ),
+        ),
+        (
+            "processor",
+            format!(
+                "{:.0} s of a core a week, {:.1} % of a core in the busiest hour",
+                size.cpu_seconds_a_week,
+                size.cpu_in_the_busiest_hour * 100.0
+            ),
+        ),
+        ("memory of a relay", format!("{} MiB at most, HUD included", size.memory_mib)),
+        ("state of 35 days", format!("{:.1} GiB on disk, or in Redis (estimated)", size.state_gib)),
+        ("results of 400 days", format!("{:.1} GiB in SQLite", size.results_gib)),
+        (
+            "GitHub calls in the busiest hour",
+            format!(
+                "{:.0} to backends, {:.0} upstream; 5000 for each account",
+                size.dispatch_calls_in_the_busiest_hour, size.upstream_calls_in_the_busiest_hour
+            ),
+        ),
+        (
+            "one relay is full at",
+            format!("{:.0} pull requests a week (one core)", size.pulls_that_fill_a_core),
+        ),
+        (
+            "GitHub's limit is reached at",
+            format!(
+                "{:.0} pull requests a week, if all backends are in one account",
+                size.pulls_that_reach_githubs_limit
+            ),
+        ),
+    ];
+    for (name, value) in rows {
+        printer.data_line(&format!("  {name:36} {value}"));
+    }
+    printer.data_line(
+        "The busiest hour has 3 % of a week's load. docs/operating/sizing.md says what is measured and what is assumed.",
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(pulls: u32, backends: u32) -> SizeArgs {
+        let format = DataFormat::Text;
+        SizeArgs { pulls, backends, heads: 4, jobs: 4, check_runs: None, format }
+    }
+
+    #[test]
+    fn size_grows_with_the_load_and_full_is_where_the_busiest_hour_fills_a_core() {
+        let small = RelaySize::of(&load(1_000, 10));
+        let large = RelaySize::of(&load(2_000, 10));
+        assert!((large.cpu_seconds_a_week / small.cpu_seconds_a_week - 2.0).abs() < 1e-9);
+        assert!((small.pulls_that_fill_a_core - large.pulls_that_fill_a_core).abs() < 1e-6);
+        assert!((small.dispatches_a_week - 50_000.0).abs() < 1e-9);
+        assert!((small.reports_a_week - 320_000.0).abs() < 1e-9);
+        let pulls = small.pulls_that_fill_a_core as u32;
+        let full = RelaySize::of(&load(pulls, 10));
+        assert!((full.cpu_in_the_busiest_hour - FULL).abs() < 0.01, "{full:?}");
+        // GitHub allows less than a relay can do.
+        assert!(small.pulls_that_reach_githubs_limit < small.pulls_that_fill_a_core);
+    }
+}

@@ -1,0 +1,110 @@
+//! What reading a report gives apart from its tests, and what a test's `<testsuite>` says.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::findings::JunitFinding;
+use super::input::{ExceededLimit, ReportText};
+use super::other_files::OtherFile;
+
+/// Maximum nesting of elements.
+pub(super) const MAX_DEPTH: usize = 128;
+pub(super) const MAX_ELEMENT_NAME_BYTES: usize = 1000;
+/// Elements: a test can have several.
+pub(super) const MAX_CASES: u64 = 10_000_000;
+
+/// Why a report is quarantined: nothing in it counts.
+#[derive(Debug, thiserror::Error)]
+pub enum JunitError {
+    #[error("it isn't XML")]
+    NotXml,
+    #[error("{0}")]
+    OtherFile(OtherFile),
+    #[error("it has no XML element: it is empty, ends early, or isn't XML")]
+    NoElement,
+    #[error("cap `depth`: its elements are nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    #[error(
+        "cap `tag-size`: it has a tag or a line larger than 16 MiB, or a tag name longer than {MAX_ELEMENT_NAME_BYTES} bytes"
+    )]
+    TagTooLarge,
+    #[error("cap `file-size`: it is larger than 1 GiB")]
+    TooLarge,
+    #[error("cap `cases`: it has more than {MAX_CASES} tests")]
+    TooManyCases,
+    #[error("it can't be read: {0}")]
+    Read(#[source] std::io::Error),
+}
+
+/// What a report says apart from its tests.
+#[derive(Debug, Default)]
+pub struct JunitSummary {
+    /// Whether the report ends, or stops being XML, within an element.
+    pub is_truncated: bool,
+    /// Names of the suites in the order in which they begin; at most 10,000.
+    pub suites: Vec<Arc<str>>,
+    /// Those that have no end because the report is truncated, outermost first.
+    pub open_suites: Vec<Arc<str>>,
+    /// The earliest `timestamp` of a suite and its line. UTC, unless it names a zone.
+    pub earliest: Option<(Timestamp, u64)>,
+    /// Failures and errors that suites declare beyond those of their tests and of their own rows.
+    pub hidden_failures: HiddenFailures,
+    /// Whether several suites have one name.
+    pub(super) has_namesakes: bool,
+    pub findings: Vec<JunitFinding>,
+}
+
+/// Failures without a test, each of which has no row of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HiddenFailures {
+    pub failures: u64,
+    pub errors: u64,
+}
+
+/// The `<testsuite>` that a test is in.
+#[derive(Debug, Clone)]
+pub struct SuiteElement {
+    /// Which one of the report, from 1. 0 stands for the report itself.
+    pub number: u32,
+    pub repeats: Repeats,
+    pub labels: Arc<SuiteLabels>,
+}
+
+/// What can tell two suites of one name apart.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct SuiteLabels {
+    pub hostname: Option<Arc<str>>,
+    pub package: Option<Arc<str>>,
+    pub file: Option<Arc<str>>,
+}
+
+/// What it means that a test is in one `<testsuite>` twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeats {
+    /// They are different tests, such as one for each browser or parameter.
+    OtherTests,
+    /// pytest names no two tests alike, and its plugins pytest-rerunfailures and flaky write an element
+    /// without a failure for each attempt but the last. A failed test whose teardown fails, too, has two
+    /// elements.
+    Pytest,
+    /// `gotestsum --rerun-fails` adds the later attempts of tests that failed. `go test -count` repeats
+    /// tests that passed as well, and then each one counts.
+    Go,
+}
+
+pub(super) fn read_error<R: Read>(text: &ReportText<R>, error: std::io::Error) -> JunitError {
+    match text.exceeded() {
+        Some(ExceededLimit::FileSize) => JunitError::TooLarge,
+        Some(ExceededLimit::TagSize) => JunitError::TagTooLarge,
+        None => JunitError::Read(error),
+    }
+}
+
+pub(super) enum ReportEnd {
+    End,
+    /// Within a tag, comment or section.
+    Cut,
+    Malformed(u64, quick_xml::Error),
+}

@@ -1,0 +1,348 @@
+//! Finds the commit that broke a test, although the test is flaky: a branch was green at one commit and is red at a
+//! later one, and any commit between them may be the culprit.
+//!
+//! The posterior over the candidates is computed from all observations. A commit from the culprit on fails; one before
+//! it fails only as often as the test flakes. The next commit is the one whose result is expected to tell most.
+
+use serde::{Deserialize, Serialize};
+
+/// How often a commit with the fault passes all the same. More than never, so that one wrong observation doesn't rule
+/// out the truth.
+const LUCKY_PASS: f64 = 0.001;
+/// A test that never flaked before may do so now.
+pub const LEAST_FLAKE_RATE: f64 = 0.02;
+/// A test that flakes more often than this can't be bisected with a few runs.
+pub const MOST_FLAKE_RATE: f64 = 0.5;
+/// An answer is named at this certainty.
+pub const CERTAINTY: f64 = 0.99;
+/// The runs of one bisection, those that check the answer included.
+pub const MAX_RUNS: usize = 16;
+
+/// What a run of one candidate said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BisectOutcome {
+    Passed,
+    Failed,
+    /// Its infrastructure failed, or it never started: it tells nothing.
+    NoResult,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BisectRun {
+    /// Of the candidates, oldest first.
+    pub candidate: usize,
+    /// `None` while it runs.
+    pub outcome: Option<BisectOutcome>,
+    /// The answer that it was to check, as an index of the candidates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum BisectStep {
+    /// Run these next. `checks` is the answer that they check.
+    Run {
+        candidates: Vec<usize>,
+        checks: Option<usize>,
+    },
+    /// Nothing more can be said until an open run ends.
+    Wait,
+    Answer(BisectAnswer),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct BisectAnswer {
+    pub suspect: Suspect,
+    /// The probability of it.
+    pub certainty: f64,
+    /// How many runs it took.
+    pub runs: usize,
+}
+
+impl BisectAnswer {
+    /// Whether it may be named. Otherwise the runs weren't enough.
+    pub fn is_certain(&self) -> bool {
+        self.certainty >= CERTAINTY
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Suspect {
+    Candidate(usize),
+    /// None of them: the failure that began it was a flake.
+    Flake,
+}
+
+/// The probability of each candidate, and last that none of them is the culprit.
+struct Posterior {
+    weights: Vec<f64>,
+    flake_rate: f64,
+}
+
+/// What to do next. `parallel` is how many runs may be open at once, `budget` how many more may be made now.
+///
+/// A run that tells nothing counts as one that was made.
+pub fn next_step(
+    candidates: usize,
+    flake_rate: f64,
+    runs: &[BisectRun],
+    (parallel, budget): (usize, usize),
+) -> BisectStep {
+    let posterior = Posterior::of(candidates, flake_rate, runs);
+    let (suspect, certainty) = posterior.suspect();
+    let open = runs.iter().filter(|run| run.outcome.is_none()).count();
+    let left = MAX_RUNS.saturating_sub(runs.len());
+    let answer = BisectAnswer { suspect, certainty, runs: runs.len() };
+    let (mut wanted, checks) = match suspect {
+        Suspect::Candidate(culprit) if certainty >= CERTAINTY => {
+            let was_checked = |candidate: &usize| {
+                let checks = |run: &&BisectRun| run.checks == Some(culprit);
+                runs.iter().filter(checks).any(|run| run.candidate == *candidate)
+            };
+            let pair = [Some(culprit), culprit.checked_sub(1)].into_iter().flatten();
+            (pair.filter(|one| !was_checked(one)).collect(), Some(culprit))
+        }
+        Suspect::Flake if certainty >= CERTAINTY => (vec![], None),
+        _ if open > 0 => return BisectStep::Wait,
+        _ => (posterior.most_telling(parallel.max(1)), None),
+    };
+    if wanted.is_empty() || left == 0 {
+        return if open > 0 { BisectStep::Wait } else { BisectStep::Answer(answer) };
+    }
+    wanted.truncate(left.min(budget));
+    if wanted.is_empty() {
+        return BisectStep::Wait;
+    }
+    BisectStep::Run { candidates: wanted, checks }
+}
+
+/// What is most probable by now, and how probable it is.
+pub fn suspect(candidates: usize, flake_rate: f64, runs: &[BisectRun]) -> (Suspect, f64) {
+    Posterior::of(candidates, flake_rate, runs).suspect()
+}
+
+impl Posterior {
+    fn of(candidates: usize, flake_rate: f64, runs: &[BisectRun]) -> Self {
+        let flake_rate = flake_rate.clamp(LEAST_FLAKE_RATE, MOST_FLAKE_RATE);
+        // Before the first run: the failure is as often a flake as the test flakes.
+        let none = flake_rate / (1.0 + flake_rate);
+        let each = (1.0 - none) / candidates.max(1) as f64;
+        let mut weights = vec![each; candidates];
+        weights.push(none);
+        let mut posterior = Self { weights, flake_rate };
+        for run in runs {
+            match run.outcome {
+                Some(BisectOutcome::Passed) => posterior.update(run.candidate, false),
+                Some(BisectOutcome::Failed) => posterior.update(run.candidate, true),
+                Some(BisectOutcome::NoResult) | None => {}
+            }
+        }
+        posterior
+    }
+
+    fn candidates(&self) -> usize {
+        self.weights.len() - 1
+    }
+
+    fn update(&mut self, ran: usize, failed: bool) {
+        let (candidates, flake_rate) = (self.candidates(), self.flake_rate);
+        for (culprit, weight) in self.weights.iter_mut().enumerate() {
+            let has_fault = culprit <= ran && culprit < candidates;
+            let fails = if has_fault { 1.0 - LUCKY_PASS } else { flake_rate };
+            *weight *= if failed { fails } else { 1.0 - fails };
+        }
+        let sum: f64 = self.weights.iter().sum();
+        for weight in &mut self.weights {
+            *weight /= sum;
+        }
+    }
+
+    fn suspect(&self) -> (Suspect, f64) {
+        let best = self.weights.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
+        let (at, certainty) = best.map_or((0, 0.0), |(at, weight)| (at, *weight));
+        let is_candidate = at < self.candidates();
+        (if is_candidate { Suspect::Candidate(at) } else { Suspect::Flake }, certainty)
+    }
+
+    /// One: the commit with the highest expected gain of information. Several: those that cut the posterior into equal
+    /// parts.
+    fn most_telling(&self, parallel: usize) -> Vec<usize> {
+        let mut before = 0.0;
+        let cumulative: Vec<f64> = self.weights[..self.candidates()]
+            .iter()
+            .map(|weight| {
+                before += weight;
+                before
+            })
+            .collect();
+        if parallel == 1 {
+            let gain = |at: usize| self.gain(cumulative[at]);
+            let best = (0..cumulative.len()).max_by(|a, b| {
+                // Of equal ones the first.
+                gain(*a).total_cmp(&gain(*b)).then(b.cmp(a))
+            });
+            return best.into_iter().collect();
+        }
+        let cuts = (1..=parallel).map(|cut| cut as f64 / (parallel + 1) as f64);
+        let mut chosen: Vec<usize> =
+            cuts.filter_map(|cut| cumulative.iter().position(|sum| *sum >= cut)).collect();
+        chosen.dedup();
+        if chosen.is_empty() { self.most_telling(1) } else { chosen }
+    }
+
+    /// What a run is expected to tell, in bits, if the commit has the fault with this probability.
+    fn gain(&self, has_fault: f64) -> f64 {
+        let good = 1.0 - has_fault;
+        let fails = has_fault * (1.0 - LUCKY_PASS) + good * self.flake_rate;
+        entropy(fails) - has_fault * entropy(LUCKY_PASS) - good * entropy(self.flake_rate)
+    }
+}
+
+fn entropy(probability: f64) -> f64 {
+    let part = |p: f64| if p > 0.0 { -p * p.log2() } else { 0.0 };
+    part(probability) + part(1.0 - probability)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that look random and are the same in every run: SplitMix64.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        }
+
+        fn chance(&mut self, probability: f64) -> bool {
+            (self.next() >> 11) as f64 / (1u64 << 53) as f64 <= probability
+        }
+    }
+
+    /// A branch with one culprit, whose runs fail for no reason in `flakes`, and tell nothing in `infra`.
+    struct Branch {
+        candidates: usize,
+        culprit: Option<usize>,
+        flakes: f64,
+        infra: f64,
+    }
+
+    fn bisect(seed: u64, branch: &Branch, assumed: f64, parallel: usize) -> BisectAnswer {
+        let mut random = Random(seed);
+        let mut runs: Vec<BisectRun> = vec![];
+        loop {
+            match next_step(branch.candidates, assumed, &runs, (parallel, usize::MAX)) {
+                BisectStep::Answer(answer) => return answer,
+                BisectStep::Wait => panic!("nothing is open"),
+                BisectStep::Run { candidates, checks } => {
+                    assert!(!candidates.is_empty() && candidates.len() <= parallel.max(2));
+                    for candidate in candidates {
+                        let has_fault = branch.culprit.is_some_and(|culprit| culprit <= candidate);
+                        let outcome = if random.chance(branch.infra) {
+                            BisectOutcome::NoResult
+                        } else if has_fault || random.chance(branch.flakes) {
+                            BisectOutcome::Failed
+                        } else {
+                            BisectOutcome::Passed
+                        };
+                        runs.push(BisectRun { candidate, outcome: Some(outcome), checks });
+                    }
+                    assert!(runs.len() <= MAX_RUNS, "the budget is never exceeded");
+                }
+            }
+        }
+    }
+
+    struct Score {
+        right: usize,
+        named: usize,
+        wrongly_named: usize,
+        runs: usize,
+        most_runs: usize,
+    }
+
+    /// 1,000 branches of 64 candidates.
+    fn score(flakes: f64, infra: f64, assumed: f64, parallel: usize) -> Score {
+        let mut score = Score { right: 0, named: 0, wrongly_named: 0, runs: 0, most_runs: 0 };
+        for seed in 0..1000 {
+            let culprit = (Random(seed ^ 0xabcd).next() % 64) as usize;
+            let branch = Branch { candidates: 64, culprit: Some(culprit), flakes, infra };
+            let answer = bisect(seed, &branch, assumed, parallel);
+            let is_right = answer.suspect == Suspect::Candidate(culprit);
+            score.right += usize::from(is_right);
+            score.named += usize::from(answer.is_certain());
+            score.wrongly_named += usize::from(answer.is_certain() && !is_right);
+            score.runs += answer.runs;
+            score.most_runs = score.most_runs.max(answer.runs);
+        }
+        score
+    }
+
+    #[test]
+    fn culprit_of_64_candidates_with_10_per_cent_flakes_is_right_in_99_per_cent() {
+        let Score { right, named, wrongly_named, runs, most_runs } = score(0.1, 0.0, 0.1, 1);
+        println!(
+            "right {right}, named {named}, of these wrong {wrongly_named}, runs {runs}, at most {most_runs}"
+        );
+        assert!(right >= 990, "{right} of 1000 right");
+        assert!(runs <= 12_000, "{} runs on average", runs as f64 / 1000.0);
+        assert!(most_runs <= 16, "{most_runs}");
+        assert!(wrongly_named <= 5 && named >= 980, "{wrongly_named} of {named}");
+    }
+
+    #[test]
+    fn a_culprit_is_seldom_named_wrongly_even_if_the_flake_rate_is_another() {
+        for (flakes, infra, assumed, parallel) in
+            [(0.0, 0.0, 0.02, 1), (0.1, 0.0, 0.05, 1), (0.02, 0.2, 0.05, 1), (0.1, 0.0, 0.1, 3)]
+        {
+            let Score { right, named, wrongly_named, runs, most_runs } =
+                score(flakes, infra, assumed, parallel);
+            println!(
+                "flakes {flakes}, no result {infra}, assumed {assumed}, {parallel} at once: right {right}, named {named}, wrong {wrongly_named}, runs {runs}, at most {most_runs}"
+            );
+            assert!(wrongly_named <= 10, "{flakes} {infra} {assumed} {parallel}");
+            assert!(most_runs <= MAX_RUNS);
+        }
+    }
+
+    #[test]
+    fn a_failure_that_was_a_flake_has_no_culprit() {
+        let mut flakes = 0;
+        for seed in 0..200 {
+            let branch = Branch { candidates: 20, culprit: None, flakes: 0.1, infra: 0.0 };
+            let answer = bisect(seed, &branch, 0.1, 1);
+            flakes += usize::from(answer.suspect == Suspect::Flake);
+        }
+        assert!(flakes >= 190, "{flakes} of 200");
+    }
+
+    #[test]
+    fn one_candidate_is_checked_and_its_parent_is_the_green_commit() {
+        let branch = Branch { candidates: 1, culprit: Some(0), flakes: 0.0, infra: 0.0 };
+        let answer = bisect(1, &branch, 0.02, 1);
+        assert_eq!(answer.suspect, Suspect::Candidate(0));
+        assert!(answer.is_certain() && answer.runs <= 3, "{answer:?}");
+    }
+
+    #[test]
+    fn runs_without_a_result_tell_nothing_and_use_up_the_budget() {
+        let branch = Branch { candidates: 64, culprit: Some(3), flakes: 0.0, infra: 1.0 };
+        let answer = bisect(7, &branch, 0.1, 1);
+        assert_eq!(answer.runs, MAX_RUNS);
+        assert!(!answer.is_certain(), "not enough runs is an answer");
+    }
+
+    #[test]
+    fn without_a_budget_it_waits_and_open_runs_are_waited_for() {
+        assert_eq!(next_step(8, 0.1, &[], (1, 0)), BisectStep::Wait);
+        let open = BisectRun { candidate: 3, outcome: None, checks: None };
+        assert_eq!(next_step(8, 0.1, &[open], (1, 9)), BisectStep::Wait);
+    }
+}

@@ -1,0 +1,61 @@
+//! Patterns of paths, in order: the last one that matches a path decides about it.
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde::{Deserialize, Serialize};
+
+/// Patterns of a file. More would cost time for every pull request.
+pub const MAX_PATTERNS: usize = 64;
+pub const MAX_PATTERN_CHARS: usize = 256;
+
+/// Which changed files concern a backend. `*` is any text within a folder, `**` any folders, `!` in front leaves
+/// out what an earlier pattern took in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PathFilter(Vec<String>);
+
+impl PathFilter {
+    /// Each of them has passed [`check`].
+    pub(super) fn new(patterns: Vec<String>) -> Self {
+        Self(patterns)
+    }
+
+    /// Whether one of the files concerns the backend. A filter that can't be evaluated takes all.
+    pub fn takes_any<'a>(&self, mut files: impl Iterator<Item = &'a str>) -> bool {
+        let Ok(set) = self.compile() else { return true };
+        files.any(|file| {
+            let decides = set.matches(file).into_iter().max();
+            decides.is_some_and(|last| !self.0[last].starts_with('!'))
+        })
+    }
+
+    fn compile(&self) -> Result<GlobSet, globset::Error> {
+        let mut set = GlobSetBuilder::new();
+        for text in &self.0 {
+            let pattern = text.strip_prefix('!').unwrap_or(text);
+            set.add(GlobBuilder::new(pattern).literal_separator(true).build()?);
+        }
+        set.build()
+    }
+}
+
+/// Why a text can't be a pattern, and what to do.
+pub(super) fn check(text: &str) -> Option<(String, &'static str)> {
+    let pattern = text.strip_prefix('!').unwrap_or(text);
+    let chars = pattern.chars().count();
+    if !(1..=MAX_PATTERN_CHARS).contains(&chars) {
+        let message =
+            format!("a pattern has 1 to {MAX_PATTERN_CHARS} characters, and this one {chars}");
+        return Some((message, "name folders or files, such as `aten/**`"));
+    }
+    if pattern.starts_with('/') || pattern.starts_with("./") {
+        let message = "a pattern doesn't begin with `/` or `./`";
+        return Some((message.to_owned(), "drop it: paths begin at the top of the repository"));
+    }
+    if pattern.ends_with('/') {
+        let message = "a pattern is compared with files, and no file ends with `/`";
+        return Some((message.to_owned(), "write `**` behind it"));
+    }
+    let odd = pattern.chars().find(|c| "?[]{}\\".contains(*c) || c.is_control())?;
+    let message = format!("`{}` has no meaning in a pattern", odd.escape_debug());
+    Some((message, "use `*` for any text within a folder, and `**` for any folders"))
+}

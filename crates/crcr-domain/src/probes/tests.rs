@@ -1,0 +1,173 @@
+use super::*;
+use crate::diagnostic::Diagnostic;
+
+const WHOLE: &str = "\
+dispatch:
+  events: [pull_request, push, landed]
+  paths: [\"aten/**\", \"torch/csrc/**\", \"!**/*.md\"]
+  drafts: skip
+  quiet-minutes: 10
+  max-per-day: 200
+probes:
+  reruns-per-day: 20
+  commits-per-day: 30
+";
+
+fn parse(text: &str) -> ParsedDownstreamFile {
+    ParsedDownstreamFile::parse(text.as_bytes())
+}
+
+fn findings(text: &str) -> Vec<String> {
+    let line = |found: &Diagnostic| {
+        let at = found.span.start;
+        format!("{} {}:{}", found.rule.code(), at.line, at.column)
+    };
+    parse(text).findings.kept().iter().map(line).collect()
+}
+
+#[test]
+fn a_whole_file_is_read_and_survives_the_store() {
+    let parsed = parse(WHOLE);
+    assert_eq!(parsed.settings, 7);
+    let config = parsed.accepted().unwrap();
+    assert_eq!(config.dispatch.events.len(), 3);
+    assert_eq!(config.dispatch.drafts, Drafts::Skip);
+    assert_eq!((config.dispatch.quiet_minutes, config.dispatch.max_per_day), (10, Some(200)));
+    assert_eq!((config.probes.reruns_per_day, config.probes.commits_per_day), (20, 30));
+    let stored = serde_json::to_string(&config).unwrap();
+    assert_eq!(serde_json::from_str::<DownstreamConfig>(&stored).unwrap(), config);
+}
+
+#[test]
+fn without_a_file_or_with_an_empty_one_everything_is_dispatched_and_nothing_probed() {
+    for text in ["", "# nothing\n", "dispatch:\n", "---\n~\n", "dispatch: {events: }\nprobes: ~\n"]
+    {
+        let config = parse(text).accepted().unwrap();
+        assert_eq!(config, DownstreamConfig::default(), "{text:?}");
+    }
+    let all = DownstreamConfig::default();
+    for event in ["pull_request", "push", "landed", "merge_group", "nightly"] {
+        let event = EventName::from(event);
+        let event = FilteredEvent { event: &event, has_head: true, is_draft: true };
+        assert_eq!(all.dispatch.leaves_out(event), None);
+        assert_eq!((all.dispatch.paths_of(event), all.dispatch.quiet_seconds(event)), (None, 0));
+    }
+    assert_eq!((all.probes.reruns_per_day, all.probes.commits_per_day), (0, 0));
+}
+
+#[test]
+fn every_mistake_is_reported_at_its_place_and_a_file_with_one_has_no_effect() {
+    #[rustfmt::skip]
+    let table: &[(&str, &[&str])] = &[
+        ("dispatch: [a]\n", &["wrong-shape 1:11"]),
+        ("- dispatch\n", &["wrong-shape 1:1"]),
+        ("dispatch:\n  event: [push]\n", &["unknown-field 2:3"]),
+        ("probe:\n  reruns-per-day: 1\n", &["unknown-field 1:1"]),
+        ("probes: {reruns-per-day: 1}\nprobes: {}\n", &["duplicate-key 2:1"]),
+        ("dispatch:\n  events: [push, pul_request]\n", &["invalid-event 2:18"]),
+        ("dispatch:\n  events: []\n", &["wrong-shape 2:11"]),
+        ("dispatch:\n  events: push\n", &["wrong-shape 2:11"]),
+        ("dispatch:\n  paths: [\"!a/**\"]\n", &["invalid-pattern 2:11"]),
+        ("dispatch:\n  paths: [a, /b, \"c?\", d/, \"\", {e: f}]\n",
+            &["invalid-pattern 2:14", "invalid-pattern 2:18", "invalid-pattern 2:24",
+              "invalid-pattern 2:28", "wrong-shape 2:32"]),
+        ("dispatch:\n  drafts: no\n", &["invalid-drafts 2:11"]),
+        ("dispatch:\n  quiet-minutes: 10m\n  max-per-day: 0\n",
+            &["invalid-number 2:18", "invalid-number 3:16"]),
+        ("probes:\n  reruns-per-day: \"3\"\n  commits-per-day: 1001\n",
+            &["invalid-number 2:19", "invalid-number 3:20"]),
+        ("probes:\n  reruns-per-day: 99999999999999999999\n", &["invalid-number 2:19"]),
+        ("probes: &a {}\ndispatch: *a\n", &["alias 1:9", "alias 2:11"]),
+        ("dispatch: {\n", &["yaml-syntax 1:11"]),
+        ("dispatch: {}\n---\nprobes: {}\n", &["wrong-shape 2:1"]),
+    ];
+    for (text, expected) in table {
+        assert_eq!(findings(text), *expected, "{text}");
+        assert!(parse(text).accepted().is_err());
+    }
+    let many = format!("dispatch:\n  paths: [{}]\n", "a, ".repeat(65));
+    assert_eq!(findings(&many), ["too-many-entries 2:10"]);
+    let large = "#".repeat(MAX_BYTES + 1);
+    assert_eq!(findings(&large), ["yaml-syntax 1:1"]);
+    let deep = format!("dispatch: {}", "[".repeat(10_000));
+    assert_eq!(parse(&deep).findings.errors(), 1);
+}
+
+#[test]
+fn unknown_keys_and_events_come_with_a_suggestion() {
+    for (text, help) in [
+        ("dispatch:\n  quiet_minutes: 5\n", "did you mean `quiet-minutes`?"),
+        ("dispatch:\n  events: [merge-group]\n", "did you mean `merge_group`?"),
+        ("prob:\n", "did you mean `probes`?"),
+        ("filters: {}\n", "the keys here are `dispatch`, `probes`"),
+    ] {
+        let parsed = parse(text);
+        assert_eq!(parsed.findings.kept()[0].help.as_deref(), Some(help), "{text}");
+    }
+}
+
+#[test]
+fn the_last_pattern_that_matches_a_file_decides_and_one_file_is_enough() {
+    let config = parse(WHOLE).accepted().unwrap();
+    let paths = config.dispatch.paths.unwrap();
+    let takes = |files: &[&str]| paths.takes_any(files.iter().copied());
+    assert!(takes(&["aten/src/ATen/native/Add.cpp"]));
+    assert!(takes(&["docs/a.rst", "torch/csrc/jit/x.h"]));
+    assert!(!takes(&["aten/README.md"]), "left out by a later pattern");
+    assert!(!takes(&["docs/a.rst", "torch/nn/x.py"]));
+    assert!(!takes(&["aten"]), "the folder itself isn't a file in it");
+    assert!(!takes(&[]));
+    let paths = |list: &str| {
+        let text = format!("dispatch:\n  paths: [{list}]\n");
+        parse(&text).accepted().unwrap().dispatch.paths.unwrap()
+    };
+    let star = paths("'*.py', 'a/*/c', '**/d.txt'");
+    for (file, taken) in [
+        ("x.py", true),
+        ("a/x.py", false),
+        ("a/b/c", true),
+        ("a/b/b/c", false),
+        ("d.txt", true),
+        ("a/b/d.txt", true),
+        ("ad.txt", false),
+    ] {
+        assert_eq!(star.takes_any([file].into_iter()), taken, "{file}");
+    }
+    let back = paths("'**', '!docs/**', 'docs/api/**'");
+    assert!(back.takes_any(["docs/api/a"].into_iter()));
+    assert!(!back.takes_any(["docs/a"].into_iter()));
+}
+
+#[test]
+fn events_drafts_and_the_quiet_time_are_of_heads_that_may_be_built() {
+    let filter = parse(WHOLE).accepted().unwrap().dispatch;
+    let (pull, push, group) = (EventName::PullRequest, EventName::Push, EventName::MergeGroup);
+    let event = |event, has_head, is_draft| FilteredEvent { event, has_head, is_draft };
+    assert_eq!(filter.leaves_out(event(&group, true, false)), Some(LeftOut::Event));
+    assert_eq!(filter.leaves_out(event(&pull, true, true)), Some(LeftOut::Draft));
+    assert_eq!(filter.leaves_out(event(&pull, true, false)), None);
+    assert_eq!(filter.quiet_seconds(event(&pull, true, false)), 600);
+    assert_eq!(
+        filter.quiet_seconds(event(&pull, false, false)),
+        0,
+        "a closed one waits for nothing"
+    );
+    assert_eq!(filter.quiet_seconds(event(&push, true, false)), 0);
+    assert!(filter.paths_of(event(&push, true, false)).is_none());
+}
+
+#[test]
+fn schema_knows_every_key_of_the_reader() {
+    let schema = schema();
+    let sections = schema["properties"].as_object().unwrap();
+    assert_eq!(schema["$id"], SCHEMA_ID);
+    for (section, keys) in sections {
+        for key in keys["properties"].as_object().unwrap().keys() {
+            let text = format!("{section}:\n  {key}: {{}}\n");
+            let codes: Vec<_> =
+                parse(&text).findings.kept().iter().map(|f| f.rule.code()).collect();
+            assert!(!codes.contains(&"unknown-field"), "{section}.{key}: {codes:?}");
+        }
+    }
+    assert_eq!(sections.len(), 2);
+}

@@ -1,0 +1,327 @@
+//! Finds the commit that broke a job on a branch: a backend passed on one commit and fails on a later one, and the
+//! commits between them are run, the one that tells most first. The answer is shown; nothing is reverted.
+
+use std::collections::BTreeSet;
+
+use crcr_domain::RepoName;
+use crcr_domain::callback::JobId;
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::event::EventName;
+use crcr_domain::facts::AttemptFact;
+use crcr_domain::probes::bisect::{
+    BisectAnswer, BisectOutcome, BisectRun, BisectStep, Suspect, next_step,
+};
+use crcr_domain::probes::{Culprit, ProbeBudget, ProbeReason, ProbeTag, SuspectCommit};
+use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record, outcome};
+use crcr_results::Window;
+use crcr_results::blame::BRANCH_LOOKBACK;
+use crcr_store::{CommitOutcome, NewTask, SetInsert, Versioned, WriteBatch, read_record};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::backend_file;
+use super::probe::{self, ProbeRequest, ProbeWaiter, Requested};
+use crate::facts::attempt_fact;
+use crate::limits;
+use crate::queue::handlers::head;
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
+use crate::relay::Relay;
+use crate::state_records;
+
+/// A search.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Bisection {
+    started_at: Timestamp,
+    good_sha: String,
+    bad_sha: String,
+    /// The tests that failed, as far as they are known.
+    tests: BTreeSet<String>,
+    flake_rate: f64,
+    /// The commits after the good one up to the bad one, oldest first.
+    candidates: Vec<SuspectCommit>,
+    runs: Vec<(BisectRun, String)>,
+    answer: Option<BisectAnswer>,
+}
+
+/// The task for a job that failed in its tests on a commit of upstream's own.
+pub(crate) fn task(fact: &AttemptFact, now: Timestamp) -> Option<NewTask> {
+    let is_of_branch = matches!(fact.event, EventName::Push | EventName::Nightly);
+    let failed = outcome(fact, false, false) == Some(JobOutcome::TestFailed);
+    let counts = fact.is_evidence()
+        && fact.missing_proof.is_none()
+        && fact.expected.is_none()
+        && fact.level.shows_results();
+    let repo = RepoName::new(&fact.repo).ok().filter(|_| is_of_branch && failed && counts)?;
+    let work = TaskKind::Bisect {
+        repo,
+        workflow: fact.workflow.clone(),
+        job: fact.job.clone(),
+        bad_sha: fact.head_sha.clone(),
+    };
+    Some(work.task(now + limits::CONFIRM_DELAY))
+}
+
+/// Begins a search, or goes on with it.
+pub(crate) async fn run(
+    relay: &Relay,
+    repo: &RepoName,
+    job: (&str, Option<&str>),
+    bad_sha: &str,
+) -> Result<TaskDone, TaskError> {
+    let budget = backend_file::config(relay, repo).await?.probes;
+    if budget.commits_per_day == 0 {
+        return Ok(TaskDone::Finished);
+    }
+    let key = state_records::bisection_key(repo, job, bad_sha);
+    let known: Versioned<Bisection> = read_record(relay.store.as_ref(), key).await?;
+    let search = Search { relay, repo, job, budget };
+    let mut bisection = match known.value.clone() {
+        Some(known) if known.answer.is_some() => return Ok(TaskDone::Finished),
+        Some(known) => known,
+        None => match search.begin(bad_sha).await? {
+            Some(begun) => begun,
+            None => return Ok(TaskDone::Finished),
+        },
+    };
+    search.read_results(&mut bisection).await?;
+    let done = search.go_on(&mut bisection).await?;
+    let mut batch = WriteBatch::default();
+    batch.update(&known, &bisection, relay.expiry());
+    if let Some(answer) = &bisection.answer {
+        search.add_answer(&mut batch, &bisection, answer);
+    }
+    match relay.commit(batch).await? {
+        CommitOutcome::Done => Ok(done),
+        _ => Err(TaskError::retry("the search changed in the meantime")),
+    }
+}
+
+struct Search<'a> {
+    relay: &'a Relay,
+    repo: &'a RepoName,
+    /// Workflow and job.
+    job: (&'a str, Option<&'a str>),
+    budget: ProbeBudget,
+}
+
+impl Search<'_> {
+    /// `None` if the job failed before that commit already, never passed there, or the commits aren't a straight line.
+    async fn begin(&self, bad_sha: &str) -> Result<Option<Bisection>, TaskError> {
+        let relay = self.relay;
+        let now = relay.now();
+        let window = Window::all(now - BRANCH_LOOKBACK, now).of_repos(vec![self.repo.to_string()]);
+        let rows = relay.results.push_attempts(&window).await;
+        let rows = rows.map_err(|error| TaskError::retry(error.to_string()))?;
+        let jobs = jobs_of_record(&rows, []);
+        let is_own = |job: &&JobOfRecord<'_>| {
+            let record = job.record;
+            (record.workflow.as_str(), record.job.as_deref()) == self.job
+                && record.event != EventName::Probe
+                && record.is_evidence()
+        };
+        let own: Vec<_> = jobs.iter().filter(is_own).collect();
+        let Some(bad) = own.iter().find(|job| {
+            job.record.head_sha == bad_sha && job.outcome == Some(JobOutcome::TestFailed)
+        }) else {
+            return Ok(None);
+        };
+        let before = own.iter().filter(|job| {
+            job.record.event == bad.record.event
+                && job.record.dispatched_at < bad.record.dispatched_at
+                && job.outcome.is_some_and(|one| one.is_pass() || one == JobOutcome::TestFailed)
+        });
+        let last = before.max_by_key(|job| job.record.dispatched_at);
+        let Some(good) = last.filter(|job| job.outcome.is_some_and(JobOutcome::is_pass)) else {
+            return Ok(None);
+        };
+        let good_sha = good.record.head_sha.clone();
+        let upstream = relay.config.upstream.as_str();
+        let between = relay.app.commits_between(upstream, &good_sha, bad_sha).await?;
+        let Some(commits) = between.filter(|commits| !commits.is_empty()) else {
+            tracing::info!(repo = %self.repo, good_sha, bad_sha, "no straight line of at most 250 commits");
+            return Ok(None);
+        };
+        let candidates = commits
+            .into_iter()
+            .map(|commit| SuspectCommit::new(commit.sha, commit.title, commit.author))
+            .collect();
+        Ok(Some(Bisection {
+            started_at: now,
+            good_sha,
+            bad_sha: bad_sha.to_owned(),
+            tests: failed_tests(bad.record),
+            flake_rate: flake_rate(&own),
+            candidates,
+            runs: vec![],
+            answer: None,
+        }))
+    }
+
+    /// Takes over how the open runs ended.
+    async fn read_results(&self, bisection: &mut Bisection) -> Result<(), TaskError> {
+        let relay = self.relay;
+        let tests = bisection.tests.clone();
+        for (run, delivery) in bisection.runs.iter_mut().filter(|(run, _)| run.outcome.is_none()) {
+            let key = state_records::dispatch_key(delivery, self.repo);
+            let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+            let Some(dispatch) = read.value else {
+                run.outcome = Some(BisectOutcome::NoResult);
+                continue;
+            };
+            let jobs = head::jobs(relay, delivery, self.repo).await?;
+            let is_own = |id: &JobId| (id.workflow.as_str(), id.job.as_deref()) == self.job;
+            let own =
+                jobs.iter().filter(|job| is_own(&job.id)).max_by_key(|job| job.id.run_attempt);
+            run.outcome = match own {
+                Some(job) if job.state.is_open() => None,
+                Some(job) => {
+                    let fact = attempt_fact(relay, &(&dispatch).into(), job, relay.now());
+                    Some(outcome_of(&fact, &tests))
+                }
+                None => {
+                    let is_over = match dispatch.status {
+                        DispatchStatus::Queued => false,
+                        DispatchStatus::Sent { at } => {
+                            dispatch.never_started || relay.now() > at + relay.config.lost_after
+                        }
+                        _ => true,
+                    };
+                    is_over.then_some(BisectOutcome::NoResult)
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Asks for the next runs, or notes the answer.
+    async fn go_on(&self, bisection: &mut Bisection) -> Result<TaskDone, TaskError> {
+        let relay = self.relay;
+        let runs: Vec<BisectRun> = bisection.runs.iter().map(|(run, _)| *run).collect();
+        // Several at once take more runs, so that is for large budgets.
+        let is_large = self.budget.commits_per_day as usize >= 3 * limits::PARALLEL_PROBES * 16;
+        let parallel = if is_large { limits::PARALLEL_PROBES } else { 1 };
+        let count = bisection.candidates.len();
+        let step = next_step(count, bisection.flake_rate, &runs, (parallel, usize::MAX));
+        let is_old = relay.now() > bisection.started_at + limits::BISECTION;
+        let again = TaskDone::RunAgain(relay.now() + limits::RUN_POLL_CAP);
+        match step {
+            BisectStep::Answer(answer) => bisection.answer = Some(answer),
+            // Its runs don't end, or there is no budget for more.
+            _ if is_old => bisection.answer = Some(self.answer_so_far(bisection, &runs)),
+            BisectStep::Wait => return Ok(again),
+            BisectStep::Run { candidates, checks } => {
+                for candidate in candidates {
+                    let Some(delivery) = self.ask(bisection, candidate).await? else {
+                        return Ok(again);
+                    };
+                    let run = BisectRun { candidate, outcome: None, checks };
+                    bisection.runs.push((run, delivery));
+                }
+                return Ok(again);
+            }
+        }
+        Ok(TaskDone::Finished)
+    }
+
+    fn answer_so_far(&self, bisection: &Bisection, runs: &[BisectRun]) -> BisectAnswer {
+        let (suspect, certainty) = crcr_domain::probes::bisect::suspect(
+            bisection.candidates.len(),
+            bisection.flake_rate,
+            runs,
+        );
+        BisectAnswer { suspect, certainty, runs: runs.len() }
+    }
+
+    /// Asks for a run of a candidate; returns its delivery, or `None` if the budget of the day is used up.
+    async fn ask(
+        &self,
+        bisection: &Bisection,
+        candidate: usize,
+    ) -> Result<Option<String>, TaskError> {
+        let same = bisection.runs.iter().filter(|(run, _)| run.candidate == candidate).count();
+        let (workflow, job) = self.job;
+        let bad_sha = bisection.bad_sha.clone();
+        let attempt = u32::try_from(same).unwrap_or(u32::MAX).saturating_add(1);
+        let request = ProbeRequest {
+            repo: self.repo,
+            commit: &bisection.candidates[candidate].sha,
+            tag: ProbeTag { reason: ProbeReason::Bisect, of: bad_sha.clone(), attempt },
+            waiter: ProbeWaiter::Bisection {
+                workflow: workflow.to_owned(),
+                job: job.map(str::to_owned),
+                bad_sha,
+            },
+            budget: self.budget,
+            asker: None,
+        };
+        Ok(match probe::request(self.relay, request).await? {
+            Requested::Asked(delivery) => Some(delivery),
+            Requested::OverBudget => None,
+        })
+    }
+
+    /// Keeps the answer for the pages, and sends an alert if one is configured.
+    fn add_answer(&self, batch: &mut WriteBatch, bisection: &Bisection, answer: &BisectAnswer) {
+        let (relay, now) = (self.relay, self.relay.now());
+        let suspect = match answer.suspect {
+            Suspect::Candidate(at) => bisection.candidates.get(at).cloned(),
+            Suspect::Flake => None,
+        };
+        let culprit = Culprit {
+            repo: self.repo.as_str().to_owned(),
+            upstream: relay.config.upstream.as_str().to_owned(),
+            workflow: self.job.0.to_owned(),
+            job: self.job.1.map(str::to_owned),
+            tests: bisection.tests.iter().take(20).cloned().collect(),
+            good_sha: bisection.good_sha.clone(),
+            bad_sha: bisection.bad_sha.clone(),
+            candidates: bisection.candidates.len(),
+            suspect,
+            certainty: answer.certainty,
+            is_certain: answer.is_certain(),
+            runs: answer.runs,
+            at: now,
+        };
+        tracing::info!(repo = %self.repo, answer = culprit.sentence(), "a search has ended");
+        batch.set_inserts.push(SetInsert {
+            set: state_records::culprits_key(&relay.config.upstream),
+            member: serde_json::to_string(&culprit).expect("an answer is always JSON"),
+            score: now.as_millisecond(),
+            expires_at: relay.expiry(),
+        });
+        if relay.config.alert_url.is_some() {
+            let work = TaskKind::CulpritFound { culprit: Box::new(culprit) };
+            batch.tasks.push(work.task(now));
+        }
+    }
+}
+
+fn failed_tests(record: &AttemptFact) -> BTreeSet<String> {
+    record.details.failed_tests.iter().map(|test| test.name.clone()).collect()
+}
+
+/// How often the job failed and passed on one commit.
+fn flake_rate(jobs: &[&JobOfRecord<'_>]) -> f64 {
+    let flaky = jobs.iter().filter(|job| job.outcome == Some(JobOutcome::PassedAfterRerun)).count();
+    let all = jobs.iter().filter(|job| job.outcome.is_some_and(JobOutcome::is_verdict)).count();
+    flaky as f64 / all.max(1) as f64
+}
+
+/// What a run says of these tests. A job that failed in others only has passed them.
+fn outcome_of(fact: &AttemptFact, tests: &BTreeSet<String>) -> BisectOutcome {
+    match outcome(fact, false, false) {
+        Some(found) if found.is_pass() => BisectOutcome::Passed,
+        Some(JobOutcome::TestFailed) => {
+            let failed = failed_tests(fact);
+            let is_known = !failed.is_empty()
+                && !tests.is_empty()
+                && fact.details.more_failed_tests == 0;
+            if is_known && failed.is_disjoint(tests) {
+                BisectOutcome::Passed
+            } else {
+                BisectOutcome::Failed
+            }
+        }
+        _ => BisectOutcome::NoResult,
+    }
+}

@@ -1,0 +1,183 @@
+//! Whether a dispatch goes out now, later, or not at all, as the backend's file says.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::probes::{DispatchFilter, LeftOut, PathFilter};
+use crcr_store::{
+    BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch, read_record,
+};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::backend_file::BackendFile;
+use crate::limits;
+use crate::queue::task_kind::TaskKind;
+use crate::relay::Relay;
+use crate::state_records::{self, PullRecord};
+
+pub(crate) enum FilterDecision {
+    Send,
+    Wait(Timestamp),
+    LeaveOut(LeftOut),
+}
+
+/// Lets one task at a time ask for the changed files of a head; the others find what it stored. Two heads with the same
+/// slot wait for each other, which is harmless.
+pub(crate) struct ChangedFilesTurns([Mutex<()>; 64]);
+
+impl Default for ChangedFilesTurns {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl ChangedFilesTurns {
+    async fn wait(&self, key: &StoreKey) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        key.as_str().hash(&mut hasher);
+        let slot = usize::try_from(hasher.finish() % 64).unwrap_or_default();
+        self.0[slot].lock().await
+    }
+}
+
+/// Writes down that a dispatch is held back. What is measured from its event begins when it could be sent.
+pub(crate) async fn hold(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    until: Timestamp,
+) -> Result<(), StoreError> {
+    let key = state_records::dispatch_key(&dispatch.delivery, &dispatch.repo);
+    let held = relay.update(key, |known: &Versioned<Dispatch>| {
+        let queued = known.value.as_ref().filter(|one| one.status == DispatchStatus::Queued);
+        let Some(queued) = queued else { return ((), None) };
+        let held = Dispatch { held_until: Some(until), enqueued_at: until, ..queued.clone() };
+        let mut batch = WriteBatch::default();
+        batch.update(known, &held, relay.expiry());
+        if held.has_check_run_when_dispatched(&relay.config.event_filter.label_prefix) {
+            batch.tasks.push(TaskKind::check_run(&held, None).task(relay.now()));
+        }
+        ((), Some(batch))
+    });
+    held.await
+}
+
+/// Decides about a queued dispatch. What costs nothing comes first, and what asks GitHub only for heads that stay.
+pub(crate) async fn decide(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    file: Option<&BackendFile>,
+) -> Result<FilterDecision, StoreError> {
+    let Some(file) = file.filter(|_| !dispatch.is_asked_for && dispatch.probe.is_none()) else {
+        return Ok(FilterDecision::Send);
+    };
+    let (filter, event) = (&file.config.dispatch, dispatch.filtered_event());
+    if let Some(why) = filter.leaves_out(event) {
+        return Ok(FilterDecision::LeaveOut(why));
+    }
+    let quiet = filter.quiet_seconds(event);
+    let until = dispatch.enqueued_at + Duration::from_secs(quiet.unsigned_abs());
+    if dispatch.held_until.is_none() && relay.now() < until {
+        return Ok(FilterDecision::Wait(until));
+    }
+    if dispatch.held_until.is_some() && event.has_head && is_closed(relay, dispatch).await? {
+        return Ok(FilterDecision::LeaveOut(LeftOut::Closed));
+    }
+    if let Some(paths) = filter.paths_of(event)
+        && !concerns(relay, dispatch, paths).await?
+    {
+        return Ok(FilterDecision::LeaveOut(LeftOut::Paths));
+    }
+    admit(relay, dispatch, filter).await
+}
+
+async fn is_closed(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
+    let Some(number) = dispatch.pull_request else { return Ok(false) };
+    let key = state_records::pull_request_key(&relay.config.upstream, number);
+    let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
+    Ok(pull.value.is_some_and(|pull| pull.is_closed))
+}
+
+/// Whether a changed file concerns the backend. If the files can't be had, it does.
+async fn concerns(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    paths: &PathFilter,
+) -> Result<bool, StoreError> {
+    let Some(base_sha) = &dispatch.base_sha else { return Ok(true) };
+    let key = state_records::changed_files_key(base_sha, &dispatch.head_sha);
+    // Many backends ask for the files of one head at the same time.
+    let _turn = relay.changed_files.wait(&key).await;
+    let known: Versioned<Option<Vec<String>>> =
+        read_record(relay.store.as_ref(), key.clone()).await?;
+    let files = match known.value {
+        Some(files) => files,
+        None => {
+            let (upstream, head) = (relay.config.upstream.as_str(), &dispatch.head_sha);
+            let files = match relay.app.changed_files(upstream, base_sha, head).await {
+                Ok(files) => files.filter(|files| {
+                    files.iter().map(String::len).sum::<usize>() <= limits::CHANGED_FILES_BYTES
+                }),
+                Err(error) => {
+                    tracing::warn!(head, %error, "the changed files aren't known: all get it");
+                    return Ok(true);
+                }
+            };
+            let mut batch = WriteBatch::default();
+            batch.set(key, &files, relay.expiry());
+            relay.commit(batch).await?;
+            files
+        }
+    };
+    Ok(files.is_none_or(|files| paths.takes_any(files.iter().map(String::as_str))))
+}
+
+/// Takes a place among the dispatches of the day. Required checks, and what cancels a run, need none.
+async fn admit(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    filter: &DispatchFilter,
+) -> Result<FilterDecision, StoreError> {
+    let entry = relay.allowlist.get();
+    let entry = entry.as_ref().and_then(|list| list.get(&dispatch.repo));
+    let level = entry.map_or(dispatch.level, |entry| entry.level);
+    let Some(capacity) = filter.max_per_day.filter(|_| dispatch.is_about_commit()) else {
+        return Ok(FilterDecision::Send);
+    };
+    if level.blocks_merge() {
+        return Ok(FilterDecision::Send);
+    }
+    let (now, repo) = (relay.now(), &dispatch.repo);
+    let accepted_at = Timestamp::from_millisecond(dispatch.order).unwrap_or(now);
+    // A dispatch that is tried again has its place already.
+    let own = state_records::admitted_key(&dispatch.delivery, repo);
+    let charge = |bucket, capacity, first_of| BudgetCharge {
+        bucket,
+        capacity,
+        per_minute: 0.0,
+        cost: 1,
+        first_of,
+    };
+    let of_day = state_records::budget_of_day_key("dispatches", now, &repo.key());
+    let charges =
+        vec![charge(of_day, capacity, Some(own.clone())), charge(own, u64::from(u32::MAX), None)];
+    match relay.commit(WriteBatch { charges, ..WriteBatch::default() }).await? {
+        CommitOutcome::Limited(_) if now >= accepted_at + limits::WAIT_FOR_PLACE => {
+            Ok(FilterDecision::LeaveOut(LeftOut::MaxPerDay))
+        }
+        CommitOutcome::Limited(_) => Ok(FilterDecision::Wait(next_day(now, &dispatch.delivery))),
+        _ => Ok(FilterDecision::Send),
+    }
+}
+
+/// The next day in UTC, and for each delivery another second of its first minutes.
+fn next_day(now: Timestamp, delivery: &str) -> Timestamp {
+    let mut hasher = DefaultHasher::new();
+    delivery.hash(&mut hasher);
+    let spread = Duration::from_secs(1 + hasher.finish() % 300);
+    let midnight = now.to_zoned(TimeZone::UTC).date().saturating_add(1.day());
+    let midnight = midnight.to_zoned(TimeZone::UTC).map(|at| at.timestamp());
+    midnight.unwrap_or(now + limits::WAIT_FOR_PLACE) + spread
+}

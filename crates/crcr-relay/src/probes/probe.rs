@@ -1,0 +1,212 @@
+//! Probes: commits of upstream that a backend is asked to run, to explain a failure. On the wire a probe is a `push` of
+//! that commit with a delivery of its own, so workflows run it as they are.
+
+use crcr_domain::RepoName;
+use crcr_domain::dispatch::Dispatch;
+use crcr_domain::probes::confirm::{BaseProbe, Confirmation};
+use crcr_domain::probes::{ProbeBudget, ProbeTag};
+use crcr_store::{
+    BudgetCharge, CommitOutcome, RecordWrite, SetInsert, StoreKey, Versioned, WriteBatch,
+    read_record,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::limits;
+use crate::queue::handlers;
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
+use crate::relay::Relay;
+use crate::state_records::{self, DeliveryRecord};
+use crate::webhook::{planner, signature};
+
+/// Who waits for the result of a probe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "waiter")]
+pub(crate) enum ProbeWaiter {
+    /// The head of a pull request.
+    Head { head_sha: String },
+    /// The search for the commit that broke a job.
+    Bisection { workflow: String, job: Option<String>, bad_sha: String },
+}
+
+/// A probe, whoever asked for it first.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct ProbeRecord {
+    waiters: Vec<ProbeWaiter>,
+}
+
+pub(crate) struct ProbeRequest<'a> {
+    pub(crate) repo: &'a RepoName,
+    pub(crate) commit: &'a str,
+    pub(crate) tag: ProbeTag,
+    pub(crate) waiter: ProbeWaiter,
+    pub(crate) budget: ProbeBudget,
+    /// The pull request's dispatch that asks for it; `None` for upstream's own commits.
+    pub(crate) asker: Option<&'a Dispatch>,
+}
+
+pub(crate) enum Requested {
+    /// With its delivery.
+    Asked(String),
+    OverBudget,
+}
+
+/// Asks for a probe, or waits for the result of the one that another has asked for.
+pub(crate) async fn request(
+    relay: &Relay,
+    request: ProbeRequest<'_>,
+) -> Result<Requested, TaskError> {
+    let ProbeRequest { repo, commit, tag, waiter, budget, asker } = request;
+    let delivery = delivery_id(repo, commit, tag.attempt);
+    let key = state_records::probe_key(&delivery, repo);
+    let known: Versioned<ProbeRecord> = read_record(relay.store.as_ref(), key).await?;
+    let now = relay.now();
+    let mut record = known.value.clone().unwrap_or_default();
+    let is_new = known.value.is_none();
+    if !record.waiters.contains(&waiter) {
+        // Later ones see the result when they are evaluated.
+        record.waiters.truncate(limits::PROBE_WAITERS - 1);
+        record.waiters.push(waiter);
+    }
+    let mut batch = WriteBatch::default();
+    batch.update(&known, &record, relay.expiry());
+    if is_new {
+        let allowlist = handlers::allowlist(relay)?;
+        let Some(entry) = allowlist.get(repo).filter(|entry| entry.level.shows_results()) else {
+            return Ok(Requested::OverBudget);
+        };
+        let body = push_payload(relay, commit).await?;
+        let upstream = &relay.config.upstream;
+        let dispatch = planner::probe(entry, &delivery, upstream, commit, tag, now);
+        add_dispatch(relay, &mut batch, &dispatch, &body);
+        batch.charges = charges(relay, repo, "probe_commits", budget.commits_per_day, asker);
+    }
+    match relay.commit(batch).await? {
+        CommitOutcome::Done => Ok(Requested::Asked(delivery)),
+        CommitOutcome::Limited(_) => Ok(Requested::OverBudget),
+        _ => Err(TaskError::retry("the probe's record changed in the meantime")),
+    }
+}
+
+/// What a probe or a re-run costs: a part of the backend's day, of which nobody's pull requests can use up more than a
+/// share. Those who have never contributed to upstream have one share together.
+pub(crate) fn charges(
+    relay: &Relay,
+    repo: &RepoName,
+    what: &str,
+    per_day: u64,
+    asker: Option<&Dispatch>,
+) -> Vec<BudgetCharge> {
+    let charge = |what: &str, owner: &str, capacity| BudgetCharge {
+        bucket: state_records::budget_of_day_key(what, relay.now(), owner),
+        capacity,
+        per_minute: 0.0,
+        cost: 1,
+        first_of: None,
+    };
+    let mut charges = vec![charge(what, repo.as_str(), per_day)];
+    if let Some(dispatch) = asker {
+        let author = dispatch.author.as_deref().filter(|_| dispatch.is_known_author);
+        let owner = format!("{repo} {}", author.unwrap_or("*"));
+        let share = (per_day / limits::PROBE_SHARES).max(1);
+        charges.push(charge(&format!("{what}_share"), &owner, share));
+    }
+    charges
+}
+
+fn add_dispatch(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch, body: &Value) {
+    let (now, expires_at) = (relay.now(), relay.expiry());
+    let id = dispatch.delivery.as_str();
+    let mut delivery = DeliveryRecord::new(id, dispatch.event.as_str(), now);
+    delivery.head_sha.clone_from(&dispatch.head_sha);
+    delivery.targets.push(dispatch.repo.clone());
+    batch.set(state_records::delivery_key(id), &delivery, expires_at);
+    batch.set_inserts.push(SetInsert {
+        set: state_records::delivery_set_key(),
+        member: id.to_owned(),
+        score: now.as_millisecond(),
+        expires_at,
+    });
+    batch.records.push(RecordWrite {
+        key: state_records::body_key(id),
+        value: state_records::pack(body.to_string().as_bytes()),
+        expires_at: now + limits::KEEP_BODY.min(relay.config.keep),
+    });
+    batch.set(state_records::dispatch_key(id, &dispatch.repo), dispatch, expires_at);
+    batch.tasks.push(TaskKind::dispatch(dispatch).task(now));
+}
+
+/// The delivery of a probe. Nobody else's has such an id, because GitHub's are GUIDs.
+fn delivery_id(repo: &RepoName, commit: &str, attempt: u32) -> String {
+    let of_repo = signature::digest(repo.key().as_bytes());
+    format!("probe-{}-{commit}-{attempt}", &of_repo[..12])
+}
+
+/// A push of one commit to upstream's default branch, with what downstream workflows read of it.
+async fn push_payload(relay: &Relay, commit: &str) -> Result<Value, TaskError> {
+    let upstream = &relay.config.upstream;
+    let found = relay.app.dispatch_target(upstream.as_str()).await?;
+    let address = format!("{}/{upstream}", relay.config.server_url.trim_end_matches('/'));
+    let owner = json!({ "login": upstream.owner() });
+    Ok(json!({
+        "ref": format!("refs/heads/{}", found.default_branch), "before": commit, "after": commit,
+        "created": false, "deleted": false, "forced": false, "commits": [],
+        "head_commit": { "id": commit },
+        "repository": {
+            "id": found.repository_id, "name": upstream.name(), "full_name": upstream.as_str(),
+            "owner": owner, "html_url": address, "clone_url": format!("{address}.git"),
+            "default_branch": found.default_branch,
+        },
+        "sender": owner,
+    }))
+}
+
+/// Tells those who wait that a job of the probe has ended.
+pub(crate) async fn ended(
+    relay: &Relay,
+    delivery: &str,
+    repo: &RepoName,
+) -> Result<TaskDone, TaskError> {
+    let key = state_records::probe_key(delivery, repo);
+    let known: Versioned<ProbeRecord> = read_record(relay.store.as_ref(), key).await?;
+    for waiter in known.value.map(|record| record.waiters).unwrap_or_default() {
+        match waiter {
+            ProbeWaiter::Head { head_sha } => {
+                let key = confirmation_key(repo, &head_sha);
+                relay
+                    .update(key, |known: &Versioned<Confirmation>| {
+                        let mut next = known.value.clone().unwrap_or_default();
+                        next.base = BaseProbe::Ended;
+                        ((), Some(changed(relay, repo, &head_sha, known, next)))
+                    })
+                    .await?;
+            }
+            ProbeWaiter::Bisection { workflow, job, bad_sha } => {
+                let work = TaskKind::Bisect { repo: repo.clone(), workflow, job, bad_sha };
+                let tasks = vec![work.task(relay.now())];
+                relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
+            }
+        }
+    }
+    Ok(TaskDone::Finished)
+}
+
+pub(crate) fn confirmation_key(repo: &RepoName, head_sha: &str) -> StoreKey {
+    state_records::confirmation_key(repo, head_sha)
+}
+
+/// The change of a confirmation, after which the check runs of the head are written again.
+pub(crate) fn changed(
+    relay: &Relay,
+    repo: &RepoName,
+    head_sha: &str,
+    known: &Versioned<Confirmation>,
+    mut next: Confirmation,
+) -> WriteBatch {
+    next.revision += 1;
+    let mut batch = WriteBatch::default();
+    batch.update(known, &next, relay.expiry());
+    let work = TaskKind::CommitChecks { repo: repo.clone(), head_sha: head_sha.to_owned() };
+    batch.tasks.push(work.task(relay.now()));
+    batch
+}

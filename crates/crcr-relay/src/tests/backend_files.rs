@@ -1,0 +1,294 @@
+//! `.github/crcr.yml` of a backend: when it is read, and what is dispatched because of it.
+
+use std::time::Duration;
+
+use crcr_domain::RepoName;
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::probes::LeftOut;
+use crcr_standin::traffic::Fault;
+use crcr_store::read_record;
+use serde_json::{Value, json};
+
+use super::support::{ALL, HEAD, NEWER, UPSTREAM, World};
+use crate::probes::backend_file::{self, BackendFile};
+use crate::{limits, state_records};
+
+const FILE: &str = ".github/crcr.yml";
+const COMPARE: &str = "GET /repos/acme/upstream/compare/*";
+
+impl World {
+    /// Pushes the file to the default branch of a backend, and does what follows.
+    pub(super) async fn push_file(&self, repo: &str, text: &str) {
+        self.github.state().world.put_file(repo, FILE, text);
+        self.tell_of_push(repo, json!([{ "added": [], "modified": [FILE], "removed": [] }])).await;
+        assert_eq!(self.work().await, Vec::<String>::new());
+    }
+
+    async fn tell_of_push(&self, repo: &str, commits: Value) {
+        let state = self.github.state();
+        let mut payload = state.push_payload(repo, "refs/heads/main", HEAD);
+        payload["commits"] = commits;
+        payload["forced"] = json!(false);
+        let (status, body) = self.send(&state.world.delivery("push", &payload)).await;
+        assert_eq!((status.as_u16(), body), (200, json!({ "ignored": true })));
+    }
+
+    async fn file_of(&self, repo: &str) -> BackendFile {
+        let key = backend_file::key(&self.relay, &RepoName::new(repo).unwrap());
+        read_record(self.relay.store.as_ref(), key).await.unwrap().value.unwrap()
+    }
+
+    async fn status_of(&self, delivery: &str, repo: &str) -> DispatchStatus {
+        let key = state_records::dispatch_key(delivery, &RepoName::new(repo).unwrap());
+        let read = read_record::<Dispatch>(self.relay.store.as_ref(), key).await.unwrap();
+        read.value.unwrap().status
+    }
+
+    /// Sends an event of pull request 7 and works; returns the delivery.
+    async fn event(&self, action: &str) -> String {
+        let delivery = self.pull_request(action);
+        self.send(&delivery).await;
+        assert_eq!(self.work().await, Vec::<String>::new());
+        delivery.id
+    }
+
+    fn verdict_of(&self, repo: &str) -> (String, Option<String>, String) {
+        let name = format!("crcr/{repo}/relay/dispatch");
+        let runs = self.github.state().world.check_runs(UPSTREAM);
+        let found = runs.into_iter().find(|run| run.name == name).expect("it has a check run");
+        (found.status, found.conclusion, found.title)
+    }
+}
+
+fn all_but(repos: &[&str]) -> Vec<String> {
+    ALL.iter().filter(|repo| !repos.contains(repo)).map(|repo| (*repo).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn push_of_the_file_counts_at_once_and_a_broken_one_keeps_the_last_good_version() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {events: [push]}\n").await;
+    let left_out = world.event("opened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/two"]));
+    let status = world.status_of(&left_out, "acme/two").await;
+    assert_eq!(status, DispatchStatus::LeftOut { why: LeftOut::Event });
+    world.push_file("acme/two", "dispatch: {event: [pull_request]}\n").await;
+    let file = world.file_of("acme/two").await;
+    let problem = file.problem.unwrap();
+    assert!(problem.contains("1 errors, the first in line 1: `event` isn't a key"), "{problem}");
+    world.event("reopened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/two"]), "the last good one holds");
+    world.push_file("acme/two", "dispatch: {events: [push, pull_request]}\n").await;
+    assert_eq!(world.file_of("acme/two").await.problem, None);
+    world.event("reopened").await;
+    assert_eq!(world.dispatched(), ALL);
+    world.github.state().world.remove_file("acme/two", FILE);
+    world.tell_of_push("acme/two", json!([{ "removed": [FILE] }])).await;
+    world.work().await;
+    assert_eq!(world.file_of("acme/two").await.config, Default::default());
+}
+
+#[tokio::test]
+async fn a_file_that_was_never_good_leaves_everything_dispatched() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: [").await;
+    assert!(world.file_of("acme/two").await.problem.is_some());
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), ALL);
+}
+
+#[tokio::test]
+async fn file_is_read_once_an_interval_and_however_often_it_is_pushed_a_bounded_number_of_times() {
+    let world = World::new().await;
+    world.event("opened").await;
+    let is_file = |route: String| route.ends_with("/contents/.github/crcr.yml");
+    let calls = || {
+        let all = world.github.state().world.calls();
+        all.iter().filter(|call| is_file(call.route())).count()
+    };
+    let first = calls();
+    assert_eq!(
+        first,
+        ALL.len(),
+        "each backend's file, when it is dispatched to for the first time"
+    );
+    for _ in 0..3 {
+        world.event("reopened").await;
+    }
+    assert_eq!(calls(), first, "a dispatch doesn't ask again");
+    world.tell_of_push("acme/two", json!([{ "modified": ["README.md"] }])).await;
+    world.work().await;
+    assert_eq!(calls(), first, "a push of other files doesn't either");
+    world.later(limits::BACKEND_FILE + Duration::from_secs(1));
+    world.event("reopened").await;
+    assert_eq!(calls(), 2 * first);
+    for _ in 0..200 {
+        world.tell_of_push("acme/two", json!([])).await;
+        world.work().await;
+    }
+    let most = usize::try_from(limits::BACKEND_FILE_CALLS).unwrap();
+    assert!(calls() <= 2 * first + most, "{} calls", calls());
+    world.dispatched();
+}
+
+#[tokio::test]
+async fn files_that_dont_concern_a_backend_are_left_out_and_a_required_check_says_why() {
+    let world = World::new().await;
+    let state = &world.github.state().world;
+    world.push_file("acme/two", "dispatch: {paths: ['aten/**', '!**/*.md']}\n").await;
+    world.push_file("acme/four", "dispatch: {paths: ['aten/**']}\n").await;
+    state.set_changed_files(UPSTREAM, HEAD, &["docs/a.rst", "aten/README.md"]);
+    let id = world.event("opened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/two"]));
+    assert_eq!(
+        world.status_of(&id, "acme/two").await,
+        DispatchStatus::LeftOut { why: LeftOut::Paths }
+    );
+    assert_eq!(state.count(COMPARE), 1, "both backends share the list");
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    state.set_changed_files(UPSTREAM, NEWER, &["docs/a.rst"]);
+    world.event("synchronize").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/two", "acme/four"]));
+    let (status, conclusion, title) = world.verdict_of_newest("acme/four");
+    assert_eq!((status.as_str(), conclusion.as_deref()), ("completed", Some("skipped")));
+    assert!(title.contains("No changed file concerns this backend"), "{title}");
+}
+
+impl World {
+    fn verdict_of_newest(&self, repo: &str) -> (String, Option<String>, String) {
+        let name = format!("crcr/{repo}/relay/dispatch");
+        let runs = self.github.state().world.check_runs(UPSTREAM);
+        let found = runs.into_iter().rfind(|run| run.name == name).expect("it has a check run");
+        (found.status, found.conclusion, found.title)
+    }
+}
+
+#[tokio::test]
+async fn a_pull_request_is_dispatched_if_its_files_cannot_be_had() {
+    let world = World::new().await;
+    let state = &world.github.state().world;
+    world.push_file("acme/two", "dispatch: {paths: ['aten/**']}\n").await;
+    state.fail(COMPARE, 1, Fault::status(500));
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), ALL, "GitHub doesn't tell");
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    let many: Vec<String> = (0..400).map(|n| format!("docs/{n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    state.set_changed_files(UPSTREAM, NEWER, &many);
+    world.event("synchronize").await;
+    assert_eq!(world.dispatched(), ALL, "GitHub lists only the first 300");
+}
+
+#[tokio::test]
+async fn only_the_newest_head_is_dispatched_after_the_quiet_time_and_the_check_run_says_until_when()
+{
+    let world = World::new().await;
+    for repo in ["acme/two", "acme/four"] {
+        world.push_file(repo, "dispatch: {quiet-minutes: 10}\n").await;
+    }
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/four", "acme/two"]));
+    let (status, _, title) = world.verdict_of("acme/four");
+    assert_eq!(status, "queued");
+    assert!(title.starts_with("Held back until 20"), "{title}");
+    world.later(Duration::from_secs(9 * 60));
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.event("synchronize").await;
+    world.dispatched();
+    world.later(Duration::from_secs(9 * 60));
+    world.work().await;
+    assert_eq!(
+        world.dispatched(),
+        Vec::<String>::new(),
+        "the first head's time is over, and it is gone"
+    );
+    world.later(Duration::from_secs(61));
+    world.work().await;
+    let sent = world.github.state().world.take_dispatches();
+    let heads: Vec<_> = sent
+        .iter()
+        .map(|one| one.client_payload["payload"]["pull_request"]["head"]["sha"].as_str().unwrap())
+        .collect();
+    assert_eq!(heads, [NEWER, NEWER]);
+    // What the backend chose to wait isn't the relay's latency.
+    let facts = world.results.dispatches(&world.always()).unwrap();
+    let two = facts.iter().find(|fact| fact.repo == "acme/two" && fact.head_sha == NEWER).unwrap();
+    assert!(two.sent_at.unwrap().duration_since(two.enqueued_at).as_secs() < 120, "{two:?}");
+}
+
+#[tokio::test]
+async fn a_pull_request_that_is_closed_in_its_quiet_time_starts_nothing() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {quiet-minutes: 10, events: [pull_request]}\n").await;
+    let id = world.event("opened").await;
+    world.change(|pull| pull.open = false);
+    world.event("closed").await;
+    world.dispatched();
+    world.later(Duration::from_secs(601));
+    world.work().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    let status = world.status_of(&id, "acme/two").await;
+    assert_eq!(status, DispatchStatus::LeftOut { why: LeftOut::Closed });
+}
+
+#[tokio::test]
+async fn a_draft_waits_until_it_is_ready_for_review_and_only_for_backends_that_take_none() {
+    let world = World::new().await;
+    world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
+    world.change(|pull| pull.draft = true);
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/four"]));
+    let (_, conclusion, title) = world.verdict_of("acme/four");
+    assert_eq!(conclusion.as_deref(), Some("skipped"));
+    assert!(title.contains("ready for review"), "{title}");
+    world.change(|pull| pull.draft = false);
+    world.event("ready_for_review").await;
+    assert_eq!(world.dispatched(), ["acme/four"]);
+    let (status, ..) = world.verdict_of("acme/four");
+    assert_eq!(status, "queued", "it is required again");
+}
+
+#[tokio::test]
+async fn dispatches_above_the_days_number_wait_for_the_next_day_and_required_checks_dont() {
+    let world = World::new().await;
+    for repo in ["acme/two", "acme/four"] {
+        world.push_file(repo, "dispatch: {max-per-day: 1}\n").await;
+    }
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), ALL);
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    let waiting = world.event("synchronize").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/two"]));
+    assert_eq!(world.status_of(&waiting, "acme/two").await, DispatchStatus::Queued);
+    world.later(Duration::from_secs(24 * 3600 - 300));
+    world.work().await;
+    assert_eq!(world.dispatched(), ["acme/two"], "its place of the next day");
+}
+
+#[tokio::test]
+async fn a_try_that_fails_doesnt_take_another_place_of_the_day() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
+    let route = "POST /repos/acme/two/dispatches";
+    world.github.state().world.fail(route, 1, Fault::status(502));
+    world.send(&world.pull_request("opened")).await;
+    assert_eq!(world.work().await.len(), 1);
+    world.later(Duration::from_secs(120));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(world.dispatched(), ALL);
+}
+
+#[tokio::test]
+async fn rerun_sends_what_was_left_out_whatever_the_file_says() {
+    let world = World::new().await;
+    world.push_file("acme/four", "dispatch: {events: [push]}\n").await;
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/four"]));
+    let state = world.github.state();
+    let run = state.world.check_runs(UPSTREAM).into_iter().find(|run| run.name.contains("four"));
+    let payload = state.check_run_payload(UPSTREAM, run.unwrap().id, "rerequested");
+    world.send(&state.world.delivery("check_run", &payload)).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(world.dispatched(), ["acme/four"]);
+    assert_eq!(world.verdict_of("acme/four").0, "queued");
+}

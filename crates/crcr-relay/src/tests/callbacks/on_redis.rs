@@ -1,0 +1,70 @@
+//! What decides, once more with the relay's state in Redis.
+
+use crate::tests::support::on_redis;
+
+macro_rules! on_redis {
+    ($($module:ident: $($test:ident),+;)+) => {
+        $(mod $module {
+            $(#[test]
+            #[ignore = "needs redis-server"]
+            fn $test() {
+                super::on_redis(crate::tests::callbacks::$module::$test);
+            })+
+        })+
+    };
+}
+
+on_redis! {
+    verdicts:
+        strangers_pull_request_at_a_failed_commit_leaves_its_check_failed,
+        another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one,
+        run_that_github_creates_late_is_waited_for,
+        failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet,
+        failed_run_counts_although_the_relays_clock_is_ahead_of_githubs,
+        failed_run_on_the_second_page_of_githubs_list_is_not_lost,
+        two_legs_of_one_name_cannot_hide_a_failure,
+        job_that_never_ended_keeps_a_run_open_that_github_says_passed,
+        conclusion_that_the_relay_does_not_know_is_no_success,
+        run_of_skipped_jobs_alone_does_not_pass_a_blocking_check,
+        backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result,
+        backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests,
+        backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request,
+        change_of_case_in_the_allowlist_leaves_one_check_run,
+        label_of_the_second_in_which_the_pull_request_was_opened_is_not_lost;
+    overtaken:
+        worker_whose_lease_ended_early_leaves_no_old_check_run_behind,
+        refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it,
+        operator_who_looks_at_a_delivery_reads_why_it_waits;
+    breaker:
+        dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself,
+        failing_tests_never_open_the_breaker,
+        one_authors_broken_pull_request_does_not_turn_off_the_checks_of_everybody,
+        runs_whose_reports_were_lost_while_the_relay_was_down_do_not_open_the_breaker,
+        while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe;
+    authority:
+        unproven_success_does_not_pass_a_blocking_check,
+        unproven_newer_run_has_no_check_run,
+        unproven_lost_or_labelled_job_has_no_check_run,
+        unproven_end_of_a_proven_job_closes_its_check_run_without_success,
+        proven_report_replaces_unproven_ones,
+        passing_rerun_unblocks_the_merge,
+        check_stays_open_until_the_slowest_run_ends,
+        run_that_failed_on_github_is_not_a_success,
+        foreign_check_run_of_the_same_name_is_ignored,
+        reopened_pull_request_gets_the_verdict_of_its_new_run,
+        verdict_waits_for_the_delivery_that_was_accepted_last_even_at_the_same_time,
+        run_of_an_earlier_delivery_is_followed_while_the_verdict_waits_for_the_newest,
+        rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothing,
+        report_for_a_dispatch_that_is_given_up_and_then_sent_after_all_is_shown,
+        rerun_on_a_silent_backend_redispatches,
+        rerun_on_a_dead_or_unreachable_dispatch_redispatches,
+        report_before_the_dispatch_response_is_shown_after_it,
+        report_for_a_dispatch_that_was_given_up_is_shown_after_its_redelivery,
+        demotion_closes_check_runs_without_further_requests,
+        unlabelled_dispatches_at_l3_cost_no_call_to_github,
+        merge_group_is_dispatched_to_required_backends_with_checks_on_its_head,
+        landed_pull_request_is_dispatched_once_and_expects_no_report,
+        dead_dispatch_of_an_older_head_is_never_redelivered,
+        often_reopened_pull_request_has_a_bounded_record,
+        job_lost_in_an_older_run_does_not_replace_a_newer_result_after_the_head_has_changed;
+}

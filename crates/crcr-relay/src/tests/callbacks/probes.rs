@@ -1,0 +1,294 @@
+//! Failures that stored results don't explain: what the relay runs once more, and what the check run says then.
+
+use crcr_domain::RepoName;
+use crcr_domain::probes::{ProbeBudget, ProbeReason, ProbeTag};
+use crcr_standin::world::Started;
+
+use super::*;
+use crate::probes::probe::{self, ProbeRequest, ProbeWaiter, Requested};
+
+const BUDGET: &str = "probes: {reruns-per-day: 8, commits-per-day: 20}\n";
+/// The commit that pull request 7 branched off.
+const BASE: &str = "b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5";
+
+impl Downstream {
+    /// Ends with these failing tests, and so does the run on GitHub.
+    async fn fail(&self, world: &World, tests: &[&str]) {
+        let mut body = self.body("completed", Some("failure"));
+        let tests: Vec<Value> = tests.iter().map(|name| json!({ "name": name })).collect();
+        body["workflow"]["failed_tests_detail"] = Value::Array(tests);
+        self.on_github(world, "completed", Some("failure"));
+        let (status, answer) = self.report(world, &body).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        assert_eq!(world.work().await, Vec::<String>::new());
+    }
+}
+
+/// A relay that gets webhooks and reports over HTTP.
+async fn world() -> World {
+    let world = World::listening().await;
+    world.push_file("acme/four", BUDGET).await;
+    world
+}
+
+/// A minute later.
+async fn soon(world: &World) {
+    world.later(Duration::from_secs(61));
+    assert_eq!(world.work().await, Vec::<String>::new());
+}
+
+fn shown(world: &World) -> (Option<String>, String) {
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let run = runs.into_iter().find(|run| run.name == JOB).unwrap();
+    (run.conclusion, run.summary)
+}
+
+#[tokio::test]
+async fn failed_jobs_run_once_more_and_if_they_pass_it_was_a_flake_and_nothing_is_probed() {
+    let world = world().await;
+    let four = open(&world).await("acme/four");
+    four.start(&world).await;
+    four.fail(&world, &["test_add"]).await;
+    assert_eq!(world.github.state().world.take_reruns(), [], "other jobs may still report");
+    soon(&world).await;
+    let reruns = world.github.state().world.take_reruns();
+    let wanted = Started::Rerun {
+        repository: "acme/four".to_owned(),
+        run_id: RUN,
+        attempt: 2,
+        failed_only: true,
+    };
+    assert_eq!(reruns, [wanted]);
+    let (conclusion, text) = shown(&world);
+    assert_eq!(conclusion.as_deref(), Some("failure"), "it says what is known, and no more");
+    assert!(text.contains("Being looked into: the failed jobs run once more"), "{text}");
+    let again = four.run_again();
+    again.start(&world).await;
+    again.end(&world, "success").await;
+    again.on_github(&world, "completed", Some("success"));
+    for _ in 0..3 {
+        soon(&world).await;
+    }
+    assert_eq!(shown(&world).0.as_deref(), Some("success"), "a re-run counts as ever");
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    assert_eq!(world.github.state().world.take_reruns(), []);
+}
+
+/// Fails twice; returns the probe of the merge base.
+async fn failed_twice(world: &World) -> Downstream {
+    let four = open(world).await("acme/four");
+    four.start(world).await;
+    four.fail(world, &["test_add"]).await;
+    soon(world).await;
+    assert_eq!(world.github.state().world.take_reruns().len(), 1);
+    let again = four.run_again();
+    again.start(world).await;
+    again.fail(world, &["test_add"]).await;
+    soon(world).await;
+    let probe = received(world)("acme/four");
+    assert_eq!(world.github.state().world.take_reruns(), [], "once");
+    Downstream { run: RUN + 1, ..probe }
+}
+
+#[tokio::test]
+async fn merge_base_is_run_as_a_push_and_if_it_fails_too_the_check_run_says_so_and_no_rate_moves() {
+    let world = world().await;
+    let probe = failed_twice(&world).await;
+    let payload = &probe.client_payload;
+    assert_eq!(payload["event_type"], "push");
+    assert_eq!(payload["payload"]["after"], BASE);
+    assert_eq!(payload["payload"]["ref"], "refs/heads/main");
+    assert_eq!(payload["payload"]["repository"]["full_name"], UPSTREAM);
+    let told = json!({ "reason": "merge_base", "of": HEAD, "attempt": 1 });
+    assert_eq!(payload["crcr"]["probe"], told);
+    let (_, text) = shown(&world);
+    assert!(text.contains("the merge base is run to see whether it fails, too"), "{text}");
+    let before = world.relay.results.attempts(&world.always()).await.unwrap();
+    probe.start(&world).await;
+    probe.fail(&world, &["test_add"]).await;
+    let (conclusion, text) = shown(&world);
+    assert_eq!(conclusion.as_deref(), Some("failure"), "a probe changes no conclusion");
+    assert!(text.contains("Not this pull request: it failed on the merge base, too"), "{text}");
+    let results = &world.relay.results;
+    assert_eq!(results.attempts(&world.always()).await.unwrap(), before);
+    let sent = results.dispatches(&world.always()).await.unwrap();
+    assert!(sent.iter().all(|fact| fact.event != EventName::Probe), "{sent:?}");
+    let pushes = results.push_attempts(&world.always()).await.unwrap();
+    assert!(pushes.iter().all(|row| row.event == EventName::Probe && row.head_sha == BASE));
+    assert_eq!(checks(&world).len(), 2, "the merge base has no check run");
+}
+
+#[tokio::test]
+async fn if_the_merge_base_passes_and_it_failed_twice_it_is_this_pull_request() {
+    let world = world().await;
+    let probe = failed_twice(&world).await;
+    probe.start(&world).await;
+    probe.end(&world, "success").await;
+    world.work().await;
+    let (conclusion, text) = shown(&world);
+    assert_eq!(conclusion.as_deref(), Some("failure"));
+    let sentence = "This pull request: it passed on the merge base and failed twice here";
+    assert!(text.contains(sentence), "{text}");
+}
+
+#[tokio::test]
+async fn without_a_budget_or_for_an_older_head_nothing_is_run() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.fail(&world, &["test_add"]).await;
+    soon(&world).await;
+    assert_eq!(world.github.state().world.take_reruns(), [], "no file, no probes");
+    world.push_file("acme/four", BUDGET).await;
+    let again = four.run_again();
+    again.fail(&world, &["test_add"]).await;
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.work().await;
+    world.dispatched();
+    soon(&world).await;
+    assert_eq!(world.github.state().world.take_reruns(), [], "nobody waits for it");
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_run_that_is_still_open_is_waited_for() {
+    let world = world().await;
+    let four = open(&world).await("acme/four");
+    four.fail(&world, &["test_add"]).await;
+    four.on_github(&world, "in_progress", None);
+    soon(&world).await;
+    assert_eq!(world.github.state().world.take_reruns(), []);
+    four.on_github(&world, "completed", Some("failure"));
+    soon(&world).await;
+    assert_eq!(world.github.state().world.take_reruns().len(), 1);
+}
+
+#[tokio::test]
+async fn strangers_have_one_share_of_the_probes_together_and_upstreams_own_go_on() {
+    let world = world().await;
+    open(&world).await;
+    let repo = RepoName::new("acme/four").unwrap();
+    let budget = ProbeBudget { reruns_per_day: 0, commits_per_day: 8 };
+    let delivery = world.pull_request("reopened");
+    world.send(&delivery).await;
+    let key = crate::state_records::dispatch_key(&delivery.id, &repo);
+    let read = crcr_store::read_record(world.relay.store.as_ref(), key).await.unwrap();
+    let dispatch: crcr_domain::dispatch::Dispatch = read.value.unwrap();
+    let ask = async |n: u32, asker: Option<(&str, bool)>| {
+        let asker = asker.map(|(author, is_known_author)| crcr_domain::dispatch::Dispatch {
+            author: Some(author.to_owned()),
+            is_known_author,
+            ..dispatch.clone()
+        });
+        let request = ProbeRequest {
+            repo: &repo,
+            commit: &format!("{n:040x}"),
+            tag: ProbeTag { reason: ProbeReason::MergeBase, of: HEAD.to_owned(), attempt: 1 },
+            waiter: ProbeWaiter::Head { head_sha: HEAD.to_owned() },
+            budget,
+            asker: asker.as_ref(),
+        };
+        matches!(probe::request(&world.relay, request).await.unwrap(), Requested::Asked(_))
+    };
+    let strangers = [("eve", false), ("mallory", false), ("trudy", false)];
+    let mut asked = vec![];
+    for (n, who) in (1..).zip(strangers) {
+        asked.push(ask(n, Some(who)).await);
+    }
+    assert_eq!(asked, [true, true, false], "a quarter of eight");
+    assert!(ask(11, Some(("alice", true))).await, "somebody whom upstream knows");
+    assert!(ask(12, Some(("alice", true))).await);
+    assert!(!ask(13, Some(("alice", true))).await, "has a share, too");
+    assert!(ask(1, Some(("trudy", false))).await, "waiting for a probe that runs costs nothing");
+    for n in 21..=24 {
+        assert!(ask(n, None).await, "{n}");
+    }
+    assert!(!ask(25, None).await, "eight a day");
+}
+
+/// Dispatches a push of `sha`, and reports how the job of `acme/two` ended.
+async fn push(world: &World, run: u64, sha: &str, conclusion: &str) {
+    let state = world.github.state();
+    let payload = state.push_payload(UPSTREAM, "refs/heads/main", sha);
+    world.send(&state.world.delivery("push", &payload)).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let two = Downstream { run, ..received(world)("acme/two") };
+    match conclusion {
+        "failure" => two.fail(world, &["test_add"]).await,
+        end => drop(two.end(world, end).await),
+    }
+    world.work().await;
+}
+
+#[tokio::test]
+async fn commit_that_broke_a_branch_is_found_and_named_on_the_backends_page() {
+    let world = World::listening().await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    let commit = |n: usize| format!("{n:02x}").repeat(20);
+    let state = &world.github.state().world;
+    state.add_commit(UPSTREAM, &commit(0));
+    for n in 1..=32 {
+        state.add_commit_on(UPSTREAM, &commit(n), &commit(n - 1), world.relay.now());
+    }
+    push(&world, 1, &commit(0), "success").await;
+    world.later(Duration::from_secs(3600));
+    push(&world, 2, &commit(32), "failure").await;
+    let culprit = 21;
+    let mut runs = 0;
+    for _ in 0..40 {
+        soon(&world).await;
+        for sent in state.take_dispatches() {
+            let payload = sent.client_payload;
+            assert_eq!(payload["crcr"]["probe"]["reason"], "bisect", "{payload}");
+            let sha = payload["payload"]["after"].as_str().unwrap().to_owned();
+            let number = (1..=32).find(|n| commit(*n) == sha).expect("it is a candidate");
+            runs += 1;
+            let run = 100 + runs;
+            let probe = Downstream {
+                repo: "acme/two",
+                client_payload: payload,
+                job: "test",
+                run,
+                attempt: 1,
+            };
+            if number >= culprit {
+                probe.fail(&world, &["test_add"]).await;
+            } else {
+                probe.end(&world, "success").await;
+            }
+        }
+    }
+    assert!((3..=16).contains(&runs), "{runs} runs");
+    let overview = crate::probes::overview(&world.relay).await.unwrap();
+    let found = &overview.culprits[0];
+    assert_eq!(overview.culprits.len(), 1);
+    assert!(found.is_certain, "{found:?}");
+    assert_eq!(found.suspect.as_ref().unwrap().sha, commit(culprit));
+    assert_eq!(
+        (found.good_sha.as_str(), found.tests[0].as_str()),
+        (commit(0).as_str(), "test_add")
+    );
+    let request = axum::http::Request::get("/crcr/acme/two").body(axum::body::Body::empty());
+    let page = world.answer(request.unwrap()).await;
+    let page = axum::body::to_bytes(page.into_body(), 1 << 20).await.unwrap();
+    let page = String::from_utf8(page.to_vec()).unwrap();
+    assert!(page.contains("test broke with 151515151515, by octocat"), "{page}");
+    assert_eq!(world.github.state().world.take_reruns(), [], "nothing is reverted or re-run");
+}
+
+#[tokio::test]
+async fn a_broken_file_shows_on_the_backends_page() {
+    let world = World::new().await;
+    world.push_file("acme/two", "probes: {rerun: 1}\n").await;
+    let page = async |path: &str| {
+        let request = axum::http::Request::get(path).body(axum::body::Body::empty()).unwrap();
+        let body = world.answer(request).await.into_body();
+        String::from_utf8(axum::body::to_bytes(body, 1 << 20).await.unwrap().to_vec()).unwrap()
+    };
+    let text = page("/crcr/acme/two").await;
+    assert!(
+        text.contains("`rerun` isn&#39;t a key") || text.contains("`rerun` isn't a key"),
+        "{text}"
+    );
+    assert!(!page("/crcr/acme/four").await.contains("isn't in force"));
+}

@@ -1,0 +1,178 @@
+//! The store is put back to a backup: nothing is decided from what it doesn't know, and what it lacks is fetched or
+//! named.
+
+use crcr_standin::world::Delivery;
+
+use super::*;
+use crate::reconcile::{Reconciliation, reconcile};
+use crate::restore::{RestoreRecord, mark_restored};
+use crate::{limits, uptime};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Sends a webhook, and logs the attempt as GitHub does.
+async fn deliver(world: &World, delivery: &Delivery) -> StatusCode {
+    let (status, _) = world.send(delivery).await;
+    let github = world.github.state();
+    github.world.log_delivery(delivery, github.clock.now(), false, status.as_u16());
+    status
+}
+
+async fn find_missing(world: &World) -> Reconciliation {
+    let relay = &world.relay;
+    let keeps = |event: &str| relay.config.keeps_webhooks(event);
+    reconcile(&relay.app, relay.store.as_ref(), &relay.clock, &keeps).await.unwrap()
+}
+
+/// Delivers what GitHub was asked for; returns how many that were.
+async fn redeliver(world: &World) -> usize {
+    let github = world.github.state();
+    let asked = github.world.take_redeliveries();
+    for delivery in &asked {
+        let (status, _) = world.send(delivery).await;
+        github.world.log_delivery(delivery, github.clock.now(), true, status.as_u16());
+    }
+    asked.len()
+}
+
+fn conclusion(world: &World) -> (String, Option<String>) {
+    let (_, status, conclusion) =
+        checks(world).into_iter().find(|(name, ..)| name == DISPATCH).unwrap();
+    (status, conclusion)
+}
+
+/// The job's end was acknowledged after the backup, so the restored store thinks that it still runs. Long after the
+/// time at which a silent job counts as lost, the pull request must not turn red.
+#[tokio::test]
+async fn check_run_whose_result_the_backup_lacks_is_evaluated_again_and_never_fails() {
+    let world = World::new().await;
+    uptime::beat(&world.relay).await.unwrap();
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "in_progress", None);
+    four.start(&world).await;
+    world.work().await;
+    let backup = world.backup();
+    let backup_at = backup.1;
+    four.on_github(&world, "completed", Some("success"));
+    four.end(&world, "success").await;
+    world.later(5 * Duration::from_secs(60));
+    world.work().await;
+    assert_eq!(conclusion(&world), ("completed".to_owned(), Some("success".to_owned())));
+
+    world.later(9 * HOUR);
+    let (world, resumed) = world.restore(backup, &[]).await;
+    assert_eq!(resumed.sent_again, 3, "those that owe a report: L2, L3 and L4");
+    let store = world.relay.store.as_ref();
+    let twice = mark_restored(store, backup_at, world.relay.now()).await.unwrap();
+    assert_eq!((twice.sent_again, twice.waiting), (0, 3), "the command can be repeated");
+    uptime::beat(&world.relay).await.unwrap();
+    world.work().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "newer events may replace them first");
+    assert_eq!(conclusion(&world), ("queued".to_owned(), None), "as it isn't known any more");
+    world.later(limits::RESTORE_PAUSE);
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let again = received(&world)("acme/four");
+    assert_eq!(again.client_payload, four.client_payload, "the same dispatch");
+    let again = Downstream { run: RUN + 1, ..again };
+    again.on_github(&world, "in_progress", None);
+    again.start(&world).await;
+    for _ in 0..5 {
+        world.later(Duration::from_secs(60));
+        world.work().await;
+        assert_eq!(conclusion(&world).1, None);
+    }
+    again.on_github(&world, "completed", Some("success"));
+    again.end(&world, "success").await;
+    world.later(2 * Duration::from_secs(60));
+    world.work().await;
+    assert_eq!(conclusion(&world), ("completed".to_owned(), Some("success".to_owned())));
+    let job = checks(&world).into_iter().find(|(name, ..)| name == JOB).unwrap();
+    assert_eq!(job.2.as_deref(), Some("success"));
+}
+
+/// GitHub counts them as delivered.
+#[tokio::test]
+async fn webhooks_that_were_accepted_after_the_backup_are_delivered_again_and_dispatched_once() {
+    let settings = [("CRCR_WEBHOOK_EVENTS", "workflow_job")];
+    let world = World::with(&settings).await;
+    let before = world.pull_request("opened");
+    assert_eq!(deliver(&world, &before).await, StatusCode::ACCEPTED);
+    world.work().await;
+    world.dispatched();
+    world.later(HOUR);
+    let backup = world.backup();
+    world.later(HOUR);
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    let after = world.pull_request("synchronize");
+    assert_eq!(deliver(&world, &after).await, StatusCode::ACCEPTED);
+    let state = world.github.state();
+    let ping = state.world.delivery("ping", &json!({ "zen": "Keep it logically awesome." }));
+    let star = state.world.delivery("star", &json!({ "action": "created" }));
+    let kept = json!({ "action": "queued", "repository": { "full_name": UPSTREAM } });
+    let kept = state.world.delivery("workflow_job", &kept);
+    for ignored in [&ping, &star, &kept] {
+        assert_eq!(deliver(&world, ignored).await, StatusCode::OK);
+    }
+    world.work().await;
+    world.dispatched();
+    world.later(HOUR);
+
+    let (world, _) = world.restore(backup, &settings).await;
+    let found = find_missing(&world).await;
+    let mut asked: Vec<_> = found.asked.iter().map(|one| one.event.as_str()).collect();
+    asked.sort_unstable();
+    assert_eq!(asked, ["pull_request", "workflow_job"], "what changed something or was kept");
+    assert_eq!(found.out_of_reach, None);
+    assert_eq!(redeliver(&world).await, 2);
+    world.work().await;
+    let newest: Vec<_> = world.github.state().world.take_dispatches();
+    assert!(newest.iter().all(|one| one.client_payload["delivery_id"] == after.id), "{newest:?}");
+    assert_eq!(newest.len(), 4, "the older head's dispatches were replaced before they were sent");
+    world.later(limits::RESTORE_PAUSE);
+    world.work().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    for _ in 0..5 {
+        world.later(2 * limits::REDELIVERY_LOST);
+        let again = find_missing(&world).await;
+        assert!(again.asked.is_empty(), "{again:?}");
+    }
+}
+
+#[tokio::test]
+async fn time_that_githubs_log_does_not_cover_is_named() {
+    let world = World::new().await;
+    let backup = world.backup();
+    let backup_at = backup.1;
+    let old = world.pull_request("opened");
+    assert_eq!(deliver(&world, &old).await, StatusCode::ACCEPTED);
+    world.work().await;
+    world.dispatched();
+    world.later(4 * 24 * HOUR);
+    let (world, _) = world.restore(backup, &[]).await;
+    let found = find_missing(&world).await;
+    let (from, to) = found.out_of_reach.unwrap();
+    assert_eq!(from, backup_at);
+    let oldest = world.relay.now() - limits::RECONCILE_BACK;
+    assert!(to <= oldest && oldest < to + Duration::from_secs(60), "{to}");
+    assert!(found.asked.is_empty(), "GitHub wouldn't deliver it");
+    let restored_at = world.relay.now();
+    let within = RestoreRecord { backup_at: restored_at - HOUR, restored_at };
+    assert_eq!(within.out_of_reach(restored_at), None);
+}
+
+/// The check run says "failure" on GitHub. The restored store believes that it sent what it wants to send now.
+#[tokio::test]
+async fn check_run_is_sent_again_although_the_store_thinks_that_github_has_it() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    let backup = world.backup();
+    four.on_github(&world, "completed", Some("failure"));
+    four.start(&world).await;
+    four.end(&world, "failure").await;
+    world.later(2 * Duration::from_secs(60));
+    world.work().await;
+    assert_eq!(conclusion(&world).1.as_deref(), Some("failure"));
+    let (world, _) = world.restore(backup, &[]).await;
+    world.work().await;
+    assert_eq!(conclusion(&world), ("queued".to_owned(), None));
+}

@@ -1,0 +1,109 @@
+# What only faults of the relay or of what it runs on raise. A request that is refused, such as one with a bad
+# signature, is no error of the function.
+locals {
+  alarm_actions = var.alarm_topic_arn == null ? [] : [var.alarm_topic_arn]
+  alarms = {
+    errors = {
+      metric      = "Errors"
+      statistic   = "Sum"
+      threshold   = 0
+      periods     = 3
+      description = "The function fails: its log says why"
+    }
+    throttles = {
+      metric      = "Throttles"
+      statistic   = "Sum"
+      threshold   = 100
+      periods     = 5
+      description = "Requests wait or are refused: raise reserved_concurrency. A flood of anybody's requests does this, too"
+    }
+    slow = {
+      metric      = "Duration"
+      statistic   = "Average"
+      threshold   = 20000
+      periods     = 5
+      description = "Requests take 20 seconds: is Redis or GitHub slow?"
+    }
+  }
+}
+
+resource "aws_cloudwatch_metric_alarm" "function" {
+  for_each            = local.alarms
+  alarm_name          = "${var.name}-relay-${each.key}"
+  alarm_description   = each.value.description
+  namespace           = "AWS/Lambda"
+  metric_name         = each.value.metric
+  dimensions          = { FunctionName = aws_lambda_function.relay.function_name }
+  statistic           = each.value.statistic
+  period              = 60
+  evaluation_periods  = each.value.periods
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = each.value.threshold
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.alarm_actions
+  ok_actions          = local.alarm_actions
+}
+
+# The schedule calls the function every minute, so silence means that nothing is worked.
+resource "aws_cloudwatch_metric_alarm" "silent" {
+  alarm_name          = "${var.name}-relay-silent"
+  alarm_description   = "The function hasn't been called for ten minutes, not even by its schedule"
+  namespace           = "AWS/Lambda"
+  metric_name         = "Invocations"
+  dimensions          = { FunctionName = aws_lambda_function.relay.function_name }
+  statistic           = "Sum"
+  period              = 300
+  evaluation_periods  = 2
+  comparison_operator = "LessThanThreshold"
+  threshold           = 1
+  treat_missing_data  = "breaching"
+  alarm_actions       = local.alarm_actions
+  ok_actions          = local.alarm_actions
+}
+
+# Nothing is evicted: when memory is full, webhooks and reports get a 503.
+resource "aws_cloudwatch_metric_alarm" "state" {
+  alarm_name          = "${var.name}-state-memory"
+  alarm_description   = "Redis has used 80 % of its memory: take a larger redis_node_type"
+  namespace           = "AWS/ElastiCache"
+  metric_name         = "DatabaseMemoryUsagePercentage"
+  dimensions          = { ReplicationGroupId = aws_elasticache_replication_group.state.replication_group_id }
+  statistic           = "Maximum"
+  period              = 300
+  evaluation_periods  = 3
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 80
+  treat_missing_data  = "missing"
+  alarm_actions       = local.alarm_actions
+  ok_actions          = local.alarm_actions
+}
+
+# The relay's own word that something is lost or refused: lines of its log with the level ERROR.
+resource "aws_cloudwatch_log_metric_filter" "errors" {
+  name           = "${var.name}-relay-errors"
+  log_group_name = aws_cloudwatch_log_group.relay.name
+  pattern        = "{ $.level = \"ERROR\" }"
+  metric_transformation {
+    name          = "${var.name}-relay-errors"
+    namespace     = "crcr"
+    value         = "1"
+    default_value = "0"
+  }
+}
+
+resource "aws_cloudwatch_metric_alarm" "logged" {
+  alarm_name          = "${var.name}-relay-logged-errors"
+  alarm_description   = "The relay logs errors for half an hour: docs/operating/alerts.md says what to do about each"
+  namespace           = "crcr"
+  metric_name         = "${var.name}-relay-errors"
+  statistic           = "Sum"
+  period              = 300
+  evaluation_periods  = 6
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.alarm_actions
+  ok_actions          = local.alarm_actions
+
+  depends_on = [aws_cloudwatch_log_metric_filter.errors]
+}

@@ -1,0 +1,300 @@
+//! What other tools expect of this project: schemas for editors, hooks, archives for installers, findings for code
+//! scanning.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::contracts::{files, root, text};
+use crate::support::Crcr;
+
+const BASE: &str = "https://raw.githubusercontent.com/pytorch/crcr/main/schemas/";
+
+/// The file in `schemas/` by which an editor checks, and the command that prints the same.
+const SCHEMAS: [(&str, [&str; 2]); 3] = [
+    ("allowlist.json", ["allowlist", "schema"]),
+    ("quarantine.json", ["quarantine", "schema"]),
+    ("criteria.json", ["levels", "schema"]),
+];
+
+#[test]
+fn published_schemas_are_what_the_commands_print_and_name_their_own_address() {
+    for (name, command) in SCHEMAS {
+        let printed = Crcr::new(&command).run().expect_code(0).stdout;
+        let path = root().join("schemas").join(name);
+        #[expect(clippy::disallowed_methods, reason = "insta's own switch, also for this file")]
+        if std::env::var("INSTA_UPDATE").is_ok_and(|value| value == "always") {
+            fs::write(&path, &printed).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), printed, "{name}: INSTA_UPDATE=always");
+        let schema: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(schema["$id"], format!("{BASE}{name}"));
+    }
+}
+
+/// A schema that an editor shows must not refuse what the relay takes, or the reverse.
+#[test]
+fn schema_of_the_criteria_has_every_criterion_and_no_other() {
+    let schema: Value = serde_json::from_str(&text("schemas/criteria.json")).unwrap();
+    let accepted = |text: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("criteria.yml");
+        fs::write(&path, text).unwrap();
+        let args = ["allowlist", "diff", "a.yml", "b.yml", "--results", "none.db", "--criteria"];
+        let run = Crcr::new(&args).arg(path.to_str().unwrap());
+        for name in ["a.yml", "b.yml"] {
+            fs::write(run.folder().join(name), "L1: [acme/one]\n").unwrap();
+        }
+        let stderr = run.run().stderr;
+        !stderr.contains("error[criteria]")
+    };
+    let properties = schema["properties"].as_object().unwrap();
+    for (name, property) in properties {
+        if name.starts_with('l') && name.len() == 2 {
+            continue;
+        }
+        let example = &property["examples"][0];
+        assert!(accepted(&format!("{name}: {example}\n")), "{name}: {example}");
+    }
+    let level = schema["definitions"]["level"]["properties"].as_object().unwrap();
+    for (name, property) in level {
+        let example = &property["examples"][0];
+        assert!(accepted(&format!("l4: {{{name}: {example}}}\n")), "l4.{name}: {example}");
+    }
+    assert!(!accepted("job-pass: 0.5\n"), "an unknown criterion is noticed");
+    // The help lists every criterion, too.
+    let help = Crcr::new(&["levels", "review", "--help"]).run().stdout;
+    for name in properties.keys().chain(level.keys()) {
+        assert!(help.contains(name.as_str()), "{name} isn't in the help");
+    }
+    let (_, listed) = help.split_once("with their defaults:\n").unwrap();
+    for line in listed.lines().take_while(|line| line.starts_with("  ")) {
+        let name = line.split_whitespace().next().unwrap();
+        // A long line goes on in the next one.
+        assert!(properties.contains_key(name) || !name.contains('-'), "{name} isn't in the schema");
+    }
+}
+
+#[test]
+#[ignore = "needs check-jsonschema from tests/peers/requirements.txt"]
+fn schemas_accept_the_examples_of_the_pages_and_refuse_mistakes() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |schema: &str, text: &str| {
+        let file = folder.path().join("file.yml");
+        fs::write(&file, text).unwrap();
+        let schema = root().join("schemas").join(schema);
+        let mut check = Command::new("check-jsonschema");
+        check.arg("--schemafile").arg(schema).arg(&file);
+        check.stdout(Stdio::null()).status().unwrap().success()
+    };
+    let entry = "- {pattern: 'tests.ops.TestConv.test_backward[*]', owner: alice, reason: hangs, expiry: '2026-12-20'}";
+    assert!(check("quarantine.json", entry));
+    for wrong in [
+        "- {pattern: a, owner: alice, reason: hangs}",
+        "- {pattern: a, owner: alice, reason: hangs, expiry: soon}",
+        "- {pattern: a, owner: alice, reason: hangs, expiry: '2026-12-20', mode: never}",
+        "- {pattern: a, owner: alice, reason: hangs, expiry: '2026-12-20', until: x}",
+        "pattern: a",
+    ] {
+        assert!(!check("quarantine.json", wrong), "{wrong}");
+    }
+    let example =
+        "job-pass-share: 0.9\nl2: {valid-report-share: 0.8}\nl4: {core-jobs: [CI / core]}\n";
+    assert!(check("criteria.json", example));
+    for wrong in ["job-pass: 0.9", "job-pass-share: 90", "l4: {days: 2}", "queue-seconds: 0"] {
+        assert!(!check("criteria.json", wrong), "{wrong}");
+    }
+}
+
+/// The real pre-commit runs the hooks on a repository with a broken file.
+#[test]
+#[ignore = "needs pre-commit"]
+fn hooks_for_pre_commit_find_a_broken_allowlist() {
+    let repository = tempfile::tempdir().unwrap();
+    let path = repository.path();
+    let git = |args: &[&str]| {
+        let identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+        let done =
+            Command::new("git").args(identity).args(args).current_dir(path).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    // Without its hooks' own repository on the network: a local hook of the same entry.
+    let hooks: serde_yaml::Value = serde_yaml::from_str(&text(".pre-commit-hooks.yaml")).unwrap();
+    let config = json!({ "repos": [{ "repo": "local", "hooks": hooks }] });
+    git(&["init", "--quiet"]);
+    fs::write(path.join(".pre-commit-config.yaml"), config.to_string()).unwrap();
+    fs::create_dir(path.join(".github")).unwrap();
+    let bin = Path::new(env!("CARGO_BIN_EXE_crcr")).parent().unwrap().to_str().unwrap();
+    let hook = |allowlist: &str| {
+        fs::write(path.join(".github/allowlist.yml"), allowlist).unwrap();
+        fs::write(path.join(".github/quarantine.yml"), "[]\n").unwrap();
+        git(&["add", "--all"]);
+        let paths = std::env::var_os("PATH").unwrap();
+        let mut all = vec![bin.into()];
+        all.extend(std::env::split_paths(&paths));
+        let mut run = Command::new("pre-commit");
+        run.args(["run", "--all-files"])
+            .current_dir(path)
+            .env("PRE_COMMIT_HOME", path.join(".git/hooks-home"));
+        let done = run.env("PATH", std::env::join_paths(all).unwrap()).output().unwrap();
+        (done.status.success(), String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let (passed, said) = hook("L1: [acme/one]\n");
+    assert!(passed && said.matches("Passed").count() == 2, "{said}");
+    let (passed, said) = hook("L9: [acme/one]\n");
+    assert!(!passed && said.contains("unknown-level"), "{said}");
+    let manifest = root().join(".pre-commit-hooks.yaml");
+    let valid = Command::new("pre-commit").arg("validate-manifest").arg(manifest).output().unwrap();
+    assert!(valid.status.success(), "{}", String::from_utf8_lossy(&valid.stdout));
+}
+
+/// The archives that the release makes, by the commands of the workflow, are where `cargo binstall` looks.
+#[test]
+fn archive_for_binstall_has_the_name_and_the_layout_that_the_package_promises() {
+    let manifest: toml_like::Table = toml_like::read(&text("cli/Cargo.toml"));
+    let name = manifest.pkg_url.rsplit('/').next().unwrap();
+    let name =
+        name.replace("{ version }", "1.2.3").replace("{ target }", "x86_64-unknown-linux-musl");
+    let workflow: serde_yaml::Value =
+        serde_yaml::from_str(&text(".github/workflows/release.yml")).unwrap();
+    let steps = workflow["jobs"]["draft"]["steps"].as_sequence().unwrap();
+    let script =
+        steps.iter().find(|step| step["name"] == "Compress").unwrap()["run"].as_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("dist")).unwrap();
+    for target in ["x86_64-unknown-linux-musl", "x86_64-pc-windows-msvc"] {
+        fs::write(folder.path().join(format!("dist/crcr-1.2.3-{target}")), target).unwrap();
+    }
+    let done = Command::new("bash")
+        .args(["-e", "-o", "pipefail", "-c", script])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let listed = |archive: &str| {
+        let path = folder.path().join("packed").join(archive);
+        let listed = Command::new("tar").arg("-tzf").arg(&path).output().unwrap();
+        assert!(listed.status.success(), "{}", path.display());
+        String::from_utf8(listed.stdout).unwrap()
+    };
+    assert_eq!(listed(&name), "crcr\n");
+    assert_eq!(listed("crcr-1.2.3-x86_64-pc-windows-msvc.tgz"), "crcr.exe\n");
+    assert_eq!(
+        (manifest.pkg_fmt.as_str(), manifest.bin_dir.as_str()),
+        ("tgz", "{ bin }{ binary-ext }")
+    );
+}
+
+/// The three keys of `[package.metadata.binstall]`, without a TOML parser.
+mod toml_like {
+    pub(super) struct Table {
+        pub(super) pkg_url: String,
+        pub(super) pkg_fmt: String,
+        pub(super) bin_dir: String,
+    }
+
+    pub(super) fn read(text: &str) -> Table {
+        let (_, section) = text.split_once("[package.metadata.binstall]\n").unwrap();
+        let value = |key: &str| {
+            let line = section.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            line.trim_start_matches(" = ").trim_matches('"').to_owned()
+        };
+        Table { pkg_url: value("pkg-url"), pkg_fmt: value("pkg-fmt"), bin_dir: value("bin-dir") }
+    }
+}
+
+/// Lock files of actions can't resolve a local path in somebody else's composite action.
+#[test]
+fn composite_actions_use_no_local_path_so_that_workflows_with_them_can_be_locked() {
+    let mut actions = files("actions", |name| name.ends_with("action.yml"));
+    actions.push("action.yml".to_owned());
+    assert!(actions.len() > 8, "{actions:?}");
+    for path in actions {
+        let action: serde_yaml::Value = serde_yaml::from_str(&text(&path)).unwrap();
+        let steps = action["runs"]["steps"].as_sequence().cloned().unwrap_or_default();
+        for used in steps.iter().filter_map(|step| step["uses"].as_str()) {
+            let (_, reference) = used.split_once('@').unwrap_or_else(|| panic!("{path}: {used}"));
+            assert!(!used.starts_with('.') && reference.len() == 40, "{path}: {used}");
+        }
+    }
+}
+
+/// What code scanning gets is made anew: what a fork's run left is text of a stranger.
+#[test]
+#[ignore = "needs node"]
+fn findings_for_code_scanning_have_only_what_they_need_of_a_strangers_file() {
+    let workflow: serde_yaml::Value =
+        serde_yaml::from_str(&text("workflows-templates/allowlist-review-comment.yml")).unwrap();
+    let steps = workflow["jobs"]["comment"]["steps"].as_sequence().unwrap();
+    let upload = steps
+        .iter()
+        .find(|step| step["name"].as_str().is_some_and(|name| name.contains("code scanning")));
+    let script = upload.unwrap()["with"]["script"].as_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("review")).unwrap();
+    let hostile = json!({ "runs": [{
+        "tool": { "driver": { "name": "CodeQL", "informationUri": "https://evil.example" } },
+        "results": [
+            {
+                "ruleId": "unknown-level", "level": "error", "message": { "text": "x".repeat(5000) },
+                "locations": [{ "physicalLocation": {
+                    "artifactLocation": { "uri": "../../etc/passwd" }, "region": { "startLine": 3 },
+                } }],
+                "fixes": ["anything"],
+            },
+            { "ruleId": "<img src=x>", "level": "error", "message": { "text": "dropped" } },
+            { "ruleId": "no-place", "level": "fatal", "message": {} },
+        ],
+    }] });
+    fs::write(folder.path().join("review/allowlist.sarif"), hostile.to_string()).unwrap();
+    fs::write(folder.path().join("review/number"), "7").unwrap();
+    let harness = format!(
+        "const sha = 'a'.repeat(40);
+        const context = {{ repo: {{ owner: 'o', repo: 'r' }}, payload: {{ workflow_run: {{ head_sha: sha }} }} }};
+        const core = {{ notice: console.error, setFailed: text => {{ throw new Error(text); }} }};
+        const github = {{
+          rest: {{ pulls: {{ get: async () => ({{ data: {{ head: {{ sha }} }} }}) }} }},
+          request: async (route, body) => console.log(JSON.stringify({{ route, ...body }})),
+        }};
+        (async () => {{ {script} }})().catch(error => {{ console.error(error); process.exit(1); }});"
+    );
+    let node =
+        Command::new("node").args(["-e", &harness]).env("RUNNER_TEMP", folder.path()).output();
+    let output = node.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let sent: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(sent["route"], "POST /repos/{owner}/{repo}/code-scanning/sarifs");
+    assert_eq!(sent["ref"], "refs/pull/7/head");
+    let packed = Command::new("bash")
+        .args([
+            "-c",
+            "printf %s \"$1\" | base64 -d | gunzip",
+            "bash",
+            sent["sarif"].as_str().unwrap(),
+        ])
+        .output()
+        .unwrap();
+    let sarif: Value = serde_json::from_slice(&packed.stdout).unwrap();
+    let run = &sarif["runs"][0];
+    assert_eq!(run["tool"]["driver"]["name"], "crcr allowlist");
+    let results = run["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2, "{results:?}");
+    let first = &results[0];
+    assert_eq!(first["message"]["text"].as_str().unwrap().len(), 1000);
+    let place = &first["locations"][0]["physicalLocation"];
+    assert_eq!(place["artifactLocation"]["uri"], ".github/allowlist.yml");
+    assert_eq!((&place["region"]["startLine"], &results[1]["level"]), (&json!(3), &json!("note")));
+    assert!(!sarif.to_string().contains("evil") && !sarif.to_string().contains("fixes"));
+}
+
+#[test]
+fn demo_listens_where_it_is_told() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("0.0.0.0:{port}");
+    let ran = Crcr::new(&["demo", "--exit", "--listen", &listen]).run().expect_code(0);
+    assert!(ran.stdout.contains("The demo took"), "{}", ran.report());
+    let ran = Crcr::new(&["demo", "--exit", "--listen", "203.0.113.1:1"]).run().expect_code(1);
+    assert!(ran.stderr.contains("can't listen"), "{}", ran.report());
+}

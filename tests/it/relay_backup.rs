@@ -1,0 +1,283 @@
+//! The drill: a relay under load is backed up and killed, its disk is lost, and it is restored elsewhere.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crcr_domain::dispatch::DispatchStatus;
+use crcr_relay::admin::deliveries;
+use crcr_results::Window;
+use crcr_results::sqlite::SqliteResults;
+use crcr_standin::world::PullRequest;
+use crcr_store::{RedisStore, SqliteStore, StateStore, StoreRole};
+use crcr_testkit::redis::{RedisServer, RedisSettings};
+use jiff::Timestamp;
+
+use crate::relay_process::{Place, Running, UPSTREAM, eventually};
+
+const ALLOWLIST: &str = "L2: [acme/two]\nL4:\n  - acme/four: [dave]\n";
+/// How many webhooks are acknowledged before, during and after the backup, at least.
+const ENOUGH: usize = 25;
+
+struct Drill {
+    place: Place,
+    /// The ids of the webhooks that were answered 202, in that order.
+    acknowledged: Mutex<Vec<String>>,
+    /// Delivery and repository of reports that were answered 200.
+    reported: Mutex<Vec<(String, String)>>,
+    is_over: AtomicBool,
+}
+
+impl Drill {
+    fn new(place: Place) -> Arc<Self> {
+        let place = place.set("RATE_LIMIT_PER_MIN", "100000");
+        Arc::new(Self {
+            place,
+            acknowledged: Mutex::default(),
+            reported: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    fn count(&self) -> usize {
+        self.acknowledged.lock().unwrap().len()
+    }
+
+    fn point_github_at(&self, relay: &Running) {
+        let url = relay.url.join("github/webhook").unwrap();
+        self.place.github.state().world.set_webhook_url(url);
+    }
+
+    /// Sends webhooks and reports until it is told to stop.
+    async fn load(self: Arc<Self>, relay: url::Url) {
+        let (client, state) = (reqwest::Client::new(), self.place.github.state());
+        let mut number = 0;
+        while !self.is_over.load(Ordering::Relaxed) {
+            number += 1;
+            let head = format!("{:040x}", rand::random::<u128>());
+            let pull = PullRequest::from_fork(number, UPSTREAM, &head, Timestamp::now());
+            state.world.put_pull(UPSTREAM, pull);
+            let payload = state.pull_request_payload(UPSTREAM, number, "opened");
+            let delivery = state.world.delivery("pull_request", &payload);
+            let answer = state.deliver(&delivery, false).await;
+            if answer.is_none_or(|answer| answer.status != 202) {
+                continue;
+            }
+            let run = 5000 + number;
+            let sent = (delivery.id.as_str(), &payload);
+            let report = self.place.report(&client, &relay, "acme/two", sent, run, Some("success"));
+            let is_taken = report.send().await.is_ok_and(|answer| answer.status().is_success());
+            if is_taken {
+                let report = (delivery.id.clone(), "acme/two".to_owned());
+                self.reported.lock().unwrap().push(report);
+            }
+            self.acknowledged.lock().unwrap().push(delivery.id);
+        }
+    }
+
+    /// Loads a relay, makes a backup meanwhile, kills the relay, and returns what was acknowledged before the backup
+    /// began.
+    async fn up_to_the_crash(
+        self: &Arc<Self>,
+        backup: &Path,
+    ) -> (Vec<String>, Vec<(String, String)>) {
+        let mut relay = self.place.serve();
+        relay.ready().await;
+        self.point_github_at(&relay);
+        let load = tokio::spawn(Arc::clone(self).load(relay.url.clone()));
+        eventually("there was load", async || self.count() >= ENOUGH).await;
+        let reported = self.reported.lock().unwrap().clone();
+        let before = self.acknowledged.lock().unwrap().clone();
+        let (copied, path) = (Arc::clone(self), backup.to_str().unwrap().to_owned());
+        let (code, stdout, stderr) =
+            tokio::task::spawn_blocking(move || copied.place.run(&["relay", "backup", &path]))
+                .await
+                .unwrap();
+        assert_eq!(code, 0, "{stdout}{stderr}");
+        assert!(stdout.contains("checked"), "{stdout}");
+        let during = self.count();
+        eventually("there was more load", async || self.count() >= during + ENOUGH).await;
+        relay.kill();
+        self.is_over.store(true, Ordering::Relaxed);
+        load.await.unwrap();
+        (before, reported)
+    }
+
+    /// Everything that was acknowledged is in the store and was dispatched, or replaced by a newer event.
+    async fn check(&self, store: &dyn StateStore) {
+        let acknowledged = self.acknowledged.lock().unwrap().clone();
+        eventually("every acknowledged webhook is in the store and dispatched", async || {
+            for id in &acknowledged {
+                let Some(overview) = deliveries::delivery(store, id).await.unwrap() else {
+                    return false;
+                };
+                let is_done = overview.dispatches.iter().all(|dispatch| {
+                    // Those that were open at the backup are sent again in five minutes.
+                    matches!(dispatch.status, DispatchStatus::Sent { .. } | DispatchStatus::Queued)
+                });
+                assert!(is_done && overview.dispatches.len() == 2, "{overview:?}");
+            }
+            true
+        })
+        .await;
+        assert_eq!(deliveries::dead_letters(store, 10).await.unwrap(), []);
+    }
+}
+
+fn lose_the_disk(folder: &Path) {
+    for name in
+        ["crcr.db", "crcr.db-wal", "crcr.db-shm", "results.db", "results.db-wal", "results.db-shm"]
+    {
+        // Not every store has each of them.
+        let _ = fs::remove_file(folder.join(name));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn relay_restored_on_another_disk_has_what_was_acknowledged_before_and_fetches_the_rest() {
+    let drill = Drill::new(Place::new(&["acme/two", "acme/four"], ALLOWLIST));
+    let place = &drill.place;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let backup = elsewhere.path().join("backup");
+    let (before, reported) = drill.up_to_the_crash(&backup).await;
+    lose_the_disk(place.folder());
+
+    let folder = backup.to_str().unwrap();
+    let (code, stdout, stderr) = place.run(&["relay", "restore", folder, "--check"]);
+    assert_eq!((code, stdout.starts_with("whole: everything until")), (0, true), "{stderr}");
+    let path = elsewhere.path().join("new").join("crcr.db");
+    let store = format!("sqlite:{}", path.display());
+    let restore = ["relay", "restore", folder, "--store", &store];
+    let (code, stdout, stderr) = place.run(&restore);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("were open and are sent again"), "{stdout}");
+    assert!(stdout.contains("the relay asks GitHub for them when it starts"), "{stdout}");
+    let (code, _, stderr) = place.run(&restore);
+    assert!(code == 1 && stderr.contains("a restore never overwrites"), "{stderr}");
+
+    let restored = Arc::new(SqliteStore::open(&path, StoreRole::Tool).unwrap());
+    for id in &before {
+        let found = deliveries::delivery(&*restored, id).await.unwrap();
+        assert!(found.is_some(), "{id} was acknowledged before the backup");
+    }
+    let window = Window::all(Timestamp::UNIX_EPOCH, Timestamp::MAX);
+    let facts = SqliteResults::new(Arc::clone(&restored)).attempts(&window).unwrap();
+    for (delivery, repo) in &reported {
+        let is_stored = facts.iter().any(|fact| fact.delivery == *delivery && fact.repo == *repo);
+        assert!(is_stored, "{delivery} was reported before the backup");
+    }
+    let relay = serve_on(place, &store);
+    drill.point_github_at(&relay);
+    relay.ready().await;
+    drill.check(&*restored).await;
+    let log = place.log();
+    assert!(log.contains("the store was restored from a backup"), "{log}");
+}
+
+/// The relay with another store than that of the place.
+fn serve_on(place: &Place, store: &str) -> Running {
+    place.serve_with(&[("CRCR_STORE", store)])
+}
+
+#[test]
+fn damaged_or_foreign_backup_is_refused_before_anything_is_written() {
+    let place = Place::new(&[], "L1: []\n");
+    let path = place.folder().join("crcr.db");
+    drop(SqliteStore::open(&path, StoreRole::Server).unwrap());
+    let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
+    assert_eq!(code, 0, "{stderr}");
+    let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
+    assert!(code == 1 && stderr.contains("a backup never overwrites"), "{stderr}");
+    let (code, _, stderr) = place.run(&["relay", "backup", "none", "--store", "sqlite:no.db"]);
+    assert!(code == 1 && stderr.contains("no database exists"), "{stderr}");
+    assert!(!place.folder().join("none").exists() && !place.folder().join("none.partial").exists());
+
+    let copy = place.folder().join("copy").join("crcr.db");
+    let mut bytes = fs::read(&copy).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&copy, bytes).unwrap();
+    let restore = ["relay", "restore", "copy", "--store", "sqlite:new.db"];
+    let (code, _, stderr) = place.run(&restore);
+    assert!(code == 2 && stderr.contains("it was damaged or changed"), "{stderr}");
+    let (code, _, stderr) = place.run(&["relay", "restore", "."]);
+    assert!(code == 1 && stderr.contains("isn't a backup"), "{stderr}");
+    let manifest = place.folder().join("copy").join("backup.json");
+    let hostile = fs::read_to_string(&manifest).unwrap().replace("crcr.db", "../allowlist.yml");
+    fs::write(&manifest, hostile).unwrap();
+    let (code, _, stderr) = place.run(&restore);
+    assert!(code == 1 && stderr.contains("doesn't know"), "{stderr}");
+    assert!(!place.folder().join("new.db").exists());
+}
+
+/// 4 MiB are too little for the copy of a larger store.
+#[test]
+fn backup_that_does_not_fit_leaves_nothing_behind() {
+    let place = Place::new(&[], "L1: []\n");
+    let path = place.folder().join("crcr.db");
+    drop(SqliteStore::open(&path, StoreRole::Server).unwrap());
+    let filler = rusqlite::Connection::open(&path).unwrap();
+    filler.execute("INSERT INTO outbox (fact) VALUES (hex(randomblob(4000000)))", []).unwrap();
+    drop(filler);
+    let limited = "trap '' XFSZ; ulimit -f 4096; exec \"$@\"";
+    let mut command = place.crcr(&["relay", "backup", "copy"]);
+    let program = command.get_program().to_owned();
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["-c", limited, "bash"]).arg(program).args(command.get_args()).env_clear();
+    for (name, value) in command.get_envs() {
+        shell.envs(value.map(|value| (name, value)));
+    }
+    command = shell;
+    let output = command.current_dir(place.folder()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("the database can't be copied"), "{stderr}");
+    let left: Vec<PathBuf> =
+        fs::read_dir(place.folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.iter().all(|path| !path.to_string_lossy().contains("copy")), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs redis-server"]
+async fn redis_restored_from_its_snapshot_is_recognised_and_the_rest_is_fetched() {
+    let mut redis = RedisServer::start(RedisSettings::default()).unwrap();
+    let place = Place::new(&["acme/two", "acme/four"], ALLOWLIST).on_redis(&redis);
+    let drill = Drill::new(place);
+    let place = &drill.place;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let backup = elsewhere.path().join("backup");
+    let (before, _) = drill.up_to_the_crash(&backup).await;
+    redis.kill().unwrap();
+    lose_the_disk(place.folder());
+
+    let folder = backup.to_str().unwrap();
+    let other = RedisServer::start(RedisSettings::default()).unwrap();
+    let url = other.url();
+    let (code, _, stderr) = place.run(&["relay", "restore", folder, "--store", &url]);
+    assert!(code == 1 && stderr.contains("doesn't have what this backup has"), "{stderr}");
+    assert!(
+        !place.folder().join("results.db").exists(),
+        "nothing is written before that is checked"
+    );
+    let arguments = ["--dir", folder, "--dbfilename", "redis.rdb"].map(str::to_owned).to_vec();
+    let again = RedisServer::start(RedisSettings { is_durable: false, arguments }).unwrap();
+    // As the page says: with the data in memory, the file of changes is turned on.
+    again.command(&["CONFIG", "SET", "dir", elsewhere.path().to_str().unwrap()]).unwrap();
+    again.command(&["CONFIG", "SET", "appendfsync", "always"]).unwrap();
+    again.command(&["CONFIG", "SET", "appendonly", "yes"]).unwrap();
+    let url = again.url();
+    let (code, stdout, stderr) = place.run(&["relay", "restore", folder, "--store", &url]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let since = ["relay", "restore", "--since", "2999-01-01T00:00Z", "--store", &url];
+    assert!(place.run(&since).2.contains("isn't in the past"));
+    let store = RedisStore::open(&crcr_store::RedisUrl::parse(&url).unwrap()).await.unwrap();
+    for id in &before {
+        let found = deliveries::delivery(&store, id).await.unwrap();
+        assert!(found.is_some(), "{id} was acknowledged before the backup");
+    }
+    let relay = serve_on(place, &url);
+    drill.point_github_at(&relay);
+    relay.ready().await;
+    drill.check(&store).await;
+}

@@ -1,0 +1,84 @@
+//! `crcr relay health`, as Compose and the image call it.
+
+use std::fs;
+
+use crate::relay_process::{Place, eventually};
+
+/// Exit code and the one line of `crcr relay health`.
+fn health(place: &Place, args: &[&str]) -> (i32, String) {
+    let output = place
+        .crcr(&["relay", "health"])
+        .args(args)
+        // A proxy can't reach this machine's own addresses.
+        .env("HTTP_PROXY", "http://127.0.0.1:1")
+        .env("http_proxy", "http://127.0.0.1:1")
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "everything is in the one line");
+    let line = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(line.matches('\n').count(), 1, "{line:?}");
+    (output.status.code().unwrap(), line.trim_end().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_says_in_one_line_whether_the_relay_is_ready_and_why_not() {
+    let place = Place::new(&["acme/one"], "L2: [acme/one]\n");
+    fs::remove_file(place.folder().join("allowlist.yml")).unwrap();
+    let mut relay = place.serve();
+    let (public, admin) = (relay.url.to_string(), relay.admin.clone().unwrap().to_string());
+    let (code, line) = health(&place, &["--url", &public]);
+    assert_eq!(code, 1, "{line}");
+    assert!(line.starts_with("not ready: no allowlist is in force (unreadable)"), "{line}");
+    // Operators learn which file.
+    let (code, line) = health(&place, &["--url", &admin]);
+    assert!(code == 1 && line.contains("allowlist.yml"), "{line}");
+
+    fs::write(place.folder().join("allowlist.yml"), "L2: [acme/one]\n").unwrap();
+    relay.ready().await;
+    assert_eq!(health(&place, &["--url", &public]), (0, "ready".to_owned()));
+    let address = relay.url.socket_addrs(|| None).unwrap()[0].to_string();
+    let own = place.crcr(&["relay", "health"]).env("CRCR_LISTEN", address).output().unwrap();
+    assert_eq!(own.status.code(), Some(0), "the relay of CRCR_LISTEN");
+
+    relay.kill();
+    let (code, line) = health(&place, &["--url", &public]);
+    assert!(code == 2 && line.contains("no answer from the server"), "{line}");
+}
+
+#[test]
+fn server_that_is_no_relay_is_not_called_healthy() {
+    let place = Place::new(&[], "L1: []\n");
+    let other = place.github.state().origin().to_owned();
+    let (code, line) = health(&place, &["--url", &other]);
+    assert_eq!(code, 2, "{line}");
+    for odd in ["ftp://127.0.0.1", "127.0.0.1", "http://relay.example/?a=b"] {
+        let (code, _, stderr) = place.run(&["relay", "health", "--url", odd]);
+        assert!(code == 2 && stderr.contains("isn't the address of a relay"), "{odd}: {stderr}");
+    }
+}
+
+/// The default issuers are GitHub's and Buildkite's, and many firewalls let only GitHub through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn relay_behind_a_firewall_that_blocks_buildkite_gets_ready_and_passes_its_check() {
+    let place = Place::new(&["acme/one"], "L2: [acme/one]\n");
+    let github = place.github.state().origin().to_owned();
+    let blocked = "https://agent.buildkite.com=http://127.0.0.1:1/keys";
+    let place = place.set("CRCR_OIDC_ISSUERS", &format!("{github},{blocked}"));
+    let (_, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert!(!stderr.contains("CRCR_OIDC_ISSUERS"), "{stderr}");
+    let relay = place.serve();
+    relay.ready().await;
+
+    fs::write(place.folder().join("providers.yml"), "buildkite: {o/p: acme/one}\n").unwrap();
+    let place =
+        place.set("CI_PROVIDERS_URL", "file:providers.yml").set("CRCR_STORE", "sqlite:2.db");
+    let (_, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert!(stderr.contains("the keys of `https://agent.buildkite.com`"), "{stderr}");
+    let needy = place.serve();
+    eventually("it says which issuer is missing", async || {
+        let (code, line) = health(&place, &["--url", needy.url.as_str()]);
+        code == 1 && line == "not ready: no keys of https://agent.buildkite.com (unreachable)"
+    })
+    .await;
+    drop(relay);
+}
