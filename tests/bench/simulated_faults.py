@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Puts faults into a copy of the relay, one at a time, and shows that the simulator finds each of them.
+"""Puts faults into a copy of the relay and shows that the simulator finds each of them.
 
 usage: tests/bench/simulated_faults.py [SEEDS] [FAULT...]
-The copy and its build are in target/faults (CARGO_TARGET_DIR, if set, for the build). Don't build anything else
-there: cargo would take a relay with a fault for its own. It ends with 1 if a fault isn't found within SEEDS
-(default 1000) seeds.
+All faults are built into one program; an environment variable chooses the one that it has. The copy and its build are
+in target/faults (CARGO_TARGET_DIR, if set, for the build). Don't build anything else there: cargo would take a relay
+with faults for its own. It ends with 1 if a fault isn't found within SEEDS (default 1000) seeds.
 """
 
 import os
@@ -15,49 +15,281 @@ import subprocess
 import sys
 
 RELAY = "crates/crcr-relay/src/"
-# Name, file, the line as it is, the line with the fault.
+DOMAIN = "crates/crcr-domain/src/"
+GITHUB = "crates/crcr-github/src/"
+# Name, file, and of each changed line how it is and how it is with the fault. FAULT is true if the fault is chosen.
 FAULTS = [
     (
         "answer-before-commit",
         RELAY + "webhook/mod.rs",
-        "let commit = relay.durable(submitted).await;",
-        "let (_, commit) = (submitted, Ok::<_, StoreError>(CommitOutcome::Done));",
+        [
+            (
+                "let commit = relay.durable(submitted).await;",
+                "let commit = if FAULT { Ok::<_, StoreError>(CommitOutcome::Done) } else { relay.durable(submitted).await };",
+            ),
+        ],
     ),
     (
         "sent-dispatch-is-sent-again",
         RELAY + "queue/handlers/dispatch.rs",
-        "let queued = read.value.as_ref().filter(|dispatch| dispatch.status == DispatchStatus::Queued);",
-        "let queued = read.value.as_ref();",
+        [
+            (
+                "filter(|dispatch| dispatch.status == DispatchStatus::Queued);",
+                "filter(|dispatch| FAULT || dispatch.status == DispatchStatus::Queued);",
+            ),
+        ],
     ),
     (
         "any-callback-token-is-good",
         RELAY + "callback/dispatched_job.rs",
-        "let has_callback_token = self.relay.keys.verify(token, dispatch, self.relay.now());",
-        "let has_callback_token = !token.is_empty();",
+        [
+            (
+                "let has_callback_token = self.relay.keys.verify(token, dispatch, self.relay.now());",
+                "let has_callback_token = (FAULT && !token.is_empty()) || self.relay.keys.verify(token, dispatch, self.relay.now());",
+            ),
+        ],
     ),
     (
         "check-run-is-not-looked-for",
         RELAY + "queue/handlers/check_run.rs",
-        "None => match relay.app.own_check_run(upstream, head_sha, name).await? {",
-        "None => match None::<u64> {",
+        [
+            (
+                "let found = relay.app.own_check_run(upstream, self.head_sha, self.name).await?;",
+                "let found = if FAULT { None } else { relay.app.own_check_run(upstream, self.head_sha, self.name).await? };",
+            ),
+        ],
     ),
     (
         "sent-dispatch-is-not-followed",
         RELAY + "queue/handlers/dispatch.rs",
-        "batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, due));",
-        "let _ = due;",
+        [
+            (
+                "batch.tasks.push(TaskKind::sweep(dispatch).task(due));",
+                "if !FAULT { batch.tasks.push(TaskKind::sweep(dispatch).task(due)); }",
+            ),
+        ],
     ),
     (
         "report-without-follow-up",
         RELAY + "callback/dispatched_job.rs",
-        "self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);",
-        "",
+        [
+            (
+                "self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);",
+                "if !FAULT { self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch); }",
+            ),
+        ],
     ),
     (
         "open-deliveries-count-as-settled",
         RELAY + "reconcile.rs",
-        "let until = scan.oldest_open.map_or(until, |open| open.min(until));",
-        "",
+        [
+            (
+                "let until = scan.oldest_open.map_or(until, |open| open.min(until));",
+                "let until = if FAULT { until } else { scan.oldest_open.map_or(until, |open| open.min(until)) };",
+            ),
+        ],
+    ),
+    (
+        "superseded-dispatch-replaces-a-result",
+        DOMAIN + "verdict.rs",
+        [
+            (
+                "let Some(last) = dispatches.iter().rposition(HeadDispatch::is_answered) else {",
+                "let last = dispatches.iter().rposition(HeadDispatch::is_answered);\n    let Some(last) = last.filter(|last| !FAULT || last + 1 == dispatches.len()) else {",
+            ),
+        ],
+    ),
+    (
+        "push-back-is-taken-for-older",
+        RELAY + "webhook/planner.rs",
+        [
+            (
+                "let is_same_second = event.updated_at == known.updated_at;",
+                "let is_same_second = event.updated_at == known.updated_at;\n    let left = |step: &HeadMove| step.from.as_deref() == Some(event.head_sha.as_str()) && step.to == known.head_sha;\n    if FAULT && is_same_second && known.moves.iter().any(left) { return superseded(pull); }",
+            ),
+        ],
+    ),
+    (
+        "runs-are-listed-too-early",
+        RELAY + "queue/handlers/runs.rs",
+        [
+            (
+                "problem.is_none() && list.read_at >= over_at;",
+                "problem.is_none() && (FAULT || list.read_at >= over_at);",
+            ),
+        ],
+    ),
+    (
+        "dispatch-is-timed-by-our-clock",
+        GITHUB + "dispatches.rs",
+        [
+            (
+                "accepted_at: response_date(response.headers()) })",
+                "accepted_at: response_date(response.headers()).filter(|_| !FAULT) })",
+            ),
+        ],
+    ),
+    (
+        "only-the-first-page-of-runs",
+        GITHUB + "runs.rs",
+        [
+            (
+                "if runs.len() >= read.total_count || is_last {",
+                "if FAULT || runs.len() >= read.total_count || is_last {",
+            ),
+            (
+                "let is_complete = runs.len() >= read.total_count;",
+                "let is_complete = FAULT || runs.len() >= read.total_count;",
+            ),
+        ],
+    ),
+    (
+        "check-run-is-given-up-after-70-minutes",
+        RELAY + "queue/workers.rs",
+        [
+            (
+                "let dead = is_over && !kind.is_some_and(TaskKind::is_never_given_up);",
+                "let is_old = relay.now() >= lease.created_at + Duration::from_secs(4200);\n    let dead = (is_over && !kind.is_some_and(TaskKind::is_never_given_up))\n        || (FAULT && is_old && matches!(kind, Some(TaskKind::CheckRun { .. })));",
+            ),
+        ],
+    ),
+    (
+        "frozen-worker-has-the-last-word",
+        RELAY + "queue/workers.rs",
+        [
+            (
+                "if let Ok(work @ TaskKind::CheckRun { .. }) =",
+                "if !FAULT && let Ok(work @ TaskKind::CheckRun { .. }) =",
+            ),
+        ],
+    ),
+    (
+        "one-author-opens-the-breaker",
+        RELAY + "breaker.rs",
+        [
+            (
+                "count >= threshold && authors.len()",
+                "count >= threshold && (FAULT || authors.len()",
+            ),
+            (
+                "threshold.min(limits::BREAKER_AUTHORS)",
+                "threshold.min(limits::BREAKER_AUTHORS))",
+            ),
+            (
+                "Some(number) => known.pull_request == Some(number),\n            None =>",
+                "Some(number) if !FAULT => known.pull_request == Some(number),\n            _ =>",
+            ),
+        ],
+    ),
+    (
+        "downtime-counts-as-never-started",
+        RELAY + "queue/handlers/sweep.rs",
+        [
+            (
+                "changed.silence = runs::silence(relay, &mut changed, overdue_at).await?;",
+                "if !FAULT { changed.silence = runs::silence(relay, &mut changed, overdue_at).await?; }",
+            ),
+        ],
+    ),
+    (
+        "report-below-its-level-is-ignored",
+        RELAY + "callback/endpoint.rs",
+        [
+            (
+                "            Ok(true) => {}",
+                "            Ok(true) if !FAULT => {}\n            Ok(true) => return ignored(),",
+            ),
+        ],
+    ),
+    (
+        "allowlist-change-evaluates-nothing",
+        RELAY + "allowlist.rs",
+        [
+            (
+                "for repo in changed_entries(before.as_ref(), &policy) {",
+                "for repo in changed_entries(before.as_ref(), &policy).into_iter().filter(|_| !FAULT) {",
+            ),
+        ],
+    ),
+    (
+        "silence-ends-a-build-elsewhere",
+        DOMAIN + "verdict.rs",
+        [
+            (
+                "return self.jobs.iter().any(|job| job.ends_run);",
+                "return FAULT || self.jobs.iter().any(|job| job.ends_run);",
+            ),
+        ],
+    ),
+    (
+        "first-end-of-a-job-stays",
+        DOMAIN + "lifecycle.rs",
+        [
+            (
+                "if end.severity() > before.severity() {",
+                "if !FAULT && end.severity() > before.severity() {",
+            ),
+        ],
+    ),
+    (
+        "open-job-does-not-keep-its-run-open",
+        DOMAIN + "verdict.rs",
+        [
+            (
+                "self.open_job().is_some() || (!self.is_over()",
+                "(!FAULT && self.open_job().is_some()) || (!self.is_over()",
+            ),
+        ],
+    ),
+    (
+        "unknown-conclusion-is-left-out",
+        DOMAIN + "verdict.rs",
+        [
+            (
+                "!self.is_over() || self.known.is_some_and(|run| run.state == RunState::OverUnknown)",
+                "!self.is_over() || (!FAULT && self.known.is_some_and(|run| run.state == RunState::OverUnknown))",
+            ),
+        ],
+    ),
+    (
+        "skipped-jobs-are-a-success",
+        DOMAIN + "verdict.rs",
+        [
+            (
+                "if reported.all(|job|",
+                "if !FAULT && reported.all(|job|",
+            ),
+        ],
+    ),
+    (
+        "runs-of-other-events-count",
+        DOMAIN + "downstream_run.rs",
+        [
+            (
+                "&& !is_other_event(send));",
+                "&& (FAULT || !is_other_event(send)));",
+            ),
+        ],
+    ),
+    (
+        "renamed-branch-is-not-noticed",
+        RELAY + "queue/handlers/sweep.rs",
+        [
+            (
+                "if let Some(branch) = default_branch::renamed(relay, &dispatch, &jobs).await? {",
+                "if let Some(branch) = default_branch::renamed(relay, &dispatch, &jobs).await?.filter(|_| !FAULT) {",
+            ),
+        ],
+    ),
+    (
+        "opening-takes-labels-away",
+        RELAY + "webhook/planner.rs",
+        [
+            (
+                "if event.updated_at > pull.labels_at {",
+                "if event.updated_at > pull.labels_at || (FAULT && event.updated_at == pull.labels_at) {",
+            ),
+        ],
     ),
 ]
 
@@ -68,6 +300,9 @@ environment = os.environ | {
     "CARGO_PROFILE_RELEASE_LTO": "off",
     "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
 }
+VARIABLE = "CRCR_SIMULATED_FAULT"
+# How the simulator is built; `cargo build` without --release takes less time, and each seed more.
+PROFILE = os.environ.get("SIMULATED_FAULTS_PROFILE", "release")
 
 
 def copy_sources():
@@ -77,38 +312,58 @@ def copy_sources():
     for name in filter(None, listed.stdout.split("\0")):
         target = copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A file that hasn't changed keeps its time, so that it isn't built again.
-        if not target.exists() or target.read_bytes() != (root / name).read_bytes():
-            shutil.copy(root / name, target)
+        shutil.copy(root / name, target)
 
 
-def find(name, seeds):
-    """The first broken promise, or None."""
-    build = ["cargo", "build", "--quiet", "--release", "--locked", "-p", "crcr"]
-    built = subprocess.run(build, cwd=copy, env=environment, capture_output=True, text=True)
+def put_in_faults():
+    for name, file, lines in FAULTS:
+        chosen = f'(std::env::var("{VARIABLE}").as_deref() == Ok("{name}"))'
+        text = (copy / file).read_text()
+        for line, fault in lines:
+            if text.count(line) != 1:
+                sys.exit(f"{name}: the line is there {text.count(line)} times: {line}")
+            text = text.replace(line, fault.replace("FAULT", chosen))
+        (copy / file).write_text(text)
+
+
+def build():
+    """The program that runs seeds."""
+    command = ["cargo", "build", "--quiet", "--locked", "--profile", PROFILE]
+    command += ["-p", "crcr-simulator", "--example", "seeds"]
+    built = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
     if built.returncode:
-        sys.exit(f"{name} doesn't compile:\n{built.stderr}")
-    binary = pathlib.Path(environment["CARGO_TARGET_DIR"]) / "release/crcr"
-    run = subprocess.run(
-        [binary, "relay", "simulate", "--seeds", str(seeds)], capture_output=True, text=True
-    )
-    found = re.search(r"^seed (\d+), step (\d+): ([a-z-]+): (.*)$", run.stdout, re.MULTILINE)
-    return found and found.groups()
+        sys.exit(f"the copy with faults doesn't compile:\n{built.stderr}")
+    folder = "debug" if PROFILE == "dev" else PROFILE
+    return pathlib.Path(environment["CARGO_TARGET_DIR"]) / folder / "examples/seeds"
+
+
+def find(program, name, seeds):
+    """The first broken promise, or None."""
+    command = [program, "0", str(seeds)]
+    with subprocess.Popen(
+        command, env=environment | {VARIABLE: name}, stdout=subprocess.PIPE, text=True
+    ) as run:
+        for line in run.stdout:
+            found = re.match(r"seed (\d+), step (\d+): ([a-z-]+): (.*)$", line)
+            if found:
+                run.kill()
+                return found.groups()
+    return None
 
 
 def main():
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    unknown = set(sys.argv[2:]) - {name for name, *_ in FAULTS}
+    if unknown:
+        sys.exit(f"unknown faults: {', '.join(sorted(unknown))}")
     missed = 0
     copy_sources()
-    for name, file, line, fault in FAULTS:
+    put_in_faults()
+    program = build()
+    for name, *_ in FAULTS:
         if len(sys.argv) > 2 and name not in sys.argv[2:]:
             continue
-        text = (copy / file).read_text()
-        if text.count(line) != 1:
-            sys.exit(f"{name}: the line is there {text.count(line)} times: {line}")
-        (copy / file).write_text(text.replace(line, fault))
-        found = find(name, seeds)
-        (copy / file).write_text(text)
+        found = find(program, name, seeds)
         if found:
             seed, step, promise, detail = found
             print(f"{name}: {promise} at seed {seed}, step {step}: {detail}", flush=True)

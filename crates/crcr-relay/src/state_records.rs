@@ -357,7 +357,7 @@ pub fn branch_look_key(repo: &RepoName) -> StoreKey {
     StoreKey::new(&["branch_look", &repo.key()])
 }
 
-pub(crate) fn uptime_key() -> StoreKey {
+pub fn uptime_key() -> StoreKey {
     StoreKey::new(&["uptime"])
 }
 

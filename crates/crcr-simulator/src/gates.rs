@@ -26,8 +26,10 @@ pub(crate) const REPLICAS: usize = 2;
 
 pub(crate) struct CommitGates {
     pub(crate) now: Timestamp,
-    /// How far each replica's clock is ahead.
+    /// How far each replica's clock is ahead of `drift`.
     pub(crate) skews: [SignedDuration; REPLICAS],
+    /// How far the clocks of all replicas are ahead of GitHub's.
+    pub(crate) drift: SignedDuration,
     /// Requests to GitHub that wait for an answer.
     pub(crate) calls: Vec<GithubCall>,
     /// Batches in line for the writer of each replica.
@@ -43,6 +45,7 @@ pub(crate) struct CommitGates {
 
 pub(crate) struct GithubCall {
     pub(crate) replica: usize,
+    pub(crate) sent_at: Timestamp,
     pub(crate) request: Request<Bytes>,
     pub(crate) reply: oneshot::Sender<Response<Bytes>>,
 }
@@ -84,6 +87,7 @@ impl CommitGates {
         Self {
             now,
             skews: [SignedDuration::ZERO; REPLICAS],
+            drift: SignedDuration::ZERO,
             calls: vec![],
             commits: Default::default(),
             reads: vec![],
@@ -95,7 +99,7 @@ impl CommitGates {
     }
 
     pub(crate) fn clock(&self, replica: usize) -> Timestamp {
-        self.now + self.skews[replica]
+        self.now + self.drift + self.skews[replica]
     }
 
     pub(crate) fn happens(&mut self, one_in: u32) -> bool {

@@ -10,10 +10,12 @@ use crcr_relay::state_records;
 use crcr_standin::world::CheckRun;
 use crcr_store::memory::MemoryStore;
 use crcr_store::{StoreKey, TaskState};
+use jiff::Timestamp;
 
 use crate::gates::dispatch;
-use crate::lab::{BackendLab, JobReports};
-use crate::upstream::{L4, short};
+use crate::levels::AllowlistModel;
+use crate::truth::{CommitTruth, Truth, spelled_as_usual};
+use crate::upstream::short;
 
 /// A broken promise, and how it was broken.
 pub(crate) type Broken = (&'static str, String);
@@ -26,8 +28,11 @@ pub(crate) struct KnownWebhook {
     /// Whether backends at L4 show check runs for it.
     pub(crate) has_check_runs: bool,
     pub(crate) pull: Option<u64>,
-    /// GitHub's times have a resolution of a second.
-    pub(crate) second: i64,
+    /// Of the pull request; empty for pushes and merge groups.
+    pub(crate) author: String,
+    /// Whether nothing is built for it.
+    pub(crate) is_closing: bool,
+    pub(crate) at: Timestamp,
 }
 
 /// What the outside world knows.
@@ -39,11 +44,16 @@ pub(crate) struct PromiseLedger {
     pub(crate) open: BTreeMap<String, BTreeSet<&'static str>>,
     /// Dispatches that GitHub has accepted, by delivery and repository in lower case.
     pub(crate) accepted: BTreeMap<(String, String), u32>,
+    /// Dispatches that GitHub once refused for good.
+    pub(crate) refused: BTreeSet<(String, String)>,
+    /// When the relay first acknowledged a genuine report of a delivery and repository.
+    pub(crate) answered_at: BTreeMap<(String, &'static str), Timestamp>,
     /// The backends that have reported a nightly run, and whether the relay has taken it.
     pub(crate) nightlies: BTreeMap<&'static str, bool>,
-    /// Status, conclusion and number of updates of the check runs when they were last seen.
-    seen: BTreeMap<u64, (String, Option<String>, u32)>,
 }
+
+/// By number: status, conclusion and number of updates of the check runs when they were last seen.
+pub(crate) type SeenCheckRuns = BTreeMap<u64, (String, Option<String>, u32)>;
 
 impl PromiseLedger {
     pub(crate) fn acknowledge(&mut self, delivery: &str) {
@@ -69,11 +79,15 @@ impl PromiseLedger {
 
     /// An acknowledged delivery is dispatched to every target, superseded or withheld by the breaker, and until
     /// then a task for it is in the queue.
-    pub(crate) fn check_deliveries(&mut self, memory: &MemoryStore) -> Result<(), Broken> {
+    pub(crate) fn check_deliveries(
+        &mut self,
+        memory: &MemoryStore,
+        allowlist: &AllowlistModel,
+    ) -> Result<(), Broken> {
         let mut settled = vec![];
         for (delivery, targets) in &self.open {
             for repo in targets {
-                match self.is_settled(memory, delivery, repo) {
+                match self.is_settled(memory, delivery, repo, allowlist) {
                     Ok(true) => settled.push((delivery.clone(), *repo)),
                     Ok(false) => {}
                     Err(why) => {
@@ -94,10 +108,20 @@ impl PromiseLedger {
         Ok(())
     }
 
-    fn is_settled(&self, memory: &MemoryStore, delivery: &str, repo: &str) -> Result<bool, String> {
+    fn is_settled(
+        &self,
+        memory: &MemoryStore,
+        delivery: &str,
+        repo: &str,
+        allowlist: &AllowlistModel,
+    ) -> Result<bool, String> {
         let task = StoreKey::new(&["dispatch", delivery, repo]);
         let state = memory.task_state(&task);
         let Some(dispatch) = dispatch(memory, delivery, repo) else {
+            // The relay may have planned it by another version of the allowlist.
+            if allowlist.entry(repo).is_some_and(|entry| entry.since.is_some()) {
+                return Ok(true);
+            }
             return Err("it has no record".to_owned());
         };
         match dispatch.status {
@@ -130,25 +154,30 @@ impl PromiseLedger {
 
     /// Looks at the check runs that have changed since the last call; returns what changed.
     pub(crate) fn check_shown(
-        &mut self,
         runs: &[CheckRun],
-        lab: &BackendLab,
-        memory: &MemoryStore,
+        seen: &mut SeenCheckRuns,
+        truth: &Truth<'_>,
     ) -> Result<Vec<String>, Broken> {
         let mut lines = vec![];
         for run in runs {
             let now = (run.status.clone(), run.conclusion.clone(), run.updates);
-            if self.seen.get(&run.id) == Some(&now) {
+            if seen.get(&run.id) == Some(&now) {
                 continue;
             }
-            if !self.seen.contains_key(&run.id)
+            if !seen.contains_key(&run.id)
                 && let Some(other) = runs.iter().find(|other| {
                     other.id < run.id
-                        && (&other.head_sha, &other.name) == (&run.head_sha, &run.name)
+                        && other.head_sha == run.head_sha
+                        && other.name.eq_ignore_ascii_case(&run.name)
                 })
             {
                 let detail = format!("{} at {}", other.name, short(&other.head_sha));
                 return Err(("check-run-created-twice", detail));
+            }
+            let (_, repo) = spelled_as_usual(&run.name);
+            if !seen.contains_key(&run.id) && truth.allowlist.is_settled_demotion(repo, truth.at) {
+                let detail = format!("{} at {}", run.name, short(&run.head_sha));
+                return Err(("demoted-check-run-created", detail));
             }
             let end = run.conclusion.as_deref().unwrap_or_default();
             lines.push(format!(
@@ -157,8 +186,8 @@ impl PromiseLedger {
                 short(&run.head_sha),
                 run.status
             ));
-            self.seen.insert(run.id, now);
-            check_content(run, lab, &self.accepted, memory)?;
+            seen.insert(run.id, now);
+            check_content(run, truth)?;
         }
         Ok(lines)
     }
@@ -180,7 +209,7 @@ impl PromiseLedger {
             }
         });
         for run in open {
-            let repo = check_run::repo_of(&run.name).unwrap_or_default();
+            let (_, repo) = spelled_as_usual(&run.name);
             let deliveries: Vec<String> = self
                 .webhooks
                 .iter()
@@ -223,99 +252,50 @@ impl PromiseLedger {
         found
     }
 
-    /// What holds when everything works again and nothing is left to do.
-    pub(crate) fn check_end(
-        &self,
-        runs: &[CheckRun],
-        lab: &BackendLab,
-        memory: &MemoryStore,
-    ) -> Result<(), Broken> {
-        if let Some(lost) = self.webhooks.keys().find(|id| !self.acknowledged.contains(*id)) {
-            return Err(("webhook-lost", format!("{lost} was never acknowledged")));
-        }
-        if let Some((delivery, targets)) = self.open.first_key_value() {
-            let detail = format!("{delivery} was acknowledged and never got to {targets:?}");
-            return Err(("acknowledged-delivery-lost", detail));
-        }
-        if let Some(open) = runs.iter().find(|run| run.status != "completed") {
-            let detail = format!("{} at {} is {}", open.name, short(&open.head_sha), open.status);
-            return Err(("check-run-never-ends", detail));
-        }
-        for (delivery, webhook) in &self.webhooks {
-            for repo in webhook.targets.iter().filter(|repo| L4.contains(repo)) {
-                let is_superseded = dispatch(memory, delivery, repo).is_some_and(|dispatch| {
-                    matches!(dispatch.status, DispatchStatus::Superseded { .. })
-                });
-                let name = check_run::dispatch_name(repo);
-                let is_shown =
-                    runs.iter().any(|run| run.head_sha == webhook.head && run.name == name);
-                if webhook.has_check_runs && !is_superseded && !is_shown {
-                    let detail = format!("{delivery} has no {name}");
-                    return Err(("check-run-missing", detail));
-                }
+    /// Nothing that is shown upstream, or that finds out what to show, is ever given up.
+    pub(crate) fn check_dead_letters(memory: &MemoryStore) -> Result<(), Broken> {
+        let mut found = None;
+        memory.for_each_task(|key, state, _| {
+            let kind = key.trim_start_matches("[\"").split('"').next().unwrap_or_default();
+            if state == TaskState::Dead && !MAY_BE_GIVEN_UP.contains(&kind) {
+                found = Some(key.to_owned());
             }
+        });
+        match found {
+            Some(key) => Err(("check-run-given-up", format!("{key} is a dead letter"))),
+            None => Ok(()),
         }
-        for ((head, name), reports) in &lab.jobs {
-            let is_l4 = check_run::repo_of(name).is_some_and(|repo| L4.contains(&repo));
-            let of_head = self.webhooks.values().any(|one| one.head == *head && one.has_check_runs);
-            if is_l4 && of_head {
-                check_job_end(runs, (head, name), reports, lab, memory)?;
-            }
-        }
-        Ok(())
     }
 }
 
-/// A check run shows only what genuine reports said, and a verdict waits for every run.
-fn check_content(
-    run: &CheckRun,
-    lab: &BackendLab,
-    accepted: &BTreeMap<(String, String), u32>,
-    memory: &MemoryStore,
-) -> Result<(), Broken> {
+/// Tasks that an operator may find as dead letters.
+const MAY_BE_GIVEN_UP: [&str; 9] = [
+    "dispatch",
+    "forward",
+    "alert",
+    "comment",
+    "rerun",
+    "redispatch",
+    "rerun_suite",
+    "merge_base",
+    "repository_changed",
+];
+
+/// A check run shows only what genuine reports said, and is good only if everything is known to be.
+fn check_content(run: &CheckRun, truth: &Truth<'_>) -> Result<(), Broken> {
     let conclusion = run.conclusion.as_deref();
     let detail = |why: &str| format!("{} at {}: {why}", run.name, short(&run.head_sha));
-    let repo = check_run::repo_of(&run.name).unwrap_or_default();
-    if run.name == check_run::dispatch_name(repo) {
-        if conclusion != Some("success") {
-            return Ok(());
-        }
-        // If GitHub got a dispatch twice, one of two equal runs is enough until the other one reports.
-        // If it was superseded while GitHub accepted it, its runs don't count.
-        let is_sent = |delivery: &str| {
-            dispatch(memory, delivery, repo).is_some_and(|one| one.sent_at().is_some())
-        };
-        let was_accepted_once =
-            |delivery: &str| accepted.get(&(delivery.to_owned(), repo.to_owned())) == Some(&1);
-        let of_head = lab.runs.iter().filter(|(_, one)| {
-            one.head == run.head_sha && one.repo == repo && is_sent(&one.delivery)
-        });
-        let mut newest = BTreeMap::new();
-        for (id, one) in of_head {
-            newest.insert(one.workflow, (id, one));
-        }
-        let mut newest = newest.values().filter(|(_, one)| was_accepted_once(&one.delivery));
-        if let Some((id, _)) = newest.find(|(_, one)| one.ended.is_none()) {
-            let why = format!("success, and run {id} hasn't ended");
-            return Err(("verdict-without-run", detail(&why)));
-        }
-        let prefix = format!("crcr/{repo}/");
-        let is_proven = lab
-            .jobs
-            .iter()
-            .any(|((head, name), _)| *head == run.head_sha && name.starts_with(&prefix));
-        if !is_proven {
-            return Err(("unproven-report-shown", detail("success without a genuine report")));
-        }
-        return Ok(());
+    let (name, repo) = spelled_as_usual(&run.name);
+    if name == check_run::dispatch_name(repo) {
+        return check_verdict(run, repo, truth).map_err(|(code, why)| (code, detail(&why)));
     }
-    let key = (run.head_sha.clone(), run.name.clone());
-    let Some(reports) = lab.jobs.get(&key) else {
+    let key = (run.head_sha.clone(), name);
+    let Some(reports) = truth.lab.jobs.get(&key) else {
         return Err(("unproven-report-shown", detail("no genuine report names this job")));
     };
     let is_known = match conclusion {
         None => true,
-        // Neutral: its infrastructure keeps failing.
+        // Neutral: its infrastructure keeps failing, or its level has no check runs any more.
         Some("timed_out" | "neutral") => reports.started,
         // The label was removed.
         Some("skipped") => true,
@@ -329,41 +309,38 @@ fn check_content(
     Ok(())
 }
 
-/// The newest attempt that the relay has acknowledged is shown.
-fn check_job_end(
-    runs: &[CheckRun],
-    (head, name): (&str, &str),
-    reports: &JobReports,
-    lab: &BackendLab,
-    memory: &MemoryStore,
-) -> Result<(), Broken> {
-    // A dispatch that was superseded while GitHub accepted it has no proven reports.
-    let is_sent = |run: u64| {
-        let run = &lab.runs[&run];
-        dispatch(memory, &run.delivery, run.repo)
-            .is_some_and(|dispatch| dispatch.sent_at().is_some())
+/// The verdict of a backend isn't better than what is true.
+fn check_verdict(run: &CheckRun, repo: &'static str, truth: &Truth<'_>) -> Result<(), Broken> {
+    let Some(end @ ("success" | "neutral" | "skipped")) = run.conclusion.as_deref() else {
+        return Ok(());
     };
-    let mut newest_first = reports.acknowledged.iter().rev();
-    let newest = newest_first.find(|((run, _), _)| is_sent(*run));
-    let Some((attempt, end)) = newest else { return Ok(()) };
-    let shown = runs.iter().find(|run| run.head_sha == head && run.name == name);
-    let shown = shown.and_then(|run| run.conclusion.as_deref());
-    let is_right = match end {
-        Some("success") => shown == Some("success"),
-        Some(end) => matches!(shown, Some(shown) if shown == *end || shown == "neutral"),
-        None => {
-            matches!(shown, Some("timed_out" | "neutral"))
-                || (reports.was_forged_end && shown == Some("cancelled"))
+    let known = truth.of_commit(&run.head_sha, repo);
+    if end == "success" {
+        let prefix = format!("crcr/{repo}/");
+        let is_proven = truth
+            .lab
+            .jobs
+            .keys()
+            .any(|(head, name)| *head == run.head_sha && name.starts_with(&prefix));
+        if !is_proven {
+            let why = "success without a genuine report".to_owned();
+            return Err(("unproven-report-shown", why));
         }
-    };
-    if is_right {
+        return match known {
+            CommitTruth::Bad(why) => Err(("wrong-green", format!("success, and {why}"))),
+            _ => Ok(()),
+        };
+    }
+    if !truth.is_settled_at_l4(repo) || !truth.has_evidence(&run.head_sha, repo) {
         return Ok(());
     }
-    let detail = format!(
-        "{name} at {}: shows {shown:?}, and {attempt:?} was acknowledged with {end:?}",
-        short(head)
-    );
-    Err(("acknowledged-report-lost", detail))
+    if end == "neutral" && truth.may_be_withheld(repo) {
+        return Ok(());
+    }
+    match known {
+        CommitTruth::Bad(why) => Err(("wrong-green", format!("{end}, and {why}"))),
+        _ => Err(("result-replaced", format!("{end} ({}), and its runs reported", run.title))),
+    }
 }
 
 /// The name of a backend of the allowlist, from the one that GitHub uses.

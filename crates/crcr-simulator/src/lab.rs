@@ -1,25 +1,45 @@
 //! The backends: runs that dispatches start, their jobs, and what these report, honestly or not.
 
+mod attempts;
+mod reports;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crcr_domain::callback::JobId;
-use crcr_domain::check_run;
 use crcr_standin::State;
 use crcr_standin::runs::Run;
 use crcr_standin::world::Dispatch;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rand::Rng as _;
 use rand::rngs::StdRng;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-const WORKFLOWS: [&str; 2] = ["CI", "GPU"];
-const JOBS: [&str; 2] = ["test", "lint"];
-pub(crate) const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
+pub(crate) use self::reports::{
+    BUILDKITE, Forgery, LabReport, NIGHTLY_COMMIT, NightlyReport, PIPELINE,
+};
+use crate::inputs::SeedInputs;
+
+/// The backend that runs on Buildkite, if the seed has one.
+pub(crate) const FOREIGN: &str = "lab/five";
+/// The backend with several workflows, and whose default branch may get another name.
+pub(crate) const MANY_WORKFLOWS: &str = "acme/four";
+/// Runs of other senders in one of GitHub's lists. A page has 100.
+const CROWD: [u64; 2] = [60, 130];
+/// How far the clocks of two replicas are apart at most, with a margin.
+const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(60);
+const FIRST_RUN: u64 = 5000;
+const FIRST_CROWD_RUN: u64 = 1_000_000;
 
 /// Something that happens downstream at a certain time.
 #[derive(Debug, Clone)]
 pub(crate) enum LabEvent {
+    /// GitHub creates the planned run of this number.
+    RunCreated(u64),
+    /// Runs of another sender's events.
+    OthersRuns {
+        repo: &'static str,
+        count: u64,
+    },
     Report(LabReport),
     /// GitHub closes the run.
     RunOver {
@@ -29,85 +49,21 @@ pub(crate) enum LabEvent {
     },
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct LabReport {
-    pub(crate) run: u64,
-    pub(crate) attempt: u32,
-    pub(crate) job: &'static str,
-    /// `None` if the report says that it started.
-    pub(crate) conclusion: Option<&'static str>,
-    pub(crate) forgery: Option<Forgery>,
-    /// Each try mints a token of its own.
-    pub(crate) tries: u32,
-    /// Tells repeated reports apart.
-    pub(crate) copy: u32,
+/// A job of a run. Legs have one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LabJob {
+    pub(crate) name: &'static str,
+    pub(crate) leg: u8,
 }
 
-/// The upstream commit that nightly runs test.
-pub(crate) const NIGHTLY_COMMIT: &str = "abababababababababababababababababababab";
-
-/// The report of a nightly run, which answers no dispatch.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct NightlyReport {
+/// A dispatch that GitHub has accepted.
+#[derive(Debug)]
+pub(crate) struct LabDispatch {
     pub(crate) repo: &'static str,
-    /// Each try mints a token of its own.
-    pub(crate) tries: u32,
-}
-
-impl NightlyReport {
-    /// The claims and the body.
-    pub(crate) fn request(self, github: &State, now: Timestamp) -> (Value, Value) {
-        let run_id = "4000";
-        let body = json!({
-            "event_type": "nightly", "delivery_id": NIGHTLY_COMMIT,
-            "workflow": {
-                "schema_version": "1", "name": "nightly", "job_name": "test", "status": "completed",
-                "conclusion": "success", "run_id": run_id, "run_attempt": "1",
-            },
-        });
-        let jti = format!("nightly-{}-{}", self.repo, self.tries);
-        (claims(github, self.repo, run_id, 1, ("schedule", "main"), jti, now), body)
-    }
-}
-
-/// The claims of a token for a job on `branch` that `event` started.
-fn claims(
-    github: &State,
-    repo: &str,
-    run_id: &str,
-    attempt: u32,
-    (event, branch): (&str, &str),
-    jti: String,
-    now: Timestamp,
-) -> Value {
-    // A token lives five minutes. Whole minutes let the same signatures be used in many seeds.
-    let issued = now.as_second() / 60 * 60;
-    json!({
-        "iss": github.origin(), "aud": AUDIENCE, "iat": issued, "nbf": issued,
-        "exp": issued + 360, "jti": jti, "repository": repo,
-        "repository_id": github.world.add_repo(repo).to_string(),
-        "run_id": run_id, "run_attempt": attempt.to_string(),
-        "event_name": event, "ref": format!("refs/heads/{branch}"), "sha": "0".repeat(40),
-    })
-}
-
-/// Why a report proves nothing.
-/// Added to the number of a run: a run of the same workflow that no dispatch has started.
-const OTHER_RUNS: u64 = 4000;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Forgery {
-    NoCallbackToken,
-    OtherBranch,
-    OtherEvent,
-    /// The callback token of another dispatch.
-    OtherDispatch,
-}
-
-impl Forgery {
-    pub(crate) fn is_of_another_run(self) -> bool {
-        matches!(self, Self::OtherBranch | Self::OtherEvent)
-    }
+    pub(crate) delivery: String,
+    pub(crate) head: String,
+    /// Whether it starts no run although it should.
+    pub(crate) is_ignored: bool,
 }
 
 #[derive(Debug)]
@@ -116,13 +72,26 @@ pub(crate) struct LabRun {
     /// The delivery that it answers.
     pub(crate) delivery: String,
     pub(crate) head: String,
+    /// The workflow's file.
+    pub(crate) file: &'static str,
+    /// The workflow's name; two files may have the same.
     pub(crate) workflow: &'static str,
-    jobs: Vec<&'static str>,
-    attempt: u32,
+    pub(crate) is_foreign: bool,
+    /// Whether none of its jobs reports.
+    is_silent: bool,
+    /// Whether its setup fails: the infrastructure's fault.
+    pub(crate) setup_fails: bool,
+    branch: String,
+    jobs: Vec<LabJob>,
+    pub(crate) attempt: u32,
     payload: Value,
-    /// The conclusion of the last attempt that has ended; `None` until the first one has.
-    pub(crate) ended: Option<&'static str>,
-    failed_jobs: BTreeSet<&'static str>,
+    pub(crate) created_at: Option<Timestamp>,
+    pub(crate) attempt_at: Timestamp,
+    /// GitHub's conclusion of the last attempt that has ended, and when; `None` until the first one has.
+    pub(crate) ended: Option<(&'static str, Timestamp)>,
+    /// The attempt that `ended` is about.
+    pub(crate) ended_attempt: u32,
+    failed_jobs: BTreeSet<LabJob>,
 }
 
 /// What genuine reports have said about a job of one upstream commit.
@@ -131,73 +100,187 @@ pub(crate) struct JobReports {
     pub(crate) started: bool,
     pub(crate) conclusions: BTreeSet<&'static str>,
     pub(crate) was_forged_end: bool,
-    /// By run and attempt: what the relay has acknowledged; `None` while only the start is known.
-    pub(crate) acknowledged: BTreeMap<(u64, u32), Option<&'static str>>,
+    /// The run, attempt and leg of each end that was sent, whether it was acknowledged or not.
+    pub(crate) sent: BTreeSet<(u64, u32, u8)>,
+    /// By run, attempt and leg: what the relay has acknowledged; `None` while only the start is known.
+    /// And when the newest of both was acknowledged.
+    pub(crate) acknowledged: BTreeMap<(u64, u32, u8), (Option<&'static str>, Timestamp)>,
 }
 
 #[derive(Default)]
 pub(crate) struct BackendLab {
+    inputs: SeedInputs,
+    pub(crate) dispatches: Vec<LabDispatch>,
+    /// Also those that GitHub hasn't created yet.
     pub(crate) runs: BTreeMap<u64, LabRun>,
-    /// By upstream commit and name of the check run.
+    /// By upstream commit and name of the check run, its repository in lower case.
     pub(crate) jobs: BTreeMap<(String, String), JobReports>,
+    /// When the relay first acknowledged a genuine report of a run.
+    pub(crate) heard_at: BTreeMap<u64, Timestamp>,
+    /// Default branches other than `main`.
+    pub(crate) branches: BTreeMap<&'static str, String>,
     /// Some callback token of another dispatch.
     other_token: Option<Value>,
+    crowds: u64,
 }
 
 pub(crate) type Agenda = Vec<(Timestamp, LabEvent)>;
 
+/// The workflow files that an event starts, each with its name.
+fn workflows(
+    repo: &str,
+    event_type: &str,
+    inputs: SeedInputs,
+) -> &'static [(&'static str, &'static str)] {
+    match (repo, event_type) {
+        (MANY_WORKFLOWS, "push") => &[("ci.yml", "CI"), ("perf.yml", "Perf")],
+        (MANY_WORKFLOWS, _) if inputs.shared_names => &[("ci.yml", "CI"), ("gpu.yml", "CI")],
+        (MANY_WORKFLOWS, _) => &[("ci.yml", "CI"), ("gpu.yml", "GPU")],
+        _ => &[("ci.yml", "CI")],
+    }
+}
+
 impl BackendLab {
-    /// A backend gets a dispatch for the upstream commit `head`.
+    pub(crate) fn new(inputs: SeedInputs) -> Self {
+        Self { inputs, ..Self::default() }
+    }
+
+    /// A backend gets a dispatch for the upstream commit `head` from the pull request's `author`.
     pub(crate) fn receive(
         &mut self,
         github: &State,
         dispatch: &Dispatch,
-        repo: &'static str,
-        head: &str,
+        (repo, head): (&'static str, &str),
+        setup_fails: bool,
         random: &mut StdRng,
     ) -> Agenda {
         let payload = &dispatch.client_payload;
+        let delivery = payload["delivery_id"].as_str().unwrap_or_default().to_owned();
         let is_closed = payload["payload"]["action"] == "closed";
-        if repo == "acme/one" || is_closed || random.random_ratio(1, 12) {
+        // A backend with several workflows never forgets one, so that the runs of each are as many as its dispatches.
+        let may_ignore = repo != MANY_WORKFLOWS && !self.inputs.has_sound_backends();
+        let is_ignored = may_ignore && !is_closed && random.random_ratio(1, 12);
+        let at = github.clock.now();
+        self.dispatches.push(LabDispatch {
+            repo,
+            delivery: delivery.clone(),
+            head: head.to_owned(),
+            is_ignored,
+        });
+        let is_foreign = self.inputs.foreign_ci && repo == FOREIGN;
+        if repo == "acme/one" || is_ignored || (is_closed && is_foreign) {
             return vec![];
         }
-        let count = if repo == "acme/four" { 2 } else { 1 };
         let mut agenda = vec![];
-        for workflow in &WORKFLOWS[..count] {
+        for (file, workflow) in workflows(repo, &dispatch.event_type, self.inputs) {
             let id = self.next_run();
-            github.runs.add(Run {
-                id,
-                repository: repo.to_owned(),
-                event: "repository_dispatch".to_owned(),
-                workflow: (*workflow).to_owned(),
-                workflow_path: format!(".github/workflows/{workflow}.yml"),
-                created_at: github.clock.now(),
-                ..Run::push()
-            });
-            let jobs = JOBS[..random.random_range(1..=JOBS.len())].to_vec();
-            self.runs.insert(
-                id,
-                LabRun {
-                    repo,
-                    delivery: payload["delivery_id"].as_str().unwrap_or_default().to_owned(),
-                    head: head.to_owned(),
-                    workflow,
-                    jobs,
-                    attempt: 1,
-                    payload: payload.clone(),
-                    ended: None,
-                    failed_jobs: BTreeSet::new(),
+            let is_silent = *file == "perf.yml"
+                || (self.inputs.late_runs && *file == "gpu.yml" && random.random_ratio(1, 3));
+            let is_late = self.inputs.late_runs && random.random_ratio(1, 3);
+            let delay = random.random_range(0..if is_late { 50 } else { 3 });
+            let run = LabRun {
+                repo,
+                delivery: delivery.clone(),
+                head: head.to_owned(),
+                file,
+                workflow,
+                is_foreign,
+                is_silent: is_silent || is_closed,
+                setup_fails: setup_fails && !is_closed,
+                branch: self.branches.get(repo).cloned().unwrap_or_else(|| "main".to_owned()),
+                // Nothing is built for a closed pull request: GitHub starts the workflow and skips its jobs.
+                jobs: match is_closed {
+                    true => vec![],
+                    false => attempts::jobs(self.inputs.shared_names || is_foreign, random),
                 },
-            );
-            agenda.extend(self.attempt(id, github.clock.now(), random));
+                attempt: 1,
+                payload: payload.clone(),
+                created_at: None,
+                attempt_at: at,
+                ended: None,
+                ended_attempt: 0,
+                failed_jobs: BTreeSet::new(),
+            };
+            self.runs.insert(id, run);
+            agenda.push((at + Duration::from_secs(delay), LabEvent::RunCreated(id)));
+        }
+        if self.inputs.crowded_lists && random.random_ratio(1, 3) {
+            let count = CROWD[random.random_range(0..CROWD.len())];
+            let after = Duration::from_secs(random.random_range(3..40));
+            agenda.push((at + after, LabEvent::OthersRuns { repo, count }));
         }
         self.other_token = payload.get("callback_token").cloned();
         agenda
     }
 
+    /// Orders the runs of a workflow: builds elsewhere have no numbers, so the one that was heard of last is the newest.
+    pub(crate) fn run_order(&self, id: u64) -> (Option<Timestamp>, u64) {
+        let is_foreign = self.runs.get(&id).is_some_and(|run| run.is_foreign);
+        (self.heard_at.get(&id).copied().filter(|_| is_foreign), id)
+    }
+
+    /// Whether two builds elsewhere of a commit were first heard of so close to each other that the clocks of the
+    /// replicas don't tell which is the newer one.
+    pub(crate) fn has_unordered_builds(&self, head: &str, repo: &str) -> bool {
+        let builds = self
+            .runs
+            .iter()
+            .filter(|(_, run)| run.is_foreign && run.head == head && run.repo == repo);
+        let mut heard: Vec<_> = builds.filter_map(|(id, _)| self.heard_at.get(id)).collect();
+        heard.sort_unstable();
+        heard.windows(2).any(|pair| pair[1].duration_since(*pair[0]) < CLOCKS_APART)
+    }
+
     /// The number that the next run will have.
     pub(crate) fn next_run(&self) -> u64 {
-        5000 + self.runs.len() as u64
+        FIRST_RUN + self.runs.len() as u64
+    }
+
+    /// GitHub creates a run.
+    pub(crate) fn create(&mut self, github: &State, id: u64, random: &mut StdRng) -> Agenda {
+        let now = github.clock.now();
+        let inputs = self.inputs;
+        let Some(run) = self.runs.get_mut(&id) else { return vec![] };
+        run.created_at = Some(now);
+        run.attempt_at = now;
+        if !run.is_foreign {
+            let event_type = run.payload["event_type"].as_str().unwrap_or_default();
+            let title = match run.repo {
+                FOREIGN => format!("CI for {}", run.delivery),
+                _ => event_type.to_owned(),
+            };
+            github.runs.add(Run {
+                id,
+                repository: run.repo.to_owned(),
+                event: "repository_dispatch".to_owned(),
+                workflow: run.workflow.to_owned(),
+                workflow_path: format!(".github/workflows/{}", run.file),
+                title: Some(title),
+                git_ref: format!("refs/heads/{}", run.branch),
+                created_at: now,
+                ..Run::push()
+            });
+        }
+        run.begin_attempt(id, inputs, now, random)
+    }
+
+    /// Runs of the same repository that another sender's events start. They end at once.
+    pub(crate) fn create_others_runs(&mut self, github: &State, repo: &str, count: u64) {
+        for number in 0..count {
+            github.runs.add(Run {
+                id: FIRST_CROWD_RUN + self.crowds + number,
+                repository: repo.to_owned(),
+                event: "repository_dispatch".to_owned(),
+                workflow: format!("bot {number}"),
+                workflow_path: format!(".github/workflows/bot-{number}.yml"),
+                title: Some("sync".to_owned()),
+                created_at: github.clock.now(),
+                status: "completed".to_owned(),
+                conclusion: Some("success".to_owned()),
+                ..Run::push()
+            });
+        }
+        self.crowds += count;
     }
 
     /// A run is started again.
@@ -209,74 +292,15 @@ impl BackendLab {
         now: Timestamp,
         random: &mut StdRng,
     ) -> Agenda {
+        let inputs = self.inputs;
         let Some(run) = self.runs.get_mut(&id) else { return vec![] };
         run.attempt = attempt;
+        run.attempt_at = now;
         if failed_only && !run.failed_jobs.is_empty() {
             run.jobs.retain(|job| run.failed_jobs.contains(job));
         }
         run.failed_jobs.clear();
-        self.attempt(id, now, random)
-    }
-
-    /// Everything that the newest attempt of a run will do.
-    fn attempt(&mut self, id: u64, now: Timestamp, random: &mut StdRng) -> Agenda {
-        let Some(run) = self.runs.get_mut(&id) else { return vec![] };
-        let attempt = run.attempt;
-        let mut agenda = vec![];
-        let mut over_at = now + Duration::from_secs(20);
-        let mut worst = "success";
-        for job in run.jobs.clone() {
-            let started_at = now + Duration::from_secs(random.random_range(2..90));
-            let ended_at = started_at + Duration::from_secs(random.random_range(1..2400));
-            let conclusion = match random.random_range(0..10) {
-                0..7 => "success",
-                7..9 => "failure",
-                _ => "cancelled",
-            };
-            if conclusion != "success" {
-                worst = if worst == "failure" { worst } else { conclusion };
-                run.failed_jobs.insert(job);
-            }
-            let report = |conclusion, forgery, copy| {
-                let tries = 0;
-                LabEvent::Report(LabReport {
-                    run: id,
-                    attempt,
-                    job,
-                    conclusion,
-                    forgery,
-                    tries,
-                    copy,
-                })
-            };
-            for (at, conclusion) in [(started_at, None), (ended_at, Some(conclusion))] {
-                if random.random_ratio(1, 12) {
-                    // The backend's report step failed.
-                    continue;
-                }
-                let late =
-                    if random.random_ratio(1, 10) { random.random_range(0..3000) } else { 0 };
-                agenda.push((at + Duration::from_secs(late), report(conclusion, None, 0)));
-                if random.random_ratio(1, 8) {
-                    let at = at + Duration::from_secs(random.random_range(0..600));
-                    agenda.push((at, report(conclusion, None, 1)));
-                }
-            }
-            if random.random_ratio(1, 5) {
-                let forgery = match random.random_range(0..4) {
-                    0 => Forgery::NoCallbackToken,
-                    1 => Forgery::OtherBranch,
-                    2 => Forgery::OtherEvent,
-                    _ => Forgery::OtherDispatch,
-                };
-                let at = now + Duration::from_secs(random.random_range(1..3000));
-                agenda.push((at, report(Some("success"), Some(forgery), 2)));
-            }
-            over_at = over_at.max(ended_at);
-        }
-        over_at += Duration::from_secs(random.random_range(1..60));
-        agenda.push((over_at, LabEvent::RunOver { run: id, attempt, conclusion: worst }));
-        agenda
+        run.begin_attempt(id, inputs, now, random)
     }
 
     /// GitHub closes an attempt, unless there is a newer one.
@@ -288,7 +312,8 @@ impl BackendLab {
         conclusion: &'static str,
     ) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.attempt == attempt) else { return };
-        run.ended = Some(conclusion);
+        run.ended = Some((conclusion, github.clock.now()));
+        run.ended_attempt = attempt;
         if let Some(known) = github.runs.get(id) {
             github.runs.add(Run {
                 status: "completed".to_owned(),
@@ -296,56 +321,5 @@ impl BackendLab {
                 ..(*known).clone()
             });
         }
-    }
-
-    /// Commit and name of the check run that a report may change.
-    pub(crate) fn check_run_of(&self, report: &LabReport) -> (String, String) {
-        let run = &self.runs[&report.run];
-        let id = JobId {
-            run_id: report.run.to_string(),
-            run_attempt: report.attempt,
-            workflow: run.workflow.to_owned(),
-            job: Some(report.job.to_owned()),
-        };
-        (run.head.clone(), check_run::job_name(run.repo, &id))
-    }
-
-    /// The claims and the body of a report.
-    pub(crate) fn request(
-        &self,
-        github: &State,
-        report: &LabReport,
-        now: Timestamp,
-    ) -> (Value, Value) {
-        let run = &self.runs[&report.run];
-        let LabReport { attempt, job, conclusion, forgery, tries, copy, .. } = report;
-        // A run has one branch and one event, so another one of either is another run's.
-        let is_other_run = forgery.is_some_and(Forgery::is_of_another_run);
-        let id = report.run + if is_other_run { OTHER_RUNS } else { 0 };
-        let mut body = run.payload.clone();
-        match forgery {
-            Some(Forgery::NoCallbackToken) => body["callback_token"] = Value::Null,
-            Some(Forgery::OtherDispatch) => {
-                let other = self.other_token.clone().unwrap_or_default();
-                // Its own token would prove it.
-                let is_own = other == run.payload["callback_token"];
-                body["callback_token"] = if is_own { json!("v1.a.b") } else { other };
-            }
-            _ => {}
-        }
-        body["workflow"] = json!({
-            "schema_version": "1", "name": run.workflow, "job_name": job, "conclusion": conclusion,
-            "status": if conclusion.is_some() { "completed" } else { "in_progress" },
-            "url": format!("https://github.com/{}/actions/runs/{id}", run.repo),
-            "run_id": id.to_string(), "run_attempt": attempt.to_string(),
-        });
-        let branch = if *forgery == Some(Forgery::OtherBranch) { "topic" } else { "main" };
-        let event = match forgery {
-            Some(Forgery::OtherEvent) => "workflow_dispatch",
-            _ => "repository_dispatch",
-        };
-        let jti = format!("{id}-{attempt}-{job}-{conclusion:?}-{tries}-{copy}");
-        let claims = claims(github, run.repo, &id.to_string(), *attempt, (event, branch), jti, now);
-        (claims, body)
     }
 }

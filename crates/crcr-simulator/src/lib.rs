@@ -2,11 +2,14 @@
 //! against a store in memory and against the stand-in for GitHub in the same process. A seed decides the
 //! order of everything, and what fails: see `docs/simulation.md`.
 
+mod end_state;
 mod gates;
+mod inputs;
 mod invariants;
 mod lab;
-mod plain_model;
+mod levels;
 mod scheduler;
+mod truth;
 mod upstream;
 
 use std::fmt;
@@ -44,6 +47,7 @@ impl fmt::Display for BrokenPromise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, step, invariant, detail, trace, traffic } = self;
         writeln!(f, "seed {seed}, step {step}: {invariant}: {detail}")?;
+        writeln!(f, "inputs: {}", seed_inputs(*seed).join(", "))?;
         for line in trace {
             writeln!(f, "  {line}")?;
         }
@@ -53,6 +57,11 @@ impl fmt::Display for BrokenPromise {
         };
         write!(f, "to repeat it: crcr relay simulate --seed {seed} {what}")
     }
+}
+
+/// The unusual inputs that a seed has.
+pub fn seed_inputs(seed: u64) -> Vec<String> {
+    inputs::SeedInputs::of(seed).names()
 }
 
 /// Runs one seed: its traffic with faults, and then no faults until everything is settled. A finding has the

@@ -8,16 +8,18 @@ mod requests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use crcr_domain::dispatch::DispatchStatus;
 use crcr_relay::admin;
+use crcr_relay::state_records::{self, Uptime};
 use crcr_standin::State;
 use crcr_standin::server;
 use crcr_standin::world::Delivery;
-use crcr_store::TaskState;
 use crcr_store::memory::MemoryStore;
+use crcr_store::{StateStore as _, TaskState, WriteBatch, read_record};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -26,22 +28,36 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use self::github_calls::CheckOutage;
 use crate::gates::{CommitGates, REPLICAS, SharedGates};
-use crate::invariants::{Broken, PromiseLedger};
+use crate::inputs::{MAX_DRIFT_SECONDS, SeedInputs};
+use crate::invariants::{Broken, PromiseLedger, SeenCheckRuns};
 use crate::lab::{BackendLab, LabEvent, LabReport, NIGHTLY_COMMIT, NightlyReport};
-use crate::plain_model;
-use crate::upstream::{ALLOWLIST, ALLOWLIST_PATH, BACKENDS, UPSTREAM, UpstreamModel};
-use crate::{BrokenPromise, SeedSummary};
+use crate::levels::BACKENDS;
+use crate::upstream::{ALLOWLIST_PATH, UPSTREAM, UpstreamModel};
+use crate::{BrokenPromise, SeedSummary, end_state};
 
 /// The faulty part of a seed ends after this long, so that GitHub can still redeliver everything.
 const FAULTY_TIME: SignedDuration = SignedDuration::from_hours(30);
 /// The part without faults is over long before.
 const SETTLING_TIME: SignedDuration = SignedDuration::from_hours(24 * 12);
-const SETTLING_STEPS: usize = 20_000;
+const SETTLING_STEPS: usize = 60_000;
 /// Open pull requests of an upstream whose hours are simulated.
 const PULLS: u64 = 40;
 /// GitHub closes the connection after this long.
 const WEBHOOK_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+/// How often, and for how long, it is looked again whether nothing is left to do.
+const QUIET_LOOKS: u32 = 3;
+const QUIET_PAUSE: Duration = Duration::from_secs(90);
+/// How long the relay waits for an external HUD.
+const HUD_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+/// A dispatch that is due doesn't wait longer for a worker.
+const DISPATCH_WAIT: SignedDuration = SignedDuration::from_secs(30);
+/// GitHub asks for pauses up to this one.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(20);
+/// Settings of the keys for callback tokens during a rotation. The first one of each signs, all of them verify.
+const CALLBACK_KEYS: [&str; 3] =
+    ["the-old-key", "the-old-key,the-new-key", "the-new-key,the-old-key"];
 /// Like every address here it is never connected to.
 const ORIGIN: &str = "http://127.0.0.1:9/";
 
@@ -63,9 +79,16 @@ impl SimulatedTraffic {
 enum ScheduledEvent {
     Upstream,
     Nightly(NightlyReport),
-    Deliver { delivery: Delivery, is_redelivery: bool },
+    Deliver {
+        delivery: Delivery,
+        is_redelivery: bool,
+    },
     BackendLab(LabEvent),
     Restart(usize),
+    /// A backend's default branch gets another name.
+    BranchRename,
+    /// Both replicas are restarted with other keys for callback tokens.
+    KeyRotation,
 }
 
 /// A request to a replica that wasn't answered yet.
@@ -85,6 +108,8 @@ struct RelayReplica {
     router: Router,
     /// The background work and the open requests; dropping it is a crash.
     tasks: JoinSet<()>,
+    /// Whether it has written down that it is up, and for how long nobody was before.
+    has_beaten: Arc<AtomicBool>,
 }
 
 type Answers = Arc<Mutex<Vec<(u64, StatusCode, Value)>>>;
@@ -98,9 +123,19 @@ struct Simulation {
     github: Arc<State>,
     api: Router,
     replicas: [Option<RelayReplica>; REPLICAS],
+    inputs: SeedInputs,
+    /// Which of [`CALLBACK_KEYS`] a replica gets that starts.
+    keys: usize,
     upstream: UpstreamModel,
     lab: BackendLab,
     ledger: PromiseLedger,
+    seen: SeenCheckRuns,
+    /// GitHub's check API is down until it is removed.
+    outage: Option<CheckOutage>,
+    /// Since then nothing fails, but for that.
+    repaired_at: Option<Timestamp>,
+    /// When something last happened upstream or at a backend, or the check API began to work again.
+    last_input: Timestamp,
     /// In the order of their times; the number keeps equal times in order.
     agenda: BTreeMap<(Timestamp, u64), ScheduledEvent>,
     requests: BTreeMap<u64, OpenRequest>,
@@ -131,6 +166,7 @@ pub(crate) async fn run(
 
 impl Simulation {
     fn new(seed: u64, traffic: SimulatedTraffic, trace_lines: usize) -> Self {
+        let inputs = SeedInputs::of(seed);
         let start = Timestamp::from_second(1_900_000_000).expect("2030 is a time");
         let url = ORIGIN.parse().expect("it is a URL");
         let mut github = State::new(url).expect("a temporary folder can be made");
@@ -142,7 +178,13 @@ impl Simulation {
         for repo in BACKENDS {
             world.install(repo);
         }
-        world.put_file(UPSTREAM, ALLOWLIST_PATH, ALLOWLIST);
+        let pulls = match traffic {
+            SimulatedTraffic::Steps(_) if inputs.relay_downtime => 7,
+            SimulatedTraffic::Steps(_) => 3,
+            SimulatedTraffic::Hours(_) => PULLS,
+        };
+        let upstream = UpstreamModel::new(pulls, inputs);
+        world.put_file(UPSTREAM, ALLOWLIST_PATH, upstream.allowlist.text());
         world.add_commit(UPSTREAM, NIGHTLY_COMMIT);
         Self {
             seed,
@@ -153,12 +195,15 @@ impl Simulation {
             api: server::router(Arc::clone(&github)),
             github,
             replicas: [None, None],
-            upstream: UpstreamModel::new(match traffic {
-                SimulatedTraffic::Steps(_) => 3,
-                SimulatedTraffic::Hours(_) => PULLS,
-            }),
-            lab: BackendLab::default(),
+            inputs,
+            keys: 0,
+            upstream,
+            lab: BackendLab::new(inputs),
             ledger: PromiseLedger::default(),
+            seen: SeenCheckRuns::new(),
+            outage: None,
+            repaired_at: None,
+            last_input: start,
             agenda: BTreeMap::new(),
             requests: BTreeMap::new(),
             answers: Arc::default(),
@@ -187,33 +232,69 @@ impl Simulation {
                 (usize::MAX, self.now() + SignedDuration::from_hours(hours.into()))
             }
         };
+        self.trace(format!("inputs: {}", self.inputs.names().join(", ")));
+        if self.inputs.branch_rename {
+            let at = self.now() + Duration::from_secs(self.random.random_range(300..20_000));
+            self.plan(at, ScheduledEvent::BranchRename);
+        }
+        if self.inputs.key_rotation {
+            let mut at = self.now();
+            for _ in 1..CALLBACK_KEYS.len() {
+                at += Duration::from_secs(self.random.random_range(300..10_000));
+                self.plan(at, ScheduledEvent::KeyRotation);
+            }
+        }
         while self.summary.steps < steps && self.now() < end {
             self.next_step();
             self.faulty_step().await?;
             self.check().await?;
         }
+        if self.inputs.relay_downtime {
+            self.fall_silent().await?;
+        }
         self.trace("no more faults".to_owned());
         self.repair().await;
+        self.settle_all().await?;
+        self.check_end()
+    }
+
+    /// Lets time pass until nothing is left to do.
+    async fn settle_all(&mut self) -> Result<(), Broken> {
         let end = self.now() + SETTLING_TIME;
+        let mut quiet = 0;
         for _ in 0..SETTLING_STEPS.max(self.summary.steps) {
             self.next_step();
-            if !self.good_step().await? {
+            if self.good_step().await? {
+                quiet = 0;
+            } else if quiet < QUIET_LOOKS {
+                // Until then every replica has read the newest allowlist.
+                quiet += 1;
+                self.advance(QUIET_PAUSE).await;
+            } else {
                 self.settle().await;
-                let runs = self.github.world.check_runs(UPSTREAM);
-                self.ledger.check_deliveries(&self.memory)?;
-                self.ledger.check_end(&runs, &self.lab, &self.memory)?;
-                if self.traffic.has_hours() {
-                    self.summary.compared =
-                        plain_model::compare(&self.ledger, &self.lab, &self.github, &self.memory)?;
-                }
                 return Ok(());
             }
             self.check().await?;
+            if self.outage.as_ref().is_some_and(|outage| outage.until <= self.now()) {
+                self.trace("GitHub's check API works again".to_owned());
+                self.outage = None;
+                self.last_input = self.now();
+                self.repaired_at = Some(self.now());
+            }
             if self.now() > end {
                 break;
             }
         }
         Err(("never-settles", self.what_is_left()))
+    }
+
+    fn check_end(&mut self) -> Result<(), Broken> {
+        self.ledger.check_deliveries(&self.memory, &self.upstream.allowlist)?;
+        // What was acknowledged last is known by then.
+        let later = self.now() + SignedDuration::from_hours(1);
+        let compared = end_state::check(&self.ledger, &self.truth(later), &self.github)?;
+        self.summary.compared = compared;
+        Ok(())
     }
 
     fn next_step(&mut self) {
@@ -258,6 +339,7 @@ impl Simulation {
             // In such hours almost everything is answered within seconds, as GitHub and a disk do.
             if has_hours && !is_idle { 1 } else { 16 },
             if has_hours && !is_idle { 0 } else { 2 },
+            if self.inputs.early_lease_ends { 6 } else { 0 },
             1,
         ];
         match self.weighted(&weights) {
@@ -276,12 +358,18 @@ impl Simulation {
                 // The replica may have crashed.
                 let _ = read.reply.send(());
             }
-            3 => self.next_event(),
+            3 => self.next_event().await?,
             4 => self.happen_upstream(),
             5 => self.pass_time().await,
             6 => {
                 let replica = self.random.random_range(0..REPLICAS);
                 self.crash(replica).await?;
+            }
+            7 => self.end_a_lease(),
+            _ if self.inputs.clock_drift && self.chance(50) => {
+                let drift = self.random.random_range(-MAX_DRIFT_SECONDS..=MAX_DRIFT_SECONDS);
+                self.gates.lock().drift = SignedDuration::from_secs(drift);
+                self.trace(format!("all clocks are {drift} s ahead of GitHub's"));
             }
             _ => {
                 let replica = self.random.random_range(0..REPLICAS);
@@ -304,7 +392,11 @@ impl Simulation {
         };
         let mut has_written = !calls.is_empty();
         for call in calls {
-            let response = self.serve(call.request).await?;
+            let name = format!("{} {}", call.request.method(), call.request.uri().path());
+            let response = self.serve(call.request, call.sent_at).await?;
+            if response.status().is_client_error() {
+                self.trace(format!("r{} {name}: {}", call.replica, response.status()));
+            }
             let _ = call.reply.send(response);
         }
         for replica in 0..REPLICAS {
@@ -318,14 +410,19 @@ impl Simulation {
             return Ok(true);
         }
         if self.agenda.first_key_value().is_some_and(|((at, _), _)| *at <= self.now()) {
-            self.next_event();
+            self.next_event().await?;
             return Ok(true);
         }
+        self.check_waiting_dispatches()?;
         let mut next = self.agenda.first_key_value().map(|((at, _), _)| *at);
         let mut reconcile = None;
+        let hud_gives_up = self.now() + HUD_TIMEOUT;
         self.memory.for_each_task(|key, state, due_at| {
             if key == "[\"reconcile\"]" {
                 reconcile = Some(due_at);
+            } else if state == TaskState::Leased && key.starts_with("[\"forward\"") {
+                // The request times out before its lease ends.
+                next = Some(next.map_or(hud_gives_up, |next| next.min(hud_gives_up)));
             } else if state != TaskState::Dead {
                 next = Some(next.map_or(due_at, |next| next.min(due_at)));
             }
@@ -354,13 +451,21 @@ impl Simulation {
         weights.len() - 1
     }
 
-    /// Everything works from now on.
+    /// Everything works from now on, but for the check API in some seeds.
     async fn repair(&mut self) {
+        if self.inputs.check_outage {
+            let hours = self.random.random_range(2..5);
+            let until = self.now() + SignedDuration::from_hours(hours);
+            let is_rate_limit = self.chance(50);
+            self.trace(format!("GitHub's check API is down for {hours} hours"));
+            self.outage = Some(CheckOutage { until, is_rate_limit });
+        }
         {
             let mut gates = self.gates.lock();
             gates.faults = false;
             gates.skews = [SignedDuration::ZERO; REPLICAS];
         }
+        self.repaired_at = Some(self.now());
         for replica in 0..REPLICAS {
             if self.replicas[replica].is_none() {
                 self.start(replica);
@@ -369,7 +474,40 @@ impl Simulation {
         self.settle().await;
     }
 
+    /// Whatever else the workers do, a dispatch that is due is sent at once.
+    fn check_waiting_dispatches(&self) -> Result<(), Broken> {
+        let now = self.now();
+        // GitHub may have asked for a pause before.
+        let is_limited = self.outage.as_ref().is_some_and(|outage| outage.is_rate_limit);
+        let Some(repaired_at) = self.repaired_at.filter(|_| !is_limited) else { return Ok(()) };
+        let paused_until = repaired_at + LONGEST_PAUSE;
+        let mut waiting = None;
+        self.memory.for_each_task(|key, state, due_at| {
+            let is_late = now.duration_since(due_at.max(paused_until)) > DISPATCH_WAIT;
+            if state == TaskState::Ready && is_late && key.starts_with("[\"dispatch\"") {
+                waiting = Some((key.to_owned(), due_at));
+            }
+        });
+        match waiting {
+            Some((key, due_at)) => {
+                let seconds = now.duration_since(due_at).as_secs();
+                Err(("dispatch-starved", format!("{key} has waited for {seconds} s")))
+            }
+            None => Ok(()),
+        }
+    }
+
     async fn redeliver_dead_letters(&mut self) -> usize {
+        let mut forwarded = vec![];
+        self.memory.for_each_task(|key, state, _| {
+            if state == TaskState::Dead && key.starts_with("[\"forward\"") {
+                forwarded.push(key.to_owned());
+            }
+        });
+        for key in forwarded {
+            // The HUD will never answer.
+            let _ = self.memory.discard_dead_task(&key).await;
+        }
         let again = admin::deliveries::redeliver_all(&*self.memory, self.now(), KEEP).await;
         let mut count = again.unwrap_or_default().requeued;
         // An unreachable dispatch is no dead letter: it is redelivered with its delivery.
@@ -385,7 +523,26 @@ impl Simulation {
         count
     }
 
+    /// Lets time pass. Meanwhile GitHub creates the runs that are planned: it never takes longer for them.
     async fn advance(&mut self, by: Duration) {
+        let end = self.now() + by;
+        loop {
+            let due = self.agenda.iter().take_while(|((at, _), _)| *at <= end);
+            let is_run = |event: &ScheduledEvent| {
+                matches!(event, ScheduledEvent::BackendLab(LabEvent::RunCreated(_)))
+            };
+            let run = due.into_iter().find(|(_, event)| is_run(event)).map(|(key, _)| *key);
+            let until = run.map_or(end, |(at, _)| at);
+            self.pass(until.duration_since(self.now()).max(SignedDuration::ZERO).unsigned_abs())
+                .await;
+            let Some(event) = run.and_then(|key| self.agenda.remove(&key)) else { return };
+            if let ScheduledEvent::BackendLab(LabEvent::RunCreated(run)) = event {
+                self.create_run(run);
+            }
+        }
+    }
+
+    async fn pass(&mut self, by: Duration) {
         {
             let mut gates = self.gates.lock();
             gates.now += by;
@@ -393,6 +550,7 @@ impl Simulation {
             gates.trace.add(line);
         }
         self.github.clock.advance(by);
+        self.note_uptime().await;
         tokio::time::advance(by).await;
         let now = self.now();
         let late = |request: &OpenRequest| {
@@ -403,9 +561,25 @@ impl Simulation {
             self.requests.iter().filter(|(_, one)| late(one)).map(|(id, _)| *id).collect();
         for id in late {
             if let Some(request) = self.requests.remove(&id) {
-                self.answered(request, None);
+                self.answered(request, None, false);
             }
         }
+    }
+
+    /// A replica that runs writes down every minute that it is up. Time passes in larger steps, in which it would seem
+    /// to be down.
+    async fn note_uptime(&self) {
+        let has_beaten = |one: &RelayReplica| one.has_beaten.load(Ordering::Relaxed);
+        if !self.replicas.iter().flatten().any(has_beaten) {
+            return;
+        }
+        let now = self.now();
+        let key = state_records::uptime_key();
+        let Ok(known) = read_record::<Uptime>(&*self.memory, key).await else { return };
+        let Some(before) = known.value.clone() else { return };
+        let mut batch = WriteBatch::default();
+        batch.update(&known, &Uptime { alive_at: Some(now), ..before }, Timestamp::MAX);
+        self.memory.apply(batch, now);
     }
 
     async fn pass_time(&mut self) {

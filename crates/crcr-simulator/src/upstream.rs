@@ -1,5 +1,7 @@
-//! What happens upstream: pull requests, pushes, labels, merge groups and "Re-run", each with its webhook.
+//! What happens upstream: pull requests, pushes, labels, merge groups, "Re-run" and changes of the allowlist, each
+//! with its webhook.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crcr_standin::State;
@@ -9,17 +11,19 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
+use crate::inputs::SeedInputs;
+use crate::levels::{AllowlistModel, DEMOTED};
+
 pub(crate) const UPSTREAM: &str = "acme/upstream";
 pub(crate) const LABEL: &str = "ciflow/crcr/npu";
 pub(crate) const ALLOWLIST_PATH: &str = ".github/allowlist.yml";
-pub(crate) const ALLOWLIST: &str = "L1: [acme/one]\nL2: [acme/two]\nL3:\n  npu:\n    lab/three: \
-                                    [carol]\nL4:\n  - acme/four: [dave]\n  - lab/five: [erin]\n";
-/// The backends of the allowlist.
-pub(crate) const BACKENDS: [&str; 5] =
-    ["acme/one", "acme/two", "lab/three", "acme/four", "lab/five"];
-/// Has no check runs, so its reports need no proof and the first conclusion of a job stays.
-pub(crate) const L2: &str = "acme/two";
-pub(crate) const L4: [&str; 2] = ["acme/four", "lab/five"];
+/// The author whose backends' setups all fail, if the seed has one.
+pub(crate) const ATTACKER: &str = "mallory";
+/// The pull request of that author.
+const ATTACKER_PULL: u64 = 1;
+
+/// The pull request of a demotion.
+const DEMOTION_PULL: u64 = 9000;
 
 /// A webhook that GitHub has to deliver, with what it promises.
 pub(crate) struct UpstreamWebhook {
@@ -31,136 +35,280 @@ pub(crate) struct UpstreamWebhook {
     /// Whether backends at L4 show check runs for it.
     pub(crate) has_check_runs: bool,
     pub(crate) pull: Option<u64>,
+    /// Of the pull request; empty for pushes and merge groups.
+    pub(crate) author: String,
+    /// Whether nothing is built for it.
+    pub(crate) is_closing: bool,
     /// What happened, for the trace.
     pub(crate) what: String,
 }
 
+/// An event before it is a webhook.
+struct UpstreamEvent {
+    name: &'static str,
+    payload: Value,
+    targets: Vec<&'static str>,
+    what: String,
+}
+
 /// The upstream repository's own state, beyond what the stand-in keeps.
 pub(crate) struct UpstreamModel {
+    pub(crate) allowlist: AllowlistModel,
+    inputs: SeedInputs,
     /// How many pull requests there are.
     pulls: u64,
     heads: u32,
+    /// Commits of pull requests and pushes.
+    known_heads: Vec<String>,
+    /// By pull request.
+    labelled_at: BTreeMap<u64, Timestamp>,
     webhooks: u32,
 }
 
 impl UpstreamModel {
-    pub(crate) fn new(pulls: u64) -> Self {
-        Self { pulls, heads: 0, webhooks: 0 }
+    pub(crate) fn new(pulls: u64, inputs: SeedInputs) -> Self {
+        Self {
+            allowlist: AllowlistModel::default(),
+            inputs,
+            pulls,
+            heads: 0,
+            known_heads: vec![],
+            labelled_at: BTreeMap::new(),
+            webhooks: 0,
+        }
     }
 
     fn new_head(&mut self, seed: u64) -> String {
         self.heads += 1;
-        format!("{:032x}{:08x}", u128::from(seed), self.heads)
+        let head = format!("{:032x}{:08x}", u128::from(seed), self.heads);
+        self.known_heads.push(head.clone());
+        head
     }
 
-    /// Lets one thing happen; `None` when it isn't possible now.
+    /// A new commit, or one that a pull request or push had before.
+    fn any_head(&mut self, seed: u64, but: &str, random: &mut StdRng) -> String {
+        if self.inputs.shared_heads && random.random_ratio(1, 3) {
+            let known = &self.known_heads;
+            let head = known.get(random.random_range(0..known.len().max(1)));
+            if let Some(head) = head.filter(|head| *head != but) {
+                return head.clone();
+            }
+        }
+        self.new_head(seed)
+    }
+
+    /// Lets one thing happen, which may have several webhooks; none when it isn't possible now.
     pub(crate) fn next(
         &mut self,
         github: &State,
         seed: u64,
         random: &mut StdRng,
-    ) -> Option<UpstreamWebhook> {
-        let now = github.clock.now();
-        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        let number = random.random_range(1..=self.pulls);
-        let known = github.world.pull(UPSTREAM, number);
-        let (event, payload, targets, what) = match random.random_range(0..20) {
-            0..11 => self.pull_event(github, (seed, number), known, second, random)?,
+    ) -> Vec<UpstreamWebhook> {
+        let events = self.events(github, seed, random);
+        events.into_iter().map(|event| self.webhook(github, seed, event)).collect()
+    }
+
+    fn events(&mut self, github: &State, seed: u64, random: &mut StdRng) -> Vec<UpstreamEvent> {
+        let changes = if self.inputs.allowlist_changes { 4 } else { 0 };
+        let demotions = if self.inputs.demotions { 2 } else { 0 };
+        let event = match random.random_range(0..20 + changes + demotions) {
+            0..11 => {
+                let is_attack = self.inputs.setup_attacker && random.random_ratio(3, 4);
+                let number =
+                    if is_attack { ATTACKER_PULL } else { random.random_range(1..=self.pulls) };
+                return self.pull_events(github, seed, number, random);
+            }
             11..14 => {
-                let head = self.new_head(seed);
-                github.world.add_commit(UPSTREAM, &head);
-                let payload = github.push_payload(UPSTREAM, "refs/heads/main", &head);
-                ("push", payload, BACKENDS.to_vec(), format!("push of {}", short(&head)))
+                let head = self.any_head(seed, "", random);
+                Some(self.push(github, &head))
             }
             14..16 => {
-                let head = self.new_head(seed);
+                let head = self.any_head(seed, "", random);
                 github.world.add_commit(UPSTREAM, &head);
                 let payload = github.merge_group_payload(UPSTREAM, &head);
-                ("merge_group", payload, L4.to_vec(), format!("merge group {}", short(&head)))
+                let what = format!("merge group {}", short(&head));
+                let targets = self.allowlist.targets(4);
+                Some(UpstreamEvent { name: "merge_group", payload, targets, what })
             }
-            16..18 => {
-                let runs = github.world.check_runs(UPSTREAM);
-                let done: Vec<_> = runs.iter().filter(|run| run.status == "completed").collect();
-                let run = done.get(random.random_range(0..done.len().max(1)))?;
-                let payload = github.check_run_payload(UPSTREAM, run.id, "rerequested");
-                ("check_run", payload, vec![], format!("re-run of {}", run.name))
+            16..18 => rerun_of_check_run(github, random),
+            18 => rerun_of_suite(github, random),
+            19 => {
+                let (payload, what) = (json!({ "action": "created" }), "a star".to_owned());
+                Some(UpstreamEvent { name: "star", payload, targets: vec![], what })
             }
-            18 => {
-                let runs = github.world.check_runs(UPSTREAM);
-                let run = runs.get(random.random_range(0..runs.len().max(1)))?;
-                let payload = github.check_suite_payload(UPSTREAM, run.suite, "rerequested");
-                ("check_suite", payload, vec![], format!("re-run of suite {}", run.suite))
+            20.. if random.random_range(0..changes + demotions) < demotions => {
+                Some(self.demotion(github, seed))
             }
-            _ => ("star", json!({ "action": "created" }), vec![], "a star".to_owned()),
+            _ => {
+                let what = self.allowlist.change(github.clock.now(), random);
+                github.world.put_file(UPSTREAM, ALLOWLIST_PATH, self.allowlist.text());
+                let head = self.new_head(seed);
+                let push = self.push(github, &head);
+                Some(UpstreamEvent { what: format!("{what}: {}", push.what), ..push })
+            }
         };
-        let head = match event {
+        event.into_iter().collect()
+    }
+
+    /// Opens or closes the pull request of a demotion, as `crcr levels sync` does.
+    fn demotion(&mut self, github: &State, seed: u64) -> UpstreamEvent {
+        let now = github.clock.now();
+        let branch = format!("crcr-demotion/{DEMOTED}");
+        if !self.allowlist.toggle_demotion(now) {
+            github.world.close_pull(UPSTREAM, DEMOTION_PULL);
+            return self.pull_event(github, DEMOTION_PULL, "closed", None);
+        }
+        let head = self.new_head(seed);
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let pull = PullRequest::from_fork(DEMOTION_PULL, UPSTREAM, &head, second);
+        let labels = ["crcr-auto-demotion".to_owned()].into();
+        let head_repository = Some(UPSTREAM.to_owned());
+        let pull = PullRequest { head_repository, head_ref: branch.clone(), labels, ..pull };
+        github.world.put_pull(UPSTREAM, pull);
+        github.world.put_branch(UPSTREAM, &branch, &head);
+        self.pull_event(github, DEMOTION_PULL, "opened", None)
+    }
+
+    fn push(&self, github: &State, head: &str) -> UpstreamEvent {
+        github.world.add_commit(UPSTREAM, head);
+        let payload = github.push_payload(UPSTREAM, "refs/heads/main", head);
+        let what = format!("push of {}", short(head));
+        UpstreamEvent { name: "push", payload, targets: self.allowlist.targets(1), what }
+    }
+
+    fn pull_events(
+        &mut self,
+        github: &State,
+        seed: u64,
+        number: u64,
+        random: &mut StdRng,
+    ) -> Vec<UpstreamEvent> {
+        let now = github.clock.now();
+        // GitHub's times have a resolution of a second.
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let is_quick = self.inputs.quick_events && random.random_ratio(1, 2);
+        let Some(known) = github.world.pull(UPSTREAM, number) else {
+            let head = self.any_head(seed, "", random);
+            let author = self.author(number);
+            let pull = PullRequest::from_fork(number, UPSTREAM, &head, second);
+            github.world.put_pull(UPSTREAM, PullRequest { author, ..pull });
+            let mut events = vec![self.pull_event(github, number, "opened", None)];
+            if is_quick {
+                events.push(self.label(github, number, true));
+            }
+            return events;
+        };
+        let is_labelled = known.labels.contains(LABEL);
+        let kind = random.random_range(0..10);
+        // GitHub's times never go back.
+        let updated_at = second.max(known.updated_at);
+        github.world.change_pull(UPSTREAM, number, |pull| pull.updated_at = updated_at);
+        match kind {
+            0..4 => {
+                let head = self.any_head(seed, &known.head_sha, random);
+                let mut events = vec![self.move_head(github, number, &head)];
+                if is_quick {
+                    events.push(self.move_head(github, number, &known.head_sha));
+                }
+                events
+            }
+            4..6 => {
+                github.world.change_pull(UPSTREAM, number, |pull| pull.open = !known.open);
+                let action = if known.open { "closed" } else { "reopened" };
+                vec![self.pull_event(github, number, action, None)]
+            }
+            // A label that is set and removed within a second: no webhook says which came last.
+            _ if self.labelled_at.get(&number) == Some(&second) => vec![],
+            _ => vec![self.label(github, number, !is_labelled)],
+        }
+    }
+
+    fn move_head(&self, github: &State, number: u64, head: &str) -> UpstreamEvent {
+        let mut before = None;
+        github.world.change_pull(UPSTREAM, number, |pull| {
+            before = Some(std::mem::replace(&mut pull.head_sha, head.to_owned()));
+        });
+        self.pull_event(github, number, "synchronize", before)
+    }
+
+    fn label(&mut self, github: &State, number: u64, is_set: bool) -> UpstreamEvent {
+        let now = github.clock.now();
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        self.labelled_at.insert(number, second);
+        github.world.change_pull(UPSTREAM, number, |pull| {
+            if is_set {
+                pull.labels.insert(LABEL.to_owned());
+            } else {
+                pull.labels.remove(LABEL);
+            }
+        });
+        let payload = github.label_payload(UPSTREAM, number, LABEL, is_set);
+        let what = format!("#{number} {}", if is_set { "labeled" } else { "unlabeled" });
+        UpstreamEvent { name: "pull_request", payload, targets: vec![], what }
+    }
+
+    fn pull_event(
+        &self,
+        github: &State,
+        number: u64,
+        action: &str,
+        before: Option<String>,
+    ) -> UpstreamEvent {
+        let mut payload = github.pull_request_payload(UPSTREAM, number, action);
+        let head = payload["pull_request"]["head"]["sha"].as_str().unwrap_or_default();
+        let what = format!("#{number} {action} at {}", short(head));
+        if let Some(before) = before {
+            payload["before"] = json!(before);
+        }
+        let targets = self.allowlist.targets(1);
+        UpstreamEvent { name: "pull_request", payload, targets, what }
+    }
+
+    fn author(&self, number: u64) -> String {
+        if self.inputs.setup_attacker && number == ATTACKER_PULL {
+            return ATTACKER.to_owned();
+        }
+        format!("contributor{number}")
+    }
+
+    fn webhook(&mut self, github: &State, seed: u64, event: UpstreamEvent) -> UpstreamWebhook {
+        let UpstreamEvent { name, payload, targets, what } = event;
+        let head = match name {
             "pull_request" => &payload["pull_request"]["head"]["sha"],
             "push" => &payload["after"],
             "merge_group" => &payload["merge_group"]["head_sha"],
             _ => &Value::Null,
         };
         let head = head.as_str().unwrap_or_default().to_owned();
-        let is_shown = matches!(event, "pull_request" | "merge_group");
-        let has_check_runs = is_shown && !targets.is_empty() && payload["action"] != "closed";
+        let is_shown = matches!(name, "pull_request" | "merge_group");
+        let is_closing = payload["action"] == "closed";
+        let has_check_runs = is_shown && !targets.is_empty() && !is_closing;
+        let author =
+            payload["pull_request"]["user"]["login"].as_str().unwrap_or_default().to_owned();
         self.webhooks += 1;
-        let mut delivery = github.world.delivery(event, &payload);
+        let mut delivery = github.world.delivery(name, &payload);
         delivery.id = format!("{seed:x}-{}", self.webhooks);
         let what = format!("{} {what}", delivery.id);
         let pull = payload["pull_request"]["number"].as_u64();
-        Some(UpstreamWebhook { delivery, targets, head, has_check_runs, pull, what })
+        UpstreamWebhook { delivery, targets, head, has_check_runs, pull, author, is_closing, what }
     }
+}
 
-    fn pull_event(
-        &mut self,
-        github: &State,
-        (seed, number): (u64, u64),
-        known: Option<PullRequest>,
-        now: Timestamp,
-        random: &mut StdRng,
-    ) -> Option<(&'static str, Value, Vec<&'static str>, String)> {
-        let Some(known) = known else {
-            let head = self.new_head(seed);
-            github.world.put_pull(UPSTREAM, PullRequest::from_fork(number, UPSTREAM, &head, now));
-            let payload = github.pull_request_payload(UPSTREAM, number, "opened");
-            let what = format!("#{number} opened at {}", short(&head));
-            return Some(("pull_request", payload, BACKENDS.to_vec(), what));
-        };
-        let mut before = None;
-        let is_labelled = known.labels.contains(LABEL);
-        let action = match random.random_range(0..10) {
-            0..4 => "synchronize",
-            4..6 if known.open => "closed",
-            4..6 => "reopened",
-            _ if is_labelled => "unlabeled",
-            _ => "labeled",
-        };
-        // GitHub's times have a resolution of a second.
-        let updated_at = now.max(known.updated_at);
-        let head =
-            if action == "synchronize" { self.new_head(seed) } else { known.head_sha.clone() };
-        github.world.change_pull(UPSTREAM, number, |pull| {
-            pull.updated_at = updated_at;
-            match action {
-                "closed" => pull.open = false,
-                "reopened" => pull.open = true,
-                "labeled" => drop(pull.labels.insert(LABEL.to_owned())),
-                "unlabeled" => drop(pull.labels.remove(LABEL)),
-                _ => before = Some(std::mem::replace(&mut pull.head_sha, head.clone())),
-            }
-        });
-        let (mut payload, targets) = match action {
-            "labeled" | "unlabeled" => {
-                let payload = github.label_payload(UPSTREAM, number, LABEL, action == "labeled");
-                (payload, vec![])
-            }
-            _ => (github.pull_request_payload(UPSTREAM, number, action), BACKENDS.to_vec()),
-        };
-        if let Some(before) = before {
-            payload["before"] = json!(before);
-        }
-        let what = format!("#{number} {action} at {}", short(&head));
-        Some(("pull_request", payload, targets, what))
-    }
+fn rerun_of_check_run(github: &State, random: &mut StdRng) -> Option<UpstreamEvent> {
+    let runs = github.world.check_runs(UPSTREAM);
+    let done: Vec<_> = runs.iter().filter(|run| run.status == "completed").collect();
+    let run = done.get(random.random_range(0..done.len().max(1)))?;
+    let payload = github.check_run_payload(UPSTREAM, run.id, "rerequested");
+    let what = format!("re-run of {}", run.name);
+    Some(UpstreamEvent { name: "check_run", payload, targets: vec![], what })
+}
+
+fn rerun_of_suite(github: &State, random: &mut StdRng) -> Option<UpstreamEvent> {
+    let runs = github.world.check_runs(UPSTREAM);
+    let run = runs.get(random.random_range(0..runs.len().max(1)))?;
+    let payload = github.check_suite_payload(UPSTREAM, run.suite, "rerequested");
+    let what = format!("re-run of suite {}", run.suite);
+    Some(UpstreamEvent { name: "check_suite", payload, targets: vec![], what })
 }
 
 /// Enough of a commit to tell it from the others of one seed.

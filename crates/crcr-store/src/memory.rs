@@ -74,6 +74,15 @@ impl MemoryStore {
         self.tables.lock().tasks.get(key.as_str()).map(|task| task.state)
     }
 
+    /// Ends the lease of a task while its worker goes on, as if that were frozen for as long.
+    pub fn end_lease(&self, key: &str, at: Timestamp) {
+        if let Some(task) = self.tables.lock().tasks.get_mut(key)
+            && task.state == TaskState::Leased
+        {
+            task.due_at = at;
+        }
+    }
+
     pub fn lease(&self, request: &LeaseRequest) -> Vec<LeasedTask> {
         self.tables.lock().lease(request)
     }

@@ -37,6 +37,8 @@ const DELETE_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone)]
 pub struct SqliteResults {
     store: Arc<SqliteStore>,
+    /// Whether a read holds up the thread that asks for it.
+    reads_inline: bool,
 }
 
 #[async_trait]
@@ -202,15 +204,24 @@ impl Results for SqliteResults {
 
 impl SqliteResults {
     pub fn new(store: Arc<SqliteStore>) -> Self {
-        Self { store }
+        Self { store, reads_inline: false }
     }
 
-    /// Runs a query on a thread that may block.
+    /// For a simulation, in which nothing may depend on which thread is faster: a read blocks the one that asks.
+    #[must_use]
+    pub fn reading_inline(self) -> Self {
+        Self { reads_inline: true, ..self }
+    }
+
+    /// Runs a query on a thread that may block, unless reads are inline.
     async fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ResultsError> {
         let this = self.clone();
+        if this.reads_inline {
+            return Ok(read(&this)?);
+        }
         match tokio::task::spawn_blocking(move || read(&this)).await {
             Ok(answer) => Ok(answer?),
             Err(error) => Err(ResultsError::Unavailable(error.to_string())),

@@ -7,10 +7,12 @@ use http::Request;
 use jiff::Timestamp;
 use rand::Rng as _;
 
-use super::{RequestKind, ScheduledEvent, Simulation};
-use crate::invariants::KnownWebhook;
-use crate::lab::{LabEvent, NightlyReport};
-use crate::upstream::{BACKENDS, UpstreamWebhook, delivery_delay};
+use super::{CALLBACK_KEYS, RequestKind, ScheduledEvent, Simulation};
+use crate::gates::REPLICAS;
+use crate::invariants::{Broken, KnownWebhook};
+use crate::lab::{LabEvent, MANY_WORKFLOWS, NightlyReport};
+use crate::levels::BACKENDS;
+use crate::upstream::{UpstreamWebhook, delivery_delay};
 
 impl Simulation {
     pub(super) fn plan(&mut self, at: Timestamp, event: ScheduledEvent) {
@@ -24,15 +26,33 @@ impl Simulation {
         }
     }
 
+    pub(super) fn create_run(&mut self, run: u64) {
+        self.trace(format!("GitHub creates run {run}"));
+        let events = self.lab.create(&self.github, run, &mut self.random);
+        self.plan_lab(events);
+    }
+
     pub(super) fn happen_upstream(&mut self) {
-        let Some(webhook) = self.upstream.next(&self.github, self.seed, &mut self.random) else {
-            return;
-        };
-        let UpstreamWebhook { delivery, targets, head, has_check_runs, pull, what } = webhook;
+        for webhook in self.upstream.next(&self.github, self.seed, &mut self.random) {
+            self.plan_webhook(webhook);
+        }
+    }
+
+    fn plan_webhook(&mut self, webhook: UpstreamWebhook) {
+        let UpstreamWebhook {
+            delivery,
+            targets,
+            head,
+            has_check_runs,
+            pull,
+            author,
+            is_closing,
+            what,
+        } = webhook;
         self.trace(what);
         self.summary.webhooks += 1;
-        let second = self.now().as_second();
-        let known = KnownWebhook { targets, head, has_check_runs, pull, second };
+        let at = self.now();
+        let known = KnownWebhook { targets, head, has_check_runs, pull, author, is_closing, at };
         self.ledger.webhooks.insert(delivery.id.clone(), known);
         for is_redelivery in [false, true] {
             if is_redelivery && !self.chance(10) {
@@ -43,8 +63,9 @@ impl Simulation {
         }
     }
 
-    pub(super) fn next_event(&mut self) {
-        let Some((_, event)) = self.agenda.pop_first() else { return };
+    pub(super) async fn next_event(&mut self) -> Result<(), Broken> {
+        let Some((_, event)) = self.agenda.pop_first() else { return Ok(()) };
+        self.last_input = self.now();
         match event {
             ScheduledEvent::Restart(replica) if self.replicas[replica].is_none() => {
                 self.start(replica);
@@ -66,7 +87,32 @@ impl Simulation {
                 self.lab.close(&self.github, run, attempt, conclusion);
             }
             ScheduledEvent::BackendLab(LabEvent::Report(report)) => self.report(report),
+            ScheduledEvent::BackendLab(LabEvent::RunCreated(run)) => {
+                self.create_run(run);
+            }
+            ScheduledEvent::BackendLab(LabEvent::OthersRuns { repo, count }) => {
+                self.trace(format!("{count} runs of another sender in {repo}"));
+                self.lab.create_others_runs(&self.github, repo, count);
+            }
+            ScheduledEvent::BranchRename => {
+                self.trace(format!("the default branch of {MANY_WORKFLOWS} is renamed"));
+                self.github.world.rename_default_branch(MANY_WORKFLOWS, "trunk");
+                self.lab.branches.insert(MANY_WORKFLOWS, "trunk".to_owned());
+            }
+            ScheduledEvent::KeyRotation => {
+                self.keys += 1;
+                self.trace(format!(
+                    "the keys for callback tokens are {}",
+                    CALLBACK_KEYS[self.keys]
+                ));
+                for replica in 0..REPLICAS {
+                    self.crash(replica).await?;
+                }
+                // What waits for a replica that starts isn't late.
+                self.repaired_at = self.repaired_at.map(|_| self.now());
+            }
         }
+        Ok(())
     }
 
     /// There are quiet and busy hours, a burst every four hours, and a nightly run of each backend.

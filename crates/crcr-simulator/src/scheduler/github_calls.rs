@@ -7,15 +7,18 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use bytes::Bytes;
 use crcr_standin::server::Connection;
-use crcr_standin::world::Started;
+use crcr_standin::world::{Dispatch, Started};
 use http::{Method, Request, Response, StatusCode, header};
+use jiff::Timestamp;
 use rand::Rng as _;
+use serde_json::Value;
 use tower::ServiceExt as _;
 
 use super::{ScheduledEvent, Simulation};
 use crate::gates::GithubCall;
-use crate::invariants::{Broken, key_of};
-use crate::upstream::{BACKENDS, UPSTREAM, delivery_delay};
+use crate::invariants::{Broken, KnownWebhook, PromiseLedger, key_of};
+use crate::levels::backend;
+use crate::upstream::{ATTACKER, UPSTREAM, delivery_delay};
 
 impl Simulation {
     /// GitHub answers a call, or fails in one of its ways.
@@ -29,7 +32,7 @@ impl Simulation {
             }
             12..42 => ("502", refusal(StatusCode::BAD_GATEWAY)),
             42..72 => {
-                self.serve(call.request).await?;
+                self.serve(call.request, call.sent_at).await?;
                 ("done, and the answer lost", refusal(StatusCode::GATEWAY_TIMEOUT))
             }
             72..86 => {
@@ -47,8 +50,11 @@ impl Simulation {
                 ("secondary rate limit", response)
             }
             100..106 => ("401", refusal(StatusCode::UNAUTHORIZED)),
-            106..112 if name.ends_with("/dispatches") => ("404", refusal(StatusCode::NOT_FOUND)),
-            _ => ("", self.serve(call.request).await?),
+            106..112 if name.ends_with("/dispatches") && !self.inputs.has_sound_backends() => {
+                self.note_refused(&call.request);
+                ("404", refusal(StatusCode::NOT_FOUND))
+            }
+            _ => ("", self.serve(call.request, call.sent_at).await?),
         };
         let status = if what.is_empty() { response.status().to_string() } else { what.to_owned() };
         self.trace(format!("r{replica} {name}: {status}"));
@@ -60,7 +66,13 @@ impl Simulation {
     pub(super) async fn serve(
         &mut self,
         request: Request<Bytes>,
+        sent_at: Timestamp,
     ) -> Result<Response<Bytes>, Broken> {
+        if let Some(outage) = &self.outage
+            && request.uri().path().contains("/check-runs")
+        {
+            return Ok(outage.refusal());
+        }
         let is_write = request.method() != Method::GET;
         let response = answer(&self.api, request).await;
         if !is_write {
@@ -83,11 +95,18 @@ impl Simulation {
                 );
                 return Err(("recorded-dispatch-repeated", detail));
             }
-            let repo = BACKENDS.into_iter().find(|repo| *repo == dispatch.repository);
-            let head = self.ledger.webhooks.get(&delivery).map(|webhook| webhook.head.clone());
-            if let Some((repo, head)) = repo.zip(head) {
-                let events =
-                    self.lab.receive(&self.github, &dispatch, repo, &head, &mut self.random);
+            self.note_made_up(&delivery, &dispatch);
+            let webhook = self.ledger.webhooks.get(&delivery);
+            let head = webhook.map(|webhook| webhook.head.clone());
+            let setup_fails = webhook.is_some_and(|webhook| webhook.author == ATTACKER);
+            if let Some((repo, head)) = backend(&dispatch.repository).zip(head) {
+                let events = self.lab.receive(
+                    &self.github,
+                    &dispatch,
+                    (repo, &head),
+                    setup_fails,
+                    &mut self.random,
+                );
                 self.plan_lab(events);
             }
             let runs: Vec<_> = (first..self.lab.next_run()).collect();
@@ -107,10 +126,43 @@ impl Simulation {
             self.plan(at, ScheduledEvent::Deliver { delivery, is_redelivery: true });
         }
         let runs = self.github.world.check_runs(UPSTREAM);
-        for line in self.ledger.check_shown(&runs, &self.lab, &self.memory)? {
+        let mut seen = std::mem::take(&mut self.seen);
+        let changed = PromiseLedger::check_shown(&runs, &mut seen, &self.truth(sent_at));
+        self.seen = seen;
+        for line in changed? {
             self.trace(line);
         }
         Ok(response)
+    }
+
+    /// The relay makes up the webhook of a head that it misses.
+    fn note_made_up(&mut self, delivery: &str, dispatch: &Dispatch) {
+        let made_up = delivery.strip_prefix("reconciled-").and_then(|rest| rest.split_once('-'));
+        let Some((number, head)) = made_up else { return };
+        let pull = number.parse().ok();
+        let known = pull.and_then(|number| self.github.world.pull(UPSTREAM, number));
+        let at = self.now();
+        let webhook =
+            self.ledger.webhooks.entry(delivery.to_owned()).or_insert_with(|| KnownWebhook {
+                targets: vec![],
+                head: head.to_owned(),
+                has_check_runs: true,
+                pull,
+                author: known.map(|pull| pull.author).unwrap_or_default(),
+                is_closing: false,
+                at,
+            });
+        webhook.targets.extend(backend(&dispatch.repository));
+        self.ledger.acknowledged.insert(delivery.to_owned());
+    }
+
+    /// GitHub refuses a dispatch for good.
+    fn note_refused(&mut self, request: &Request<Bytes>) {
+        let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
+        let delivery = body["client_payload"]["delivery_id"].as_str().unwrap_or_default();
+        let path = request.uri().path().trim_start_matches("/repos/");
+        let repo = path.trim_end_matches("/dispatches");
+        self.ledger.refused.insert((delivery.to_owned(), key_of(repo)));
     }
 
     /// A handler that took too long has closed its connections. GitHub may have got the request.
@@ -128,10 +180,28 @@ impl Simulation {
         let abandoned: Vec<GithubCall> = abandoned;
         for call in abandoned {
             if self.chance(50) {
-                self.serve(call.request).await?;
+                self.serve(call.request, call.sent_at).await?;
             }
         }
         Ok(())
+    }
+}
+
+/// GitHub's check API is down.
+pub(super) struct CheckOutage {
+    pub(super) until: Timestamp,
+    /// Whether it answers with 403 and `Retry-After`, or with 502.
+    pub(super) is_rate_limit: bool,
+}
+
+impl CheckOutage {
+    fn refusal(&self) -> Response<Bytes> {
+        if !self.is_rate_limit {
+            return refusal(StatusCode::BAD_GATEWAY);
+        }
+        let mut response = refusal(StatusCode::FORBIDDEN);
+        response.headers_mut().insert(header::RETRY_AFTER, 60.into());
+        response
     }
 }
 

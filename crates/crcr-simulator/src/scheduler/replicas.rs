@@ -1,36 +1,57 @@
 //! The two replicas of the relay: how they start, how their commits reach the disk, and how they crash.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use crcr_github::{GithubApp, Transport};
+use crcr_relay::callback::auth::ProviderMap;
 use crcr_relay::http::{router, serve};
-use crcr_relay::{Config, Relay, WorkerTimeouts, run_workers};
+use crcr_relay::{Config, Relay, WorkerTimeouts, run_workers, uptime};
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::State;
-use crcr_store::{SqliteStore, StoreRole};
-use http::{Request, StatusCode};
+use crcr_standin::world::CheckRun;
+use crcr_store::{SqliteStore, StoreRole, TaskState};
+use http::{HeaderValue, Request, StatusCode, header};
+use jiff::SignedDuration;
 use rand::Rng as _;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::github_calls::{answer, refusal};
-use super::{RelayReplica, ScheduledEvent, SimulatedTraffic, Simulation};
-use crate::gates::{GithubCall, SimulatedStore, SubmittedBatch, unavailable};
+use super::{CALLBACK_KEYS, RelayReplica, ScheduledEvent, SimulatedTraffic, Simulation};
+use crate::gates::{GithubCall, REPLICAS, SimulatedStore, SubmittedBatch, unavailable};
+use crate::inputs::SeedInputs;
 use crate::invariants::Broken;
+use crate::lab::{BUILDKITE, FOREIGN, PIPELINE};
 use crate::upstream::{ALLOWLIST_PATH, UPSTREAM};
 
 /// Results that stay empty: nothing that the invariants look at is read from them.
 static RESULTS: LazyLock<(tempfile::TempDir, SqliteResults)> = LazyLock::new(|| {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let store = SqliteStore::open(&folder.path().join("results.db"), StoreRole::Server);
-    (folder, SqliteResults::new(Arc::new(store.expect("a new store can be opened"))))
+    // Which of two threads is faster isn't decided by the seed.
+    let results = SqliteResults::new(Arc::new(store.expect("a new store can be opened")));
+    (folder, results.reading_inline())
 });
-static HTTP: LazyLock<reqwest::Client> =
-    LazyLock::new(|| crcr_github::http::client().expect("the HTTP client can be set up"));
+/// Only the external HUD is asked with it, whose name is never resolved: it hangs.
+static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
+    let client = reqwest::Client::builder().dns_resolver(Arc::new(SilentResolver)).no_proxy();
+    client.build().expect("the HTTP client can be set up")
+});
+/// With so many workers, the forwarders of two accounts could take all of them.
+const WORKERS_WITH_HUD: &str = "16";
+
+struct SilentResolver;
+
+impl reqwest::dns::Resolve for SilentResolver {
+    fn resolve(&self, _: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        Box::pin(std::future::pending())
+    }
+}
 
 impl Simulation {
     pub(super) fn start(&mut self, replica: usize) {
@@ -48,21 +69,43 @@ impl Simulation {
             replica,
         });
         let results = Arc::new(RESULTS.1.clone());
-        let config = config(&self.github, self.traffic);
+        let config = config(&self.github, self.traffic, self.inputs, self.keys);
+        let pipelines =
+            ProviderMap::parse(&format!("buildkite: {{{}/{}: {FOREIGN}}}", PIPELINE.0, PIPELINE.1))
+                .expect("the map is valid");
         let relay = Arc::new(Relay::with_app(config, store, results, clock, HTTP.clone(), github));
         let hud = Arc::new(serve::hud_of(&relay));
         let router = router::public(&relay, &hud);
         let jwks = self.github.oidc.jwks().to_string();
         let issuer = self.github.origin().to_owned();
-        relay.verifier.accept_keys(&issuer, jwks.as_bytes(), relay.now());
+        relay.verifier.set_providers(pipelines);
+        let accept_keys = move |relay: &Relay| {
+            for issuer in [issuer.as_str(), BUILDKITE] {
+                relay.verifier.accept_keys(issuer, jwks.as_bytes(), relay.now());
+            }
+        };
+        accept_keys(&relay);
+        let is_known_up = Arc::new(AtomicBool::new(false));
+        let has_beaten = Arc::clone(&is_known_up);
+        let has_demotions = self.inputs.demotions;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
+            // From then on the scheduler writes down that it is up.
+            while uptime::beat(&relay).await.is_err() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            is_known_up.store(true, Ordering::Relaxed);
             serve::prepare(&relay).await;
             let stop = CancellationToken::new();
             let keys = async {
                 loop {
                     tokio::time::sleep(Duration::from_secs(60)).await;
-                    relay.verifier.accept_keys(&issuer, jwks.as_bytes(), relay.now());
+                    accept_keys(&relay);
+                }
+            };
+            let demotions = async {
+                if has_demotions {
+                    relay.demotions.keep_fresh(&relay.app).await;
                 }
             };
             tokio::join!(
@@ -70,9 +113,10 @@ impl Simulation {
                 relay.allowlist.keep_fresh(&relay.app, &relay.clock),
                 serve::reconcile_periodically(&relay),
                 keys,
+                demotions,
             );
         });
-        self.replicas[replica] = Some(RelayReplica { router, tasks });
+        self.replicas[replica] = Some(RelayReplica { router, tasks, has_beaten });
     }
 
     pub(super) fn transport(&self, replica: usize) -> Transport {
@@ -83,25 +127,34 @@ impl Simulation {
             Box::pin(async move {
                 let path = request.uri().path();
                 let is_setup = path.contains("/contents/")
+                    || path.contains("/matching-refs/")
+                    || path.ends_with("/pulls")
                     || path.ends_with("/access_tokens")
                     || path.ends_with("/installation");
                 let waiting = {
                     let mut gates = gates.lock();
-                    // Tokens and the allowlist are asked for often and rarely interesting.
+                    // Tokens, the allowlist and demotions are asked for often and rarely interesting.
                     let passes = is_setup && !gates.happens(20);
                     (!passes).then(|| {
                         let (reply, waiting) = oneshot::channel();
                         let request = request.clone();
-                        gates.calls.push(GithubCall { replica, request, reply });
+                        let sent_at = gates.now;
+                        gates.calls.push(GithubCall { replica, sent_at, request, reply });
                         waiting
                     })
                 };
-                match waiting {
+                let mut response = match waiting {
                     None => answer(&api, request).await,
                     Some(waiting) => {
                         waiting.await.unwrap_or_else(|_| refusal(StatusCode::BAD_GATEWAY))
                     }
+                };
+                // The HTTP server would add it.
+                let date = gates.lock().now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+                if let Ok(date) = HeaderValue::from_str(&date) {
+                    response.headers_mut().insert(header::DATE, date);
                 }
+                response
             })
         })
     }
@@ -129,11 +182,52 @@ impl Simulation {
             .collect();
         for id in broken {
             if let Some(request) = self.requests.remove(&id) {
-                self.answered(request, None);
+                self.answered(request, None, false);
             }
         }
         let at = self.now() + Duration::from_secs(self.random.random_range(1..120));
         self.plan(at, ScheduledEvent::Restart(replica));
+        Ok(())
+    }
+
+    /// A worker is frozen until its lease has ended, or the other replica's clock is ahead: both work on one task.
+    pub(super) fn end_a_lease(&mut self) {
+        let check_runs = self.github.world.check_runs(UPSTREAM);
+        let mut leased = vec![];
+        self.memory.for_each_task(|key, state, _| {
+            if state == TaskState::Leased && may_have_two_workers(key, &check_runs) {
+                leased.push(key.to_owned());
+            }
+        });
+        if leased.is_empty() {
+            return;
+        }
+        let key = &leased[self.random.random_range(0..leased.len())];
+        self.trace(format!("the lease of {key} ends early"));
+        self.memory.end_lease(key, self.now() - SignedDuration::from_mins(2));
+    }
+
+    /// No replica runs for hours, in which runs go on and their reports are lost.
+    pub(super) async fn fall_silent(&mut self) -> Result<(), Broken> {
+        self.trace("the relay is down for hours".to_owned());
+        for replica in 0..REPLICAS {
+            self.crash(replica).await?;
+        }
+        self.agenda.retain(|_, event| !matches!(event, ScheduledEvent::Restart(_)));
+        let end = self.now() + Duration::from_secs(self.random.random_range(2..5) * 3600);
+        while let Some(((at, _), _)) = self.agenda.first_key_value()
+            && *at <= end
+        {
+            let pause = at.duration_since(self.now()).max(SignedDuration::ZERO);
+            self.advance(pause.unsigned_abs()).await;
+            self.next_event().await?;
+            self.check().await?;
+        }
+        let pause = end.duration_since(self.now()).max(SignedDuration::ZERO);
+        self.advance(pause.unsigned_abs()).await;
+        for replica in 0..REPLICAS {
+            self.start(replica);
+        }
         Ok(())
     }
 
@@ -160,16 +254,31 @@ impl Simulation {
     }
 }
 
-fn config(github: &State, traffic: SimulatedTraffic) -> Config {
+/// Whether two workers may have a task without harm. Of two that don't find a check run, both create one.
+fn may_have_two_workers(key: &str, check_runs: &[CheckRun]) -> bool {
+    let parts: Vec<String> = serde_json::from_str(key).unwrap_or_default();
+    match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["check_run", head, name] => check_runs
+            .iter()
+            .any(|run| run.head_sha == *head && run.name.eq_ignore_ascii_case(name)),
+        [kind, ..] => {
+            ["commit_checks", "backend_checks", "labels", "dispatch", "sweep"].contains(kind)
+        }
+        [] => false,
+    }
+}
+
+fn config(github: &State, traffic: SimulatedTraffic, inputs: SeedInputs, keys: usize) -> Config {
     let app = github.world.app();
-    let settings = BTreeMap::from([
+    let mut settings = BTreeMap::from([
         ("GITHUB_APP_ID", app.id.clone()),
         ("GITHUB_APP_SECRET", app.webhook_secret.clone()),
         ("GITHUB_APP_PRIVATE_KEY", app.private_key.clone()),
+        ("CRCR_CALLBACK_KEY", CALLBACK_KEYS[keys].to_owned()),
         ("ALLOWLIST_URL", format!("https://github.com/{UPSTREAM}/blob/main/{ALLOWLIST_PATH}")),
         ("UPSTREAM_REPO", UPSTREAM.to_owned()),
         ("GITHUB_API_URL", github.origin().to_owned()),
-        ("CRCR_OIDC_ISSUERS", github.origin().to_owned()),
+        ("CRCR_OIDC_ISSUERS", format!("{},{BUILDKITE}", github.origin())),
         ("CRCR_WEBHOOK_EVENTS", "off".to_owned()),
         ("CRCR_JOB_LOGS", "off".to_owned()),
         // The plain model doesn't know what a breaker withholds.
@@ -177,6 +286,14 @@ fn config(github: &State, traffic: SimulatedTraffic) -> Config {
         // The limit on reports isn't what is simulated.
         ("RATE_LIMIT_PER_MIN", "10000".to_owned()),
     ]);
+    if inputs.slow_hud {
+        settings.extend([
+            ("HUD_API_URL", "https://hud.example/api".to_owned()),
+            ("HUD_BOT_KEY", "a-key-of-the-hud".to_owned()),
+            ("CRCR_HUD_DISPATCHES", "on".to_owned()),
+            ("MAX_DISPATCH_WORKERS", WORKERS_WITH_HUD.to_owned()),
+        ]);
+    }
     Config::read(&|name| settings.get(name).cloned(), BTreeMap::new())
         .unwrap_or_else(|problems| panic!("{problems:?}"))
 }

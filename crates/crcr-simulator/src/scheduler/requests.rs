@@ -5,22 +5,31 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::body::Body;
+use crcr_domain::Level;
+use crcr_domain::check_run::dispatch_name;
 use crcr_standin::State;
+use crcr_standin::world::CheckRun;
 use http::{Request, StatusCode, header};
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use rand::Rng as _;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-use super::{OpenRequest, RequestKind, ScheduledEvent, Simulation};
+use super::{LONGEST_PAUSE, OpenRequest, RequestKind, ScheduledEvent, Simulation};
 use crate::gates::{REPLICAS, dispatch};
-use crate::invariants::Broken;
+use crate::invariants::{Broken, PromiseLedger};
 use crate::lab::{LabEvent, LabReport, NightlyReport};
-use crate::upstream::{L2, UPSTREAM};
+use crate::truth::{HANDLER, Truth, spelled_as_usual};
+use crate::upstream::{UPSTREAM, short};
 
 /// Signing takes longer than everything else, and equal claims have equal signatures.
 static TOKENS: LazyLock<Mutex<BTreeMap<String, String>>> = LazyLock::new(Mutex::default);
 const MAX_TOKENS: usize = 200_000;
+/// A check run has ended so long after the last input: `--lost-after` is six hours.
+const CHECK_RUN_END: SignedDuration = SignedDuration::from_hours(7);
+/// A verdict is final so long after the last run's end. The relay asks for a run every five minutes at least.
+const VERDICT_END: SignedDuration = SignedDuration::from_secs(300 + 75);
 
 impl Simulation {
     pub(super) fn report_nightly(&mut self, nightly: NightlyReport) {
@@ -40,13 +49,18 @@ impl Simulation {
         let LabReport { run, attempt, job, conclusion, forgery, .. } = &report;
         let forged = forgery.map(|forgery| format!(", forged: {forgery:?}")).unwrap_or_default();
         let status = conclusion.unwrap_or("started");
+        let job = format!("{}/{}", job.name, job.leg);
         self.trace(format!("run {run} attempt {attempt} reports {job} {status}{forged}"));
         let (claims, body) = self.lab.request(&self.github, &report, self.now());
+        let key = (*run, *attempt, report.job.leg);
         let reports = self.lab.jobs.entry(self.lab.check_run_of(&report)).or_default();
         match (forgery, conclusion) {
             (Some(forgery), _) => reports.was_forged_end |= !forgery.is_of_another_run(),
             (None, None) => reports.started = true,
-            (None, Some(end)) => drop(reports.conclusions.insert(end)),
+            (None, Some(end)) => {
+                reports.conclusions.insert(end);
+                reports.sent.insert(key);
+            }
         }
         let token = signed(&self.github, &claims);
         let request = Request::post("/github/callback")
@@ -67,7 +81,7 @@ impl Simulation {
         let open = OpenRequest { replica: replica.unwrap_or(REPLICAS), sent_at, what };
         let target = replica.and_then(|replica| self.replicas[replica].as_mut());
         let Some((target, request)) = target.zip(request.ok()) else {
-            return self.answered(open, None);
+            return self.answered(open, None, false);
         };
         self.counter += 1;
         let (id, answers, router) =
@@ -83,7 +97,14 @@ impl Simulation {
     }
 
     /// A request was answered, or its connection broke.
-    pub(super) fn answered(&mut self, request: OpenRequest, answer: Option<StatusCode>) {
+    ///
+    /// `is_ignored`: the report was of a backend that has no results.
+    pub(super) fn answered(
+        &mut self,
+        request: OpenRequest,
+        answer: Option<StatusCode>,
+        is_ignored: bool,
+    ) {
         let status = answer.map_or(0, |status| status.as_u16());
         match request.what {
             RequestKind::Webhook { delivery, is_redelivery } => {
@@ -107,15 +128,26 @@ impl Simulation {
                 self.plan(at, ScheduledEvent::Nightly(again));
             }
             RequestKind::Report(report) => {
-                let LabReport { run, attempt, conclusion, .. } = report;
-                self.trace(format!("the report of run {run} is answered with {status}"));
-                let is_taken = (200..300).contains(&status);
+                let LabReport { run, attempt, job, conclusion, .. } = report;
+                let ignored = if is_ignored { ", ignored" } else { "" };
+                self.trace(format!("the report of run {run} is answered with {status}{ignored}"));
+                let is_taken = (200..300).contains(&status) && !is_ignored;
                 if is_taken && report.forgery.is_none() {
+                    let now = self.now();
+                    let of_run = &self.lab.runs[&run];
+                    let answered = (of_run.delivery.clone(), of_run.repo);
+                    self.ledger.answered_at.entry(answered).or_insert(now);
+                    self.lab.heard_at.entry(run).or_insert(now);
                     let reports = self.lab.jobs.entry(self.lab.check_run_of(&report)).or_default();
-                    let known = reports.acknowledged.entry((run, attempt)).or_default();
-                    *known = known.or(conclusion);
+                    let key = (run, attempt, job.leg);
+                    let known = reports.acknowledged.entry(key).or_insert((None, now));
+                    if known.0.is_none() && conclusion.is_some() {
+                        *known = (conclusion, now);
+                    }
                 }
-                if matches!(status, 0 | 408 | 429) || status >= 500 {
+                // In a downtime of hours every client gives up.
+                let has_patience = !self.inputs.relay_downtime || report.tries < 6;
+                if (matches!(status, 0 | 408 | 429) || status >= 500) && has_patience {
                     let pause = Duration::from_secs(20 << report.tries.min(5));
                     let again = LabReport { tries: report.tries + 1, ..report };
                     self.plan(
@@ -145,28 +177,76 @@ impl Simulation {
                 RequestKind::Nightly(nightly) => Some(format!("nightly run of {}", nightly.repo)),
                 _ => None,
             };
-            if let Some(what) = genuine.filter(|_| is_final) {
+            let is_ignored = body["status"] == "ignored";
+            if let Some(what) = genuine {
                 let detail = format!("{what}: {status} {}", body["detail"]);
-                return Err(("genuine-report-refused", detail));
+                if is_final {
+                    return Err(("genuine-report-refused", detail));
+                }
+                if is_ignored {
+                    return Err(("genuine-report-ignored", detail));
+                }
             }
-            self.answered(request, Some(status));
+            self.answered(request, Some(status), is_ignored);
         }
-        self.ledger.check_deliveries(&self.memory)?;
+        self.ledger.check_deliveries(&self.memory, &self.upstream.allowlist)?;
+        PromiseLedger::check_dead_letters(&self.memory)?;
         // Looking at every check run takes longer the more there are.
         let period = if self.traffic.has_hours() { 2048 } else { 16 };
         if self.summary.steps.is_multiple_of(period) {
             let runs = self.github.world.check_runs(UPSTREAM);
             self.ledger.check_open_check_runs(&runs, &self.memory)?;
+            self.check_late_check_runs(&runs)?;
+        }
+        Ok(())
+    }
+
+    /// When nothing fails any more, check runs end in time.
+    fn check_late_check_runs(&self, runs: &[CheckRun]) -> Result<(), Broken> {
+        let Some(repaired_at) = self.repaired_at.filter(|_| self.outage.is_none()) else {
+            return Ok(());
+        };
+        let (now, sound_since) = (self.now(), repaired_at + LONGEST_PAUSE);
+        let truth = self.truth(now);
+        for run in runs.iter().filter(|run| run.status != "completed") {
+            let (name, repo) = spelled_as_usual(&run.name);
+            let about = format!("{} at {} is {}", run.name, short(&run.head_sha), run.status);
+            let last_input = self.last_input.max(sound_since);
+            if now.duration_since(last_input) > CHECK_RUN_END {
+                return Err(("check-run-ends-late", format!("{about} since {last_input}")));
+            }
+            let is_verdict = name == dispatch_name(repo) && truth.is_settled_at_l4(repo);
+            if is_verdict
+                && let Some(since) = truth.over_since(&run.head_sha, repo)
+                && now.duration_since(since.max(sound_since)) > VERDICT_END
+            {
+                return Err(("verdict-late", format!("{about}, and all is over since {since}")));
+            }
         }
         Ok(())
     }
 
     /// Whether reports of a run are compared by their proof. A dispatch that was superseded while GitHub
-    /// accepted it has no proven ones.
+    /// accepted it has no proven ones, and below L3 there is nothing to prove.
     pub(super) fn needs_proof(&self, run: u64) -> bool {
         let run = &self.lab.runs[&run];
         let dispatch = dispatch(&self.memory, &run.delivery, run.repo);
-        run.repo != L2 && dispatch.is_some_and(|dispatch| dispatch.sent_at().is_some())
+        dispatch.is_some_and(|one| one.level >= Level::L3 && one.sent_at().is_some())
+    }
+
+    /// The simulated world, at the time of a request that the relay sent.
+    pub(super) fn truth(&self, at: Timestamp) -> Truth<'_> {
+        Truth {
+            lab: &self.lab,
+            allowlist: &self.upstream.allowlist,
+            webhooks: &self.ledger.webhooks,
+            accepted: &self.ledger.accepted,
+            answered_at: &self.ledger.answered_at,
+            refused: &self.ledger.refused,
+            memory: &self.memory,
+            at,
+            known_until: at - HANDLER,
+        }
     }
 }
 

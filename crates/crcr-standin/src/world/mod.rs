@@ -167,6 +167,11 @@ impl World {
         self.lock().expect(name).files.insert(path.to_owned(), bytes.into());
     }
 
+    /// Renames the default branch of the repository `name`.
+    pub fn rename_default_branch(&self, name: &str, to: &str) {
+        to.clone_into(&mut self.lock().expect(name).default_branch);
+    }
+
     /// Adds the commit `sha`, which has no parent, to the repository `name`.
     pub fn add_commit(&self, name: &str, sha: &str) {
         self.lock().expect(name).commit(sha, None, Timestamp::UNIX_EPOCH);

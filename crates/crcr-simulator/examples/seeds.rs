@@ -1,0 +1,63 @@
+//! Runs seeds in one thread and prints the first line of every finding, without stopping at the first one. It is built
+//! much faster than the whole binary, whose `crcr relay simulate` repeats a finding.
+//!
+//! usage: seeds FIRST COUNT [STEPS [LINES]] [INPUT]
+//! LINES: how many of the last steps are printed of a finding. INPUT: only seeds that have this input.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::time::Instant;
+
+use crcr_simulator::{SimulatedTraffic, seed_inputs, simulate};
+
+fn main() -> std::io::Result<()> {
+    let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
+    let [first, count, rest @ ..] = numbers.as_slice() else {
+        return Err(std::io::Error::other("usage: seeds FIRST COUNT [STEPS [LINES]] [INPUT]"));
+    };
+    let steps = usize::try_from(rest.first().copied().unwrap_or(200)).unwrap_or(200);
+    let lines = usize::try_from(rest.get(1).copied().unwrap_or(0)).unwrap_or(0);
+    let input = std::env::args().skip(1).find(|text| text.parse::<u64>().is_err());
+    let seeds: Vec<u64> = (*first..first + count)
+        .filter(|seed| input.as_ref().is_none_or(|input| seed_inputs(*seed).contains(input)))
+        .collect();
+    let count = seeds.len();
+    let started = Instant::now();
+    let mut found: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut out = std::io::stdout();
+    let mut sums = [0; 5];
+    for seed in seeds {
+        match simulate(seed, SimulatedTraffic::Steps(steps), lines) {
+            Ok(summary) => {
+                if lines > 0 {
+                    writeln!(out, "seed {seed}: no finding, {summary:?}")?;
+                }
+                let parts = [
+                    summary.steps,
+                    summary.webhooks,
+                    summary.dispatches,
+                    summary.reports,
+                    summary.crashes,
+                ];
+                sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+            }
+            Err(finding) => {
+                *found.entry(finding.invariant).or_default() += 1;
+                let text = finding.to_string();
+                let text = if lines > 0 { &text } else { text.lines().next().unwrap_or_default() };
+                writeln!(out, "{text}")?;
+            }
+        }
+        out.flush()?;
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let [steps, webhooks, dispatches, reports, crashes] = sums;
+    let findings: u32 = found.values().sum();
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = count as f64 / seconds;
+    writeln!(
+        out,
+        "{count} seeds, {findings} findings {found:?} in {seconds:.1} s ({rate:.1} a second): {steps} steps, \
+         {webhooks} webhooks, {dispatches} dispatches, {reports} reports, {crashes} crashes"
+    )
+}

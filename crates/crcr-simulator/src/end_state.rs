@@ -1,0 +1,237 @@
+//! What has to be so when everything works again and nothing is left to do.
+
+use crcr_domain::check_run;
+use crcr_domain::dispatch::DispatchStatus;
+use crcr_standin::State;
+use crcr_standin::world::{CheckRun, PullRequest};
+
+use crate::gates::dispatch;
+use crate::invariants::{Broken, PromiseLedger};
+use crate::lab::JobReports;
+use crate::truth::{CommitTruth, Truth, open_pulls, spelled_as_usual};
+use crate::upstream::{LABEL, UPSTREAM, short};
+
+/// Checks everything; returns how many things were compared with what is true.
+pub(crate) fn check(
+    ledger: &PromiseLedger,
+    truth: &Truth<'_>,
+    github: &State,
+) -> Result<usize, Broken> {
+    if let Some(lost) = ledger.webhooks.keys().find(|id| !ledger.acknowledged.contains(*id)) {
+        return Err(("webhook-lost", format!("{lost} was never acknowledged")));
+    }
+    if let Some((delivery, targets)) = ledger.open.first_key_value() {
+        let detail = format!("{delivery} was acknowledged and never got to {targets:?}");
+        return Err(("acknowledged-delivery-lost", detail));
+    }
+    let runs = github.world.check_runs(UPSTREAM);
+    if let Some(open) = runs.iter().find(|run| run.status != "completed") {
+        let detail = format!("{} at {} is {}", open.name, short(&open.head_sha), open.status);
+        return Err(("check-run-never-ends", detail));
+    }
+    let mut compared = check_statuses(ledger, truth)?;
+    let pulls = open_pulls(github, ledger);
+    for pull in &pulls {
+        for repo in truth.allowlist.targets(1) {
+            compared += check_head(truth, github, &runs, &pulls, &pull.head_sha, repo)?;
+        }
+    }
+    let groups = ledger.webhooks.values().filter(|one| one.has_check_runs && one.pull.is_none());
+    for group in groups {
+        for repo in &group.targets {
+            if truth.allowlist.entry(repo).is_some_and(|entry| entry.since.is_none()) {
+                compared += check_head(truth, github, &runs, &pulls, &group.head, repo)?;
+            }
+        }
+    }
+    for ((head, name), reports) in &truth.lab.jobs {
+        let (_, repo) = spelled_as_usual(name);
+        let is_at_l4 = truth.allowlist.entry(repo).is_some_and(|one| one.lowest == 4);
+        let of_head = ledger.webhooks.values().any(|one| one.head == *head && one.has_check_runs);
+        if is_at_l4 && of_head {
+            check_job(&runs, (head, name), reports, truth)?;
+        }
+    }
+    if let Some((repo, _)) = ledger.nightlies.iter().find(|(_, is_taken)| !**is_taken) {
+        return Err(("model-differs", format!("the nightly run of {repo} was never taken")));
+    }
+    Ok(compared + ledger.nightlies.len())
+}
+
+/// Every delivery got to every backend, or was replaced by a newer one of its pull request. The current head of each
+/// open pull request got to all.
+fn check_statuses(ledger: &PromiseLedger, truth: &Truth<'_>) -> Result<usize, Broken> {
+    let mut compared = 0;
+    for (delivery, webhook) in &ledger.webhooks {
+        for repo in &webhook.targets {
+            if truth.allowlist.entry(repo).is_some_and(|entry| entry.since.is_some()) {
+                continue;
+            }
+            let found = dispatch(truth.memory, delivery, repo);
+            let status = found.map(|dispatch| dispatch.status);
+            let is_right = match &status {
+                Some(DispatchStatus::Superseded { .. }) => {
+                    webhook.pull.is_some()
+                        && ledger.webhooks.values().any(|other| {
+                            other.pull == webhook.pull
+                                && !other.targets.is_empty()
+                                && other.at.as_second() >= webhook.at.as_second()
+                                && !std::ptr::eq(other, webhook)
+                        })
+                }
+                Some(DispatchStatus::Withheld) => truth.may_be_withheld(repo),
+                Some(DispatchStatus::Sent { .. }) => true,
+                _ => false,
+            };
+            if matches!(status, Some(DispatchStatus::Withheld)) && !is_right {
+                let authors = truth.failed_authors(repo);
+                let detail = format!("{delivery} to {repo}: infrastructure failed {authors:?}");
+                return Err(("breaker-opened-without-cause", detail));
+            }
+            if !is_right {
+                return Err(("model-differs", format!("{delivery} to {repo}: {status:?}")));
+            }
+            compared += 1;
+        }
+    }
+    Ok(compared)
+}
+
+/// The check runs of a head that may be merged are what a fresh evaluation would give.
+fn check_head(
+    truth: &Truth<'_>,
+    github: &State,
+    runs: &[CheckRun],
+    pulls: &[PullRequest],
+    head: &str,
+    repo: &'static str,
+) -> Result<usize, Broken> {
+    let shown_runs: Vec<&CheckRun> = runs
+        .iter()
+        .filter(|run| {
+            run.head_sha == head && spelled_as_usual(&run.name).0 == check_run::dispatch_name(repo)
+        })
+        .collect();
+    let shown = shown_runs.first().and_then(|run| run.conclusion.as_deref());
+    let level = truth.level(repo);
+    let broken = |code, why: &str| {
+        let title = shown_runs.first().map_or("", |run| &run.title);
+        let shown = shown.unwrap_or("nothing");
+        Err((code, format!("{repo} (L{level}) at {}: shows {shown} ({title}), {why}", short(head))))
+    };
+    let is_labelled = pulls.iter().any(|pull| pull.head_sha == head && pull.labels.contains(LABEL));
+    let accepted: Vec<_> = truth
+        .lab
+        .dispatches
+        .iter()
+        .filter(|one| one.head == head && one.repo == repo)
+        .filter(|one| truth.webhooks.get(&one.delivery).is_some_and(|webhook| !webhook.is_closing))
+        .collect();
+    let is_unchanged = truth.allowlist.entry(repo).is_some_and(|entry| entry.since.is_none());
+    if accepted.is_empty() && is_unchanged && !truth.may_be_withheld(repo) {
+        return broken("head-never-dispatched", "and it never got to the backend");
+    }
+    // A pull request that had the commit before counts, too.
+    let may_be_labelled = truth.webhooks.values().any(|webhook| {
+        let labelled = |number| {
+            let pull = github.world.pull(UPSTREAM, number);
+            pull.is_some_and(|pull| pull.labels.contains(LABEL))
+        };
+        webhook.head == head && webhook.pull.is_some_and(labelled)
+    });
+    if level == 3 && may_be_labelled && !is_labelled {
+        return Ok(0);
+    }
+    let is_wanted = level == 4 || (level == 3 && is_labelled);
+    if !is_wanted {
+        return match shown {
+            None | Some("skipped" | "neutral") => Ok(1),
+            _ if level == 3 => broken("stale-check-run", "without the label"),
+            _ => broken("stale-check-run", "and the level has no check runs"),
+        };
+    }
+    let has_check_runs = accepted
+        .iter()
+        .any(|one| truth.webhooks.get(&one.delivery).is_some_and(|webhook| webhook.has_check_runs));
+    let had_results = truth.allowlist.entry(repo).is_some_and(|entry| entry.lowest >= 2);
+    if level == 3 && shown.is_none() && truth.allowlist.was_demoted(repo) {
+        return Ok(0);
+    }
+    if has_check_runs && had_results && shown.is_none() {
+        return broken("check-run-missing", "although it is wanted");
+    }
+    let is_good = matches!(shown, Some("success" | "neutral" | "skipped"));
+    match truth.of_commit(head, repo) {
+        CommitTruth::Bad(why) if is_good && !truth.may_be_withheld(repo) => {
+            broken("wrong-green", &format!("and {why}"))
+        }
+        CommitTruth::Good if has_check_runs && shown != Some("success") => {
+            broken("good-not-shown", "and every run is known to be good")
+        }
+        CommitTruth::NoEvidence if shown == Some("success") => {
+            broken("wrong-green", "and nobody has reported anything")
+        }
+        _ => Ok(1),
+    }
+}
+
+/// A job's check run shows the newest attempts that the relay has acknowledged.
+fn check_job(
+    runs: &[CheckRun],
+    (head, name): (&str, &str),
+    reports: &JobReports,
+    truth: &Truth<'_>,
+) -> Result<(), Broken> {
+    // A dispatch that was superseded while GitHub accepted it has no proven reports.
+    let is_sent = |run: u64| {
+        let run = &truth.lab.runs[&run];
+        dispatch(truth.memory, &run.delivery, run.repo)
+            .is_some_and(|dispatch| dispatch.sent_at().is_some())
+    };
+    let sent = || reports.acknowledged.iter().filter(|((run, ..), _)| is_sent(*run));
+    // Of each workflow file, the newest run counts, and of that its newest attempt.
+    let mut newest = std::collections::BTreeMap::new();
+    for ((run, attempt, _), _) in sent() {
+        let known = newest.entry(truth.lab.runs[run].file).or_insert((*run, *attempt));
+        let order = |(run, attempt): (u64, u32)| (truth.lab.run_order(run), attempt);
+        if order((*run, *attempt)) > order(*known) {
+            *known = (*run, *attempt);
+        }
+    }
+    let ends: Vec<Option<&str>> = sent()
+        .filter(|((run, attempt, _), _)| newest.values().any(|one| *one == (*run, *attempt)))
+        .map(|(_, (end, _))| *end)
+        .collect();
+    // The pull request had moved on when its webhook came, and nobody else has this commit.
+    let verdict = check_run::dispatch_name(spelled_as_usual(name).1);
+    let has_verdict =
+        runs.iter().any(|run| run.head_sha == head && spelled_as_usual(&run.name).0 == verdict);
+    // Of legs of one name it can't be told which of them has ended.
+    let has_open_leg = ends.len() > 1 && ends.contains(&None) && ends.iter().any(Option::is_some);
+    let is_unordered = truth.lab.has_unordered_builds(head, spelled_as_usual(name).1);
+    if ends.is_empty() || has_open_leg || !has_verdict || is_unordered {
+        return Ok(());
+    }
+    let shown = runs
+        .iter()
+        .find(|run| run.head_sha == head && spelled_as_usual(&run.name).0 == name)
+        .and_then(|run| run.conclusion.as_deref());
+    let is_good = ends.contains(&Some("success"))
+        && ends.iter().all(|end| matches!(end, Some("success" | "skipped")));
+    let may_have_ended = ends.contains(&None) && !reports.sent.is_empty();
+    let is_right = match shown {
+        Some(shown) if may_have_ended && reports.conclusions.contains(shown) => true,
+        Some("success") => is_good,
+        Some("neutral") => !is_good && truth.may_be_withheld(spelled_as_usual(name).1),
+        Some("cancelled") if reports.was_forged_end => true,
+        Some("skipped") => ends.contains(&Some("skipped")),
+        Some("timed_out") => ends.contains(&None),
+        Some(shown) => ends.contains(&Some(shown)),
+        None => false,
+    };
+    if is_right {
+        return Ok(());
+    }
+    let detail = format!("{name} at {}: shows {shown:?}, and acknowledged {ends:?}", short(head));
+    Err(("acknowledged-report-lost", detail))
+}

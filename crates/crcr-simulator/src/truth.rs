@@ -1,0 +1,322 @@
+//! What is true of an upstream commit and a backend, in the obvious way, from what only the simulated world knows. It
+//! shares no code with the relay's decisions. `docs/decisions/verdict.md` says the same in words.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crcr_domain::check_run;
+use crcr_standin::State;
+use crcr_standin::world::PullRequest;
+use crcr_store::memory::MemoryStore;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::gates::dispatch;
+use crate::invariants::PromiseLedger;
+use crate::lab::{BackendLab, JobReports, LabDispatch, LabRun};
+use crate::levels::AllowlistModel;
+use crate::upstream::UPSTREAM;
+
+/// A request to GitHub may rest on what was known this long before it: a handler takes at most 90 s.
+pub(crate) const HANDLER: SignedDuration = SignedDuration::from_secs(120);
+/// In this time GitHub may create further runs of a dispatch.
+const RUN_WINDOW: SignedDuration = SignedDuration::from_secs(60);
+/// So many authors must have met failing infrastructure before a breaker may open.
+const BREAKER_AUTHORS: usize = 3;
+
+/// The simulated world.
+#[derive(Clone, Copy)]
+pub(crate) struct Truth<'a> {
+    pub(crate) lab: &'a BackendLab,
+    pub(crate) allowlist: &'a AllowlistModel,
+    pub(crate) webhooks: &'a BTreeMap<String, crate::invariants::KnownWebhook>,
+    pub(crate) accepted: &'a BTreeMap<(String, String), u32>,
+    pub(crate) answered_at: &'a BTreeMap<(String, &'static str), Timestamp>,
+    /// Dispatches that GitHub once refused for good.
+    pub(crate) refused: &'a BTreeSet<(String, String)>,
+    pub(crate) memory: &'a MemoryStore,
+    /// When the relay sent the request that is judged, by GitHub's clock.
+    pub(crate) at: Timestamp,
+    /// What was acknowledged before this counts.
+    pub(crate) known_until: Timestamp,
+}
+
+/// What the check run of a commit and a backend may show.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum CommitTruth {
+    /// Nobody has reported anything.
+    NoEvidence,
+    /// Something failed, is open or isn't known.
+    Bad(String),
+    /// All runs are known and ended well.
+    Good,
+    /// Nothing bad is known, and the relay needn't know that all is well.
+    MayBeGood,
+}
+
+/// The newest attempt of each job and leg of a run, by what was acknowledged.
+type NewestJobs = BTreeMap<(String, u8), (u32, Option<&'static str>)>;
+
+impl<'a> Truth<'a> {
+    pub(crate) fn level(&self, repo: &str) -> u8 {
+        self.allowlist.level(repo)
+    }
+
+    /// Whether the relay knows by now that the backend is at L4.
+    pub(crate) fn is_settled_at_l4(&self, repo: &str) -> bool {
+        self.allowlist.settled_level(repo, self.at) == Some(4)
+    }
+
+    fn is_sent(&self, delivery: &str, repo: &str) -> bool {
+        dispatch(self.memory, delivery, repo).is_some_and(|one| one.sent_at().is_some())
+    }
+
+    /// The dispatches of a commit that the relay knows of and that are answered, as of the request.
+    fn evidence(&self, head: &str, repo: &str) -> BTreeSet<&'a str> {
+        let known = self.known_until;
+        let of_head = self.lab.dispatches.iter().filter(|one| one.head == head && one.repo == repo);
+        let answered = of_head.filter(|one| {
+            let answered = self.answered_at.get(&(one.delivery.clone(), one.repo));
+            answered.is_some_and(|at| *at < known) && self.is_sent(&one.delivery, repo)
+        });
+        answered.map(|one| one.delivery.as_str()).collect()
+    }
+
+    pub(crate) fn has_evidence(&self, head: &str, repo: &str) -> bool {
+        !self.evidence(head, repo).is_empty()
+    }
+
+    /// The newest run of each workflow file.
+    fn newest_runs(&self, head: &str, repo: &str) -> BTreeMap<&'static str, (u64, &'a LabRun)> {
+        let evidence = self.evidence(head, repo);
+        let mut newest = BTreeMap::new();
+        for (id, run) in &self.lab.runs {
+            if run.head == head && run.repo == repo && evidence.contains(run.delivery.as_str()) {
+                let known = newest.entry(run.file).or_insert((*id, run));
+                if self.lab.run_order(*id) > self.lab.run_order(known.0) {
+                    *known = (*id, run);
+                }
+            }
+        }
+        newest
+    }
+
+    /// What a run's jobs have reported, as of the request.
+    fn newest_jobs(&self, id: u64, run: &LabRun) -> NewestJobs {
+        let known = self.known_until;
+        let mut jobs = NewestJobs::new();
+        for (name, reports) in self.reports_of(&run.head, run.repo) {
+            for ((of_run, attempt, leg), (end, at)) in &reports.acknowledged {
+                // A forged end stands for a missing one, and one whose answer was lost may be known.
+                let is_sent = reports.sent.contains(&(*of_run, *attempt, *leg));
+                let is_forged = end.is_none() && (reports.was_forged_end || is_sent);
+                let is_old = *attempt < run.ended_attempt && !run.is_foreign;
+                if *of_run == id && *at < known && !is_forged && !is_old {
+                    jobs.insert((name.to_owned(), *leg), (*attempt, *end));
+                }
+            }
+        }
+        // Of legs of one name it can't be told which of them has ended.
+        let mut ended = BTreeSet::new();
+        for (name, reports) in self.reports_of(&run.head, run.repo) {
+            let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| *of_run == id);
+            for ((_, attempt, _), (end, _)) in of_run {
+                if end.is_some() {
+                    ended.insert((name.to_owned(), *attempt));
+                }
+            }
+        }
+        jobs.retain(|(name, _), (attempt, end)| {
+            end.is_some() || !ended.contains(&(name.clone(), *attempt))
+        });
+        jobs
+    }
+
+    /// Whether a job of the run has started, and no acknowledged report says that it ended, but another one may.
+    fn lacks_acknowledged_end(&self, id: u64, run: &LabRun) -> bool {
+        self.reports_of(&run.head, run.repo).any(|(_, reports)| {
+            let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| *of_run == id);
+            of_run.into_iter().any(|(key, (end, _))| {
+                end.is_none() && (reports.was_forged_end || reports.sent.contains(key))
+            })
+        })
+    }
+
+    fn reports_of(
+        &self,
+        head: &str,
+        repo: &str,
+    ) -> impl Iterator<Item = (&'a str, &'a JobReports)> {
+        let (head, prefix) = (head.to_owned(), format!("crcr/{repo}/"));
+        let all = self.lab.jobs.iter();
+        all.filter(move |((of, name), _)| *of == head && name.starts_with(&prefix))
+            .map(|((_, name), reports)| (name.as_str(), reports))
+    }
+
+    /// What the verdict of a commit may be. Whoever wrote it may have known nothing of the last moments, or all of
+    /// it, so it's bad only if it was all the time.
+    pub(crate) fn of_commit(&self, head: &str, repo: &str) -> CommitTruth {
+        let known = self.at - HANDLER;
+        let since = |at: Timestamp| (known <= at && at <= self.at).then_some(at);
+        let of_repo = self.reports_of(head, repo);
+        let mut times: BTreeSet<Timestamp> = of_repo
+            .flat_map(|(_, reports)| reports.acknowledged.values())
+            .filter_map(|(_, at)| since(*at))
+            .collect();
+        times.insert(known);
+        let mut found = CommitTruth::NoEvidence;
+        for at in times {
+            // What was acknowledged at this time is known.
+            let known_until = if at == known { at } else { at + SignedDuration::from_nanos(1) };
+            found = Self { known_until, ..*self }.of_commit_as_known(head, repo);
+            if !matches!(found, CommitTruth::Bad(_)) {
+                break;
+            }
+        }
+        found
+    }
+
+    fn of_commit_as_known(&self, head: &str, repo: &str) -> CommitTruth {
+        let runs = self.newest_runs(head, repo);
+        if runs.is_empty() {
+            return CommitTruth::NoEvidence;
+        }
+        if self.lab.has_unordered_builds(head, repo) {
+            return CommitTruth::MayBeGood;
+        }
+        let mut ends = vec![];
+        let mut is_certain = self.is_complete(head, repo);
+        for (id, run) in runs.values() {
+            if let Some(why) = self.bad_run(*id, run) {
+                return CommitTruth::Bad(why);
+            }
+            let jobs = self.newest_jobs(*id, run);
+            is_certain &= !jobs.is_empty() && run.ended_attempt == run.attempt;
+            is_certain &= !self.lacks_acknowledged_end(*id, run);
+            for ((name, _), (attempt, end)) in jobs {
+                match end {
+                    Some("success" | "skipped") => ends.push(end),
+                    Some(end) => {
+                        let why = format!("run {id} attempt {attempt} reported {end} of {name}");
+                        return CommitTruth::Bad(why);
+                    }
+                    None => {
+                        let why = format!("{name} of run {id} has started and not ended");
+                        return CommitTruth::Bad(why);
+                    }
+                }
+            }
+        }
+        if self.level(repo) == 4
+            && !ends.is_empty()
+            && ends.iter().all(|end| *end == Some("skipped"))
+        {
+            return CommitTruth::Bad("every job was skipped".to_owned());
+        }
+        let is_good = is_certain && ends.contains(&Some("success"));
+        if is_good { CommitTruth::Good } else { CommitTruth::MayBeGood }
+    }
+
+    /// Why a run isn't a good one.
+    fn bad_run(&self, id: u64, run: &LabRun) -> Option<String> {
+        let known = self.at - HANDLER;
+        match run.ended {
+            None if run.created_at.is_none() => Some(format!("run {id} isn't created yet")),
+            None => Some(format!("run {id} hasn't ended")),
+            Some(("success", _)) => None,
+            // A newer attempt that GitHub has only just closed may not be known.
+            Some((_, at)) if run.ended_attempt > 1 && at >= known => None,
+            Some((end, _)) => Some(format!("run {id} ended as {end}")),
+        }
+    }
+
+    /// Whether every dispatch of the commit was accepted once, is known and answered, and made while the backend showed
+    /// results.
+    fn is_complete(&self, head: &str, repo: &str) -> bool {
+        let evidence = self.evidence(head, repo);
+        let of_head: Vec<&LabDispatch> =
+            self.lab.dispatches.iter().filter(|one| one.head == head && one.repo == repo).collect();
+        let is_answered = |one: &&LabDispatch| {
+            let count = self.accepted.get(&(one.delivery.clone(), repo.to_owned()));
+            evidence.contains(one.delivery.as_str()) && count == Some(&1)
+        };
+        let is_closed = |one: &&&LabDispatch| {
+            self.webhooks.get(&one.delivery).is_some_and(|webhook| webhook.is_closing)
+        };
+        let lowest = self.allowlist.entry(repo).map_or(0, |entry| entry.lowest);
+        lowest >= 2 && of_head.iter().filter(|one| !is_closed(one)).all(|one| is_answered(one))
+    }
+
+    /// Since when nothing of a commit is open, neither a dispatch nor a run nor a job; `None` if something is, or if the
+    /// relay needn't know that nothing is.
+    pub(crate) fn over_since(&self, head: &str, repo: &str) -> Option<Timestamp> {
+        if !self.is_complete(head, repo) {
+            return None;
+        }
+        let evidence = self.evidence(head, repo);
+        let runs = self.lab.runs.iter().filter(|(_, run)| {
+            run.head == head && run.repo == repo && evidence.contains(run.delivery.as_str())
+        });
+        let mut since = None;
+        for (id, run) in runs {
+            let (_, ended_at) = run.ended.filter(|_| run.ended_attempt == run.attempt)?;
+            since = since.max(Some(ended_at.max(run.created_at? + RUN_WINDOW)));
+            let mut said_its_end = !run.is_foreign;
+            let mut has_reported = false;
+            for (name, reports) in self.reports_of(head, repo) {
+                said_its_end |= name.ends_with("/end");
+                let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| of_run == id);
+                for (_, (end, at)) in of_run {
+                    has_reported = true;
+                    (*end)?;
+                    since = since.max(Some(*at));
+                }
+            }
+            // A run without a report may be another dispatch's, so open ones of those are waited for.
+            if !said_its_end || !has_reported {
+                return None;
+            }
+        }
+        since
+    }
+
+    /// The authors whose dispatches the infrastructure of a backend has failed.
+    pub(crate) fn failed_authors(&self, repo: &str) -> BTreeSet<&'a str> {
+        let of_repo = self.webhooks.iter().filter(|(_, webhook)| webhook.targets.contains(&repo));
+        let failed = of_repo.filter(|(delivery, _)| self.infrastructure_failed(delivery, repo));
+        failed.map(|(_, webhook)| webhook.author.as_str()).collect()
+    }
+
+    pub(crate) fn may_be_withheld(&self, repo: &str) -> bool {
+        self.failed_authors(repo).len() >= BREAKER_AUTHORS
+    }
+
+    fn infrastructure_failed(&self, delivery: &str, repo: &str) -> bool {
+        let of_delivery = |one: &&LabDispatch| one.delivery == *delivery && one.repo == repo;
+        if self.refused.contains(&(delivery.to_owned(), repo.to_owned())) {
+            return true;
+        }
+        let Some(accepted) = self.lab.dispatches.iter().find(of_delivery) else { return false };
+        let runs =
+            self.lab.runs.iter().filter(|(_, one)| one.delivery == *delivery && one.repo == repo);
+        let mut runs = runs.peekable();
+        let has_failed = |(id, run): (&u64, &LabRun)| {
+            let mut jobs = self.newest_jobs(*id, run).into_values();
+            run.setup_fails || run.is_foreign || jobs.any(|(_, end)| end.is_none())
+        };
+        accepted.is_ignored || (runs.peek().is_some() && runs.any(has_failed))
+    }
+}
+
+/// The open pull requests, each with its number.
+pub(crate) fn open_pulls(github: &State, ledger: &PromiseLedger) -> Vec<PullRequest> {
+    let numbers: BTreeSet<u64> =
+        ledger.webhooks.values().filter_map(|webhook| webhook.pull).collect();
+    let known = numbers.into_iter().filter_map(|number| github.world.pull(UPSTREAM, number));
+    known.filter(|pull| pull.open).collect()
+}
+
+/// The name of a check run with its repository in lower case, and that repository.
+pub(crate) fn spelled_as_usual(name: &str) -> (String, &'static str) {
+    let repo = check_run::repo_of(name).unwrap_or_default();
+    let usual = crate::levels::backend(repo).unwrap_or_default();
+    (name.replacen(repo, usual, 1), usual)
+}
