@@ -149,7 +149,7 @@ async fn keep_logs(ci: &mut UpstreamCi, archive: &str, is_hostile: bool) {
     let key = |repo: &str, job: u64| log_key(&RepoName::new(repo).unwrap(), job);
     for (key, mut text) in ci.keep_logs(key) {
         if is_hostile {
-            text = text.replace("compiling object", &format!("{EVIL}{}", "x".repeat(3000)));
+            text = text.replace("compiling object", &format!("{EVIL}{}", "x".repeat(300)));
             text = text.replace("Run ./ci", &format!("Run {EVIL}{}", "y".repeat(300)));
         }
         store.put(&key, LogPacker::packed(text.as_bytes()).unwrap()).await.unwrap();

@@ -211,7 +211,7 @@ pub(crate) mod suite {
         let commits = results.branch_commit_runs("acme/upstream", "main", span, 9).await.unwrap();
         let brief: Vec<_> =
             commits.iter().map(|row| (&*row.sha, row.first_run_at, row.runs, row.failed)).collect();
-        let expected = [("bbb", at(1100), 2, 1), ("aaa", at(300), 1, 0)];
+        let expected = [("bbb", at(1100), 2, 1), ("aaa", at(100), 1, 0)];
         assert_eq!(brief, expected, "the newest attempt counts");
         let one = results.branch_commit_runs("acme/upstream", "main", span, 1).await.unwrap();
         assert_eq!(one.len(), 1);

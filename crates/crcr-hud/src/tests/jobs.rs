@@ -17,7 +17,7 @@ async fn month() -> Site {
     let url = format!("file:{}", site._folder.path().join("archive").display());
     let store = ObjectStore::open(&url).await.unwrap();
     let key = |repo: &str, job: u64| log_key(&RepoName::new(repo).unwrap(), job);
-    for (key, text) in ci.keep_logs(key).into_iter().rev().take(12) {
+    for (key, text) in ci.keep_logs(key).into_iter().rev().take(60) {
         store.put(&key, LogPacker::packed(text.as_bytes()).unwrap()).await.unwrap();
     }
     ci.store(&*site.hud.results).await.unwrap();

@@ -307,7 +307,7 @@ async fn page_of_a_hostile_log_shows_its_line_as_text() {
         let page = String::from_utf8(body.to_vec()).unwrap();
         assert!(page.contains("unknown type name") && !page.contains("<script>alert"), "{page}");
     }
-    let twin = format!("/api/v1/logs/{UPSTREAM}/{JOB}");
+    let twin = format!("/api/v1/failure/{UPSTREAM}/{JOB}");
     let (status, body) = world.call(Request::get(twin).body(Body::empty()).unwrap()).await;
     assert_eq!((status, &body["log"]["job_id"]), (StatusCode::OK, &json!(JOB)));
 }

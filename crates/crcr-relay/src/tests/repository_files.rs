@@ -2,16 +2,16 @@
 
 use super::support::{UPSTREAM, World};
 
-const ENTRY: &str =
-    "- pattern: TestA.test_a\n  owner: carol\n  reason: flaky\n  expiry: 2999-01-01\n";
-
 #[tokio::test]
 async fn pages_know_owners_and_quarantine_without_a_call_to_github() {
     let world = World::new().await;
     let github = &world.github.state().world;
     assert!((world.hud.files)(UPSTREAM).is_none(), "nothing is read yet");
     github.put_file(UPSTREAM, "CODEOWNERS", "*.py @dave");
-    github.put_file(UPSTREAM, ".github/quarantine.yml", ENTRY);
+    let end = (world.relay.now() + jiff::SignedDuration::from_hours(240)).strftime("%Y-%m-%d");
+    let entry =
+        format!("- pattern: TestA.test_a\n  owner: carol\n  reason: flaky\n  expiry: {end}\n");
+    github.put_file(UPSTREAM, ".github/quarantine.yml", entry);
     world.relay.read_repository_files().await;
     let files = (world.hud.files)("Acme/UPSTREAM").unwrap();
     let owners = files.codeowners.as_ref().unwrap();

@@ -128,9 +128,9 @@ fn count_run(tx: &Transaction<'_>, repo: &str, run: &EndedRun) -> rusqlite::Resu
     if let Some(branch) = &run.branch {
         tx.prepare_cached(
             "INSERT INTO branch_run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-             ON CONFLICT DO UPDATE SET attempt = excluded.attempt, failed = excluded.failed,
-               created_at = min(created_at, excluded.created_at)
-             WHERE excluded.attempt >= attempt",
+             ON CONFLICT DO UPDATE SET created_at = min(created_at, excluded.created_at),
+               failed = iif(excluded.attempt >= attempt, excluded.failed, failed),
+               attempt = max(attempt, excluded.attempt)",
         )?
         .execute(params![
             repo,
