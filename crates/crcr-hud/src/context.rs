@@ -32,6 +32,8 @@ pub struct Hud {
     pub criteria: LevelCriteria,
     /// GitHub's web pages, such as `https://github.com`, without a slash at the end.
     pub github_url: String,
+    /// Where the relay is reached from outside, without a slash at the end; feeds need it.
+    pub public_url: Option<String>,
     /// CODEOWNERS and quarantine files.
     pub files: FilesOf,
     /// Where logs of failed jobs are kept.
@@ -55,6 +57,7 @@ impl Hud {
             upstream,
             criteria: LevelCriteria::default(),
             github_url: "https://github.com".to_owned(),
+            public_url: None,
             files: Box::new(|_| None),
             logs: StoredLogs::default(),
             days: DayCaches::default(),
