@@ -39,6 +39,8 @@ pub struct Hud {
     pub probes: ProbesReader,
     /// GitHub's web pages, such as `https://github.com`, without a slash at the end.
     pub github_url: String,
+    /// Where the relay is reached from outside, without a slash at the end; feeds need it.
+    pub public_url: Option<String>,
     /// CODEOWNERS and quarantine files.
     pub files: FilesOf,
     /// Where logs of failed jobs are kept.
@@ -63,6 +65,7 @@ impl Hud {
             criteria: LevelCriteria::default(),
             probes: Box::new(|| Box::pin(async { ProbesOverview::default() })),
             github_url: "https://github.com".to_owned(),
+            public_url: None,
             files: Box::new(|_| None),
             logs: StoredLogs::default(),
             days: DayCaches::default(),

@@ -37,7 +37,7 @@ pub fn recovery_text(regression: &Regression) -> String {
 }
 
 /// XML can't represent some characters.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.replace(
         |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{fffe}' | '\u{ffff}'),
         " ",

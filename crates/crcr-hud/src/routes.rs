@@ -87,6 +87,7 @@ pub fn router(hud: Arc<Hud>) -> Router {
         .route("/crcr/{owner}/{repo}/badge.svg", get(badge))
         .route("/crcr/feed.atom", get(all_backends_feed))
         .route("/crcr/{owner}/{repo}/feed.atom", get(backend_feed))
+        .route("/feeds/{owner}/{repo}/{*branch}", get(branch_feed))
         .route("/search", get(search_page))
         .route("/robots.txt", get(|| async { asset("text/plain", ROBOTS) }))
         .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
@@ -291,19 +292,31 @@ async fn badge(
 }
 
 async fn all_backends_feed(State(hud): State<Arc<Hud>>) -> Response {
-    feed_response(hud, None).await
+    feed_response(compute(hud, async |hud| feed::build(hud, None).await).await)
 }
 
-async fn backend_feed(State(hud): State<Arc<Hud>>, Path(path): Path<(String, String)>) -> Response {
-    feed_response(hud, Some(path)).await
-}
-
-async fn feed_response(hud: Arc<Hud>, of: Option<(String, String)>) -> Response {
+async fn backend_feed(
+    State(hud): State<Arc<Hud>>,
+    Path((owner, repo)): Path<(String, String)>,
+) -> Response {
     let built = compute(hud, async move |hud| {
-        let repo = of.map(|(owner, repo)| repo_name(&owner, &repo)).transpose()?;
-        feed::build(hud, repo.as_ref()).await
+        feed::build(hud, Some(&repo_name(&owner, &repo)?)).await
     });
-    match built.await {
+    feed_response(built.await)
+}
+
+async fn branch_feed(
+    State(hud): State<Arc<Hud>>,
+    Path((owner, repo, branch)): Path<(String, String, String)>,
+) -> Response {
+    let built = compute(hud, async move |hud| {
+        feed::build_branch(hud, &repo_name(&owner, &repo)?, &branch).await
+    });
+    feed_response(built.await)
+}
+
+fn feed_response(built: Result<feed::FeedModel, PageError>) -> Response {
+    match built {
         Ok(model) => {
             let kind = [
                 (header::CONTENT_TYPE, "application/atom+xml"),

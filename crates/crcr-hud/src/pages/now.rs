@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crcr_domain::facts::DispatchFactStatus;
 use crcr_domain::results::{DurationStats, ResultTotals};
 use crcr_domain::{AllowlistEntry, Level};
+use crcr_results::Window;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
@@ -16,11 +17,13 @@ use crate::layout::{ago, commit_link, duration, short_repo};
 use crate::model::open_pulls::{self, OpenPull, PullStanding};
 use crate::model::red_branches::{self, BranchHealth, RedJob};
 use crate::model::{days, total};
-use crate::query::{NoQuery, SpanQuery};
+use crate::query::{NoQuery, SpanQuery, TimeSpan};
 use crate::view::View;
 
 /// Blocked pull requests on the page; `/prs` has the others.
 const MAX_BLOCKED: usize = 20;
+/// Dispatches that came to nothing and are listed.
+const MAX_LOST: usize = 10;
 /// Without a report for so long, something is wrong with the relay or with everybody.
 const SILENT_HOURS: i64 = 24;
 
@@ -60,10 +63,24 @@ pub(crate) struct RelayState {
     pub(crate) dispatch_latency: Option<DurationStats>,
     /// Dispatches that weren't sent, or never started a run, by what became of them.
     pub(crate) lost: BTreeMap<DispatchFactStatus, u64>,
+    /// The newest of those.
+    pub(crate) lost_dispatches: Vec<LostDispatch>,
     /// Reports that were refused.
     pub(crate) refused: u64,
     /// Sentences on what is wrong; empty if all is well.
     pub(crate) problems: Vec<String>,
+}
+
+/// A dispatch that came to nothing.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct LostDispatch {
+    pub(crate) repo: String,
+    pub(crate) pull_request: Option<u64>,
+    pub(crate) head_sha: String,
+    pub(crate) at: Timestamp,
+    pub(crate) status: DispatchFactStatus,
+    /// Why the last call failed.
+    pub(crate) last_error: Option<String>,
 }
 
 pub(crate) async fn build(hud: &Hud, (): (), _: NoQuery) -> Result<NowModel, PageError> {
@@ -125,31 +142,40 @@ async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
     let all: ResultTotals = total(&days);
     let refused = reports.outcomes.iter().filter(|(outcome, _)| is_refusal(outcome));
     let refused = refused.map(|(_, count)| count).sum();
-    let lost: BTreeMap<DispatchFactStatus, u64> = all
-        .statuses
-        .iter()
-        .filter(|(status, _)| {
-            !matches!(
-                status,
-                DispatchFactStatus::Queued
-                    | DispatchFactStatus::Sent
-                    | DispatchFactStatus::Superseded
-                    | DispatchFactStatus::LeftOut
-            )
-        })
-        .map(|(status, count)| (*status, *count))
-        .collect();
+    let lost = all.statuses.iter().filter(|(status, _)| is_lost(**status));
+    let lost: BTreeMap<_, _> = lost.map(|(status, count)| (*status, *count)).collect();
     let mut relay = RelayState {
         allowlist: (hud.policy)().is_some(),
         newest_report: days::newest_report(&days),
         dispatches: all.statuses.values().sum(),
         dispatch_latency: all.dispatch(),
+        lost_dispatches: if lost.is_empty() { vec![] } else { lost_dispatches(hud, &span).await? },
         lost,
         refused,
         problems: vec![],
     };
     relay.problems = problems(&relay, hud.now());
     Ok(relay)
+}
+
+fn is_lost(status: DispatchFactStatus) -> bool {
+    use DispatchFactStatus::{LeftOut, Queued, Sent, Superseded};
+    !matches!(status, LeftOut | Queued | Sent | Superseded)
+}
+
+async fn lost_dispatches(hud: &Hud, span: &TimeSpan) -> Result<Vec<LostDispatch>, PageError> {
+    let sent = hud.results.dispatches(&Window::all(span.from, span.to)).await?;
+    let lost = sent.into_iter().rev().filter(|sent| is_lost(sent.status)).take(MAX_LOST);
+    Ok(lost
+        .map(|sent| LostDispatch {
+            repo: sent.repo,
+            pull_request: sent.pull_request,
+            head_sha: sent.head_sha,
+            at: sent.enqueued_at,
+            status: sent.status,
+            last_error: sent.last_error,
+        })
+        .collect())
 }
 
 fn is_refusal(outcome: &str) -> bool {
@@ -296,6 +322,15 @@ fn relay(relay: &RelayState) -> Markup {
             ul.rows { @for problem in &relay.problems { li.infra {
                 span.outcome.infra { span.glyph aria-hidden="true" { "⚠" } } " " (problem)
             } } }
+            @if !relay.lost_dispatches.is_empty() { details open {
+                summary { "The newest dispatches that were lost or withheld" }
+                ul.plain { @for lost in &relay.lost_dispatches { li {
+                    a href=(format!("/crcr/{}", lost.repo)) { bdi { (lost.repo) } } " was not told of "
+                    @if let Some(number) = lost.pull_request { a href=(format!("/pr/{number}")) { "#" (number) } " at " }
+                    (commit_link(&lost.head_sha)) ", " (ago(lost.at)) ": " (lost.status.as_str().replace('_', " "))
+                    @if let Some(error) = &lost.last_error { ", " bdi { (error) } }
+                } } }
+            } }
             p.detail {
                 "In the last 24 hours: " (relay.dispatches) " dispatches"
                 @if let Some(latency) = &relay.dispatch_latency { ", half of them sent within " (duration(latency.p50)) ", 95 % within " (duration(latency.p95)) }

@@ -350,7 +350,10 @@ fn row(backend: &BackendRow, query: &str) -> Markup {
         tr role="row" {
             th scope="row" role="rowheader" {
                 (name(backend, query))
-                div.detail { @match backend.newest { Some(newest) => { "last " (ago(newest)) }, None => "no result" } }
+                div.detail {
+                    @match backend.newest { Some(newest) => { "last " (ago(newest)) " · " }, None => "no result · " }
+                    a rel="nofollow" href=(format!("/crcr/{}?window=24h&heads=all", backend.repo)) { "last day" span.hidden { " of " bdi { (backend.repo) } } }
+                }
             }
             @for (head, value) in HEADINGS.iter().zip(&values) {
                 td role="cell" data-label=(head) { div { (value) } }

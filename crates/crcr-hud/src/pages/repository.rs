@@ -347,7 +347,9 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 p role="status" { "The newest " code { ".github/crcr.yml" } " isn't in force: " bdi { (problem) } ". The last good version holds; if there is none, everything is dispatched." }
             }
             (culprit_list(&model.culprits))
-            dl.cards {
+            @if model.level.is_some_and(|level| !level.shows_results()) {
+                p.note { "At " (Level::L1) " a backend receives events; its results aren't shown." }
+            } @else { dl.cards {
                 div { dt { "CI job pass" } dd { (rate(&model.worth.job_pass)) } }
                 div { dt { "Test pass" } dd { (rate(&model.worth.test_pass)) } }
                 @if model.upstream_failures > 0 {
@@ -359,7 +361,7 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 div { dt { "Run time P50" } dd { (distribution(model.worth.execution.as_ref())) } }
                 div { dt { "End to end P50" } dd { (distribution(model.worth.end_to_end.as_ref())) } }
                 div { dt { "Running now" } dd { (model.worth.running) } }
-            }
+            } }
             @if let Some(review) = &model.review { (criteria_summary(review)) }
             section aria-labelledby="trends" {
                 h2 #trends { "Trends" }

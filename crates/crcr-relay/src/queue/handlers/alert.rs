@@ -58,7 +58,7 @@ pub async fn turned_red(
     let this_commit =
         regressions.iter().find(|found| found.event == *event && found.head_sha == head_sha);
     let Some(regression) = this_commit else { return Ok(TaskDone::Finished) };
-    let (text, page) = with_page(relay, repo, regression_text(regression));
+    let (text, page) = with_page(relay, repo.as_str(), regression_text(regression));
     let body = json!({ "event": "backend_turned_red", "turn": regression, "url": page });
     post(relay, url, body, &text).await?;
     let mut batch = WriteBatch::default();
@@ -86,7 +86,7 @@ pub async fn turned_green(
         found.event == *event && found.head_sha == red_sha && recovered
     });
     let Some(regression) = ended else { return Ok(TaskDone::Finished) };
-    let (text, page) = with_page(relay, repo, recovery_text(regression));
+    let (text, page) = with_page(relay, repo.as_str(), recovery_text(regression));
     let body = json!({ "event": "backend_green_again", "turn": regression, "url": page });
     post(relay, url, body, &text).await?;
     let mut batch = WriteBatch::default();
@@ -106,7 +106,7 @@ async fn regressions(relay: &Relay, repo: &RepoName) -> Result<Vec<Regression>, 
 }
 
 /// The text with the address of the backend's page below it, and that address.
-fn with_page(relay: &Relay, repo: &RepoName, text: String) -> (String, Option<String>) {
+fn with_page(relay: &Relay, repo: &str, text: String) -> (String, Option<String>) {
     let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{repo}"));
     match page {
         Some(page) => (format!("{text}\n{page}"), Some(page)),
