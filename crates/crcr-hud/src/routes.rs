@@ -299,9 +299,8 @@ async fn backend_feed(
     State(hud): State<Arc<Hud>>,
     Path((owner, repo)): Path<(String, String)>,
 ) -> Response {
-    let built = compute(hud, async move |hud| {
-        feed::build(hud, Some(&repo_name(&owner, &repo)?)).await
-    });
+    let built =
+        compute(hud, async move |hud| feed::build(hud, Some(&repo_name(&owner, &repo)?)).await);
     feed_response(built.await)
 }
 

@@ -155,7 +155,11 @@ async fn ended_groups(
         let places = commits.iter().enumerate();
         let found = places.filter_map(|(n, commit)| {
             let (state, job) = states.get(commit.sha.as_str())?;
-            (state.is_failure() || *state == CiState::Passed).then_some((n, state.is_failure(), *job))
+            (state.is_failure() || *state == CiState::Passed).then_some((
+                n,
+                state.is_failure(),
+                *job,
+            ))
         });
         found.collect()
     };

@@ -80,9 +80,9 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
     let answer = site.router.clone().oneshot(request).await.unwrap();
     let expected = "/tests?repo=acme%2Fwidgets&sort=slow&days=30&branches=all&q=class.BROK";
     assert_eq!(answer.headers()["location"], expected, "a test is found by a part of its name");
-    for nothing in ["", "no_such_test"] {
-        let (status, page) = site.get(&format!("/search?q={nothing}")).await;
-        assert!(status == StatusCode::OK && page.contains("Nothing is known"), "{page}");
+    for (asked, said) in [("", "Nothing was asked for"), ("no_such_test", "Nothing is known")] {
+        let (status, page) = site.get(&format!("/search?q={asked}")).await;
+        assert!(status == StatusCode::OK && page.contains(said), "{page}");
     }
     for wrong in ["sort=odd", "days=0", "days=9999", "branches=some", "page=0", "page=41"] {
         assert_eq!(site.get(&format!("/tests?{wrong}")).await.0, StatusCode::BAD_REQUEST);

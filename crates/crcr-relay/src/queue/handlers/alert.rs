@@ -90,7 +90,11 @@ pub async fn turned_green(
     let body = json!({ "event": "backend_green_again", "turn": regression, "url": page });
     post(relay, url, body, &text).await?;
     let mut batch = WriteBatch::default();
-    batch.records.push(RecordWrite { key: red.key, value: vec![], expires_at: Timestamp::UNIX_EPOCH });
+    batch.records.push(RecordWrite {
+        key: red.key,
+        value: vec![],
+        expires_at: Timestamp::UNIX_EPOCH,
+    });
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)
 }

@@ -81,8 +81,7 @@ async fn backend_that_is_green_again_is_told_once_and_names_reach_no_channel() {
     let listener = MockServer::start().await;
     Mock::given(method("POST")).respond_with(ResponseTemplate::new(200)).mount(&listener).await;
     let world = World::with(&[("CRCR_ALERT_URL", &listener.uri())]).await;
-    for (n, sha, conclusion) in
-        [(1, HEAD, "success"), (2, NEWER, "failure"), (3, THIRD, "success")]
+    for (n, sha, conclusion) in [(1, HEAD, "success"), (2, NEWER, "failure"), (3, THIRD, "success")]
     {
         push(&world, n, sha, conclusion).await;
         world.later(Duration::from_secs(61));

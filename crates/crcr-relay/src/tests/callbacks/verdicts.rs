@@ -120,7 +120,8 @@ pub(super) async fn failed_run_counts_although_the_relays_clock_is_ahead_of_gith
 }
 
 #[tokio::test]
-pub(super) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet() {
+pub(super) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet()
+{
     let world = World::listening().await;
     let ci = open(&world).await("acme/four");
     ci.on_github(&world, "completed", Some("success"));
