@@ -82,7 +82,7 @@ async fn read(relay: &Relay, repo: &RepoName, before: Option<&RepositoryFiles>) 
     }
     match file(relay, repo, &codeowners::PLACES, codeowners::MAX_BYTES).await {
         Ok(Some(bytes)) => {
-            files.codeowners = Some(Codeowners::parse(&String::from_utf8_lossy(&bytes)))
+            files.codeowners = Some(Codeowners::parse(&String::from_utf8_lossy(&bytes)));
         }
         Ok(None) => {}
         Err(error) => {

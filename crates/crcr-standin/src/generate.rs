@@ -99,9 +99,12 @@ L4:
   - aurora-example/torch-aurora: [aurora-oncall, aurora-backup]
 ";
 
+/// A path, and the text at a time.
+pub type GeneratedFile = (&'static str, fn(Timestamp) -> String);
+
 /// Files of the upstream repository, which tell who owns its tests and which may fail. An entry of a quarantine ends
 /// soon after a given time.
-pub const FILES_OF_UPSTREAM: [(&str, fn(Timestamp) -> String); 2] =
+pub const FILES_OF_UPSTREAM: [GeneratedFile; 2] =
     [(".github/CODEOWNERS", |_| CODEOWNERS.to_owned()), (".github/quarantine.yml", quarantine)];
 
 const CODEOWNERS: &str = "\

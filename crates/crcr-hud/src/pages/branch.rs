@@ -356,7 +356,7 @@ async fn backend_cells(
         cell.jobs += 1;
         cell.failed += usize::from(failed);
         let known_failed = cell.outcome.is_some_and(|outcome| !is_good(outcome));
-        if failed && !known_failed || job.outcome.is_none() && !known_failed {
+        if !known_failed && (failed || job.outcome.is_none()) {
             cell.outcome = job.outcome;
         }
     }

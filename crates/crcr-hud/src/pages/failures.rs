@@ -157,7 +157,7 @@ async fn add_groups(hud: &Hud, model: &mut FailuresModel) -> Result<(), PageErro
     match model.sort {
         FailureSort::Failures => {}
         FailureSort::Newest => {
-            groups.sort_by_key(|group| std::cmp::Reverse(group.newest.completed_at))
+            groups.sort_by_key(|group| std::cmp::Reverse(group.newest.completed_at));
         }
         FailureSort::Oldest => groups.sort_by_key(|group| group.oldest),
     }

@@ -130,7 +130,7 @@ pub(crate) async fn build(
             QuarantineSort::Owner => found.sort_by(|a, b| a.entry.owner.cmp(&b.entry.owner)),
             QuarantineSort::Test => found.sort_by(|a, b| a.entry.pattern.cmp(&b.entry.pattern)),
             QuarantineSort::Failures => {
-                found.sort_by_key(|listed| std::cmp::Reverse(listed.failures))
+                found.sort_by_key(|listed| std::cmp::Reverse(listed.failures));
             }
         }
         listed = Some(found);

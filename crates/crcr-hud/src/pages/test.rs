@@ -400,16 +400,24 @@ fn alike(message: &str) -> String {
 }
 
 fn charts(days: &[&TestJobDay], (first, last): (i64, i64)) -> Vec<Plot> {
-    let mut by_day: BTreeMap<i64, (u64, u64, u64, u64, f64)> = BTreeMap::new();
+    #[derive(Default)]
+    struct DaySum {
+        ran: u64,
+        failures: u64,
+        flaky: u64,
+        timed: u64,
+        seconds: f64,
+    }
+    let mut by_day: BTreeMap<i64, DaySum> = BTreeMap::new();
     for day in days {
         let sum = by_day.entry(day.day).or_default();
-        sum.0 += day.runs.saturating_sub(day.skipped);
-        sum.1 += day.failures;
-        sum.2 += day.flaky;
-        sum.3 += day.timed;
-        sum.4 += day.seconds;
+        sum.ran += day.runs.saturating_sub(day.skipped);
+        sum.failures += day.failures;
+        sum.flaky += day.flaky;
+        sum.timed += day.timed;
+        sum.seconds += day.seconds;
     }
-    let of_days = |value: fn(&(u64, u64, u64, u64, f64)) -> Option<f64>| -> Vec<Option<f64>> {
+    let of_days = |value: fn(&DaySum) -> Option<f64>| -> Vec<Option<f64>> {
         (first..=last).map(|day| by_day.get(&day).and_then(value)).collect()
     };
     let line = |name: &str, values| PlotLine { name: name.to_owned(), values };
@@ -424,14 +432,17 @@ fn charts(days: &[&TestJobDay], (first, last): (i64, i64)) -> Vec<Plot> {
             "Failed and flaky results a day",
             Unit::Count,
             vec![
-                line("failed", of_days(|sum| (sum.0 > 0).then_some(sum.1 as f64))),
-                line("flaky", of_days(|sum| (sum.0 > 0).then_some(sum.2 as f64))),
+                line("failed", of_days(|sum| (sum.ran > 0).then_some(sum.failures as f64))),
+                line("flaky", of_days(|sum| (sum.ran > 0).then_some(sum.flaky as f64))),
             ],
         ),
         plot(
             "Mean duration",
             Unit::Seconds,
-            vec![line("mean", of_days(|sum| (sum.3 > 0).then(|| sum.4 / sum.3 as f64)))],
+            vec![line(
+                "mean",
+                of_days(|sum| (sum.timed > 0).then(|| sum.seconds / sum.timed as f64)),
+            )],
         ),
     ]
 }

@@ -339,7 +339,7 @@ async fn add_reports(
     if buckets.unit == CiUnit::Hour {
         let window = Window::all(buckets.from, buckets.to);
         let shared = facts(hud, &window).await?;
-        for at in 0..buckets.count {
+        for (at, sum) in sums.iter_mut().enumerate() {
             let start =
                 |n: usize| buckets.from + SignedDuration::from_millis(buckets.millis * n as i64);
             let hour = Window::all(start(at), start(at + 1));
@@ -351,7 +351,7 @@ async fn add_reports(
                 let attempts =
                     shared.attempts(&hour).filter(|row| row.repo.eq_ignore_ascii_case(&repo));
                 let jobs = jobs_of_record(attempts, dispatches.iter().copied());
-                sums[at].insert(repo, ResultTotals::of(jobs, &dispatches));
+                sum.insert(repo, ResultTotals::of(jobs, &dispatches));
             }
         }
     } else {

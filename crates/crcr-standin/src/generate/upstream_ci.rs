@@ -241,7 +241,8 @@ fn red_since(facts: &[Fact], until: Timestamp) -> Timestamp {
         .collect();
     pushes.sort_unstable();
     pushes.dedup();
-    pushes.iter().rev().take(RED_PUSHES).last().copied().unwrap_or(until)
+    let first = pushes.len().saturating_sub(RED_PUSHES);
+    pushes.get(first).copied().unwrap_or(until)
 }
 
 struct CiGenerator {

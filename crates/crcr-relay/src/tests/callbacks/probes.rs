@@ -166,7 +166,7 @@ async fn a_run_that_is_still_open_is_waited_for() {
 #[tokio::test]
 async fn strangers_have_one_share_of_the_probes_together_and_upstreams_own_go_on() {
     let world = world().await;
-    open(&world).await;
+    drop(open(&world).await);
     let repo = RepoName::new("acme/four").unwrap();
     let budget = ProbeBudget { reruns_per_day: 0, commits_per_day: 8 };
     let delivery = world.pull_request("reopened");
