@@ -42,7 +42,7 @@ async fn look(task: &str, sites: &Sites) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn every_page_in_every_state_scheme_and_width() {
     let sites = Sites::serve().await;
     let seen = look("pages", &sites).await;
@@ -59,31 +59,31 @@ async fn every_page_in_every_state_scheme_and_width() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn the_matrix_by_keyboard_and_a_refresh_that_keeps_its_place() {
     look("keyboard", &Sites::serve().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn every_page_leads_to_a_branch_its_shards_and_the_failed_step_of_a_job() {
     look("branch", &Sites::serve().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn each_question_is_answered_after_two_clicks_by_mouse_by_keyboard_and_without_script() {
     look("questions", &Sites::serve().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn an_operator_logs_in_redelivers_and_logs_out() {
     look("operator", &Sites::serve().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn a_large_matrix_is_there_soon() {
     let seen = look("large", &Sites::serve().await).await;
     eprintln!("50 × 40 matrix, milliseconds: {}", seen["milliseconds"]);

@@ -623,7 +623,7 @@ fn group_header(
     let label = format!("{title}{}", since.unwrap_or_default());
     html! {
         th.job.bad[red.is_some()] scope="col" title=(label) {
-            @if red.is_some() { b.mark aria-hidden="true" { "✗" } }
+            @if red.is_some() { span.mark aria-hidden="true" { "✗" } }
             @if is_foldable {
                 a href=(format!("{path}{}", query.address())) aria-label=(format!("{label}, {}", if is_open { "fold" } else { "show each job" })) {
                     span { bdi { (title) } @if !is_open { " +" } @else { " −" } }
@@ -707,8 +707,12 @@ fn cell_markup(cell: Option<&GroupCell>, is_first_red: bool, model: &BranchModel
 fn backend_cell(cell: Option<&BackendCell>, short_sha: &str, model: &BranchModel) -> Markup {
     let Some(cell) = cell else { return html! { td {} } };
     let (glyph, class, word) = outcome_parts(cell.outcome);
+    let label = match cell {
+        BackendCell { failed: 0, .. } | BackendCell { jobs: ..=1, .. } => word.to_owned(),
+        BackendCell { failed, jobs, .. } => format!("{word}, {failed} of {jobs} jobs"),
+    };
     html! {
-        td.(class) { a href=(address::commit(&model.repository, short_sha)) aria-label=(word) { (glyph) @if cell.failed > 0 && cell.jobs > 1 { sup { (cell.failed) } } } }
+        td.(class) { a href=(address::commit(&model.repository, short_sha)) aria-label=(label) { (glyph) @if cell.failed > 0 && cell.jobs > 1 { sup { (cell.failed) } } } }
     }
 }
 
