@@ -313,9 +313,8 @@ fn outcome_of(fact: &AttemptFact, tests: &BTreeSet<String>) -> BisectOutcome {
         Some(found) if found.is_pass() => BisectOutcome::Passed,
         Some(JobOutcome::TestFailed) => {
             let failed = failed_tests(fact);
-            let is_known = !failed.is_empty()
-                && !tests.is_empty()
-                && fact.details.more_failed_tests == 0;
+            let is_known =
+                !failed.is_empty() && !tests.is_empty() && fact.details.more_failed_tests == 0;
             if is_known && failed.is_disjoint(tests) {
                 BisectOutcome::Passed
             } else {
