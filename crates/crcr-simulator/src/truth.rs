@@ -242,7 +242,7 @@ impl<'a> Truth<'a> {
             self.webhooks.get(&one.delivery).is_some_and(|webhook| webhook.is_closing)
         };
         let lowest = self.allowlist.entry(repo).map_or(0, |entry| entry.lowest);
-        lowest >= 2 && of_head.iter().filter(|one| !is_closed(one)).all(|one| is_answered(one))
+        lowest >= 2 && of_head.iter().filter(|one| !is_closed(one)).all(is_answered)
     }
 
     /// Since when nothing of a commit is open, neither a dispatch nor a run nor a job; `None` if something is, or if the

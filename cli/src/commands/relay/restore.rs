@@ -45,7 +45,7 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
                 match args.format {
                     DataFormat::Json => printer.data_line(&json!(manifest).to_string()),
                     DataFormat::Text => {
-                        printer.data_line(&format!("whole: everything until {at:.0}"))
+                        printer.data_line(&format!("whole: everything until {at:.0}"));
                     }
                 }
                 return Ok(ExitCode::SUCCESS);
