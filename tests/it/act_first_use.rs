@@ -31,6 +31,7 @@ fn copy_source(to: &Path) {
             "cli",
             "crates",
             "deploy/aws-ci",
+            "schemas",
             "workflows-templates",
             "actions",
             ".cargo",

@@ -33,7 +33,7 @@ pub(super) async fn find(
         }
     }
     let window_left = match list(relay, dispatch).await? {
-        Ok(list) => take_list(relay, dispatch, &list).await?,
+        Ok(evidence) => take_list(relay, dispatch, &evidence).await?,
         Err(problem) => {
             dispatch.runs_problem = Some(problem);
             None
@@ -70,8 +70,8 @@ pub(super) async fn silence(
     if !super::head::has_check_runs(relay, dispatch) {
         return Ok(None);
     }
-    if let Ok(list) = list(relay, dispatch).await? {
-        take_list(relay, dispatch, &list).await?;
+    if let Ok(evidence) = list(relay, dispatch).await? {
+        take_list(relay, dispatch, &evidence).await?;
     }
     let found = std::mem::take(&mut dispatch.runs);
     let may_have_run = dispatch.shared_runs.iter().any(|group| group.include_own);
@@ -88,14 +88,33 @@ pub(super) async fn silence(
     Ok(was_down.then(|| "No report came in; the relay was down for a part of the time".to_owned()))
 }
 
+/// What tells which runs are a dispatch's.
+struct Evidence {
+    own: AcceptedSend,
+    /// The other dispatches that may have started one of the listed runs, and whether these are all of them.
+    others: Vec<AcceptedSend>,
+    are_others_known: bool,
+    /// The time in which GitHub creates the runs of the dispatch and of those that it can be confused with. Which run
+    /// is another's shows only in the other's whole window.
+    window: (Timestamp, Timestamp),
+    list: RunList,
+}
+
 /// GitHub's list of the runs that may be the dispatch's, or why it can't be read.
-async fn list(relay: &Relay, dispatch: &Dispatch) -> Result<Result<RunList, String>, TaskError> {
+async fn list(relay: &Relay, dispatch: &Dispatch) -> Result<Result<Evidence, String>, TaskError> {
     let (repo, Some(own)) = (&dispatch.repo, dispatch.accepted_send()) else {
         return Ok(Err("it isn't known when GitHub accepted the dispatch".to_owned()));
     };
-    let window = own.window(relay.config.run_window);
+    let hull = |(from, to): (Timestamp, Timestamp), other: &AcceptedSend| {
+        let (other_from, other_to) = other.window(relay.config.run_window);
+        (from.min(other_from), to.max(other_to))
+    };
+    let own_window = own.window(relay.config.run_window);
+    let (near, _) = other_sends(relay, repo, &own, own_window).await?;
+    let window = near.iter().fold(own_window, hull);
+    let (others, are_others_known) = other_sends(relay, repo, &own, window).await?;
     match relay.app.runs_of_event(repo.as_str(), "repository_dispatch", window).await {
-        Ok(list) => Ok(Ok(list)),
+        Ok(list) => Ok(Ok(Evidence { own, others, are_others_known, window, list })),
         Err(error) if is_passing(&error) => Err(error.into()),
         Err(error) => {
             tracing::warn!(delivery = dispatch.delivery, %repo, %error, "runs can't be listed");
@@ -112,15 +131,13 @@ fn is_passing(error: &GithubError) -> bool {
 async fn take_list(
     relay: &Relay,
     dispatch: &mut Dispatch,
-    list: &RunList,
+    Evidence { own, others, are_others_known, window, list }: &Evidence,
 ) -> Result<Option<SignedDuration>, TaskError> {
-    let Some(own) = dispatch.accepted_send() else { return Ok(None) };
-    let window = relay.config.run_window;
+    let run_window = relay.config.run_window;
     let listed: Vec<ListedRun> = list.runs.iter().filter_map(listed_run).collect();
     let claims = claims(relay, &dispatch.repo, &listed).await?;
-    let (others, are_others_known) = other_sends(relay, &dispatch.repo, &own).await?;
-    let found =
-        runs_of_dispatch(&listed, &own, &others, window, |id| claims.get(&id).map(String::as_str));
+    let claimed_by = |id| claims.get(&id).map(String::as_str);
+    let found = runs_of_dispatch(&listed, own, others, run_window, claimed_by);
     let is_too_many = found.own.len().max(found.shared.len()) > RUNS_PER_DISPATCH;
     dispatch.runs = found.own;
     dispatch.shared_runs = found.shared;
@@ -140,8 +157,7 @@ async fn take_list(
     // While GitHub may still start the run of another dispatch, fewer runs than dispatches tell nothing of a failed one.
     let is_undecided =
         dispatch.shared_runs.iter().any(|group| !group.include_own && !group.are_good);
-    let others_over_at = others.iter().filter(|_| is_undecided).map(|other| other.at + window);
-    let over_at = others_over_at.fold(own.at + window, Timestamp::max);
+    let over_at = if is_undecided { window.1 } else { own.window(run_window).1 };
     dispatch.are_runs_known |= problem.is_none() && list.read_at >= over_at;
     dispatch.are_runs_known &= problem.is_none();
     let left = over_at.duration_since(list.read_at) + SignedDuration::from_secs(1);
@@ -161,15 +177,15 @@ async fn claims(
     Ok(claims.filter_map(|(run, claim)| Some((run.id, claim.value?))).collect())
 }
 
-/// The other dispatches to the repository whose runs GitHub may have created in the same time, and whether these are
+/// The other dispatches to the repository whose runs GitHub may have created between two times, and whether these are
 /// all.
 async fn other_sends(
     relay: &Relay,
     repo: &RepoName,
     own: &AcceptedSend,
+    (from, to): (Timestamp, Timestamp),
 ) -> Result<(Vec<AcceptedSend>, bool), StoreError> {
     let window = relay.config.run_window;
-    let (from, to) = own.window(window);
     let minute = |at: Timestamp| at.as_second().div_euclid(60);
     let (mut others, mut are_all) = (vec![], true);
     // Others were accepted at most one window before the first run, and at most a request's time after the last one.

@@ -1,5 +1,6 @@
 //! Failures that stored results don't explain: what the relay runs once more, and what the check run says then.
 
+use axum::http::Request;
 use crcr_domain::RepoName;
 use crcr_domain::probes::{ProbeBudget, ProbeReason, ProbeTag};
 use crcr_standin::world::Started;
@@ -268,7 +269,7 @@ async fn commit_that_broke_a_branch_is_found_and_named_on_the_backends_page() {
         (found.good_sha.as_str(), found.tests[0].as_str()),
         (commit(0).as_str(), "test_add")
     );
-    let request = http::Request::get("/crcr/acme/two").body(axum::body::Body::empty());
+    let request = Request::get("/crcr/acme/two").body(axum::body::Body::empty());
     let page = world.answer(request.unwrap()).await;
     let page = axum::body::to_bytes(page.into_body(), 1 << 20).await.unwrap();
     let page = String::from_utf8(page.to_vec()).unwrap();
@@ -281,7 +282,7 @@ async fn a_broken_file_shows_on_the_backends_page() {
     let world = World::new().await;
     world.push_file("acme/two", "probes: {rerun: 1}\n").await;
     let page = async |path: &str| {
-        let request = http::Request::get(path).body(axum::body::Body::empty()).unwrap();
+        let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
         let body = world.answer(request).await.into_body();
         String::from_utf8(axum::body::to_bytes(body, 1 << 20).await.unwrap().to_vec()).unwrap()
     };

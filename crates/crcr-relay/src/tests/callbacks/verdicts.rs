@@ -143,6 +143,27 @@ pub(super) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
+/// The run of the earlier dispatch began before GitHub could create one of the later dispatch, so the other run is the
+/// later one's.
+#[tokio::test]
+pub(super) async fn failed_run_counts_although_an_earlier_dispatch_could_have_started_it_too() {
+    let world = World::listening().await;
+    stranger(&world, "opened", NEWER).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let earlier = received(&world)("acme/four");
+    earlier.workflow_on_github(&world, "late.yml", "completed", Some("success"));
+    wait(&world, Duration::from_secs(50)).await;
+    let ci = Downstream { run: RUN + 1, ..open(&world).await("acme/four") };
+    let client_payload = ci.client_payload.clone();
+    let late = Downstream { run: RUN + 2, client_payload, ..ci };
+    late.workflow_on_github(&world, "late.yml", "completed", Some("failure"));
+    ci.on_github(&world, "completed", Some("success"));
+    ci.start(&world).await;
+    ci.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
 /// GitHub says that the run passed, as the workflow continues after errors.
 #[tokio::test]
 async fn first_failure_of_1001_jobs_is_not_lost() {
@@ -170,6 +191,8 @@ async fn push_that_supersedes_4000_dispatches_is_accepted() {
     }
     world.allow(&format!("L1: [{}]\n", repos.join(", ")));
     world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    // The backends' files aren't read, as the limit of GitHub that follows is for dispatches.
+    world.sql("DELETE FROM task");
     assert_eq!(world.send(&world.pull_request("opened")).await.0, StatusCode::ACCEPTED);
     world.change(|pull| pull.head_sha = NEWER.to_owned());
     assert_eq!(world.send(&world.pull_request("synchronize")).await.0, StatusCode::ACCEPTED);
