@@ -2,6 +2,8 @@
 import { execFileSync } from "node:child_process";
 import { createRequire } from "node:module";
 
+import { QUESTIONS, START } from "./questions.mjs";
+
 const require = createRequire(new URL("../peers/package.json", import.meta.url));
 const { chromium } = require("playwright-core");
 
@@ -47,7 +49,8 @@ const logIn = async (page) => {
 const AURORA = "/crcr/aurora-example/torch-aurora";
 const DUNE = "/crcr/dune-example/torch-dune";
 const MAIN = "/hud/example/torch/main";
-const LOG = "/crcr/logs/example/torch/702209";
+const LOG = "/failure/example/torch/702209";
+const TEST = "/test/example/torch";
 // Name, site, path, expected refusal.
 const PAGES = [
   ["full-overview", "full", "/crcr"],
@@ -76,19 +79,31 @@ const PAGES = [
   ["full-branches", "full", "/hud/example/torch"],
   ["full-branch", "full", MAIN],
   ["full-branch-failing-shards", "full", `${MAIN}?rows=failing&open=Trunk+%2F+linux+%2F+test`],
-  ["full-tests-flaky", "full", "/crcr/tests?days=30"],
-  ["full-tests-new", "full", "/crcr/tests?days=30&show=new"],
-  ["full-tests-none", "full", "/crcr/tests?days=30&show=failing&q=nothing"],
-  ["empty-tests", "empty", "/crcr/tests"],
+  ["full-tests-flaky", "full", "/tests?days=30"],
+  ["full-tests-new", "full", "/tests?days=30&sort=new"],
+  ["full-tests-none", "full", "/tests?days=30&sort=failing&q=nothing"],
+  ["full-test-red", "full", `${TEST}?name=TestProcessGroup.test_all_reduce`],
+  ["full-test-flaky", "full", `${TEST}?name=TestRandom.test_seed_per_device`],
+  ["error-unknown-test", "full", `${TEST}?name=no_such_test`, 404],
+  ["hostile-tests", "hostile", "/tests?days=30"],
+  ["full-quarantine", "full", "/quarantine"],
+  ["empty-quarantine", "empty", "/quarantine?repo=no/such"],
+  ["full-trends-24h", "full", "/trends?window=24h"],
+  ["full-trends-30d", "full", "/trends?window=30d"],
+  ["full-trends-runner", "full", "/trends?window=7d&runner=linux.8xlarge.gpu"],
+  ["empty-trends", "empty", "/trends?window=30d"],
+  ["empty-tests", "empty", "/tests"],
   ["full-pull-in-tree", "full", "/pr/101050"],
   ["full-branch-job", "full", `${MAIN}?job=702340`],
-  ["full-logs", "full", "/crcr/logs"],
-  ["full-logs-filtered", "full", "/crcr/logs?repo=example%2Ftorch&category=test&days=30"],
-  ["full-log", "full", LOG],
-  ["empty-logs", "empty", "/crcr/logs"],
-  ["error-unknown-log", "full", "/crcr/logs/example/torch/1", 404],
-  ["hostile-logs", "hostile", "/crcr/logs?days=30"],
-  ["hostile-log", "hostile", LOG],
+  ["full-failures", "full", "/failures"],
+  ["full-failures-filtered", "full", "/failures?repo=example%2Ftorch&category=test&days=30&sort=newest"],
+  ["full-failures-jobs", "full", "/failures?list=jobs&days=30&like=example/torch/702209"],
+  ["full-failure", "full", LOG],
+  ["empty-failures", "empty", "/failures"],
+  ["error-unknown-failure", "full", "/failure/example/torch/1", 404],
+  ["hostile-failures", "hostile", "/failures?days=30"],
+  ["hostile-failure", "hostile", LOG],
+  ["wide-many-jobs", "wide", "/hud/example/torch/many"],
   ["empty-hud", "empty", "/hud"],
   ["empty-search", "empty", "/search?q=nothing"],
   ["error-unknown-branch", "full", "/hud/example/torch/no/such", 404],
@@ -210,6 +225,39 @@ const tasks = {
     return {};
   },
 
+  // From the first page to the answer of each question: by mouse, by keyboard alone, and without JavaScript.
+  async questions() {
+    const clicks = {};
+    for (const way of ["mouse", "keyboard", "plain"]) {
+      const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, javaScriptEnabled: way !== "plain" });
+      for (const { question, site, clicks: path, answer } of QUESTIONS) {
+        const page = await open(context, sites[site] + START);
+        for (const { name, main } of path) {
+          const link = main
+            ? page.locator(`main ${main}`).first()
+            : page.locator("header").getByRole("link", { name, exact: true });
+          const wanted = new URL(await link.getAttribute("href"), page.url()).href;
+          if (way === "keyboard") {
+            await link.focus();
+            await page.keyboard.press("Enter");
+          } else {
+            await link.click();
+          }
+          await page.waitForURL(wanted);
+        }
+        expect(path.length <= 2, `${question}: ${path.length} clicks`);
+        const said = (await page.locator("main").innerText()).replace(/\s+/g, " ");
+        for (const word of answer) expect(word.test(said), `${question} (${way}): ${word} isn't in: ${said.slice(0, 3000)}`);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        expect(wide <= 0, `${question}: ${wide} pixels too wide`);
+        clicks[question] = path.length;
+        await page.close();
+      }
+      await context.close();
+    }
+    return { clicks };
+  },
+
   async operator() {
     const context = await browser.newContext();
     const page = await open(context, `${sites.full}/crcr/login`);
@@ -237,18 +285,21 @@ const tasks = {
       const context = await browser.newContext({ colorScheme, viewport: { width, height: 900 } });
       const page = await open(context, sites.full + MAIN);
       // From the grid to one job and back.
-      await page.locator(".matrix a.outcome.bad").first().click();
+      await page.locator(".matrix td.bad a").first().click();
       const panel = page.locator("#job");
       await panel.waitFor();
       const text = await panel.innerText();
       expect(text.includes("failed") && text.includes("Failed in step"), `the panel says ${text}`);
-      const link = await panel.getByRole("link", { name: /Log and steps/ }).getAttribute("href");
-      expect(link.startsWith("https://github.com/example/torch/actions/runs/"), `the log is at ${link}`);
+      const link = await panel.getByRole("link", { name: /Run it again/ }).getAttribute("href");
+      expect(link.includes("/example/torch/actions/runs/"), `the job is at ${link}`);
+      // The place isn't left: the cell is marked, and the grid is where it was.
+      expect((await page.locator(".matrix td a[aria-current]").count()) === 1, "the cell isn't marked");
+      expect((await page.evaluate(() => document.querySelector(".grid").getBoundingClientRect().top)) >= 0, "the grid has jumped");
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       expect(wide <= 0, `the panel at ${width}: ${wide} pixels too wide`);
       await page.screenshot({ path: `${out}/job-${colorScheme}-${width}.png` });
       await panel.getByRole("link", { name: "Close" }).click();
-      await panel.waitFor({ state: "detached" });
+      await panel.waitFor({ state: "hidden" });
       // Each group unfolds, and what is shown is in the address.
       const columns = () => page.locator(".matrix thead th").count();
       const folded = await columns();

@@ -72,6 +72,12 @@ async fn every_page_leads_to_a_branch_its_shards_and_the_failed_step_of_a_job() 
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs chromium and playwright-core"]
+async fn each_question_is_answered_after_two_clicks_by_mouse_by_keyboard_and_without_script() {
+    look("questions", &Sites::serve().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs chromium and playwright-core"]
 async fn an_operator_logs_in_redelivers_and_logs_out() {
     look("operator", &Sites::serve().await).await;
 }

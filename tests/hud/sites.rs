@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crcr_cidata::logs::{LogPacker, log_key};
+use crcr_cidata::object_store::ObjectStore;
 use crcr_domain::ci_data::job_log::{JobLogOutcome, JobLogRow};
+use crcr_domain::ci_data::test_row::{ReportRows, TestedRun};
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::EventName;
@@ -17,7 +20,7 @@ use crcr_relay::http::serve::hud_of;
 use crcr_relay::relay::Relay;
 use crcr_relay::state_records::{self, DeliveryRecord};
 use crcr_results::sqlite::SqliteResults;
-use crcr_results::{JobLogResults as _, WebhookResults as _};
+use crcr_results::{JobLogResults as _, TestRunResults as _, WebhookResults as _};
 use crcr_standin::StandIn;
 use crcr_standin::generate::{self, UpstreamCi};
 use crcr_store::{
@@ -49,6 +52,10 @@ fn now() -> Timestamp {
 impl Sites {
     pub(crate) async fn serve() -> Self {
         let github = StandIn::start().unwrap();
+        github.state().world.install(UPSTREAM);
+        for (path, text) in generate::FILES_OF_UPSTREAM {
+            github.state().world.put_file(UPSTREAM, path, text(now()));
+        }
         let month = generate::facts(7, now(), 30, 6, UPSTREAM);
         let three_days_ago = now() - SignedDuration::from_hours(72);
         let states = [
@@ -69,15 +76,25 @@ impl Sites {
             if name == "full" {
                 deliveries(&store).await;
             }
-            let ci = UpstreamCi::new(&month, now()).unwrap();
+            let mut ci = UpstreamCi::new(&month, now()).unwrap();
+            if name == "full" || name == "hostile" {
+                keep_logs(&mut ci, &archive_of(folder.path()), name == "hostile").await;
+            }
             let results = SqliteResults::new(Arc::clone(&store));
             match name {
                 "full" => ci.store(&results).await.unwrap(),
                 "hostile" => {
                     results.append_webhooks(hostile_webhooks(ci.webhooks)).await.unwrap();
                     results.put_job_logs(hostile_logs(ci.job_logs)).await.unwrap();
+                    for (run, reports) in hostile_tests(ci.test_runs) {
+                        results.append_test_runs(&run, reports).await.unwrap();
+                        results.finish_test_runs(&run).await.unwrap();
+                    }
                 }
-                "wide" => results.append_webhooks(wide_webhooks()).await.unwrap(),
+                "wide" => {
+                    results.append_webhooks(wide_webhooks()).await.unwrap();
+                    results.append_webhooks(many_jobs()).await.unwrap();
+                }
                 _ => {}
             }
             if name == "broken" {
@@ -109,15 +126,54 @@ async fn relay(github: &StandIn, folder: &Path, store: Arc<SqliteStore>) -> Stri
         ("ALLOWLIST_URL", format!("file:{}", allowlist.display())),
         ("UPSTREAM_REPO", UPSTREAM.to_owned()),
         ("CRCR_ADMIN_TOKEN", TOKEN.to_owned()),
+        ("CRCR_ARCHIVE", archive_of(folder)),
     ]);
     let config = Config::read(&|name| settings.get(name).cloned(), BTreeMap::new()).unwrap();
     let relay = Arc::new(Relay::new(config, store, results, Arc::new(now)).unwrap());
     relay.allowlist.refresh(&relay.app, now()).await;
+    relay.read_repository_files().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = router::public(&relay, &Arc::new(hud_of(&relay)));
     tokio::spawn(async move { axum::serve(listener, router).await });
     format!("http://{address}")
+}
+
+fn archive_of(folder: &Path) -> String {
+    format!("file:{}", folder.join("archive").display())
+}
+
+/// The logs of failed jobs; hostile ones are what everybody who runs a job can write.
+async fn keep_logs(ci: &mut UpstreamCi, archive: &str, is_hostile: bool) {
+    let store = ObjectStore::open(archive).await.unwrap();
+    let key = |repo: &str, job: u64| log_key(&RepoName::new(repo).unwrap(), job);
+    for (key, mut text) in ci.keep_logs(key) {
+        if is_hostile {
+            text = text.replace("compiling object", &format!("{EVIL}{}", "x".repeat(300)));
+            text = text.replace("Run ./ci", &format!("Run {EVIL}{}", "y".repeat(300)));
+        }
+        store.put(&key, LogPacker::packed(text.as_bytes()).unwrap()).await.unwrap();
+    }
+}
+
+/// Names and messages of tests, which everybody who opens a pull request can choose.
+fn hostile_tests(mut runs: Vec<(TestedRun, Vec<ReportRows>)>) -> Vec<(TestedRun, Vec<ReportRows>)> {
+    let long = format!("{EVIL}{}", "x".repeat(400));
+    for (run, reports) in &mut runs {
+        run.head_branch = Some(long.clone());
+        for report in reports {
+            report.source.job = format!("{EVIL} {}", report.source.job).into();
+            for row in &mut report.rows {
+                row.case.name = format!("{}{long}", row.case.name);
+                row.case.classname = long.as_str().into();
+                row.case.file = Some(long.as_str().into());
+                for detail in &mut row.case.details {
+                    detail.message = Some(format!("{long}\n{long}"));
+                }
+            }
+        }
+    }
+    runs
 }
 
 /// Names that others choose, as bad as the relay takes them.
@@ -233,6 +289,33 @@ fn wide_webhooks() -> Vec<WebhookRow> {
                 "id": 1000 * commit + job, "name": format!("linux-{job} / test"), "workflow_name": "Trunk",
                 "status": "completed", "conclusion": if (commit + job) % 9 == 0 { "failure" } else { "success" },
                 "head_sha": sha, "head_branch": "main",
+            });
+            add("workflow_job", &json!({ "workflow_job": job, "repository": repository }));
+        }
+    }
+    rows
+}
+
+/// Three commits of 2,000 jobs each, with names of 200 characters, on a branch of their own.
+fn many_jobs() -> Vec<WebhookRow> {
+    let repository = json!({ "full_name": UPSTREAM });
+    let mut rows = vec![];
+    for commit in 1..=3 {
+        let (sha, at) = (format!("{commit:039}a"), now() - SignedDuration::from_hours(5 - commit));
+        let head = json!({ "message": "x".repeat(200), "author": { "name": EVIL } });
+        let push = json!({
+            "ref": "refs/heads/many", "after": sha, "head_commit": head, "repository": repository,
+        });
+        let mut add = |event: &str, payload: &serde_json::Value| {
+            let (delivery, body) = (format!("many-{commit}-{}", rows.len()), payload.to_string());
+            rows.push(WebhookRow::new(event, &delivery, at, body.as_bytes()).unwrap());
+        };
+        add("push", &push);
+        for job in 0..2000 {
+            let name = format!("{}-{} / test (default, {job}, 2000)", "j".repeat(200), job % 80);
+            let job = json!({
+                "id": 900_000 + 10_000 * commit + job, "name": name, "workflow_name": "Many", "status": "completed",
+                "conclusion": if job % 97 == 0 { "failure" } else { "success" }, "head_sha": sha, "head_branch": "many",
             });
             add("workflow_job", &json!({ "workflow_job": job, "repository": repository }));
         }

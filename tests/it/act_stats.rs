@@ -88,7 +88,7 @@ fn test_results_of_a_fork_are_on_the_page_of_tests_by_the_template() {
         let url = ResultsUrl::Sqlite(results);
         let results: Arc<dyn Results> = crcr_results::open(&url, StoreRole::Tool).await.unwrap();
         let found = results.test_runs("acme/upstream", 4242, 1).await.unwrap();
-        let page = relay.url.join("/crcr/tests?branches=all&show=failing").unwrap();
+        let page = relay.url.join("/tests?branches=all&show=failing").unwrap();
         let page = reqwest::get(page).await.unwrap().text().await.unwrap();
         (found, page)
     });

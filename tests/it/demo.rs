@@ -162,7 +162,7 @@ fn demo_pages_stay_open_until_ctrl_c() {
         assert!(page.starts_with("HTTP/1.1 200"), "{page}");
         assert!(page.contains(holds), "{name}: {page}");
     }
-    let failures = get(&format!("{}/logs", link("all backends")));
+    let failures = get(&link("all backends").replace("/crcr", "/failures"));
     assert!(failures.contains("pytest: failed test"), "{failures}");
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());

@@ -40,15 +40,16 @@ async fn job_failed(place: &Place, relay: &Running, job: u64) {
 
 /// The explanation of a job, once there is one.
 async fn explanation(relay: &Relay<'_>, job: u64) -> Value {
-    let url = relay.running.url.join(&format!("api/v1/logs/{UPSTREAM}/{job}")).unwrap();
+    let url = relay.running.url.join(&format!("api/v1/failure/{UPSTREAM}/{job}")).unwrap();
     let mut found = Value::Null;
     eventually(&format!("job {job} is explained: {}", relay.place.log()), async || {
         let Ok(answer) = reqwest::get(url.clone()).await else { return false };
         if !answer.status().is_success() {
             return false;
         }
+        // The page is there from the job's webhook on, and its log somewhat later.
         found = answer.json().await.unwrap();
-        true
+        !found["log"].is_null()
     })
     .await;
     found["log"]["classified"]["match"].clone()
@@ -79,7 +80,7 @@ async fn relay_killed_after_the_webhook_explains_the_job_after_its_restart() {
     );
     let kept = place.folder().join(format!("kept/logs/{UPSTREAM}/{JOB}.txt.zst"));
     assert!(kept.is_file());
-    let page = relay.running.url.join("crcr/logs?days=366").unwrap();
+    let page = relay.running.url.join("failures?days=366").unwrap();
     let page = reqwest::get(page).await.unwrap().text().await.unwrap();
     assert!(page.contains("boom in engine"), "{page}");
 }

@@ -397,6 +397,7 @@ fn collecting_again_or_after_a_kill_anywhere_gives_the_same_rows() {
             job: None,
             all_branches: false,
             search: None,
+            offset: 0,
             limit: 100_000,
         };
         let times = FileTimesQuery {
@@ -609,6 +610,7 @@ fn folder_of_reports_fills_the_database_that_rankings_read() {
         job: None,
         all_branches: false,
         search: None,
+        offset: 0,
         limit: 10,
     };
     let failing = block_on(results.test_stats(&query)).unwrap();

@@ -1,13 +1,14 @@
 //! Where the archive of webhooks, logs and rows of tests are kept: a folder or a bucket of S3.
 
 use std::ffi::OsString;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{RequestChecksumCalculation, ResponseChecksumValidation};
 use aws_sdk_s3::error::{DisplayErrorContext, SdkError};
+use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use bytes::{Bytes, BytesMut};
 
 /// S3's limit, in bytes.
@@ -104,6 +105,43 @@ impl ObjectStore {
         }
     }
 
+    /// The last `max` bytes of an object, or all of a smaller one, and its size. `None` if there is no such object.
+    pub async fn tail(
+        &self,
+        key: &str,
+        max: usize,
+    ) -> Result<Option<(Bytes, u64)>, ObjectStoreError> {
+        check_key(key)?;
+        match self {
+            Self::Folder(root) => {
+                let path = root.join(key);
+                blocking(key, move || read_tail(&path, max)).await
+            }
+            Self::S3(s3) => s3.tail(key, max).await,
+        }
+    }
+
+    /// `length` bytes of an object from `start` on, or less at its end. `None` if there is no such object.
+    pub async fn range(
+        &self,
+        key: &str,
+        start: u64,
+        length: usize,
+    ) -> Result<Option<Bytes>, ObjectStoreError> {
+        check_key(key)?;
+        let found = match self {
+            Self::Folder(root) => {
+                let path = root.join(key);
+                blocking(key, move || read_range(&path, start, length)).await?
+            }
+            Self::S3(s3) => {
+                let range = format!("bytes={start}-{}", start + length.max(1) as u64 - 1);
+                s3.range(key, &range, length).await?
+            }
+        };
+        Ok(found)
+    }
+
     /// The first `limit` keys, ordered by bytes, that start with `prefix` and come after `after`.
     pub async fn list(
         &self,
@@ -184,6 +222,50 @@ impl S3Prefix {
             }
             Err(error) => return Err(self.unavailable(key, &error)),
         };
+        self.body(key, object, max).await.map(Some)
+    }
+
+    /// Some servers refuse a range that counts from the end of an object that is smaller, so its size is asked for.
+    async fn tail(&self, key: &str, max: usize) -> Result<Option<(Bytes, u64)>, ObjectStoreError> {
+        let head = self.client.head_object().bucket(&self.bucket).key(self.key(key)).send().await;
+        let size = match head {
+            Ok(head) => head.content_length().unwrap_or_default().max(0).cast_unsigned(),
+            Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found()) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(self.unavailable(key, &error)),
+        };
+        if size == 0 {
+            return Ok(Some((Bytes::new(), 0)));
+        }
+        let range = format!("bytes={}-", size.saturating_sub(max as u64));
+        Ok(self.range(key, &range, max).await?.map(|body| (body, size)))
+    }
+
+    /// A part of an object.
+    async fn range(
+        &self,
+        key: &str,
+        range: &str,
+        max: usize,
+    ) -> Result<Option<Bytes>, ObjectStoreError> {
+        let get = self.client.get_object().bucket(&self.bucket).key(self.key(key)).range(range);
+        match get.send().await {
+            Ok(object) => self.body(key, object, max).await.map(Some),
+            Err(error) if error.as_service_error().is_some_and(|error| error.is_no_such_key()) => {
+                Ok(None)
+            }
+            Err(error) => Err(self.unavailable(key, &error)),
+        }
+    }
+
+    /// At most a chunk more than `max` bytes.
+    async fn body(
+        &self,
+        key: &str,
+        object: GetObjectOutput,
+        max: usize,
+    ) -> Result<Bytes, ObjectStoreError> {
         let (mut stream, mut body) = (object.body, BytesMut::new());
         while let Some(bytes) = stream.next().await {
             let bytes = bytes.map_err(|error| ObjectStoreError::Unavailable {
@@ -195,7 +277,7 @@ impl S3Prefix {
                 break;
             }
         }
-        Ok(Some(body.freeze()))
+        Ok(body.freeze())
     }
 
     async fn list(
@@ -304,6 +386,31 @@ fn read_file(path: &Path, max: usize) -> io::Result<Option<Bytes>> {
     Ok(Some(body.into()))
 }
 
+fn read_tail(path: &Path, max: usize) -> io::Result<Option<(Bytes, u64)>> {
+    let mut file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(max as u64)))?;
+    let mut body = vec![];
+    file.take(max as u64).read_to_end(&mut body)?;
+    Ok(Some((body.into(), size)))
+}
+
+fn read_range(path: &Path, start: u64, length: usize) -> io::Result<Option<Bytes>> {
+    let mut file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    file.seek(SeekFrom::Start(start))?;
+    let mut body = vec![];
+    file.take(length as u64).read_to_end(&mut body)?;
+    Ok(Some(body.into()))
+}
+
 /// Adds the keys below `folder`, whose own key with its final slash is `base`.
 fn list_folder(
     folder: &Path,
@@ -382,11 +489,18 @@ mod tests {
         assert_eq!(error, "`a/b` is larger than 2 bytes");
         store.put("a/b", Bytes::from_static(b"two")).await.unwrap();
         assert_eq!(store.get("a/b", 9).await.unwrap().unwrap(), "two");
+        store.put("range", Bytes::from_static(b"0123456789")).await.unwrap();
+        assert_eq!(store.tail("range", 3).await.unwrap().unwrap(), (Bytes::from("789"), 10));
+        assert_eq!(store.tail("range", 99).await.unwrap().unwrap().0, "0123456789");
+        assert_eq!(store.range("range", 2, 3).await.unwrap().unwrap(), "234");
+        assert_eq!(store.range("range", 8, 9).await.unwrap().unwrap(), "89");
+        assert_eq!(store.tail("no", 3).await.unwrap(), None);
+        assert_eq!(store.range("no", 0, 3).await.unwrap(), None);
         // `-` sorts before `/`, which sorts before letters.
         for key in ["a-/x", "a/c/d", "a/c.e", "ab", "b"] {
             store.put(key, BODY).await.unwrap();
         }
-        let all = ["a-/x", "a/b", "a/c.e", "a/c/d", "ab", "b"];
+        let all = ["a-/x", "a/b", "a/c.e", "a/c/d", "ab", "b", "range"];
         assert_eq!(store.list("", None, 9).await.unwrap(), all);
         assert_eq!(store.list("a/", None, 9).await.unwrap(), all[1..4]);
         assert_eq!(store.list("a/c", None, 9).await.unwrap(), all[2..4]);

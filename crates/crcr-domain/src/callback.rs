@@ -161,7 +161,7 @@ impl Callback {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TestCounts {
     pub passed: u64,
     pub failed: u64,
@@ -170,7 +170,7 @@ pub struct TestCounts {
     pub total: u64,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FailedTest {
     pub name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,19 @@ use crate::event::EventName;
 use crate::repo::hash_ignoring_case;
 
 /// How deeply a downstream repository takes part. Each level includes the rights of the lower ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 pub enum Level {
     /// Onboarding: receives events; its results aren't stored.
     L1,

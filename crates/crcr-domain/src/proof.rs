@@ -46,7 +46,19 @@ pub enum ProofStatus {
 }
 
 /// In the order in which [`ReportProvenance::proof`] asks, so that a report that lacks less has more authority.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingProof {
     /// Stored by a version that didn't record the origin.

@@ -24,7 +24,19 @@ const MAX_REASON: usize = 300;
 const MAX_NAME: usize = 200;
 const MAX_URL_CHARS: usize = 500;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum TriageCategory {
     /// A change upstream: this pull request, or one that has landed.
@@ -53,7 +65,7 @@ impl TriageCategory {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TriageConfidence {
     High,
@@ -73,7 +85,7 @@ impl TriageConfidence {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TriageVerdict {
     pub schema_version: u32,
     pub category: TriageCategory,
@@ -96,7 +108,7 @@ pub struct TriageVerdict {
     pub truncated: bool,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TriageAnalyzer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -123,7 +135,7 @@ impl fmt::Display for TriageAnalyzer {
 
 /// The upstream change that is suspected: a pull request, a commit or both. It can be another pull request
 /// than the tested one.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SuspectedUpstream {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pr: Option<u64>,
@@ -133,7 +145,7 @@ pub struct SuspectedUpstream {
     pub reason: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TriageEvidence {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,

@@ -1,38 +1,23 @@
 //! Charts as SVG. The style sheet has the colours; the `aria-label` says the same in words.
 
+use crcr_domain::results::CriterionVerdict;
 use maud::{Markup, html};
 
 use crate::model::TrendDay;
 use crate::pages::repository::BackendModel;
+use crate::plot::{Plot, PlotLine, Unit};
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 190.0;
-const LEFT: f64 = 74.0;
-const BOTTOM: f64 = 28.0;
-const TOP: f64 = 8.0;
-
-pub(super) struct ChartLine {
-    pub(super) name: &'static str,
-    /// CSS class: `a` or `b`.
-    pub(super) class: &'static str,
-    pub(super) values: Vec<Option<f64>>,
-}
-
-/// Shares over days, 0 to 100 %.
+/// Shares over days.
 pub(super) fn shares(title: &str, days: &[TrendDay]) -> Markup {
-    let lines = [
-        ChartLine {
-            name: "CI job pass",
-            class: "a",
-            values: days.iter().map(|day| day.job_pass.value()).collect(),
-        },
-        ChartLine {
-            name: "availability",
-            class: "b",
-            values: days.iter().map(|day| day.availability.value()).collect(),
-        },
+    let line = |name: &str, of: fn(&TrendDay) -> Option<f64>| PlotLine {
+        name: name.to_owned(),
+        values: days.iter().map(of).collect(),
+    };
+    let lines = vec![
+        line("CI job pass", |day| day.job_pass.value()),
+        line("availability", |day| day.availability.value()),
     ];
-    chart(title, days, &lines, 1.0, |share| format!("{:.0} %", share * 100.0))
+    plot(title, Unit::Share, days, lines)
 }
 
 /// Durations over days, in seconds.
@@ -42,71 +27,16 @@ pub(super) fn durations(
     p50: impl Fn(&TrendDay) -> Option<f64>,
     p95: impl Fn(&TrendDay) -> Option<f64>,
 ) -> Markup {
-    let lines = [
-        ChartLine { name: "P50", class: "a", values: days.iter().map(p50).collect() },
-        ChartLine { name: "P95", class: "b", values: days.iter().map(p95).collect() },
+    let lines = vec![
+        PlotLine { name: "P50".to_owned(), values: days.iter().map(p50).collect() },
+        PlotLine { name: "P95".to_owned(), values: days.iter().map(p95).collect() },
     ];
-    let top = lines.iter().flat_map(|line| &line.values).flatten().fold(0.0_f64, |a, b| a.max(*b));
-    chart(title, days, &lines, round_up(top), crate::layout::duration)
+    plot(title, Unit::Seconds, days, lines)
 }
 
-/// The next round duration for the top of an axis, in seconds.
-fn round_up(seconds: f64) -> f64 {
-    const STEPS: [f64; 12] = [
-        10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 10_800.0, 21_600.0, 43_200.0,
-        86_400.0,
-    ];
-    STEPS
-        .into_iter()
-        .find(|step| *step >= seconds)
-        .unwrap_or_else(|| (seconds / 86_400.0).ceil() * 86_400.0)
-}
-
-fn chart(
-    title: &str,
-    days: &[TrendDay],
-    lines: &[ChartLine],
-    top: f64,
-    label: impl Fn(f64) -> String,
-) -> Markup {
-    let step = (WIDTH - LEFT - 8.0) / (days.len().max(2) - 1) as f64;
-    let x = |n: usize| LEFT + step * n as f64;
-    let y = |value: f64| TOP + (1.0 - value / top) * (HEIGHT - TOP - BOTTOM);
-    let known = lines.iter().any(|line| line.values.iter().any(Option::is_some));
-    html! {
-        figure.chart {
-            figcaption {
-                (title)
-                @if known {
-                    @for line in lines { span.key.(line.class) { (line.name) } }
-                } @else { span.muted { "no data in this span" } }
-            }
-            @if known {
-                svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(describe(title, lines, &label)) {
-                    @for share in [0.0, 0.5, 1.0] {
-                        line.grid x1=(LEFT) x2=(WIDTH - 8.0) y1=(y(share * top)) y2=(y(share * top)) {}
-                        text.axis x=(LEFT - 6.0) y=(y(share * top) + 6.0) text-anchor="end" { (label(share * top)) }
-                    }
-                    @if let (Some(first), Some(last)) = (days.first(), days.last()) {
-                        text.axis x=(LEFT) y=(HEIGHT - 4.0) { (first.date) }
-                        text.axis x=(WIDTH - 8.0) y=(HEIGHT - 4.0) text-anchor="end" { (last.date) }
-                    }
-                    @for line in lines {
-                        @for segment in segments(&line.values) {
-                            polyline.(line.class) points=(points(&segment, &x, &y)) {}
-                        }
-                        @for (n, value) in line.values.iter().enumerate() {
-                            @if let Some(value) = value {
-                                circle.(line.class) cx=(round(x(n))) cy=(round(y(*value))) r="2.5" {
-                                    title { (days[n].date) ": " (line.name) " " (label(*value)) }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
+fn plot(title: &str, unit: Unit, days: &[TrendDay], lines: Vec<PlotLine>) -> Markup {
+    let times = days.iter().map(|day| day.date.to_string()).collect();
+    Plot { title: title.to_owned(), unit, times, lines }.markup()
 }
 
 /// A small line without axes, for a table.
@@ -153,29 +83,20 @@ fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-fn describe(title: &str, lines: &[ChartLine], label: &impl Fn(f64) -> String) -> String {
-    let parts: Vec<_> = lines
-        .iter()
-        .filter_map(|line| {
-            let last = line.values.iter().rev().flatten().next()?;
-            Some(format!("{} last {}", line.name, label(*last)))
-        })
-        .collect();
-    format!("{title}: {}", parts.join(", "))
-}
-
-/// A badge for a README: level and pass rate.
+/// A badge for a README: level, whether its criteria are met, and pass rate.
 pub(super) fn badge(model: &BackendModel) -> Markup {
     let level = model.level.map_or("not listed", |level| level.as_str());
     let rate = model.worth.job_pass;
-    let text = match rate.value.filter(|_| rate.known) {
-        Some(share) => format!("{level} · {:.0} % pass", share * 100.0),
-        None => format!("{level} · unknown"),
+    let standing = model.review.as_ref().map(|review| review.review.standing());
+    let (word, color) = match standing.map(|standing| (standing.verdict, standing.has_criteria)) {
+        Some((Some(CriterionVerdict::Met), _)) => ("good", "#1a7f37"),
+        Some((Some(CriterionVerdict::NotMet), _)) => ("fails", "#cf222e"),
+        Some((_, false)) => ("no criteria", "#6e7781"),
+        _ => ("unknown", "#6e7781"),
     };
-    let color = match rate.value.filter(|_| rate.known) {
-        Some(share) if share > 0.9 => "#1a7f37",
-        Some(_) => "#cf222e",
-        None => "#6e7781",
+    let text = match rate.value.filter(|_| rate.known) {
+        Some(share) => format!("{level} · {word} · {:.0} % pass", share * 100.0),
+        None => format!("{level} · {word}"),
     };
     let width = 40 + 7 * text.chars().count();
     html! {

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crcr_cidata::logs::StoredLogs;
 use crcr_domain::probes::ProbesOverview;
 use crcr_domain::results::LevelCriteria;
 use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
@@ -11,7 +12,9 @@ use crcr_results::{Results, ResultsError};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
+use crate::files::FilesOf;
 use crate::model::days::DayCaches;
+use crate::pages::failure;
 use crate::query::{SpanQuery, TimeSpan};
 
 /// Further pages wait for [`PAGE_QUEUE_TIMEOUT`].
@@ -36,8 +39,15 @@ pub struct Hud {
     pub probes: ProbesReader,
     /// GitHub's web pages, such as `https://github.com`, without a slash at the end.
     pub github_url: String,
+    /// Where the relay is reached from outside, without a slash at the end; feeds need it.
+    pub public_url: Option<String>,
+    /// CODEOWNERS and quarantine files.
+    pub files: FilesOf,
+    /// Where logs of failed jobs are kept.
+    pub logs: StoredLogs,
     pub(crate) days: DayCaches,
     pub(crate) page_permits: Arc<Semaphore>,
+    pub(crate) text_permits: Arc<Semaphore>,
 }
 
 impl Hud {
@@ -55,8 +65,12 @@ impl Hud {
             criteria: LevelCriteria::default(),
             probes: Box::new(|| Box::pin(async { ProbesOverview::default() })),
             github_url: "https://github.com".to_owned(),
+            public_url: None,
+            files: Box::new(|_| None),
+            logs: StoredLogs::default(),
             days: DayCaches::default(),
             page_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_PAGES)),
+            text_permits: failure::text_permits(),
         }
     }
 

@@ -1,14 +1,22 @@
-// Two comforts that every page reads without: arrow keys in the matrix, and a page that fetches
-// itself again every minute and keeps scroll, focus, open folds and what is being typed.
+// Comforts that every page reads without: arrow keys in the matrix, times that say how long ago, and a page that
+// fetches itself again every minute and keeps scroll, focus, open folds and what is being typed.
 (() => {
   const main = document.getElementById("main");
 
   // One stop of the tab key for the whole matrix; arrows, Home and End move within it, and Enter
   // follows the link as everywhere.
   const cellsOf = (row) => [...row.children].map((cell) => cell.querySelector("a, .outcome, summary") || cell);
+  // A cell with several links has a stop for each; those of a closed fold aren't shown.
+  const stopsOf = (row) => [...row.children].flatMap((cell) => {
+    const links = [...cell.querySelectorAll("a, summary")].filter((link) => link.checkVisibility());
+    return links.length ? links : [cell.querySelector(".outcome") || cell];
+  });
   const enhance = (matrix) => {
     matrix.setAttribute("role", "grid");
-    for (const row of matrix.tBodies[0].rows) for (const cell of cellsOf(row)) cell.tabIndex = -1;
+    for (const row of matrix.tBodies[0].rows) {
+      for (const cell of cellsOf(row)) cell.tabIndex = -1;
+      for (const link of row.querySelectorAll("a, summary")) link.tabIndex = -1;
+    }
     cellsOf(matrix.tBodies[0].rows[0])[0].tabIndex = 0;
     // The cells can be reached, so the box around them need not be.
     matrix.parentElement.removeAttribute("tabindex");
@@ -26,9 +34,17 @@
     const rows = matrix.tBodies[0].rows;
     let [y, x] = [[...rows].indexOf(row), cell.cellIndex];
     const end = row.cells.length - 1;
+    const stops = stopsOf(row);
+    const beside = (step) => {
+      const next = stops[stops.indexOf(event.target) + step];
+      if (!next) return;
+      event.preventDefault();
+      stop(matrix, next);
+      next.focus();
+    };
     switch (event.key) {
-      case "ArrowLeft": x -= 1; break;
-      case "ArrowRight": x += 1; break;
+      case "ArrowLeft": return beside(-1);
+      case "ArrowRight": return beside(1);
       case "ArrowUp": y -= 1; break;
       case "ArrowDown": y += 1; break;
       case "Home": x = 0; if (event.ctrlKey) y = 0; break;
@@ -38,7 +54,8 @@
     event.preventDefault();
     y = Math.min(Math.max(y, 0), rows.length - 1);
     x = Math.min(Math.max(x, 0), end);
-    const next = cellsOf(rows[y])[x];
+    const cells = cellsOf(rows[y]);
+    const next = cells[Math.min(x, cells.length - 1)];
     stop(matrix, next);
     next.focus();
   });
@@ -51,9 +68,50 @@
     return node ? path : null;
   };
   const at = (root, path) => path.reduce((node, n) => node && node.children[n], root);
+  // One switch for all times; it and that of the refresh are remembered.
+  const settings = { times: "relative", refresh: "on" };
+  for (const name in settings) try { settings[name] = localStorage.getItem(name) || settings[name]; } catch { /* no storage */ }
+  const change = (name, value) => {
+    settings[name] = value;
+    try { localStorage.setItem(name, value); } catch { /* for this page only, then */ }
+  };
+  const UNITS = [["y", 365 * 86400], ["d", 86400], ["h", 3600], ["min", 60]];
+  const since = (date) => {
+    const seconds = (Date.now() - date) / 1000;
+    const [unit, size] = UNITS.find(([unit, size]) => Math.abs(seconds) >= (unit === "d" ? 3 : 1) * size) || ["s", 1];
+    const count = Math.round(Math.abs(seconds) / size);
+    if (unit === "s") return "just now";
+    return seconds < 0 ? `in ${count} ${unit}` : `${count} ${unit} ago`;
+  };
+  const two = (number) => String(number).padStart(2, "0");
+  const local = (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}`;
+  const utc = (date) => `${date.toISOString().slice(0, 16).replace("T", " ")} UTC`;
+  const zone = (date) => { const at = -date.getTimezoneOffset(); return at === 0 ? "UTC" : `UTC${at < 0 ? "−" : "+"}${Math.floor(Math.abs(at) / 60)}${at % 60 ? ":" + two(Math.abs(at) % 60) : ""}`; };
+  const showTimes = () => {
+    for (const time of document.querySelectorAll("time[datetime]")) {
+      const date = new Date(time.dateTime);
+      if (Number.isNaN(date.getTime())) continue;
+      const exact = settings.times === "utc" ? utc(date) : `${local(date)} ${zone(date)}`;
+      time.textContent = time.classList.contains("ago") && settings.times === "relative" ? since(date)
+        : settings.times === "utc" ? utc(date).slice(0, 16) : local(date);
+      time.title = exact;
+    }
+  };
+  const control = (label, name, options, changed) => {
+    const box = document.createElement("label");
+    const list = document.createElement("select");
+    for (const [value, text] of options) list.add(new Option(text, value, false, value === settings[name]));
+    list.addEventListener("change", () => { change(name, list.value); changed(); });
+    box.append(label + " ", list);
+    document.getElementById("settings").append(box);
+  };
+  control("Times", "times", [["relative", "how long ago"], ["local", "local"], ["utc", "UTC"]], showTimes);
+  control("Refresh", "refresh", [["on", "every minute"], ["off", "off"]], () => {});
+  const zoneText = document.getElementById("zone");
+  zoneText.textContent = `Your time is ${zone(new Date())}.`;
   const status = document.getElementById("refreshed");
   const refresh = async () => {
-    if (document.hidden || main.querySelector("form :focus")) return;
+    if (document.hidden || settings.refresh === "off" || main.querySelector("form :focus")) return;
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" } });
       if (!answer.ok) throw new Error(String(answer.status));
@@ -63,6 +121,7 @@
       const open = [...main.querySelectorAll("details")].map((fold) => fold.open);
       const scrolled = [...main.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
       main.replaceChildren(...fresh.childNodes);
+      showTimes();
       enhanceAll();
       [...main.querySelectorAll("details")].forEach((fold, n) => { fold.open = open[n] ?? fold.open; });
       [...main.querySelectorAll(".scroll")].forEach((box, n) => { box.scrollLeft = scrolled[n] || 0; });
@@ -72,11 +131,13 @@
         if (matrix && focused.tabIndex === -1) stop(matrix, focused);
         focused.focus({ preventScroll: true });
       }
-      status.textContent = "Refreshed " + new Date().toISOString().slice(11, 16) + " UTC";
+      const now = new Date();
+      status.textContent = "Refreshed " + (settings.times === "utc" ? now.toISOString().slice(11, 16) + " UTC" : local(now).slice(11));
     } catch {
       status.textContent = "Could not refresh; what you see may be old";
     }
   };
   enhanceAll();
+  showTimes();
   if (main.dataset.refresh) setInterval(refresh, 1000 * Number(main.dataset.refresh));
 })();

@@ -8,9 +8,9 @@ use maud::{DOCTYPE, Markup, html};
 use crate::model::RateView;
 use crate::view::View;
 
-pub(crate) const STYLE: &str = include_str!("hud.css");
+pub(crate) const STYLE: &str = concat!(include_str!("hud.css"), include_str!("pages.css"));
 /// Reloads the page in place; pages work without it.
-pub(crate) const SCRIPT: &str = include_str!("hud.js");
+pub(crate) const SCRIPT: &str = concat!(include_str!("hud.js"), include_str!("pages.js"));
 
 pub(crate) const ICON: &str = concat!(
     r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">"##,
@@ -18,11 +18,14 @@ pub(crate) const ICON: &str = concat!(
     r##"<path d="M4 8.5l2.5 2.5L12 5" fill="none" stroke="#fff" stroke-width="2"/></svg>"##
 );
 /// The pages of the first rank.
-const PAGES: [(&str, &str); 4] = [
+pub(crate) const PAGES: [(&str, &str); 7] = [
+    ("/", "Now"),
+    ("/prs", "Pull requests"),
+    ("/hud", "Branches"),
     ("/crcr", "Backends"),
-    ("/hud", "Repositories"),
-    ("/crcr/tests", "Tests"),
-    ("/crcr/logs", "Failures"),
+    ("/tests", "Tests"),
+    ("/failures", "Failures"),
+    ("/trends", "Trends"),
 ];
 /// Seconds between reloads of an open page.
 const REFRESH_SECONDS: u32 = 60;
@@ -45,23 +48,49 @@ pub(crate) fn shell(view: &View<'_>, title: &str, refresh: bool, main: &Markup) 
             body {
                 a.skip href="#main" { "Skip to content" }
                 header {
-                    a.home href="/crcr" { "Cross-repository CI" }
+                    a.home href="/" { "Cross-repository CI" }
                     nav.pages aria-label="Pages" {
                         @for (address, name) in PAGES {
-                            a href=(address) aria-current=[(view.path == address).then_some("page")] { (name) }
+                            a href=(address) aria-current=[current(view.path, address)] { (name) }
+                        }
+                        @if view.is_operator {
+                            a href="/crcr/deliveries" aria-current=[current(view.path, "/crcr/deliveries")] { "Deliveries" }
                         }
                     }
                     form.search method="get" action="/search" role="search" {
                         input type="search" name="q" maxlength="200" aria-label="Search for a pull request, a commit, a repository or a test"
                             placeholder="Pull request, commit, repository, test";
                     }
-                    span #refreshed role="status" {}
+                    span #refreshed {}
                 }
                 main #main tabindex="-1" data-refresh=[refresh.then_some(REFRESH_SECONDS)] { (main) }
-                footer { "Rates count one attempt per job and commit: the highest attempt of the newest run. Times are UTC." }
+                footer {
+                    p { "Rates count one attempt per job and commit: the highest attempt of the newest run. " span #zone { "Times are UTC." } }
+                    p { a href="/crcr/login" rel="nofollow" { "For operators" } " · " a href="/api/v1/openapi.json" rel="nofollow" { "API" } " · " a href="/crcr/feed.atom" { "Feed of what turned red" } }
+                    // The script's switches.
+                    div #settings {}
+                }
             }
         }
     }
+}
+
+/// `page` for the page itself, `true` for the part of the site that a page belongs to.
+fn current(path: &str, address: &str) -> Option<&'static str> {
+    let is_below =
+        |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+    let belongs = match address {
+        "/prs" => is_below("/pr"),
+        "/hud" => is_below("/hud") || is_below("/commit"),
+        "/tests" => is_below("/test") || path == "/quarantine",
+        "/failures" => is_below("/failure"),
+        "/crcr" => {
+            is_below("/crcr")
+                && !["/crcr/deliveries", "/crcr/login"].iter().any(|other| path.starts_with(other))
+        }
+        _ => false,
+    };
+    if path == address { Some("page") } else { belongs.then_some("true") }
 }
 
 /// An outcome as a symbol and a word.
@@ -147,6 +176,23 @@ pub(crate) fn distribution(of: Option<&DurationStats>) -> Markup {
 pub fn time(time: Timestamp) -> Markup {
     let text = time.strftime("%Y-%m-%d %H:%M").to_string();
     html! { time datetime=(time) { (text) } }
+}
+
+/// A time that the script shows as "3 h ago"; without it, the time to the minute. What doesn't change is
+/// sent, so that a page stays the same until its data changes.
+pub fn ago(time: Timestamp) -> Markup {
+    let text = time.strftime("%Y-%m-%d %H:%M").to_string();
+    html! { time.ago datetime=(time) { (text) } }
+}
+
+/// A commit, as a link to its page.
+pub fn commit_link(sha: &str) -> Markup {
+    html! { a href=(format!("/commit/{sha}")) { code { (short_sha(sha)) } } }
+}
+
+/// A repository without its owner.
+pub(crate) fn short_repo(repo: &str) -> &str {
+    repo.split_once('/').map_or(repo, |(_, name)| name)
 }
 
 /// A link to another site, showing its host. A URL that isn't https becomes plain text.

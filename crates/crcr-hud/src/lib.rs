@@ -4,18 +4,26 @@
 //! which is also its JSON twin) and what it shows. What several pages compute is in [`model`].
 //! Pages can be read without JavaScript and load nothing from other hosts.
 
+mod address;
 mod chart;
 mod context;
+pub mod errors;
+mod files;
 pub mod layout;
 pub mod message;
 mod model;
+mod openapi;
 pub mod pages;
+mod plot;
 mod query;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod view;
 
 pub use self::context::{Hud, PolicyInForce};
-pub use self::routes::{router, with_headers};
+pub use self::errors::errors_as_pages;
+pub use self::files::{FilesOf, RepositoryFiles};
+pub use self::routes::{Operator, router, with_headers};
 pub use self::view::View;

@@ -21,7 +21,23 @@ pub fn regression_text(regression: &Regression) -> String {
         let (_, _, word) = outcome_parts(Some(*outcome));
         let _ = write!(text, "\n{job}: {word}");
     }
-    // XML can't represent these characters.
+    printable(&text)
+}
+
+/// Empty if it hasn't recovered.
+pub fn recovery_text(regression: &Regression) -> String {
+    let Some(green) = &regression.recovery else { return String::new() };
+    printable(&format!(
+        "{} passed on {} of {}; it had failed since {}.",
+        regression.repo,
+        short_sha(&green.head_sha),
+        regression.upstream,
+        short_sha(&regression.head_sha)
+    ))
+}
+
+/// XML can't represent some characters.
+pub(crate) fn printable(text: &str) -> String {
     text.replace(
         |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{fffe}' | '\u{ffff}'),
         " ",

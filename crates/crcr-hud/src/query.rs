@@ -17,7 +17,7 @@ const MAX_DAYS: i64 = 366;
 /// `?window=24h|7d|30d` (begins at a full hour) or `?from=…&to=…` (RFC 3339; UTC without a zone),
 /// `?events=pr|nightly`, for the job matrix `?heads=all` and `?rows=failing`, for the level page
 /// `?level=L2`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(super) struct SpanQuery {
     window: Option<String>,
     from: Option<String>,
@@ -40,6 +40,16 @@ impl SpanQuery {
         level.map_err(|_| "`level` has to be `L1`, `L2`, `L3` or `L4`".to_owned())
     }
 
+    /// The last 24 hours.
+    pub(super) fn day() -> Self {
+        Self { window: Some("24h".to_owned()), ..Self::default() }
+    }
+
+    /// From this time until now.
+    pub(super) fn starting(from: Timestamp) -> Self {
+        Self { from: Some(from.to_string()), ..Self::default() }
+    }
+
     /// The last 30 days.
     pub(super) fn month() -> Self {
         Self { window: Some("30d".to_owned()), ..Self::default() }
@@ -47,28 +57,22 @@ impl SpanQuery {
 }
 
 /// A page without parameters. Unknown ones are ignored, as on every page.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, schemars::JsonSchema)]
 pub(super) struct NoQuery {}
 
-/// `?upstream=OWNER/REPO`: whose pull request or commit it is.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct PullQuery {
-    upstream: Option<String>,
-}
-
-impl PullQuery {
-    pub(super) fn upstream(&self, hud: &Hud) -> Result<RepoName, PageError> {
-        match &self.upstream {
-            Some(text) => RepoName::new(text)
-                .map_err(|_| PageError::Query("`upstream` has to be `owner/repo`".to_owned())),
-            None => Ok(hud.upstream.clone()),
-        }
+/// The repository of `?upstream=OWNER/REPO`, or the configured one.
+pub(super) fn upstream_of(hud: &Hud, query: Option<&str>) -> Result<RepoName, PageError> {
+    match query {
+        Some(text) => RepoName::new(text)
+            .map_err(|_| PageError::Query("`upstream` has to be `owner/repo`".to_owned())),
+        None => Ok(hud.upstream.clone()),
     }
 }
 
-/// `?q=TEXT` shows the jobs with this text, `?rows=failing` commits with a failure, `?before=TIME` older
+/// `?q=TEXT` shows the jobs with this text, `?rows=failing` commits with a failure, `?rows=all` each
+/// green commit, `?before=TIME` older
 /// commits, `?open=WORKFLOW / NAME` the single jobs of groups (one a line), `?job=ID` the details of a job.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(from = "Vec<(String, String)>")]
 pub(super) struct BranchQuery {
     pub(super) q: Option<String>,
@@ -123,8 +127,72 @@ impl BranchQuery {
     }
 }
 
+/// A parameter without the blanks around it; `None` if it is empty. A long one is cut.
+pub(super) fn given(value: Option<&str>) -> Option<String> {
+    let value = value.map(str::trim).filter(|value| !value.is_empty())?;
+    Some(value.chars().take(MAX_SEARCH_CHARS).collect())
+}
+
+/// `?sort=COLUMN`, or `?sort=-COLUMN` for the other direction.
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub(super) struct Sort {
+    pub(super) column: &'static str,
+    pub(super) is_reversed: bool,
+}
+
+impl Sort {
+    /// Errors name the columns.
+    pub(super) fn new(
+        query: Option<&str>,
+        default: &'static str,
+        columns: &[&'static str],
+    ) -> Result<Self, String> {
+        let query = query.filter(|query| !query.is_empty()).unwrap_or(default);
+        let (name, is_reversed) = match query.strip_prefix('-') {
+            Some(name) => (name, true),
+            None => (query, false),
+        };
+        let column = columns.iter().find(|column| **column == name);
+        let column = column.ok_or_else(|| {
+            format!(
+                "`sort` has to be one of `{}`, with `-` for the other way",
+                columns.join("`, `")
+            )
+        })?;
+        Ok(Self { column, is_reversed })
+    }
+
+    /// `None` for the default.
+    pub(super) fn parameter(&self, default: &str) -> Option<String> {
+        let sign = if self.is_reversed { "-" } else { "" };
+        (self.is_reversed || self.column != default).then(|| format!("{sign}{}", self.column))
+    }
+
+    pub(super) fn apply(&self, order: std::cmp::Ordering) -> std::cmp::Ordering {
+        if self.is_reversed { order.reverse() } else { order }
+    }
+
+    /// Sorted by this column; the other way if it is already.
+    pub(super) fn toggled(&self, column: &'static str) -> Self {
+        Self { column, is_reversed: self.column == column && !self.is_reversed }
+    }
+
+    pub(super) fn aria(&self, column: &str) -> Option<&'static str> {
+        let direction = if self.is_reversed { "descending" } else { "ascending" };
+        (self.column == column).then_some(direction)
+    }
+
+    pub(super) fn arrow(&self, column: &str) -> &'static str {
+        match (self.column == column, self.is_reversed) {
+            (false, _) => "",
+            (true, false) => " ▲",
+            (true, true) => " ▼",
+        }
+    }
+}
+
 /// Which events a page shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum EventFilter {
     Pr,
@@ -150,7 +218,7 @@ impl EventFilter {
 }
 
 /// The time span, the kind of event and the filters of a page.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(super) struct TimeSpan {
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
@@ -206,7 +274,7 @@ impl TimeSpan {
             known.ok_or_else(|| format!("`{name}` has to be a time such as `2026-09-01T00:00:00Z`"))
         };
         if query.from.is_some() || query.to.is_some() {
-            let to = query.to.as_deref().map_or(Ok(now), |text| time("to", text))?;
+            let to = query.to.as_deref().map_or(Ok(end_of_minute(now)), |text| time("to", text))?;
             let from = match &query.from {
                 Some(text) => time("from", text)?,
                 None => ago(to, 7 * 24),
@@ -223,7 +291,7 @@ impl TimeSpan {
             Some("30d") => ("30d", 30 * 24),
             Some(_) => return Err("`window` has to be `24h`, `7d` or `30d`".to_owned()),
         };
-        Ok(span(full_hour(ago(now, hours)), now, Some(window)))
+        Ok(span(full_hour(ago(now, hours)), end_of_minute(now), Some(window)))
     }
 
     /// The query string of a link to this page; a window stays a window that ends now.
@@ -242,7 +310,8 @@ impl TimeSpan {
         format!("{heads}{rows}")
     }
 
-    /// The query string of a link that always shows the same rows.
+    /// The query string of a link that always shows the same rows. It ends with the minute, so that it is one link
+    /// within it.
     pub(super) fn permalink(&self) -> String {
         let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
         let (from, to) = (second(self.from), second(self.to));
@@ -254,6 +323,13 @@ impl TimeSpan {
 /// day is computed once an hour instead of for every request.
 fn full_hour(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second().div_euclid(3600) * 3600).unwrap_or(time)
+}
+
+/// The end of this time's minute: nothing of the minute is left out, and a page and its permalink stay the same
+/// within it.
+fn end_of_minute(time: Timestamp) -> Timestamp {
+    let minutes = (time.as_millisecond() + 59_999).div_euclid(60_000);
+    Timestamp::from_second(minutes * 60).unwrap_or(time)
 }
 
 fn ago(time: Timestamp, hours: i64) -> Timestamp {

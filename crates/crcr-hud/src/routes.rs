@@ -1,40 +1,56 @@
 //! The address of every page and of its JSON twin.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::extract::path::ErrorKind;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use maud::Markup;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use crate::context::{Hud, PageError, compute, repo_name};
+use crate::errors::{error_json, error_response};
+use crate::openapi::{self, Operation, schemas_of};
 use crate::pages::{
-    branch, feed, level, level_status, logs, overview, problem, pull, repository, search, tests,
+    branch, commit, failure, failures, feed, level, level_status, now, overview, pull, pulls,
+    quarantine, repository, search, test, tests, trends,
 };
 use crate::query::SpanQuery;
+use crate::transfer::{ROBOTS, with_transfer};
 use crate::view::View;
 use crate::{chart, layout};
 
 /// The pages and their JSON twins.
 pub fn router(hud: Arc<Hud>) -> Router {
     let pages = Routes::default()
+        .page("/", "/api/v1/now", now::build, now::page)
+        .page("/prs", "/api/v1/pulls", pulls::build, pulls::page)
         .page("/crcr", "/api/v1/overview", overview::build, overview::page)
-        .page("/crcr/tests", "/api/v1/tests", tests::build, tests::page)
-        .page("/crcr/logs", "/api/v1/logs", logs::build, logs::page)
+        .page("/tests", "/api/v1/tests", tests::build, tests::page)
+        .page("/test/{owner}/{repo}", "/api/v1/test/{owner}/{repo}", test::build, test::page)
+        .page("/quarantine", "/api/v1/quarantine", quarantine::build, quarantine::page)
+        .page("/failures", "/api/v1/failures", failures::build, failures::page)
         .page(
-            "/crcr/logs/{owner}/{repo}/{job}",
-            "/api/v1/logs/{owner}/{repo}/{job}",
-            logs::build_job,
-            logs::job_page,
+            "/failure/{owner}/{repo}/{job}",
+            "/api/v1/failure/{owner}/{repo}/{job}",
+            failure::build,
+            failure::page,
         )
+        .page(
+            "/panel/{owner}/{repo}/{job}",
+            "/api/v1/job/{owner}/{repo}/{job}",
+            failure::build_panel,
+            failure::panel_fragment,
+        )
+        .page("/trends", "/api/v1/trends", trends::build, trends::page)
         .page(
             "/crcr/{owner}/{repo}",
             "/api/v1/repositories/{owner}/{repo}",
@@ -60,35 +76,59 @@ pub fn router(hud: Arc<Hud>) -> Router {
             branch::build,
             branch::page,
         )
+        .page("/commit/{sha}", "/api/v1/commits/{sha}", commit::build, commit::page)
         .page("/pr/{number}", "/api/v1/pulls/{number}", pull::build, pull::page)
         .json("/api/crcr/level-status", level_status::build);
+    let operations = pages.operations.clone();
+    let document = Arc::new(LazyLock::new(move || openapi::document(&operations)));
     let others = Router::new()
+        .route("/api/v1/openapi.json", get(async move || Json((**document).clone())))
+        .route("/failure/{owner}/{repo}/{job}/log.txt", get(failure::log_text))
         .route("/crcr/{owner}/{repo}/badge.svg", get(badge))
         .route("/crcr/feed.atom", get(all_backends_feed))
         .route("/crcr/{owner}/{repo}/feed.atom", get(backend_feed))
+        .route("/feeds/{owner}/{repo}/{*branch}", get(branch_feed))
         .route("/search", get(search_page))
+        .route("/robots.txt", get(|| async { asset("text/plain", ROBOTS) }))
         .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
         .route("/crcr/assets/icon.svg", get(|| async { asset("image/svg+xml", layout::ICON) }))
         .route("/crcr/assets/hud.js", get(|| async { asset("text/javascript", layout::SCRIPT) }));
-    with_headers(pages.0.merge(others).with_state(hud))
+    let moved = MOVED.iter().fold(Router::new(), |router, old| router.route(old, get(moved)));
+    with_headers(with_transfer(pages.router.merge(others).merge(moved))).with_state(hud)
 }
 
 /// Adds the headers of every page: it may load nothing from other hosts, and no other site may frame
 /// it. The referrer is sent to this site only; without it browsers send forms with `Origin: null`.
 pub fn with_headers<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
-    // No page has inline styles or scripts.
-    let policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
-                  connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
     let set =
-        |name, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
-    router
-        .layer(set(header::CONTENT_SECURITY_POLICY, policy))
-        .layer(set(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .layer(set(header::REFERRER_POLICY, "same-origin"))
+        |(name, value)| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
+    let [policy, kind, referrer] = SECURITY_HEADERS;
+    router.layer(set(policy)).layer(set(kind)).layer(set(referrer))
 }
 
+pub(crate) fn set_security_headers(headers: &mut HeaderMap) {
+    for (name, value) in SECURITY_HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+/// No page has inline styles or scripts.
+const SECURITY_HEADERS: [(header::HeaderName, &str); 3] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
+         connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "same-origin"),
+];
+
 #[derive(Default)]
-struct Routes(Router<Arc<Hud>>);
+struct Routes {
+    router: Router<Arc<Hud>>,
+    /// The JSON twins.
+    operations: Vec<Operation>,
+}
 
 /// A page asks for its model with the parameters of its address and of its query.
 trait Build<P, Q, M>:
@@ -105,33 +145,48 @@ impl Routes {
     /// Registers a page, and its model as JSON.
     fn page<P, Q, M>(
         self,
-        address: &str,
-        twin: &str,
+        address: &'static str,
+        twin: &'static str,
         build: impl Build<P, Q, M>,
         show: fn(&M, &View<'_>) -> Markup,
     ) -> Self
     where
         P: DeserializeOwned + Send + 'static,
-        Q: DeserializeOwned + Send + 'static,
-        M: Serialize + Send + 'static,
+        Q: DeserializeOwned + JsonSchema + Send + 'static,
+        M: Serialize + JsonSchema + Send + 'static,
     {
         let html = async move |State(hud): State<Arc<Hud>>, asked: Parts, path| {
             let model = answer(&hud, &asked, path, build).await;
             let view = view_of(&hud, &asked);
             match model {
                 Ok(model) => show(&model, &view).into_response(),
-                Err(problem) => error_response(&problem, &view, &asked.headers),
+                Err(problem) => error_response(&problem, &hud, &asked),
             }
         };
-        Self(self.0.route(address, get(html))).json(twin, build)
+        let with_page = Self { router: self.router.route(address, get(html)), ..self };
+        with_page.twin(Some(address), twin, build)
     }
 
     /// Registers JSON that no page shows.
-    fn json<P, Q, M>(self, address: &str, build: impl Build<P, Q, M>) -> Self
+    fn json<P, Q, M>(self, address: &'static str, build: impl Build<P, Q, M>) -> Self
     where
         P: DeserializeOwned + Send + 'static,
-        Q: DeserializeOwned + Send + 'static,
-        M: Serialize + Send + 'static,
+        Q: DeserializeOwned + JsonSchema + Send + 'static,
+        M: Serialize + JsonSchema + Send + 'static,
+    {
+        self.twin(None, address, build)
+    }
+
+    fn twin<P, Q, M>(
+        mut self,
+        page: Option<&'static str>,
+        address: &'static str,
+        build: impl Build<P, Q, M>,
+    ) -> Self
+    where
+        P: DeserializeOwned + Send + 'static,
+        Q: DeserializeOwned + JsonSchema + Send + 'static,
+        M: Serialize + JsonSchema + Send + 'static,
     {
         let json = async move |State(hud): State<Arc<Hud>>, asked: Parts, path| match answer(
             &hud, &asked, path, build,
@@ -141,7 +196,8 @@ impl Routes {
             Ok(model) => Json(model).into_response(),
             Err(problem) => error_json(&problem),
         };
-        Self(self.0.route(address, get(json)))
+        self.operations.push(Operation { page, address, schemas: schemas_of::<Q, M> });
+        Self { router: self.router.route(address, get(json)), ..self }
     }
 }
 
@@ -183,51 +239,41 @@ fn wrong_address(problem: &PathRejection) -> PageError {
     }
 }
 
-fn view_of<'a>(hud: &'a Hud, asked: &'a Parts) -> View<'a> {
-    View { github_url: &hud.github_url, path: asked.uri.path(), is_operator: false }
-}
+/// A request of an operator who has logged in has this extension.
+#[derive(Debug, Clone, Copy)]
+pub struct Operator;
 
-fn error_parts(problem: &PageError) -> (StatusCode, &str) {
-    match problem {
-        PageError::NotFound(text) => (StatusCode::NOT_FOUND, text),
-        PageError::Query(text) => (StatusCode::BAD_REQUEST, text),
-        PageError::Store(text) => (StatusCode::SERVICE_UNAVAILABLE, text),
-        PageError::Busy => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "too many pages are being computed; try again in some seconds",
-        ),
-    }
-}
-
-fn error_response(error: &PageError, view: &View<'_>, headers: &HeaderMap) -> Response {
-    if wants_json(headers) {
-        return error_json(error);
-    }
-    let (status, text) = error_parts(error);
-    with_retry_after(error, (status, problem(view, status.as_u16(), text)).into_response())
-}
-
-fn error_json(error: &PageError) -> Response {
-    let (status, text) = error_parts(error);
-    let body = Json(serde_json::json!({ "detail": text }));
-    with_retry_after(error, (status, body).into_response())
-}
-
-fn with_retry_after(error: &PageError, mut answer: Response) -> Response {
-    if matches!(error, PageError::Busy) {
-        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-    }
-    answer
-}
-
-/// Whether a client asks for JSON and not for a page.
-fn wants_json(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    accepted.is_some_and(|accept| accept.contains("application/json") && !accept.contains("html"))
+pub(crate) fn view_of<'a>(hud: &'a Hud, asked: &'a Parts) -> View<'a> {
+    let is_operator = asked.extensions.get::<Operator>().is_some();
+    View { github_url: &hud.github_url, path: asked.uri.path(), is_operator }
 }
 
 fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=300")], text).into_response()
+}
+
+/// Addresses of before, which people have written down.
+const MOVED: [&str; 5] = [
+    "/crcr/tests",
+    "/crcr/logs",
+    "/crcr/logs/{owner}/{repo}/{job}",
+    "/api/v1/logs",
+    "/api/v1/logs/{owner}/{repo}/{job}",
+];
+
+/// Leads on; the query stays as it is.
+async fn moved(uri: Uri) -> Redirect {
+    const NAMES: [(&str, &str); 5] = [
+        ("/crcr/tests", "/tests"),
+        ("/crcr/logs/", "/failure/"),
+        ("/crcr/logs", "/failures"),
+        ("/api/v1/logs/", "/api/v1/failure/"),
+        ("/api/v1/logs", "/api/v1/failures"),
+    ];
+    let address = uri.path_and_query().map_or_else(|| uri.path(), |address| address.as_str());
+    let new =
+        NAMES.iter().find_map(|(old, new)| Some(format!("{new}{}", address.strip_prefix(old)?)));
+    Redirect::permanent(&new.unwrap_or_else(|| "/crcr".to_owned()))
 }
 
 async fn badge(
@@ -246,19 +292,30 @@ async fn badge(
 }
 
 async fn all_backends_feed(State(hud): State<Arc<Hud>>) -> Response {
-    feed_response(hud, None).await
+    feed_response(compute(hud, async |hud| feed::build(hud, None).await).await)
 }
 
-async fn backend_feed(State(hud): State<Arc<Hud>>, Path(path): Path<(String, String)>) -> Response {
-    feed_response(hud, Some(path)).await
+async fn backend_feed(
+    State(hud): State<Arc<Hud>>,
+    Path((owner, repo)): Path<(String, String)>,
+) -> Response {
+    let built =
+        compute(hud, async move |hud| feed::build(hud, Some(&repo_name(&owner, &repo)?)).await);
+    feed_response(built.await)
 }
 
-async fn feed_response(hud: Arc<Hud>, of: Option<(String, String)>) -> Response {
+async fn branch_feed(
+    State(hud): State<Arc<Hud>>,
+    Path((owner, repo, branch)): Path<(String, String, String)>,
+) -> Response {
     let built = compute(hud, async move |hud| {
-        let repo = of.map(|(owner, repo)| repo_name(&owner, &repo)).transpose()?;
-        feed::build(hud, repo.as_ref()).await
+        feed::build_branch(hud, &repo_name(&owner, &repo)?, &branch).await
     });
-    match built.await {
+    feed_response(built.await)
+}
+
+fn feed_response(built: Result<feed::FeedModel, PageError>) -> Response {
+    match built {
         Ok(model) => {
             let kind = [
                 (header::CONTENT_TYPE, "application/atom+xml"),
@@ -280,6 +337,6 @@ async fn search_page(State(hud): State<Arc<Hud>>, asked: Parts) -> Response {
         Ok(search::SearchResult::Hits { text, hits }) => {
             search::page(&text, &hits, &view).into_response()
         }
-        Err(problem) => error_response(&problem, &view, &asked.headers),
+        Err(problem) => error_response(&problem, &hud, &asked),
     }
 }

@@ -16,6 +16,7 @@ mod prune_clock;
 mod queue;
 pub mod reconcile;
 pub mod relay;
+mod repository_files;
 pub mod repository_pins;
 pub mod restore;
 pub mod state_records;

@@ -225,6 +225,8 @@ pub const COMMIT_EXISTS: Duration = Duration::from_secs(3600);
 pub const SECRETS: Duration = Duration::from_secs(10);
 /// How long a result is retried after the external HUD answered 401: its key may be changing.
 pub const HUD_KEY_CHANGE: Duration = Duration::from_secs(3600);
+/// How often CODEOWNERS and quarantine files are read.
+pub const REPOSITORY_FILES: Duration = Duration::from_secs(600);
 /// How often the map from pipelines of other CI systems to repositories is read.
 pub const PROVIDERS: Duration = Duration::from_secs(300);
 /// The same after a failure.

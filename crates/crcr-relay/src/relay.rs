@@ -30,6 +30,7 @@ use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
 use crate::probes::dispatch_filter::ChangedFilesTurns;
 use crate::queue::blame_cache::BlameCache;
+use crate::repository_files::KnownFiles;
 use crate::traces::Traces;
 use crate::upstream_identity::UpstreamIdentity;
 use crate::usage::Usage;
@@ -48,6 +49,7 @@ pub struct Relay {
     pub allowlist: AllowlistSource,
     pub demotions: OpenDemotions,
     pub upstream_identity: UpstreamIdentity,
+    pub(crate) files: KnownFiles,
     pub verifier: Verifier,
     pub keys: CallbackKeys,
     pub clock: Clock,
@@ -228,6 +230,7 @@ impl Relay {
                 config.allowlist_ttl,
             ),
             upstream_identity: UpstreamIdentity::default(),
+            files: KnownFiles::default(),
             keys: CallbackKeys::new(&config.callback_secrets()),
             metrics: Metrics::new(),
             traces: Traces::default(),
@@ -254,6 +257,11 @@ impl Relay {
             http,
             config,
         }
+    }
+
+    /// Reads CODEOWNERS and quarantine files, as the server does from time to time.
+    pub async fn read_repository_files(&self) {
+        self.files.refresh(self).await;
     }
 
     /// The archive of webhooks, if one is configured.

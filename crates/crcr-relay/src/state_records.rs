@@ -490,6 +490,11 @@ pub fn alert_key(repo: &RepoName, event: &str, head_sha: &str) -> StoreKey {
     StoreKey::new(&["alerted", &repo.key(), event, head_sha])
 }
 
+/// The commit on which a backend turned red, after an alert said so; gone when it is green again.
+pub fn red_since_key(repo: &RepoName, event: &str) -> StoreKey {
+    StoreKey::new(&["red-since", &repo.key(), event])
+}
+
 /// Exists when GitHub was asked where a pull request branched off.
 pub fn merge_base_key(upstream: &RepoName, pull: u64, head_sha: &str, base_sha: &str) -> StoreKey {
     StoreKey::new(&["branched", &upstream.key(), &pull.to_string(), head_sha, base_sha])

@@ -27,8 +27,21 @@ pub struct FailureQuery<'a> {
     pub limit: usize,
 }
 
+/// Failed jobs one by one.
+#[derive(Debug, Clone)]
+pub struct FailedJobsQuery<'a> {
+    pub repository: Option<&'a str>,
+    /// Only those with this rule and capture; both are empty where nothing explains the failure.
+    pub cause: Option<(&'a str, &'a str)>,
+    /// Jobs that ended from here (inclusive) ...
+    pub from: Timestamp,
+    /// ... to here (exclusive).
+    pub to: Timestamp,
+    pub limit: usize,
+}
+
 /// Failures with the same cause.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct FailureGroup {
     #[serde(flatten)]
     pub cause: FailureCause,
@@ -68,6 +81,12 @@ pub trait JobLogResults: Send + Sync {
         &self,
         query: &FailureQuery<'_>,
     ) -> Result<Vec<FailureGroup>, ResultsError>;
+
+    /// The newest first.
+    async fn failed_jobs(
+        &self,
+        query: &FailedJobsQuery<'_>,
+    ) -> Result<Vec<JobLogRow>, ResultsError>;
 
     /// Notes a job that succeeded. Of the same job in the same place, the one that ended last is kept.
     async fn put_green_job(
@@ -263,6 +282,19 @@ pub(crate) mod suite {
         let injected = FailureQuery { category: Some("' OR 1=1 --"), ..query.clone() };
         assert_eq!(groups(injected).await, []);
         assert_eq!(groups(FailureQuery { limit: 1, ..query }).await.len(), 1);
+        let one_by_one =
+            async |query: FailedJobsQuery<'_>| ids(results.failed_jobs(&query).await.unwrap());
+        let (from, to) = (at(0), at(9999));
+        let all = FailedJobsQuery { repository: None, cause: None, from, to, limit: 9 };
+        assert_eq!(one_by_one(all.clone()).await, [6, 5, 4, 3, 2, 1]);
+        let linker = FailedJobsQuery { cause: Some(("oom", "linker")), ..all.clone() };
+        assert_eq!(one_by_one(linker.clone()).await, [4, 2, 1]);
+        let older = FailedJobsQuery { to: at(400), limit: 1, ..linker.clone() };
+        assert_eq!(one_by_one(older).await, [2]);
+        let here = FailedJobsQuery { repository: Some("acme/UPSTREAM"), ..linker };
+        assert_eq!(one_by_one(here).await, [2, 1]);
+        let unexplained = FailedJobsQuery { cause: Some(("", "")), ..all };
+        assert_eq!(one_by_one(unexplained).await, [6, 5]);
     }
 
     async fn green_jobs_are_the_newest(results: &dyn Results) {

@@ -1,6 +1,7 @@
 //! The facts that dashboards, rates and reviews are computed from.
 
 pub mod blame;
+pub mod ci_times;
 pub mod clickhouse;
 pub mod deployed;
 pub mod job_logs;
@@ -9,6 +10,7 @@ pub mod review;
 pub mod sqlite;
 #[cfg(test)]
 mod suite;
+pub mod test_history;
 pub mod test_runs;
 #[cfg(test)]
 mod test_runs_suite;
@@ -26,8 +28,10 @@ use crcr_domain::results::{RepoDay, ResultTotals};
 use crcr_store::{SqliteStore, StoreError, StoreRole};
 use jiff::Timestamp;
 
+pub use self::ci_times::CiTimesResults;
 pub use self::job_logs::JobLogResults;
 use self::sqlite::SqliteResults;
+pub use self::test_history::TestHistoryResults;
 pub use self::test_runs::TestRunResults;
 pub use self::webhook_tables::WebhookResults;
 
@@ -116,7 +120,9 @@ pub struct DayRevision {
 /// Every implementation returns the same rows for the same facts. `crcr_domain::results` computes
 /// the rates from those rows.
 #[async_trait]
-pub trait Results: TestRunResults + WebhookResults + JobLogResults {
+pub trait Results:
+    TestRunResults + TestHistoryResults + WebhookResults + JobLogResults + CiTimesResults
+{
     /// Creates or upgrades the tables; quick when there is nothing to do.
     async fn prepare(&self) -> Result<(), ResultsError>;
 
@@ -178,6 +184,14 @@ pub trait Results: TestRunResults + WebhookResults + JobLogResults {
         upstream: &str,
         numbers: &[u64],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
+
+    /// The dispatches of commits whose SHA begins with these hexadecimal digits in lower case, `limit` at most, in
+    /// the order of their acceptance.
+    async fn dispatches_of_commits(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<DispatchFact>, ResultsError>;
 
     /// The known merge bases of these pull requests' heads, in no particular order. The name of the
     /// upstream repository is compared without case.

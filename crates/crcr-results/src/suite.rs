@@ -42,6 +42,7 @@ pub(super) async fn all(results: &dyn Results) {
     write_out_of_order_and_twice(results, &facts).await;
     each_window_returns_the_rows_and_rates_of_its_facts(results, &facts).await;
     pull_requests_with_one_number_are_told_apart_by_upstream(results).await;
+    dispatches_of_a_commit_are_found_by_its_first_digits(results).await;
     the_merge_base_written_last_wins(results).await;
     known_defects_of_the_old_dashboards_do_not_occur(results).await;
     hostile_texts_are_stored_unchanged(results).await;
@@ -429,6 +430,17 @@ async fn pull_requests_with_one_number_are_told_apart_by_upstream(results: &dyn 
     assert_eq!(both.1, seven.1 + generated.1);
     assert!(both.0.is_sorted_by_key(|row| row.received_at));
     assert_eq!(of(&[]).await, (vec![], 0));
+}
+
+async fn dispatches_of_a_commit_are_found_by_its_first_digits(results: &dyn Results) {
+    let (_, sent) = results.pull_request_facts(UPSTREAM, &[101_001]).await.unwrap();
+    let sha = &sent[0].head_sha;
+    let expected: Vec<_> = sent.iter().filter(|sent| sent.head_sha == *sha).cloned().collect();
+    for digits in [7, 39, 40] {
+        let found = results.dispatches_of_commits(&sha[..digits], 100).await.unwrap();
+        assert_eq!(found, expected, "{digits} digits of {sha}");
+    }
+    assert_eq!(results.dispatches_of_commits("' OR 1=1 --", 100).await.unwrap(), []);
 }
 
 async fn the_merge_base_written_last_wins(results: &dyn Results) {

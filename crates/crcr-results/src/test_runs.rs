@@ -31,6 +31,8 @@ pub struct TestQuery {
     pub all_branches: bool,
     /// A part of the class or name, compared without case.
     pub search: Option<String>,
+    /// Tests that are left out at the start of the ranking.
+    pub offset: usize,
     pub limit: usize,
 }
 
@@ -46,9 +48,10 @@ pub enum TestRanking {
 }
 
 /// What a test's days add up to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct TestStats {
     #[serde(serialize_with = "as_hex")]
+    #[schemars(with = "String")]
     pub test_id: u64,
     pub suite: String,
     pub classname: String,
@@ -64,8 +67,10 @@ pub struct TestStats {
     /// In seconds; `None` if no report had a time.
     pub mean_time: Option<f64>,
     #[serde(serialize_with = "as_date")]
+    #[schemars(with = "String")]
     pub first_day: i64,
     #[serde(serialize_with = "as_date")]
+    #[schemars(with = "String")]
     pub last_day: i64,
 }
 
@@ -194,11 +199,11 @@ pub fn hex_id(id: u64) -> String {
     format!("{id:016x}")
 }
 
-fn as_hex<S: serde::Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_hex<S: serde::Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&hex_id(*id))
 }
 
-fn as_date<S: serde::Serializer>(day: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_date<S: serde::Serializer>(day: &i64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&date(*day))
 }
 

@@ -35,6 +35,8 @@ pub(super) async fn all(results: &dyn Results) {
     test_that_failed_and_passed_on_one_commit_is_flaky_once(results).await;
     a_test_is_known_once_it_ran_on_the_default_branch(results, &loads).await;
     newest_day_of_named_tests(results, &loads).await;
+    a_test_is_found_by_its_name_with_its_days_and_results(results, &loads).await;
+    a_ranking_goes_on(results).await;
     rollups_outlive_their_rows(results, &loads).await;
 }
 
@@ -150,6 +152,7 @@ fn query(ranking: TestRanking) -> TestQuery {
         job: None,
         all_branches: false,
         search: None,
+        offset: 0,
         limit: 500,
     }
 }
@@ -176,6 +179,81 @@ async fn a_load_that_was_killed_and_repeated_stores_each_row_once(
             results.finish_test_runs(run).await.unwrap();
         }
     }
+}
+
+async fn a_ranking_goes_on(results: &dyn Results) {
+    for ranking in [TestRanking::Flaky, TestRanking::Slow, TestRanking::Failing, TestRanking::New] {
+        let whole = results.test_stats(&query(ranking)).await.unwrap();
+        let mut parts = vec![];
+        for offset in (0..whole.len() + 3).step_by(3) {
+            let part = TestQuery { offset, limit: 3, ..query(ranking) };
+            parts.extend(results.test_stats(&part).await.unwrap());
+        }
+        assert_eq!(parts, whole, "{ranking:?}");
+    }
+}
+
+async fn a_test_is_found_by_its_name_with_its_days_and_results(
+    results: &dyn Results,
+    loads: &[Load],
+) {
+    let days = (day_of(at(2 * DAY)), day_of(at(8 * DAY)));
+    let odd = "test_ü_{repo:String}";
+    for name in [odd.to_owned(), format!("tests.Class.{odd}")] {
+        let found = results.tests_named("acme/WIDGETS", &name, 9).await.unwrap();
+        assert_eq!(found.iter().map(|test| &*test.name).collect::<Vec<_>>(), [odd], "{name}");
+        let same = results.test_identity("acme/widgets", found[0].test_id).await.unwrap();
+        assert_eq!(same.as_ref(), found.first());
+    }
+    assert_eq!(results.tests_named(REPO, "no.such' OR 1=1 --", 9).await.unwrap(), []);
+    assert_eq!(results.test_identity("acme/other", u64::MAX - 3).await.unwrap(), None);
+
+    let test = u64::MAX - 6;
+    let mut expected = vec![];
+    for (run, reports) in loads.iter().filter(|(run, _)| run.repository == REPO) {
+        let day = day_of(run.started_at);
+        for report in reports.iter().filter(|_| days.0 <= day && day <= days.1) {
+            let rows = report.rows.iter().filter(|row| row.test_id == test);
+            expected.extend(rows.map(|row| {
+                (run.run_id, report.source.job.to_string(), row.case.result, row.case.flaky)
+            }));
+        }
+    }
+    let found = results.test_results(REPO, test, days, 500).await.unwrap();
+    assert!(found.is_sorted_by(|a, b| a.at >= b.at), "the newest first");
+    let is_told = |row: &&crate::test_history::TestResultRow| row.result.is_failed();
+    assert!(
+        found.iter().filter(is_told).all(|row| row.message.as_deref() == Some("1 != 2\n\t\\N"))
+    );
+    let mut brief: Vec<_> =
+        found.iter().map(|row| (row.run_id, row.job.clone(), row.result, row.flaky)).collect();
+    brief.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    expected.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    assert_eq!(brief, expected);
+    let of_days = results.test_job_days(REPO, test, days).await.unwrap();
+    let sum = |count: fn(&crate::test_history::TestJobDay) -> u64| -> usize {
+        of_days.iter().map(count).sum::<u64>() as usize
+    };
+    assert_eq!(sum(|day| day.runs), expected.len());
+    assert_eq!(sum(|day| day.failures), found.iter().filter(is_told).count());
+
+    let (run, reports) = loads.iter().find(|(run, _)| run.run_id == 102).unwrap();
+    let source = reports.iter().map(|report| &report.source).find(|s| s.job_id.is_some()).unwrap();
+    let job_id = source.job_id.unwrap();
+    let failed = reports
+        .iter()
+        .filter(|report| report.source.job_id == Some(job_id))
+        .flat_map(|report| &report.rows)
+        .filter(|row| row.case.result.is_failed())
+        .count();
+    let of_job = async |attempt, limit| {
+        let run = (run.run_id, attempt);
+        results.failed_tests_of_job("acme/WIDGETS", run, job_id, limit).await.unwrap()
+    };
+    let found = of_job(1, 99).await;
+    assert!(found.is_sorted_by(|a, b| a.name <= b.name), "{found:?}");
+    assert_eq!(found.len(), failed);
+    assert_eq!((of_job(2, 99).await.len(), of_job(1, 1).await.len()), (0, failed.min(1)));
 }
 
 async fn rows_come_back_unchanged(results: &dyn Results, loads: &[Load]) {

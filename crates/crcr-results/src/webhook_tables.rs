@@ -21,6 +21,10 @@ pub enum ThingSelection<'a> {
     Commits(&'a [String]),
     /// The newest of a branch: `limit` things whose current state was received before the time.
     Branch { name: &'a str, before: Timestamp, limit: usize },
+    /// Those of the commits whose SHA begins with these hexadecimal digits in lower case, as many as fit on a page.
+    CommitPrefix(&'a str),
+    /// The newest: `limit` things whose current state was received before the time.
+    Newest { before: Timestamp, limit: usize },
     /// Those of a pull request or issue.
     Number(u64),
     /// The thing with GitHub's id.
@@ -55,6 +59,9 @@ pub trait WebhookResults: Send + Sync {
     ) -> Result<Vec<String>, ResultsError>;
 }
 
+/// Things of commits with one prefix that are read.
+pub(crate) const MAX_OF_PREFIX: usize = 200;
+
 /// The rows of a query's answer as it promises them.
 pub(crate) fn select_current(
     mut rows: Vec<WebhookRow>,
@@ -67,12 +74,14 @@ pub(crate) fn select_current(
                 ThingSelection::Branch { name, before, .. } => {
                     row.branch == *name && row.received_at < *before
                 }
+                ThingSelection::CommitPrefix(prefix) => row.sha.starts_with(prefix),
+                ThingSelection::Newest { before, .. } => row.received_at < *before,
                 ThingSelection::Number(number) => row.number == Some(*number),
                 ThingSelection::Id(thing) => row.thing == *thing,
             }
     });
     rows.sort_by(|a, b| b.received_at.cmp(&a.received_at).then_with(|| b.version.cmp(&a.version)));
-    if let ThingSelection::Branch { limit, .. } = selection {
+    if let ThingSelection::Branch { limit, .. } | ThingSelection::Newest { limit, .. } = selection {
         rows.truncate(*limit);
     }
     rows
@@ -183,6 +192,13 @@ pub(crate) mod suite {
         assert_eq!(deliveries(results, "workflow_job", branch("feature/x", 999, 9)).await, ["d1"]);
         assert_eq!(deliveries(results, "workflow_job", branch("x' OR 1=1", 999, 9)).await, [""; 0]);
         assert_eq!(deliveries(results, "workflow_job", ThingSelection::Id("1")).await, ["a2"]);
+        let prefix = deliveries(results, "workflow_job", ThingSelection::CommitPrefix("aa")).await;
+        assert_eq!(prefix, ["a2", "b1"], "two digits of a commit find it");
+        let none = deliveries(results, "workflow_job", ThingSelection::CommitPrefix("aab")).await;
+        assert_eq!(none, [""; 0]);
+        let newest = |second, limit| ThingSelection::Newest { before: at(second), limit };
+        assert_eq!(deliveries(results, "workflow_job", newest(999, 2)).await, ["d1", "c1"]);
+        assert_eq!(deliveries(results, "workflow_job", newest(50, 9)).await, ["a2", "b1"]);
         let comments = deliveries(results, "issue_comment", ThingSelection::Number(3)).await;
         assert_eq!(comments, ["f1"], "nothing undoes a deletion");
         let query = ThingQuery {

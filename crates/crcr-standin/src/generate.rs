@@ -99,6 +99,40 @@ L4:
   - aurora-example/torch-aurora: [aurora-oncall, aurora-backup]
 ";
 
+/// A path, and the text at a time.
+pub type GeneratedFile = (&'static str, fn(Timestamp) -> String);
+
+/// Files of the upstream repository, which tell who owns its tests and which may fail. An entry of a quarantine ends
+/// soon after a given time.
+pub const FILES_OF_UPSTREAM: [GeneratedFile; 2] =
+    [(".github/CODEOWNERS", |_| CODEOWNERS.to_owned()), (".github/quarantine.yml", quarantine)];
+
+const CODEOWNERS: &str = "\
+* @example/core
+test/test_ops.py @example/operators @ada-example
+test/test_distributed.py @example/distributed
+test/test_random.py @grace-example
+test/test_models.py @example/models
+";
+
+fn quarantine(now: Timestamp) -> String {
+    let day = |days: i64| (now + (24 * days).hours()).strftime("%Y-%m-%d").to_string();
+    format!(
+        "- pattern: TestRandom.test_seed_per_device
+  owner: grace-example
+  reason: the seed isn't set on the second device
+  expiry: {}
+- pattern: TestModels.test_transformer_*
+  owner: example/models
+  reason: needs more memory than the new runners have
+  expiry: {}
+  mode: skip
+",
+        day(12),
+        day(3)
+    )
+}
+
 /// Facts of the `days` days before `until` with `per_day` upstream events each, in order of time. The
 /// same seed gives the same facts.
 pub fn facts(seed: u64, until: Timestamp, days: u32, per_day: u32, upstream: &str) -> Vec<Fact> {

@@ -5,6 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Arc;
 
+use crcr_cidata::logs::{LogPacker, log_key};
+use crcr_cidata::object_store::ObjectStore;
+use crcr_domain::RepoName;
 use crcr_relay::http::serve::BoundListeners;
 use crcr_relay::relay::Relay;
 use crcr_results::Results;
@@ -41,7 +44,9 @@ impl DemoRelay {
     ) -> Result<Self, Failure> {
         let app = state.world.app();
         let (origin, upstream) = (state.origin(), &scenario.upstream);
+        let archive = format!("file:{}", folder.join("archive").display());
         let settings = BTreeMap::from([
+            ("CRCR_ARCHIVE", archive.clone()),
             ("GITHUB_APP_ID", app.id.clone()),
             ("GITHUB_APP_SECRET", app.webhook_secret.clone()),
             ("GITHUB_APP_PRIVATE_KEY", app.private_key.clone()),
@@ -62,7 +67,10 @@ impl DemoRelay {
         let store = Arc::new(store);
         let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
         if let Some(days) = args.history {
-            store_generated_history(&*results, days, upstream.as_str()).await?;
+            store_generated_history(&*results, days, upstream.as_str(), &archive).await?;
+            for (path, text) in generate::FILES_OF_UPSTREAM {
+                state.world.put_file(upstream.as_str(), path, text(Timestamp::now()));
+            }
         }
         let relay = Relay::new(config, store, results, Arc::new(Timestamp::now))
             .map_err(|error| demo_failure("the relay can't start").because(error))?;
@@ -116,12 +124,14 @@ async fn store_generated_history(
     results: &dyn Results,
     days: u32,
     upstream: &str,
+    archive: &str,
 ) -> Result<(), Failure> {
     let failed = |error| demo_failure("the generated results can't be stored").because(error);
     let now = Timestamp::now();
     let facts = generate::facts(1, now, days, GENERATED_EVENTS_PER_DAY, upstream);
-    let ci = generate::UpstreamCi::new(&facts, now)
+    let mut ci = generate::UpstreamCi::new(&facts, now)
         .map_err(|error| demo_failure("the generated webhooks are invalid").because(error))?;
+    store_logs(&mut ci, archive).await?;
     ci.store(results).await.map_err(failed)?;
     let mut facts = facts.into_iter();
     loop {
@@ -131,4 +141,22 @@ async fn store_generated_history(
         }
         results.append(part).await.map_err(failed)?;
     }
+}
+
+async fn store_logs(ci: &mut generate::UpstreamCi, archive: &str) -> Result<(), Failure> {
+    let archive = ObjectStore::open(archive)
+        .await
+        .map_err(|error| demo_failure("the archive can't be opened").because(error))?;
+    let key = |repository: &str, job: u64| {
+        RepoName::new(repository).map(|repository| log_key(&repository, job)).unwrap_or_default()
+    };
+    for (key, text) in ci.keep_logs(key) {
+        let packed = LogPacker::packed(text.as_bytes())
+            .map_err(|error| demo_failure("a generated log can't be packed").because(error))?;
+        archive
+            .put(&key, packed)
+            .await
+            .map_err(|error| demo_failure("a generated log can't be stored").because(error))?;
+    }
+    Ok(())
 }

@@ -112,6 +112,7 @@ impl LevelReviewer {
     pub fn text(&self, review: &RepoReview) -> String {
         let mut out = format!("{}  {}\n", review.repo, heading(review));
         let _ = writeln!(out, "  {} to {}, pull requests and pushes", review.from, review.to);
+        let _ = writeln!(out, "  {}", review.standing().sentence());
         out += &text_table(&review.evidence);
         if let Some(second) = &review.second {
             let _ = writeln!(out, "  {} {}", second.title(), verdict_name(second.verdict));
@@ -128,6 +129,7 @@ impl LevelReviewer {
     pub fn markdown(&self, review: &RepoReview) -> String {
         let link = self.link(review);
         let mut out = format!("\n#### `{}`: {}\n\n", review.repo, heading(review));
+        let _ = writeln!(out, "{}\n", review.standing().sentence());
         out += &markdown_table(&review.evidence);
         if let Some(second) = &review.second {
             let _ = writeln!(out, "\n{} {}\n", second.title(), verdict_name(second.verdict));

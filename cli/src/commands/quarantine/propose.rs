@@ -178,7 +178,7 @@ async fn new_entries(
 /// The first owner of the test's file that an entry can name, else the one of the flag.
 fn owner(args: &ProposeArgs, codeowners: &Codeowners, test: &TestStats) -> Option<String> {
     let (file, class) = (test.file.as_deref(), &test.classname);
-    let owners = owners::of(codeowners, &args.stored.repo, file, class);
+    let owners = codeowners.owners_of_test(&args.stored.repo, file, class);
     let of_file = owners.iter().find_map(|owner| Oncall::new(owner.strip_prefix('@')?).ok());
     of_file.or_else(|| args.owner.clone()).map(|owner| owner.as_str().to_owned())
 }
@@ -226,6 +226,7 @@ fn query(args: &ProposeArgs, ranking: TestRanking, search: Option<String>) -> Te
         job: None,
         all_branches: args.stored.all_branches,
         search,
+        offset: 0,
         limit: MAX_TESTS,
     }
 }

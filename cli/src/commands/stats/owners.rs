@@ -28,18 +28,3 @@ pub fn read(given: Option<&Path>) -> Result<Codeowners, Failure> {
     }
     Ok(Codeowners::parse(&String::from_utf8_lossy(&text)))
 }
-
-/// Of the file that a report names; else of the class, whose dots are the slashes of its path.
-pub fn of<'a>(
-    owners: &'a Codeowners,
-    repository: &str,
-    file: Option<&str>,
-    class: &str,
-) -> &'a [String] {
-    let Some(file) = file else { return owners.owners(&class.replace('.', "/")) };
-    // Runners check a repository out into `…/NAME/NAME`.
-    let name = repository.rsplit('/').next().unwrap_or(repository);
-    let checkout = format!("/{name}/{name}/");
-    let path = file.find(&checkout).map_or(file, |at| &file[at + checkout.len()..]);
-    owners.owners(path)
-}

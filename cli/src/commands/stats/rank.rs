@@ -28,12 +28,13 @@ pub async fn run(args: &RankArgs, ranking: TestRanking, env: &Env, printer: &Pri
         job: args.job.clone(),
         all_branches: args.stored.all_branches,
         search: None,
+        offset: 0,
         limit: args.limit,
     };
     let codeowners = owners::read(args.codeowners.as_deref())?;
     let stats = results.test_stats(&query).await.map_err(not_read)?;
     let owners = |test: &TestStats| {
-        owners::of(&codeowners, &args.stored.repo, test.file.as_deref(), &test.classname).to_vec()
+        codeowners.owners_of_test(&args.stored.repo, test.file.as_deref(), &test.classname).to_vec()
     };
     printer.data(&match args.format {
         DataFormat::Text => text(&stats, ranking, owners),

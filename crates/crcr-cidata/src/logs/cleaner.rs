@@ -139,6 +139,14 @@ impl<R: Read> LogReader<R> {
     }
 }
 
+/// A line as it is shown: without its timestamp, escape sequences and control characters.
+pub(super) fn clean_line(line: &[u8]) -> String {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut clean = Vec::with_capacity(line.len());
+    append_clean(&mut clean, without_timestamp(line));
+    String::from_utf8_lossy(&clean).into_owned()
+}
+
 /// GitHub joins the logs of steps, each of which starts with a byte order mark, and starts every line
 /// with a time. `gh run view --log` puts the names of the job and the step before it.
 fn without_timestamp(line: &[u8]) -> &[u8] {

@@ -17,6 +17,7 @@ mod literals;
 mod packed;
 mod rules;
 mod sections;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod unpack;
@@ -29,10 +30,13 @@ pub use fixtures::{
     try_fixture,
 };
 pub use import::{ImportedRules, import_rules};
-pub use packed::{LogPacker, LogTooLarge, MAX_LOG, MAX_PACKED_LOG, log_key, unpack_log};
+pub use packed::{
+    LogIndex, LogPacker, LogStep, LogTooLarge, MAX_LOG, MAX_PACKED_LOG, log_key, unpack_log,
+};
 pub use rules::{
     LAST_RESORT, LogRule, Pick, RuleFinding, RuleKind, RuleScope, RuleSet, STARTER_RULES,
 };
+pub use stored::{LogLine, LogPage, LogTextEnd, StoredLog, StoredLogs};
 pub use unpack::{LogSource, log_sources, unpacked};
 
 pub(crate) use packed::PREFIX;

@@ -8,12 +8,12 @@ pub const PLACES: [&str; 3] = [".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWN
 /// Longer paths have no owner here.
 const MAX_PATH_BYTES: usize = 4096;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Codeowners {
     rules: Vec<OwnerRule>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct OwnerRule {
     /// Parts between slashes; `**` stands for any number of parts.
     parts: Vec<String>,
@@ -37,6 +37,17 @@ impl Codeowners {
         let parts: Vec<&str> = path.split('/').collect();
         let rule = self.rules.iter().rev().find(|rule| rule.matches(&parts));
         rule.map_or(&[], |rule| &rule.owners)
+    }
+
+    /// Who owns a test: the owners of the file that its report names, else of its class, whose dots are the slashes of
+    /// its path.
+    pub fn owners_of_test(&self, repository: &str, file: Option<&str>, class: &str) -> &[String] {
+        let Some(file) = file else { return self.owners(&class.replace('.', "/")) };
+        // Runners check a repository out into `…/NAME/NAME`.
+        let name = repository.rsplit('/').next().unwrap_or(repository);
+        let checkout = format!("/{name}/{name}/");
+        let path = file.find(&checkout).map_or(file, |at| &file[at + checkout.len()..]);
+        self.owners(path)
     }
 }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// The line of a log that explains why the job failed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LogMatch {
     /// Name of the rule that knows the line.
     pub rule: Option<String>,
@@ -26,14 +26,14 @@ pub struct LogMatch {
 }
 
 /// Something that speaks for a line of a log, or against it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LogReason {
     pub name: String,
     /// Negative if it speaks against the line.
     pub points: f32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogMatchSource {
     Rule,
@@ -54,14 +54,14 @@ impl LogMatchSource {
 }
 
 /// A line that never occurs in the last green run of the job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NovelLine {
     pub line_number: u64,
     pub line: String,
 }
 
 /// Everything that is known about a log.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LogClassification {
     /// `None` if nothing in the log says why, or no line is certain enough.
     #[serde(rename = "match")]
@@ -73,7 +73,7 @@ pub struct LogClassification {
 }
 
 /// A job of GitHub Actions that has ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EndedJob {
     pub repository: String,
     pub run_id: u64,
@@ -96,7 +96,7 @@ impl EndedJob {
 }
 
 /// What became of the log of a failed job.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct JobLogRow {
     #[serde(flatten)]
     pub job: EndedJob,
@@ -107,14 +107,14 @@ pub struct JobLogRow {
     pub outcome: JobLogOutcome,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobLogOutcome {
     Classified(Box<LogClassification>),
     NoLog(NoLogReason),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NoLogReason {
     /// GitHub has deleted it, or the job never started.
@@ -149,7 +149,7 @@ impl NoLogReason {
 }
 
 /// Failures with the same cause, as far as their logs tell. All texts are empty where there is nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 pub struct FailureCause {
     pub category: String,
     pub rule: String,

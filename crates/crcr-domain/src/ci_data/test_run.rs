@@ -9,7 +9,7 @@ pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 /// The last line of a text that was cut.
 pub const CUT_MARK: &str = "\n[cut]";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TestResult {
     Success,
@@ -46,7 +46,7 @@ impl TestResult {
 }
 
 /// What a row is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TestRowKind {
     Test,

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::webhook::WebhookRow;
 
 /// A job of a repository's own CI in its current state.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct WorkflowJob {
     pub id: u64,
     pub run_id: u64,
@@ -23,12 +23,52 @@ pub struct WorkflowJob {
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
     pub runner: Option<String>,
+    /// The labels that a runner had to have.
+    pub labels: Vec<String>,
     /// The step that failed.
     pub failed_step: Option<String>,
 }
 
+/// A step of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct WorkflowStep {
+    pub number: u64,
+    pub name: String,
+    pub state: CiState,
+    /// How long it took.
+    pub seconds: Option<f64>,
+}
+
+const MAX_LABELS: usize = 20;
+/// Of a longer list the first ones are read.
+const MAX_STEPS: usize = 200;
+
+/// The steps of the job that a webhook is about.
+pub fn steps_of(row: &WebhookRow) -> Vec<WorkflowStep> {
+    let document: Value = serde_json::from_str(&row.document).unwrap_or_default();
+    let steps = document["workflow_job"]["steps"].as_array();
+    let step = |(at, step): (usize, &Value)| {
+        let text = |field: &str| step[field].as_str().unwrap_or_default();
+        let time = |field: &str| text(field).parse::<Timestamp>().ok();
+        let took = time("completed_at").zip(time("started_at"));
+        WorkflowStep {
+            number: step["number"].as_u64().unwrap_or(at as u64 + 1),
+            name: cut(text("name")),
+            // A step of a job that ended has a conclusion, whatever its status says.
+            state: match text("conclusion") {
+                "" => CiState::new(text("status"), ""),
+                conclusion => CiState::new("completed", conclusion),
+            },
+            seconds: took.map(|(to, from)| to.duration_since(from).as_secs_f64().max(0.0)),
+        }
+    };
+    steps.into_iter().flatten().take(MAX_STEPS).enumerate().map(step).collect()
+}
+
 /// What a job, or a group of jobs, shows. Ordered from the worst to the best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CiState {
     Failed,
@@ -99,6 +139,12 @@ impl WorkflowJob {
             started_at: time(job.started_at),
             completed_at: time(job.completed_at),
             runner: text(job.runner_name),
+            labels: part::<Vec<String>>(job.labels)
+                .unwrap_or_default()
+                .iter()
+                .take(MAX_LABELS)
+                .map(|label| cut(label))
+                .collect(),
             failed_step: failed.and_then(text),
         })
     }
@@ -132,6 +178,7 @@ struct JobFields<'a> {
     started_at: Option<&'a RawValue>,
     completed_at: Option<&'a RawValue>,
     runner_name: Option<&'a RawValue>,
+    labels: Option<&'a RawValue>,
     steps: Option<&'a RawValue>,
 }
 
@@ -147,7 +194,7 @@ fn part<'a, T: Deserialize<'a>>(field: Option<&'a RawValue>) -> Option<T> {
 }
 
 /// A commit of a branch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct BranchCommit {
     pub sha: String,
     /// The first line of its message.
@@ -187,6 +234,26 @@ impl BranchCommit {
             title,
         })
     }
+}
+
+/// Of more files, the first ones are read.
+const MAX_CHANGED_FILES: usize = 300;
+
+/// The files that a push added, changed or removed.
+pub fn changed_files(row: &WebhookRow) -> Vec<String> {
+    let document: Value = serde_json::from_str(&row.document).unwrap_or_default();
+    let commits = document["commits"].as_array().into_iter().flatten();
+    let lists = commits.flat_map(|commit| {
+        ["added", "modified", "removed"].into_iter().filter_map(|kind| commit[kind].as_array())
+    });
+    let mut files: Vec<String> = vec![];
+    for file in lists.flatten().filter_map(Value::as_str) {
+        let file = cut(file);
+        if files.len() < MAX_CHANGED_FILES && !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    files
 }
 
 fn pull_request_in(title: &str) -> Option<u64> {
@@ -232,9 +299,17 @@ mod tests {
         let job = json!({"workflow_job": {
             "id": 5, "run_id": 6, "name": "build", "workflow_name": "CI", "status": "completed",
             "conclusion": "failure", "html_url": "javascript:alert(1)", "head_sha": "abc",
-            "steps": [{"name": "checkout", "conclusion": "success"}, {"name": "make", "conclusion": "failure"}],
+            "labels": ["linux", "gpu"],
+            "steps": [{"name": "checkout", "conclusion": "success"}, {"name": "make", "conclusion": "failure",
+                "started_at": "2026-09-01T00:00:00Z", "completed_at": "2026-09-01T00:01:00Z"}],
         }});
+        let steps = steps_of(&row("workflow_job", &job));
+        assert_eq!(
+            (steps[1].number, steps[1].state, steps[1].seconds),
+            (2, CiState::Failed, Some(60.0))
+        );
         let job = WorkflowJob::from_row(&row("workflow_job", &job)).unwrap();
+        assert_eq!(job.labels, ["linux", "gpu"]);
         assert_eq!((job.url, job.failed_step.as_deref()), (None, Some("make")));
         assert_eq!((job.state, job.run_attempt), (CiState::Failed, 1));
         assert_eq!(WorkflowJob::from_row(&row("workflow_job", &json!({"workflow_job": {}}))), None);
@@ -245,6 +320,11 @@ mod tests {
     fn commits_come_from_pushes_and_from_runs_of_the_branch_itself() {
         let commit = json!({"message": "Fix it (#12)\n\nlong", "author": {"name": "A"}});
         let push = json!({"ref": "refs/heads/main", "after": "abcdef0", "head_commit": commit});
+        let mut with_files = push.clone();
+        with_files["commits"] = json!([
+            {"added": ["a.py"], "modified": ["b.py"], "removed": []}, {"modified": ["b.py", 7]},
+        ]);
+        assert_eq!(changed_files(&row("push", &with_files)), ["a.py", "b.py"]);
         let found = BranchCommit::from_row(&row("push", &push)).unwrap();
         assert_eq!((&*found.title, found.pull_request), ("Fix it (#12)", Some(12)));
         let run = |event: &str| {

@@ -127,7 +127,7 @@ pub enum ProbeReason {
 }
 
 /// The answer to which commit broke a backend's job on a branch.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Culprit {
     pub repo: String,
     pub upstream: String,
@@ -150,7 +150,7 @@ pub struct Culprit {
 }
 
 /// A commit of upstream that may have broken something.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SuspectCommit {
     pub sha: String,
     /// The first line of its message.

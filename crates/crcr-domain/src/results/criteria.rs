@@ -51,7 +51,9 @@ pub struct LevelCriteria {
     pub l4: LevelTargets,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpstreamFailures {
     #[default]
@@ -207,7 +209,7 @@ impl LevelCriteria {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Criterion {
     /// Days since the repository has been at L2.
@@ -252,7 +254,7 @@ impl Criterion {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CriterionVerdict {
     Met,
@@ -261,7 +263,7 @@ pub enum CriterionVerdict {
     Unknown,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum ThresholdBound {
     #[serde(rename = ">=")]
     AtLeast,
@@ -293,7 +295,7 @@ impl ThresholdBound {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CriterionEvidence {
     pub criterion: Criterion,
     /// Days, seconds or a share from 0 to 1; `None` without samples.

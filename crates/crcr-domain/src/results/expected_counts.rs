@@ -8,7 +8,9 @@ use super::jobs::JobOfRecord;
 use super::outcome::JobOutcome;
 use crate::facts::{DispatchFact, DispatchFactStatus};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct ExpectedCounts {
     /// Jobs that ended as expected.
     pub seen: u64,

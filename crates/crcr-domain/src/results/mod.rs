@@ -5,6 +5,7 @@
 pub mod blame;
 pub mod criteria;
 mod expected_counts;
+pub mod histogram;
 pub mod jobs;
 pub mod outcome;
 pub mod rates;
@@ -15,10 +16,11 @@ pub mod totals;
 pub use self::blame::{AttemptId, BaseResult, BlameContext, BlamedJobs, BranchResults};
 pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria, UpstreamFailures};
 pub use self::expected_counts::ExpectedCounts;
+pub use self::histogram::DurationHistogram;
 pub use self::jobs::{JobOfRecord, jobs_of_record};
 pub use self::outcome::{JobOutcome, outcome};
 pub use self::rates::{DurationStats, Rate, ResultCounts};
-pub use self::regressions::{Regression, find_regressions};
+pub use self::regressions::{Recovery, Regression, find_regressions};
 pub use self::review::RepoReview;
 pub use self::totals::{RepoDay, ResultTotals, jobs_of_days};
 

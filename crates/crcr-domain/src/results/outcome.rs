@@ -6,7 +6,19 @@ use crate::facts::AttemptFact;
 use crate::lifecycle::{Conclusion, JobState};
 
 /// How an ended attempt turned out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum JobOutcome {
     /// Dispatched, and nothing was heard in time.

@@ -11,7 +11,9 @@ use crate::facts::{DispatchFact, DispatchFactStatus};
 /// With fewer samples a rate is unknown.
 pub const MIN_SAMPLES: u64 = 20;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub struct Rate {
     pub numerator: u64,
     pub denominator: u64,
@@ -155,7 +157,7 @@ fn availability<'a>(
 }
 
 /// Statistics of durations in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct DurationStats {
     pub n: u64,
     pub mean: f64,

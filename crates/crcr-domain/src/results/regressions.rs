@@ -27,12 +27,23 @@ pub struct Regression {
     pub at: Timestamp,
     /// The failed jobs and their outcomes; empty if the backend never started.
     pub failed: Vec<(String, JobOutcome)>,
+    /// The first commit after it on which everything passed again.
+    pub recovery: Option<Recovery>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Recovery {
+    pub head_sha: String,
+    /// When the last job on that commit was reported.
+    pub at: Timestamp,
 }
 
 #[derive(Debug)]
 struct CommitResult {
     regression: Regression,
     began: Timestamp,
+    /// When its last report was received.
+    ended: Timestamp,
     passed: bool,
     open: bool,
     failed: bool,
@@ -62,12 +73,15 @@ pub fn find_regressions<'a>(
                 good_sha: String::new(),
                 at: record.received_at,
                 failed: vec![],
+                recovery: None,
             },
             began: record.dispatched_at,
+            ended: record.received_at,
             passed: false,
             open: false,
             failed: false,
         });
+        commit.ended = commit.ended.max(record.received_at);
         match job.outcome {
             None => commit.open = true,
             Some(JobOutcome::Superseded | JobOutcome::Neutral) => {}
@@ -95,8 +109,10 @@ pub fn find_regressions<'a>(
                 good_sha: String::new(),
                 at: dispatch.at,
                 failed: vec![],
+                recovery: None,
             },
             began: dispatch.enqueued_at,
+            ended: dispatch.at,
             passed: false,
             open: false,
             failed: true,
@@ -104,16 +120,24 @@ pub fn find_regressions<'a>(
     }
     let mut commits: Vec<_> = commits.into_iter().collect();
     commits.sort_by(|(a, one), (b, other)| (&a[..3], one.began).cmp(&(&b[..3], other.began)));
-    let mut regressions = Vec::new();
+    let mut regressions: Vec<Regression> = Vec::new();
     let mut good: Option<([String; 3], String)> = None;
+    // The regression from which this history has not recovered, by its place.
+    let mut red: Option<([String; 3], usize)> = None;
     for ([repo, event, upstream, _], commit) in commits {
         let history = [repo, event, upstream];
         good = good.filter(|(of, _)| *of == history);
+        red = red.filter(|(of, _)| *of == history);
         if commit.failed {
             if let Some((_, good_sha)) = good.take() {
+                red = Some((history, regressions.len()));
                 regressions.push(Regression { good_sha, ..commit.regression });
             }
         } else if commit.passed && !commit.open {
+            if let Some((_, at)) = red.take() {
+                let head_sha = commit.regression.head_sha.clone();
+                regressions[at].recovery = Some(Recovery { head_sha, at: commit.ended });
+            }
             good = Some((history, commit.regression.head_sha));
         }
     }
@@ -168,6 +192,13 @@ mod tests {
         ];
         let expected = [("e", "h", 1), ("b", "c", 1)];
         assert_eq!(turns(&rows, &[]), expected.map(|(a, b, n)| (a.into(), b.into(), n)));
+        let found = find_regressions(&jobs_of_record(&rows, []), []);
+        let recovery = found.iter().map(|found| found.recovery.as_ref().map(|r| &*r.head_sha));
+        assert_eq!(
+            recovery.collect::<Vec<_>>(),
+            [None, Some("e")],
+            "green again on the next success"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::totals::jobs_of_days;
 use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crate::level::{EventKind, Level};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewQuestion {
     /// May it go from L1 to L2? Unless the criteria have targets for L2, maintainers decide.
@@ -65,7 +65,7 @@ fn days_before(to: Timestamp, days: u32) -> Timestamp {
 }
 
 /// A time during which a repository had one level, by its dispatches.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LevelPeriod {
     pub level: Level,
     /// The first dispatch at this level, if it isn't older than the relay looks back.
@@ -100,7 +100,7 @@ pub struct ReviewFacts<'a> {
     pub core_tests: Vec<NamedTestDay>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RepoReview {
     pub repo: String,
     /// Its level; `None` when it isn't listed.
@@ -138,7 +138,43 @@ pub struct RepoReview {
     pub refused: BTreeMap<CallbackOutcome, u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Whether a repository meets the criteria of its level. It is good when all of them are met.
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct LevelStanding {
+    /// `None` if its level has no criteria, or nothing was reported.
+    pub verdict: Option<CriterionVerdict>,
+    pub has_criteria: bool,
+    /// The criteria that aren't met.
+    pub failing: Vec<CriterionEvidence>,
+    /// Those with too few samples.
+    pub unknown: Vec<CriterionEvidence>,
+    /// How many criteria its level has.
+    pub criteria: usize,
+}
+
+impl LevelStanding {
+    /// Names each criterion that isn't met.
+    pub fn sentence(&self) -> String {
+        let names = |evidence: &[CriterionEvidence]| {
+            let names: Vec<_> = evidence.iter().map(|item| item.criterion.title()).collect();
+            names.join(", ")
+        };
+        match self.verdict {
+            Some(CriterionVerdict::Met) => match self.criteria {
+                1 => "meets the criterion of its level".to_owned(),
+                n => format!("meets all {n} criteria of its level"),
+            },
+            Some(CriterionVerdict::NotMet) => format!("fails its level: {}", names(&self.failing)),
+            Some(CriterionVerdict::Unknown) => {
+                format!("can't be said yet: too few samples of {}", names(&self.unknown))
+            }
+            None if self.has_criteria => "has no results yet".to_owned(),
+            None => "has a level without criteria".to_owned(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SecondQuestion {
     pub question: ReviewQuestion,
     pub evidence: Vec<CriterionEvidence>,
@@ -248,6 +284,26 @@ impl RepoReview {
     /// Evidence and verdict for staying at its level; `None` if the criteria have no targets for that.
     pub fn staying(&self) -> Option<(&[CriterionEvidence], CriterionVerdict)> {
         self.answer(|question| question == ReviewQuestion::Stay)
+    }
+
+    /// Whether it meets its level. The overview, the level page, the badge, the feeds and `crcr levels review` show
+    /// this one answer.
+    pub fn standing(&self) -> LevelStanding {
+        let (evidence, verdict) = match self.staying() {
+            Some((evidence, verdict)) => (evidence, Some(verdict)),
+            None => (&[][..], None),
+        };
+        let of = |verdict| {
+            let all = evidence.iter().filter(move |item| item.verdict == verdict);
+            all.cloned().collect::<Vec<_>>()
+        };
+        LevelStanding {
+            verdict: verdict.filter(|_| self.has_results()),
+            has_criteria: verdict.is_some(),
+            failing: of(CriterionVerdict::NotMet),
+            unknown: of(CriterionVerdict::Unknown),
+            criteria: evidence.len(),
+        }
     }
 
     /// Evidence and verdict for the next level; `None` if the criteria have no targets for that.

@@ -2,7 +2,10 @@
 //! JSON twins serialise these types.
 
 pub(super) mod days;
+pub(super) mod head;
 pub(super) mod oncall_reaction;
+pub(super) mod open_pulls;
+pub(super) mod red_branches;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use serde::Serialize;
 use crate::query::TimeSpan;
 
 /// A rate with its value, confidence interval and whether there are enough samples.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
 pub(super) struct RateView {
     #[serde(flatten)]
     pub(super) rate: Rate,
@@ -35,7 +38,7 @@ impl From<Rate> for RateView {
 }
 
 /// Rates, times and counts of a set of jobs.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(super) struct RateSummary {
     pub(super) availability: RateView,
     pub(super) test_pass: RateView,
@@ -64,7 +67,7 @@ impl RateSummary {
 }
 
 /// One day of a trend chart; times in seconds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(super) struct TrendDay {
     pub(super) date: Date,
     pub(super) job_pass: Rate,

@@ -17,7 +17,7 @@ use crate::context::{Hud, PageError};
 const MAX_PULLS: usize = 50;
 const CONCURRENT_READS: usize = 4;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct OncallReaction {
     /// Pull requests that the backend blocked.
     pub(crate) blocked: u64,

@@ -2,34 +2,45 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crcr_domain::RepoName;
 use crcr_domain::ci_data::workflow::{BranchCommit, CiState, WorkflowJob};
+use crcr_domain::results::{JobOutcome, jobs_of_record};
+use crcr_domain::{Level, RepoName};
+use crcr_results::Window;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
-use super::logs::{JobLogModel, explanation, job_log};
-use crate::context::repo_name;
-use crate::context::{Hud, PageError};
-use crate::layout::{duration, external_link, short_sha, time};
-use crate::query::BranchQuery;
-use crate::query::NoQuery;
+use super::failure::{self, JobModel};
+use crate::address;
+use crate::context::{Hud, PageError, repo_name};
+use crate::layout::{outcome_parts, short_sha, time};
+use crate::query::{BranchQuery, NoQuery};
 use crate::view::View;
 
 const MAX_COMMITS: usize = 50;
 /// Groups of jobs beyond these are left out, those that nothing failed in first.
 const MAX_GROUPS: usize = 60;
 const MAX_BRANCHES: usize = 50;
+/// Commits whose jobs are read at once ...
+const COMMITS_AT_ONCE: usize = 10;
+/// ... until there are so many jobs. Older commits are on the next page.
+const MAX_JOBS: usize = 12_000;
+/// Green commits in a row that are folded into one line.
+const FOLDED: usize = 4;
+/// Red columns that are told in words.
+const MAX_TOLD: usize = 6;
+/// Results of backends are looked for in so many days.
+const BACKEND_DAYS: i64 = 31;
 
 /// The repositories with webhooks of jobs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RepositoriesModel {
     pub(crate) repositories: Vec<RepositoryLink>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RepositoryLink {
     pub(crate) name: String,
     /// When the newest webhook of a job was received.
@@ -37,13 +48,13 @@ pub(crate) struct RepositoryLink {
 }
 
 /// The branches of a repository, the newest first.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BranchesModel {
     pub(crate) repository: String,
     pub(crate) branches: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BranchModel {
     pub(crate) repository: String,
     pub(crate) branch: String,
@@ -54,20 +65,39 @@ pub(crate) struct BranchModel {
     pub(crate) commits: Vec<CommitRow>,
     /// Older commits are before this time; `None` on the last page.
     pub(crate) older: Option<Timestamp>,
+    /// For each group whose newest result is a failure, since when.
+    pub(crate) red: Vec<Option<RedSince>>,
+    /// Backends at L3 and L4, which upstream's own commits are dispatched to.
+    pub(crate) backends: Vec<BackendColumn>,
     /// The job that the query names.
-    pub(crate) job: Option<WorkflowJob>,
-    /// What its log says, if it failed.
-    pub(crate) log: Option<JobLogModel>,
+    pub(crate) job: Option<JobModel>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+/// The first of the newest commits on which a group failed without a green one in between.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub(crate) struct RedSince {
+    pub(crate) sha: String,
+    /// Commits with a failure since then.
+    pub(crate) commits: usize,
+    /// Whether an older commit is known on which it passed.
+    pub(crate) is_first: bool,
+    pub(crate) job: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub(crate) struct BackendColumn {
+    pub(crate) repo: String,
+    pub(crate) level: Level,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 pub(crate) struct JobGroup {
     pub(crate) workflow: String,
     pub(crate) name: String,
 }
 
 impl JobGroup {
-    fn new(job: &WorkflowJob, is_open: impl Fn(&Self) -> bool) -> Self {
+    pub(crate) fn new(job: &WorkflowJob, is_open: impl Fn(&Self) -> bool) -> Self {
         let base = job.name.split_once(" (").map_or(&*job.name, |(base, _)| base);
         let group = Self { workflow: job.workflow.clone(), name: base.to_owned() };
         if is_open(&group) { Self { name: job.name.clone(), ..group } } else { group }
@@ -82,15 +112,47 @@ impl JobGroup {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct CommitRow {
     #[serde(flatten)]
     pub(crate) commit: BranchCommit,
     /// One for each group; `None` if none of its jobs ran.
     pub(crate) cells: Vec<Option<GroupCell>>,
+    /// One for each backend; `None` if nothing was reported.
+    pub(crate) backend_cells: Vec<Option<BackendCell>>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
+pub(crate) struct BackendCell {
+    /// The worst of its jobs; `None` while one runs and none failed.
+    pub(crate) outcome: Option<JobOutcome>,
+    pub(crate) jobs: usize,
+    pub(crate) failed: usize,
+}
+
+impl CommitRow {
+    /// Whether every job that ran passed, and nothing runs any more.
+    fn is_green(&self) -> bool {
+        let in_tree = self.cells.iter().flatten();
+        let mut states = in_tree.map(|cell| cell.state).peekable();
+        let backends = self.backend_cells.iter().flatten();
+        states.peek().is_some()
+            && states.all(|state| matches!(state, CiState::Passed | CiState::Neutral))
+            && backends.into_iter().all(|cell| cell.outcome.is_some_and(is_good))
+    }
+}
+
+fn is_good(outcome: JobOutcome) -> bool {
+    matches!(
+        outcome,
+        JobOutcome::Passed
+            | JobOutcome::PassedAfterRerun
+            | JobOutcome::Neutral
+            | JobOutcome::Superseded
+    )
+}
+
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct GroupCell {
     /// The worst of the jobs.
     pub(crate) state: CiState,
@@ -101,8 +163,6 @@ pub(crate) struct GroupCell {
     pub(crate) was_rerun: bool,
     /// A job in that state.
     pub(crate) job: u64,
-    /// Its page on GitHub.
-    pub(crate) url: Option<String>,
 }
 
 pub(crate) async fn repositories(
@@ -150,13 +210,25 @@ pub(crate) async fn build(
     let repo = &repo_name(&owner, &repo)?;
     let branch = branch.as_str();
     let before = query.before.unwrap_or(Timestamp::MAX);
-    let (mut commits, older) = commits(hud, repo, branch, before).await?;
-    let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
-    let mut jobs = jobs_of_commits(hud, repo, &shas).await?;
-    jobs.retain(|job| job.branch == branch);
+    let (mut commits, mut older) = commits(hud, repo, branch, before).await?;
     if commits.is_empty() && query.before.is_none() {
         return Err(PageError::NotFound(format!("no commit on `{branch}` of {repo} is known")));
     }
+    let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
+    let mut jobs = vec![];
+    let mut read = 0;
+    for part in shas.chunks(COMMITS_AT_ONCE) {
+        if jobs.len() > MAX_JOBS {
+            break;
+        }
+        jobs.extend(jobs_of_commits(hud, repo, part).await?);
+        read += part.len();
+    }
+    if read < commits.len() {
+        commits.truncate(read);
+        older = commits.last().map(|last| last.at);
+    }
+    jobs.retain(|job| job.branch == branch);
     let search = query.q.as_deref().unwrap_or_default().to_lowercase();
     let matches = |job: &WorkflowJob| {
         search.is_empty()
@@ -189,30 +261,115 @@ pub(crate) async fn build(
         commits.retain(|commit| failed.contains(&commit.sha.as_str()));
     }
     let groups: Vec<JobGroup> = groups.into_keys().collect();
-    let commits = commits
+    let (backends, mut reported) = backend_cells(hud, repo, &commits).await?;
+    let commits: Vec<CommitRow> = commits
         .into_iter()
         .map(|commit| {
             let cell = |group: &JobGroup| {
                 cells.get(&(commit.sha.as_str(), group.clone())).map(|jobs| group_cell(jobs))
             };
-            CommitRow { cells: groups.iter().map(cell).collect(), commit }
+            let none = || vec![None; backends.len()];
+            CommitRow {
+                cells: groups.iter().map(cell).collect(),
+                backend_cells: reported.remove(&commit.sha).unwrap_or_else(none),
+                commit,
+            }
         })
         .collect();
-    let (job, log) = match query.job {
-        Some(id) => (job_by_id(hud, repo, id).await?, job_log(hud, repo, id).await?),
-        None => (None, None),
+    let job = match query.job {
+        Some(id) => match failure::job(hud, repo, id).await {
+            Ok(job) => Some(job),
+            Err(PageError::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        },
+        None => None,
     };
-    let (repository, branch) = (repo.as_str().to_owned(), branch.to_owned());
-    Ok(BranchModel { repository, branch, query, groups, more_groups, commits, older, job, log })
+    Ok(BranchModel {
+        repository: repo.as_str().to_owned(),
+        branch: branch.to_owned(),
+        query,
+        red: (0..groups.len()).map(|at| red_since(&commits, at)).collect(),
+        groups,
+        more_groups,
+        commits,
+        older,
+        backends,
+        job,
+    })
+}
+
+/// Commits on which the group didn't run, or runs still, neither begin nor end a breakage.
+fn red_since(commits: &[CommitRow], group: usize) -> Option<RedSince> {
+    let mut red: Option<RedSince> = None;
+    for row in commits {
+        let Some(cell) = &row.cells[group] else { continue };
+        match cell.state {
+            CiState::Failed | CiState::TimedOut => {
+                let commits = red.as_ref().map_or(0, |red| red.commits) + 1;
+                let sha = row.commit.sha.clone();
+                red = Some(RedSince { sha, commits, is_first: false, job: cell.job });
+            }
+            CiState::Passed => return red.map(|red| RedSince { is_first: true, ..red }),
+            CiState::Cancelled | CiState::Running | CiState::Queued | CiState::Neutral => {}
+        }
+    }
+    red
+}
+
+type ReportedCells = HashMap<String, Vec<Option<BackendCell>>>;
+
+/// What backends at L3 and L4 reported of these commits, by commit.
+async fn backend_cells(
+    hud: &Hud,
+    repo: &RepoName,
+    commits: &[BranchCommit],
+) -> Result<(Vec<BackendColumn>, ReportedCells), PageError> {
+    let policy = (hud.policy)().filter(|_| *repo == hud.upstream);
+    let backends: Vec<BackendColumn> = policy
+        .iter()
+        .flat_map(|policy| policy.iter())
+        .filter(|entry| entry.level >= Level::L3)
+        .map(|entry| BackendColumn { repo: entry.repo.to_string(), level: entry.level })
+        .collect();
+    let (Some(newest), Some(oldest)) = (commits.first(), commits.last()) else {
+        return Ok((backends, HashMap::new()));
+    };
+    if backends.is_empty() {
+        return Ok((backends, HashMap::new()));
+    }
+    let to = newest.at.saturating_add(SignedDuration::from_hours(24)).unwrap_or(Timestamp::MAX);
+    let first = to - SignedDuration::from_hours(24 * BACKEND_DAYS);
+    let from = (oldest.at - SignedDuration::from_hours(1)).max(first);
+    let names = backends.iter().map(|backend| backend.repo.clone()).collect();
+    let attempts = hud.results.push_attempts(&Window::all(from, to).of_repos(names)).await?;
+    let of_page = attempts.iter().filter(|row| row.upstream.eq_ignore_ascii_case(repo.as_str()));
+    let mut cells: ReportedCells = HashMap::new();
+    for job in jobs_of_record(of_page, []) {
+        let Some(at) = backends.iter().position(|b| b.repo.eq_ignore_ascii_case(&job.record.repo))
+        else {
+            continue;
+        };
+        let row =
+            cells.entry(job.record.head_sha.clone()).or_insert_with(|| vec![None; backends.len()]);
+        let cell = row[at].get_or_insert(BackendCell { outcome: job.outcome, jobs: 0, failed: 0 });
+        let failed = job.outcome.is_some_and(|outcome| !is_good(outcome));
+        cell.jobs += 1;
+        cell.failed += usize::from(failed);
+        let known_failed = cell.outcome.is_some_and(|outcome| !is_good(outcome));
+        if !known_failed && (failed || job.outcome.is_none()) {
+            cell.outcome = job.outcome;
+        }
+    }
+    Ok((backends, cells))
 }
 
 /// The newest attempt of a job on a commit.
-struct JobOnCommit<'a> {
-    job: &'a WorkflowJob,
+pub(crate) struct JobOnCommit<'a> {
+    pub(crate) job: &'a WorkflowJob,
     attempts: usize,
 }
 
-fn newest_of_each(jobs: &[WorkflowJob]) -> Vec<JobOnCommit<'_>> {
+pub(crate) fn newest_of_each(jobs: &[WorkflowJob]) -> Vec<JobOnCommit<'_>> {
     let mut newest: BTreeMap<(&str, &str, &str), JobOnCommit<'_>> = BTreeMap::new();
     for job in jobs {
         let key = (job.head_sha.as_str(), job.workflow.as_str(), job.name.as_str());
@@ -237,12 +394,11 @@ fn group_cell(jobs: &[&JobOnCommit<'_>]) -> GroupCell {
         failed: jobs.iter().filter(|job| job.job.state.is_failure()).count(),
         was_rerun: jobs.iter().any(|job| job.attempts > 1),
         job: worst.job.id,
-        url: worst.job.url.clone(),
     }
 }
 
 /// The newest commits before a time, and the time before which there may be older ones.
-async fn commits(
+pub(crate) async fn commits(
     hud: &Hud,
     repo: &RepoName,
     branch: &str,
@@ -292,14 +448,6 @@ pub(crate) async fn jobs_of_commit(
     Ok(newest)
 }
 
-async fn job_by_id(hud: &Hud, repo: &RepoName, id: u64) -> Result<Option<WorkflowJob>, PageError> {
-    let id = id.to_string();
-    let selection = ThingSelection::Id(&id);
-    let query = ThingQuery { event: "workflow_job", repository: repo.as_str(), selection };
-    let rows = hud.results.current_things(&query).await?;
-    Ok(rows.first().and_then(WorkflowJob::from_row))
-}
-
 /// All that has a meaning in an address, except the slashes of a branch's name.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -345,6 +493,7 @@ pub(crate) fn branches_page(model: &BranchesModel, view: &View<'_>) -> Markup {
 
 pub(crate) fn page(model: &BranchModel, view: &View<'_>) -> Markup {
     let path = branch_path(&model.repository, &model.branch);
+    let close = BranchQuery { job: None, ..model.query.clone() };
     view.shell(
         &format!("{} {}", model.repository, model.branch),
         model.query.before.is_none(),
@@ -352,15 +501,21 @@ pub(crate) fn page(model: &BranchModel, view: &View<'_>) -> Markup {
             div.title {
                 h1 { bdi { (model.repository) } " " span.muted { bdi { (model.branch) } } }
                 a href=(format!("/hud/{}", model.repository)) { "Other branches" }
+                a href=(address::address("/trends", [("repo", Some(&*model.repository)), ("branch", Some(&*model.branch))])) { "Trends" }
             }
             (controls(&path, &model.query))
-            @if let Some(job) = &model.job { (job_panel(job, model, &path)) }
+            (red_columns(model))
             @if model.query.job.is_some() && model.job.is_none() {
                 p.note role="status" { "This job isn't known." }
             }
-            (grid(model, &path, view))
+            div.beside.open[model.job.is_some()] {
+                (grid(model, &path))
+                aside #job tabindex="-1" aria-label="Job" hidden[model.job.is_none()] { @if let Some(job) = &model.job {
+                    (failure::panel(job, view, Some(&format!("{path}{}", close.address()))))
+                } }
+            }
             @if let Some(older) = model.older {
-                p { a href=(format!("{path}{}", BranchQuery { before: Some(older), job: None, ..model.query.clone() }.address())) { "Older commits" } }
+                p.pager { a rel="nofollow" href=(format!("{path}{}", BranchQuery { before: Some(older), job: None, ..model.query.clone() }.address())) { "Older commits" } }
             }
         },
     )
@@ -371,15 +526,17 @@ fn controls(path: &str, query: &BranchQuery) -> Markup {
         let query = BranchQuery { rows: rows.map(str::to_owned), job: None, ..query.clone() };
         format!("{path}{}", query.address())
     };
+    let is = |rows: Option<&str>| (query.rows.as_deref() == rows).then_some("true");
     html! {
         div.controls {
             span.group {
-                a aria-current=[(!query.only_failing()).then_some("true")] href=(rows(None)) { "All commits" }
-                a aria-current=[query.only_failing().then_some("true")] href=(rows(Some("failing"))) { "Failing" }
+                a aria-current=[is(None)] href=(rows(None)) { "Green folded" }
+                a aria-current=[is(Some("all"))] href=(rows(Some("all"))) { "All commits" }
+                a aria-current=[is(Some("failing"))] href=(rows(Some("failing"))) { "Failing" }
             }
-            form.span method="get" action=(path) role="search" {
+            form.span method="get" action=(path) role="search" aria-label="Jobs" {
                 label { "Jobs with" input type="search" name="q" value=(query.q.as_deref().unwrap_or_default()) maxlength="100"; }
-                @if query.only_failing() { input type="hidden" name="rows" value="failing"; }
+                @if let Some(rows) = &query.rows { input type="hidden" name="rows" value=(rows); }
                 button { "Show" }
             }
             @if query.q.is_some() || !query.open.is_empty() || query.before.is_some() { a href=(path) { "Reset" } }
@@ -387,30 +544,65 @@ fn controls(path: &str, query: &BranchQuery) -> Markup {
     }
 }
 
-fn grid(model: &BranchModel, path: &str, view: &View<'_>) -> Markup {
+/// What is red now, in words: since which commit, and whose.
+fn red_columns(model: &BranchModel) -> Markup {
+    let red: Vec<_> = model
+        .groups
+        .iter()
+        .zip(&model.red)
+        .filter_map(|(group, red)| Some((group, red.as_ref()?)))
+        .collect();
+    if red.is_empty() || model.query.before.is_some() {
+        return html! {};
+    }
+    html! {
+        ul.note.bad.red { @for (group, red) in red.iter().take(MAX_TOLD) { li {
+            strong { bdi { (group.title()) } } " is red since "
+            @let first = model.commits.iter().find(|row| row.commit.sha == red.sha);
+            @if !red.is_first { "at least " }
+            a href=(address::commit(&model.repository, &red.sha)) { code { (short_sha(&red.sha)) } }
+            @if let Some(row) = first { " " bdi { (row.commit.title) } @if !row.commit.author.is_empty() { " by " bdi { (row.commit.author) } } }
+            ", " (red.commits) @if red.commits == 1 { " commit" } @else { " commits" } ". "
+            a href=(address::failure(&model.repository, red.job)) { "Why" }
+        } }
+        @if red.len() > MAX_TOLD { li { (red.len() - MAX_TOLD) " more are marked below." } } }
+    }
+}
+
+fn grid(model: &BranchModel, path: &str) -> Markup {
     if model.commits.is_empty() {
         return html! { p.muted { "No commits match." } };
     }
     html! {
-        div.scroll tabindex="0" role="region" aria-label="Jobs by commit" {
-            table.matrix.dense.branch {
-                thead { tr {
-                    th scope="col" { "Commit" }
-                    @for group in &model.groups { th.job scope="col" title=(group.title()) { (group_header(group, model, path)) } }
-                } }
-                tbody { @for row in &model.commits { (commit_row(row, model, path, view)) } }
+        div {
+            div.scroll.grid tabindex="0" role="region" aria-label="Jobs by commit" {
+                table.matrix.dense.branch data-panel=(format!("/panel/{}/", model.repository)) {
+                    thead { tr {
+                        th scope="col" { "Commit" }
+                        @for (group, red) in model.groups.iter().zip(&model.red) { (group_header(group, red.as_ref(), model, path)) }
+                        @for backend in &model.backends {
+                            th.job.backend scope="col" { a href=(format!("/crcr/{}", backend.repo)) { span { bdi { (backend.repo.rsplit('/').next().unwrap_or_default()) } " " (backend.level.as_str()) } } }
+                        }
+                    } }
+                    tbody { (commit_rows(model, path)) }
+                }
             }
+            @if model.more_groups > 0 { p.detail { (model.more_groups) " jobs without a failure are left out; search for them above." } }
+            p.detail { @for state in CiState::ALL {
+                @let (glyph, _, word) = state_parts(state);
+                span.legend { (glyph) " " (word) }
+            } }
         }
-        @if model.more_groups > 0 { p.detail { (model.more_groups) " jobs without a failure are left out; search for them above." } }
-        p.detail { @for state in CiState::ALL {
-            @let (glyph, _, word) = state_parts(state);
-            span.legend { (glyph) " " (word) }
-        } }
     }
 }
 
 /// A group of several jobs is a link that shows each of them, and back.
-fn group_header(group: &JobGroup, model: &BranchModel, path: &str) -> Markup {
+fn group_header(
+    group: &JobGroup,
+    red: Option<&RedSince>,
+    model: &BranchModel,
+    path: &str,
+) -> Markup {
     let title = group.title();
     let mut open = model.query.open.clone();
     let base = JobGroup {
@@ -418,91 +610,105 @@ fn group_header(group: &JobGroup, model: &BranchModel, path: &str) -> Markup {
         ..group.clone()
     };
     let is_open = open.contains(&base.title());
-    let is_foldable = is_open
-        || model.commits.iter().zip(0..).any(|(row, _)| {
-            let at = model.groups.iter().position(|other| other == group);
-            at.and_then(|at| row.cells[at].as_ref()).is_some_and(|cell| cell.jobs > 1)
-        });
+    let at = model.groups.iter().position(|other| other == group).unwrap_or_default();
+    let cells = || model.commits.iter().filter_map(|row| row.cells[at].as_ref());
+    let is_foldable = is_open || cells().any(|cell| cell.jobs > 1);
     if is_open {
         open.retain(|known| *known != base.title());
     } else {
         open.push(base.title());
     }
     let query = BranchQuery { open, job: None, ..model.query.clone() };
+    let since = red.map(|red| format!(", red since {}", short_sha(&red.sha)));
+    let label = format!("{title}{}", since.unwrap_or_default());
     html! {
-        @if is_foldable {
-            a href=(format!("{path}{}", query.address())) title=(if is_open { "Fold" } else { "Show each job" }) {
-                span { bdi { (title) } @if !is_open { " +" } @else { " −" } }
-            }
-        } @else { span { bdi { (title) } } }
-    }
-}
-
-fn commit_row(row: &CommitRow, model: &BranchModel, path: &str, view: &View<'_>) -> Markup {
-    let commit = &row.commit;
-    html! {
-        tr {
-            th scope="row" {
-                code { a href=(view.commit_url(&model.repository, &commit.sha)) rel="noreferrer" { (short_sha(&commit.sha)) } }
-                @if let Some(number) = commit.pull_request { " " a href=(format!("/pr/{number}?upstream={}", model.repository)) { "#" (number) } }
-                div.commit title=(commit.title) { bdi { (commit.title) } }
-                span.detail { (time(commit.at)) " · " bdi { (commit.author) } }
-            }
-            @for (cell, group) in row.cells.iter().zip(&model.groups) { (cell_markup(cell.as_ref(), group, model, path)) }
+        th.job.bad[red.is_some()] scope="col" title=(label) {
+            @if red.is_some() { b.mark aria-hidden="true" { "✗" } }
+            @if is_foldable {
+                a href=(format!("{path}{}", query.address())) aria-label=(format!("{label}, {}", if is_open { "fold" } else { "show each job" })) {
+                    span { bdi { (title) } @if !is_open { " +" } @else { " −" } }
+                }
+            } @else { span { bdi { (title) } } }
         }
     }
 }
 
-fn cell_markup(
-    cell: Option<&GroupCell>,
-    group: &JobGroup,
-    model: &BranchModel,
-    path: &str,
-) -> Markup {
-    let title = group.title();
-    let Some(cell) = cell else {
-        return html! { td { span.outcome.muted title=(format!("{title}: did not run")) { span aria-hidden="true" { "·" } span.hidden { "did not run" } } } };
-    };
-    let (glyph, class, word) = state_parts(cell.state);
-    let mut label = format!("{title}: {word}");
-    if cell.jobs > 1 {
-        label.push_str(&format!(", {} of {} jobs failed", cell.failed, cell.jobs));
+/// Runs of green commits are one line each, unless all are to be shown.
+fn commit_rows(model: &BranchModel, path: &str) -> Markup {
+    let folds = model.query.rows.is_none();
+    let mut parts: Vec<&[CommitRow]> = vec![];
+    let mut rest = &model.commits[..];
+    while !rest.is_empty() {
+        let green = rest.iter().take_while(|row| row.is_green()).count();
+        let count = if folds && green >= FOLDED { green } else { 1 };
+        let (part, later) = rest.split_at(count);
+        parts.push(part);
+        rest = later;
     }
-    if cell.was_rerun {
-        label.push_str(", re-run");
-    }
-    let query = BranchQuery { job: Some(cell.job), ..model.query.clone() };
+    let unfold = BranchQuery { rows: Some("all".to_owned()), job: None, ..model.query.clone() };
+    let columns = model.groups.len() + model.backends.len();
     html! {
-        td.(class) { a.outcome.(class) href=(format!("{path}{}#job", query.address())) title=(label) aria-label=(label) {
-            span.glyph aria-hidden="true" { (glyph) }
-            @if cell.jobs > 1 && cell.failed > 0 { span.count aria-hidden="true" { (cell.failed) } }
+        @for part in parts { @match part {
+            [row] => (commit_row(row, model)),
+            rows => tr.folded {
+                th scope="row" { a href=(format!("{path}{}", unfold.address())) { (rows.len()) " green commits" } }
+                td.good colspan=(columns) {
+                    span aria-hidden="true" { "✓ " } (rows.last().map(|row| short_sha(&row.commit.sha)).unwrap_or_default()) " to " (short_sha(&rows[0].commit.sha))
+                }
+            },
         } }
     }
 }
 
-/// What is known about one job.
-fn job_panel(job: &WorkflowJob, model: &BranchModel, path: &str) -> Markup {
-    let (glyph, class, word) = state_parts(job.state);
-    let close = BranchQuery { job: None, ..model.query.clone() };
+fn commit_row(row: &CommitRow, model: &BranchModel) -> Markup {
+    let commit = &row.commit;
+    let short = short_sha(&commit.sha);
+    let when = commit.at.strftime("%Y-%m-%d %H:%M UTC");
     html! {
-        article.(class) #job {
-            div.title {
-                h2 { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } } " " bdi { (job.workflow) " / " (job.name) } }
-                span.tag { (word) }
-                a href=(format!("{path}{}", close.address())) { "Close" }
+        tr id=(format!("c-{short}")) {
+            th scope="row" title=(format!("{}\n{} {when}", commit.title, commit.author)) {
+                a href=(address::commit(&model.repository, &short)) { (commit.sha.chars().take(7).collect::<String>()) }
+                @if let Some(number) = commit.pull_request { " " a href=(address::pull(&model.repository, number)) { "#" (number) } }
+                " " bdi { (commit.title) }
             }
-            p {
-                @if let Some(url) = &job.url { (external_link(url, "Log and steps")) " · " }
-                "commit " code { (short_sha(&job.head_sha)) }
-                " · attempt " (job.run_attempt)
-                @if let (Some(started), Some(ended)) = (job.started_at, job.completed_at) {
-                    " · took " (duration(ended.duration_since(started).as_secs_f64().max(0.0)))
-                }
-                @if let Some(runner) = &job.runner { " · on " bdi { (runner) } }
+            @for (cell, red) in row.cells.iter().zip(&model.red) {
+                (cell_markup(cell.as_ref(), red.as_ref().is_some_and(|red| red.is_first && red.sha == commit.sha), model))
             }
-            @if let Some(step) = &job.failed_step { p { "Failed in step " strong { bdi { (step) } } } }
-            @if let Some(log) = &model.log { (explanation(log)) }
+            @for cell in &row.backend_cells { (backend_cell(cell.as_ref(), &short, model)) }
         }
+    }
+}
+
+/// The headers of its row and column say whose it is. A script shows it beside the grid.
+fn cell_markup(cell: Option<&GroupCell>, is_first_red: bool, model: &BranchModel) -> Markup {
+    let Some(cell) = cell else { return html! { td {} } };
+    let (glyph, class, word) = state_parts(cell.state);
+    let mut label = word.to_owned();
+    if cell.jobs > 1 && cell.failed > 0 {
+        label.push_str(&format!(", {} of {} jobs", cell.failed, cell.jobs));
+    }
+    if cell.was_rerun {
+        label.push_str(", re-run");
+    }
+    if is_first_red {
+        label.push_str(", the first red one");
+    }
+    let is_open = model.query.job == Some(cell.job);
+    let query = BranchQuery { job: Some(cell.job), ..model.query.clone() };
+    html! {
+        td.(class).first[is_first_red] {
+            a href=(query.address()) aria-label=(label) aria-current=[is_open.then_some("true")] {
+                (glyph) @if cell.jobs > 1 && cell.failed > 0 { sup { (cell.failed) } }
+            }
+        }
+    }
+}
+
+fn backend_cell(cell: Option<&BackendCell>, short_sha: &str, model: &BranchModel) -> Markup {
+    let Some(cell) = cell else { return html! { td {} } };
+    let (glyph, class, word) = outcome_parts(cell.outcome);
+    html! {
+        td.(class) { a href=(address::commit(&model.repository, short_sha)) aria-label=(word) { (glyph) @if cell.failed > 0 && cell.jobs > 1 { sup { (cell.failed) } } } }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `/crcr/feed.atom`: regressions as an Atom feed (RFC 4287).
+//! Atom feeds (RFC 4287): what turned red and what is green again, of all backends, of one, or of a branch.
 
 use crcr_domain::RepoName;
 use crcr_domain::results::Regression;
@@ -6,62 +6,148 @@ use crcr_results::Window;
 use jiff::Timestamp;
 use maud::{Markup, PreEscaped, html};
 
+use super::branch::branch_path;
 use crate::context::{Hud, PageError};
 use crate::layout::short_sha;
-use crate::message::regression_text;
+use crate::message::{printable, recovery_text, regression_text};
 use crate::model::days::regressions;
+use crate::model::red_branches;
 use crate::query::{SpanQuery, TimeSpan};
 
-/// The most regressions that a feed tells.
+/// The most entries of a feed.
 const MAX_ENTRIES: usize = 50;
 
-/// Regressions of the last 30 days, of all backends or one.
 #[derive(Debug)]
 pub(crate) struct FeedModel {
-    /// `None` for all backends.
-    pub(crate) repo: Option<String>,
-    pub(crate) upstream: String,
-    pub(crate) now: Timestamp,
-    pub(crate) regressions: Vec<Regression>,
+    /// Where the relay is reached; without it, links are relative.
+    base: String,
+    /// What identifies the feed.
+    id: String,
+    title: String,
+    /// The address of the feed, and of the page with the same content.
+    path: String,
+    page: String,
+    now: Timestamp,
+    /// Sorted, the newest first.
+    entries: Vec<FeedEntry>,
 }
 
+#[derive(Debug)]
+struct FeedEntry {
+    id: String,
+    title: String,
+    at: Timestamp,
+    page: String,
+    text: String,
+}
+
+impl FeedModel {
+    fn with_entries(mut self, mut entries: Vec<FeedEntry>) -> Self {
+        entries.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.id.cmp(&b.id)));
+        entries.truncate(MAX_ENTRIES);
+        self.entries = entries;
+        self
+    }
+}
+
+/// The last 30 days of all backends or one.
 pub(crate) async fn build(hud: &Hud, repo: Option<&RepoName>) -> Result<FeedModel, PageError> {
     let repo = repo.map(RepoName::as_str);
-    let now = (hud.clock)();
+    let now = hud.now();
     let month = TimeSpan::from_query(&SpanQuery::month(), now).map_err(PageError::Query)?;
     let mut window = Window::all(month.from, month.to);
     window.repos = repo.map(|repo| vec![repo.to_owned()]);
-    let mut regressions = regressions(hud, &window).await?;
-    regressions.sort_by_key(|regression| std::cmp::Reverse(regression.at));
-    regressions.truncate(MAX_ENTRIES);
-    let repo = repo.map(str::to_owned);
-    Ok(FeedModel { repo, upstream: hud.upstream.as_str().to_owned(), now, regressions })
+    let regressions = regressions(hud, &window).await?;
+    let upstream = hud.upstream.as_str();
+    let page = repo.map_or("/crcr".to_owned(), |repo| format!("/crcr/{repo}"));
+    let feed = FeedModel {
+        base: hud.public_url.clone().unwrap_or_default(),
+        id: format!("urn:crcr:red:{}", repo.unwrap_or(upstream)),
+        title: match repo {
+            Some(repo) => format!("{repo}: red and green"),
+            None => format!("Backends of {upstream} that turned red or green"),
+        },
+        path: format!("{page}/feed.atom"),
+        page,
+        now,
+        entries: vec![],
+    };
+    Ok(feed.with_entries(regressions.iter().flat_map(entries).collect()))
 }
 
-/// Links are relative, because the relay may not know its own address.
-pub(crate) fn feed(model: &FeedModel) -> Markup {
-    let (path, title) = match &model.repo {
-        Some(repo) => (format!("/crcr/{repo}"), format!("{repo} turned red")),
-        None => ("/crcr".to_owned(), format!("Backends of {} that turned red", model.upstream)),
+/// That a backend turned red, and that it is green again.
+fn entries(regression: &Regression) -> impl Iterator<Item = FeedEntry> {
+    let Regression { repo, event, head_sha, .. } = regression;
+    let page = format!("/crcr/{repo}");
+    let red = FeedEntry {
+        id: format!("urn:crcr:red:{repo}:{event}:{head_sha}"),
+        title: format!("{repo} turned red on {event} {}", short_sha(head_sha)),
+        at: regression.at,
+        page: page.clone(),
+        text: regression_text(regression),
     };
+    let green = regression.recovery.as_ref().map(|green| FeedEntry {
+        id: format!("urn:crcr:green:{repo}:{event}:{}", green.head_sha),
+        title: format!("{repo} is green again on {event} {}", short_sha(&green.head_sha)),
+        at: green.at,
+        page,
+        text: recovery_text(regression),
+    });
+    std::iter::once(red).chain(green)
+}
+
+/// The newest commits of a branch of a repository's own CI.
+pub(crate) async fn build_branch(
+    hud: &Hud,
+    repo: &RepoName,
+    branch: &str,
+) -> Result<FeedModel, PageError> {
+    let turns = red_branches::turns(hud, repo, branch).await?;
+    let page = branch_path(repo.as_str(), branch);
+    let feed = FeedModel {
+        base: hud.public_url.clone().unwrap_or_default(),
+        id: format!("urn:crcr:branch:{repo}:{branch}"),
+        title: format!("{branch} of {repo}: red and green"),
+        path: page.replacen("/hud/", "/feeds/", 1),
+        page: page.clone(),
+        now: hud.now(),
+        entries: vec![],
+    };
+    let entry = |turn: red_branches::Turn| {
+        let (word, colour) =
+            if turn.is_red { ("turned red", "red") } else { ("is green again", "green") };
+        let short = short_sha(&turn.commit.sha);
+        FeedEntry {
+            id: format!("urn:crcr:{colour}:{repo}:{}:{}", turn.title, turn.commit.sha),
+            title: format!("{} {word} on {branch} at {short}", turn.title),
+            at: turn.commit.at,
+            page: format!("/commit/{}", turn.commit.sha),
+            text: format!("{} by {}", turn.commit.title, turn.commit.author),
+        }
+    };
+    Ok(feed.with_entries(turns.into_iter().map(entry).collect()))
+}
+
+pub(crate) fn feed(model: &FeedModel) -> Markup {
     let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
-    let updated = model.regressions.first().map_or(model.now, |regression| regression.at);
+    let link = |path: &str| format!("{}{path}", model.base);
+    let updated = model.entries.first().map_or(model.now, |entry| entry.at);
     html! {
         (PreEscaped("<?xml version=\"1.0\" encoding=\"utf-8\"?>"))
         feed xmlns="http://www.w3.org/2005/Atom" {
-            id { "urn:crcr:red:" (model.repo.as_deref().unwrap_or(&model.upstream)) }
-            title { (title) }
+            id { (printable(&model.id)) }
+            title { (printable(&model.title)) }
             updated { (second(updated)) }
             author { name { "Cross-repository CI" } }
-            link rel="self" href=(format!("{path}/feed.atom")) {}
-            link rel="alternate" type="text/html" href=(path) {}
-            @for regression in &model.regressions {
+            link rel="self" href=(link(&model.path)) {}
+            link rel="alternate" type="text/html" href=(link(&model.page)) {}
+            @for entry in &model.entries {
                 entry {
-                    id { "urn:crcr:red:" (regression.repo) ":" (regression.event) ":" (regression.head_sha) }
-                    title { (regression.repo) " turned red on " (regression.event) " " (short_sha(&regression.head_sha)) }
-                    updated { (second(regression.at)) }
-                    link rel="alternate" type="text/html" href=(format!("/crcr/{}", regression.repo)) {}
-                    content type="text" { (regression_text(regression)) }
+                    id { (printable(&entry.id)) }
+                    title { (printable(&entry.title)) }
+                    updated { (second(entry.at)) }
+                    link rel="alternate" type="text/html" href=(link(&entry.page)) {}
+                    content type="text" { (printable(&entry.text)) }
                 }
             }
         }

@@ -21,7 +21,7 @@ use crate::model::oncall_reaction::OncallReaction;
 use crate::query::SpanQuery;
 use crate::view::View;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct LevelReview {
     #[serde(flatten)]
     pub(crate) review: RepoReview,
@@ -35,7 +35,7 @@ impl From<RepoReview> for LevelReview {
 }
 
 /// The page: the review, and what no threshold decides.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct LevelModel {
     #[serde(flatten)]
     pub(crate) review: LevelReview,
@@ -110,6 +110,7 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
                 @match review.level { Some(level) => span.tag { (level) " " (level.title()) }, None => span.tag { "not on the allowlist" } }
                 a href=(format!("/crcr/{}", review.repo)) { "Its results" }
             }
+            p { strong { "It " (review.standing().sentence()) "." } }
             @if review.question == ReviewQuestion::Signal && review.evidence.is_empty() {
                 p.note { (question) " No threshold decides it." }
             } @else {

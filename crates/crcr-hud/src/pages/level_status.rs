@@ -9,12 +9,12 @@ use super::level::amount;
 use crate::context::{Hud, PageError};
 use crate::query::NoQuery;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct LevelStatusModel {
     pub(crate) repos: Vec<RepoLevelStatus>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RepoLevelStatus {
     pub(crate) repo: String,
@@ -27,7 +27,7 @@ pub(crate) struct RepoLevelStatus {
     pub(crate) criteria: Vec<CriterionStatus>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct CriterionStatus {
     /// Its name on the pages.
     pub(crate) criterion: &'static str,

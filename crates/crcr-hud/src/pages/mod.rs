@@ -1,40 +1,39 @@
 //! The pages: what each asks, and what it shows. The templates escape all text from outside.
 
 pub(crate) mod branch;
+pub(crate) mod commit;
+pub(crate) mod failure;
+pub(crate) mod failures;
 pub(crate) mod feed;
+pub(crate) mod head;
 pub(crate) mod level;
 pub(crate) mod level_status;
-pub(crate) mod logs;
+pub(crate) mod now;
 pub(crate) mod overview;
 pub(crate) mod pull;
+pub(crate) mod pulls;
+pub(crate) mod quarantine;
 pub(crate) mod repository;
 pub(crate) mod search;
+pub(crate) mod test;
 pub(crate) mod tests;
+pub(crate) mod trends;
 
+use crcr_domain::triage::TriageCategory;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::layout::time;
 use crate::query::{EventFilter, TimeSpan};
-use crate::view::View;
 
-/// The page of an error.
-pub fn problem(view: &View<'_>, status: u16, text: &str) -> Markup {
-    let title = match status {
-        404 => "Not found",
-        400 => "Wrong query",
-        _ => "The store doesn't answer",
-    };
-    view.shell(
-        title,
-        false,
-        &html! {
-            h1 { (title) }
-            p { (text) }
-            @if status >= 500 { p { "No result is lost: reports get a 503 meanwhile and are sent again. Reload this page in a minute." } }
-            p { a href="/crcr" { "All backends" } }
-        },
-    )
+pub(crate) fn category_text(category: TriageCategory) -> &'static str {
+    match category {
+        TriageCategory::Upstream => "upstream",
+        TriageCategory::Backend => "backend",
+        TriageCategory::Infra => "infrastructure",
+        TriageCategory::Flake => "flaky",
+        TriageCategory::Unknown => "undecided",
+    }
 }
 
 /// Links to windows and kinds of event, a form for another time span, and the permalink.
@@ -47,11 +46,11 @@ fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
     html! {
         nav.controls aria-label="Time span and events" {
             span.group { @for (window, name) in [("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d")] {
-                a aria-current=[(span.window == Some(window)).then_some("true")]
+                a rel="nofollow" aria-current=[(span.window == Some(window)).then_some("true")]
                     href=(link(Some(window), span.events)) { (name) }
             } }
             span.group { @for (events, name) in [(EventFilter::Pr, "Pull requests"), (EventFilter::Nightly, "Nightly")] {
-                a aria-current=[(span.events == events).then_some("true")] href=(link(None, events)) { (name) }
+                a rel="nofollow" aria-current=[(span.events == events).then_some("true")] href=(link(None, events)) { (name) }
             } }
             span.detail { (time(span.from)) " – " (time(span.to)) " UTC" }
             details open[span.window.is_none()] {
@@ -63,7 +62,7 @@ fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
                     button { "Show" }
                 }
             }
-            a href=(format!("{path}{permalink}")) { "Permalink" }
+            a rel="nofollow" href=(format!("{path}{permalink}")) { "Permalink" }
         }
     }
 }

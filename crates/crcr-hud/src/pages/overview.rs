@@ -1,26 +1,31 @@
 //! `/crcr`: every backend, by level.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crcr_domain::facts::DispatchFactStatus;
-use crcr_domain::results::{DurationStats, ExpectedCounts, RepoDay, ResultTotals};
+use crcr_domain::results::criteria::CriterionEvidence;
+use crcr_domain::results::review::LevelStanding;
+use crcr_domain::results::{
+    CriterionVerdict, DurationStats, ExpectedCounts, RepoDay, RepoReview, ResultTotals,
+};
 use crcr_domain::{AllowlistEntry, EventKind, Level};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
+use super::level::amount;
 use super::{controls, freshness};
 use crate::chart::sparkline;
 use crate::context::{Hud, PageError};
-use crate::layout::{distribution, rate, time};
+use crate::layout::{ago, distribution, rate};
 use crate::model::days::ReportSummary;
 use crate::model::{RateSummary, TrendDay, days, total, trend};
 use crate::query::SpanQuery;
 use crate::query::{EventFilter, TimeSpan};
 use crate::view::View;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct OverviewModel {
     pub(crate) span: TimeSpan,
     pub(crate) permalink: String,
@@ -34,36 +39,56 @@ pub(crate) struct OverviewModel {
 }
 
 /// The backends of one level, worst first.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct LevelGroup {
     pub(crate) level: Level,
     pub(crate) backends: Vec<BackendRow>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BackendRow {
     pub(crate) repo: String,
     pub(crate) device: Option<String>,
     pub(crate) oncalls: Vec<String>,
     pub(crate) standing: BackendStanding,
+    /// What the level page says: each criterion that isn't met is named.
+    pub(crate) sentence: String,
+    /// The criteria of its level that aren't met.
+    pub(crate) failing: Vec<CriterionEvidence>,
+    /// How near the next level is; `None` if no criteria lead to it.
+    pub(crate) next_level: Option<NextLevel>,
     #[serde(flatten)]
     pub(crate) worth: RateSummary,
     pub(crate) newest: Option<Timestamp>,
     pub(crate) trend: Vec<TrendDay>,
 }
 
-/// A first look at a backend: its CI job pass rate compared with the criterion of that name. The
-/// level page has all criteria.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// The criteria of the next level.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct NextLevel {
+    pub(crate) criteria: usize,
+    pub(crate) met: usize,
+    /// The criteria that aren't met, by their names.
+    pub(crate) missing: Vec<&'static str>,
+}
+
+/// Whether a backend meets its level, as the level page has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum BackendStanding {
+    /// A criterion isn't met.
     Below,
+    /// It was told of commits, and never reported.
     Silent,
+    /// There are too few samples, or no results.
     Unknown,
+    /// Its level has no criteria.
+    NoCriteria,
+    /// All criteria are met.
     Met,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RelayHealth {
     /// Seconds from accepting an event until GitHub accepted its dispatch.
     pub(crate) dispatch_latency: Option<DurationStats>,
@@ -84,35 +109,29 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SpanQuery) -> Result<Overvie
     let relay = relay_health(&total(&all), reports);
     let (newest, mut by_repo) = (days::newest_report(&all), by_repository(all));
     let policy = (hud.policy)();
-    let mut levels = Vec::new();
-    for level in Level::ALL.into_iter().rev() {
-        let mut backends: Vec<_> = policy
-            .iter()
-            .flat_map(|policy| policy.at_level(level))
-            .filter(|entry| span.events == EventFilter::Nightly || !is_nightly_only(entry))
-            .map(|entry| {
-                let own = by_repo.remove(&entry.repo.key()).unwrap_or_default();
-                let tally = total(&own);
-                let worth = RateSummary::new(&tally);
-                BackendRow {
-                    repo: entry.repo.as_str().to_owned(),
-                    device: entry.device.as_ref().map(|device| device.as_str().to_owned()),
-                    oncalls: entry.oncalls.iter().map(|name| name.as_str().to_owned()).collect(),
-                    standing: backend_standing(hud, level, &worth, &tally),
-                    newest: tally.newest,
-                    trend: trend(span, &own),
-                    worth,
-                }
-            })
-            .collect();
+    let entries: Vec<AllowlistEntry> =
+        policy.iter().flat_map(|policy| policy.iter()).cloned().collect();
+    let reviews = days::reviews(hud, &entries, span.to, span.until_now).await?;
+    let reviewed: HashMap<String, Arc<RepoReview>> =
+        entries.iter().map(|entry| entry.repo.key()).zip(reviews).collect();
+    let levels = Level::ALL.into_iter().rev().map(|level| {
+        let entries = entries.iter().filter(|entry| {
+            entry.level == level && (span.events == EventFilter::Nightly || !is_nightly_only(entry))
+        });
+        let rows = entries.map(|entry| {
+            let own = by_repo.remove(&entry.repo.key()).unwrap_or_default();
+            backend_row(entry, span, &own, reviewed.get(&entry.repo.key()).map(|review| &**review))
+        });
+        let mut backends: Vec<_> = rows.collect();
         backends.sort_by(|a, b| {
             let share = |backend: &BackendRow| backend.worth.job_pass.value.unwrap_or(2.0);
             (a.standing.cmp(&b.standing))
                 .then(share(a).total_cmp(&share(b)))
                 .then_with(|| a.repo.cmp(&b.repo))
         });
-        levels.push(LevelGroup { level, backends });
-    }
+        LevelGroup { level, backends }
+    });
+    let levels = levels.collect();
     Ok(OverviewModel {
         span: span.clone(),
         permalink: span.permalink(),
@@ -134,27 +153,57 @@ fn by_repository(
     split
 }
 
+fn backend_row(
+    entry: &AllowlistEntry,
+    span: &TimeSpan,
+    own: &[(RepoDay, Arc<ResultTotals>)],
+    review: Option<&RepoReview>,
+) -> BackendRow {
+    let tally = total(own);
+    let worth = RateSummary::new(&tally);
+    let standing = review.map(RepoReview::standing);
+    BackendRow {
+        repo: entry.repo.as_str().to_owned(),
+        device: entry.device.as_ref().map(|device| device.as_str().to_owned()),
+        oncalls: entry.oncalls.iter().map(|name| name.as_str().to_owned()).collect(),
+        standing: backend_standing(standing.as_ref(), &worth, &tally),
+        sentence: standing.as_ref().map(LevelStanding::sentence).unwrap_or_default(),
+        failing: standing.map(|standing| standing.failing).unwrap_or_default(),
+        next_level: review.and_then(next_level),
+        newest: tally.newest,
+        trend: trend(span, own),
+        worth,
+    }
+}
+
+fn next_level(review: &RepoReview) -> Option<NextLevel> {
+    let (evidence, _) = review.promotion()?;
+    let is_met = |item: &&CriterionEvidence| item.verdict == CriterionVerdict::Met;
+    let missing = evidence.iter().filter(|item| !is_met(item));
+    Some(NextLevel {
+        criteria: evidence.len(),
+        met: evidence.iter().filter(is_met).count(),
+        missing: missing.map(|item| item.criterion.title()).collect(),
+    })
+}
+
 fn backend_standing(
-    hud: &Hud,
-    level: Level,
+    standing: Option<&LevelStanding>,
     worth: &RateSummary,
     tally: &ResultTotals,
 ) -> BackendStanding {
-    if !level.shows_results() {
-        return if tally.statuses.is_empty() {
-            BackendStanding::Unknown
-        } else {
-            BackendStanding::Met
-        };
-    }
     let silent = worth.outcomes.is_empty() && worth.running == 0;
     if silent && tally.statuses.contains_key(&DispatchFactStatus::NeverStarted) {
         return BackendStanding::Silent;
     }
-    match worth.job_pass.value.filter(|_| worth.job_pass.known) {
-        None => BackendStanding::Unknown,
-        Some(share) if share > hud.criteria.job_pass_share => BackendStanding::Met,
-        Some(_) => BackendStanding::Below,
+    match standing {
+        Some(LevelStanding { verdict: Some(verdict), .. }) => match verdict {
+            CriterionVerdict::Met => BackendStanding::Met,
+            CriterionVerdict::NotMet => BackendStanding::Below,
+            CriterionVerdict::Unknown => BackendStanding::Unknown,
+        },
+        Some(LevelStanding { has_criteria: false, .. }) => BackendStanding::NoCriteria,
+        _ => BackendStanding::Unknown,
     }
 }
 
@@ -221,6 +270,7 @@ fn summary(levels: &[LevelGroup]) -> Markup {
         BackendStanding::Below,
         BackendStanding::Silent,
         BackendStanding::Unknown,
+        BackendStanding::NoCriteria,
         BackendStanding::Met,
     ];
     html! {
@@ -236,10 +286,11 @@ fn summary(levels: &[LevelGroup]) -> Markup {
 
 fn standing_parts(standing: BackendStanding) -> (&'static str, &'static str, &'static str) {
     match standing {
-        BackendStanding::Below => ("✗", "bad", "low pass rate"),
+        BackendStanding::Below => ("✗", "bad", "fails its level"),
         BackendStanding::Silent => ("∅", "infra", "silent"),
         BackendStanding::Unknown => ("–", "muted", "unknown"),
-        BackendStanding::Met => ("✓", "good", "good pass rate"),
+        BackendStanding::NoCriteria => ("○", "muted", "no criteria"),
+        BackendStanding::Met => ("✓", "good", "meets its level"),
     }
 }
 
@@ -268,11 +319,26 @@ fn name(backend: &BackendRow, query: &str) -> Markup {
     }
 }
 
-fn row(backend: &BackendRow, query: &str) -> Markup {
+/// Whether it meets its level, with each criterion that isn't met, and how near the next level is.
+fn standing_cell(backend: &BackendRow) -> Markup {
     let (glyph, class, word) = standing_parts(backend.standing);
+    let level = format!("/crcr/{}/level", backend.repo);
+    html! {
+        a.outcome.(class) href=(level) { span.glyph aria-hidden="true" { (glyph) } " " (word) }
+        @for item in &backend.failing {
+            span.detail { (item.criterion.title()) " " @if let Some(value) = item.value { (amount(item.criterion, value)) ", " }
+                "not " (item.bound.sign()) " " (amount(item.criterion, item.target)) }
+        }
+        @if let Some(next) = &backend.next_level {
+            span.detail title=(next.missing.join(", ")) { (next.met) " of " (next.criteria) " for the next level" }
+        }
+    }
+}
+
+fn row(backend: &BackendRow, query: &str) -> Markup {
     let worth = &backend.worth;
     let values = [
-        html! { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } },
+        standing_cell(backend),
         rate(&worth.job_pass),
         rate(&worth.test_pass),
         rate(&worth.availability),
@@ -284,7 +350,10 @@ fn row(backend: &BackendRow, query: &str) -> Markup {
         tr role="row" {
             th scope="row" role="rowheader" {
                 (name(backend, query))
-                div.detail { @match backend.newest { Some(newest) => { "last " (time(newest)) }, None => "no result" } }
+                div.detail {
+                    @match backend.newest { Some(newest) => { "last " (ago(newest)) " · " }, None => "no result · " }
+                    a rel="nofollow" href=(format!("/crcr/{}?window=24h&heads=all", backend.repo)) { "last day" span.hidden { " of " bdi { (backend.repo) } } }
+                }
             }
             @for (head, value) in HEADINGS.iter().zip(&values) {
                 td role="cell" data-label=(head) { div { (value) } }

@@ -34,7 +34,7 @@ const MAX_COLUMNS: usize = 40;
 
 const MAX_REFUSED: usize = 20;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BackendModel {
     pub(crate) repo: String,
     /// Its level on the allowlist; `None` if it isn't listed.
@@ -62,7 +62,7 @@ pub(crate) struct BackendModel {
     pub(crate) culprits: Vec<Culprit>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct JobMatrix {
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<MatrixRow>,
@@ -73,7 +73,7 @@ pub(crate) struct JobMatrix {
     pub(crate) older_heads: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct MatrixRow {
     pub(crate) pull_request: Option<u64>,
     pub(crate) upstream: String,
@@ -90,7 +90,7 @@ pub(crate) struct MatrixRow {
 }
 
 /// One job on one commit.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct MatrixCell {
     /// `None` while it runs.
     pub(crate) outcome: Option<JobOutcome>,
@@ -107,13 +107,13 @@ pub(crate) struct MatrixCell {
     pub(crate) blame: Option<CellBlame>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct CellBlame {
     pub(crate) category: TriageCategory,
     pub(crate) summary: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct FailingTest {
     pub(crate) name: String,
     pub(crate) file: Option<String>,
@@ -122,7 +122,7 @@ pub(crate) struct FailingTest {
     pub(crate) message: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RefusedReport {
     pub(crate) at: Timestamp,
     pub(crate) outcome: CallbackOutcome,
@@ -347,7 +347,9 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 p role="status" { "The newest " code { ".github/crcr.yml" } " isn't in force: " bdi { (problem) } ". The last good version holds; if there is none, everything is dispatched." }
             }
             (culprit_list(&model.culprits))
-            dl.cards {
+            @if model.level.is_some_and(|level| !level.shows_results()) {
+                p.note { "At " (Level::L1) " a backend receives events; its results aren't shown." }
+            } @else { dl.cards {
                 div { dt { "CI job pass" } dd { (rate(&model.worth.job_pass)) } }
                 div { dt { "Test pass" } dd { (rate(&model.worth.test_pass)) } }
                 @if model.upstream_failures > 0 {
@@ -359,7 +361,7 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 div { dt { "Run time P50" } dd { (distribution(model.worth.execution.as_ref())) } }
                 div { dt { "End to end P50" } dd { (distribution(model.worth.end_to_end.as_ref())) } }
                 div { dt { "Running now" } dd { (model.worth.running) } }
-            }
+            } }
             @if let Some(review) = &model.review { (criteria_summary(review)) }
             section aria-labelledby="trends" {
                 h2 #trends { "Trends" }

@@ -1,20 +1,24 @@
-//! `/search`: from a number, a commit or a name to its page.
+//! `/search`: finds the page that a search is about, or lists what it may be about, by kind.
 
-use crcr_domain::ci_data::workflow::BranchCommit;
-use crcr_domain::{RepoName, event};
-use crcr_results::webhook_tables::{KnownRepository, ThingQuery, ThingSelection};
+use std::collections::BTreeMap;
+
+use crcr_domain::RepoName;
+use crcr_domain::ci_data::pull_request::PullRequestState;
+use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
+use jiff::Timestamp;
 use maud::{Markup, html};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::branch::branch_path;
-use super::tests;
+use super::{commit, tests};
 use crate::context::{Hud, PageError};
+use crate::layout::short_sha;
 use crate::query::MAX_SEARCH_CHARS;
 use crate::view::View;
 
-/// Repositories in which a commit is looked for.
-const MAX_REPOSITORIES: usize = 100;
-const MAX_BACKENDS: usize = 50;
+/// Pages of one kind that are listed.
+const MAX_OF_A_KIND: usize = 50;
+/// Pull requests that changed last, and are looked at for a title or an author.
+const MAX_PULLS: usize = 300;
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct SearchQuery {
@@ -28,6 +32,35 @@ impl SearchQuery {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) enum HitKind {
+    PullRequest,
+    Commit,
+    Backend,
+    Repository,
+    Test,
+}
+
+impl HitKind {
+    fn title(self) -> &'static str {
+        match self {
+            Self::PullRequest => "Pull requests",
+            Self::Commit => "Commits",
+            Self::Backend => "Backends",
+            Self::Repository => "Repositories",
+            Self::Test => "Tests",
+        }
+    }
+}
+
+/// A page that the search may be about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct SearchHit {
+    pub(crate) kind: HitKind,
+    pub(crate) path: String,
+    pub(crate) name: String,
+}
+
 pub(crate) enum SearchResult {
     /// The address of the one page.
     Page(String),
@@ -38,111 +71,168 @@ pub(crate) enum SearchResult {
 }
 
 pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageError> {
-    if let Ok(number) = text.trim_start_matches('#').parse::<u64>() {
-        return Ok(SearchResult::Page(format!("/pr/{number}")));
-    }
-    if let Ok(repo) = RepoName::new(text) {
-        let known = hud.results.repositories("workflow_job").await?;
-        if known.iter().any(|known| known.name.eq_ignore_ascii_case(repo.as_str())) {
-            return Ok(SearchResult::Page(format!("/hud/{repo}")));
-        }
-        if hud.entry_of(&repo).is_some() {
-            return Ok(SearchResult::Page(format!("/crcr/{repo}")));
-        }
-    }
-    let mut hits = vec![];
-    if event::is_sha(&text.to_ascii_lowercase()) {
-        hits = commit_hits(hud, &text.to_ascii_lowercase()).await?;
-        if let [hit] = hits.as_slice() {
-            return Ok(SearchResult::Page(hit.path.clone()));
-        }
-    }
-    if hits.is_empty() && !text.is_empty() {
-        hits = backend_hits(hud, text);
-        if let [hit] = hits.as_slice() {
-            return Ok(SearchResult::Page(hit.path.clone()));
-        }
-    }
-    if hits.is_empty() && !text.is_empty() {
-        hits = tests::search(hud, text).await?;
-        if let [hit] = hits.as_slice() {
-            return Ok(SearchResult::Page(hit.path.clone()));
-        }
-    }
-    Ok(SearchResult::Hits { text: text.to_owned(), hits })
-}
-
-/// The backends with the text in their name, their owner's or their device's.
-fn backend_hits(hud: &Hud, text: &str) -> Vec<SearchHit> {
-    let text = text.to_lowercase();
-    let policy = (hud.policy)();
-    let entries = policy.iter().flat_map(|policy| policy.iter());
-    entries
-        .filter(|entry| {
-            let device = entry.device.as_ref().map(|device| device.as_str().to_lowercase());
-            entry.repo.key().contains(&text) || device.is_some_and(|device| device.contains(&text))
-        })
-        .take(MAX_BACKENDS)
-        .map(|entry| SearchHit {
-            path: format!("/crcr/{}", entry.repo),
-            name: entry.repo.as_str().to_owned(),
-        })
-        .collect()
-}
-
-/// The branches and pull requests that a commit is on. Of a pull request from a fork, a run has no
-/// number, and its branch isn't one of the repository.
-async fn commit_hits(hud: &Hud, sha: &str) -> Result<Vec<SearchHit>, PageError> {
-    let shas = [sha.to_owned()];
     let mut hits: Vec<SearchHit> = vec![];
-    let known = hud.results.repositories("workflow_job").await?;
-    for KnownRepository { name: repository, .. } in known.into_iter().take(MAX_REPOSITORIES) {
-        for event in ["push", "workflow_run", "pull_request"] {
-            let selection = ThingSelection::Commits(&shas);
-            let query = ThingQuery { event, repository: &repository, selection };
-            for row in hud.results.current_things(&query).await? {
-                let hit = if let Some(number) = row.number {
-                    SearchHit {
-                        path: format!("/pr/{number}?upstream={repository}"),
-                        name: format!("{repository} #{number}"),
-                    }
-                } else if !row.branch.is_empty() && BranchCommit::from_row(&row).is_some() {
-                    SearchHit {
-                        path: branch_path(&repository, &row.branch),
-                        name: format!("{repository} {}", row.branch),
-                    }
-                } else {
-                    continue;
-                };
-                if !hits.contains(&hit) {
-                    hits.push(hit);
-                }
-            }
+    if !text.is_empty() {
+        match pasted_url(hud, text) {
+            Some(page) => return Ok(SearchResult::Page(page)),
+            None => hits = everything(hud, text).await?,
         }
+    }
+    Ok(match hits.as_slice() {
+        [hit] => SearchResult::Page(hit.path.clone()),
+        _ => SearchResult::Hits { text: text.to_owned(), hits },
+    })
+}
+
+/// The page about what a pasted address of GitHub or of this HUD shows.
+fn pasted_url(hud: &Hud, text: &str) -> Option<String> {
+    let url = url::Url::parse(text).ok().filter(|url| ["http", "https"].contains(&url.scheme()))?;
+    let parts: Vec<&str> = url.path().split('/').filter(|part| !part.is_empty()).collect();
+    let github = url::Url::parse(&hud.github_url).ok()?;
+    if url.host_str() != github.host_str() {
+        // Of this HUD, wherever it is served.
+        let own = ["pr", "prs", "commit", "hud", "crcr", "test", "tests", "failure", "failures"];
+        let is_own = parts.first().is_some_and(|first| own.contains(first));
+        let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
+        return is_own.then(|| format!("{}{query}", url.path()));
+    }
+    let [owner, repo, rest @ ..] = parts.as_slice() else { return None };
+    let repo = RepoName::new(&format!("{owner}/{repo}")).ok()?;
+    Some(match rest {
+        ["pull" | "pulls", number, ..] => {
+            format!("/pr/{}?upstream={repo}", number.parse::<u64>().ok()?)
+        }
+        ["commit" | "commits", sha, ..] if commit::is_prefix(sha) => format!("/commit/{sha}"),
+        ["actions", "runs", _, "job", job, ..] => {
+            format!("/failure/{repo}/{}", job.parse::<u64>().ok()?)
+        }
+        ["tree", branch @ ..] if !branch.is_empty() => format!("/hud/{repo}/{}", branch.join("/")),
+        _ => {
+            let is_backend = hud.entry_of(&repo).is_some();
+            if is_backend { format!("/crcr/{repo}") } else { format!("/hud/{repo}") }
+        }
+    })
+}
+
+/// All that fits, in the order of its kinds.
+async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let mut hits = vec![];
+    let digits = text.trim_start_matches('#');
+    let number = digits.parse::<u64>().ok();
+    let is_only_number =
+        number.is_some() && (text.starts_with('#') || digits.len() < commit::MIN_DIGITS);
+    if let Some(number) = number {
+        let (path, name) = (format!("/pr/{number}"), format!("{} #{number}", hud.upstream));
+        hits.push(SearchHit { kind: HitKind::PullRequest, path, name });
+    }
+    if is_only_number {
+        return Ok(hits);
+    }
+    let sha = text.to_ascii_lowercase();
+    if commit::is_prefix(&sha) {
+        let commits = commit::find(hud, &sha).await?;
+        hits.extend(commits.into_iter().map(|commit| SearchHit {
+            kind: HitKind::Commit,
+            path: format!("/commit/{}", commit.sha),
+            name: format!("{} {} {}", commit.repository, short_sha(&commit.sha), commit.title),
+        }));
+        if !hits.is_empty() {
+            return Ok(hits);
+        }
+    }
+    hits.extend(backends(hud, text));
+    hits.extend(repositories(hud, text).await?);
+    hits.extend(pulls(hud, text).await?);
+    hits.sort_by_key(|hit| hit.kind);
+    // A whole name is about that one, even if others contain it.
+    let exact: Vec<_> =
+        hits.iter().filter(|hit| hit.name.eq_ignore_ascii_case(text)).cloned().collect();
+    if let [hit] = exact.as_slice() {
+        return Ok(vec![hit.clone()]);
+    }
+    if hits.is_empty() {
+        hits = tests::search(hud, text).await?;
     }
     Ok(hits)
 }
 
-/// A page that the search may be about: a branch or pull request that a commit is on, or tests.
-#[derive(PartialEq, Eq)]
-pub(crate) struct SearchHit {
-    pub(crate) path: String,
-    pub(crate) name: String,
+/// The backends with the text in their name, their owner's, their device's or an oncall's.
+fn backends(hud: &Hud, text: &str) -> Vec<SearchHit> {
+    let text = text.to_lowercase();
+    let policy = (hud.policy)();
+    let entries = policy.iter().flat_map(|policy| policy.iter());
+    let found = entries.filter(|entry| {
+        let device = entry.device.as_ref().map(|device| device.as_str().to_lowercase());
+        entry.repo.key().contains(&text)
+            || device.is_some_and(|device| device.contains(&text))
+            || entry
+                .oncalls
+                .iter()
+                .any(|name| name.as_str().to_lowercase() == text.trim_start_matches('@'))
+    });
+    let hit = |entry: &crcr_domain::AllowlistEntry| SearchHit {
+        kind: HitKind::Backend,
+        path: format!("/crcr/{}", entry.repo),
+        name: entry.repo.as_str().to_owned(),
+    };
+    found.take(MAX_OF_A_KIND).map(hit).collect()
+}
+
+/// The repositories whose own CI is known. A backend is found as one.
+async fn repositories(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let text = text.to_lowercase();
+    let known = hud.results.repositories("workflow_job").await?;
+    let is_backend =
+        |name: &str| RepoName::new(name).is_ok_and(|name| hud.entry_of(&name).is_some());
+    let found = known.into_iter().filter(|known| known.name.to_lowercase().contains(&text));
+    let found = found.filter(|known| !is_backend(&known.name)).take(MAX_OF_A_KIND);
+    Ok(found
+        .map(|known| SearchHit {
+            kind: HitKind::Repository,
+            path: format!("/hud/{}", known.name),
+            name: known.name,
+        })
+        .collect())
+}
+
+/// The pull requests with the text in their title, their branch's name, or of this author.
+async fn pulls(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let lower = text.to_lowercase();
+    let selection = ThingSelection::Newest { before: Timestamp::MAX, limit: MAX_PULLS };
+    let repository = hud.upstream.as_str();
+    let query = ThingQuery { event: "pull_request", repository, selection };
+    let rows = hud.results.current_things(&query).await?;
+    let found = rows.iter().filter_map(PullRequestState::from_row).filter(|pull| {
+        pull.title.to_lowercase().contains(&lower)
+            || pull.branch.to_lowercase() == lower
+            || pull.author.to_lowercase() == lower.trim_start_matches('@')
+    });
+    let hit = |pull: PullRequestState| SearchHit {
+        kind: HitKind::PullRequest,
+        path: format!("/pr/{}", pull.number),
+        name: format!("#{} {}", pull.number, pull.title),
+    };
+    Ok(found.take(MAX_OF_A_KIND).map(hit).collect())
 }
 
 pub(crate) fn page(text: &str, hits: &[SearchHit], view: &View<'_>) -> Markup {
+    let mut kinds: BTreeMap<HitKind, Vec<&SearchHit>> = BTreeMap::new();
+    for hit in hits {
+        kinds.entry(hit.kind).or_default().push(hit);
+    }
     view.shell(
         "Search",
         false,
         &html! {
             h1 { "Search" }
             @if hits.is_empty() {
-                p role="status" { "Nothing is known about " strong { bdi { (text) } } "." }
-                p.muted { "Search for the number of a pull request, the whole SHA of a commit, OWNER/REPO, or a part of the name of a backend, a device or a test." }
-            } @else {
-                ul.plain { @for hit in hits { li {
-                    a href=(hit.path) { bdi { (hit.name) } }
-                } } }
+                @if text.is_empty() { p.muted { "Nothing was asked for." } }
+                @else { p role="status" { "Nothing is known about " strong { bdi { (text) } } "." } }
+                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall or a test, or paste an address." }
+            }
+            @for (kind, hits) in &kinds {
+                h2 { (kind.title()) }
+                ul.plain { @for hit in hits { li { a href=(hit.path) { bdi { (hit.name) } } } } }
             }
         },
     )

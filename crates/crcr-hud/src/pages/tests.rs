@@ -1,102 +1,146 @@
-//! `/crcr/tests`: flaky, slow, failing and new tests.
+//! `/tests`: flaky, slow, failing and new tests.
 
+use std::sync::Arc;
+
+use crcr_domain::ci_data::test_run::full_name;
 use crcr_results::retention::day_of;
 use crcr_results::test_runs::{TestQuery, TestRanking, TestStats, date};
+use jiff::tz::TimeZone;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::search::SearchHit;
+use super::search::{HitKind, SearchHit};
+use crate::address::{self, Sorted, address, sort_header};
 use crate::context::{Hud, PageError};
+use crate::files::RepositoryFiles;
 use crate::layout::{duration, percent};
 use crate::query::MAX_SEARCH_CHARS;
 use crate::view::View;
 
 /// Tests on a page.
-const LIMIT: usize = 200;
+const PER_PAGE: usize = 50;
+/// Further ones are found by a narrower question.
+const MAX_PAGES: usize = 40;
 /// As long as days are offered.
 const MAX_DAYS: i64 = 366;
 /// Repositories in which a test is looked for: anybody may search, and each costs a ranking of 30 days.
 const MAX_REPOSITORIES: usize = 5;
 
-/// `?repo=OWNER/REPO&show=flaky|slow|failing|new&days=N&job=NAME&branches=all&q=TEXT`.
-#[derive(Debug, Clone, Default, Deserialize)]
+/// `?repo=OWNER/REPO&sort=flaky|failing|slow|new&days=N&job=NAME&branches=all&q=TEXT&page=N`. `show` is another name
+/// of `sort`.
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct TestsQuery {
     repo: Option<String>,
+    sort: Option<String>,
     show: Option<String>,
     days: Option<String>,
     job: Option<String>,
     branches: Option<String>,
     q: Option<String>,
+    page: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum ShownTests {
+pub(crate) enum TestSort {
     Flaky,
-    Slow,
     Failing,
+    Slow,
     New,
 }
 
-impl ShownTests {
-    pub(crate) const ALL: [Self; 4] = [Self::Flaky, Self::Slow, Self::Failing, Self::New];
+impl TestSort {
+    const ALL: [Self; 4] = [Self::Flaky, Self::Failing, Self::Slow, Self::New];
 
-    pub(crate) fn as_str(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Flaky => "flaky",
-            Self::Slow => "slow",
             Self::Failing => "failing",
+            Self::Slow => "slow",
             Self::New => "new",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Flaky => "Flaky",
+            Self::Failing => "Failing",
+            Self::Slow => "Slow",
+            Self::New => "New",
+        }
+    }
+
+    fn ranking(self) -> TestRanking {
+        match self {
+            Self::Flaky => TestRanking::Flaky,
+            Self::Failing => TestRanking::Failing,
+            Self::Slow => TestRanking::Slow,
+            Self::New => TestRanking::New,
         }
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct TestsModel {
     /// Empty if no repository has results of tests.
     pub(crate) repository: String,
-    pub(crate) show: ShownTests,
+    /// The greatest first; of flaky, failing and new tests only those that are.
+    pub(crate) sort: TestSort,
     pub(crate) days: i64,
     /// The first day.
     pub(crate) since: String,
     pub(crate) job: Option<String>,
     pub(crate) all_branches: bool,
     pub(crate) q: Option<String>,
-    pub(crate) tests: Vec<TestStats>,
+    pub(crate) page: usize,
+    pub(crate) has_more: bool,
+    pub(crate) tests: Vec<ListedTest>,
     pub(crate) repositories: Vec<String>,
     /// With results in these days.
     pub(crate) jobs: Vec<String>,
 }
 
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct ListedTest {
+    #[serde(flatten)]
+    pub(crate) stats: TestStats,
+    pub(crate) owners: Vec<String>,
+    pub(crate) is_quarantined: bool,
+}
+
 impl TestsModel {
-    /// The address of the page with these filters, of which `show` is replaced.
-    pub(crate) fn url(&self, show: ShownTests) -> String {
-        let mut query = url::form_urlencoded::Serializer::new(String::new());
-        query.append_pair("repo", &self.repository).append_pair("show", show.as_str());
-        query.append_pair("days", &self.days.to_string());
-        let optional = [
-            ("job", self.job.as_deref()),
-            ("branches", self.all_branches.then_some("all")),
-            ("q", self.q.as_deref()),
-        ];
-        for (name, value) in optional {
-            if let Some(value) = value {
-                query.append_pair(name, value);
-            }
-        }
-        format!("/crcr/tests?{}", query.finish())
+    /// The address of the page with these filters.
+    fn url(&self, sort: TestSort, page: usize) -> String {
+        let (days, page) = (self.days.to_string(), page.to_string());
+        address(
+            "/tests",
+            [
+                ("repo", Some(&*self.repository)),
+                ("sort", Some(sort.as_str())),
+                ("days", Some(&*days)),
+                ("job", self.job.as_deref()),
+                ("branches", self.all_branches.then_some("all")),
+                ("q", self.q.as_deref()),
+                ("page", (page != "1").then_some(&*page)),
+            ],
+        )
     }
 }
 
 pub(crate) async fn build(hud: &Hud, (): (), query: TestsQuery) -> Result<TestsModel, PageError> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
     let wrong = |text: &str| PageError::Query(text.to_owned());
-    let show = given(&query.show).unwrap_or_else(|| "flaky".to_owned());
-    let show = ShownTests::ALL.into_iter().find(|known| known.as_str() == show);
-    let show = show.ok_or_else(|| wrong("`show` has to be `flaky`, `slow`, `failing` or `new`"))?;
+    let sort = given(&query.sort).or(given(&query.show)).unwrap_or_else(|| "flaky".to_owned());
+    let sort = TestSort::ALL.into_iter().find(|known| known.as_str() == sort);
+    let sort = sort.ok_or_else(|| wrong("`sort` has to be `flaky`, `failing`, `slow` or `new`"))?;
     let days = given(&query.days).unwrap_or_else(|| "7".to_owned());
     let days = days.parse().ok().filter(|days| (1..=MAX_DAYS).contains(days));
     let days = days.ok_or_else(|| wrong("`days` has to be a number from 1 to 366"))?;
+    let page = given(&query.page).unwrap_or_else(|| "1".to_owned());
+    let page = page.parse().ok().filter(|page| (1..=MAX_PAGES).contains(page));
+    let page = page.ok_or_else(|| {
+        wrong("`page` has to be a number from 1 to 40; `job` and `q` find tests further down")
+    })?;
     let all_branches = match query.branches.as_deref().unwrap_or_default() {
         "" => false,
         "all" => true,
@@ -106,77 +150,100 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TestsQuery) -> Result<TestsM
     let is_upstream = |name: &&String| name.eq_ignore_ascii_case(hud.upstream.as_str());
     let first = repositories.iter().find(is_upstream).or(repositories.first()).cloned();
     let repository = given(&query.repo).or(first).unwrap_or_default();
-    let today = day_of((hud.clock)());
+    let today = day_of(hud.now());
     let span = (today - days + 1, today);
     let q = given(&query.q).map(|q| q.chars().take(MAX_SEARCH_CHARS).collect::<String>());
     let stored = TestQuery {
         repository: repository.clone(),
-        ranking: match show {
-            ShownTests::Flaky => TestRanking::Flaky,
-            ShownTests::Slow => TestRanking::Slow,
-            ShownTests::Failing => TestRanking::Failing,
-            ShownTests::New => TestRanking::New,
-        },
+        ranking: sort.ranking(),
         days: span,
         job: given(&query.job),
         all_branches,
         search: q.clone(),
-        limit: LIMIT,
+        offset: (page - 1) * PER_PAGE,
+        limit: PER_PAGE + 1,
     };
-    let tests = hud.results.test_stats(&stored).await?;
+    let mut tests = hud.results.test_stats(&stored).await?;
+    let has_more = tests.len() > PER_PAGE;
+    tests.truncate(PER_PAGE);
     let jobs = hud.results.tested_jobs(&repository, span).await?;
+    let files = (hud.files)(&repository);
+    let today = hud.now().to_zoned(TimeZone::UTC).date();
+    let listed = |stats| listed(stats, &repository, files.as_ref(), today);
     Ok(TestsModel {
-        repository,
-        show,
+        sort,
         days,
         since: date(span.0),
         job: stored.job,
         all_branches,
         q,
-        tests,
+        page,
+        has_more,
+        tests: tests.into_iter().map(listed).collect(),
         repositories,
         jobs,
+        repository: repository.clone(),
     })
+}
+
+fn listed(
+    stats: TestStats,
+    repository: &str,
+    files: Option<&Arc<RepositoryFiles>>,
+    today: jiff::civil::Date,
+) -> ListedTest {
+    let owners = files.and_then(|files| files.codeowners.as_ref()).map(|owners| {
+        owners.owners_of_test(repository, stats.file.as_deref(), &stats.classname).to_vec()
+    });
+    let entries = files.and_then(|files| files.quarantine.as_deref()).unwrap_or_default();
+    let is_quarantined = entries.iter().any(|entry| {
+        !entry.is_expired(today) && entry.matches(&stats.suite, &stats.classname, &stats.name)
+    });
+    ListedTest { owners: owners.unwrap_or_default(), is_quarantined, stats }
 }
 
 /// For each repository that ran a test with `text` in its name in the last 30 days, the page of these
 /// tests.
 pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     // Every test with a time has a place in this ranking.
-    let show = ShownTests::Slow;
+    let sort = TestSort::Slow;
     let repositories = hud.results.tested_repositories().await?;
     let mut hits = vec![];
     for repository in repositories.into_iter().take(MAX_REPOSITORIES) {
         let query = TestsQuery {
             repo: Some(repository),
-            show: Some(show.as_str().to_owned()),
+            sort: Some(sort.as_str().to_owned()),
             days: Some("30".to_owned()),
-            job: None,
             branches: Some("all".to_owned()),
             q: Some(text.to_owned()),
+            ..TestsQuery::default()
         };
         let model = build(hud, (), query).await?;
         if !model.tests.is_empty() {
             let name = format!("{}: tests with {text}", model.repository);
-            hits.push(SearchHit { path: model.url(show), name });
+            hits.push(SearchHit { kind: HitKind::Test, path: model.url(sort, 1), name });
         }
     }
     Ok(hits)
 }
 
 pub(crate) fn page(model: &TestsModel, view: &View<'_>) -> Markup {
+    let title = match model.repository.as_str() {
+        "" => "Tests".to_owned(),
+        repository => format!("Tests of {repository}"),
+    };
     view.shell(
-        &format!("Tests of {}", model.repository),
+        &title,
         false,
         &html! {
-            div.title { h1 { "Tests of " bdi { (model.repository) } } }
+            div.title { h1 { bdi { (title) } } a href=(address("/quarantine", [("repo", Some(&*model.repository))])) { "Quarantine" } }
             @if model.repositories.is_empty() {
                 p.note { "No results of tests are stored. " code { "crcr stats collect" } " loads them." }
             } @else {
                 div.controls {
                     nav.group aria-label="Kind of tests" {
-                        @for show in ShownTests::ALL {
-                            a href=(model.url(show)) aria-current=[(show == model.show).then_some("page")] { (title(show)) }
+                        @for sort in TestSort::ALL {
+                            a href=(model.url(sort, 1)) aria-current=[(sort == model.sort).then_some("page")] { (sort.title()) }
                         }
                     }
                     (filters(model))
@@ -187,19 +254,10 @@ pub(crate) fn page(model: &TestsModel, view: &View<'_>) -> Markup {
     )
 }
 
-fn title(show: ShownTests) -> &'static str {
-    match show {
-        ShownTests::Flaky => "Flaky",
-        ShownTests::Slow => "Slow",
-        ShownTests::Failing => "Failing",
-        ShownTests::New => "New",
-    }
-}
-
 fn filters(model: &TestsModel) -> Markup {
     html! {
-        form.span method="get" action="/crcr/tests" {
-            input type="hidden" name="show" value=(model.show.as_str());
+        form.span method="get" action="/tests" {
+            input type="hidden" name="sort" value=(model.sort.as_str());
             label { "Repository " select name="repo" {
                 @for name in &model.repositories {
                     option selected[name.eq_ignore_ascii_case(&model.repository)] { (name) }
@@ -223,37 +281,57 @@ fn filters(model: &TestsModel) -> Markup {
 }
 
 fn table(model: &TestsModel) -> Markup {
+    let header = |sort: TestSort, name: &str| {
+        let sorted = if sort == model.sort { Sorted::Descending } else { Sorted::No };
+        sort_header(name, sorted, &model.url(sort, 1))
+    };
     html! {
         p.detail { "Since " (model.since) ". A test is flaky when it passed and failed on one commit, in the same job." }
         @if model.tests.is_empty() {
             p.note { "No such test in these days." }
         } @else {
-            div.scroll tabindex="0" role="region" aria-label="Tests" { table.stack {
+            div.scroll { table.stack {
                 thead { tr {
-                    th scope="col" { "Test" } th scope="col" { "Flaky" } th scope="col" { "Failed" }
-                    th scope="col" { "Mean time" } th scope="col" { "Runs" } th scope="col" { "First seen" }
+                    th scope="col" { "Test" } (header(TestSort::Flaky, "Flaky")) (header(TestSort::Failing, "Failed"))
+                    (header(TestSort::Slow, "Mean time")) th scope="col" { "Runs" } (header(TestSort::New, "First seen"))
+                    th scope="col" { "Owner" }
                 } }
-                tbody { @for test in &model.tests { tr {
-                    th scope="row" {
-                        bdi { (test.classname) @if !test.classname.is_empty() && !test.name.is_empty() { "." } (test.name) }
-                        @if let Some(variant) = &test.variant { " " span.detail { (variant) } }
-                        @if let Some(file) = &test.file { " " span.detail { (file) } }
-                    }
-                    td data-label="Flaky" { (share(test.flaky, test)) }
-                    td data-label="Failed" { (share(test.failures, test)) }
-                    td data-label="Mean time" { @match test.mean_time { Some(time) => (duration(time)), None => span.muted { "no data" } } }
-                    td data-label="Runs" { (test.runs) }
-                    td data-label="First seen" { (date(test.first_day)) }
-                } } }
+                tbody { @for test in &model.tests { (row(test, model)) } }
             } }
+        }
+        p.pager {
+            @if model.page > 1 { a rel="nofollow" href=(model.url(model.sort, model.page - 1)) { "Back" } " " }
+            @if model.has_more {
+                @if model.page < MAX_PAGES { a rel="nofollow" href=(model.url(model.sort, model.page + 1)) { "More tests" } }
+                @else { "There are more; choose a job or a name above." }
+            }
         }
     }
 }
 
-fn share(count: u64, test: &TestStats) -> Markup {
+fn row(test: &ListedTest, model: &TestsModel) -> Markup {
+    let stats = &test.stats;
+    let link = address::test(&model.repository, stats.test_id);
+    html! { tr {
+        th scope="row" {
+            a href=(link) { bdi { (full_name(&stats.suite, &stats.classname, &stats.name)) } }
+            @if test.is_quarantined { " " span.tag { "quarantined" } }
+            @if let Some(variant) = &stats.variant { " " span.detail { bdi { (variant) } } }
+            @if let Some(file) = &stats.file { " " span.detail { bdi { (file) } } }
+        }
+        td data-label="Flaky" { (share(stats.flaky, stats, &link)) }
+        td data-label="Failed" { (share(stats.failures, stats, &format!("{link}&runs=failed#runs"))) }
+        td data-label="Mean time" { @match stats.mean_time { Some(time) => (duration(time)), None => span.muted { "no data" } } }
+        td data-label="Runs" { a href=(format!("{link}#runs")) { (stats.runs) } }
+        td data-label="First seen" { (date(stats.first_day)) }
+        td data-label="Owner" { @if test.owners.is_empty() { span.muted { "not known" } } @for owner in &test.owners { bdi { (owner) } " " } }
+    } }
+}
+
+fn share(count: u64, stats: &TestStats, link: &str) -> Markup {
     html! {
         @if count == 0 { span.muted { "0" } } @else {
-            (percent(test.share(count))) " " span.detail { (count) " of " (test.runs_not_skipped()) }
+            (percent(stats.share(count))) " " span.detail { a href=(link) { (count) } " of " (stats.runs_not_skipped()) }
         }
     }
 }

@@ -78,11 +78,11 @@ async fn branch_page_shows_commits_by_jobs_and_folds_the_shards_of_a_job() {
     let (status, page) = site.get(&format!("{path}?job={failed}")).await;
     assert_eq!(status, StatusCode::OK);
     for expected in [
-        "Failed in step <strong><bdi>make &lt;test&gt;",
+        "Failed in step 1: <strong><bdi>make &lt;test&gt;",
         "Commit &lt;b&gt;3&lt;/b&gt;",
         "took 5 min",
-        "/pr/73?upstream=acme/tree",
-        "CI / test: failed, 1 of 2 jobs failed",
+        "/pr/73?upstream=acme%2Ftree",
+        "aria-label=\"failed, 1 of 2 jobs",
     ] {
         assert!(page.contains(expected), "{expected}\n{page}");
     }
@@ -100,7 +100,7 @@ async fn repositories_branches_and_search_lead_to_the_branch() {
         ("71", "/pr/71"),
         ("acme/tree", "/hud/acme/tree"),
         ("basalt-example/torch-basalt", "/crcr/basalt-example/torch-basalt"),
-        (&"3".repeat(40), "/hud/acme/tree/main"),
+        (&"3".repeat(40), &format!("/commit/{}", "3".repeat(40))),
     ] {
         let request = Request::get(format!("/search?q={text}")).body(Body::empty()).unwrap();
         let answer = site.router.clone().oneshot(request).await.unwrap();
@@ -119,7 +119,9 @@ async fn repositories_branches_and_search_lead_to_the_branch() {
     site.hud.results.append_webhooks(vec![run]).await.unwrap();
     let request = Request::get(format!("/search?q={}", "9".repeat(40))).body(Body::empty());
     let answer = site.router.clone().oneshot(request.unwrap()).await.unwrap();
-    assert_eq!(answer.headers()["location"], "/pr/79?upstream=acme/tree");
+    assert_eq!(answer.headers()["location"], format!("/commit/{}", "9".repeat(40)));
+    let commit = site.json(&format!("/api/v1/commits/{}", "9".repeat(40))).await;
+    assert_eq!(commit["commit"]["pull_requests"], json!([79]), "a fork's run knows its number");
     let (_, page) = site.get("/hud/acme/tree").await;
     assert!(!page.contains("topic"), "{page}");
     let (status, page) = site.get("/search?q=%3Cscript%3E").await;

@@ -25,8 +25,13 @@ use super::{Hud, router};
 mod backends;
 mod branches;
 mod frame;
+mod jobs;
+mod now;
+mod one_test;
 mod pulls;
 mod tests_and_logs;
+mod trends;
+mod wire;
 
 const UPSTREAM: &str = "acme/upstream";
 
@@ -42,6 +47,14 @@ fn now() -> Timestamp {
 }
 
 async fn site(facts: Vec<Fact>) -> Site {
+    site_on(facts, "https://github.com", Box::new(now)).await
+}
+
+async fn site_on(
+    facts: Vec<Fact>,
+    github_url: &str,
+    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+) -> Site {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&folder.path().join("store.db"), StoreRole::Server).unwrap();
     let store = Arc::new(store);
@@ -49,7 +62,8 @@ async fn site(facts: Vec<Fact>) -> Site {
     let upstream = RepoName::new(UPSTREAM).unwrap();
     let policy = Allowlist::parse(ALLOWLIST.as_bytes(), &upstream).accepted().ok().map(Arc::new);
     let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
-    let hud = Hud::new(results, Box::new(move || policy.clone()), Box::new(now), upstream);
+    let mut hud = Hud::new(results, Box::new(move || policy.clone()), clock, upstream);
+    hud.github_url = github_url.to_owned();
     let hud = Arc::new(hud);
     Site { router: router(Arc::clone(&hud)), hud, store, _folder: folder }
 }

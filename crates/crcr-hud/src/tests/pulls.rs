@@ -87,7 +87,7 @@ async fn verdict_rests_on_the_merge_base_however_old_it_is() {
         let sentence = "This pull request or the backend: it passed on the merge base";
         assert!(page.contains(sentence), "{page}");
         assert!(page.contains(" on f0f0f0f0f0f0"), "the evidence names the commit: {page}");
-        assert!(page.contains(" · merge base <code>f0f0f0f"), "{page}");
+        assert!(page.contains(" · merge base <a href=\"/commit/f0f0f0f"), "{page}");
     }
     let pull = site(branched(2, false)).await.json("/api/v1/pulls/7").await;
     let verdict = &pull["backends"][0]["verdict"];

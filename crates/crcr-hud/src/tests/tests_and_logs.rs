@@ -8,7 +8,7 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
     use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
 
     let site = site(vec![]).await;
-    assert!(site.get("/crcr/tests").await.1.contains("No results of tests are stored"));
+    assert!(site.get("/tests").await.1.contains("No results of tests are stored"));
     let row = |id: u64, name: &str, result: TestResult, flaky: bool, time: f64| TestRunRow {
         test_id: id,
         case: TestCase {
@@ -71,20 +71,21 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
     assert_eq!(names("repo=acme/none").await, [""; 0]);
     let runs = site.json("/api/v1/tests?show=failing&branches=all").await;
     assert_eq!(runs["tests"][0]["runs"], 2);
-    let (status, page) = site.get("/crcr/tests?show=flaky&q=script").await;
+    let (status, page) = site.get("/tests?show=flaky&q=script").await;
     assert_eq!(status, StatusCode::OK);
     assert!(page.contains("&lt;script&gt;") && !page.contains("<script>alert"), "{page}");
-    assert!(page.contains("/crcr/tests?repo=acme%2Fwidgets&amp;show=slow&amp;days=7&amp;q=script"));
+    assert!(page.contains("/tests?repo=acme%2Fwidgets&amp;sort=slow&amp;days=7&amp;q=script"));
+    assert!(page.contains("aria-sort=\"descending\""), "the sorted column says so: {page}");
     let request = Request::get("/search?q=class.BROK").body(Body::empty()).unwrap();
     let answer = site.router.clone().oneshot(request).await.unwrap();
-    let expected = "/crcr/tests?repo=acme%2Fwidgets&show=slow&days=30&branches=all&q=class.BROK";
+    let expected = "/tests?repo=acme%2Fwidgets&sort=slow&days=30&branches=all&q=class.BROK";
     assert_eq!(answer.headers()["location"], expected, "a test is found by a part of its name");
-    for nothing in ["", "no_such_test"] {
-        let (status, page) = site.get(&format!("/search?q={nothing}")).await;
-        assert!(status == StatusCode::OK && page.contains("Nothing is known"), "{page}");
+    for (asked, said) in [("", "Nothing was asked for"), ("no_such_test", "Nothing is known")] {
+        let (status, page) = site.get(&format!("/search?q={asked}")).await;
+        assert!(status == StatusCode::OK && page.contains(said), "{page}");
     }
-    for wrong in ["show=odd", "days=0", "days=9999", "branches=some"] {
-        assert_eq!(site.get(&format!("/crcr/tests?{wrong}")).await.0, StatusCode::BAD_REQUEST);
+    for wrong in ["sort=odd", "days=0", "days=9999", "branches=some", "page=0", "page=41"] {
+        assert_eq!(site.get(&format!("/tests?{wrong}")).await.0, StatusCode::BAD_REQUEST);
     }
 }
 
@@ -96,7 +97,7 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
     };
 
     let site = site(vec![]).await;
-    assert!(site.get("/crcr/logs").await.1.contains("No failed job with a log in these days"));
+    assert!(site.get("/failures").await.1.contains("No failed job with a log in these days"));
     let hostile = "<script>alert(1)</script>\u{202e}";
     let row = |job_id: u64, repository: &str, days: i64, category: Option<&str>| {
         let found = category.map(|category| LogMatch {
@@ -144,7 +145,7 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
     ];
     site.hud.results.put_job_logs(rows).await.unwrap();
     let groups = async |query: &str| -> Vec<(u64, u64)> {
-        let json = site.json(&format!("/api/v1/logs?{query}")).await;
+        let json = site.json(&format!("/api/v1/failures?{query}")).await;
         let number = |value: &serde_json::Value| value.as_u64().unwrap();
         let groups = json["groups"].as_array().unwrap().iter();
         groups.map(|g| (number(&g["failures"]), number(&g["newest"]["job_id"]))).collect()
@@ -154,16 +155,14 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
     assert_eq!(groups("repo=Acme/Gadgets&category=").await, [(1, 2)]);
     assert_eq!(groups("category=network").await, [(1, 3)]);
     assert_eq!(groups("category=nothing").await, []);
-    assert_eq!(site.get("/crcr/logs?days=0").await.0, 400);
-    let (status, page) = site.get("/crcr/logs/acme/widgets/1").await;
+    assert_eq!(site.get("/failures?days=0").await.0, 400);
+    let (status, page) = site.get("/failure/acme/widgets/1").await;
     assert_eq!(status, 200);
     assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>alert"), "{page}");
-    assert!(page.contains("href=\"/crcr/logs/acme/gadgets/2\""), "more like this: {page}");
-    assert!(
-        site.get("/crcr/logs/acme/widgets/4").await.1.contains("GitHub has no log of this job")
-    );
-    assert_eq!(site.get("/crcr/logs/acme/widgets/2").await.0, 404, "it is of another repository");
-    assert_eq!(site.get("/crcr/logs/acme/widgets/x").await.0, 400);
+    assert!(page.contains("href=\"/failure/acme/gadgets/2\""), "more like this: {page}");
+    assert!(site.get("/failure/acme/widgets/4").await.1.contains("GitHub has no log of this job"));
+    assert_eq!(site.get("/failure/acme/widgets/2").await.0, 404, "it is of another repository");
+    assert_eq!(site.get("/failure/acme/widgets/x").await.0, 400);
 
     let sha = "abc".repeat(5);
     let job = json!({

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use crcr_domain::RepoName;
 use crcr_hud::View;
-use crcr_hud::pages::problem;
+use crcr_hud::errors;
 use crcr_store::StoreError;
 use serde::Deserialize;
 use serde_json::json;
@@ -54,7 +54,8 @@ pub(crate) async fn page(
 ) -> Response {
     let view = View { github_url: &relay.config.server_url, path: super::HOME, is_operator: true };
     let Ok(Query(query)) = query else {
-        return (StatusCode::BAD_REQUEST, problem(&view, 400, INVALID_LIMIT)).into_response();
+        return (StatusCode::BAD_REQUEST, errors::page(&view, 400, INVALID_LIMIT, &[]))
+            .into_response();
     };
     match DeliveryBoard::read(&relay, query.limit).await {
         Ok(board) => {
@@ -72,8 +73,10 @@ pub(crate) async fn page(
             };
             pages::deliveries::page(&view, &board, note.as_deref(), can_log_out).into_response()
         }
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, problem(&view, 503, &error.to_string()))
-            .into_response(),
+        Err(error) => {
+            (StatusCode::SERVICE_UNAVAILABLE, errors::page(&view, 503, &error.to_string(), &[]))
+                .into_response()
+        }
     }
 }
 

@@ -70,6 +70,25 @@ pub(crate) async fn require_operator(
     answer
 }
 
+/// Middleware: pages that everybody may read show operators the way to theirs. A bearer isn't looked at, so that
+/// nobody can try tokens on every page.
+pub(crate) async fn note_operator(
+    State((relay, listener)): State<(Arc<Relay>, Listener)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    let is_open =
+        listener != Listener::Public && is_operator(&relay, listener, headers) == Ok(true);
+    let is_logged_in = relay.config.admin_token.as_ref().is_some_and(|token| {
+        cookie(headers).is_some_and(|given| is_session(&token.all(), given, relay.now()))
+    });
+    if is_open || is_logged_in {
+        request.extensions_mut().insert(crcr_hud::Operator);
+    }
+    next.run(request).await
+}
+
 /// Whether a request comes from an operator. Fails with the time to wait after too many wrong tokens.
 pub(crate) fn is_operator(
     relay: &Relay,

@@ -413,7 +413,7 @@ impl Settings<'_> {
 
     fn webhook_events(&mut self) -> Option<WebhookEvents> {
         const NAME: &str = "CRCR_WEBHOOK_EVENTS";
-        let text = self.get_or(NAME, "workflow_job,workflow_run,push");
+        let text = self.get_or(NAME, "workflow_job,workflow_run,push,pull_request");
         let names: BTreeSet<String> = text
             .split([',', '\n'])
             .map(str::trim)

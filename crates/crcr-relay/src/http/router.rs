@@ -55,6 +55,11 @@ fn build(relay: &Arc<Relay>, hud: &Arc<Hud>, listener: Listener) -> Router {
         .layer(CatchPanicLayer::custom(|_| {
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error").into_response()
         }))
+        .layer(middleware::from_fn_with_state(Arc::clone(hud), crcr_hud::errors_as_pages))
+        .layer(middleware::from_fn_with_state(
+            (Arc::clone(relay), listener),
+            operators::note_operator,
+        ))
         .layer(middleware::from_fn(time_out_slow_requests))
         .layer(middleware::from_fn_with_state(Arc::clone(relay), server_metrics::count_request))
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crcr_cidata::logs::StoredLogs;
 use crcr_domain::probes::ProbesOverview;
 use crcr_hud::Hud;
 use crcr_results::retention;
@@ -20,7 +21,7 @@ use crate::queue::open_dispatches;
 use crate::queue::task_kind::TaskKind;
 use crate::queue::workers;
 use crate::relay::Relay;
-use crate::{limits, uptime};
+use crate::{limits, repository_files, uptime};
 
 /// Listeners that are bound but not served yet.
 pub struct BoundListeners {
@@ -77,6 +78,7 @@ impl BoundListeners {
                     () = read_providers_periodically(&relay) => {}
                     () = delete_expired_periodically(&relay) => {}
                     () = reload_files_periodically(&relay) => {}
+                    () = repository_files::refresh_periodically(&relay) => {}
                     () = roll_up_periodically(&relay) => {}
                     () = reconcile_periodically(&relay) => {}
                     () = uptime::beat_periodically(&relay) => {}
@@ -243,5 +245,9 @@ pub fn hud_of(relay: &Arc<Relay>) -> Hud {
     });
     hud.criteria = relay.config.criteria.clone();
     hud.github_url.clone_from(&relay.config.server_url);
+    hud.public_url = relay.config.public_url.as_ref().map(ToString::to_string);
+    let files = Arc::clone(relay);
+    hud.files = Box::new(move |repository| files.files.get(repository));
+    hud.logs = StoredLogs::new(relay.config.archive.clone());
     hud
 }

@@ -58,8 +58,15 @@ pub(crate) enum TaskKind {
     Sweep { delivery: String, repo: RepoName },
     /// Send a result to the external HUD.
     Forward { key: Vec<String>, lane: String, body: String },
-    /// Check whether a failure turned a backend red, and send an alert if so.
-    Alert { repo: RepoName, event: EventName, head_sha: String },
+    /// Check whether a failure turned a backend red, or a success green again, and send an alert if so.
+    Alert {
+        repo: RepoName,
+        event: EventName,
+        head_sha: String,
+        /// Whether the job passed.
+        #[serde(default)]
+        passed: bool,
+    },
     /// Send an alert that a name of the allowlist belongs to another repository.
     RepositoryChanged {
         repo: RepoName,
@@ -356,9 +363,10 @@ impl TaskKind {
                 let parts = [self.name()].into_iter().chain(key.iter().map(String::as_str));
                 return StoreKey::new(&parts.collect::<Vec<_>>());
             }
-            Self::Alert { repo: name, event, head_sha } => {
+            Self::Alert { repo: name, event, head_sha, passed } => {
                 repo = name.key();
-                &[self.name(), &repo, event.as_str(), head_sha]
+                let turn = if *passed { "green" } else { "red" };
+                &[self.name(), &repo, event.as_str(), head_sha, turn]
             }
             Self::RepositoryChanged { repo: name, found, .. } => {
                 (repo, number) = (name.key(), found.to_string());

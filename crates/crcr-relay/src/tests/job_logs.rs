@@ -300,14 +300,14 @@ async fn page_of_a_hostile_log_shows_its_line_as_text() {
     let world = World::new().await;
     world.github.state().world.put_job_log(UPSTREAM, JOB, LOG);
     assert_eq!(job_ended(&world, &payload(JOB, "failure")).await, [""; 0]);
-    for path in [format!("/crcr/logs/{UPSTREAM}/{JOB}"), "/crcr/logs?days=366".to_owned()] {
+    for path in [format!("/failure/{UPSTREAM}/{JOB}"), "/failures?days=366".to_owned()] {
         let answer = world.answer(Request::get(&path).body(Body::empty()).unwrap()).await;
         assert_eq!(answer.status(), StatusCode::OK, "{path}");
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         let page = String::from_utf8(body.to_vec()).unwrap();
         assert!(page.contains("unknown type name") && !page.contains("<script>alert"), "{page}");
     }
-    let twin = format!("/api/v1/logs/{UPSTREAM}/{JOB}");
+    let twin = format!("/api/v1/failure/{UPSTREAM}/{JOB}");
     let (status, body) = world.call(Request::get(twin).body(Body::empty()).unwrap()).await;
     assert_eq!((status, &body["log"]["job_id"]), (StatusCode::OK, &json!(JOB)));
 }

@@ -14,6 +14,7 @@ mod pages;
 mod queue;
 mod receive;
 mod reconcile;
+mod repository_files;
 mod rotation;
 mod support;
 mod upstream_moved;

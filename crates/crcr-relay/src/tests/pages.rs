@@ -8,8 +8,10 @@ use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
 use crcr_results::Results as _;
 use crcr_store::{CommitOutcome, StoreKey, WriteBatch};
 use tokio::net::TcpListener;
+use tower::ServiceExt as _;
 
 use super::support::World;
+use crate::http::router;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_pages_do_not_block_webhooks_or_the_allowlist() {
@@ -23,7 +25,8 @@ async fn hanging_pages_do_not_block_webhooks_or_the_allowlist() {
         }
     });
     let world = World::with(&[("CRCR_RESULTS", &url)]).await;
-    let page = || world.answer(Request::get("/crcr").body(Body::empty()).unwrap());
+    let router = router::public(&world.relay, &world.hud);
+    let page = || router.clone().oneshot(Request::get("/crcr").body(Body::empty()).unwrap());
     let pages = futures_util::future::join_all((0..600).map(|_| page()));
     let others = async {
         tokio::time::sleep(Duration::from_millis(500)).await;

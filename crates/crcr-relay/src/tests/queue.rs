@@ -212,6 +212,7 @@ async fn slow_alert_webhook_does_not_pause_check_runs() {
         repo: "acme/two".parse().unwrap(),
         event: EventName::Push,
         head_sha: super::support::HEAD.to_owned(),
+        passed: false,
     };
     let world = World::new().await;
     let now = world.relay.now();

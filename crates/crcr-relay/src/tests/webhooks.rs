@@ -99,8 +99,9 @@ async fn unknown_paths_and_methods_are_json_errors() {
     let world = World::new().await;
     let get = |path: &str| world.call(Request::get(path).body(Body::empty()).unwrap());
     let not_found = (StatusCode::NOT_FOUND, detail("Not found"));
-    assert_eq!(get("/").await, not_found);
-    assert_eq!(get("/github/webhook/").await, not_found);
+    for path in ["/github", "/github/webhook/", "/nowhere"] {
+        assert_eq!(get(path).await, not_found, "{path}");
+    }
     let wrong = (StatusCode::METHOD_NOT_ALLOWED, detail("Method not allowed"));
     assert_eq!(get("/github/webhook").await, wrong);
     assert_eq!(get("/healthz").await.0, StatusCode::OK);

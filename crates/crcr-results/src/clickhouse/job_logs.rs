@@ -9,7 +9,8 @@ use super::rows::{self, RowReader};
 use super::{ClickHouseResults, QueryParameters, QueryValue, Results as _};
 use crate::ResultsError;
 use crate::job_logs::{
-    FailureGroup, FailureQuery, JobLogResults, MAX_GROUPED, outcome, outcome_columns,
+    FailedJobsQuery, FailureGroup, FailureQuery, JobLogResults, MAX_GROUPED, outcome,
+    outcome_columns,
 };
 
 /// Ordered by job, because a page asks for the logs of its jobs. A page of the failures of some days reads
@@ -164,6 +165,38 @@ impl JobLogResults for ClickHouseResults {
             })
         })
         .await
+    }
+
+    async fn failed_jobs(
+        &self,
+        query: &FailedJobsQuery<'_>,
+    ) -> Result<Vec<JobLogRow>, ResultsError> {
+        self.prepare().await?;
+        let repo = query.repository.map(str::to_ascii_lowercase);
+        let mut values = vec![
+            ("from".to_owned(), QueryValue::Number(query.from.as_millisecond())),
+            ("to".to_owned(), QueryValue::Number(query.to.as_millisecond())),
+        ];
+        let mut of = "completed_at >= {from:Int64} AND completed_at < {to:Int64}".to_owned();
+        if let Some(repo) = &repo {
+            values.push(("repo".to_owned(), QueryValue::Text(repo)));
+            of.push_str(" AND repo_key = {repo:String}");
+        }
+        if let Some((rule, capture)) = query.cause {
+            values.push(("rule".to_owned(), QueryValue::Text(rule)));
+            values.push(("capture".to_owned(), QueryValue::Text(capture)));
+            of.push_str(" AND rule = {rule:String} AND capture = {capture:String}");
+        }
+        let newest = format!(
+            "SELECT repo_key, job_id FROM crcr_job_log PREWHERE {of}
+             GROUP BY repo_key, job_id ORDER BY max(completed_at) DESC LIMIT {}",
+            query.limit
+        );
+        let condition = format!("{of} AND (repo_key, job_id) IN ({newest})");
+        let mut found = self.log_rows(&condition, &values).await?;
+        found.sort_by_key(|row| std::cmp::Reverse(row.job.completed_at));
+        found.truncate(query.limit);
+        Ok(found)
     }
 
     async fn put_green_job(

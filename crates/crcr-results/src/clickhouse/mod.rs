@@ -7,9 +7,11 @@
 //! Requests go through our own HTTP client. The `clickhouse` crate brings another one (hyper with its
 //! own connector), which wouldn't follow the proxy, the TLS roots and the time-outs of the rest.
 
+mod ci_times;
 mod job_logs;
 mod rows;
 mod schema;
+mod test_history;
 mod test_runs;
 mod webhook_tables;
 
@@ -351,6 +353,7 @@ impl Results for ClickHouseResults {
             ("crcr_webhook", "received_at", time.as_millisecond()),
             ("crcr_job_log", "completed_at", time.as_millisecond()),
             ("crcr_green_job", "completed_at", time.as_millisecond()),
+            ("crcr_ended_ci", "ended_at", time.as_millisecond()),
             ("crcr_pull", "day", day_of(time)),
             ("crcr_change", "day", day_of(time)),
         ] {
@@ -400,6 +403,19 @@ impl Results for ClickHouseResults {
         sort_attempts(&mut attempts);
         sort_dispatches(&mut dispatches);
         Ok((attempts, dispatches))
+    }
+
+    async fn dispatches_of_commits(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<DispatchFact>, ResultsError> {
+        let values = [("prefix".to_owned(), QueryValue::Text(prefix))];
+        let select = rows::DISPATCH.select("startsWith(head_sha, {prefix:String})");
+        let query = format!("{select} LIMIT {limit}");
+        let mut found = self.rows(&query, &values, |row| row.json()).await?;
+        sort_dispatches(&mut found);
+        Ok(found)
     }
 
     async fn merge_bases(

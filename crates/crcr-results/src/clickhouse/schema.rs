@@ -5,8 +5,13 @@ use crate::ResultsError;
 
 /// Each step is a list of statements that can be repeated safely. A version of crcr that changes the
 /// tables appends a step.
-const STEPS: &[&[&[&str]]] =
-    &[&[FACTS, super::test_runs::TABLES, super::webhook_tables::TABLES, super::job_logs::TABLES]];
+const STEPS: &[&[&[&str]]] = &[&[
+    FACTS,
+    super::test_runs::TABLES,
+    super::webhook_tables::TABLES,
+    super::job_logs::TABLES,
+    super::ci_times::TABLES,
+]];
 
 /// The oldest version that crcr is tried with.
 const OLDEST_VERSION: u32 = 23;
@@ -17,7 +22,8 @@ const OLDEST_VERSION: u32 = 23;
 const FACTS: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS crcr_dispatch (
         repo_key String, upstream_key String, version UInt64, delivery String, enqueued_at Int64,
-        level String, pull_request Nullable(Int64), document String
+        level String, pull_request Nullable(Int64), document String,
+        head_sha String MATERIALIZED JSONExtractString(document, 'head_sha')
      ) ENGINE = ReplacingMergeTree(version)
      PARTITION BY toYYYYMM(toDateTime(intDiv(enqueued_at, 1000), 'UTC'))
      ORDER BY (repo_key, enqueued_at, delivery)",

@@ -345,7 +345,7 @@ impl TestRunResults for ClickHouseResults {
                         AND test_id IN (SELECT test_id FROM crcr_test_day WHERE {window})
                      GROUP BY test_id HAVING first >= {{from:Int64}})
                      ORDER BY first DESC, class, test_name LIMIT {}",
-                    query.limit
+                    query.offset.saturating_add(query.limit)
                 );
                 let new = self.rows(&sql, &values, |row| row.u64()).await?;
                 let new: Vec<_> = new.iter().map(u64::to_string).collect();
@@ -373,7 +373,7 @@ impl TestRunResults for ClickHouseResults {
                 FROM crcr_test_day WHERE {window} {of_tests} GROUP BY on_default, test_id, day)
              GROUP BY test_id {having})
              ORDER BY {order} LIMIT {}",
-            query.limit.saturating_mul(2).saturating_add(100)
+            query.offset.saturating_add(query.limit).saturating_mul(2).saturating_add(100)
         );
         let found = self.rows(&sql, &values, read_sums).await?;
         let mut stats = vec![];
@@ -408,8 +408,7 @@ impl TestRunResults for ClickHouseResults {
             }
         }
         sort_stats(&mut stats, query.ranking);
-        stats.truncate(query.limit);
-        Ok(stats)
+        Ok(stats.into_iter().skip(query.offset).take(query.limit).collect())
     }
 
     async fn file_times(&self, query: &FileTimesQuery) -> Result<Vec<FileTime>, ResultsError> {

@@ -8,7 +8,7 @@ use super::rows::{self, RowReader};
 use super::{ClickHouseResults, QueryValue, Results as _};
 use crate::ResultsError;
 use crate::webhook_tables::{
-    KnownRepository, ThingQuery, ThingSelection, WebhookResults, select_current,
+    KnownRepository, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults, select_current,
 };
 
 /// Things of a branch that are read for each one that is asked for: of some, an older state was
@@ -43,8 +43,11 @@ const NO_NUMBER: i64 = -1;
 impl WebhookResults for ClickHouseResults {
     async fn append_webhooks(&self, rows: Vec<WebhookRow>) -> Result<(), ResultsError> {
         self.prepare().await?;
-        let mut lines = vec![];
+        let (mut lines, mut ended) = (vec![], vec![]);
         for row in &rows {
+            if let Some(row) = super::ci_times::row(row) {
+                rows::line(&mut ended, &row);
+            }
             self.create_views(&row.event).await?;
             let row = json!({
                 "event": row.event, "delivery": row.delivery,
@@ -55,6 +58,9 @@ impl WebhookResults for ClickHouseResults {
                 "is_deleted": u8::from(row.is_deleted), "document": row.document,
             });
             rows::line(&mut lines, &row);
+        }
+        if !ended.is_empty() {
+            self.insert("crcr_ended_ci", &ended).await?;
         }
         if lines.is_empty() { Ok(()) } else { self.insert("crcr_webhook", &lines).await }
     }
@@ -89,6 +95,18 @@ impl WebhookResults for ClickHouseResults {
                 values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
                 format!(
                     "branch = {{branch:String}} AND received_at < {{before:Int64}} GROUP BY sha, thing \
+                     ORDER BY max(received_at) DESC LIMIT {}",
+                    limit.saturating_mul(BRANCH_MARGIN)
+                )
+            }
+            ThingSelection::CommitPrefix(prefix) => {
+                values.push(("prefix".to_owned(), QueryValue::Text(prefix)));
+                format!("startsWith(sha, {{prefix:String}}) LIMIT {MAX_OF_PREFIX}")
+            }
+            ThingSelection::Newest { before, limit } => {
+                values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
+                format!(
+                    "received_at < {{before:Int64}} GROUP BY sha, thing \
                      ORDER BY max(received_at) DESC LIMIT {}",
                     limit.saturating_mul(BRANCH_MARGIN)
                 )

@@ -17,8 +17,8 @@ use super::{Results, ResultsError, Window};
 pub const MAX_CRITERIA_BYTES: usize = 64 * 1024;
 
 /// The window of a review of `repo` at `level` by the facts before `to`, and since `from`; without
-/// it, since as long ago as `criteria` say. Times are cut to whole seconds, which is what a permalink
-/// holds.
+/// it, from the full hour on that is as long ago as `criteria` say, so that a review stays the same within an hour
+/// in which nothing happens. Times are cut to whole seconds, which is what a permalink holds.
 pub fn window(
     repo: &RepoName,
     level: Option<Level>,
@@ -27,7 +27,14 @@ pub fn window(
 ) -> Window {
     let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
     let to = second(to);
-    let from = from.map_or_else(|| ReviewQuestion::at(level).from(to, criteria), second);
+    let hour = |time: Timestamp| Timestamp::from_second(time.as_second().div_euclid(3600) * 3600);
+    let from = from.map_or_else(
+        || {
+            let from = ReviewQuestion::at(level).from(to, criteria);
+            hour(from).unwrap_or(from)
+        },
+        second,
+    );
     Window::all(from, to).of_repos(vec![repo.as_str().to_owned()])
 }
 

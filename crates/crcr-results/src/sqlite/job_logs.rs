@@ -10,7 +10,8 @@ use rusqlite::{ToSql, params};
 use super::{ColumnReader, SqliteResults, json};
 use crate::ResultsError;
 use crate::job_logs::{
-    FailureGroup, FailureQuery, JobLogResults, MAX_GROUPED, outcome, outcome_columns,
+    FailedJobsQuery, FailureGroup, FailureQuery, JobLogResults, MAX_GROUPED, outcome,
+    outcome_columns,
 };
 
 /// The columns of [`read_job`].
@@ -145,6 +146,24 @@ impl JobLogResults for SqliteResults {
             })
         })
         .await
+    }
+
+    async fn failed_jobs(
+        &self,
+        query: &FailedJobsQuery<'_>,
+    ) -> Result<Vec<JobLogRow>, ResultsError> {
+        let mut conditions = "completed_at >= ?1 AND completed_at < ?2".to_owned();
+        let mut arguments: Vec<Box<dyn ToSql + Send>> =
+            vec![Box::new(millis(query.from)), Box::new(millis(query.to))];
+        let (rule, capture) = query.cause.unzip();
+        for (column, value) in [("repo", query.repository), ("rule", rule), ("capture", capture)] {
+            if let Some(value) = value {
+                arguments.push(Box::new(value.to_owned()));
+                conditions.push_str(&format!(" AND {column} = ?{}", arguments.len()));
+            }
+        }
+        let order = format!("{conditions} ORDER BY completed_at DESC LIMIT {}", query.limit);
+        self.log_rows(&order, arguments).await
     }
 
     async fn put_green_job(

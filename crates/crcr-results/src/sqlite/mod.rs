@@ -1,6 +1,8 @@
 //! Reads facts from the SQLite store, whose own transactions write them.
 
+mod ci_times;
 mod job_logs;
+mod test_history;
 mod test_runs;
 mod webhook_tables;
 
@@ -139,6 +141,10 @@ impl Results for SqliteResults {
             ("fact_day", "(day, repo)", "day", day_of(time)),
             ("webhook", "rowid", "received_at", millis(time)),
             ("job_log", "rowid", "completed_at", millis(time)),
+            ("ci_counted", "(repo, kind, id, attempt)", "ended_at", millis(time)),
+            ("ci_hour", "(repo, grouped_by, start, name)", "start", millis(time)),
+            ("ci_day", "(repo, grouped_by, start, name)", "start", millis(time)),
+            ("branch_run", "(repo, run_id)", "created_at", millis(time)),
             (
                 "green_job",
                 "(repo, workflow, job_name, on_default_branch)",
@@ -172,6 +178,29 @@ impl Results for SqliteResults {
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
         let (upstream, numbers) = (upstream.to_owned(), numbers.to_owned());
         self.blocking(move |this| this.pull_request_facts(&upstream, &numbers)).await
+    }
+
+    async fn dispatches_of_commits(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<DispatchFact>, ResultsError> {
+        // No hexadecimal digit is after `f`.
+        let (from, to) = (prefix.to_owned(), format!("{prefix}g"));
+        self.blocking(move |this| {
+            this.store.slow_readers().with(|connection| {
+                let mut select = connection.prepare_cached(
+                    "SELECT document FROM fact_dispatch
+                     WHERE json_extract(document, '$.head_sha') >= ?1
+                       AND json_extract(document, '$.head_sha') < ?2
+                     ORDER BY enqueued_at LIMIT ?3",
+                )?;
+                let found = select.query_map(params![from, to, limit as i64], document)?;
+                found.collect::<Result<Vec<DispatchFact>, _>>()
+            })
+        })
+        .await
+        .map(sorted(sort_dispatches))
     }
 
     async fn merge_bases(

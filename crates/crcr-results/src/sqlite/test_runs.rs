@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use crcr_domain::ci_data::stable_name::stable_name;
 use crcr_domain::ci_data::test_row::{
     JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun, job_and_config,
 };
@@ -390,7 +389,7 @@ impl SqliteResults {
              JOIN test_case ON id = s.test AND on_default IN (1, ?8)
              WHERE ?5 IS ?5 AND ?7 = ?7
              GROUP BY s.test HAVING {having}
-             ORDER BY {order}, classname, name, s.test LIMIT ?6"
+             ORDER BY {order}, classname, name, s.test LIMIT ?6 OFFSET ?9"
         );
         self.store.slow_readers().with(|connection| {
             let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
@@ -406,6 +405,7 @@ impl SqliteResults {
                         limit,
                         query.repository,
                         i64::from(!query.all_branches),
+                        i64::try_from(query.offset).unwrap_or(i64::MAX),
                     ],
                     read_stats,
                 )?
@@ -423,7 +423,8 @@ fn load_part(
     let (job_base, config) = job_and_config(&source.job);
     tx.prepare_cached(
         "INSERT OR IGNORE INTO test_report VALUES
-            (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+            (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+             ?20)",
     )?
     .execute(params![
         report,
@@ -445,6 +446,7 @@ fn load_part(
         &*source.artifact,
         source.path,
         source.invoking_file.as_deref(),
+        source.setup(),
     ])?;
     let mut scopes = [0; 2];
     for (scope, job) in scopes.iter_mut().zip(["", &*source.job]) {
@@ -573,18 +575,16 @@ impl SameCommit {
         let Some(sha) = &run.head_sha else { return Ok(found) };
         let setup = source.setup();
         let mut select = tx.prepare_cached(
-            "SELECT id, day, path FROM test_report
+            "SELECT id, day FROM test_report
              WHERE head_sha = ?1 AND repo = ?2 AND on_default = ?3 AND job = ?4 AND id <> ?5
-                AND day BETWEEN ?6 AND ?7",
+                AND day BETWEEN ?6 AND ?7 AND setup = ?8",
         )?;
         let (repo, is_default, job) = (&run.repository, run.on_default_branch, &*source.job);
         let days = (day - COMMIT_DAYS, day + COMMIT_DAYS);
-        let mut rows = select.query(params![sha, repo, is_default, job, report, days.0, days.1])?;
+        let asked = params![sha, repo, is_default, job, report, days.0, days.1, setup];
+        let mut rows = select.query(asked)?;
         while let Some(row) = rows.next()? {
-            let path: String = row.get(2)?;
-            if stable_name(&path, None) == setup {
-                found.reports.push((row.get(0)?, row.get(1)?));
-            }
+            found.reports.push((row.get(0)?, row.get(1)?));
         }
         let mut failed = tx.prepare_cached(
             "SELECT test FROM test_run WHERE report = ?1 AND result IN ('failure', 'error')",

@@ -8,7 +8,7 @@ use rusqlite::{ToSql, params};
 use super::{ColumnReader, SqliteResults, json};
 use crate::ResultsError;
 use crate::webhook_tables::{
-    KnownRepository, ThingQuery, ThingSelection, WebhookResults, select_current,
+    KnownRepository, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults, select_current,
 };
 
 /// Things of a branch that are read for each one that is asked for: of some, an older state was
@@ -36,7 +36,7 @@ impl WebhookResults for SqliteResults {
                 if is_new_event(tx, &row.event)? {
                     tx.execute_batch(&views(&row.event))?;
                 }
-                insert.execute(params![
+                let added = insert.execute(params![
                     row.event,
                     row.delivery,
                     received_at,
@@ -50,6 +50,9 @@ impl WebhookResults for SqliteResults {
                     row.is_deleted,
                     row.document,
                 ])?;
+                if added == 1 {
+                    super::ci_times::count(tx, row)?;
+                }
             }
             Ok(rows.len() as u64)
         });
@@ -78,6 +81,20 @@ impl WebhookResults for SqliteResults {
                         limit.saturating_mul(BRANCH_MARGIN)
                     ),
                     Box::new(name.to_owned()),
+                ),
+                ThingSelection::CommitPrefix(prefix) => (
+                    "webhook_sha",
+                    // No hexadecimal digit is after `f`.
+                    format!("sha <> '' AND sha >= ?3 AND sha < ?3 || 'g' LIMIT {MAX_OF_PREFIX}"),
+                    Box::new(prefix.to_owned()),
+                ),
+                ThingSelection::Newest { before, limit } => (
+                    "webhook_newest",
+                    format!(
+                        "received_at < ?3 ORDER BY received_at DESC LIMIT {}",
+                        limit.saturating_mul(BRANCH_MARGIN)
+                    ),
+                    Box::new(millis(before)),
                 ),
                 ThingSelection::Number(number) => {
                     ("webhook_number", "number = ?3".to_owned(), Box::new(number.cast_signed()))

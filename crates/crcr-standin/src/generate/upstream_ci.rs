@@ -29,6 +29,8 @@ struct GeneratedJob {
     /// Share of jobs that fail at the first attempt.
     fails: f64,
     last_step: &'static str,
+    /// The label of its runner.
+    runner: &'static str,
 }
 
 const fn job(
@@ -37,24 +39,40 @@ const fn job(
     minutes: u32,
     fails: f64,
     last_step: &'static str,
+    runner: &'static str,
 ) -> GeneratedJob {
-    GeneratedJob { workflow, name, minutes, fails, last_step }
+    GeneratedJob { workflow, name, minutes, fails, last_step, runner }
 }
 
 const WORKFLOWS: [&str; 3] = ["Lint", "Docs", "Trunk"];
 const JOBS: [GeneratedJob; 12] = [
-    job("Lint", "quick-checks", 4, 0.03, "Run the linters"),
-    job("Docs", "build-docs", 18, 0.02, "Build the docs"),
-    job("Trunk", "linux / build", 25, 0.01, "Build"),
-    job("Trunk", "linux / test (default, 1, 3)", 45, 0.04, TEST),
-    job("Trunk", "linux / test (default, 2, 3)", 50, 0.04, TEST),
-    job("Trunk", "linux / test (default, 3, 3)", 48, 0.04, TEST),
-    job("Trunk", "linux / test (distributed, 1, 1)", 70, 0.08, TEST),
-    job("Trunk", "macos / build", 35, 0.02, "Build"),
-    job("Trunk", "macos / test (default, 1, 2)", 60, 0.06, TEST),
-    job("Trunk", "macos / test (default, 2, 2)", 60, 0.06, TEST),
-    job("Trunk", "windows / build", 55, 0.05, "Build"),
-    job("Trunk", "windows / test (default, 1, 1)", 90, 0.1, TEST),
+    job("Lint", "quick-checks", 4, 0.03, "Run the linters", "linux.2xlarge"),
+    job("Docs", "build-docs", 18, 0.02, "Build the docs", "linux.2xlarge"),
+    job("Trunk", "linux / build", 25, 0.01, "Build", "linux.12xlarge"),
+    job("Trunk", "linux / test (default, 1, 3)", 45, 0.04, TEST, "linux.4xlarge"),
+    job("Trunk", "linux / test (default, 2, 3)", 50, 0.04, TEST, "linux.4xlarge"),
+    job("Trunk", "linux / test (default, 3, 3)", 48, 0.04, TEST, "linux.4xlarge"),
+    job("Trunk", RED_JOB, 70, 0.08, TEST, SCARCE),
+    job("Trunk", "macos / build", 35, 0.02, "Build", "macos-14"),
+    job("Trunk", "macos / test (default, 1, 2)", 60, 0.06, TEST, "macos-14"),
+    job("Trunk", "macos / test (default, 2, 2)", 60, 0.06, TEST, "macos-14"),
+    job("Trunk", "windows / build", 55, 0.05, "Build", "windows.8xlarge"),
+    job("Trunk", "windows / test (default, 1, 1)", 90, 0.1, TEST, "windows.8xlarge"),
+];
+/// Red on the newest commits of the branch, by a test of its own.
+const RED_JOB: &str = "linux / test (distributed, 1, 1)";
+const RED_PUSHES: usize = 4;
+const RED_TEST: &str = "test_all_reduce";
+/// Runners that jobs wait for, longest in the last days.
+const SCARCE: &str = "linux.8xlarge.gpu";
+const SCARCE_FOR_HOURS: i64 = 60;
+/// What pushes change.
+const FILES: [&str; 5] = [
+    "torch/distributed/reducer.py",
+    "aten/src/ATen/native/Pow.cpp",
+    "test/test_ops.py",
+    "docs/source/notes.rst",
+    "setup.py",
 ];
 /// The last step of the jobs that have results of tests.
 const TEST: &str = "Test";
@@ -70,7 +88,7 @@ const TESTS: [(&str, &str, &str, f64); 12] = [
     ("test/test_serialization.py", "TestSerialization", "test_round_trip", 1.2),
     ("test/test_random.py", "TestRandom", FLAKY, 0.9),
     ("test/test_random.py", "TestRandom", "test_dropout", 0.5),
-    ("test/test_distributed.py", "TestProcessGroup", "test_all_reduce", 14.0),
+    ("test/test_distributed.py", "TestProcessGroup", RED_TEST, 14.0),
     ("test/test_distributed.py", "TestProcessGroup", NEW, 11.0),
 ];
 const FLAKY: &str = "test_seed_per_device";
@@ -132,6 +150,12 @@ const TEST_FAILURES: [GeneratedFailure; 4] = [
         "lost communication with the server",
     ),
 ];
+const RED_FAILURE: GeneratedFailure = failure(
+    "pytest: failed test",
+    "test",
+    "FAILED [ 14.2s] test/test_distributed.py::TestProcessGroup::test_all_reduce - RuntimeError: reducer.py: 7 != 8",
+    "test/test_distributed.py::TestProcessGroup::test_all_reduce",
+);
 const OTHER_FAILURES: [GeneratedFailure; 3] = [
     failure(
         "C or C++ error",
@@ -166,6 +190,7 @@ impl UpstreamCi {
         let mut generator = CiGenerator {
             random: StdRng::seed_from_u64(1),
             until,
+            red_since: red_since(facts, until),
             ci: Self { webhooks: vec![], test_runs: vec![], job_logs: vec![] },
             next_id: 700_000,
             newest_pull: 100_000,
@@ -181,6 +206,19 @@ impl UpstreamCi {
         Ok(generator.ci)
     }
 
+    /// The texts of the logs by their keys in an object store, which `key` makes of a repository and a job. The rows say
+    /// that they are kept there.
+    pub fn keep_logs(&mut self, key: impl Fn(&str, u64) -> String) -> Vec<(String, String)> {
+        let is_there = |row: &&mut JobLogRow| row.classification().is_some();
+        let rows = self.job_logs.iter_mut().filter(is_there);
+        rows.map(|row| {
+            let key = key(&row.job.repository, row.job.job_id);
+            row.log_key = Some(key.clone());
+            (key, log_text(row))
+        })
+        .collect()
+    }
+
     pub async fn store(self, results: &dyn Results) -> Result<(), ResultsError> {
         results.append_webhooks(self.webhooks).await?;
         results.put_job_logs(self.job_logs).await?;
@@ -192,9 +230,25 @@ impl UpstreamCi {
     }
 }
 
+/// When the first of the newest commits was pushed that are red.
+fn red_since(facts: &[Fact], until: Timestamp) -> Timestamp {
+    let mut pushes: Vec<Timestamp> = facts
+        .iter()
+        .filter_map(|fact| match fact {
+            Fact::Dispatch(sent) if sent.pull_request.is_none() => Some(sent.enqueued_at),
+            _ => None,
+        })
+        .collect();
+    pushes.sort_unstable();
+    pushes.dedup();
+    let first = pushes.len().saturating_sub(RED_PUSHES);
+    pushes.get(first).copied().unwrap_or(until)
+}
+
 struct CiGenerator {
     random: StdRng,
     until: Timestamp,
+    red_since: Timestamp,
     ci: UpstreamCi,
     next_id: u64,
     newest_pull: u64,
@@ -244,8 +298,12 @@ impl CiGenerator {
             });
             self.webhook("pull_request", &commit, at, payload)?;
         } else {
+            // The first red one changes the file that the failure names.
+            let first = if at == self.red_since { 0 } else { 1 + subject % (FILES.len() - 1) };
+            let changed = [FILES[first], FILES[1 + (subject / 3) % (FILES.len() - 1)]];
             let payload = json!({
                 "ref": "refs/heads/main", "after": sha, "head_commit": commit.head_commit,
+                "commits": [{ "id": sha, "added": [], "removed": [], "modified": changed }],
             });
             self.webhook("push", &commit, at, payload)?;
         }
@@ -268,20 +326,32 @@ impl CiGenerator {
         });
         self.webhook("workflow_run", commit, commit.at, payload)?;
         let mut reports = vec![];
+        let (mut last_end, mut has_failed) = (commit.at, false);
         for job in JOBS.iter().filter(|job| job.workflow == workflow) {
-            let started = commit.at + self.random.random_range(5..400_i64).seconds();
+            let waited = self.random.random_range(5..400_i64);
             let seconds = i64::from(job.minutes) * self.random.random_range(45..80_i64);
-            let fails = self.random.random_bool(job.fails);
+            let failed_by_chance = self.random.random_bool(job.fails);
+            let started = commit.at + (waited * self.scarcity(job, commit)).seconds();
+            let is_red = self.is_red(commit, job);
+            let fails = failed_by_chance || is_red;
             let is_done = self.job(commit, run_id, job, 1, started, seconds, fails)?;
             if let Some(job_id) = is_done.filter(|_| job.last_step == TEST) {
-                reports.push(self.report(commit, run_id, job_id, job, fails));
+                let mut report = self.report(commit, run_id, job_id, job, failed_by_chance);
+                if is_red {
+                    fail_test(&mut report, RED_TEST);
+                }
+                reports.push(report);
             }
             // Somebody looks at it after a while, and has it run again.
-            if fails && is_done.is_some() && self.random.random_bool(0.4) {
+            let mut end = started + seconds.seconds();
+            if failed_by_chance && is_done.is_some() && self.random.random_bool(0.4) {
                 let again = started + (seconds + 1200).seconds();
-                self.job(commit, run_id, job, 2, again, seconds, false)?;
+                self.job(commit, run_id, job, 2, again, seconds, is_red)?;
+                end = again + seconds.seconds();
             }
+            (last_end, has_failed) = (last_end.max(end), has_failed || fails);
         }
+        self.end_run(commit, run_id, workflow, last_end, has_failed)?;
         if !reports.is_empty() && commit.pull_request.is_none() {
             let run = TestedRun {
                 repository: commit.upstream.to_owned(),
@@ -297,6 +367,45 @@ impl CiGenerator {
             self.ci.test_runs.push((run, reports));
         }
         Ok(())
+    }
+
+    fn is_red(&self, commit: &GeneratedCommit<'_>, job: &GeneratedJob) -> bool {
+        job.name == RED_JOB && commit.pull_request.is_none() && commit.at >= self.red_since
+    }
+
+    /// How many times as long as elsewhere a job waits.
+    fn scarcity(&self, job: &GeneratedJob, commit: &GeneratedCommit<'_>) -> i64 {
+        match job.runner {
+            SCARCE if commit.at >= self.until - SCARCE_FOR_HOURS.hours() => 14,
+            SCARCE => 4,
+            "macos-14" => 2,
+            _ => 1,
+        }
+    }
+
+    fn end_run(
+        &mut self,
+        commit: &GeneratedCommit<'_>,
+        run_id: u64,
+        workflow: &str,
+        ended: Timestamp,
+        has_failed: bool,
+    ) -> Result<(), WebhookRowError> {
+        if ended > self.until {
+            return Ok(());
+        }
+        let payload = json!({
+            "action": "completed",
+            "workflow_run": {
+                "id": run_id, "name": workflow, "run_attempt": 1, "status": "completed",
+                "conclusion": if has_failed { "failure" } else { "success" },
+                "event": commit.event, "head_sha": commit.sha, "head_branch": commit.branch,
+                "head_commit": commit.head_commit, "created_at": commit.at.to_string(),
+                "updated_at": ended.to_string(),
+                "pull_requests": commit.pull_request.map(|number| json!({ "number": number })).as_slice(),
+            },
+        });
+        self.webhook("workflow_run", commit, ended, payload)
     }
 
     /// The newest webhook of a job; its id if the job has ended.
@@ -334,9 +443,11 @@ impl CiGenerator {
                 "started_at": (status != "queued").then(|| started.to_string()),
                 "completed_at": is_done.then(|| ended.to_string()),
                 "runner_name": (status != "queued").then(|| format!("runner-{}", id % 40)),
+                "labels": [job.runner],
                 "steps": [
-                    { "name": "Set up job", "number": 1, "conclusion": is_done.then_some("success") },
-                    { "name": job.last_step, "number": 2, "conclusion": conclusion },
+                    step(1, "Set up job", is_done.then_some("success"), started, 4),
+                    step(2, "Check out", is_done.then_some("success"), started + 4.seconds(), 37),
+                    step(3, job.last_step, conclusion, started + 41.seconds(), seconds - 41),
                 ],
             },
         });
@@ -353,7 +464,9 @@ impl CiGenerator {
                 head_sha: commit.sha.to_owned(),
                 completed_at: ended,
             };
-            self.ci.job_logs.push(job_log(ended_job, job.last_step == TEST));
+            let is_red = self.is_red(commit, job);
+            let failure = is_red.then_some(&RED_FAILURE);
+            self.ci.job_logs.push(job_log(ended_job, job.last_step == TEST, failure));
         }
         Ok(is_done.then_some(id))
     }
@@ -444,10 +557,38 @@ fn classified(found: LogMatch, novel: Vec<NovelLine>) -> JobLogOutcome {
     JobLogOutcome::Classified(Box::new(LogClassification { found, candidates, novel }))
 }
 
-fn job_log(job: EndedJob, is_test: bool) -> JobLogRow {
+fn step(
+    number: u64,
+    name: &str,
+    conclusion: Option<&str>,
+    started: Timestamp,
+    seconds: i64,
+) -> Value {
+    json!({
+        "name": name, "number": number, "conclusion": conclusion,
+        "status": if conclusion.is_some() { "completed" } else { "in_progress" },
+        "started_at": started.to_string(),
+        "completed_at": conclusion.map(|_| (started + seconds.seconds()).to_string()),
+    })
+}
+
+/// Makes a test of a report fail.
+fn fail_test(report: &mut ReportRows, name: &str) {
+    for row in report.rows.iter_mut().filter(|row| row.case.name == name) {
+        row.case.result = TestResult::Failure;
+        row.case.details = vec![TestDetail {
+            kind: TestDetailKind::Failure,
+            type_name: Some("RuntimeError".to_owned()),
+            message: Some("RuntimeError: reducer.py: 7 != 8".to_owned()),
+            text: None,
+        }];
+    }
+}
+
+fn job_log(job: EndedJob, is_test: bool, red: Option<&GeneratedFailure>) -> JobLogRow {
     let known = if is_test { &TEST_FAILURES[..] } else { &OTHER_FAILURES[..] };
-    let failure = &known[(job.job_id / 3) as usize % known.len()];
-    let line_number = 1000 + job.job_id % 9000;
+    let failure = red.unwrap_or(&known[(job.job_id / 3) as usize % known.len()]);
+    let line_number = 200 + job.job_id % 900;
     let line = failure.line.to_owned();
     let context = [
         "running step 7 of 9",
@@ -471,6 +612,7 @@ fn job_log(job: EndedJob, is_test: bool) -> JobLogRow {
         NovelLine { line_number: line_number - 7, line: "warning: 3 retries left".to_owned() },
     ];
     let outcome = match job.job_id % 9 {
+        _ if red.is_some() => classified(found, novel),
         0 => JobLogOutcome::NoLog(NoLogReason::Gone),
         1 => {
             (found.rule, found.category, found.captures) = (None, None, vec![]);
@@ -483,6 +625,40 @@ fn job_log(job: EndedJob, is_test: bool) -> JobLogRow {
     JobLogRow { looked_at: job.completed_at + 30.seconds(), log_key: None, job, outcome }
 }
 
+/// As a runner writes it, with the line that explains the failure where the row says.
+fn log_text(row: &JobLogRow) -> String {
+    use std::fmt::Write as _;
+
+    let found = row.classification().and_then(|known| known.found.as_ref());
+    let failing = found.map_or(300, |found| found.line_number);
+    let mut text = String::new();
+    for number in 1..=failing + 4 {
+        let line = match number {
+            1 => "Current runner version: '2.329.0'".to_owned(),
+            12 => "##[group]Run actions/checkout@v4".to_owned(),
+            13 | 42 => "##[endgroup]".to_owned(),
+            14..=40 => format!("Receiving objects: {} % ({number}/40)", number * 100 / 40),
+            41 => "##[group]Run ./ci/run.sh".to_owned(),
+            _ if number == failing => found.map(|found| found.line.clone()).unwrap_or_default(),
+            _ if number + 2 == failing => "running step 7 of 9".to_owned(),
+            _ if number + 1 == failing => "using 8 processes".to_owned(),
+            _ if number == failing + 1 => "##[error]Process completed with exit code 1.".to_owned(),
+            _ if number > failing + 1 => "Post job cleanup.".to_owned(),
+            _ if number % 97 == 0 => {
+                format!("\u{1b}[33mwarning: {} retries left\u{1b}[0m", number % 5)
+            }
+            _ => format!(
+                "[{number}/{failing}] compiling object {}",
+                hash64(&number.to_le_bytes()) % 10_000
+            ),
+        };
+        let time =
+            row.job.completed_at - (failing + 4 - number.min(failing + 4)).cast_signed().seconds();
+        let _ = writeln!(text, "{}.1234567Z {line}", time.strftime("%Y-%m-%dT%H:%M:%S"));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -492,6 +668,7 @@ mod tests {
     use super::*;
     use crate::generate::facts;
     use crcr_results::WebhookResults as _;
+    use crcr_results::ci_times::{CiGrouping, CiTimesResults as _, CiUnit};
     use crcr_results::job_logs::{FailureQuery, JobLogResults as _};
     use crcr_results::retention::day_of;
     use crcr_results::sqlite::SqliteResults;
@@ -508,8 +685,25 @@ mod tests {
         let store = SqliteStore::open(&folder.path().join("crcr.db"), StoreRole::Tool).unwrap();
         let results = SqliteResults::new(Arc::new(store));
         for _ in 0..2 {
-            UpstreamCi::new(&facts, until).unwrap().store(&results).await.unwrap();
+            let mut ci = UpstreamCi::new(&facts, until).unwrap();
+            let logs = ci.keep_logs(|_, job| format!("log of {job}"));
+            assert!(logs.iter().all(|(_, text)| text.lines().count() > 200));
+            ci.store(&results).await.unwrap();
         }
+        let query = crcr_results::ci_times::CiTimesQuery {
+            repository: UPSTREAM.to_owned(),
+            grouping: CiGrouping::Runner,
+            unit: CiUnit::Day,
+            from: until - 48.hours(),
+            to: until,
+            name: Some(SCARCE.to_owned()),
+        };
+        let waited = results.ci_times(&query).await.unwrap();
+        assert!(waited.iter().any(|day| day.queue.percentile(0.95) > Some(3600.0)), "a long queue");
+        let span = (red_since(&facts, until), until);
+        let commits = results.branch_commit_runs(UPSTREAM, "main", span, 99).await.unwrap();
+        let is_red = commits.len() > 1 && commits.iter().all(|commit| commit.failed > 0);
+        assert!(is_red, "a red branch: {commits:?}");
         let selection = ThingSelection::Branch { name: "main", before: Timestamp::MAX, limit: 50 };
         let query = ThingQuery { event: "push", repository: UPSTREAM, selection };
         let pushes = results.current_things(&query).await.unwrap();
@@ -543,6 +737,7 @@ mod tests {
                 job: None,
                 all_branches: false,
                 search: None,
+                offset: 0,
                 limit: 5,
             };
             let stats = results.test_stats(&query).await.unwrap();

@@ -9,6 +9,7 @@ CREATE TABLE fact_dispatch (
 CREATE UNIQUE INDEX fact_dispatch_key ON fact_dispatch (delivery, repo);
 CREATE INDEX fact_dispatch_repo ON fact_dispatch (repo, enqueued_at, level);
 CREATE INDEX fact_dispatch_time ON fact_dispatch (enqueued_at);
+CREATE INDEX fact_dispatch_head ON fact_dispatch (json_extract(document, '$.head_sha'));
 CREATE INDEX fact_dispatch_pull ON fact_dispatch (pull_request);
 -- The document lacks the failing tests, which many attempts share: `failed_tests` has their text if it is short, or
 -- its SHA-256.

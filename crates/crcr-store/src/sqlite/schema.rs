@@ -16,6 +16,7 @@ const UPGRADES: &[&str] = &[concat!(
     include_str!("test_runs.sql"),
     include_str!("webhooks.sql"),
     include_str!("job_logs.sql"),
+    include_str!("ci_times.sql"),
 )];
 
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;

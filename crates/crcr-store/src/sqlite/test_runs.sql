@@ -5,10 +5,13 @@ CREATE TABLE test_report (
     run_id INTEGER NOT NULL, run_attempt INTEGER NOT NULL, head_branch TEXT, head_sha TEXT,
     on_default INTEGER NOT NULL, started_at INTEGER NOT NULL, day INTEGER NOT NULL, job_id INTEGER,
     job_id_check TEXT NOT NULL, job TEXT NOT NULL, job_base TEXT NOT NULL, config TEXT NOT NULL,
-    artifact TEXT NOT NULL, path TEXT NOT NULL, invoking_file TEXT
+    artifact TEXT NOT NULL, path TEXT NOT NULL, invoking_file TEXT, setup TEXT NOT NULL
 );
 CREATE INDEX test_report_run ON test_report (repo, run_id, run_attempt);
 CREATE INDEX test_report_day ON test_report (day);
+-- The newest reports of the same tests under the same conditions: a test has no index of its own, which would have
+-- to be written for every row.
+CREATE INDEX test_report_setup ON test_report (repo, job, setup, started_at);
 -- The other runs of a commit.
 CREATE INDEX test_report_commit ON test_report (head_sha, repo) WHERE head_sha IS NOT NULL;
 -- A test, once for the default branch and once for all others.
@@ -17,6 +20,7 @@ CREATE TABLE test_case (
     suite TEXT NOT NULL, classname TEXT NOT NULL, name TEXT NOT NULL, file TEXT, variant TEXT,
     first_day INTEGER NOT NULL, PRIMARY KEY (id, on_default)
 ) WITHOUT ROWID;
+CREATE INDEX test_case_name ON test_case (name);
 CREATE INDEX test_case_new ON test_case (repo, on_default, first_day);
 -- Rows of one report lie together, so loading a report writes few pages.
 CREATE TABLE test_run (

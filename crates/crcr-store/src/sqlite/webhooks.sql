@@ -9,6 +9,7 @@ CREATE UNIQUE INDEX webhook_key ON webhook (event, delivery);
 CREATE INDEX webhook_thing ON webhook (event, repo, thing, version);
 CREATE INDEX webhook_sha ON webhook (event, repo, sha, thing) WHERE sha <> '';
 CREATE INDEX webhook_branch ON webhook (event, repo, branch, received_at, thing) WHERE branch <> '';
+CREATE INDEX webhook_newest ON webhook (event, repo, received_at, thing);
 CREATE INDEX webhook_number ON webhook (event, repo, number, thing) WHERE number IS NOT NULL;
 CREATE INDEX webhook_time ON webhook (received_at);
 

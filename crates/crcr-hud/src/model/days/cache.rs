@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crcr_domain::facts::{AttemptFact, DispatchFact};
-use crcr_domain::results::{BlamedJobs, Regression, ResultTotals};
+use crcr_domain::results::{BlamedJobs, Regression, RepoReview, ResultTotals};
 use crcr_results::retention::midnight;
 use crcr_results::{DayRevision, ReportOutcome};
 use jiff::Timestamp;
@@ -29,6 +29,7 @@ pub(crate) struct DayCaches {
     pub(super) facts: DayCache<Arc<DayFacts>>,
     pub(super) pushes: DayCache<Arc<DayFacts>>,
     pub(super) blamed: DayCache<Arc<BlamedJobs>>,
+    pub(super) reviews: DayCache<Arc<RepoReview>>,
 }
 
 impl Default for DayCaches {
@@ -41,6 +42,7 @@ impl Default for DayCaches {
             facts: DayCache::new(CACHE_BYTES),
             pushes: DayCache::new(CACHE_BYTES),
             blamed: DayCache::new(CACHE_BYTES),
+            reviews: DayCache::new(CACHE_BYTES),
         }
     }
 }
@@ -64,6 +66,8 @@ pub(super) enum CacheScope {
     WindowStart(&'static str),
     /// All days of a feed, under its first day.
     Feed,
+    /// All days of a review, under its first day.
+    Review,
 }
 
 impl DaySlice {
@@ -166,6 +170,12 @@ impl CacheWeight for Arc<Vec<ReportOutcome>> {
 impl CacheWeight for Arc<Vec<Regression>> {
     fn bytes(&self) -> usize {
         self.len() * FACT_BYTES
+    }
+}
+
+impl CacheWeight for Arc<RepoReview> {
+    fn bytes(&self) -> usize {
+        size_of::<RepoReview>() + self.evidence.len() * FACT_BYTES
     }
 }
 

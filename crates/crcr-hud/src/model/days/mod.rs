@@ -1,6 +1,7 @@
 //! Facts and tallies by day, read once and cached until the day changes.
 
 mod cache;
+mod reviews;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -22,6 +23,7 @@ use jiff::Timestamp;
 
 pub(crate) use self::cache::DayCaches;
 use self::cache::{CacheScope, DayCache, DaySlice};
+pub(crate) use self::reviews::reviews;
 use crate::context::{Hud, PageError};
 use crate::query::{EventFilter, TimeSpan};
 

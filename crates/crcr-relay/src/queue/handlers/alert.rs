@@ -1,4 +1,4 @@
-//! Sends alerts to a webhook: a backend turned red, or a name belongs to another repository.
+//! Sends alerts to a webhook: a backend turned red or green again, or a name belongs to another repository.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crcr_domain::event::EventName;
 use crcr_domain::facts::AttemptFact;
 use crcr_domain::lifecycle::JobState;
 use crcr_domain::probes::Culprit;
-use crcr_domain::results::{find_regressions, jobs_of_record};
-use crcr_hud::message::regression_text;
+use crcr_domain::results::{Regression, find_regressions, jobs_of_record};
+use crcr_hud::message::{recovery_text, regression_text};
 use crcr_results::{ResultsError, Window};
-use crcr_store::{NewTask, Versioned, WriteBatch, read_record};
+use crcr_store::{NewTask, RecordWrite, Versioned, WriteBatch, read_record};
 use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -24,23 +24,24 @@ const LOOK_BACK: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// How long an alert waits for the other jobs of its commit, so that one message names all of them.
 const DELAY: Duration = Duration::from_secs(60);
 
-/// The task that checks whether a failure turned its backend red; `None` if the attempt didn't fail or
+/// The task that checks whether the end of a job turned its backend red or green; `None` if the job runs still or
 /// belongs to a pull request, or no webhook is configured.
 pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask> {
-    let failed = match fact.state {
-        JobState::Completed(conclusion) => !conclusion.is_good(),
-        state => state == JobState::Lost,
+    let passed = match fact.state {
+        JobState::Completed(conclusion) => conclusion.is_good(),
+        JobState::Lost => false,
+        _ => return None,
     };
     let is_of_branch = fact.pull_request.is_none() && fact.event != EventName::Probe;
-    if relay.config.alert_url.is_none() || !is_of_branch || !failed {
+    if relay.config.alert_url.is_none() || !is_of_branch {
         return None;
     }
     let repo = RepoName::new(&fact.repo).ok()?;
-    let work = TaskKind::Alert { repo, event: fact.event.clone(), head_sha: fact.head_sha.clone() };
-    Some(work.task(now + DELAY))
+    let (event, head_sha) = (fact.event.clone(), fact.head_sha.clone());
+    Some(TaskKind::Alert { repo, event, head_sha, passed }.task(now + DELAY))
 }
 
-pub async fn run(
+pub async fn turned_red(
     relay: &Relay,
     repo: &RepoName,
     event: &EventName,
@@ -53,28 +54,68 @@ pub async fn run(
     if sent.value.is_some() {
         return Ok(TaskDone::Finished);
     }
+    let regressions = regressions(relay, repo).await?;
+    let this_commit =
+        regressions.iter().find(|found| found.event == *event && found.head_sha == head_sha);
+    let Some(regression) = this_commit else { return Ok(TaskDone::Finished) };
+    let (text, page) = with_page(relay, repo.as_str(), regression_text(regression));
+    let body = json!({ "event": "backend_turned_red", "turn": regression, "url": page });
+    post(relay, url, body, &text).await?;
+    let mut batch = WriteBatch::default();
+    batch.set(sent.key, &true, relay.expiry());
+    let red = state_records::red_since_key(repo, event.as_str());
+    batch.set(red, &head_sha.to_owned(), relay.expiry());
+    relay.commit(batch).await?;
+    Ok(TaskDone::Finished)
+}
+
+/// Says that a backend is green again, if an alert said that it was red.
+pub async fn turned_green(
+    relay: &Relay,
+    repo: &RepoName,
+    event: &EventName,
+    head_sha: &str,
+) -> Result<TaskDone, TaskError> {
+    let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
+    let key = state_records::red_since_key(repo, event.as_str());
+    let red: Versioned<String> = read_record(relay.store.as_ref(), key).await?;
+    let Some(red_sha) = red.value else { return Ok(TaskDone::Finished) };
+    let regressions = regressions(relay, repo).await?;
+    let ended = regressions.iter().find(|found| {
+        let recovered = found.recovery.as_ref().is_some_and(|green| green.head_sha == head_sha);
+        found.event == *event && found.head_sha == red_sha && recovered
+    });
+    let Some(regression) = ended else { return Ok(TaskDone::Finished) };
+    let (text, page) = with_page(relay, repo.as_str(), recovery_text(regression));
+    let body = json!({ "event": "backend_green_again", "turn": regression, "url": page });
+    post(relay, url, body, &text).await?;
+    let mut batch = WriteBatch::default();
+    batch.records.push(RecordWrite {
+        key: red.key,
+        value: vec![],
+        expires_at: Timestamp::UNIX_EPOCH,
+    });
+    relay.commit(batch).await?;
+    Ok(TaskDone::Finished)
+}
+
+async fn regressions(relay: &Relay, repo: &RepoName) -> Result<Vec<Regression>, TaskError> {
     let to = relay.now();
     let window = Window::all(to - LOOK_BACK, to).of_repos(vec![repo.as_str().to_owned()]);
     let results = &relay.results;
     let unavailable = |error: ResultsError| TaskError::retry(error.to_string());
     let attempts = results.push_attempts(&window).await.map_err(unavailable)?;
     let dispatches = results.dispatches(&window).await.map_err(unavailable)?;
-    let regressions = find_regressions(&jobs_of_record(&attempts, &dispatches), &dispatches);
-    let this_commit =
-        regressions.iter().find(|found| found.event == *event && found.head_sha == head_sha);
-    let Some(regression) = this_commit else { return Ok(TaskDone::Finished) };
-    let mut text = regression_text(regression);
+    Ok(find_regressions(&jobs_of_record(&attempts, &dispatches), &dispatches))
+}
+
+/// The text with the address of the backend's page below it, and that address.
+fn with_page(relay: &Relay, repo: &str, text: String) -> (String, Option<String>) {
     let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{repo}"));
-    if let Some(page) = &page {
-        text = format!("{text}\n{page}");
+    match page {
+        Some(page) => (format!("{text}\n{page}"), Some(page)),
+        None => (text, None),
     }
-    let body =
-        json!({ "event": "backend_turned_red", "turn": regression, "text": text, "url": page });
-    post(relay, url, &body).await?;
-    let mut batch = WriteBatch::default();
-    batch.set(sent.key, &true, relay.expiry());
-    relay.commit(batch).await?;
-    Ok(TaskDone::Finished)
 }
 
 pub async fn repository_changed(
@@ -95,28 +136,39 @@ pub async fn repository_changed(
         text = format!("{text}\n{page}");
     }
     let body = json!({
-        "event": "repository_changed", "repo": repo, "pinned": pinned, "found": found,
-        "text": text, "url": page,
+        "event": "repository_changed", "repo": repo, "pinned": pinned, "found": found, "url": page,
     });
-    post(relay, url, &body).await?;
+    post(relay, url, body, &text).await?;
     Ok(TaskDone::Finished)
 }
 
 /// Sends the answer to which commit broke a job.
 pub async fn culprit_found(relay: &Relay, culprit: &Culprit) -> Result<TaskDone, TaskError> {
     let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
-    let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{}", culprit.repo));
-    let mut text = format!("{}: {}", culprit.repo, culprit.sentence());
-    if let Some(page) = &page {
-        text = format!("{text}\n{page}");
-    }
-    let body = json!({ "event": "culprit_found", "culprit": culprit, "text": text, "url": page });
-    post(relay, url, &body).await?;
+    let sentence = format!("{}: {}", culprit.repo, culprit.sentence());
+    let (text, page) = with_page(relay, &culprit.repo, sentence);
+    let body = json!({ "event": "culprit_found", "culprit": culprit, "url": page });
+    post(relay, url, body, &text).await?;
     Ok(TaskDone::Finished)
 }
 
-async fn post(relay: &Relay, url: &SecretString, body: &Value) -> Result<(), TaskError> {
-    let request = relay.http.post(url.expose_secret()).timeout(Duration::from_secs(10)).json(body);
+/// Discord's limit of a message, in characters.
+const MAX_CONTENT_CHARS: usize = 2000;
+
+/// Slack, Mattermost and others show `text`, Discord shows `content`.
+async fn post(
+    relay: &Relay,
+    url: &SecretString,
+    mut body: Value,
+    text: &str,
+) -> Result<(), TaskError> {
+    // Names of jobs come from outside: they may not notify a whole channel.
+    // <https://docs.slack.dev/messaging/formatting-message-text#escaping>
+    body["text"] = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").into();
+    body["content"] = text.chars().take(MAX_CONTENT_CHARS).collect::<String>().into();
+    // <https://discord.com/developers/docs/resources/message#allowed-mentions-object>
+    body["allowed_mentions"] = json!({ "parse": [] });
+    let request = relay.http.post(url.expose_secret()).timeout(Duration::from_secs(10)).json(&body);
     crcr_github::http::send_once(request).await.map(drop).map_err(|error| {
         let mut fail = TaskError::retry(format!("CRCR_ALERT_URL: {error}"));
         fail.permanent = !error.is_transient();

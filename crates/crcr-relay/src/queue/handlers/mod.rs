@@ -58,7 +58,12 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskKind::RerunSuite { suite } => rerun::rerun_suite(relay, *suite).await,
         TaskKind::Sweep { delivery, repo } => sweep::run(relay, delivery, repo).await,
         TaskKind::Forward { body, .. } => forward::run(relay, &task.lease, body).await,
-        TaskKind::Alert { repo, event, head_sha } => alert::run(relay, repo, event, head_sha).await,
+        TaskKind::Alert { repo, event, head_sha, passed: false } => {
+            alert::turned_red(relay, repo, event, head_sha).await
+        }
+        TaskKind::Alert { repo, event, head_sha, passed: true } => {
+            alert::turned_green(relay, repo, event, head_sha).await
+        }
         TaskKind::RepositoryChanged { repo, pinned, found } => {
             alert::repository_changed(relay, repo, *pinned, *found).await
         }

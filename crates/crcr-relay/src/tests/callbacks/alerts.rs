@@ -75,3 +75,28 @@ async fn regression_on_a_push_is_alerted_once() {
     assert_eq!(told["url"], "https://relay.test/crcr/acme/two");
     assert_eq!(told["text"], text);
 }
+
+#[tokio::test]
+async fn backend_that_is_green_again_is_told_once_and_names_reach_no_channel() {
+    let listener = MockServer::start().await;
+    Mock::given(method("POST")).respond_with(ResponseTemplate::new(200)).mount(&listener).await;
+    let world = World::with(&[("CRCR_ALERT_URL", &listener.uri())]).await;
+    for (n, sha, conclusion) in [(1, HEAD, "success"), (2, NEWER, "failure"), (3, THIRD, "success")]
+    {
+        push(&world, n, sha, conclusion).await;
+        world.later(Duration::from_secs(61));
+        world.work().await;
+    }
+    for _ in 0..2 {
+        world.later(Duration::from_secs(61));
+        world.work().await;
+    }
+    let requests = listener.received_requests().await.unwrap();
+    let told: Vec<Value> =
+        requests.iter().map(|request| serde_json::from_slice(&request.body).unwrap()).collect();
+    let events: Vec<_> = told.iter().map(|told| told["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["backend_turned_red", "backend_green_again"]);
+    let text = "acme/two passed on cccccccccc of acme/upstream; it had failed since bbbbbbbbbb.";
+    assert_eq!((&told[1]["text"], &told[1]["content"]), (&text.into(), &text.into()));
+    assert_eq!(told[1]["allowed_mentions"], serde_json::json!({ "parse": [] }));
+}

@@ -1,0 +1,173 @@
+//! Errors, as pages for people and as JSON for programs.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use crate::context::{Hud, PageError};
+use crate::layout::PAGES;
+use crate::routes::{set_security_headers, view_of};
+use crate::view::View;
+
+/// Addresses that a wrong one is told about.
+const MAX_NEAR: usize = 5;
+/// How alike two addresses have to be, from 0 to 1.
+const LEAST_LIKENESS: f64 = 0.85;
+/// A longer message isn't shown.
+const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+
+/// The status, the text, and the seconds after which to come back.
+fn parts(problem: &PageError) -> (StatusCode, &str, Option<u16>) {
+    match problem {
+        PageError::NotFound(text) => (StatusCode::NOT_FOUND, text, None),
+        PageError::Query(text) => (StatusCode::BAD_REQUEST, text, None),
+        PageError::Store(text) => (StatusCode::SERVICE_UNAVAILABLE, text, Some(60)),
+        PageError::Busy => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many pages are being computed; try again in 5 seconds",
+            Some(5),
+        ),
+    }
+}
+
+pub(crate) fn error_response(problem: &PageError, hud: &Hud, asked: &Parts) -> Response {
+    if wants(&asked.headers, "application/json") && !wants(&asked.headers, "text/html") {
+        return error_json(problem);
+    }
+    let (status, text, wait) = parts(problem);
+    let page = page(&view_of(hud, asked), status.as_u16(), text, &near(hud, asked.uri.path()));
+    with_retry_after(wait, (status, page).into_response())
+}
+
+pub(crate) fn error_json(problem: &PageError) -> Response {
+    let (status, text, wait) = parts(problem);
+    let body = Json(serde_json::json!({ "detail": text }));
+    with_retry_after(wait, (status, body).into_response())
+}
+
+fn with_retry_after(wait: Option<u16>, mut answer: Response) -> Response {
+    if let Some(seconds) = wait {
+        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    answer
+}
+
+fn wants(headers: &HeaderMap, kind: &str) -> bool {
+    let accepted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    accepted.is_some_and(|accept| accept.contains(kind))
+}
+
+#[derive(Deserialize)]
+struct JsonError {
+    detail: String,
+}
+
+/// Middleware: a browser gets a page for an error that a part of the relay tells as JSON, such as that of
+/// an unknown address.
+pub async fn errors_as_pages(
+    State(hud): State<Arc<Hud>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (asked, body) = request.into_parts();
+    let for_people = asked.method == axum::http::Method::GET && wants(&asked.headers, "text/html");
+    let path = asked.uri.path();
+    // `/hud/` is `/hud`; no page's address ends with a slash.
+    let trimmed = path.trim_end_matches('/');
+    if for_people && !trimmed.is_empty() && trimmed != path && !path.contains("//") {
+        let query = asked.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        return axum::response::Redirect::permanent(&format!("{trimmed}{query}")).into_response();
+    }
+    let asked_again = asked.clone();
+    let answer = next.run(Request::from_parts(asked, body)).await;
+    let kind = answer.headers().get(header::CONTENT_TYPE);
+    let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let status = answer.status();
+    if !for_people || !is_json || !(status.is_client_error() || status.is_server_error()) {
+        return answer;
+    }
+    let (mut head, body) = answer.into_parts();
+    let text = match to_bytes(body, MAX_MESSAGE_BYTES).await {
+        Ok(text) => text,
+        Err(_) => return status.into_response(),
+    };
+    let Ok(JsonError { detail }) = serde_json::from_slice(&text) else {
+        return (head, text).into_response();
+    };
+    let near = near(&hud, asked_again.uri.path());
+    let page = page(&view_of(&hud, &asked_again), status.as_u16(), &detail, &near);
+    for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH] {
+        head.headers.remove(name);
+    }
+    let mut answer = (status, page).into_response();
+    set_security_headers(answer.headers_mut());
+    for (name, value) in head.headers {
+        if let Some(name) = name {
+            answer.headers_mut().insert(name, value);
+        }
+    }
+    answer
+}
+
+/// Pages whose address is like this one, the likest first.
+fn near(hud: &Hud, path: &str) -> Vec<(String, String)> {
+    let policy = (hud.policy)();
+    let backends = policy.iter().flat_map(|policy| policy.iter());
+    let mut known: Vec<(String, String)> = backends
+        .map(|entry| (format!("/crcr/{}", entry.repo), entry.repo.as_str().to_owned()))
+        .collect();
+    known.extend(PAGES.map(|(address, name)| (address.to_owned(), name.to_owned())));
+    let path: String = path.chars().take(200).collect::<String>().to_lowercase();
+    let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+    let mut like: Vec<(f64, (String, String))> = known
+        .into_iter()
+        .map(|page| {
+            let address = page.0.to_lowercase();
+            let last = address.rsplit('/').next().unwrap_or_default();
+            let likeness = if last.is_empty() || name.is_empty() {
+                0.0
+            } else {
+                strsim::jaro_winkler(&address, &path).max(strsim::jaro_winkler(last, &name))
+            };
+            (likeness, page)
+        })
+        .filter(|(likeness, _)| *likeness >= LEAST_LIKENESS)
+        .collect();
+    like.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    like.into_iter().take(MAX_NEAR).map(|(_, page)| page).collect()
+}
+
+/// The page of an error. `near` are addresses that may be meant, with their names.
+pub fn page(view: &View<'_>, status: u16, text: &str, near: &[(String, String)]) -> Markup {
+    let title = match status {
+        404 => "Not found",
+        400 => "Wrong address",
+        401 | 403 => "Not allowed",
+        405 => "Not a page",
+        429 => "Too many requests",
+        503 => "Not available now",
+        _ => "An error of the relay",
+    };
+    view.shell(
+        title,
+        false,
+        &html! {
+            h1 { (title) }
+            p { bdi { (text) } }
+            @if status == 404 && !near.is_empty() {
+                p { "Is it one of these?" }
+                ul.plain { @for (address, name) in near { li { a href=(address) { bdi { (name) } } } } }
+            }
+            @if status >= 500 { p { "No result is lost: reports get a 503 meanwhile and are sent again. Reload this page in a minute." } }
+            p { a href="/" { "What is going on now" } " · " a href="/crcr" { "All backends" } }
+        },
+    )
+}

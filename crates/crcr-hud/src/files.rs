@@ -1,0 +1,63 @@
+//! What a repository's files say of its tests.
+
+use std::sync::Arc;
+
+use crcr_domain::ci_data::codeowners::Codeowners;
+use crcr_domain::ci_data::quarantine::QuarantineEntry;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use serde::Serialize;
+
+/// The files of a repository's default branch, as they were read last. Pages never wait for GitHub.
+#[derive(Debug, Default)]
+pub struct RepositoryFiles {
+    /// `None` if the repository has none.
+    pub codeowners: Option<Codeowners>,
+    /// `None` if the repository has no quarantine file.
+    pub quarantine: Option<Vec<QuarantineEntry>>,
+    /// Why a file is missing here that may be there.
+    pub problem: Option<String>,
+    pub read_at: Timestamp,
+}
+
+/// Returns the files of a repository, if they were read.
+pub type FilesOf = Box<dyn Fn(&str) -> Option<Arc<RepositoryFiles>> + Send + Sync>;
+
+/// An entry of a quarantine file, as pages show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub(crate) struct QuarantineView {
+    pub(crate) pattern: String,
+    pub(crate) owner: String,
+    pub(crate) reason: String,
+    /// The last day, in UTC.
+    pub(crate) expiry: Date,
+    /// `run` or `skip`.
+    pub(crate) mode: &'static str,
+    pub(crate) is_expired: bool,
+    pub(crate) days_left: i32,
+}
+
+impl QuarantineView {
+    pub(crate) fn new(entry: &QuarantineEntry, today: Date) -> Self {
+        let left = entry.expiry.since(today).map_or(0, |span| span.get_days());
+        Self {
+            pattern: entry.pattern.clone(),
+            owner: entry.owner.to_string(),
+            reason: entry.reason.clone(),
+            expiry: entry.expiry,
+            mode: entry.mode.as_str(),
+            is_expired: entry.is_expired(today),
+            days_left: left,
+        }
+    }
+
+    /// When it ends, in words.
+    pub(crate) fn end(&self) -> String {
+        match self.days_left {
+            _ if self.is_expired => format!("ended on {}", self.expiry),
+            0 => "ends today".to_owned(),
+            1 => "ends tomorrow".to_owned(),
+            days => format!("ends on {}, in {days} days", self.expiry),
+        }
+    }
+}

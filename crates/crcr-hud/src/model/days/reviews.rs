@@ -1,0 +1,52 @@
+//! The reviews of backends by the criteria of their levels, kept until a day changes.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use crcr_domain::AllowlistEntry;
+use crcr_domain::results::RepoReview;
+use crcr_results::retention::{day_of, midnight};
+use crcr_results::{DayRevision, Window, review};
+use jiff::Timestamp;
+
+use super::cache::{CacheScope, DaySlice};
+use crate::context::{Hud, PageError};
+use crate::pages::level;
+
+/// One review of each entry, up to `to`; with `until_now` that is now, and there is nothing later.
+pub(crate) async fn reviews(
+    hud: &Hud,
+    entries: &[AllowlistEntry],
+    to: Timestamp,
+    until_now: bool,
+) -> Result<Vec<Arc<RepoReview>>, PageError> {
+    let windows = entries
+        .iter()
+        .map(|entry| review::window(&entry.repo, Some(entry.level), (None, to), &hud.criteria));
+    let windows: Vec<Window> = windows.collect();
+    let Some(first) = windows.iter().map(|window| window.from).min() else { return Ok(vec![]) };
+    // Whose fault a failure is depends on all backends, also on those of the next day.
+    let all = Window::all(first, midnight(day_of(to) + 2));
+    let mut revisions = hud.results.day_revisions(&all).await?;
+    revisions.sort_unstable_by(|a, b| (a.day, &a.repo).cmp(&(b.day, &b.repo)));
+    let mut changes = DefaultHasher::new();
+    revisions.hash(&mut changes);
+    let changes = changes.finish();
+    let mut found = vec![];
+    for (entry, window) in entries.iter().zip(windows) {
+        let day = day_of(window.from);
+        let repo = format!("{} {}", entry.level, entry.repo.key());
+        let revision = DayRevision { repo, day, changes };
+        let scope = until_now.then_some(CacheScope::Review);
+        let slice = DaySlice { day, from: window.from, to: window.to, scope };
+        if let Some(known) = hud.days.reviews.get(&revision, &slice) {
+            found.push(known);
+            continue;
+        }
+        let review = level::review_of(hud, &entry.repo, Some(entry.level), (None, to)).await?;
+        let review = Arc::new(review.review);
+        found.push(Arc::clone(&review));
+        hud.days.reviews.insert(revision, &slice, review);
+    }
+    Ok(found)
+}

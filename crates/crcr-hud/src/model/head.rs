@@ -1,0 +1,282 @@
+//! What the backends and the upstream repository's own CI say of one commit: for `/pr` and `/commit`.
+
+use std::collections::HashMap;
+
+use crcr_domain::callback::{FailedTest, TestCounts};
+use crcr_domain::ci_data::job_log::JobLogRow;
+use crcr_domain::ci_data::workflow::WorkflowJob;
+use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, MergeBaseFact};
+use crcr_domain::proof::MissingProof;
+use crcr_domain::results::{BlameContext, BranchResults, JobOfRecord, JobOutcome, jobs_of_record};
+use crcr_domain::triage::{TriageCategory, TriageVerdict};
+use crcr_domain::{Level, RepoName};
+use crcr_results::Window;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::days::push_facts;
+use super::open_pulls::HeadState;
+use crate::context::{Hud, PageError};
+use crate::layout::{duration, outcome_parts};
+use crate::pages::branch;
+
+/// How many days back to look for the last result on an upstream push.
+const PUSH_LOOKBACK_DAYS: i64 = 14;
+/// A commit may be pushed some days after its date, because a rebase keeps the date.
+const PUSH_DELAY_DAYS: i64 = 7;
+/// Logs of failed jobs on a page.
+const MAX_LOGS: usize = 50;
+
+/// The upstream repository's own jobs on a commit.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct InTreeJobs {
+    /// Failures first.
+    pub(crate) in_tree: Vec<WorkflowJob>,
+    /// What the logs of those that failed say.
+    pub(crate) in_tree_logs: Vec<JobLogRow>,
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct PullBackend {
+    pub(crate) repo: String,
+    pub(crate) level: Level,
+    /// Whether a failure blocks the merge.
+    pub(crate) blocks: bool,
+    pub(crate) oncalls: Vec<String>,
+    pub(crate) dispatch: DispatchFactStatus,
+    pub(crate) last_error: Option<String>,
+    /// The worst of its jobs; `None` at levels whose results aren't shown.
+    pub(crate) state: Option<HeadState>,
+    /// What it says of the head, in one sentence.
+    pub(crate) sentence: String,
+    /// The verdict on its most telling failure.
+    pub(crate) verdict: Option<TriageVerdict>,
+    pub(crate) jobs: Vec<PullJob>,
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct PullJob {
+    pub(crate) name: String,
+    /// `None` while it runs.
+    pub(crate) outcome: Option<JobOutcome>,
+    pub(crate) attempts: usize,
+    /// How long it waited and how long it ran, in seconds.
+    pub(crate) queue_seconds: Option<f64>,
+    pub(crate) execution_seconds: Option<f64>,
+    /// When its newest report was received.
+    pub(crate) received_at: Timestamp,
+    pub(crate) url: Option<String>,
+    pub(crate) tests: Option<TestCounts>,
+    pub(crate) failed_tests: Vec<FailedTest>,
+    /// Whether each failing test is new; `None` if there is nothing to compare with.
+    pub(crate) new_tests: Option<Vec<bool>>,
+    /// Whose fault it is, computed from stored results; `None` if nothing failed.
+    pub(crate) verdict: Option<TriageVerdict>,
+    /// The verdict of the backend itself.
+    pub(crate) reported_verdict: Option<TriageVerdict>,
+    /// Where it ran, as the backend says.
+    pub(crate) environment: Option<String>,
+    pub(crate) artifact_url: Option<String>,
+    /// What was dropped from its reports or changed in them, and why.
+    pub(crate) warnings: Vec<String>,
+    /// What its reports lack as proof. An unproven result changes no check run.
+    pub(crate) missing_proof: Option<MissingProof>,
+}
+
+impl InTreeJobs {
+    pub(crate) async fn read(hud: &Hud, upstream: &RepoName, sha: &str) -> Result<Self, PageError> {
+        let in_tree = branch::jobs_of_commit(hud, upstream, sha).await?;
+        let failed = in_tree.iter().filter(|job| job.state.is_failure());
+        let failed: Vec<u64> = failed.take(MAX_LOGS).map(|job| job.id).collect();
+        let in_tree_logs = hud.results.job_logs(upstream.as_str(), &failed).await?;
+        Ok(Self { in_tree, in_tree_logs })
+    }
+}
+
+/// What is stored of a commit's dispatches and jobs.
+pub(crate) struct HeadFacts<'a> {
+    pub(crate) upstream: &'a RepoName,
+    pub(crate) head_sha: &'a str,
+    pub(crate) pull_request: Option<u64>,
+    pub(crate) attempts: &'a [AttemptFact],
+    pub(crate) dispatches: &'a [DispatchFact],
+    pub(crate) merge_base: Option<MergeBaseFact>,
+}
+
+impl HeadFacts<'_> {
+    /// What each backend says, from L4 down to L1.
+    pub(crate) async fn backends(self, hud: &Hud) -> Result<Vec<PullBackend>, PageError> {
+        let jobs: Vec<JobOfRecord<'_>> = jobs_of_record(self.attempts, self.dispatches)
+            .into_iter()
+            .filter(|job| job.record.head_sha == self.head_sha)
+            .collect();
+        let failed = jobs.iter().filter(|job| job.outcome == Some(JobOutcome::TestFailed));
+        let mut failing: Vec<String> =
+            failed.map(|job| job.record.repo.to_ascii_lowercase()).collect();
+        failing.sort_unstable();
+        failing.dedup();
+        let pushed =
+            attempts_on_pushes(hud, self.upstream, failing, self.merge_base.as_ref()).await?;
+        let pushed = jobs_of_record(&pushed, &[]);
+        let context = BlameContext {
+            head: &jobs,
+            branch: &BranchResults::new(&pushed),
+            merge_base: self.merge_base.as_ref().map(|found| found.merge_base.as_str()),
+            pull_request: self.pull_request,
+        };
+        let mut backends: Vec<PullBackend> = newest_of_head(self.dispatches, self.head_sha)
+            .into_iter()
+            .map(|dispatch| backend(hud, dispatch, &context))
+            .collect();
+        backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
+        Ok(backends)
+    }
+}
+
+/// The newest dispatch of this head to each repository. Labels and reopening cause further ones.
+fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a DispatchFact> {
+    let mut newest: HashMap<String, &DispatchFact> = HashMap::new();
+    for dispatch in dispatches.iter().filter(|dispatch| dispatch.head_sha == head) {
+        let slot = newest.entry(dispatch.repo.to_ascii_lowercase()).or_insert(dispatch);
+        if dispatch.enqueued_at > slot.enqueued_at {
+            *slot = dispatch;
+        }
+    }
+    newest.into_values().collect()
+}
+
+fn backend(hud: &Hud, dispatch: &DispatchFact, context: &BlameContext<'_>) -> PullBackend {
+    let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| hud.entry_of(&repo));
+    let own =
+        context.head.iter().filter(|job| job.record.repo.eq_ignore_ascii_case(&dispatch.repo));
+    let jobs: Vec<PullJob> = own
+        .map(|job| PullJob {
+            new_tests: context.new_tests(job),
+            verdict: context.verdict(job),
+            reported_verdict: job.record.details.triage.clone(),
+            name: job.name(),
+            outcome: job.outcome,
+            attempts: job.attempts,
+            queue_seconds: job.first.queue_seconds,
+            execution_seconds: job.record.execution_seconds,
+            received_at: job.record.received_at,
+            url: job.record.details.url.clone(),
+            tests: job.record.details.tests,
+            failed_tests: job.record.details.failed_tests.clone(),
+            environment: job.record.details.environment.clone(),
+            artifact_url: job.record.details.artifact_url.clone(),
+            warnings: job.record.details.warnings.clone(),
+            missing_proof: job.record.missing_proof,
+        })
+        .collect();
+    let judged = jobs.iter().filter_map(|job| Some((job.outcome, job.verdict.as_ref()?)));
+    // A failed test says most about a pull request, and a passed re-run least.
+    let verdict = judged.max_by_key(|(outcome, verdict)| {
+        (*outcome == Some(JobOutcome::TestFailed), verdict.category != TriageCategory::Flake)
+    });
+    let states = jobs.iter().map(|job| HeadState::of_job(job.outcome, job.missing_proof.is_some()));
+    let state = states.min().unwrap_or_else(|| HeadState::of_dispatch(dispatch.status));
+    let verdict = verdict.map(|(_, verdict)| verdict.clone());
+    let shows_results = dispatch.level.shows_results();
+    PullBackend {
+        repo: dispatch.repo.clone(),
+        level: dispatch.level,
+        blocks: dispatch.level.blocks_merge(),
+        oncalls: entry
+            .iter()
+            .flat_map(|entry| &entry.oncalls)
+            .map(|name| name.as_str().to_owned())
+            .collect(),
+        dispatch: dispatch.status,
+        last_error: dispatch.last_error.clone(),
+        state: shows_results.then_some(state),
+        sentence: if shows_results {
+            sentence(state, verdict.as_ref(), &jobs, dispatch)
+        } else {
+            "Received the event; results are not shown at this level.".to_owned()
+        },
+        verdict,
+        jobs,
+    }
+}
+
+/// What a backend says of a head: whose fault a failure is, or how far it got.
+fn sentence(
+    state: HeadState,
+    verdict: Option<&TriageVerdict>,
+    jobs: &[PullJob],
+    dispatch: &DispatchFact,
+) -> String {
+    let count = |n: usize| if n == 1 { "1 job".to_owned() } else { format!("{n} jobs") };
+    match (state, verdict) {
+        (HeadState::Failed | HeadState::Broken, Some(verdict)) => verdict.summary.clone(),
+        _ if jobs.is_empty() => dispatch_status_text(dispatch.status).to_owned(),
+        (HeadState::Running, _) => {
+            let ended = jobs.iter().filter(|job| job.outcome.is_some()).count();
+            format!("Running: {ended} of {} ended.", count(jobs.len()))
+        }
+        (HeadState::Passed, _) => {
+            let longest = jobs.iter().filter_map(|job| job.execution_seconds).reduce(f64::max);
+            let took = longest.map(|seconds| format!(", the longest took {}", duration(seconds)));
+            format!("Passed: {}{}.", count(jobs.len()), took.unwrap_or_default())
+        }
+        (HeadState::Failed | HeadState::Broken, None) => {
+            let bad = jobs
+                .iter()
+                .find(|job| HeadState::of_job(job.outcome, job.missing_proof.is_some()) == state);
+            match bad {
+                Some(PullJob { missing_proof: Some(_), name, .. }) => {
+                    format!("{name} was reported without proof.")
+                }
+                Some(job) => format!("{}: {}.", job.name, outcome_parts(job.outcome).2),
+                None => dispatch_status_text(dispatch.status).to_owned(),
+            }
+        }
+    }
+}
+
+fn dispatch_status_text(status: DispatchFactStatus) -> &'static str {
+    match status {
+        DispatchFactStatus::Queued => "Waiting to be sent.",
+        DispatchFactStatus::Sent => "Sent; no report yet.",
+        DispatchFactStatus::NeverStarted => "Sent, but no report arrived in time.",
+        DispatchFactStatus::Superseded => "A newer head of this pull request replaced it.",
+        DispatchFactStatus::Dead => "It could not be sent.",
+        DispatchFactStatus::LeftOut => {
+            "The backend's .github/crcr.yml says that it doesn't take it."
+        }
+        DispatchFactStatus::RepositoryChanged => {
+            "Not sent: this name now belongs to another repository. An operator has to confirm it."
+        }
+        DispatchFactStatus::Unreachable => "The backend can't be reached now.",
+    }
+}
+
+/// The attempts of these backends on upstream's latest commits, and on the merge base if that is
+/// older.
+async fn attempts_on_pushes(
+    hud: &Hud,
+    upstream: &RepoName,
+    repos: Vec<String>,
+    merge_base: Option<&MergeBaseFact>,
+) -> Result<Vec<AttemptFact>, PageError> {
+    if repos.is_empty() {
+        return Ok(vec![]);
+    }
+    let days = |days| jiff::SignedDuration::from_hours(24 * days);
+    let to = (hud.clock)();
+    let from = to - days(PUSH_LOOKBACK_DAYS);
+    let recent = Window::all(from, to).of_repos(repos);
+    let known = push_facts(hud, &recent).await?;
+    let mut rows: Vec<_> = known.attempts(&recent).cloned().collect();
+    if let Some(MergeBaseFact { committed_at, merge_base, .. }) = merge_base
+        && *committed_at < from
+    {
+        let pushed = committed_at.checked_add(days(PUSH_DELAY_DAYS)).unwrap_or(from);
+        let then = Window { from: *committed_at, to: from.min(pushed), ..recent };
+        let old = hud.results.push_attempts(&then).await?;
+        rows.extend(old.into_iter().filter(|row| row.head_sha == *merge_base));
+    }
+    rows.retain(|row| row.upstream.eq_ignore_ascii_case(upstream.as_str()));
+    Ok(rows)
+}

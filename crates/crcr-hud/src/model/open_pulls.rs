@@ -1,0 +1,299 @@
+//! Open pull requests, each with what the backends say of its head: for `/` and `/prs`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crcr_domain::Level;
+use crcr_domain::ci_data::pull_request::PullRequestState;
+use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
+use crcr_domain::results::{BlamedJobs, JobOfRecord, JobOutcome, jobs_of_record};
+use crcr_domain::triage::TriageCategory;
+use crcr_results::Window;
+use crcr_results::blame::blame_jobs;
+use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use super::days::push_facts;
+use crate::context::{Hud, PageError};
+
+/// Pull requests that changed last and are looked at.
+pub(crate) const MAX_PULLS: usize = 300;
+/// Without webhooks of pull requests, those that were dispatched in this time are shown.
+const RECENT: SignedDuration = SignedDuration::from_hours(72);
+
+/// What a backend says of a head: the worst of its jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum HeadState {
+    /// Its tests failed.
+    Failed,
+    /// Something else than its tests: infrastructure, time, or no report at all.
+    Broken,
+    Running,
+    Passed,
+}
+
+impl HeadState {
+    /// `unproven` results change no check run, so the check waits for proven ones.
+    pub(crate) fn of_job(outcome: Option<JobOutcome>, unproven: bool) -> Self {
+        match outcome {
+            _ if unproven => Self::Broken,
+            None => Self::Running,
+            Some(JobOutcome::TestFailed) => Self::Failed,
+            Some(JobOutcome::Neutral | JobOutcome::Superseded) => Self::Passed,
+            Some(outcome) if outcome.is_pass() => Self::Passed,
+            Some(_) => Self::Broken,
+        }
+    }
+
+    /// The state of a backend that has no jobs yet.
+    pub(crate) fn of_dispatch(status: DispatchFactStatus) -> Self {
+        match status {
+            DispatchFactStatus::Sent | DispatchFactStatus::Queued => Self::Running,
+            // The backend doesn't take it by its own file, so nothing is missing.
+            DispatchFactStatus::LeftOut => Self::Passed,
+            _ => Self::Broken,
+        }
+    }
+
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Self::Failed => "bad",
+            Self::Broken => "infra",
+            Self::Running => "running",
+            Self::Passed => "good",
+        }
+    }
+
+    pub(crate) fn glyph(self) -> &'static str {
+        match self {
+            Self::Failed => "✗",
+            Self::Broken => "⚠",
+            Self::Running => "◐",
+            Self::Passed => "✓",
+        }
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Broken => "broken",
+            Self::Running => "running",
+            Self::Passed => "passed",
+        }
+    }
+}
+
+/// A backend's answer to the head of a pull request.
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub(crate) struct BackendAnswer {
+    pub(crate) repo: String,
+    pub(crate) level: Level,
+    pub(crate) state: HeadState,
+    /// When the first of its failures was reported, or the event was accepted.
+    pub(crate) since: Timestamp,
+}
+
+/// What holds a pull request up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PullStanding {
+    Blocked,
+    Running,
+    Green,
+    /// No backend that may block it was told of its head.
+    Untold,
+}
+
+impl PullStanding {
+    pub(crate) const ALL: [Self; 4] = [Self::Blocked, Self::Running, Self::Green, Self::Untold];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Blocked => "blocked",
+            Self::Running => "running",
+            Self::Green => "green",
+            Self::Untold => "untold",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub(crate) struct OpenPull {
+    pub(crate) number: u64,
+    /// `None` if no webhook of the pull request is stored.
+    pub(crate) title: Option<String>,
+    pub(crate) author: Option<String>,
+    pub(crate) is_draft: bool,
+    pub(crate) labels: Vec<String>,
+    pub(crate) head_sha: String,
+    /// When its head was first heard of.
+    pub(crate) head_at: Timestamp,
+    /// Backends at L4, then at L3.
+    pub(crate) backends: Vec<BackendAnswer>,
+    pub(crate) standing: PullStanding,
+    /// The backends at L4 that failed.
+    pub(crate) blocked_by: Vec<String>,
+    /// Whose fault the most telling failure is, and why.
+    pub(crate) fault: Option<TriageCategory>,
+    pub(crate) why: Option<String>,
+    /// Since when it is blocked; when nothing blocks it, `None`.
+    pub(crate) since: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+pub(crate) struct OpenPulls {
+    /// The most recently changed first.
+    pub(crate) pulls: Vec<OpenPull>,
+    /// Those that changed before this time may exist, too.
+    pub(crate) older: Option<Timestamp>,
+    /// Whether webhooks say which pull requests are open.
+    pub(crate) are_known: bool,
+}
+
+/// The open pull requests of the upstream repository whose newest webhook is from before a time.
+pub(crate) async fn read(hud: &Hud, before: Timestamp) -> Result<OpenPulls, PageError> {
+    let upstream = hud.upstream.as_str();
+    let selection = ThingSelection::Newest { before, limit: MAX_PULLS };
+    let query = ThingQuery { event: "pull_request", repository: upstream, selection };
+    let rows = hud.results.current_things(&query).await?;
+    let older = rows.last().filter(|_| rows.len() >= MAX_PULLS).map(|row| row.received_at);
+    let are_known = !rows.is_empty() || before != Timestamp::MAX;
+    let open: Vec<PullRequestState> =
+        rows.iter().filter_map(PullRequestState::from_row).filter(|pull| pull.is_open).collect();
+    let numbers = if are_known {
+        open.iter().map(|pull| pull.number).collect()
+    } else {
+        recently_dispatched(hud).await?
+    };
+    let facts = PullFacts::read(hud, &numbers).await?;
+    let mut known: HashMap<u64, PullRequestState> =
+        open.into_iter().map(|pull| (pull.number, pull)).collect();
+    let pulls = numbers.iter().filter_map(|number| facts.pull(*number, known.remove(number)));
+    Ok(OpenPulls { pulls: pulls.collect(), older, are_known })
+}
+
+/// The newest first.
+async fn recently_dispatched(hud: &Hud) -> Result<Vec<u64>, PageError> {
+    let now = hud.now();
+    let window = Window::all(now - RECENT, now + SignedDuration::from_secs(60));
+    let mut sent = hud.results.dispatches(&window).await?;
+    sent.retain(|sent| sent.upstream.eq_ignore_ascii_case(hud.upstream.as_str()));
+    let mut seen = HashSet::new();
+    let newest = sent.iter().rev().filter_map(|sent| sent.pull_request);
+    Ok(newest.filter(|number| seen.insert(*number)).take(MAX_PULLS).collect())
+}
+
+/// What is stored about some pull requests.
+struct PullFacts {
+    attempts: Vec<AttemptFact>,
+    dispatches: Vec<DispatchFact>,
+    blamed: BlamedJobs,
+}
+
+impl PullFacts {
+    async fn read(hud: &Hud, numbers: &[u64]) -> Result<Self, PageError> {
+        let upstream = hud.upstream.as_str();
+        let (attempts, dispatches) = hud.results.pull_request_facts(upstream, numbers).await?;
+        let mut heads: HashMap<Option<u64>, &DispatchFact> = HashMap::new();
+        for sent in &dispatches {
+            let newest = heads.entry(sent.pull_request).or_insert(sent);
+            if newest.enqueued_at < sent.enqueued_at {
+                *newest = sent;
+            }
+        }
+        let on_head = |job: &JobOfRecord<'_>| {
+            let head = heads.get(&job.record.pull_request);
+            head.is_some_and(|head| head.head_sha == job.record.head_sha)
+                && job.record.level >= Level::L3
+        };
+        let mut jobs = jobs_of_record(&attempts, &dispatches);
+        jobs.retain(on_head);
+        let read_pushes = async |window: Window| {
+            let facts = push_facts(hud, &window).await?;
+            Ok::<_, PageError>(facts.attempts(&window).cloned().collect())
+        };
+        let blamed = blame_jobs(&*hud.results, &jobs, read_pushes).await?;
+        Ok(Self { attempts, dispatches, blamed })
+    }
+
+    fn pull(&self, number: u64, known: Option<PullRequestState>) -> Option<OpenPull> {
+        let own: Vec<&DispatchFact> =
+            self.dispatches.iter().filter(|sent| sent.pull_request == Some(number)).collect();
+        let newest = own.iter().max_by_key(|sent| sent.enqueued_at);
+        let head_sha = match &known {
+            Some(pull) if !pull.head_sha.is_empty() => pull.head_sha.clone(),
+            _ => newest?.head_sha.clone(),
+        };
+        let on_head = own.iter().filter(|sent| sent.head_sha == head_sha);
+        let first = on_head.clone().map(|sent| sent.enqueued_at).min();
+        let head_at = first.or(known.as_ref().map(|pull| pull.received_at))?;
+        let rows = self.attempts.iter().filter(|row| row.head_sha == head_sha);
+        let jobs = jobs_of_record(rows, own.iter().copied());
+        // Labels and reopening cause further dispatches of one head.
+        let mut newest_of: BTreeMap<String, &DispatchFact> = BTreeMap::new();
+        for sent in on_head {
+            newest_of.insert(sent.repo.to_ascii_lowercase(), sent);
+        }
+        let mut backends: Vec<BackendAnswer> = newest_of
+            .into_values()
+            .filter(|sent| sent.level >= Level::L3)
+            .map(|sent| answer(sent, &jobs))
+            .collect();
+        backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
+        let blocking = || backends.iter().filter(|backend| backend.level.blocks_merge());
+        let fails = |backend: &&BackendAnswer| backend.state <= HeadState::Broken;
+        let standing = match blocking().map(|backend| backend.state).min() {
+            None => PullStanding::Untold,
+            Some(HeadState::Failed | HeadState::Broken) => PullStanding::Blocked,
+            Some(HeadState::Running) => PullStanding::Running,
+            Some(HeadState::Passed) => PullStanding::Green,
+        };
+        let blocked_by = blocking().filter(fails).map(|backend| backend.repo.clone()).collect();
+        let since = blocking().filter(fails).map(|backend| backend.since).min();
+        let judged = jobs.iter().filter(|job| job.record.level >= Level::L3);
+        let verdict = judged
+            .filter_map(|job| Some((job, self.blamed.verdict(job.record)?)))
+            .max_by_key(|(job, verdict)| {
+                (
+                    job.record.level.blocks_merge(),
+                    job.outcome == Some(JobOutcome::TestFailed),
+                    verdict.category != TriageCategory::Flake,
+                )
+            })
+            .map(|(_, verdict)| verdict);
+        let known_text = |text: fn(&PullRequestState) -> &String| {
+            known.as_ref().map(text).filter(|text| !text.is_empty()).cloned()
+        };
+        Some(OpenPull {
+            number,
+            title: known_text(|pull| &pull.title),
+            author: known_text(|pull| &pull.author),
+            is_draft: known.as_ref().is_some_and(|pull| pull.is_draft),
+            labels: known.as_ref().map(|pull| pull.labels.clone()).unwrap_or_default(),
+            head_sha,
+            head_at,
+            backends,
+            standing,
+            blocked_by,
+            fault: verdict.map(|verdict| verdict.category),
+            why: verdict.map(|verdict| verdict.summary.clone()),
+            since,
+        })
+    }
+}
+
+fn answer(sent: &DispatchFact, jobs: &[JobOfRecord<'_>]) -> BackendAnswer {
+    let own = || jobs.iter().filter(|job| job.record.repo.eq_ignore_ascii_case(&sent.repo));
+    let state_of =
+        |job: &JobOfRecord<'_>| HeadState::of_job(job.outcome, job.record.missing_proof.is_some());
+    let state = own().map(state_of).min().unwrap_or_else(|| HeadState::of_dispatch(sent.status));
+    let fails = own().filter(|job| state_of(job) <= HeadState::Broken);
+    let since = fails.map(|job| job.record.received_at).min();
+    BackendAnswer {
+        repo: sent.repo.clone(),
+        level: sent.level,
+        state,
+        since: since.unwrap_or(sent.enqueued_at),
+    }
+}

@@ -1,0 +1,263 @@
+//! `/commit/{sha}`: what happened to a commit. Seven digits of it are enough.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crcr_domain::RepoName;
+use crcr_domain::ci_data::pull_request::PullRequestState;
+use crcr_domain::ci_data::workflow::BranchCommit;
+use crcr_results::Window;
+use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
+use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
+use serde::Serialize;
+
+use super::branch::branch_path;
+use super::head::{NextStep, in_tree, out_of_tree};
+use crate::context::{Hud, PageError};
+use crate::layout::{ago, short_sha};
+use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};
+use crate::query::NoQuery;
+use crate::view::View;
+
+/// GitHub shortens to seven digits at least.
+pub(crate) const MIN_DIGITS: usize = 7;
+/// Repositories in which a commit is looked for.
+const MAX_REPOSITORIES: usize = 100;
+/// Commits that one prefix may mean.
+const MAX_COMMITS: usize = 20;
+/// Dispatches of the commits of one prefix that are read.
+const MAX_DISPATCHES: usize = 1000;
+/// A commit's dispatches are read from a span of at most this.
+const MAX_SPAN: SignedDuration = SignedDuration::from_hours(24 * 30);
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct CommitModel {
+    /// The digits that were asked for.
+    pub(crate) asked: String,
+    /// The only commit that has them.
+    pub(crate) commit: Option<CommitDetails>,
+    /// All commits that have them, if there are more.
+    pub(crate) others: Vec<FoundCommit>,
+}
+
+/// Where a commit was heard of.
+#[derive(Debug, Clone, Default, Serialize, schemars::JsonSchema)]
+pub(crate) struct FoundCommit {
+    pub(crate) repository: String,
+    pub(crate) sha: String,
+    pub(crate) title: String,
+    pub(crate) author: String,
+    /// When it was first heard of.
+    pub(crate) at: Option<Timestamp>,
+    /// The pull requests that it was the head of, and the one that its title names.
+    pub(crate) pull_requests: BTreeSet<u64>,
+    /// The branches that it was pushed to.
+    pub(crate) branches: BTreeSet<String>,
+    #[serde(skip)]
+    sent: Option<(Timestamp, Timestamp)>,
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct CommitDetails {
+    #[serde(flatten)]
+    pub(crate) found: FoundCommit,
+    /// Title, author and branches of its pull request, if it was the head of one.
+    pub(crate) pull_request: Option<PullRequestState>,
+    /// From L4 down to L1.
+    pub(crate) backends: Vec<PullBackend>,
+    #[serde(flatten)]
+    pub(crate) jobs: InTreeJobs,
+}
+
+impl FoundCommit {
+    fn heard(&mut self, at: Timestamp) {
+        self.at = Some(self.at.map_or(at, |known| known.min(at)));
+    }
+}
+
+/// The commits of all known repositories whose SHA begins with these digits, the newest first.
+pub(crate) async fn find(hud: &Hud, prefix: &str) -> Result<Vec<FoundCommit>, PageError> {
+    let mut found: BTreeMap<(String, String), FoundCommit> = BTreeMap::new();
+    let mut known: BTreeSet<String> = BTreeSet::from([hud.upstream.as_str().to_owned()]);
+    for event in ["workflow_job", "push"] {
+        let repositories = hud.results.repositories(event).await?;
+        known.extend(repositories.into_iter().map(|known| known.name));
+    }
+    let mut seen = BTreeSet::new();
+    let known = known.into_iter().filter(|name| seen.insert(name.to_ascii_lowercase()));
+    for repository in known.take(MAX_REPOSITORIES) {
+        for event in ["push", "workflow_run", "pull_request"] {
+            let selection = ThingSelection::CommitPrefix(prefix);
+            let query = ThingQuery { event, repository: &repository, selection };
+            for row in hud.results.current_things(&query).await? {
+                let key = (repository.to_ascii_lowercase(), row.sha.clone());
+                let commit = found.entry(key).or_default();
+                commit.repository.clone_from(&repository);
+                commit.sha.clone_from(&row.sha);
+                commit.heard(row.received_at);
+                let of_branch = BranchCommit::from_row(&row);
+                if row.event == "pull_request" || of_branch.is_none() {
+                    commit.pull_requests.extend(row.number);
+                }
+                let Some(of_branch) = of_branch else { continue };
+                commit.pull_requests.extend(of_branch.pull_request);
+                if !row.branch.is_empty() {
+                    commit.branches.insert(row.branch);
+                }
+                if commit.title.is_empty() {
+                    (commit.title, commit.author) = (of_branch.title, of_branch.author);
+                }
+            }
+        }
+    }
+    for sent in hud.results.dispatches_of_commits(prefix, MAX_DISPATCHES).await? {
+        let key = (sent.upstream.to_ascii_lowercase(), sent.head_sha.clone());
+        let commit = found.entry(key).or_default();
+        (commit.repository, commit.sha) = (sent.upstream, sent.head_sha);
+        commit.heard(sent.enqueued_at);
+        commit.pull_requests.extend(sent.pull_request);
+        let (first, last) = commit.sent.unwrap_or((sent.enqueued_at, sent.enqueued_at));
+        commit.sent = Some((first.min(sent.enqueued_at), last.max(sent.enqueued_at)));
+    }
+    let mut found: Vec<FoundCommit> = found.into_values().collect();
+    found.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.sha.cmp(&b.sha)));
+    found.truncate(MAX_COMMITS);
+    Ok(found)
+}
+
+pub(crate) fn is_prefix(text: &str) -> bool {
+    (MIN_DIGITS..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+pub(crate) async fn build(hud: &Hud, sha: String, _: NoQuery) -> Result<CommitModel, PageError> {
+    let asked: String = sha.trim().to_lowercase().chars().take(64).collect();
+    if !is_prefix(&asked) {
+        let text = format!(
+            "`{asked}` isn't a commit: its SHA has hexadecimal digits, of which the first {MIN_DIGITS} are enough"
+        );
+        return Err(PageError::Query(text));
+    }
+    let mut found = find(hud, &asked).await?;
+    let exact = found.iter().position(|commit| commit.sha == asked);
+    let chosen = match (exact, found.len()) {
+        (Some(at), _) => found.swap_remove(at),
+        (None, 1) => found.remove(0),
+        (None, 0) => {
+            let text = format!(
+                "no commit `{asked}` is known: it was neither pushed nor dispatched in the time that is kept"
+            );
+            return Err(PageError::NotFound(text));
+        }
+        _ => return Ok(CommitModel { asked, commit: None, others: found }),
+    };
+    let commit = Some(details(hud, chosen).await?);
+    Ok(CommitModel { asked, commit, others: vec![] })
+}
+
+async fn details(hud: &Hud, found: FoundCommit) -> Result<CommitDetails, PageError> {
+    let upstream = RepoName::new(&found.repository)
+        .map_err(|_| PageError::NotFound("this commit is of no repository".to_owned()))?;
+    let (mut attempts, mut dispatches) = (vec![], vec![]);
+    if let Some((first, last)) = found.sent {
+        let to = last.min(first + MAX_SPAN) + SignedDuration::from_millis(1);
+        let window = Window::all(first, to);
+        (attempts, dispatches) =
+            tokio::try_join!(hud.results.attempts(&window), hud.results.dispatches(&window))?;
+        attempts.retain(|row| row.head_sha == found.sha);
+        dispatches.retain(|sent| sent.head_sha == found.sha);
+    }
+    let number = dispatches.iter().find_map(|sent| sent.pull_request);
+    let merge_base = match number {
+        Some(number) => {
+            let known = hud.results.merge_bases(upstream.as_str(), &[number]).await?;
+            known.into_iter().find(|known| known.head_sha == found.sha)
+        }
+        None => None,
+    };
+    let facts = HeadFacts {
+        upstream: &upstream,
+        head_sha: &found.sha,
+        pull_request: number,
+        attempts: &attempts,
+        dispatches: &dispatches,
+        merge_base,
+    };
+    let backends = facts.backends(hud).await?;
+    let jobs = InTreeJobs::read(hud, &upstream, &found.sha).await?;
+    let pull_request = match found.pull_requests.first() {
+        Some(number) => {
+            let selection = ThingSelection::Number(*number);
+            let query =
+                ThingQuery { event: "pull_request", repository: upstream.as_str(), selection };
+            let rows = hud.results.current_things(&query).await?;
+            rows.iter().find_map(PullRequestState::from_row)
+        }
+        None => None,
+    };
+    Ok(CommitDetails { found, pull_request, backends, jobs })
+}
+
+pub(crate) fn page(model: &CommitModel, view: &View<'_>) -> Markup {
+    let Some(commit) = &model.commit else { return several(model, view) };
+    let CommitDetails { found, pull_request, .. } = commit;
+    let title = match pull_request {
+        Some(pull) if found.title.is_empty() => &pull.title,
+        _ => &found.title,
+    };
+    let next = NextStep {
+        view,
+        upstream: &found.repository,
+        pull_request: found.pull_requests.first().copied(),
+        head_sha: &found.sha,
+        merge_base: None,
+    };
+    view.shell(
+        &format!("{} {title}", short_sha(&found.sha)),
+        true,
+        &html! {
+            div.title {
+                h1 { @if title.is_empty() { "Commit" } @else { bdi { (title) } } " " code { (short_sha(&found.sha)) } }
+                a href=(view.commit_url(&found.repository, &found.sha)) rel="noreferrer" { "on GitHub" }
+            }
+            p.detail {
+                bdi { (found.repository) }
+                @if !found.author.is_empty() { " · by " bdi { (found.author) } }
+                @else if let Some(pull) = pull_request { @if !pull.author.is_empty() { " · by " bdi { (pull.author) } } }
+                @if let Some(at) = found.at { " · " (ago(at)) }
+                " · " code { (found.sha) }
+            }
+            p {
+                @for number in &found.pull_requests {
+                    a href=(format!("/pr/{number}?upstream={}", found.repository)) { "Pull request #" (number) } " "
+                }
+                @for branch in &found.branches {
+                    a rel="nofollow" href=(format!("{}?rows=all#c-{}", branch_path(&found.repository, branch), short_sha(&found.sha))) { "Its place on " bdi { (branch) } } " "
+                }
+            }
+            @if commit.backends.is_empty() {
+                section aria-labelledby="out-of-tree" {
+                    h2 #out-of-tree { "Out-of-tree backends" }
+                    p.muted { "No backend was told of this commit." }
+                }
+            } @else { (out_of_tree(&commit.backends, &next)) }
+            @if commit.jobs.in_tree.is_empty() {
+                section aria-labelledby="in-tree" { h2 #in-tree { "In-tree jobs" } p.muted { "No job of the repository itself is known on this commit." } }
+            } @else { (in_tree(&commit.jobs)) }
+        },
+    )
+}
+
+/// More than one commit begins with the digits.
+fn several(model: &CommitModel, view: &View<'_>) -> Markup {
+    view.shell(
+        &format!("Commits {}", model.asked),
+        false,
+        &html! {
+            h1 { "Commits that begin with " code { (model.asked) } }
+            ul.plain { @for commit in &model.others { li {
+                a href=(format!("/commit/{}", commit.sha)) { code { (commit.sha) } } " " bdi { (commit.title) }
+                " " span.detail { bdi { (commit.repository) } @if let Some(at) = commit.at { " · " (ago(at)) } }
+            } } }
+        },
+    )
+}

@@ -1,0 +1,723 @@
+//! `/failure/OWNER/REPO/JOB`: why a job failed, with its stored log. Anybody who runs a job writes its log, so all of it
+//! is hostile text.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use crcr_cidata::logs::{LogIndex, LogLine, LogPage, LogStep, StoredLog};
+use crcr_domain::RepoName;
+use crcr_domain::ci_data::job_log::{
+    EndedJob, JobLogRow, LogClassification, LogMatch, LogMatchSource,
+};
+use crcr_domain::ci_data::test_run::TestRowKind;
+use crcr_domain::ci_data::workflow::{
+    BranchCommit, WorkflowJob, WorkflowStep, changed_files, steps_of,
+};
+use crcr_results::test_history::FailedTestOfJob;
+use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
+use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
+use serde::{Deserialize, Serialize};
+
+use super::branch::{branch_path, state_parts};
+use crate::address::{self, address};
+use crate::context::{Hud, PageError, repo_name};
+use crate::layout::{duration, short_sha, time};
+use crate::view::View;
+
+const MAX_SIMILAR: usize = 10;
+const MAX_TESTS: usize = 50;
+/// Failures with the same cause are looked for from this long before the job on.
+const SIMILAR_SINCE: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// Lines of the log on a page.
+const LINES: usize = 400;
+/// Lines before the one that explains the failure.
+const LINES_BEFORE: u64 = 40;
+/// Lines that aren't in the green run and are shown at once.
+const SHOWN_NOVEL: usize = 20;
+/// Steps in the list beside the log.
+const SHOWN_STEPS: usize = 60;
+/// Logs that are sent as text at the same time.
+const MAX_TEXTS: usize = 4;
+/// Who takes no piece of a text for so long gets no more.
+const TEXT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// `?from=LINE`: the log from this line on.
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
+pub(crate) struct FailurePageQuery {
+    from: Option<String>,
+}
+
+/// What is known about a job.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct JobModel {
+    pub(crate) repository: String,
+    pub(crate) job_id: u64,
+    /// From its webhooks.
+    pub(crate) job: Option<WorkflowJob>,
+    pub(crate) steps: Vec<WorkflowStep>,
+    pub(crate) log: Option<JobLogRow>,
+    pub(crate) commit: Option<BranchCommit>,
+    pub(crate) pull_request: Option<u64>,
+    /// Files that the push of the commit changed.
+    pub(crate) changed_files: Vec<String>,
+    /// Those of them that the log's line or its context names.
+    pub(crate) named_files: Vec<String>,
+    pub(crate) failed_tests: Vec<FailedTestOfJob>,
+    /// The newest green run of the same job.
+    pub(crate) last_green: Option<EndedJob>,
+    /// Others with the same cause, the newest first.
+    pub(crate) similar: Vec<EndedJob>,
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct FailureModel {
+    #[serde(flatten)]
+    pub(crate) job: JobModel,
+    pub(crate) stored: Option<StoredPage>,
+    /// Why the stored log can't be shown, if there should be one.
+    pub(crate) stored_problem: Option<String>,
+}
+
+/// A page of a stored log.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct StoredPage {
+    pub(crate) line_count: u64,
+    /// Of the text.
+    pub(crate) bytes: u64,
+    pub(crate) steps: Vec<LogStep>,
+    /// The first line of the page.
+    pub(crate) first: u64,
+    #[serde(flatten)]
+    pub(crate) page: LogPage,
+}
+
+pub(crate) async fn build(
+    hud: &Hud,
+    (owner, repo, job_id): (String, String, u64),
+    query: FailurePageQuery,
+) -> Result<FailureModel, PageError> {
+    let repo = repo_name(&owner, &repo)?;
+    let job = job(hud, &repo, job_id).await?;
+    let from =
+        match query.from.as_deref().filter(|from| !from.is_empty()) {
+            None => None,
+            Some(from) => Some(from.parse::<u64>().map_err(|_| {
+                PageError::Query("`from` has to be the number of a line".to_owned())
+            })?),
+        };
+    let (stored, stored_problem) = match stored_page(hud, &job, from).await {
+        Ok(stored) => (stored, None),
+        Err(problem) => (None, Some(problem)),
+    };
+    Ok(FailureModel { job, stored, stored_problem })
+}
+
+/// `/panel/OWNER/REPO/JOB`: the same without its log, for the side of a grid.
+pub(crate) async fn build_panel(
+    hud: &Hud,
+    (owner, repo, job_id): (String, String, u64),
+    _: crate::query::NoQuery,
+) -> Result<JobModel, PageError> {
+    job(hud, &repo_name(&owner, &repo)?, job_id).await
+}
+
+pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobModel, PageError> {
+    let thing = job_id.to_string();
+    let selection = ThingSelection::Id(&thing);
+    let query = ThingQuery { event: "workflow_job", repository: repo.as_str(), selection };
+    let row = hud.results.current_things(&query).await?.into_iter().next();
+    let job = row.as_ref().and_then(WorkflowJob::from_row);
+    let log = hud.results.job_logs(repo.as_str(), &[job_id]).await?.pop();
+    if job.is_none() && log.is_none() {
+        return Err(PageError::NotFound(format!(
+            "no job {job_id} of {repo} is known; {} lists the jobs that failed, and /hud/{repo} its branches",
+            address("/failures", [("repo", Some(repo.as_str()))])
+        )));
+    }
+    let mut model = JobModel {
+        repository: repo.to_string(),
+        job_id,
+        steps: row.as_ref().map(steps_of).unwrap_or_default(),
+        job,
+        log,
+        commit: None,
+        pull_request: None,
+        changed_files: vec![],
+        named_files: vec![],
+        failed_tests: vec![],
+        last_green: None,
+        similar: vec![],
+    };
+    add_commit(hud, repo, &mut model).await?;
+    add_history(hud, repo, &mut model).await?;
+    Ok(model)
+}
+
+impl JobModel {
+    pub(crate) fn title(&self) -> String {
+        match (&self.job, &self.log) {
+            (Some(job), _) if job.workflow.is_empty() => job.name.clone(),
+            (Some(job), _) => format!("{} / {}", job.workflow, job.name),
+            (None, Some(log)) => log.job.title(),
+            (None, None) => format!("job {}", self.job_id),
+        }
+    }
+
+    fn sha(&self) -> &str {
+        let job = self.job.as_ref().map(|job| &*job.head_sha);
+        job.or(self.log.as_ref().map(|log| &*log.job.head_sha)).unwrap_or_default()
+    }
+
+    fn branch(&self) -> &str {
+        let job = self.job.as_ref().map(|job| &*job.branch);
+        job.or(self.log.as_ref().map(|log| &*log.job.branch)).unwrap_or_default()
+    }
+
+    /// The run and its attempt.
+    fn run(&self) -> (u64, u64) {
+        let job = self.job.as_ref().map(|job| (job.run_id, job.run_attempt));
+        let log = self.log.as_ref().map(|log| (log.job.run_id, log.job.run_attempt));
+        job.or(log).unwrap_or_default()
+    }
+
+    fn name(&self) -> Option<(&str, &str)> {
+        let job = self.job.as_ref().map(|job| (&*job.workflow, &*job.name));
+        job.or(self.log.as_ref().map(|log| (&*log.job.workflow, &*log.job.job_name)))
+    }
+
+    fn ended_at(&self) -> Option<Timestamp> {
+        let log = self.log.as_ref().map(|log| log.job.completed_at);
+        log.or(self.job.as_ref()?.completed_at)
+    }
+
+    fn found(&self) -> Option<&LogMatch> {
+        self.log.as_ref()?.classification()?.found.as_ref()
+    }
+}
+
+/// The commit, its pull request and what it changed, from webhooks of pushes and runs.
+async fn add_commit(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<(), PageError> {
+    let shas = [model.sha().to_owned()];
+    if shas[0].is_empty() {
+        return Ok(());
+    }
+    for event in ["push", "workflow_run", "pull_request"] {
+        let selection = ThingSelection::Commits(&shas);
+        let query = ThingQuery { event, repository: repo.as_str(), selection };
+        for row in hud.results.current_things(&query).await? {
+            if event == "push" && model.changed_files.is_empty() {
+                model.changed_files = changed_files(&row);
+            }
+            model.pull_request = model.pull_request.or(row.number);
+            if model.commit.is_none() {
+                model.commit = BranchCommit::from_row(&row);
+            }
+        }
+    }
+    model.pull_request = model.pull_request.or(model.commit.as_ref().and_then(|c| c.pull_request));
+    let said: String = model
+        .found()
+        .map(|found| {
+            std::iter::once(&found.line)
+                .chain(&found.context)
+                .cloned()
+                .collect::<Vec<_>>()
+                .join("\n")
+        })
+        .unwrap_or_default();
+    let is_named = |file: &&String| {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        name.len() >= 4 && said.contains(name)
+    };
+    model.named_files = model.changed_files.iter().filter(is_named).cloned().collect();
+    Ok(())
+}
+
+async fn add_history(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<(), PageError> {
+    let (run_id, attempt) = model.run();
+    if run_id > 0 {
+        let attempt = u32::try_from(attempt).unwrap_or(1);
+        let tests = hud.results.failed_tests_of_job(
+            repo.as_str(),
+            (run_id, attempt),
+            model.job_id,
+            MAX_TESTS,
+        );
+        model.failed_tests = tests.await?;
+    }
+    if let Some((workflow, name)) = model.name() {
+        let green = hud.results.green_jobs(repo.as_str(), workflow, name).await?;
+        model.last_green = green.into_iter().next();
+    }
+    if let Some(log) = &model.log {
+        let since = log.job.completed_at.checked_sub(SIMILAR_SINCE).unwrap_or(Timestamp::MIN);
+        let similar = hud.results.similar_failures(&log.cause(), since, MAX_SIMILAR + 1).await?;
+        let others = similar.into_iter().map(|row| row.job).filter(|job| *job != log.job);
+        model.similar = others.take(MAX_SIMILAR).collect();
+    }
+    Ok(())
+}
+
+async fn stored_page(
+    hud: &Hud,
+    model: &JobModel,
+    from: Option<u64>,
+) -> Result<Option<StoredPage>, String> {
+    let Some(key) = model.log.as_ref().and_then(|log| log.log_key.as_deref()) else {
+        return Ok(None);
+    };
+    let log = hud.logs.open(key).await.map_err(|error| error.to_string())?;
+    let Some(log) = log else { return Err("the stored log isn't there any more".to_owned()) };
+    let found = model.found().map_or(1, |found| found.line_number.saturating_sub(LINES_BEFORE));
+    let first = from.unwrap_or(found).clamp(1, log.index.lines.max(1));
+    let page = log.page(first, LINES).await.map_err(|error| error.to_string())?;
+    let LogIndex { lines, bytes, steps, .. } = log.index;
+    Ok(Some(StoredPage { line_count: lines, bytes, steps, first, page }))
+}
+
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
+pub(crate) struct LogTextQuery {
+    download: Option<String>,
+}
+
+/// `/failure/OWNER/REPO/JOB/log.txt`: the stored log as text, as fast as it is taken.
+pub(crate) async fn log_text(
+    State(hud): State<Arc<Hud>>,
+    Path((owner, repo, job_id)): Path<(String, String, u64)>,
+    Query(query): Query<LogTextQuery>,
+) -> Response {
+    let Ok(permit) = Arc::clone(&hud.text_permits).try_acquire_owned() else {
+        let text = "too many logs are being sent; try again in some seconds\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text)
+            .into_response();
+    };
+    let log = match open_log(&hud, &owner, &repo, job_id).await {
+        Ok(log) => log,
+        Err((status, text)) => return (status, format!("{text}\n")).into_response(),
+    };
+    let (pieces, taken) = tokio::sync::mpsc::channel::<Bytes>(1);
+    tokio::spawn(async move {
+        let _permit = permit;
+        if let Err(error) = send(&log, &pieces).await {
+            let _ = pieces.send(format!("\n[the log ends here: {error}]\n").into()).await;
+        }
+    });
+    let body = futures_util::stream::unfold(taken, |mut taken| async {
+        taken.recv().await.map(|piece| (Ok::<_, std::convert::Infallible>(piece), taken))
+    });
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, "text/plain; charset=utf-8".parse().expect("a header"));
+    if query.download.is_some()
+        && let Ok(value) = format!("attachment; filename=\"job-{job_id}.txt\"").parse()
+    {
+        headers.insert(header::CONTENT_DISPOSITION, value);
+    }
+    (headers, Body::from_stream(body)).into_response()
+}
+
+pub(crate) fn text_permits() -> Arc<tokio::sync::Semaphore> {
+    Arc::new(tokio::sync::Semaphore::new(MAX_TEXTS))
+}
+
+/// Ends when nobody takes a piece for a while: a reader that stands still would keep others out.
+async fn send(log: &StoredLog, pieces: &tokio::sync::mpsc::Sender<Bytes>) -> Result<(), String> {
+    let (inner, mut ready) = tokio::sync::mpsc::channel::<Bytes>(1);
+    let unpack = async {
+        let sent = log.send_text(&inner).await.map(drop).map_err(|error| error.to_string());
+        drop(inner);
+        sent
+    };
+    let forward = async {
+        while let Some(piece) = ready.recv().await {
+            if pieces.send_timeout(piece, TEXT_PATIENCE).await.is_err() {
+                ready.close();
+                return;
+            }
+        }
+    };
+    let (sent, ()) = tokio::join!(unpack, forward);
+    sent
+}
+
+async fn open_log(
+    hud: &Hud,
+    owner: &str,
+    repo: &str,
+    job_id: u64,
+) -> Result<StoredLog, (StatusCode, String)> {
+    let missing = |text: &str| (StatusCode::NOT_FOUND, text.to_owned());
+    let repo = RepoName::new(&format!("{owner}/{repo}"))
+        .map_err(|_| missing("there is no repository of this name"))?;
+    let unavailable = |error: String| (StatusCode::SERVICE_UNAVAILABLE, error);
+    let row = hud.results.job_logs(repo.as_str(), &[job_id]).await;
+    let row = row.map_err(|error| unavailable(error.to_string()))?.pop();
+    let key = row.and_then(|row| row.log_key);
+    let key = key.ok_or_else(|| missing("no log of this job is stored"))?;
+    let log = hud.logs.open(&key).await.map_err(|error| unavailable(error.to_string()))?;
+    log.ok_or_else(|| missing("the stored log isn't there any more"))
+}
+
+pub(crate) fn page(model: &FailureModel, view: &View<'_>) -> Markup {
+    let title = model.job.title();
+    view.shell(
+        &title,
+        false,
+        &html! {
+            div.title { h1 { bdi { (title) } } (state_tag(&model.job)) }
+            (facts(&model.job, view))
+            (explanation(&model.job))
+            (tests(&model.job))
+            (steps(&model.job))
+            (next_steps(&model.job, view))
+            (similar(&model.job))
+            (stored_log(model))
+        },
+    )
+}
+
+/// The side of a grid; `close` leads back to the grid alone.
+pub(crate) fn panel(model: &JobModel, view: &View<'_>, close: Option<&str>) -> Markup {
+    html! {
+        div.title {
+            h2 { bdi { (model.title()) } } (state_tag(model))
+            @if let Some(close) = close { a.close href=(close) { "Close" } }
+        }
+        (facts(model, view))
+        (explanation(model))
+        (tests(model))
+        (steps(model))
+        (next_steps(model, view))
+        (similar(model))
+    }
+}
+
+/// The panel alone, which a script puts beside the grid.
+pub(crate) fn panel_fragment(model: &JobModel, view: &View<'_>) -> Markup {
+    panel(model, view, None)
+}
+
+fn state_tag(model: &JobModel) -> Markup {
+    html! { @match &model.job {
+        Some(job) => {
+            @let (glyph, class, word) = state_parts(job.state);
+            span.tag.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) }
+        }
+        None => span.tag.outcome.bad { "failed" },
+    } }
+}
+
+fn facts(model: &JobModel, view: &View<'_>) -> Markup {
+    let (sha, branch) = (model.sha(), model.branch());
+    html! {
+        @if let Some(commit) = &model.commit { p { strong { bdi { (commit.title) } } @if !commit.author.is_empty() { " by " bdi { (commit.author) } } } }
+        p.detail {
+            @if !sha.is_empty() { "commit " a href=(address::commit(&model.repository, sha)) { code { (short_sha(sha)) } } " · " }
+            @if let Some(number) = model.pull_request { a href=(address::pull(&model.repository, number)) { "#" (number) } " · " }
+            @if !branch.is_empty() {
+                a href=(format!("{}?job={}#job", branch_path(&model.repository, branch), model.job_id)) { "grid of " bdi { (branch) } } " · "
+            }
+            bdi { (model.repository) } " · attempt " (model.run().1.max(1))
+            @if let Some(job) = &model.job {
+                @if let (Some(created), Some(started)) = (job.created_at, job.started_at) { " · waited " (duration(started.duration_since(created).as_secs_f64().max(0.0))) }
+                @if let (Some(started), Some(ended)) = (job.started_at, job.completed_at) { " · took " (duration(ended.duration_since(started).as_secs_f64().max(0.0))) }
+                @if let Some(runner) = &job.runner { " · on " bdi { (runner) } }
+                @if !job.labels.is_empty() { " (" bdi { (job.labels.join(", ")) } ")" }
+            }
+            @if let Some(ended) = model.ended_at() { " · ended " (time(ended)) }
+        }
+        @if !sha.is_empty() && model.run().0 > 0 {
+            p.detail { a href=(view.job_url(&model.repository, model.run().0, model.job_id)) rel="noreferrer" { "This job on GitHub" } }
+        }
+    }
+}
+
+/// What a log says about a failure.
+pub(crate) fn explanation(model: &JobModel) -> Markup {
+    let Some(log) = &model.log else {
+        return html! { @if model.job.as_ref().is_some_and(|job| job.state.is_failure()) {
+            p.muted { "Nothing is known about its log yet: logs of failed jobs are read a few seconds after the job ends." }
+        } };
+    };
+    html! {
+        @match log.classification() {
+            None => { @if let Some(reason) = log.no_log_reason() { p.muted { "No explanation: " (reason.sentence()) "." } } }
+            Some(known) => { (found(known, model)) (candidates(known, model)) (novel(known, model)) }
+        }
+    }
+}
+
+/// A line of the stored log, or its number if there is none.
+fn line_link(model: &JobModel, line: u64) -> Markup {
+    let is_stored = model.log.as_ref().is_some_and(|log| log.log_key.is_some());
+    html! { @if is_stored {
+        a href=(format!("{}?from={}#L{line}", address::failure(&model.repository, model.job_id), line.saturating_sub(LINES_BEFORE).max(1))) { "line " (line) }
+    } @else { "line " (line) } }
+}
+
+fn found(known: &LogClassification, model: &JobModel) -> Markup {
+    let Some(found) = &known.found else {
+        let text = if known.candidates.is_empty() {
+            "No line of the log explains the failure."
+        } else {
+            "Not sure which line of the log explains the failure."
+        };
+        return html! { p.muted { (text) } };
+    };
+    let is_new = known.novel.iter().any(|line| line.line_number == found.line_number);
+    html! {
+        p {
+            (reason(found)) " " span.detail {
+                (line_link(model, found.line_number))
+                @if found.certainty_percent > 0 { ", " (found.certainty_percent) " % certain" }
+                @if is_new { ", " strong { "new" } ": the last green run of this job doesn't have it" }
+                @else if !known.novel.is_empty() { ", not new: the last green run has it, too" }
+            }
+            (reasons(found))
+        }
+        pre.log { @for line in &found.context {
+            @if is_found(line, found) { mark { bdi { (line) } } } @else { bdi { (line) } }
+            "\n"
+        } }
+        @if !model.named_files.is_empty() {
+            p { "The commit changed " @for file in model.named_files.iter().take(5) { code { bdi { (file) } } " " } "which these lines name." }
+        }
+    }
+}
+
+/// The other lines that may explain it.
+fn candidates(known: &LogClassification, model: &JobModel) -> Markup {
+    let is_shown = |line: &&LogMatch| {
+        let is_found =
+            known.found.as_ref().is_some_and(|found| found.line_number == line.line_number);
+        !is_found && line.certainty_percent > 0
+    };
+    let others: Vec<&LogMatch> = known.candidates.iter().filter(is_shown).take(3).collect();
+    html! {
+        @if !others.is_empty() {
+            p { strong { @if known.found.is_some() { "Or else" } @else { "Perhaps" } } }
+            ul.plain { @for line in others { li {
+                code { bdi { (line.line) } }
+                " " span.detail { (line_link(model, line.line_number)) ", " (line.certainty_percent) " % certain" }
+                (reasons(line))
+            } } }
+        }
+    }
+}
+
+/// What speaks for a line, and what against it.
+fn reasons(line: &LogMatch) -> Markup {
+    html! {
+        @if !line.reasons.is_empty() {
+            details {
+                summary { "Why this line" }
+                ul.plain { @for reason in &line.reasons { li.detail {
+                    (format!("{:+.1}", reason.points)) " " (reason.name)
+                } } }
+            }
+        }
+    }
+}
+
+/// A long line is cut in the context, and shown from its match on as the line itself.
+fn is_found(line: &str, found: &LogMatch) -> bool {
+    match line.strip_suffix('…') {
+        Some(start) => found.line.starts_with(start),
+        None => *line == found.line,
+    }
+}
+
+/// The rule with its category, or that there was none.
+fn reason(found: &LogMatch) -> Markup {
+    html! {
+        @match (&found.category, &found.rule) {
+            (Some(category), Some(rule)) => { span.tag { bdi { (category) } } " " strong { bdi { (rule) } } },
+            _ if found.by == LogMatchSource::Diff => strong { "Not in the last green run" },
+            _ => strong { "The likeliest line" },
+        }
+    }
+}
+
+fn novel(known: &LogClassification, model: &JobModel) -> Markup {
+    if known.novel.is_empty() {
+        return html! {};
+    }
+    html! {
+        details {
+            summary { (known.novel.len()) " new lines, which the last green run of this job doesn't have" }
+            ul.plain.log { @for line in known.novel.iter().take(SHOWN_NOVEL) { li {
+                span.detail { (line_link(model, line.line_number)) } " " code { bdi { (line.line) } }
+            } } }
+            @if known.novel.len() > SHOWN_NOVEL { p.detail { "The JSON of this page has all of them." } }
+        }
+    }
+}
+
+fn tests(model: &JobModel) -> Markup {
+    html! { @if !model.failed_tests.is_empty() {
+        p { strong { "Failed tests" } }
+        ul.tests { @for test in &model.failed_tests { li {
+            @if test.kind == TestRowKind::Test {
+                a href=(address::test(&model.repository, test.test_id)) { bdi { (test.name) } }
+            } @else { bdi { (test.name) } " " span.detail { "outside its tests" } }
+            @if let Some(message) = &test.message { div.detail { bdi { (message.lines().next().unwrap_or_default().chars().take(200).collect::<String>()) } } }
+        } } }
+        @if model.failed_tests.len() == MAX_TESTS { p.detail { "Only the first " (MAX_TESTS) " are shown." } }
+    } }
+}
+
+fn steps(model: &JobModel) -> Markup {
+    let failed = model.steps.iter().find(|step| step.state.is_failure());
+    html! { @if !model.steps.is_empty() {
+        details {
+            summary {
+                @match failed {
+                    Some(step) => { "Failed in step " (step.number) ": " strong { bdi { (step.name) } } },
+                    None => { (model.steps.len()) " steps" },
+                }
+            }
+            ol.steps { @for step in &model.steps {
+                @let (glyph, class, word) = state_parts(step.state);
+                li value=(step.number) {
+                    span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } span.hidden { (word) } } " " bdi { (step.name) }
+                    @if let Some(seconds) = step.seconds { " " span.detail { (duration(seconds)) } }
+                }
+            } }
+        }
+    } @else if let Some(step) = model.job.as_ref().and_then(|job| job.failed_step.as_ref()) {
+        p { "Failed in step " strong { bdi { (step) } } }
+    } }
+}
+
+/// What to do next, with the link.
+fn next_steps(model: &JobModel, view: &View<'_>) -> Markup {
+    let (run_id, _) = model.run();
+    let (branch, name) = (model.branch(), model.name().map(|(_, name)| name).unwrap_or_default());
+    html! {
+        ul.next {
+            @if run_id > 0 { li { a href=(view.job_url(&model.repository, run_id, model.job_id)) rel="noreferrer" { "Run it again on GitHub" } } }
+            @if let Some(green) = &model.last_green {
+                li { "It passed last on " a href=(address::commit(&green.repository, &green.head_sha)) { code { (short_sha(&green.head_sha)) } } " of " bdi { (green.branch) } ", " (time(green.completed_at)) }
+            }
+            @if !branch.is_empty() && !name.is_empty() {
+                @let base = name.split_once(" (").map_or(name, |(base, _)| base);
+                li { a href=(address(&branch_path(&model.repository, branch), [("q", Some(base))])) { "This job on the grid" } }
+            }
+            @if !model.changed_files.is_empty() {
+                li { details { summary { (model.changed_files.len()) " files changed" } ul.plain { @for file in model.changed_files.iter().take(50) { li { code { bdi { (file) } } } } } } }
+            }
+        }
+    }
+}
+
+fn similar(model: &JobModel) -> Markup {
+    let like = format!("{}/{}", model.repository, model.job_id);
+    html! { @if !model.similar.is_empty() {
+        p { strong { "Others with the same cause" } " " a rel="nofollow" href=(address("/failures", [("list", Some("jobs")), ("like", Some(&*like)), ("days", Some("30"))])) { "all of 30 days" } }
+        ul.plain { @for job in &model.similar { li {
+            a href=(address::failure(&job.repository, job.job_id)) { bdi { (job.title()) } }
+            " " span.detail { bdi { (job.repository) } " · " bdi { (job.branch) } " · " (time(job.completed_at)) }
+        } } }
+    } }
+}
+
+fn stored_log(model: &FailureModel) -> Markup {
+    let path = address::failure(&model.job.repository, model.job.job_id);
+    html! {
+        h2 #log { "Log" }
+        @if let Some(problem) = &model.stored_problem { p.note { "The stored log can't be shown: " bdi { (problem) } "." } }
+        @match &model.stored {
+            None => { @if model.stored_problem.is_none() { p.muted { "The log isn't stored here; GitHub may still have it." } } }
+            Some(stored) => {
+                p {
+                    (stored.line_count) " lines, " (bytes(stored.bytes)) ": "
+                    a href=(format!("{path}/log.txt")) { "as text" } " · "
+                    a href=(format!("{path}/log.txt?download=1")) { "download" }
+                }
+                (step_list(stored, &path))
+                (log_lines(stored, model))
+                p.pager {
+                    @if stored.first > 1 { a rel="nofollow" href=(format!("{path}?from={}#log", stored.first.saturating_sub(LINES as u64).max(1))) { "Earlier lines" } " " }
+                    @if let Some(next) = stored.page.next { a rel="nofollow" href=(format!("{path}?from={next}#log")) { "Later lines" } " " }
+                }
+            }
+        }
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} bytes"),
+        10_000..10_000_000 => format!("{} kB", bytes / 1000),
+        _ => format!("{} MB", bytes / 1_000_000),
+    }
+}
+
+/// Steps with errors come first where not all can be shown.
+fn step_list(stored: &StoredPage, path: &str) -> Markup {
+    let mut steps: Vec<_> = stored.steps.iter().collect();
+    if steps.len() > SHOWN_STEPS {
+        steps.sort_by_key(|step| std::cmp::Reverse(step.errors));
+        steps.truncate(SHOWN_STEPS);
+        steps.sort_by_key(|step| step.first_line);
+    }
+    html! {
+        details { summary { (stored.steps.len()) " steps in the log" }
+            ul.plain { @for step in steps { li {
+                a rel="nofollow" href=(format!("{path}?from={0}#L{0}", step.first_line)) { bdi { (step.title) } }
+                " " span.detail { "line " (step.first_line) @if step.errors > 0 { ", " (step.errors) @if step.errors == 1 { " error" } @else { " errors" } } }
+            } } }
+        }
+    }
+}
+
+/// The page's lines, folded by step.
+fn log_lines(stored: &StoredPage, model: &FailureModel) -> Markup {
+    let found = model.job.found().map(|found| found.line_number);
+    let mut parts: Vec<(&str, u64, &[LogLine])> = vec![];
+    let mut rest = &stored.page.lines[..];
+    while let Some(first) = rest.first() {
+        let next = stored.steps.partition_point(|step| step.first_line <= first.number);
+        let step = next.checked_sub(1).map(|at| &stored.steps[at]);
+        let end = stored.steps.get(next).map_or(u64::MAX, |step| step.first_line);
+        let count = rest.partition_point(|line| line.number < end);
+        let (lines, later) = rest.split_at(count);
+        parts.push((step.map_or("Log", |step| &step.title), first.number, lines));
+        rest = later;
+    }
+    html! {
+        div.stored { @for (title, first, lines) in parts {
+            details open {
+                summary { bdi { (title) } " " span.detail { "from line " (first) } }
+                ol.lines { @for line in lines {
+                    li #(format!("L{}", line.number)) value=(line.number) class=[line_class(&line.text, found == Some(line.number))] { bdi { (line.text) } }
+                } }
+            }
+        } }
+    }
+}
+
+fn line_class(text: &str, is_found: bool) -> Option<&'static str> {
+    match text {
+        _ if is_found => Some("found"),
+        text if text.starts_with("##[error]") => Some("error"),
+        text if text.starts_with("##[") => Some("group"),
+        _ => None,
+    }
+}
+
+/// One line below a job in a list.
+pub(crate) fn short_explanation(log: &JobLogRow) -> Markup {
+    html! {
+        @match (log.no_log_reason(), log.classification().and_then(|known| known.found.as_ref())) {
+            (Some(reason), _) => span.detail { (reason.sentence()) },
+            (None, None) => span.detail { "no line of the log explains it" },
+            (None, Some(found)) => { (reason(found)) " " code { bdi { (log.short_line()) } } }
+        }
+        " " a href=(address::failure(&log.job.repository, log.job.job_id)) { "Log" span.hidden { " of " bdi { (log.job.title()) } } }
+    }
+}

@@ -1,0 +1,252 @@
+//! What a commit's page and its pull request's page show alike: backends, their jobs, the next step, and
+//! the upstream repository's own jobs.
+
+use crcr_domain::Level;
+use crcr_domain::ci_data::workflow::{CiState, WorkflowJob};
+use crcr_domain::triage::{TriageCategory, TriageVerdict};
+use maud::{Markup, html};
+
+use super::branch::state_parts;
+use super::category_text;
+use super::failure::short_explanation;
+use crate::layout::{ago, duration, external_link, outcome, short_sha};
+use crate::model::head::{InTreeJobs, PullBackend, PullJob};
+use crate::model::open_pulls::HeadState;
+use crate::view::View;
+
+/// Failing tests shown for each job.
+const MAX_FAILED_TESTS: usize = 10;
+
+/// The backends: a sentence for all, then each; those that aren't shown on the pull request folded.
+pub(super) fn out_of_tree(backends: &[PullBackend], next: &NextStep<'_>) -> Markup {
+    let (shown, folded): (Vec<_>, Vec<_>) =
+        backends.iter().partition(|backend| backend.level >= Level::L3);
+    html! {
+        section aria-labelledby="out-of-tree" {
+            h2 #out-of-tree { "Out-of-tree backends" }
+            (summary(&shown))
+            @for result in &shown { (backend_card(result, next)) }
+            @if !folded.is_empty() {
+                details {
+                    summary { (folded.len()) " backends at L2 and L1, which aren't shown on the pull request" }
+                    @for result in &folded { (backend_card(result, next)) }
+                }
+            }
+        }
+    }
+}
+
+/// The upstream repository's own jobs: failures at once, the others folded.
+pub(super) fn in_tree(found: &InTreeJobs) -> Markup {
+    let (jobs, logs) = (&found.in_tree, &found.in_tree_logs);
+    let count = |wanted: fn(CiState) -> bool| jobs.iter().filter(|job| wanted(job.state)).count();
+    let (bad, others): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.state.is_failure());
+    let line = |job: &WorkflowJob| {
+        let (glyph, class, word) = state_parts(job.state);
+        html! {
+            span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } " "
+            @let name = format!("{} / {}", job.workflow, job.name);
+            @match &job.url { Some(url) => (external_link(url, &name)), None => bdi { (name) } }
+            @if let (Some(started), Some(ended)) = (job.started_at, job.completed_at) {
+                span.detail { " · ran " (duration(ended.duration_since(started).as_secs_f64().max(0.0))) }
+            }
+            @if let Some(step) = job.failed_step.as_ref().filter(|_| job.state.is_failure()) { span.detail { " · in step " bdi { (step) } } }
+            @if let Some(log) = logs.iter().find(|log| log.job.job_id == job.id) { div { (short_explanation(log)) } }
+        }
+    };
+    html! {
+        section aria-labelledby="in-tree" {
+            h2 #in-tree { "In-tree jobs" }
+            p { (bad.len()) " failed, " (count(|state| state == CiState::Passed)) " passed, "
+                (count(|state| matches!(state, CiState::Running | CiState::Queued))) " still to end" }
+            ul.jobs { @for job in bad { li { (line(job)) } } }
+            @if !others.is_empty() {
+                details { summary { (others.len()) " other jobs" } ul.jobs { @for job in others { li { (line(job)) } } } }
+            }
+        }
+    }
+}
+
+/// One sentence: do backends block the merge?
+pub(super) fn summary(shown: &[&PullBackend]) -> Markup {
+    let blocking: Vec<_> = shown.iter().filter(|backend| backend.blocks).collect();
+    let with = |states: &[HeadState]| -> Vec<&str> {
+        let ours =
+            blocking.iter().filter(|backend| backend.state.is_some_and(|s| states.contains(&s)));
+        ours.map(|backend| backend.repo.as_str()).collect()
+    };
+    let (failed, open) =
+        (with(&[HeadState::Failed, HeadState::Broken]), with(&[HeadState::Running]));
+    let (class, glyph, text) = if shown.is_empty() {
+        return html! { p.muted { "No backend at L3 or L4 received this pull request." } };
+    } else if !failed.is_empty() {
+        ("bad", "✗", format!("Blocked by {}", failed.join(", ")))
+    } else if !open.is_empty() {
+        ("running", "◐", format!("Waiting for {}", open.join(", ")))
+    } else if blocking.is_empty() {
+        ("good", "✓", "Nothing blocks: no backend at L4 takes part".to_owned())
+    } else {
+        ("good", "✓", "Nothing blocks: every backend at L4 passed".to_owned())
+    };
+    html! { p.note.(class) role="status" { strong { span aria-hidden="true" { (glyph) } " " bdi { (text) } } } }
+}
+
+pub(super) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
+    let class = backend.state.map_or("muted", HeadState::class);
+    html! {
+        article.(class) {
+            div.title {
+                h3 { a href=(format!("/crcr/{}", backend.repo)) { bdi { (backend.repo) } } }
+                span.tag { (backend.level) @if backend.blocks { " · blocks the merge" } @else { " · doesn't block" } }
+            }
+            p {
+                @if let Some(state) = backend.state { span.outcome.(class) { span.glyph aria-hidden="true" { (state.glyph()) } " " span.hidden { (state.word()) ": " } } }
+                @match &backend.verdict {
+                    Some(found) => { strong { bdi { (found.summary) } } " " span.tag { (category_text(found.category)) " · " (found.confidence.as_str()) " confidence" } },
+                    None => bdi { (backend.sentence) },
+                }
+            }
+            @if let Some(found) = backend.verdict.as_ref().filter(|found| !found.evidence.is_empty()) { (evidence(found)) }
+            @if let Some(error) = &backend.last_error { p.detail { bdi { (error) } } }
+            @if backend.state.is_some() {
+                ul.jobs { @for result in &backend.jobs { li { (job(result)) } } }
+                @if backend.state.is_some_and(|state| state <= HeadState::Broken) { (next_step(backend, next)) }
+            }
+        }
+    }
+}
+
+/// Where the next step is taken.
+pub(super) struct NextStep<'a> {
+    pub(super) view: &'a View<'a>,
+    pub(super) upstream: &'a str,
+    pub(super) pull_request: Option<u64>,
+    pub(super) head_sha: &'a str,
+    pub(super) merge_base: Option<&'a str>,
+}
+
+impl NextStep<'_> {
+    /// The page with the button "Re-run" of the check runs.
+    fn checks_url(&self) -> String {
+        match self.pull_request {
+            Some(number) => format!("{}/checks", self.view.pull_url(self.upstream, number)),
+            None => format!("{}/checks", self.view.commit_url(self.upstream, self.head_sha)),
+        }
+    }
+
+    /// Where to write to those who are asked.
+    fn thread_url(&self) -> String {
+        match self.pull_request {
+            Some(number) => self.view.pull_url(self.upstream, number),
+            None => self.view.commit_url(self.upstream, self.head_sha),
+        }
+    }
+}
+
+/// What to do about a failure: fix, re-run, revert, or ask; by whose fault it is.
+fn next_step(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
+    let run = backend.jobs.iter().find_map(|job| job.url.as_deref());
+    let rerun = html! {
+        @if backend.level >= Level::L3 { a href=(next.checks_url()) rel="noreferrer nofollow" { "Re-run it" } " with its check's button" }
+        @else { "Have its run started again downstream" }
+        @if let Some(url) = run { ", or open " (external_link(url, "its run")) }
+    };
+    let ask = html! {
+        @if backend.oncalls.is_empty() { "ask the maintainers of " bdi { (backend.repo) } }
+        @else { "ask " @for (n, name) in backend.oncalls.iter().enumerate() { @if n > 0 { ", " } "@" bdi { (name) } } }
+        " " a href=(next.thread_url()) rel="noreferrer nofollow" { "in a comment" }
+    };
+    html! {
+        p.next { strong { "Next: " }
+            @match backend.verdict.as_ref().map(|verdict| verdict.category) {
+                Some(TriageCategory::Upstream) => {
+                    "it isn't this change. "
+                    @match next.merge_base {
+                        Some(sha) => { "See " a href=(format!("/commit/{sha}")) { "the commit that it began from" } " for what to revert" },
+                        None => { "See " a href=(format!("/hud/{}", next.upstream)) { "the branch" } " for what to revert" },
+                    }
+                    "; " (rerun) " after that; or " (ask) "."
+                }
+                Some(TriageCategory::Infra | TriageCategory::Flake) => { (rerun) "; if it fails again, " (ask) "." }
+                Some(TriageCategory::Backend) => { (ask) "; " (rerun) " once it is fixed." }
+                _ => { "look at the failing tests below their job; " (rerun) "; or " (ask) "." }
+            }
+        }
+    }
+}
+
+/// How long a job waited and ran.
+fn job_times(job: &PullJob) -> Markup {
+    html! { span.detail {
+        @if let Some(seconds) = job.execution_seconds { " · ran " (duration(seconds)) }
+        @if let Some(seconds) = job.queue_seconds { " after " (duration(seconds)) " in the queue" }
+        " · " (ago(job.received_at))
+    } }
+}
+
+fn job(job: &PullJob) -> Markup {
+    html! {
+        (outcome(job.outcome)) " "
+        @match &job.url { Some(url) => (external_link(url, &job.name)), None => bdi { (job.name) } }
+        (job_times(job))
+        @if job.attempts > 1 { span.detail { " · " (job.attempts) " attempts" } }
+        @if let Some(tests) = &job.tests {
+            span.detail { " · " (tests.passed) " passed, " (tests.failed) " failed, " (tests.skipped) " skipped" }
+        }
+        @if let Some(missing) = job.missing_proof {
+            div.detail { strong { "Reported without proof" } ": " (missing) ". It changes no check run." }
+        }
+        @for warning in &job.warnings { div.detail { "In its report, " bdi { (warning) } } }
+        @if let Some(environment) = &job.environment { span.detail { " · on " bdi { (environment) } } }
+        @if let Some(url) = &job.artifact_url { span.detail { " · " (external_link(url, "artifact")) } }
+        @if let Some(reported) = &job.reported_verdict { (reported_verdict(reported)) }
+        @if !job.failed_tests.is_empty() {
+            ul.tests { @for (n, test) in job.failed_tests.iter().enumerate().take(MAX_FAILED_TESTS) {
+                li {
+                    @if let Some(is_new) = job.new_tests.as_ref().and_then(|tests| tests.get(n)) {
+                        span.tag { @if *is_new { "new" } @else { "known" } } " "
+                    }
+                    bdi { (test.name) }
+                    @if let Some(message) = &test.message { div.detail { bdi { (message) } } }
+                    @if let Some(trace) = &test.stacktrace {
+                        details { summary.detail { "Stack trace" } pre { bdi { (trace) } } }
+                    }
+                }
+            } }
+            @if job.failed_tests.len() > MAX_FAILED_TESTS { p.detail { "and " (job.failed_tests.len() - MAX_FAILED_TESTS) " more" } }
+        }
+    }
+}
+
+/// The backend's own verdict. It accuses whom it likes, so it is attributed to its analyzer.
+fn reported_verdict(verdict: &TriageVerdict) -> Markup {
+    html! {
+        div.detail {
+            bdi { @match &verdict.analyzer { Some(analyzer) => (analyzer), None => "The backend" } } " says: "
+            (category_text(verdict.category)) " (" (verdict.confidence.as_str()) " confidence): "
+            bdi { (verdict.summary) }
+            @if let Some(suspect) = &verdict.suspected_upstream {
+                @if let Some(number) = suspect.pr { " · suspects " a href=(format!("/pr/{number}")) { "pull request " (number) } }
+                @if let Some(commit) = &suspect.commit { " · suspects commit " code { (short_sha(commit)) } }
+                @if let Some(reason) = &suspect.reason { ": " bdi { (reason) } }
+            }
+            @if verdict.reproduced_on_retry == Some(true) { " · reproduced on a re-run" }
+            @if verdict.truncated { " · shortened" }
+            @if !verdict.evidence.is_empty() { (evidence(verdict)) }
+        }
+    }
+}
+
+fn evidence(verdict: &TriageVerdict) -> Markup {
+    html! {
+        details {
+            summary.detail { "Evidence" }
+            ul.tests { @for item in &verdict.evidence { li.detail {
+                @let what = item.job.as_deref().or(item.test.as_deref()).unwrap_or("log");
+                @match &item.log_url { Some(url) => (external_link(url, what)), None => bdi { (what) } }
+                @if let Some(test) = item.test.as_ref().filter(|_| item.job.is_some()) { " · " bdi { (test) } }
+                @if let Some(excerpt) = &item.excerpt { ": " bdi { (excerpt) } }
+            } } }
+        }
+    }
+}

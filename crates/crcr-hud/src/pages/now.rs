@@ -1,0 +1,347 @@
+//! `/`: what needs somebody now. Each row is a sentence with its link.
+
+use std::collections::BTreeMap;
+
+use crcr_domain::facts::DispatchFactStatus;
+use crcr_domain::results::{DurationStats, ResultTotals};
+use crcr_domain::{AllowlistEntry, Level};
+use crcr_results::Window;
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Serialize;
+
+use super::branch::branch_path;
+use super::category_text;
+use crate::context::{Hud, PageError};
+use crate::layout::{ago, commit_link, duration, short_repo};
+use crate::model::open_pulls::{self, OpenPull, PullStanding};
+use crate::model::red_branches::{self, BranchHealth, RedJob};
+use crate::model::{days, total};
+use crate::query::{NoQuery, SpanQuery, TimeSpan};
+use crate::view::View;
+
+/// Blocked pull requests on the page; `/prs` has the others.
+const MAX_BLOCKED: usize = 20;
+/// Dispatches that came to nothing and are listed.
+const MAX_LOST: usize = 10;
+/// Without a report for so long, something is wrong with the relay or with everybody.
+const SILENT_HOURS: i64 = 24;
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct NowModel {
+    pub(crate) upstream: String,
+    /// The longest blocked first.
+    pub(crate) blocked: Vec<OpenPull>,
+    /// How many more are blocked, and how many of each standing there are.
+    pub(crate) more_blocked: usize,
+    pub(crate) running: usize,
+    pub(crate) green: usize,
+    pub(crate) branches: Vec<BranchHealth>,
+    pub(crate) failing: Vec<FailingBackend>,
+    /// How many backends have criteria at their level, and meet all of them.
+    pub(crate) meeting: usize,
+    pub(crate) relay: RelayState,
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct FailingBackend {
+    pub(crate) repo: String,
+    pub(crate) level: Level,
+    pub(crate) oncalls: Vec<String>,
+    /// Names the criteria that aren't met.
+    pub(crate) sentence: String,
+}
+
+/// The last 24 hours of the relay.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct RelayState {
+    /// Whether an allowlist is in force.
+    pub(crate) allowlist: bool,
+    pub(crate) newest_report: Option<Timestamp>,
+    pub(crate) dispatches: u64,
+    /// Seconds from accepting an event until GitHub accepted its dispatch.
+    pub(crate) dispatch_latency: Option<DurationStats>,
+    /// Dispatches that weren't sent, or never started a run, by what became of them.
+    pub(crate) lost: BTreeMap<DispatchFactStatus, u64>,
+    /// The newest of those.
+    pub(crate) lost_dispatches: Vec<LostDispatch>,
+    /// Reports that were refused.
+    pub(crate) refused: u64,
+    /// Sentences on what is wrong; empty if all is well.
+    pub(crate) problems: Vec<String>,
+}
+
+/// A dispatch that came to nothing.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct LostDispatch {
+    pub(crate) repo: String,
+    pub(crate) pull_request: Option<u64>,
+    pub(crate) head_sha: String,
+    pub(crate) at: Timestamp,
+    pub(crate) status: DispatchFactStatus,
+    /// Why the last call failed.
+    pub(crate) last_error: Option<String>,
+}
+
+pub(crate) async fn build(hud: &Hud, (): (), _: NoQuery) -> Result<NowModel, PageError> {
+    let (pulls, branches, failing, relay) = (
+        open_pulls::read(hud, Timestamp::MAX).await?,
+        red_branches::read(hud, &hud.upstream).await?,
+        backends(hud).await?,
+        relay_state(hud).await?,
+    );
+    let count = |standing| pulls.pulls.iter().filter(|pull| pull.standing == standing).count();
+    let (running, green) = (count(PullStanding::Running), count(PullStanding::Green));
+    let mut blocked: Vec<OpenPull> = pulls.pulls;
+    blocked.retain(|pull| pull.standing == PullStanding::Blocked);
+    blocked.sort_by_key(|pull| (pull.since, pull.number));
+    let more_blocked = blocked.len().saturating_sub(MAX_BLOCKED);
+    blocked.truncate(MAX_BLOCKED);
+    let (failing, meeting) = failing;
+    let upstream = hud.upstream.as_str().to_owned();
+    Ok(NowModel {
+        upstream,
+        blocked,
+        more_blocked,
+        running,
+        green,
+        branches,
+        failing,
+        meeting,
+        relay,
+    })
+}
+
+/// The backends that fail their level, and how many meet theirs.
+async fn backends(hud: &Hud) -> Result<(Vec<FailingBackend>, usize), PageError> {
+    let policy = (hud.policy)();
+    let entries: Vec<AllowlistEntry> =
+        policy.iter().flat_map(|policy| policy.iter()).cloned().collect();
+    let reviews = days::reviews(hud, &entries, hud.now(), true).await?;
+    let (mut failing, mut meeting) = (vec![], 0);
+    for (entry, review) in entries.iter().zip(reviews) {
+        let standing = review.standing();
+        match standing.verdict {
+            Some(crcr_domain::results::CriterionVerdict::Met) => meeting += 1,
+            Some(crcr_domain::results::CriterionVerdict::NotMet) => failing.push(FailingBackend {
+                repo: entry.repo.as_str().to_owned(),
+                level: entry.level,
+                oncalls: entry.oncalls.iter().map(|name| name.as_str().to_owned()).collect(),
+                sentence: standing.sentence(),
+            }),
+            _ => {}
+        }
+    }
+    failing.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
+    Ok((failing, meeting))
+}
+
+async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
+    let span = hud.span(&SpanQuery::day())?;
+    let (days, reports) = days::day_tallies_and_reports(hud, &span).await?;
+    let all: ResultTotals = total(&days);
+    let refused = reports.outcomes.iter().filter(|(outcome, _)| is_refusal(outcome));
+    let refused = refused.map(|(_, count)| count).sum();
+    let lost = all.statuses.iter().filter(|(status, _)| is_lost(**status));
+    let lost: BTreeMap<_, _> = lost.map(|(status, count)| (*status, *count)).collect();
+    let mut relay = RelayState {
+        allowlist: (hud.policy)().is_some(),
+        newest_report: days::newest_report(&days),
+        dispatches: all.statuses.values().sum(),
+        dispatch_latency: all.dispatch(),
+        lost_dispatches: if lost.is_empty() { vec![] } else { lost_dispatches(hud, &span).await? },
+        lost,
+        refused,
+        problems: vec![],
+    };
+    relay.problems = problems(&relay, hud.now());
+    Ok(relay)
+}
+
+fn is_lost(status: DispatchFactStatus) -> bool {
+    use DispatchFactStatus::{LeftOut, Queued, Sent, Superseded};
+    !matches!(status, LeftOut | Queued | Sent | Superseded)
+}
+
+async fn lost_dispatches(hud: &Hud, span: &TimeSpan) -> Result<Vec<LostDispatch>, PageError> {
+    let sent = hud.results.dispatches(&Window::all(span.from, span.to)).await?;
+    let lost = sent.into_iter().rev().filter(|sent| is_lost(sent.status)).take(MAX_LOST);
+    Ok(lost
+        .map(|sent| LostDispatch {
+            repo: sent.repo,
+            pull_request: sent.pull_request,
+            head_sha: sent.head_sha,
+            at: sent.enqueued_at,
+            status: sent.status,
+            last_error: sent.last_error,
+        })
+        .collect())
+}
+
+fn is_refusal(outcome: &str) -> bool {
+    use crcr_domain::facts::CallbackOutcome;
+    CallbackOutcome::ALL.into_iter().any(|known| known.as_str() == outcome && !known.is_valid())
+}
+
+fn problems(relay: &RelayState, now: Timestamp) -> Vec<String> {
+    let mut problems = vec![];
+    if !relay.allowlist {
+        problems.push("No allowlist is in force: nothing is dispatched.".to_owned());
+    }
+    let is_silent = |newest: Timestamp| now.duration_since(newest).as_hours() >= SILENT_HOURS;
+    if relay.newest_report.is_none_or(is_silent) {
+        problems.push(format!("No report arrived in the last {SILENT_HOURS} hours."));
+    }
+    for (status, count) in &relay.lost {
+        let (dispatches, were) =
+            if *count == 1 { ("dispatch", "was") } else { ("dispatches", "were") };
+        problems.push(match status {
+            DispatchFactStatus::NeverStarted => {
+                format!("{count} {dispatches} never started a run.")
+            }
+            DispatchFactStatus::Dead => format!("{count} {dispatches} {were} given up."),
+            DispatchFactStatus::RepositoryChanged => {
+                format!(
+                    "{count} {dispatches} {were} withheld: the name belongs to another repository."
+                )
+            }
+            _ => format!("{count} {dispatches} {were} withheld: the backend can't be reached."),
+        });
+    }
+    problems
+}
+
+pub(crate) fn page(model: &NowModel, view: &View<'_>) -> Markup {
+    view.shell(
+        "Now",
+        true,
+        &html! {
+            div.title { h1 { "What needs somebody now in " bdi { (model.upstream) } } }
+            (blocked(model))
+            (branches(model))
+            (failing(model))
+            (relay(&model.relay))
+        },
+    )
+}
+
+fn blocked(model: &NowModel) -> Markup {
+    html! {
+        section aria-labelledby="blocked" {
+            div.title {
+                h2 #blocked { "Blocked pull requests" }
+                a href="/prs" { "All open pull requests" }
+                span.detail { (model.running) " running, " (model.green) " green" }
+            }
+            @if model.blocked.is_empty() { (well("No backend blocks a pull request.")) }
+            ul.rows { @for pull in &model.blocked { li.bad { (blocked_sentence(pull)) } } }
+            @if model.more_blocked > 0 { p { a href="/prs?show=blocked" rel="nofollow" { (model.more_blocked) " more are blocked" } } }
+        }
+    }
+}
+
+fn blocked_sentence(pull: &OpenPull) -> Markup {
+    html! {
+        span.outcome.bad { span.glyph aria-hidden="true" { "✗" } } " "
+        a href=(format!("/pr/{}", pull.number)) { "#" (pull.number) @if let Some(title) = &pull.title { " " bdi { (title) } } }
+        @if let Some(author) = &pull.author { " by " bdi { (author) } }
+        " is blocked by "
+        @for (n, repo) in pull.blocked_by.iter().enumerate() {
+            @if n > 0 { ", " }
+            a href=(format!("/crcr/{repo}")) { bdi { (short_repo(repo)) } }
+        }
+        @if let Some(since) = pull.since { ", since " (ago(since)) }
+        "."
+        @if let (Some(fault), Some(why)) = (pull.fault, &pull.why) {
+            div.detail { span.tag { (category_text(fault)) } " " bdi { (why) } }
+        }
+    }
+}
+
+fn branches(model: &NowModel) -> Markup {
+    html! {
+        section aria-labelledby="branches" {
+            div.title { h2 #branches { "Red branches" } a href="/hud" { "All branches" } }
+            @if model.branches.is_empty() { p.muted { "No pushes are known: the App has to be subscribed to `push` and `workflow_job`." } }
+            ul.rows { @for branch in &model.branches {
+                @if branch.red.is_empty() {
+                    li.good {
+                        span.outcome.good { span.glyph aria-hidden="true" { "✓" } } " "
+                        (branch_link(branch)) " is green at " (commit_link(&branch.newest.sha)) " " bdi { (branch.newest.title) } "."
+                    }
+                } @else { @for red in &branch.red { li.bad { (red_sentence(branch, red)) } } }
+                @if branch.more > 0 { li { a href=(branch_path(&branch.repository, &branch.branch)) { (branch.more) " more jobs are red on " bdi { (branch.branch) } } } }
+            } }
+        }
+    }
+}
+
+fn branch_link(branch: &BranchHealth) -> Markup {
+    html! { a href=(branch_path(&branch.repository, &branch.branch)) { bdi { (branch.branch) } } }
+}
+
+fn red_sentence(branch: &BranchHealth, red: &RedJob) -> Markup {
+    let path = branch_path(&branch.repository, &branch.branch);
+    html! {
+        span.outcome.bad { span.glyph aria-hidden="true" { "✗" } } " "
+        a href=(format!("{path}?job={}#job", red.job)) rel="nofollow" { bdi { (red.title) } }
+        " is red on " (branch_link(branch))
+        @if red.may_be_older { " since before " } @else { " since " }
+        (commit_link(&red.since.sha)) " " bdi { (red.since.title) }
+        @if !red.since.author.is_empty() { " by " bdi { (red.since.author) } }
+        ", " (ago(red.since.at)) ", for " (red.commits) @if red.commits == 1 { " commit." } @else { " commits." }
+    }
+}
+
+fn failing(model: &NowModel) -> Markup {
+    html! {
+        section aria-labelledby="levels" {
+            div.title { h2 #levels { "Backends that fail their level" } a href="/crcr" { "All backends" } }
+            @if model.failing.is_empty() {
+                @match model.meeting {
+                    0 => p.muted { "No backend has a level with criteria and enough results." },
+                    1 => (well("The one backend with criteria meets its level.")),
+                    n => (well(&format!("All {n} backends with criteria meet their level."))),
+                }
+            }
+            ul.rows { @for backend in &model.failing { li.bad {
+                span.outcome.bad { span.glyph aria-hidden="true" { "✗" } } " "
+                a href=(format!("/crcr/{}/level", backend.repo)) { bdi { (backend.repo) } }
+                " (" (backend.level) ") " (backend.sentence) "."
+                @if !backend.oncalls.is_empty() { span.detail { " On call: " bdi { (backend.oncalls.join(", ")) } } }
+            } } }
+        }
+    }
+}
+
+fn relay(relay: &RelayState) -> Markup {
+    html! {
+        section aria-labelledby="relay" {
+            div.title { h2 #relay { "The relay" } a href="/crcr?window=24h#relay" rel="nofollow" { "Its figures" } }
+            @if relay.problems.is_empty() { (well("The relay is well.")) }
+            ul.rows { @for problem in &relay.problems { li.infra {
+                span.outcome.infra { span.glyph aria-hidden="true" { "⚠" } } " " (problem)
+            } } }
+            @if !relay.lost_dispatches.is_empty() { details open {
+                summary { "The newest dispatches that were lost or withheld" }
+                ul.plain { @for lost in &relay.lost_dispatches { li {
+                    a href=(format!("/crcr/{}", lost.repo)) { bdi { (lost.repo) } } " was not told of "
+                    @if let Some(number) = lost.pull_request { a href=(format!("/pr/{number}")) { "#" (number) } " at " }
+                    (commit_link(&lost.head_sha)) ", " (ago(lost.at)) ": " (lost.status.as_str().replace('_', " "))
+                    @if let Some(error) = &lost.last_error { ", " bdi { (error) } }
+                } } }
+            } }
+            p.detail {
+                "In the last 24 hours: " (relay.dispatches) " dispatches"
+                @if let Some(latency) = &relay.dispatch_latency { ", half of them sent within " (duration(latency.p50)) ", 95 % within " (duration(latency.p95)) }
+                "; " (relay.refused) " refused reports"
+                @if let Some(newest) = relay.newest_report { "; newest report " (ago(newest)) }
+                "."
+            }
+        }
+    }
+}
+
+fn well(text: &str) -> Markup {
+    html! { p { span.outcome.good { span.glyph aria-hidden="true" { "✓" } } " " (text) } }
+}

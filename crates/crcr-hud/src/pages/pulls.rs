@@ -1,0 +1,320 @@
+//! `/prs`: the open pull requests, what the backends say of each, and what blocks it.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use crcr_domain::Level;
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::{Deserialize, Serialize};
+
+use super::category_text;
+use crate::context::{Hud, PageError};
+use crate::layout::{ago, short_repo, short_sha};
+use crate::model::open_pulls::{self, BackendAnswer, OpenPull, PullStanding};
+use crate::query::{Sort, given};
+use crate::view::View;
+
+/// Rows on a page.
+const MAX_ROWS: usize = 100;
+/// Backends with a column of their own.
+const MAX_COLUMNS: usize = 24;
+const SORTS: [&str; 6] = ["number", "title", "author", "age", "state", "since"];
+
+/// `?show=blocked|running|green|untold&backend=OWNER/REPO&author=LOGIN&sort=COLUMN&before=TIME`; a `-` before
+/// the column sorts the other way.
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
+pub(crate) struct PullsQuery {
+    show: Option<String>,
+    backend: Option<String>,
+    author: Option<String>,
+    sort: Option<String>,
+    before: Option<String>,
+}
+
+/// The filters, as the address has them.
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub(crate) struct PullsFilter {
+    pub(crate) show: Option<PullStanding>,
+    pub(crate) backend: Option<String>,
+    pub(crate) author: Option<String>,
+    pub(crate) sort: Sort,
+    pub(crate) before: Option<Timestamp>,
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct PullsModel {
+    pub(crate) upstream: String,
+    pub(crate) filter: PullsFilter,
+    /// The backends with a column: L4 first.
+    pub(crate) backends: Vec<PullColumn>,
+    pub(crate) pulls: Vec<OpenPull>,
+    /// How many match and aren't shown.
+    pub(crate) more: usize,
+    /// How many have each standing, with the other filters.
+    pub(crate) counts: Vec<(PullStanding, usize)>,
+    /// Pull requests that changed before this time may be open, too.
+    pub(crate) older: Option<Timestamp>,
+    /// Whether webhooks say which pull requests are open.
+    pub(crate) are_known: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+pub(crate) struct PullColumn {
+    pub(crate) level: Level,
+    pub(crate) repo: String,
+}
+
+impl PullsFilter {
+    fn new(query: &PullsQuery) -> Result<Self, PageError> {
+        let show = given(query.show.as_deref());
+        let show = show.map(|show| {
+            let known = PullStanding::ALL.into_iter().find(|known| known.as_str() == show);
+            known.ok_or_else(|| {
+                let text = "`show` has to be `blocked`, `running`, `green` or `untold`";
+                PageError::Query(text.to_owned())
+            })
+        });
+        let before = given(query.before.as_deref()).map(|before| {
+            let text = "`before` has to be a time such as `2026-09-01T00:00:00Z`";
+            before.parse().map_err(|_| PageError::Query(text.to_owned()))
+        });
+        Ok(Self {
+            show: show.transpose()?,
+            backend: given(query.backend.as_deref()),
+            author: given(query.author.as_deref()),
+            sort: Sort::new(query.sort.as_deref(), "state", &SORTS).map_err(PageError::Query)?,
+            before: before.transpose()?,
+        })
+    }
+
+    /// The address of the page with these filters.
+    fn address(&self) -> String {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        let before = self.before.map(|before| before.to_string());
+        let sort = self.sort.parameter("state");
+        for (name, value) in [
+            ("show", self.show.map(PullStanding::as_str)),
+            ("backend", self.backend.as_deref()),
+            ("author", self.author.as_deref()),
+            ("sort", sort.as_deref()),
+            ("before", before.as_deref()),
+        ] {
+            if let Some(value) = value {
+                query.append_pair(name, value);
+            }
+        }
+        let query = query.finish();
+        if query.is_empty() { "/prs".to_owned() } else { format!("/prs?{query}") }
+    }
+
+    fn includes(&self, pull: &OpenPull) -> bool {
+        let is_author = self.author.as_ref().is_none_or(|author| {
+            pull.author.as_ref().is_some_and(|known| known.eq_ignore_ascii_case(author))
+        });
+        // A part of a name is enough, and what it is asked for is what it holds up.
+        let is_backend = self.backend.as_ref().is_none_or(|backend| {
+            let backend = backend.to_lowercase();
+            pull.backends.iter().any(|one| {
+                one.repo.to_lowercase().contains(&backend)
+                    && (self.show != Some(PullStanding::Blocked)
+                        || pull.blocked_by.contains(&one.repo))
+            })
+        });
+        is_author && is_backend
+    }
+}
+
+pub(crate) async fn build(hud: &Hud, (): (), query: PullsQuery) -> Result<PullsModel, PageError> {
+    let filter = PullsFilter::new(&query)?;
+    let found = open_pulls::read(hud, filter.before.unwrap_or(Timestamp::MAX)).await?;
+    let columns: BTreeSet<PullColumn> = (found.pulls.iter().flat_map(|pull| &pull.backends))
+        .map(|backend| PullColumn { level: backend.level, repo: backend.repo.clone() })
+        .collect();
+    let mut backends: Vec<PullColumn> = columns.into_iter().collect();
+    backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
+    backends.truncate(MAX_COLUMNS);
+    let matching = |pull: &OpenPull, show: Option<PullStanding>| {
+        let filter = PullsFilter { show, ..filter.clone() };
+        show.is_none_or(|show| pull.standing == show) && filter.includes(pull)
+    };
+    let counts = PullStanding::ALL.map(|standing| {
+        (standing, found.pulls.iter().filter(|pull| matching(pull, Some(standing))).count())
+    });
+    let mut pulls: Vec<OpenPull> =
+        found.pulls.into_iter().filter(|pull| matching(pull, filter.show)).collect();
+    pulls.sort_by(|a, b| {
+        filter.sort.apply(compare(filter.sort.column, a, b)).then(b.number.cmp(&a.number))
+    });
+    let more = pulls.len().saturating_sub(MAX_ROWS);
+    pulls.truncate(MAX_ROWS);
+    Ok(PullsModel {
+        upstream: hud.upstream.as_str().to_owned(),
+        filter,
+        backends,
+        pulls,
+        more,
+        counts: counts.to_vec(),
+        older: found.older,
+        are_known: found.are_known,
+    })
+}
+
+/// What comes first when a column is sorted: the blocked, the longest blocked, the newest.
+fn compare(column: &str, a: &OpenPull, b: &OpenPull) -> Ordering {
+    let text = |text: &Option<String>| text.as_ref().map(|text| text.to_lowercase());
+    match column {
+        "number" => a.number.cmp(&b.number),
+        "title" => text(&a.title).cmp(&text(&b.title)),
+        "author" => text(&a.author).cmp(&text(&b.author)),
+        "age" => b.head_at.cmp(&a.head_at),
+        "since" => since(a).cmp(&since(b)),
+        _ => a.standing.cmp(&b.standing).then_with(|| since(a).cmp(&since(b))),
+    }
+}
+
+fn since(pull: &OpenPull) -> Timestamp {
+    pull.since.unwrap_or(Timestamp::MAX)
+}
+
+pub(crate) fn page(model: &PullsModel, view: &View<'_>) -> Markup {
+    view.shell(
+        "Pull requests",
+        true,
+        &html! {
+            div.title { h1 { "Open pull requests of " bdi { (model.upstream) } } }
+            (filters(model))
+            @if !model.are_known {
+                p.note role="status" { "Titles, authors and which pull requests are open aren't known: the relay doesn't keep webhooks of " code { "pull_request" } ". These were dispatched in the last three days." }
+            }
+            @if model.pulls.is_empty() { p.muted { "No open pull request matches." } }
+            @else { (table(model)) }
+            @if model.more > 0 { p.detail { (model.more) " more match; narrow the filter to see them." } }
+            @if let Some(older) = model.older {
+                p { a rel="nofollow" href=(PullsFilter { before: Some(older), ..model.filter.clone() }.address()) { "Pull requests that changed earlier" } }
+            }
+        },
+    )
+}
+
+fn filters(model: &PullsModel) -> Markup {
+    let filter = &model.filter;
+    let link = |show: Option<PullStanding>| PullsFilter { show, ..filter.clone() }.address();
+    let is_filtered =
+        filter.backend.is_some() || filter.author.is_some() || filter.before.is_some();
+    html! {
+        div.controls {
+            nav.group aria-label="Standing" {
+                a rel="nofollow" aria-current=[filter.show.is_none().then_some("true")] href=(link(None)) { "All" }
+                @for (standing, count) in &model.counts {
+                    a rel="nofollow" aria-current=[(filter.show == Some(*standing)).then_some("true")] href=(link(Some(*standing))) {
+                        (standing_name(*standing)) " " (count)
+                    }
+                }
+            }
+            form.span method="get" action="/prs" {
+                @if let Some(show) = filter.show { input type="hidden" name="show" value=(show.as_str()); }
+                label { "Backend" input type="search" name="backend" maxlength="200" value=(filter.backend.as_deref().unwrap_or_default()); }
+                label { "Author" input type="search" name="author" maxlength="200" value=(filter.author.as_deref().unwrap_or_default()); }
+                button { "Show" }
+            }
+            @if is_filtered { a href="/prs" { "Reset" } }
+        }
+    }
+}
+
+fn standing_name(standing: PullStanding) -> &'static str {
+    match standing {
+        PullStanding::Blocked => "Blocked",
+        PullStanding::Running => "Running",
+        PullStanding::Green => "Green",
+        PullStanding::Untold => "No L4 backend",
+    }
+}
+
+fn table(model: &PullsModel) -> Markup {
+    let head = |column: &'static str, name: &str| {
+        let sort = &model.filter.sort;
+        let link = PullsFilter { sort: sort.toggled(column), ..model.filter.clone() }.address();
+        html! { th scope="col" aria-sort=[sort.aria(column)] { a rel="nofollow" href=(link) { (name) (sort.arrow(column)) } } }
+    };
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Open pull requests" { table.stack.pulls {
+            thead { tr {
+                (head("number", "Pull request"))
+                (head("author", "Author"))
+                (head("age", "Head"))
+                @for column in &model.backends { th.job scope="col" title=(column.repo) { span { bdi { (short_repo(&column.repo)) } " " (column.level) } } }
+                (head("state", "Blocked by"))
+                th scope="col" { "Fault" }
+                (head("since", "Since"))
+            } }
+            tbody { @for pull in &model.pulls { (row(pull, model)) } }
+        } }
+    }
+}
+
+fn row(pull: &OpenPull, model: &PullsModel) -> Markup {
+    html! {
+        tr {
+            th scope="row" {
+                a href=(format!("/pr/{}", pull.number)) { "#" (pull.number) @if let Some(title) = &pull.title { " " bdi { (title) } } }
+                @if pull.is_draft { " " span.tag { "draft" } }
+            }
+            td data-label="Author" { @match &pull.author {
+                Some(author) => a rel="nofollow" href=(author_address(author)) { bdi { (author) } },
+                None => span.muted { "unknown" },
+            } }
+            td data-label="Head" { (ago(pull.head_at)) " " code.detail { (short_sha(&pull.head_sha)) } }
+            @for column in &model.backends {
+                @let found = pull.backends.iter().find(|backend| backend.repo == column.repo);
+                (backend_cell(found, column))
+            }
+            td.message data-label="Blocked by" { (blocked_by(pull)) }
+            td.message data-label="Fault" { @match (pull.fault, &pull.why) {
+                (Some(fault), Some(why)) => { span.tag { (category_text(fault)) } " " span.detail { bdi { (why) } } },
+                _ => span.muted { "–" },
+            } }
+            td data-label="Since" { @match pull.since { Some(since) => (ago(since)), None => span.muted { "–" } } }
+        }
+    }
+}
+
+fn author_address(author: &str) -> String {
+    let query: String =
+        url::form_urlencoded::Serializer::new(String::new()).append_pair("author", author).finish();
+    format!("/prs?{query}")
+}
+
+fn backend_cell(answer: Option<&BackendAnswer>, column: &PullColumn) -> Markup {
+    html! {
+        @match answer {
+            Some(answer) => {
+                @let (class, word) = (answer.state.class(), answer.state.word());
+                td.(class).state data-label=(short_repo(&column.repo)) {
+                    span.outcome.(class) title=(format!("{}: {word}", column.repo)) {
+                        span.glyph aria-hidden="true" { (answer.state.glyph()) } " " span.word { (word) }
+                    }
+                }
+            }
+            None => td.state data-label=(short_repo(&column.repo)) { span.muted title="not told of this head" { span aria-hidden="true" { "·" } span.hidden { "not told" } } },
+        }
+    }
+}
+
+fn blocked_by(pull: &OpenPull) -> Markup {
+    html! {
+        @match pull.standing {
+            PullStanding::Blocked => {
+                span.outcome.bad { span.glyph aria-hidden="true" { "✗" } " " span.hidden { "blocked by " } }
+                @for (n, repo) in pull.blocked_by.iter().enumerate() {
+                    @if n > 0 { ", " }
+                    a href=(format!("/crcr/{repo}")) title=(repo) { bdi { (short_repo(repo)) } }
+                }
+            }
+            PullStanding::Running => span.outcome.running { span.glyph aria-hidden="true" { "◐" } " running" },
+            PullStanding::Green => span.outcome.good { span.glyph aria-hidden="true" { "✓" } " nothing" },
+            PullStanding::Untold => span.muted { "no backend at L4" },
+        }
+    }
+}

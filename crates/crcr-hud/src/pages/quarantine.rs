@@ -1,0 +1,218 @@
+//! `/quarantine`: tests that may fail for a while, who owns them, and until when.
+
+use std::collections::BTreeMap;
+
+use crcr_results::retention::day_of;
+use crcr_results::test_runs::{TestQuery, TestRanking};
+use jiff::tz::TimeZone;
+use maud::{Markup, html};
+use serde::{Deserialize, Serialize};
+
+use crate::address::{self, Sorted, address, sort_header};
+use crate::context::{Hud, PageError};
+use crate::files::QuarantineView;
+use crate::layout::time;
+use crate::view::View;
+
+/// The days whose results are counted.
+const DAYS: i64 = 7;
+/// Failing tests that are compared with the entries.
+const MAX_FAILING: usize = 2000;
+
+/// `?repo=OWNER/REPO&sort=end|owner|test|failures`.
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
+pub(crate) struct QuarantineQuery {
+    repo: Option<String>,
+    sort: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum QuarantineSort {
+    End,
+    Owner,
+    Test,
+    Failures,
+}
+
+impl QuarantineSort {
+    const ALL: [(Self, &'static str, &'static str); 4] = [
+        (Self::Test, "test", "Test"),
+        (Self::End, "end", "Ends"),
+        (Self::Owner, "owner", "Owner"),
+        (Self::Failures, "failures", "Failed in 7 days"),
+    ];
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct QuarantineModel {
+    pub(crate) repository: String,
+    pub(crate) repositories: Vec<String>,
+    pub(crate) sort: QuarantineSort,
+    /// `None` if the repository has no quarantine file, or it isn't known.
+    pub(crate) entries: Option<Vec<ListedEntry>>,
+    pub(crate) problem: Option<String>,
+    pub(crate) read_at: Option<jiff::Timestamp>,
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct ListedEntry {
+    #[serde(flatten)]
+    pub(crate) entry: QuarantineView,
+    /// In the last seven days.
+    pub(crate) failures: u64,
+    /// The tests that it covers and that failed.
+    pub(crate) failing_tests: usize,
+}
+
+pub(crate) async fn build(
+    hud: &Hud,
+    (): (),
+    query: QuarantineQuery,
+) -> Result<QuarantineModel, PageError> {
+    let sort = match query.sort.as_deref().unwrap_or_default() {
+        "" => QuarantineSort::End,
+        given => {
+            QuarantineSort::ALL
+                .into_iter()
+                .find(|(_, name, _)| *name == given)
+                .ok_or_else(|| {
+                    PageError::Query(
+                        "`sort` has to be `end`, `owner`, `test` or `failures`".to_owned(),
+                    )
+                })?
+                .0
+        }
+    };
+    let mut repositories = hud.results.tested_repositories().await?;
+    if repositories.is_empty() {
+        repositories.push(hud.upstream.to_string());
+    }
+    let given = query.repo.filter(|repo| !repo.trim().is_empty());
+    let repository = given.unwrap_or_else(|| {
+        let upstream =
+            repositories.iter().find(|name| name.eq_ignore_ascii_case(hud.upstream.as_str()));
+        upstream.unwrap_or(&repositories[0]).clone()
+    });
+    let files = (hud.files)(&repository);
+    let entries = files.as_ref().and_then(|files| files.quarantine.as_deref());
+    let mut listed = None;
+    if let Some(entries) = entries {
+        let today = hud.now().to_zoned(TimeZone::UTC).date();
+        let last = day_of(hud.now());
+        let failing = TestQuery {
+            repository: repository.clone(),
+            ranking: TestRanking::Failing,
+            days: (last - DAYS + 1, last),
+            job: None,
+            all_branches: true,
+            search: None,
+            offset: 0,
+            limit: MAX_FAILING,
+        };
+        let failing = hud.results.test_stats(&failing).await?;
+        let mut found: Vec<ListedEntry> = entries
+            .iter()
+            .map(|entry| {
+                let covered = failing
+                    .iter()
+                    .filter(|test| entry.matches(&test.suite, &test.classname, &test.name));
+                let (mut failures, mut failing_tests) = (0, 0);
+                for test in covered {
+                    failures += test.failures;
+                    failing_tests += 1;
+                }
+                ListedEntry { entry: QuarantineView::new(entry, today), failures, failing_tests }
+            })
+            .collect();
+        match sort {
+            QuarantineSort::End => found.sort_by_key(|listed| listed.entry.expiry),
+            QuarantineSort::Owner => found.sort_by(|a, b| a.entry.owner.cmp(&b.entry.owner)),
+            QuarantineSort::Test => found.sort_by(|a, b| a.entry.pattern.cmp(&b.entry.pattern)),
+            QuarantineSort::Failures => {
+                found.sort_by_key(|listed| std::cmp::Reverse(listed.failures));
+            }
+        }
+        listed = Some(found);
+    }
+    Ok(QuarantineModel {
+        repository,
+        repositories,
+        sort,
+        entries: listed,
+        problem: files.as_ref().and_then(|files| files.problem.clone()),
+        read_at: files.as_ref().map(|files| files.read_at),
+    })
+}
+
+pub(crate) fn page(model: &QuarantineModel, view: &View<'_>) -> Markup {
+    view.shell(
+        "Quarantine",
+        false,
+        &html! {
+            div.title { h1 { "Quarantine" } span.muted { bdi { (model.repository) } } }
+            @if model.repositories.len() > 1 {
+                nav.controls aria-label="Repositories" { @for name in &model.repositories {
+                    a aria-current=[(*name == model.repository).then_some("true")] href=(address("/quarantine", [("repo", Some(&**name))])) { bdi { (name) } } " "
+                } }
+            }
+            @if let Some(problem) = &model.problem { p.note { bdi { (problem) } } }
+            @match &model.entries {
+                None => p.note { "No quarantine file of this repository is known. The relay reads " code { ".github/quarantine.yml" } " of the default branch, where the GitHub App is installed." },
+                Some(entries) if entries.is_empty() => p { "No test is quarantined." },
+                Some(entries) => (table(entries, model)),
+            }
+            @if let Some(read_at) = model.read_at { p.detail { "The file was read at " (time(read_at)) "." } }
+        },
+    )
+}
+
+fn table(entries: &[ListedEntry], model: &QuarantineModel) -> Markup {
+    let link = |sort: &str| {
+        address("/quarantine", [("repo", Some(&*model.repository)), ("sort", Some(sort))])
+    };
+    let sorted = |sort: QuarantineSort| match sort {
+        sort if sort != model.sort => Sorted::No,
+        QuarantineSort::Failures => Sorted::Descending,
+        QuarantineSort::End | QuarantineSort::Owner | QuarantineSort::Test => Sorted::Ascending,
+    };
+    let names: BTreeMap<&str, &str> =
+        BTreeMap::from([("run", "runs, its failure doesn't count"), ("skip", "isn't run")]);
+    html! {
+        div.scroll { table.stack {
+            thead { tr {
+                @for (sort, name, title) in QuarantineSort::ALL { (sort_header(title, sorted(sort), &link(name))) }
+                th scope="col" { "Reason" } th scope="col" { "Meanwhile" }
+            } }
+            tbody { @for listed in entries { tr {
+                th scope="row" { a href=(pattern_link(model, &listed.entry.pattern)) { bdi { (listed.entry.pattern) } } }
+                td data-label="Ends" { @if listed.entry.is_expired { span.tag { "ended" } " " } (listed.entry.expiry) span.detail { (listed.entry.end()) } }
+                td data-label="Owner" { bdi { (listed.entry.owner) } }
+                td data-label="Failed in 7 days" {
+                    @if listed.failures == 0 { span.muted { "0" } } @else {
+                        a href=(pattern_link(model, &listed.entry.pattern)) { (listed.failures) }
+                        @if listed.failing_tests > 1 { span.detail { "of " (listed.failing_tests) " tests" } }
+                    }
+                }
+                td.message data-label="Reason" { bdi { (listed.entry.reason) } }
+                td data-label="Meanwhile" { (names.get(listed.entry.mode).copied().unwrap_or(listed.entry.mode)) }
+            } } }
+        } }
+    }
+}
+
+/// A pattern with `*` is of several tests.
+fn pattern_link(model: &QuarantineModel, pattern: &str) -> String {
+    match pattern.split('*').max_by_key(|part| part.len()) {
+        Some(part) if pattern.contains('*') => address(
+            "/tests",
+            [
+                ("repo", Some(&*model.repository)),
+                ("sort", Some("failing")),
+                ("branches", Some("all")),
+                ("q", Some(part.trim_start_matches('.'))),
+            ],
+        ),
+        _ => address::test_named(&model.repository, pattern),
+    }
+}

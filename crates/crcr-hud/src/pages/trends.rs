@@ -1,0 +1,538 @@
+//! `/trends`: how red the branch is, how long authors wait, where the queue is, and what backends report.
+
+use std::collections::BTreeMap;
+
+use crcr_domain::Level;
+use crcr_domain::facts::DispatchFactStatus;
+use crcr_domain::results::{DurationHistogram, JobOutcome, Rate, ResultTotals, jobs_of_record};
+use crcr_results::Window;
+use crcr_results::ci_times::{BranchCommitRuns, CiGrouping, CiTimes, CiTimesQuery, CiUnit};
+use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
+use serde::{Deserialize, Serialize};
+
+use super::branch::branch_path;
+use crate::address::{Sorted, address, sort_header};
+use crate::context::{Hud, PageError};
+use crate::layout::{duration, percent, rate, time};
+use crate::model::RateView;
+use crate::model::days::{day_tallies, facts};
+use crate::plot::{Plot, PlotLine, Unit};
+use crate::query::SpanQuery;
+use crate::view::View;
+
+/// Rows of a table on a page.
+const PER_PAGE: usize = 30;
+/// Commits of a branch that are counted.
+const MAX_COMMITS: usize = 20_000;
+/// Backends whose share of passed jobs is drawn.
+const MAX_BACKENDS: usize = 4;
+const MAX_NAME: usize = 200;
+
+/// `?repo=OWNER/REPO&branch=NAME&window=24h|7d|30d|90d&runner=LABELS&job=NAME&sort=queue|run|ended|failed&all=1`.
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
+pub(crate) struct TrendsQuery {
+    repo: Option<String>,
+    branch: Option<String>,
+    window: Option<String>,
+    runner: Option<String>,
+    job: Option<String>,
+    sort: Option<String>,
+    all: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum TimesSort {
+    Queue,
+    Run,
+    Ended,
+    Failed,
+}
+
+impl TimesSort {
+    const ALL: [(Self, &'static str, &'static str); 4] = [
+        (Self::Ended, "ended", "Jobs"),
+        (Self::Failed, "failed", "Failed"),
+        (Self::Queue, "queue", "Queue P95"),
+        (Self::Run, "run", "Duration P95"),
+    ];
+
+    fn as_str(self) -> &'static str {
+        Self::ALL.into_iter().find(|(sort, ..)| *sort == self).map_or("", |(_, name, _)| name)
+    }
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct TrendsModel {
+    pub(crate) repository: String,
+    pub(crate) repositories: Vec<String>,
+    pub(crate) branch: String,
+    pub(crate) branches: Vec<String>,
+    pub(crate) window: &'static str,
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
+    pub(crate) runner: Option<String>,
+    pub(crate) job: Option<String>,
+    pub(crate) sort: TimesSort,
+    /// Whether the tables are whole.
+    pub(crate) all: bool,
+    /// Commits of the branch on which a run failed.
+    pub(crate) red: RateView,
+    pub(crate) charts: Vec<Plot>,
+    pub(crate) runners: Vec<TimesRow>,
+    pub(crate) jobs: Vec<TimesRow>,
+    pub(crate) workflows: Vec<TimesRow>,
+}
+
+/// What ended in the whole span. Times are seconds, within 5 %.
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub(crate) struct TimesRow {
+    pub(crate) name: String,
+    pub(crate) ended: u64,
+    pub(crate) failed: u64,
+    pub(crate) queue_p50: Option<f64>,
+    pub(crate) queue_p95: Option<f64>,
+    pub(crate) run_p50: Option<f64>,
+    pub(crate) run_p95: Option<f64>,
+}
+
+/// The times of a chart: hours, days or weeks.
+struct Buckets {
+    unit: CiUnit,
+    from: Timestamp,
+    to: Timestamp,
+    millis: i64,
+    count: usize,
+}
+
+impl Buckets {
+    fn of(window: &str, now: Timestamp) -> Self {
+        const DAY: i64 = 86_400_000;
+        let (unit, millis, count) = match window {
+            "24h" => (CiUnit::Hour, 3_600_000, 24),
+            "30d" => (CiUnit::Day, DAY, 30),
+            "90d" => (CiUnit::Day, 7 * DAY, 13),
+            _ => (CiUnit::Day, DAY, 7),
+        };
+        let last = unit.start(now);
+        let to = last + SignedDuration::from_millis(unit.millis());
+        let from = to - SignedDuration::from_millis(millis * count as i64);
+        Self { unit, from, to, millis, count }
+    }
+
+    /// The bucket that a time belongs to.
+    fn at(&self, time: Timestamp) -> Option<usize> {
+        let since = time.as_millisecond() - self.from.as_millisecond();
+        let at = usize::try_from(since.div_euclid(self.millis)).ok()?;
+        (at < self.count).then_some(at)
+    }
+
+    fn times(&self) -> Vec<String> {
+        let start = |n: usize| self.from + SignedDuration::from_millis(self.millis * n as i64);
+        let name = |n: usize| match self.unit {
+            CiUnit::Hour => start(n).strftime("%m-%d %H:00").to_string(),
+            CiUnit::Day if self.millis > CiUnit::Day.millis() => {
+                format!("week of {}", start(n).strftime("%Y-%m-%d"))
+            }
+            CiUnit::Day => start(n).strftime("%Y-%m-%d").to_string(),
+        };
+        (0..self.count).map(name).collect()
+    }
+
+    fn plot(&self, title: &str, unit: Unit, lines: Vec<PlotLine>) -> Plot {
+        Plot { title: title.to_owned(), unit, times: self.times(), lines }
+    }
+}
+
+fn line(name: impl Into<String>, values: Vec<Option<f64>>) -> PlotLine {
+    PlotLine { name: name.into(), values }
+}
+
+pub(crate) async fn build(hud: &Hud, (): (), query: TrendsQuery) -> Result<TrendsModel, PageError> {
+    let given = |text: &Option<String>| -> Option<String> {
+        let text = text.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
+        Some(text.chars().take(MAX_NAME).collect())
+    };
+    let window = match given(&query.window).as_deref() {
+        Some("24h") => "24h",
+        None | Some("7d") => "7d",
+        Some("30d") => "30d",
+        Some("90d") => "90d",
+        Some(_) => {
+            let text = "`window` has to be `24h`, `7d`, `30d` or `90d`";
+            return Err(PageError::Query(text.to_owned()));
+        }
+    };
+    let sort = match given(&query.sort) {
+        None => TimesSort::Queue,
+        Some(given) => {
+            TimesSort::ALL
+                .into_iter()
+                .find(|(_, name, _)| *name == given)
+                .ok_or_else(|| {
+                    PageError::Query(
+                        "`sort` has to be `queue`, `run`, `ended` or `failed`".to_owned(),
+                    )
+                })?
+                .0
+        }
+    };
+    let known = hud.results.repositories("workflow_job").await?;
+    let repositories: Vec<String> = known.into_iter().map(|known| known.name).collect();
+    let repository = given(&query.repo).unwrap_or_else(|| hud.upstream.to_string());
+    let branches = hud.results.branches("push", &repository, 20).await?;
+    let main =
+        ["main", "master"].into_iter().find(|name| branches.iter().any(|known| known == name));
+    let newest = || branches.first().cloned();
+    let branch =
+        given(&query.branch).or(main.map(str::to_owned)).or_else(newest).unwrap_or_default();
+    let buckets = Buckets::of(window, hud.now());
+    let mut model = TrendsModel {
+        repository,
+        repositories,
+        branch,
+        branches,
+        window,
+        from: buckets.from,
+        to: buckets.to.min(hud.now()),
+        runner: given(&query.runner),
+        job: given(&query.job),
+        sort,
+        all: query.all.is_some(),
+        red: RateView::from(Rate::default()),
+        charts: vec![],
+        runners: vec![],
+        jobs: vec![],
+        workflows: vec![],
+    };
+    add_red(hud, &mut model, &buckets).await?;
+    add_times(hud, &mut model, &buckets).await?;
+    add_reports(hud, &mut model, &buckets).await?;
+    Ok(model)
+}
+
+/// How many commits of the branch were red.
+async fn add_red(hud: &Hud, model: &mut TrendsModel, buckets: &Buckets) -> Result<(), PageError> {
+    let span = (buckets.from, buckets.to);
+    let (repository, branch) = (&model.repository, &model.branch);
+    let commits: Vec<BranchCommitRuns> =
+        hud.results.branch_commit_runs(repository, branch, span, MAX_COMMITS).await?;
+    let mut sums = vec![Rate::default(); buckets.count];
+    for commit in &commits {
+        let Some(at) = buckets.at(commit.first_run_at) else { continue };
+        sums[at].denominator += 1;
+        sums[at].numerator += u64::from(commit.failed > 0);
+    }
+    let mut whole = Rate::default();
+    sums.iter().for_each(|sum| whole += *sum);
+    model.red = whole.into();
+    let share = sums.iter().map(|sum| sum.value()).collect();
+    let title = format!("Red commits of {}", if branch.is_empty() { "the branch" } else { branch });
+    model.charts.push(buckets.plot(&title, Unit::Share, vec![line("red", share)]));
+    Ok(())
+}
+
+async fn add_times(hud: &Hud, model: &mut TrendsModel, buckets: &Buckets) -> Result<(), PageError> {
+    let ask = async |grouping: CiGrouping| {
+        let query = CiTimesQuery {
+            repository: model.repository.clone(),
+            grouping,
+            unit: buckets.unit,
+            from: buckets.from,
+            to: buckets.to,
+            name: None,
+        };
+        hud.results.ci_times(&query).await
+    };
+    let (pulls, pushes) = (ask(CiGrouping::Pull).await?, ask(CiGrouping::Branch).await?);
+    let (runners, jobs) = (ask(CiGrouping::Runner).await?, ask(CiGrouping::Job).await?);
+    let of_pulls = percentiles(buckets, &pulls, None, |row| &row.run);
+    let of_branch = percentiles(buckets, &pushes, None, |row| &row.run);
+    model.charts.push(buckets.plot(
+        "Time to signal: from a run's start to its end",
+        Unit::Seconds,
+        vec![
+            line("pull requests P50", of_pulls.0),
+            line("pull requests P95", of_pulls.1),
+            line("branches P50", of_branch.0),
+            line("branches P95", of_branch.1),
+        ],
+    ));
+    let runner = model.runner.as_deref();
+    let queue = percentiles(buckets, &runners, runner, |row| &row.queue);
+    let title = format!("Queue of {}", runner.unwrap_or("all runners"));
+    let lines = |(p50, p95)| vec![line("P50", p50), line("P95", p95)];
+    model.charts.push(buckets.plot(&title, Unit::Seconds, lines(queue)));
+    let job = model.job.as_deref();
+    let run = match (job, runner) {
+        (None, Some(_)) => percentiles(buckets, &runners, runner, |row| &row.run),
+        _ => percentiles(buckets, &jobs, job, |row| &row.run),
+    };
+    let title = format!("Duration of {}", job.or(runner).unwrap_or("all jobs"));
+    model.charts.push(buckets.plot(&title, Unit::Seconds, lines(run)));
+    model.runners = rows(&runners, model.sort);
+    model.jobs = rows(&jobs, model.sort);
+    model.workflows = rows(&pulls, TimesSort::Run);
+    Ok(())
+}
+
+type Percentiles = (Vec<Option<f64>>, Vec<Option<f64>>);
+
+/// P50 and P95 of each bucket.
+fn percentiles(
+    buckets: &Buckets,
+    times: &[CiTimes],
+    name: Option<&str>,
+    of: fn(&CiTimes) -> &DurationHistogram,
+) -> Percentiles {
+    let mut sums = vec![DurationHistogram::default(); buckets.count];
+    for row in times.iter().filter(|row| name.is_none_or(|name| row.name == name)) {
+        if let Some(at) = buckets.at(row.start) {
+            sums[at].merge(of(row));
+        }
+    }
+    let of_share = |share| sums.iter().map(|sum| sum.percentile(share)).collect();
+    (of_share(0.5), of_share(0.95))
+}
+
+fn rows(times: &[CiTimes], sort: TimesSort) -> Vec<TimesRow> {
+    let mut sums: BTreeMap<&str, (u64, u64, DurationHistogram, DurationHistogram)> =
+        BTreeMap::new();
+    for row in times {
+        let sum = sums.entry(&row.name).or_default();
+        sum.0 += row.ended;
+        sum.1 += row.failed;
+        sum.2.merge(&row.queue);
+        sum.3.merge(&row.run);
+    }
+    let row = |(name, (ended, failed, queue, run)): (
+        &str,
+        (u64, u64, DurationHistogram, DurationHistogram),
+    )| TimesRow {
+        name: name.to_owned(),
+        ended,
+        failed,
+        queue_p50: queue.percentile(0.5),
+        queue_p95: queue.percentile(0.95),
+        run_p50: run.percentile(0.5),
+        run_p95: run.percentile(0.95),
+    };
+    let mut rows: Vec<TimesRow> = sums.into_iter().map(row).collect();
+    let key = |row: &TimesRow| match sort {
+        TimesSort::Queue => row.queue_p95.unwrap_or(-1.0),
+        TimesSort::Run => row.run_p95.unwrap_or(-1.0),
+        TimesSort::Ended => row.ended as f64,
+        TimesSort::Failed => row.failed as f64,
+    };
+    rows.sort_by(|a, b| key(b).total_cmp(&key(a)));
+    rows
+}
+
+/// Dispatches, reports and what backends' jobs came to. Days are computed once and kept; hours from the facts.
+async fn add_reports(
+    hud: &Hud,
+    model: &mut TrendsModel,
+    buckets: &Buckets,
+) -> Result<(), PageError> {
+    let mut sums: Vec<BTreeMap<String, ResultTotals>> = vec![BTreeMap::new(); buckets.count];
+    if buckets.unit == CiUnit::Hour {
+        let window = Window::all(buckets.from, buckets.to);
+        let shared = facts(hud, &window).await?;
+        for (at, sum) in sums.iter_mut().enumerate() {
+            let start =
+                |n: usize| buckets.from + SignedDuration::from_millis(buckets.millis * n as i64);
+            let hour = Window::all(start(at), start(at + 1));
+            let mut dispatches: BTreeMap<String, Vec<_>> = BTreeMap::new();
+            for sent in shared.dispatches(&hour) {
+                dispatches.entry(sent.repo.to_ascii_lowercase()).or_default().push(sent);
+            }
+            for (repo, dispatches) in dispatches {
+                let attempts =
+                    shared.attempts(&hour).filter(|row| row.repo.eq_ignore_ascii_case(&repo));
+                let jobs = jobs_of_record(attempts, dispatches.iter().copied());
+                sum.insert(repo, ResultTotals::of(jobs, &dispatches));
+            }
+        }
+    } else {
+        let span = hud.span(&SpanQuery::starting(buckets.from))?;
+        for (day, totals) in day_tallies(hud, &span, None).await? {
+            let start = day.day.to_zoned(jiff::tz::TimeZone::UTC).map(|day| day.timestamp());
+            let Some(at) = start.ok().and_then(|start| buckets.at(start)) else { continue };
+            if !day.nightly {
+                sums[at].entry(day.repo).or_default().add(&totals);
+            }
+        }
+    }
+    let count = |of: fn(&ResultTotals) -> u64| -> Vec<Option<f64>> {
+        sums.iter().map(|repos| Some(repos.values().map(of).sum::<u64>() as f64)).collect()
+    };
+    let dispatched = count(|totals| totals.statuses.values().sum());
+    let silent = count(|totals| {
+        totals.statuses.get(&DispatchFactStatus::NeverStarted).copied().unwrap_or_default()
+    });
+    let ended = count(|totals| totals.sums.outcomes.values().sum());
+    let passed = count(|totals| {
+        totals.sums.count(JobOutcome::Passed) + totals.sums.count(JobOutcome::PassedAfterRerun)
+    });
+    model.charts.push(buckets.plot(
+        "Dispatches and reports",
+        Unit::Count,
+        vec![
+            line("dispatches", dispatched),
+            line("never answered", silent),
+            line("jobs reported", ended),
+            line("of them passed", passed),
+        ],
+    ));
+    model.charts.push(backends(hud, buckets, &sums));
+    Ok(())
+}
+
+/// The share of passed jobs of the backends with the highest levels.
+fn backends(hud: &Hud, buckets: &Buckets, sums: &[BTreeMap<String, ResultTotals>]) -> Plot {
+    let policy = (hud.policy)();
+    let mut entries: Vec<(Level, String)> = policy
+        .iter()
+        .flat_map(|policy| policy.iter())
+        .filter(|entry| entry.level >= Level::L2)
+        .map(|entry| (entry.level, entry.repo.to_string()))
+        .collect();
+    entries.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    let lines = entries.into_iter().take(MAX_BACKENDS).map(|(level, repo)| {
+        let key = repo.to_ascii_lowercase();
+        let values = sums.iter().map(|repos| repos.get(&key)?.sums.job_pass().value()).collect();
+        line(format!("{repo} ({})", level.as_str()), values)
+    });
+    buckets.plot("Jobs that pass, by backend", Unit::Share, lines.collect())
+}
+
+impl TrendsModel {
+    fn url(&self, change: impl FnOnce(&mut TrendsLink)) -> String {
+        let mut link = TrendsLink {
+            repo: self.repository.clone(),
+            branch: Some(self.branch.clone()).filter(|branch| !branch.is_empty()),
+            window: self.window.to_owned(),
+            runner: self.runner.clone(),
+            job: self.job.clone(),
+            sort: self.sort.as_str(),
+            all: self.all,
+        };
+        change(&mut link);
+        address(
+            "/trends",
+            [
+                ("repo", Some(&*link.repo)),
+                ("branch", link.branch.as_deref()),
+                ("window", Some(&*link.window)),
+                ("runner", link.runner.as_deref()),
+                ("job", link.job.as_deref()),
+                ("sort", Some(link.sort)),
+                ("all", link.all.then_some("1")),
+            ],
+        )
+    }
+}
+
+struct TrendsLink {
+    repo: String,
+    branch: Option<String>,
+    window: String,
+    runner: Option<String>,
+    job: Option<String>,
+    sort: &'static str,
+    all: bool,
+}
+
+pub(crate) fn page(model: &TrendsModel, view: &View<'_>) -> Markup {
+    view.shell(
+        &format!("Trends of {}", model.repository),
+        false,
+        &html! {
+            div.title { h1 { "Trends of " bdi { (model.repository) } }
+                @if !model.branch.is_empty() { a href=(branch_path(&model.repository, &model.branch)) { "Grid of " bdi { (model.branch) } } }
+            }
+            (controls(model))
+            dl.cards { div { dt { "Red commits of " bdi { (model.branch) } } dd { (rate(&model.red)) } }
+                @if let Some(worst) = model.workflows.first() { div { dt { "Longest time to signal" } dd {
+                    @match worst.run_p95 { Some(seconds) => (duration(seconds)), None => "no data" } " " span.detail { "P95 of " bdi { (worst.name) } }
+                } } }
+                @if let Some(worst) = longest_queue(&model.runners) { div { dt { "Longest queue" } dd {
+                    @match worst.queue_p95 { Some(seconds) => (duration(seconds)), None => "no data" } " " span.detail { "P95 on " bdi { (worst.name) } }
+                } } }
+            }
+            div.charts { @for chart in &model.charts { (chart.markup()) } }
+            (table(model, "Runners", "Labels", &model.runners, |link, name| { link.runner = Some(name); link.job = None; }))
+            (table(model, "Jobs", "Job", &model.jobs, |link, name| { link.job = Some(name); link.runner = None; }))
+            p.detail { "Percentiles are right within 5 %. Cancelled and skipped jobs don't count. A runner is named by the labels that a job asks for." }
+        },
+    )
+}
+
+fn longest_queue(runners: &[TimesRow]) -> Option<&TimesRow> {
+    runners
+        .iter()
+        .filter(|row| row.queue_p95.is_some())
+        .max_by(|a, b| a.queue_p95.unwrap_or(0.0).total_cmp(&b.queue_p95.unwrap_or(0.0)))
+}
+
+fn controls(model: &TrendsModel) -> Markup {
+    html! {
+        div.controls {
+            nav.group aria-label="Time span" { @for window in ["24h", "7d", "30d", "90d"] {
+                a aria-current=[(model.window == window).then_some("true")] href=(model.url(|link| link.window = window.to_owned())) { (window.replace('h', " h").replace('d', " d")) }
+            } }
+            span.detail { (time(model.from)) " – " (time(model.to)) " UTC" }
+            form.span method="get" action="/trends" {
+                label { "Repository " select name="repo" {
+                    @if !model.repositories.contains(&model.repository) { option selected { (model.repository) } }
+                    @for name in &model.repositories { option selected[*name == model.repository] { (name) } }
+                } }
+                @if !model.branches.is_empty() { " " label { "Branch " select name="branch" {
+                    @if !model.branches.contains(&model.branch) { option selected { (model.branch) } }
+                    @for name in &model.branches { option selected[*name == model.branch] { (name) } }
+                } } }
+                input type="hidden" name="window" value=(model.window);
+                " " button { "Show" }
+            }
+            @if model.runner.is_some() || model.job.is_some() {
+                a href=(model.url(|link| { link.runner = None; link.job = None; })) { "All runners and jobs" }
+            }
+        }
+    }
+}
+
+fn table(
+    model: &TrendsModel,
+    title: &str,
+    heading: &str,
+    rows: &[TimesRow],
+    choose: fn(&mut TrendsLink, String),
+) -> Markup {
+    let shown = if model.all { rows.len() } else { PER_PAGE };
+    html! {
+        h2 { (title) }
+        @if rows.is_empty() { p.note { "Nothing ended in this span." } } @else {
+            div.scroll { table.stack {
+                thead { tr {
+                    th scope="col" { (heading) }
+                    @for (sort, name, title) in TimesSort::ALL {
+                        (sort_header(title, if sort == model.sort { Sorted::Descending } else { Sorted::No }, &model.url(|link| link.sort = name)))
+                    }
+                } }
+                tbody { @for row in rows.iter().take(shown) { tr {
+                    th scope="row" { a rel="nofollow" href=(model.url(|link| choose(link, row.name.clone()))) { bdi { (row.name) } } }
+                    td.number data-label="Jobs" { (row.ended) }
+                    td data-label="Failed" { (row.failed) " " span.detail { (percent(row.failed as f64 / row.ended.max(1) as f64)) } }
+                    td data-label="Queue P95" { (seconds(row.queue_p95)) span.detail { "P50 " (seconds(row.queue_p50)) } }
+                    td data-label="Duration P95" { (seconds(row.run_p95)) span.detail { "P50 " (seconds(row.run_p50)) } }
+                } } }
+            } }
+            @if rows.len() > shown { p.pager { a rel="nofollow" href=(model.url(|link| link.all = true)) { "All " (rows.len()) } } }
+        }
+    }
+}
+
+fn seconds(seconds: Option<f64>) -> Markup {
+    html! { @match seconds { Some(seconds) => (duration(seconds)), None => span.muted { "no data" } } }
+}

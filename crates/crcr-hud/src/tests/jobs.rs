@@ -1,0 +1,308 @@
+//! The grid's panel, the page of a failed job and its stored log.
+
+use crcr_cidata::logs::{LogPacker, StoredLogs, log_key};
+use crcr_cidata::object_store::ObjectStore;
+use crcr_domain::ci_data::job_log::{
+    EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource,
+};
+use crcr_standin::generate::UpstreamCi;
+
+use super::*;
+
+/// A month of upstream's own CI, with the logs of its failed jobs.
+async fn month() -> Site {
+    let facts = facts(7, now(), 30, 6, UPSTREAM);
+    let mut ci = UpstreamCi::new(&facts, now()).unwrap();
+    let mut site = site(facts).await;
+    let url = format!("file:{}", site._folder.path().join("archive").display());
+    let store = ObjectStore::open(&url).await.unwrap();
+    let key = |repo: &str, job: u64| log_key(&RepoName::new(repo).unwrap(), job);
+    for (key, text) in ci.keep_logs(key).into_iter().rev().take(60) {
+        store.put(&key, LogPacker::packed(text.as_bytes()).unwrap()).await.unwrap();
+    }
+    ci.store(&*site.hud.results).await.unwrap();
+    let hud = Arc::get_mut(&mut site.hud);
+    assert!(hud.is_none(), "the router shares it");
+    site.with_logs(&url)
+}
+
+impl Site {
+    /// The same site with an archive.
+    fn with_logs(self, url: &str) -> Self {
+        let (results, upstream) = (Arc::clone(&self.hud.results), self.hud.upstream.clone());
+        let policy = (self.hud.policy)();
+        let mut hud = Hud::new(results, Box::new(move || policy.clone()), Box::new(now), upstream);
+        hud.logs = StoredLogs::new(Some(url.to_owned()));
+        hud.files = Box::new(|repository| {
+            let files = crcr_standin::generate::FILES_OF_UPSTREAM.map(|(_, text)| text(now()));
+            let quarantine = crcr_domain::ci_data::quarantine::ParsedQuarantine::parse(
+                files[1].as_bytes(),
+                "2026-09-15".parse().unwrap(),
+            );
+            assert_eq!(quarantine.findings.errors(), 0, "{:?}", quarantine.findings.kept());
+            (repository == UPSTREAM).then(|| {
+                Arc::new(crate::RepositoryFiles {
+                    codeowners: Some(crcr_domain::ci_data::codeowners::Codeowners::parse(
+                        &files[0],
+                    )),
+                    quarantine: Some(quarantine.entries),
+                    problem: None,
+                    read_at: now(),
+                })
+            })
+        });
+        let hud = Arc::new(hud);
+        Self { router: router(Arc::clone(&hud)), hud, ..self }
+    }
+}
+
+/// The newest failure of the red job of the branch.
+async fn red_job(site: &Site) -> u64 {
+    let grid = site.json(&format!("/api/v1/hud/{UPSTREAM}/main")).await;
+    let red = grid["red"].as_array().unwrap().iter().find(|red| !red.is_null()).unwrap();
+    assert_eq!(red["is_first"], true, "{red}");
+    red["job"].as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn on_call_sees_which_column_is_red_since_which_commit_and_whose() {
+    let site = month().await;
+    let (status, page) = site.get(&format!("/hud/{UPSTREAM}/main")).await;
+    assert_eq!(status, 200);
+    for expected in [
+        "is red since <a href=\"/commit/",
+        " by <bdi>",
+        "the first red one",
+        "L4",
+        "L3",
+        " green commits",
+    ] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    let (_, all) = site.get(&format!("/hud/{UPSTREAM}/main?rows=all")).await;
+    assert!(!all.contains("green commits</a>"), "nothing is folded");
+    let commits = |page: &str| page.matches("<tr id=\"c-").count();
+    assert!(commits(&all) > commits(&page), "{} {}", commits(&all), commits(&page));
+}
+
+#[tokio::test]
+async fn cell_of_the_grid_opens_beside_it_as_a_page_and_as_a_fragment() {
+    let site = month().await;
+    let job = red_job(&site).await;
+    let (_, page) = site.get(&format!("/hud/{UPSTREAM}/main?job={job}")).await;
+    let (status, fragment) = site.get(&format!("/panel/{UPSTREAM}/{job}")).await;
+    assert_eq!(status, 200);
+    assert!(
+        !fragment.contains("<html") && page.contains("aria-current=\"true\""),
+        "the cell is marked"
+    );
+    for expected in [
+        "Failed in step 3: ",
+        "test_all_reduce",
+        "90 % certain",
+        "Run it again on GitHub",
+        "torch/distributed/reducer.py",
+        "linux.8xlarge.gpu",
+        &format!("/failure/{UPSTREAM}/{job}?from="),
+        &format!("/test/{UPSTREAM}?id="),
+    ] {
+        assert!(page.contains(expected), "{expected}: {page}");
+        assert!(fragment.contains(expected), "{expected}: {fragment}");
+    }
+    assert_eq!(site.get(&format!("/panel/{UPSTREAM}/1")).await.0, 404);
+}
+
+#[tokio::test]
+async fn failure_page_shows_the_stored_log_from_the_line_that_explains_it() {
+    let site = month().await;
+    let job = red_job(&site).await;
+    let model = site.json(&format!("/api/v1/failure/{UPSTREAM}/{job}")).await;
+    let line = model["log"]["classified"]["match"]["line_number"].as_u64().unwrap();
+    let shown = model["stored"]["lines"].as_array().unwrap();
+    let found = shown.iter().find(|shown| shown["number"] == line).unwrap();
+    assert!(found["text"].as_str().unwrap().starts_with("FAILED [ 14.2s]"), "{found}");
+    let path = format!("/failure/{UPSTREAM}/{job}");
+    let (_, page) = site.get(&path).await;
+    for expected in [
+        format!("<li id=\"L{line}\" value=\"{line}\" class=\"found\">"),
+        "<summary><bdi>Run ./ci/run.sh</bdi>".to_owned(),
+        format!("{path}/log.txt?download=1"),
+        "Others with the same cause".to_owned(),
+    ] {
+        assert!(page.contains(&expected), "{expected}: {page}");
+    }
+    let (_, start) = site.get(&format!("{path}?from=1")).await;
+    assert!(start.contains("id=\"L1\"") && start.contains("Later lines"), "{start}");
+    assert!(!start.contains('\u{1b}'), "escape sequences aren't shown");
+    let (status, text) = site.get(&format!("{path}/log.txt")).await;
+    assert_eq!(status, 200);
+    assert_eq!(text.lines().count() as u64, model["stored"]["line_count"].as_u64().unwrap());
+    assert_eq!(site.get(&format!("/failure/{UPSTREAM}/1/log.txt")).await.0, 404);
+    assert_eq!(site.get(&format!("{path}?from=x")).await.0, 400);
+    let request = Request::get(format!("/crcr/logs/{UPSTREAM}/{job}?from=7")).body(Body::empty());
+    let answer = site.router.clone().oneshot(request.unwrap()).await.unwrap();
+    assert_eq!(answer.headers()["location"], format!("{path}?from=7"), "old links lead on");
+}
+
+#[tokio::test]
+async fn a_count_leads_to_what_it_counts_and_older_failures_go_on() {
+    let site = month().await;
+    let groups = site.json("/api/v1/failures?days=30").await;
+    let group = &groups["groups"][0];
+    let like = format!("{UPSTREAM}/{}", group["newest"]["job_id"]);
+    let (mut before, mut jobs) = (String::new(), vec![]);
+    loop {
+        let query = format!("/api/v1/failures?list=jobs&days=30&like={like}&before={before}");
+        let list = site.json(&query).await["jobs"].take();
+        jobs.extend(list["jobs"].as_array().unwrap().iter().map(|job| job["job_id"].clone()));
+        match list["older"].as_str() {
+            Some(older) => before = older.to_owned(),
+            None => break,
+        }
+    }
+    jobs.sort_by_key(|job| job.as_u64());
+    jobs.dedup();
+    assert_eq!(
+        jobs.len() as u64,
+        group["failures"].as_u64().unwrap(),
+        "every failure is there once"
+    );
+    let (_, page) = site.get("/failures?days=30").await;
+    assert!(page.contains("/failures?list=jobs&amp;like="), "{page}");
+    for wrong in ["sort=odd", "before=odd&list=jobs", "like=odd", "page=99"] {
+        assert_eq!(site.get(&format!("/failures?{wrong}")).await.0, 400, "{wrong}");
+    }
+}
+
+/// 1 GB of log: the page and its memory are those of a small one.
+#[tokio::test]
+async fn page_of_a_huge_log_reads_a_part_of_it() {
+    let site = site(vec![]).await;
+    let url = format!("file:{}", site._folder.path().join("archive").display());
+    let store = ObjectStore::open(&url).await.unwrap();
+    let (repo, job_id) = (RepoName::new("acme/huge").unwrap(), 7);
+    let mut packer = LogPacker::new().unwrap();
+    let block =
+        format!("a line of a build that says too much, again{}\n", " and again".repeat(150))
+            .repeat(600);
+    let blocks = 1_000_000_000 / block.len();
+    for _ in 0..blocks {
+        packer.add(block.as_bytes()).unwrap();
+    }
+    let key = log_key(&repo, job_id);
+    store.put(&key, packer.finish().unwrap()).await.unwrap();
+    let lines = blocks as u64 * 600;
+    let found = LogMatch {
+        rule: None,
+        category: None,
+        line_number: lines / 2,
+        line: "a line".to_owned(),
+        captures: vec![],
+        context: vec![],
+        by: LogMatchSource::Evidence,
+        certainty_percent: 50,
+        reasons: vec![],
+    };
+    let known = LogClassification { found: Some(found), candidates: vec![], novel: vec![] };
+    let job = EndedJob {
+        repository: repo.to_string(),
+        run_id: 1,
+        run_attempt: 1,
+        job_id,
+        job_name: "build".to_owned(),
+        workflow: String::new(),
+        branch: "main".to_owned(),
+        head_sha: "abc".to_owned(),
+        completed_at: now(),
+    };
+    let outcome = JobLogOutcome::Classified(Box::new(known));
+    let row = JobLogRow { job, looked_at: now(), log_key: Some(key), outcome };
+    site.hud.results.put_job_logs(vec![row]).await.unwrap();
+    let site = site.with_logs(&url);
+    let before = peak_memory_kb();
+    for from in ["", "?from=1", &format!("?from={lines}"), &format!("?from={}", lines * 2)] {
+        let (status, page) = site.get(&format!("/failure/acme/huge/7{from}")).await;
+        assert!(status == 200 && page.len() < 1_500_000, "{from}: {}", page.len());
+        assert!(page.contains("too much, again"), "{from}");
+    }
+    let grown = peak_memory_kb() - before;
+    assert!(grown < 64 * 1024, "pages of a log of 1 GB took {grown} kB");
+    // As text it comes in pieces: whoever stops reading stops the work.
+    let request = Request::get("/failure/acme/huge/7/log.txt").body(Body::empty()).unwrap();
+    let answer = site.router.clone().oneshot(request).await.unwrap();
+    let first = futures_util::StreamExt::next(&mut answer.into_body().into_data_stream()).await;
+    assert!(first.unwrap().unwrap().len() < 8 << 20);
+    assert!(peak_memory_kb() - before < 96 * 1024);
+}
+
+fn peak_memory_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// On the wire, with gzip, as hud.pytorch.org's own grid of this size has ten times as much.
+#[tokio::test]
+async fn grid_of_fifty_commits_by_forty_jobs_has_at_most_15_kb_on_the_wire() {
+    let site = site(vec![]).await;
+    let repository = json!({ "full_name": "acme/wide" });
+    let mut rows = vec![];
+    for commit in 0..50_u64 {
+        let sha = format!(
+            "{:040x}",
+            u128::from(commit + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
+        );
+        let at = now() - jiff::SignedDuration::from_mins(60 * (50 - commit as i64));
+        let head = json!({ "message": format!("Fuse kernels of module {commit} (#{})", 160_000 + 37 * commit), "author": { "name": "Ada" } });
+        let push = json!({ "ref": "refs/heads/main", "after": sha, "head_commit": head, "repository": repository });
+        rows.push(
+            WebhookRow::new("push", &format!("p{commit}"), at, push.to_string().as_bytes())
+                .unwrap(),
+        );
+        for job in 0..40_u64 {
+            // As far apart as GitHub's numbers are.
+            let id = 41_200_000_000 + commit * 900_001 + job * 37 + (commit * job) % 29;
+            let failed = (commit * 7 + job * 11) % 19 == 0;
+            let job = json!({
+                "id": id, "name": format!("linux-jammy-{job} / test"), "workflow_name": "trunk", "status": "completed",
+                "conclusion": if failed { "failure" } else { "success" }, "head_sha": sha, "head_branch": "main",
+            });
+            let payload = json!({ "workflow_job": job, "repository": repository });
+            rows.push(
+                WebhookRow::new(
+                    "workflow_job",
+                    &id.to_string(),
+                    at,
+                    payload.to_string().as_bytes(),
+                )
+                .unwrap(),
+            );
+        }
+    }
+    site.hud.results.append_webhooks(rows).await.unwrap();
+    let (_, page) = site.get("/hud/acme/wide/main").await;
+    assert_eq!(page.matches("<td").count(), 2000);
+    let mut packed = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
+    std::io::Write::write_all(&mut packed, page.as_bytes()).unwrap();
+    let bytes = packed.finish().unwrap().len();
+    assert!(bytes <= 15_000, "{bytes} bytes");
+}
+
+#[tokio::test]
+async fn quarantine_lists_every_entry_with_its_end_and_its_failures() {
+    let site = month().await;
+    let model = site.json("/api/v1/quarantine").await;
+    let entries = model["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 2);
+    assert_eq!(
+        (&entries[0]["expiry"], &entries[0]["days_left"]),
+        (&"2026-09-18".into(), &3.into())
+    );
+    let (_, page) = site.get("/quarantine?sort=owner").await;
+    assert!(page.contains("ends on 2026-09-27, in 12 days"), "{page}");
+    assert!(page.contains("/test/acme/upstream?name=TestRandom.test_seed_per_device"), "{page}");
+    assert!(page.contains("aria-sort=\"ascending\""), "{page}");
+    assert_eq!(site.get("/quarantine?sort=odd").await.0, 400);
+    let (status, page) = site.get("/quarantine?repo=acme/other").await;
+    assert!(status == 200 && page.contains("No quarantine file"), "{page}");
+}

@@ -1,0 +1,233 @@
+//! What needs somebody now: blocked pull requests, red branches, backends, the relay.
+
+use crcr_standin::generate::UpstreamCi;
+
+use super::*;
+
+async fn full() -> Site {
+    let facts = facts(7, now(), 10, 10, UPSTREAM);
+    let ci = UpstreamCi::new(&facts, now()).unwrap();
+    let site = site(facts).await;
+    ci.store(&*site.hud.results).await.unwrap();
+    site
+}
+
+#[tokio::test]
+async fn on_call_sees_who_blocks_which_pull_request_since_when_and_whose_fault_it_is() {
+    let site = full().await;
+    let pulls = site.json("/api/v1/pulls?show=blocked").await;
+    let blocked = pulls["pulls"].as_array().unwrap();
+    assert!(!blocked.is_empty(), "{pulls}");
+    for pull in blocked {
+        assert_eq!(pull["blocked_by"], json!(["aurora-example/torch-aurora"]), "only L4 blocks");
+        assert!(pull["title"].is_string() && pull["since"].is_string(), "{pull}");
+        let number = pull["number"].as_u64().unwrap();
+        let page = site.json(&format!("/api/v1/pulls/{number}")).await;
+        assert_eq!(page["head_sha"], pull["head_sha"], "{number}");
+        let aurora = &page["backends"][0];
+        assert!(["failed", "broken"].contains(&aurora["state"].as_str().unwrap()), "{aurora}");
+    }
+    let (_, page) = site.get("/").await;
+    for expected in
+        ["is blocked by", ">torch-aurora</bdi>", "Backends that fail their level", "The relay"]
+    {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    let now = site.json("/api/v1/now").await;
+    let shown = now["blocked"].as_array().unwrap().len() as u64;
+    assert_eq!(shown + now["more_blocked"].as_u64().unwrap(), blocked.len() as u64);
+}
+
+#[tokio::test]
+async fn pull_requests_filter_and_sort_by_the_address() {
+    let site = full().await;
+    let numbers = async |query: &str| -> Vec<u64> {
+        let json = site.json(&format!("/api/v1/pulls?{query}")).await;
+        json["pulls"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|pull| pull["number"].as_u64().unwrap())
+            .collect()
+    };
+    let mut sorted = numbers("sort=number").await;
+    assert!(sorted.len() > 10 && sorted.is_sorted(), "{sorted:?}");
+    sorted.reverse();
+    assert_eq!(numbers("sort=-number").await, sorted);
+    let all = site.json("/api/v1/pulls").await;
+    let standings: Vec<&str> =
+        all["pulls"].as_array().unwrap().iter().map(|p| p["standing"].as_str().unwrap()).collect();
+    let order = ["blocked", "running", "green", "untold"];
+    assert!(
+        standings.is_sorted_by_key(|s| order.iter().position(|known| known == s)),
+        "{standings:?}"
+    );
+    for (show, count) in all["counts"].as_array().unwrap().iter().map(|c| (&c[0], &c[1])) {
+        let shown = numbers(&format!("show={}", show.as_str().unwrap())).await.len() as u64;
+        assert_eq!(shown, count.as_u64().unwrap(), "{show}");
+    }
+    assert_eq!(numbers("author=nobody").await, [0; 0]);
+    assert_eq!(numbers("backend=no-such").await, [0; 0]);
+    let (_, page) = site.get("/prs?sort=-number").await;
+    assert!(page.contains("aria-sort=\"descending\""), "{page}");
+    let old = numbers("before=2026-09-10T00:00:00Z").await;
+    assert!(!old.is_empty() && old.len() < sorted.len() && old.iter().all(|n| sorted.contains(n)));
+}
+
+#[tokio::test]
+async fn closed_pull_request_is_not_open_and_without_webhooks_the_page_says_so() {
+    let site = full().await;
+    let before = site.json("/api/v1/pulls?sort=-number").await;
+    let number = before["pulls"][0]["number"].as_u64().unwrap();
+    let closed = json!({
+        "action": "closed", "number": number, "repository": { "full_name": UPSTREAM },
+        "pull_request": { "id": number, "number": number, "state": "closed", "merged": true,
+            "title": "x", "updated_at": now().to_string(), "head": { "sha": "ab", "ref": "t" } },
+    });
+    let closed = WebhookRow::new("pull_request", "closed", now(), closed.to_string().as_bytes());
+    site.hud.results.append_webhooks(vec![closed.unwrap()]).await.unwrap();
+    let after = site.json("/api/v1/pulls?sort=-number").await;
+    assert_ne!(after["pulls"][0]["number"], number);
+    let bare = self::site(facts(7, now(), 3, 10, UPSTREAM)).await;
+    let pulls = bare.json("/api/v1/pulls").await;
+    assert_eq!(pulls["are_known"], false);
+    assert!(!pulls["pulls"].as_array().unwrap().is_empty(), "those that were dispatched");
+    assert!(bare.get("/prs").await.1.contains("aren't known"));
+}
+
+#[tokio::test]
+async fn overview_level_page_now_and_badge_give_one_verdict_on_each_backend() {
+    let site = site(facts(7, now(), 30, 10, UPSTREAM)).await;
+    let now = site.json("/api/v1/now").await;
+    let failing: Vec<&str> =
+        now["failing"].as_array().unwrap().iter().map(|b| b["repo"].as_str().unwrap()).collect();
+    let overview = site.json("/api/v1/overview").await;
+    let mut judged = 0;
+    for row in overview["levels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|l| l["backends"].as_array().unwrap())
+    {
+        let repo = row["repo"].as_str().unwrap();
+        let level = site.json(&format!("/api/v1/repositories/{repo}/level")).await;
+        let stays = if level["question"] == "stay" {
+            Some(&level)
+        } else {
+            Some(&level["second"]).filter(|s| s.is_object())
+        };
+        let expected = match stays.map(|stays| stays["verdict"].as_str().unwrap()) {
+            None => "no_criteria",
+            Some("met") => "met",
+            Some("not_met") => "below",
+            Some(_) => "unknown",
+        };
+        assert_eq!(row["standing"], expected, "{repo}");
+        assert_eq!(failing.contains(&repo), expected == "below", "{repo}");
+        let (_, page) = site.get(&format!("/crcr/{repo}/level")).await;
+        assert!(page.contains(row["sentence"].as_str().unwrap()), "{repo}: {page}");
+        let (_, badge) = site.get(&format!("/crcr/{repo}/badge.svg")).await;
+        let word = match expected {
+            "met" => "good",
+            "below" => "fails",
+            "unknown" => "unknown",
+            _ => "no criteria",
+        };
+        assert!(badge.contains(word), "{repo}: {badge}");
+        let missed = stays.map(|stays| {
+            stays["evidence"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|e| e["verdict"] == "not_met")
+                .count()
+        });
+        assert_eq!(
+            row["failing"].as_array().unwrap().len(),
+            missed.unwrap_or(0),
+            "each failing criterion is named"
+        );
+        judged += usize::from(stays.is_some());
+    }
+    assert!(judged >= 2, "{judged}");
+}
+
+#[tokio::test]
+async fn commit_is_found_by_seven_digits_with_its_pull_request_its_backends_and_its_branch() {
+    let site = full().await;
+    let pulls = site.json("/api/v1/pulls").await;
+    let pull = &pulls["pulls"][0];
+    let sha = pull["head_sha"].as_str().unwrap();
+    let commit = site.json(&format!("/api/v1/commits/{}", &sha[..7])).await;
+    assert_eq!((&commit["asked"], &commit["commit"]["sha"]), (&sha[..7].into(), &sha.into()));
+    assert_eq!(commit["commit"]["pull_requests"], json!([pull["number"]]));
+    assert!(!commit["commit"]["backends"].as_array().unwrap().is_empty(), "{commit}");
+    assert!(!commit["commit"]["in_tree"].as_array().unwrap().is_empty(), "{commit}");
+    let branch = site.json(&format!("/api/v1/hud/{UPSTREAM}/main")).await;
+    let sha = branch["commits"][0]["sha"].as_str().unwrap();
+    let (status, page) = site.get(&format!("/commit/{}", &sha[..10])).await;
+    assert_eq!(status, StatusCode::OK, "{page}");
+    assert!(
+        page.contains(&format!("/hud/{UPSTREAM}/main?rows=all#c-{}", &sha[..10])),
+        "its place on the grid: {page}"
+    );
+    let (_, grid) = site.get(&format!("/hud/{UPSTREAM}/main?rows=all")).await;
+    assert!(grid.contains(&format!("id=\"c-{}\"", &sha[..10])), "the place exists");
+    let (status, page) = site.get("/commit/0123456789").await;
+    assert!(status == StatusCode::NOT_FOUND && page.contains("no commit"), "{page}");
+}
+
+#[tokio::test]
+async fn whatever_the_hud_prints_is_found_by_the_search() {
+    let site = full().await;
+    let pulls = site.json("/api/v1/pulls").await;
+    let pull = &pulls["pulls"][0];
+    let (number, sha) = (pull["number"].as_u64().unwrap(), pull["head_sha"].as_str().unwrap());
+    for (text, expected) in [
+        (format!("#{number}"), format!("/pr/{number}")),
+        (sha[..10].to_owned(), format!("/commit/{sha}")),
+        ("torch-aur".to_owned(), "/crcr/aurora-example/torch-aurora".to_owned()),
+        ("@aurora-backup".to_owned(), "/crcr/aurora-example/torch-aurora".to_owned()),
+        (
+            format!("https://github.com/{UPSTREAM}/pull/{number}/files"),
+            format!("/pr/{number}?upstream={UPSTREAM}"),
+        ),
+        (format!("https://github.com/{UPSTREAM}/commit/{sha}"), format!("/commit/{sha}")),
+        (format!("https://hud.example.org/pr/{number}"), format!("/pr/{number}")),
+    ] {
+        let text: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+        let request = Request::get(format!("/search?q={text}")).body(Body::empty()).unwrap();
+        let answer = site.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::SEE_OTHER, "{text}");
+        assert_eq!(answer.headers()["location"], expected, "{text}");
+    }
+    let title: String =
+        url::form_urlencoded::byte_serialize(pull["title"].as_str().unwrap().as_bytes()).collect();
+    let (_, page) = site.get(&format!("/search?q={title}")).await;
+    assert!(page.contains("<h2>Pull requests</h2>"), "several are grouped by kind: {page}");
+    let (_, page) = site.get("/search?q=example").await;
+    assert!(page.contains("<h2>Backends</h2>"), "{page}");
+}
+
+#[tokio::test]
+async fn pull_request_page_leads_to_older_heads_and_says_the_next_step() {
+    let site = full().await;
+    let pulls = site.json("/api/v1/pulls?sort=number").await;
+    let mut checked = 0;
+    for pull in pulls["pulls"].as_array().unwrap() {
+        let number = pull["number"].as_u64().unwrap();
+        let model = site.json(&format!("/api/v1/pulls/{number}")).await;
+        let (_, page) = site.get(&format!("/pr/{number}")).await;
+        assert!(page.contains(model["pull_request"]["title"].as_str().unwrap()), "{page}");
+        if pull["standing"] == "blocked" {
+            assert!(page.contains("Next: ") && page.contains("Re-run it"), "{page}");
+        }
+        let heads = model["heads"].as_array().unwrap();
+        let Some(old) = heads.get(1).map(|head| head["sha"].as_str().unwrap()) else { continue };
+        let (status, older) = site.get(&format!("/pr/{number}?head={}", &old[..10])).await;
+        assert!(status == StatusCode::OK && older.contains("This is an older head"), "{older}");
+        checked += 1;
+    }
+    assert!(checked > 3, "{checked}");
+    assert_eq!(site.get("/pr/101090?head=0000000").await.0, StatusCode::NOT_FOUND);
+}

@@ -1,0 +1,141 @@
+//! The page of one test.
+
+use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun};
+use crcr_domain::ci_data::test_run::{
+    TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
+};
+
+use super::*;
+
+const HOSTILE: &str = "test_<script>alert(1)</script>\u{202e}[a.b]";
+
+/// Loads a result of one test for each sign of a text, the oldest first: `.` passed, `x` failed, `f` flaky, `s` skipped.
+async fn load(site: &Site, job: &str, results: &str, on_default_branch: bool) {
+    for (n, sign) in results.chars().enumerate() {
+        let n = n as u64;
+        let run = TestedRun {
+            repository: "acme/widgets".to_owned(),
+            workflow_id: None,
+            workflow: None,
+            run_id: 100 + n,
+            run_attempt: 1,
+            head_branch: Some("main".to_owned()),
+            head_sha: Some(format!("{n}").repeat(40)[..40].to_owned()),
+            on_default_branch,
+            started_at: now()
+                - jiff::SignedDuration::from_hours(10 * (results.len() as i64 - n as i64)),
+        };
+        let failed = sign == 'x';
+        let detail = TestDetail {
+            kind: TestDetailKind::Failure,
+            type_name: None,
+            message: Some(format!("<b>expected</b> {n} at 0x7f{n}\nmore")),
+            text: None,
+        };
+        let case = TestCase {
+            kind: TestRowKind::Test,
+            suite: "s".into(),
+            classname: "tests.Class".into(),
+            name: HOSTILE.to_owned(),
+            file: Some("test/test_a.py".into()),
+            variant: None,
+            result: match sign {
+                'x' => TestResult::Failure,
+                's' => TestResult::Skipped,
+                _ => TestResult::Success,
+            },
+            time: Some(1.5),
+            attempts: 1,
+            flaky: sign == 'f',
+            details: failed.then_some(detail).into_iter().collect(),
+        };
+        let source = ReportSource {
+            report_id: crcr_store::hash64(format!("{job}{n}{on_default_branch}").as_bytes()) >> 1,
+            job_id: Some(500 + n),
+            job_id_check: JobIdCheck::Verified,
+            job: job.into(),
+            artifact: "".into(),
+            path: "a.xml".to_owned(),
+            invoking_file: None,
+        };
+        let report = ReportRows { source, rows: vec![TestRunRow { test_id: 0xabc, case }] };
+        site.hud.results.append_test_runs(&run, vec![report]).await.unwrap();
+        site.hud.results.finish_test_runs(&run).await.unwrap();
+    }
+}
+
+fn encoded(name: &str) -> String {
+    url::form_urlencoded::byte_serialize(name.as_bytes()).collect()
+}
+
+#[tokio::test]
+async fn author_sees_since_which_commit_a_test_fails_and_where_it_passed_last() {
+    let site = site(vec![]).await;
+    load(&site, "linux", ".f.xx", true).await;
+    load(&site, "mac", "....x", true).await;
+    let name = encoded(&format!("tests.Class.{HOSTILE}"));
+    let test = site.json(&format!("/api/v1/test/acme/widgets?name={name}")).await;
+    assert_eq!(test["state"]["state"], "failing");
+    assert_eq!(test["state"]["first_failing"], "3".repeat(40));
+    assert_eq!(test["state"]["last_good"], "2".repeat(40));
+    assert_eq!((&test["runs"], &test["failed"]["numerator"]), (&10.into(), &3.into()));
+    assert_eq!(test["flaky"]["interval"].as_array().unwrap().len(), 2, "an interval");
+    assert_eq!(test["jobs"].as_array().unwrap().len(), 2);
+    let messages = test["messages"].as_array().unwrap();
+    assert_eq!(messages.len(), 1, "messages that differ in numbers are one: {messages:?}");
+    assert_eq!((&messages[0]["failures"], &messages[0]["jobs"]), (&3.into(), &2.into()));
+    let (status, page) = site.get("/test/acme/widgets?id=0000000000000abc").await;
+    assert_eq!(status, 200);
+    for expected in [
+        "Fails since ",
+        "/commit/3333333333",
+        "/failure/acme/widgets/504",
+        "CODEOWNERS isn't known",
+        "&lt;b&gt;expected",
+    ] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    assert!(!page.contains("<script>alert") && !page.contains("<b>expected"), "{page}");
+}
+
+#[tokio::test]
+async fn test_that_passes_again_or_only_elsewhere_says_so() {
+    let site = site(vec![]).await;
+    load(&site, "linux", ".x.s", true).await;
+    let test = site.json("/api/v1/test/acme/widgets?id=abc").await;
+    assert_eq!(test["state"]["state"], "recovered", "a commit without a result says nothing");
+    assert_eq!(test["state"]["last_failing"], "1".repeat(40));
+    let site = self::site(vec![]).await;
+    load(&site, "linux", "...", false).await;
+    let test = site.json("/api/v1/test/acme/widgets?id=abc").await;
+    assert_eq!((&test["state"]["state"], &test["runs"]), (&"passing".into(), &3.into()));
+}
+
+#[tokio::test]
+async fn runs_of_a_test_go_on_page_by_page_and_filter() {
+    let site = site(vec![]).await;
+    load(&site, "linux", &"..x".repeat(21), true).await;
+    let mut runs = vec![];
+    for page in 1.. {
+        let path = format!("/api/v1/test/acme/widgets?id=abc&days=90&page={page}");
+        let test = site.json(&path).await;
+        runs.extend(test["results"].as_array().unwrap().iter().map(|run| run["run_id"].clone()));
+        if test["has_older"] == false {
+            break;
+        }
+    }
+    assert_eq!(runs.len(), 63);
+    let failed = site.json("/api/v1/test/acme/widgets?id=abc&days=90&runs=failed").await;
+    assert_eq!(failed["results"].as_array().unwrap().len(), 21);
+    assert_eq!(failed["commits"].as_array().unwrap().len(), 40, "the newest commits");
+    for (wrong, status) in [
+        ("id=xyz", 400),
+        ("", 400),
+        ("id=1", 404),
+        ("name=no", 404),
+        ("id=abc&days=91", 400),
+        ("id=abc&runs=odd", 400),
+    ] {
+        assert_eq!(site.get(&format!("/test/acme/widgets?{wrong}")).await.0, status, "{wrong}");
+    }
+}

@@ -1,0 +1,224 @@
+//! What crosses the wire, and what crawlers and people who mistype get.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::Read as _;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use axum::http::header;
+use axum::response::Response;
+use crcr_standin::generate::UpstreamCi;
+
+use super::*;
+
+/// A month of an upstream on a GitHub Enterprise Server, with its own CI and its pull requests.
+async fn enterprise() -> Site {
+    const SERVER: &str = "https://github.corp.example";
+    let mut facts = facts(7, now(), 3, 6, UPSTREAM);
+    for fact in &mut facts {
+        if let Fact::Attempt(row) = fact {
+            for url in [&mut row.details.url, &mut row.details.artifact_url].into_iter().flatten() {
+                *url = url.replace("https://github.com", SERVER);
+            }
+        }
+    }
+    let mut ci = UpstreamCi::new(&facts, now()).unwrap();
+    for row in &mut ci.webhooks {
+        row.document = row.document.replace("https://github.com", SERVER);
+    }
+    let site = site_on(facts, SERVER, Box::new(now)).await;
+    ci.store(&*site.hud.results).await.unwrap();
+    site
+}
+
+async fn ask(site: &Site, path: &str, headers: &[(header::HeaderName, &str)]) -> Response {
+    let mut request = Request::get(path);
+    for (name, value) in headers {
+        request = request.header(name, *value);
+    }
+    site.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+}
+
+async fn bytes(answer: Response) -> Vec<u8> {
+    axum::body::to_bytes(answer.into_body(), 8 << 20).await.unwrap().to_vec()
+}
+
+/// The addresses on this host that a page links to.
+fn links(page: &str) -> BTreeSet<String> {
+    let parts = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let own = parts.filter(|link| link.starts_with('/') && !link.starts_with("//"));
+    own.map(|link| link.split('#').next().unwrap().replace("&amp;", "&")).collect()
+}
+
+/// Follows links until there are no more, or more than `limit` pages were fetched; each page by `look`.
+async fn crawl(
+    site: &Site,
+    limit: usize,
+    may_fetch: impl Fn(&str) -> bool,
+    mut look: impl FnMut(&str, StatusCode, &str),
+) -> usize {
+    let (mut seen, mut queue) = (BTreeSet::new(), VecDeque::from(["/".to_owned()]));
+    let mut fetched = 0;
+    while let Some(path) = queue.pop_front() {
+        if !may_fetch(&path) || !seen.insert(path.clone()) {
+            continue;
+        }
+        fetched += 1;
+        if fetched > limit {
+            break;
+        }
+        let answer = ask(site, &path, &[]).await;
+        let status = answer.status();
+        let page = String::from_utf8(bytes(answer).await).unwrap();
+        look(&path, status, &page);
+        queue.extend(links(&page));
+    }
+    fetched
+}
+
+#[tokio::test]
+async fn every_page_of_an_enterprise_server_links_to_that_server_and_to_what_exists() {
+    let site = enterprise().await;
+    let mut kinds = BTreeSet::new();
+    // One address of each kind of page and filter is enough.
+    let is_new = std::cell::RefCell::new(BTreeSet::new());
+    let kind_of = |path: &str| {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let mut parts: Vec<&str> = path.split('/').skip(1).collect();
+        parts.truncate(1 + usize::from(parts.len() > 3));
+        let last = path.rsplit('/').next().unwrap_or_default();
+        let last = if ["level", "main"].contains(&last) { last } else { "" };
+        let names: BTreeSet<&str> = query.split('&').filter_map(|p| p.split('=').next()).collect();
+        format!("{parts:?} {last} {names:?}")
+    };
+    let may_fetch = |path: &str| {
+        let first_of_kind = is_new.borrow_mut().insert(kind_of(path));
+        first_of_kind || path == "/"
+    };
+    let fetched = crawl(&site, 2000, may_fetch, |path, status, page| {
+        kinds.insert(path.split(['/', '?']).nth(1).unwrap_or_default().to_owned());
+        assert_eq!(status, StatusCode::OK, "{path}: {page}");
+        assert!(!page.contains("github.com"), "{path} leads to github.com: {page}");
+        let foreign = page.split("src=\"").skip(1).filter(|rest| !rest.starts_with('/')).count();
+        assert_eq!(foreign, 0, "{path} loads something from another host");
+    })
+    .await;
+    assert!(fetched > 20, "{fetched}");
+    for kind in ["", "prs", "pr", "crcr", "hud", "commit", "tests"] {
+        assert!(kinds.contains(kind), "{kind} isn't linked from anywhere: {kinds:?}");
+    }
+}
+
+#[tokio::test]
+async fn crawler_that_honours_robots_txt_gets_the_front_pages_and_ends() {
+    let site = enterprise().await;
+    let (status, robots) = site.get("/robots.txt").await;
+    assert_eq!(status, StatusCode::OK);
+    // <https://www.rfc-editor.org/rfc/rfc9309.html#section-2.2.2>: the longest match wins.
+    let rules: Vec<(bool, String)> = robots
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .filter(|(name, _)| ["Allow", "Disallow"].contains(name))
+        .map(|(name, path)| (name == "Allow", path.to_owned()))
+        .collect();
+    let may_fetch = |path: &str| {
+        let matching = rules.iter().filter(|(_, rule)| match rule.strip_suffix('$') {
+            Some(whole) => path == whole,
+            None => path.starts_with(rule.as_str()),
+        });
+        matching.max_by_key(|(_, rule)| rule.len()).is_none_or(|(allow, _)| *allow)
+    };
+    let mut pages = vec![];
+    let fetched = crawl(&site, 50, may_fetch, |path, _, page| {
+        if page.starts_with("<!DOCTYPE") {
+            pages.push(path.to_owned());
+        }
+    })
+    .await;
+    pages.sort();
+    assert_eq!(pages, ["/", "/crcr", "/hud", "/prs"]);
+    assert!(fetched < 10, "{fetched}");
+}
+
+#[tokio::test]
+async fn crawler_that_ignores_robots_txt_costs_a_bounded_number_of_pages() {
+    // A minute passes with every page, so an address with the time of its page would never end.
+    static MINUTE: AtomicI64 = AtomicI64::new(0);
+    let clock = || now() + jiff::SignedDuration::from_mins(MINUTE.fetch_add(1, Ordering::Relaxed));
+    let mut facts = facts(7, now(), 1, 3, UPSTREAM);
+    facts.retain(|fact| match fact {
+        Fact::Dispatch(sent) => sent.repo == "aurora-example/torch-aurora",
+        Fact::Attempt(row) => row.repo == "aurora-example/torch-aurora",
+        _ => true,
+    });
+    let site = site_on(facts, "https://github.com", Box::new(clock)).await;
+    let fetched = crawl(&site, 2000, |path| !path.contains("/assets/"), |_, _, _| {}).await;
+    eprintln!("a crawler that follows everything fetches {fetched} pages");
+    assert!(fetched < 2000, "{fetched}");
+}
+
+#[tokio::test]
+async fn pages_and_twins_are_compressed_tagged_and_304_when_nothing_changed() {
+    let site = enterprise().await;
+    for path in ["/", "/prs", "/crcr", "/api/v1/now", "/api/v1/pulls", "/api/v1/overview", "/hud"] {
+        let plain = ask(&site, path, &[]).await;
+        assert_eq!(plain.status(), StatusCode::OK, "{path}");
+        let tag = plain.headers()[header::ETAG].to_str().unwrap().to_owned();
+        assert_eq!(plain.headers()[header::CACHE_CONTROL], "no-cache");
+        let whole = bytes(plain).await;
+        let zipped = ask(&site, path, &[(header::ACCEPT_ENCODING, "gzip")]).await;
+        assert_eq!(zipped.headers()[header::CONTENT_ENCODING], "gzip", "{path}");
+        assert_eq!(zipped.headers()[header::ETAG], tag, "the same page has the same tag");
+        let zipped = bytes(zipped).await;
+        assert!(zipped.len() * 2 < whole.len() || whole.len() < 1500, "{path}: {}", zipped.len());
+        let mut unzipped = vec![];
+        flate2::read::GzDecoder::new(&*zipped).read_to_end(&mut unzipped).unwrap();
+        assert_eq!(unzipped, whole, "{path}");
+        let brotli = ask(&site, path, &[(header::ACCEPT_ENCODING, "gzip, br")]).await;
+        assert_eq!(brotli.headers()[header::CONTENT_ENCODING], "br", "{path}");
+        let known = format!("\"other\", {tag}");
+        let again = ask(&site, path, &[(header::IF_NONE_MATCH, &known)]).await;
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{path}");
+        assert_eq!(bytes(again).await, b"", "{path}");
+        let stale = ask(&site, path, &[(header::IF_NONE_MATCH, "W/\"0\"")]).await;
+        assert_eq!(stale.status(), StatusCode::OK, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn error_says_what_is_near_which_part_is_bad_and_is_json_for_those_who_ask() {
+    let site = enterprise().await;
+    let (status, page) = site.get("/crcr/aurora-example/torch-auroa").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(page.contains("href=\"/crcr/aurora-example/torch-aurora\""), "{page}");
+    for (path, part) in [
+        ("/pr/abc", "`abc`"),
+        ("/prs?show=odd", "`show`"),
+        ("/prs?sort=size", "`sort`"),
+        ("/commit/xyz", "`xyz`"),
+        ("/crcr?window=1y", "`window`"),
+    ] {
+        let (status, page) = site.get(path).await;
+        assert!(status == StatusCode::BAD_REQUEST && page.contains(part), "{path}: {page}");
+        let json = ask(&site, path, &[(header::ACCEPT, "application/json")]).await;
+        assert_eq!(json.headers()[header::CONTENT_TYPE], "application/json", "{path}");
+        let json: serde_json::Value = serde_json::from_slice(&bytes(json).await).unwrap();
+        assert!(json["detail"].as_str().unwrap().contains(part), "{path}: {json}");
+    }
+}
+
+#[tokio::test]
+async fn api_is_described_with_every_twin_and_a_promise() {
+    let site = site(vec![]).await;
+    let document = site.json("/api/v1/openapi.json").await;
+    assert!(document["info"]["description"].as_str().unwrap().contains("nothing is renamed"));
+    let paths = document["paths"].as_object().unwrap();
+    for twin in ["/api/v1/now", "/api/v1/pulls", "/api/v1/pulls/{number}", "/api/v1/commits/{sha}"]
+    {
+        let answer =
+            &paths[twin]["get"]["responses"]["200"]["content"]["application/json"]["schema"];
+        assert!(answer.is_object(), "{twin}: {answer}");
+    }
+    let source = include_str!("../routes.rs");
+    let twins = source.matches("\"/api/v1/").count() + source.matches("\"/api/crcr/").count();
+    assert!(paths.len() >= 15 && paths.len() < twins, "{} of {twins}", paths.len());
+}
