@@ -24,6 +24,7 @@ on_redis! {
         failed_run_counts_although_the_relays_clock_is_ahead_of_githubs,
         failed_run_on_the_second_page_of_githubs_list_is_not_lost,
         two_legs_of_one_name_cannot_hide_a_failure,
+        job_of_two_workflow_files_of_one_name_shows_the_failure_of_the_older_run,
         job_that_never_ended_keeps_a_run_open_that_github_says_passed,
         conclusion_that_the_relay_does_not_know_is_no_success,
         run_of_skipped_jobs_alone_does_not_pass_a_blocking_check,

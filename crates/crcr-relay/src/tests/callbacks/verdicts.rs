@@ -237,6 +237,25 @@ pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
     }
 }
 
+/// Which file a run is of is known once GitHub was asked. Until then the newer run is taken for a later one of the file.
+#[tokio::test]
+pub(super) async fn job_of_two_workflow_files_of_one_name_shows_the_failure_of_the_older_run() {
+    let world = World::listening().await;
+    let newer = Downstream { run: RUN + 1, ..open(&world).await("acme/four") };
+    newer.workflow_on_github(&world, "gpu.yml", "completed", Some("success"));
+    newer.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("success"));
+    let client_payload = newer.client_payload.clone();
+    let older = Downstream { run: RUN, client_payload, ..newer };
+    older.workflow_on_github(&world, "ci.yml", "completed", Some("failure"));
+    older.end(&world, "failure").await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
+}
+
 #[tokio::test]
 pub(super) async fn job_that_never_ended_keeps_a_run_open_that_github_says_passed() {
     let world = World::listening().await;
