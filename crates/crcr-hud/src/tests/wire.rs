@@ -216,7 +216,7 @@ async fn error_says_what_is_near_which_part_is_bad_and_is_json_for_those_who_ask
         assert!(json["detail"].as_str().unwrap().contains(part), "{path}: {json}");
         // What costs too much or can't be read is answered with a narrower address to click.
         if let Some((narrower, _)) = path.split_once('?') {
-            let link = format!("<a href=\"{narrower}\">This page with its usual filters");
+            let link = format!("<a href=\"{narrower}\"><bdi>This page with its usual filters");
             assert!(page.contains(&link), "{path}: {page}");
             assert_eq!(site.get(narrower).await.0, StatusCode::OK, "{path}");
         }
