@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
-use crcr_domain::facts::{
+use crcr_domain::results::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
 use crcr_domain::results::{RepoDay, ResultTotals};

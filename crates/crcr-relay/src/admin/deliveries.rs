@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_store::{
     CommitOutcome, NewTask, QueueDepth, StateStore, StoreError, TaskState, TaskView, WriteBatch,
     read_record, read_records,

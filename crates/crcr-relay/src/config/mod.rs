@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use crcr_cidata::object_store::{ObjectStore, ObjectStoreError};
 use crcr_domain::RepoName;
+use crcr_domain::allowlist::level::LABEL_PREFIX;
+use crcr_domain::checks::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
+use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::ci_data::webhook::is_event_name;
-use crcr_domain::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
-use crcr_domain::event::EventFilter;
-use crcr_domain::expected::ExpectedConclusions;
-use crcr_domain::level::LABEL_PREFIX;
-use crcr_domain::lifecycle::Conclusion;
+use crcr_domain::protocol::event::EventFilter;
 use crcr_domain::results::LevelCriteria;
+use crcr_domain::results::expected::ExpectedConclusions;
 use crcr_github::SecureUrl;
 use crcr_results::ResultsUrl;
 use crcr_store::RedisUrl;

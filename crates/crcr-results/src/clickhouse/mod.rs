@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
+use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::RepoDay;
+use crcr_domain::results::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
 use crcr_github::{SecureUrl, SecureUrlError};
 use flate2::Compression;
 use flate2::write::GzEncoder;

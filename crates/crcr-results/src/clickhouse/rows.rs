@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crcr_domain::facts::{CallbackOutcome, Fact};
+use crcr_domain::results::facts::{CallbackOutcome, Fact};
 use crcr_store::callback_id;
 use jiff::Timestamp;
 use serde::Serialize;

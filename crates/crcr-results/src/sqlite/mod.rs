@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::RepoDay;
+use crcr_domain::results::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
-use crcr_domain::results::RepoDay;
 use crcr_store::sqlite::{SqliteStore, millis, timestamp};
 use crcr_store::{StateStore as _, StoreError, WriteBatch};
 use jiff::Timestamp;

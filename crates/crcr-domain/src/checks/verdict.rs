@@ -9,12 +9,12 @@ mod model;
 
 use jiff::Timestamp;
 
-use crate::callback::JobId;
-use crate::dispatch::DispatchStatus;
-use crate::downstream_run::{DownstreamRun, RunState, SharedRuns};
-use crate::level::Level;
-use crate::lifecycle::{Conclusion, JobState};
-use crate::proof::{MissingProof, ProofStatus};
+use crate::allowlist::level::Level;
+use crate::checks::downstream_run::{DownstreamRun, RunState, SharedRuns};
+use crate::checks::lifecycle::{Conclusion, JobState};
+use crate::checks::proof::{MissingProof, ProofStatus};
+use crate::protocol::callback::JobId;
+use crate::protocol::dispatch::DispatchStatus;
 
 /// A dispatch of the commit to the backend.
 #[derive(Debug, Clone)]

@@ -10,9 +10,9 @@ use super::{
     STACK_TRACE_CHARS, TestCounts, URL_BYTES, WorkflowFields, is_blank, kind_of,
     limit_failed_tests, one_line, received_text,
 };
-use crate::lifecycle::Conclusion;
+use crate::checks::lifecycle::Conclusion;
+use crate::results::triage::TriageVerdict;
 use crate::text::{breaks_text, fnv1a, utc_time};
-use crate::triage::TriageVerdict;
 
 /// Collects what it had to drop.
 #[derive(Default)]

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::downstream_run::{AcceptedSend, DownstreamRun, SharedRuns};
-use crate::event::{EventName, PullRequestAction};
-use crate::level::{CheckRunPolicy, Device, Level};
+use crate::allowlist::level::{CheckRunPolicy, Device, Level};
+use crate::checks::downstream_run::{AcceptedSend, DownstreamRun, SharedRuns};
 use crate::probes::{FilteredEvent, LeftOut, ProbeTag};
+use crate::protocol::event::{EventName, PullRequestAction};
 use crate::repo::RepoName;
 
 /// One upstream event for one downstream repository. The commit, pull request, labels and level of a

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dispatch::DispatchStatus;
+use crate::protocol::dispatch::DispatchStatus;
 
 /// What a report shows about its origin. It is stored with the job, because the default branch may become
 /// known only after the report: GitHub's response to the dispatch can be slower than the run.

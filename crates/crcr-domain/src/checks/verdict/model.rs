@@ -10,10 +10,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::downstream_run::{AcceptedSend, ListedRun, runs_of_dispatch};
-use crate::event::EventName;
-use crate::lifecycle::{JobTransition, transition};
+use crate::checks::downstream_run::{AcceptedSend, ListedRun, runs_of_dispatch};
+use crate::checks::lifecycle::{JobTransition, transition};
 use crate::probes::LeftOut;
+use crate::protocol::event::EventName;
 
 const WINDOW: i64 = 60;
 const OVERDUE: i64 = 7200;

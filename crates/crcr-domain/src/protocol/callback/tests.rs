@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::lifecycle::Conclusion;
+use crate::checks::lifecycle::Conclusion;
 
 const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
 

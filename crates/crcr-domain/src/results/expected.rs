@@ -3,8 +3,8 @@
 
 use std::str::FromStr;
 
-use crate::event::matches_wildcard;
-use crate::lifecycle::Conclusion;
+use crate::checks::lifecycle::Conclusion;
+use crate::protocol::event::matches_wildcard;
 use crate::repo::RepoName;
 
 /// What PyTorch's canary does on purpose.

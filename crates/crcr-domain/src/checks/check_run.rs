@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::callback::{JobId, ReportDetails, SHOWN_TESTS};
-use crate::dispatch::{CheckRunVisibility, RefusedRerun};
-use crate::level::Level;
-use crate::lifecycle::{Conclusion, JobState};
+use crate::allowlist::level::Level;
+use crate::checks::lifecycle::{Conclusion, JobState};
+use crate::checks::verdict::{HeadState, HeadVerdict};
+use crate::protocol::callback::{JobId, ReportDetails, SHOWN_TESTS};
+use crate::protocol::dispatch::{CheckRunVisibility, RefusedRerun};
 use crate::text::{breaks_text, fnv1a};
-use crate::verdict::{HeadState, HeadVerdict};
 
 /// GitHub documents no limit for names.
 const NAME_CHARS: usize = 250;
@@ -425,7 +425,7 @@ pub fn code(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callback::{FailedTest, TestCounts};
+    use crate::protocol::callback::{FailedTest, TestCounts};
 
     fn job() -> JobId {
         JobId {

@@ -4,12 +4,12 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::callback::ReportDetails;
-use crate::dispatch::DispatchStatus;
-use crate::event::EventName;
-use crate::level::Level;
-use crate::lifecycle::{Conclusion, JobState};
-use crate::proof::MissingProof;
+use crate::allowlist::level::Level;
+use crate::checks::lifecycle::{Conclusion, JobState};
+use crate::checks::proof::MissingProof;
+use crate::protocol::callback::ReportDetails;
+use crate::protocol::dispatch::DispatchStatus;
+use crate::protocol::event::EventName;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "fact")]

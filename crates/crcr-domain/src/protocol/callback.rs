@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::details::DetailReader;
-use crate::event::is_sha;
-use crate::lifecycle::JobState;
+use crate::checks::lifecycle::JobState;
+use crate::protocol::event::is_sha;
+use crate::results::triage::TriageVerdict;
 use crate::text::breaks_text;
-use crate::triage::TriageVerdict;
 
 pub const NAME_CHARS: usize = 200;
 pub const URL_BYTES: usize = 2000;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::callback::JobId;
-use crate::event::EventName;
-use crate::lifecycle::Conclusion;
+use crate::checks::lifecycle::Conclusion;
+use crate::protocol::callback::JobId;
+use crate::protocol::event::EventName;
 
 /// GitHub may have created the run before it answered the request: a request takes less than this.
 const REQUEST: Duration = Duration::from_secs(15);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::EventName;
+use crate::protocol::event::EventName;
 use crate::repo::hash_ignoring_case;
 
 /// How deeply a downstream repository takes part. Each level includes the rights of the lower ones.
