@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::logs::{LogPacker, log_key};
-use crcr_cidata::object_store::ObjectStore;
 use crcr_domain::checks::lifecycle::{Conclusion, JobState};
 use crcr_domain::ci_data::job_log::{JobLogOutcome, JobLogRow};
 use crcr_domain::ci_data::test_row::{ReportRows, TestedRun};

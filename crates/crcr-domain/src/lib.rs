@@ -2,7 +2,6 @@
 //! current time is always an argument.
 
 pub mod allowlist;
-pub mod aws;
 pub mod checks;
 pub mod ci_data;
 pub mod diagnostic;

@@ -12,8 +12,6 @@ pub mod sqlite;
 mod suite;
 pub mod test_history;
 pub mod test_runs;
-#[cfg(test)]
-mod test_runs_suite;
 pub mod webhook_tables;
 
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crcr_cidata::object_store::{ObjectStore, ObjectStoreError};
+use crcr_aws::object_store::{ObjectStore, ObjectStoreError};
 use crcr_domain::RepoName;
 use crcr_domain::allowlist::level::LABEL_PREFIX;
 use crcr_domain::checks::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};

@@ -589,14 +589,14 @@ async fn rollups_outlive_their_rows(results: &dyn Results, loads: &[Load]) {
 #[tokio::test]
 async fn sqlite_keeps_results_of_tests() {
     let folder = tempfile::tempdir().unwrap();
-    let url = super::ResultsUrl::Sqlite(folder.path().join("results.db"));
-    all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
+    let url = crate::ResultsUrl::Sqlite(folder.path().join("results.db"));
+    all(&*crate::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
 }
 
 #[tokio::test]
 #[ignore = "needs chdb"]
 async fn clickhouse_keeps_results_of_tests() {
     let server = crcr_testkit::clickhouse::ClickHouse::start().unwrap();
-    let url = super::ResultsUrl::parse(&server.url()).unwrap();
-    all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
+    let url = crate::ResultsUrl::parse(&server.url()).unwrap();
+    all(&*crate::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
 }

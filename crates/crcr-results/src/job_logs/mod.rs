@@ -2,6 +2,9 @@
 //!
 //! They have a table of their own, so no webhook that arrives late can undo a classification.
 
+pub(crate) mod clickhouse;
+pub(crate) mod sqlite;
+
 use async_trait::async_trait;
 use crcr_domain::ci_data::job_log::{
     EndedJob, FailureCause, JobLogOutcome, JobLogRow, NoLogReason,

@@ -11,8 +11,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use url::Url;
 
-use crate::SecureUrl;
-use crate::http::{self, HttpError};
+use crcr_github::SecureUrl;
+use crcr_github::http::{self, HttpError};
 
 const MAX_ANSWER_BYTES: usize = 256 * 1024;
 

@@ -1,6 +1,9 @@
 //! How long a repository's own jobs and runs waited and took, and which commits of a branch were red. Written with the
 //! webhooks that say so, and added up by hour and day, because a month of a large project has a million jobs.
 
+pub(crate) mod clickhouse;
+pub(crate) mod sqlite;
+
 use async_trait::async_trait;
 use crcr_domain::results::DurationHistogram;
 use jiff::Timestamp;

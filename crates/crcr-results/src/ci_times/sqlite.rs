@@ -8,12 +8,12 @@ use crcr_store::sqlite::millis;
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
-use super::{ColumnReader, SqliteResults, json};
 use crate::ResultsError;
 use crate::ci_times::{
     BranchCommitRuns, CiGrouping, CiTimes, CiTimesQuery, CiTimesResults, CiUnit, MAX_NAMES,
     OTHER_NAMES,
 };
+use crate::sqlite::{ColumnReader, SqliteResults, json};
 
 #[async_trait]
 impl CiTimesResults for SqliteResults {
@@ -98,7 +98,7 @@ fn table(unit: CiUnit) -> &'static str {
 }
 
 /// Counts what a webhook says has ended, unless it is counted already.
-pub(super) fn count(tx: &Transaction<'_>, row: &WebhookRow) -> rusqlite::Result<()> {
+pub(crate) fn count(tx: &Transaction<'_>, row: &WebhookRow) -> rusqlite::Result<()> {
     match EndedCi::from_row(row) {
         Some(EndedCi::Job(job)) => count_job(tx, &row.repository, &job),
         Some(EndedCi::Run(run)) => count_run(tx, &row.repository, &run),

@@ -5,9 +5,10 @@ use crcr_domain::ci_data::job_log::{EndedJob, FailureCause, JobLogRow, NoLogReas
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::rows::{self, RowReader};
-use super::{ClickHouseResults, QueryParameters, QueryValue, Results as _};
+use crate::Results as _;
 use crate::ResultsError;
+use crate::clickhouse::rows::{self, RowReader};
+use crate::clickhouse::{ClickHouseResults, QueryParameters, QueryValue};
 use crate::job_logs::{
     FailedJobsQuery, FailureGroup, FailureQuery, JobLogResults, MAX_GROUPED, outcome,
     outcome_columns,
@@ -16,7 +17,7 @@ use crate::job_logs::{
 /// Ordered by job, because a page asks for the logs of its jobs. A page of the failures of some days reads
 /// the small columns of the months that they are in; documents are read only of rows that match. Granules are
 /// small, because a document has kilobytes and granules are read whole.
-pub(super) const TABLES: &[&str] = &[
+pub(crate) const TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS crcr_job_log (
         repo_key String, repo String, job_id Int64, version UInt64, completed_at Int64,
         reason String, category String, rule String, capture String, line String,
@@ -290,8 +291,8 @@ fn read_job(row: &mut RowReader<'_>) -> Result<EndedJob, String> {
 mod tests {
     use crcr_testkit::clickhouse::ClickHouse as TestServer;
 
-    use super::super::ClickHouseServer;
     use super::*;
+    use crate::clickhouse::ClickHouseServer;
 
     #[tokio::test]
     #[ignore = "needs chdb"]

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use rusqlite::types::Type;
 use rusqlite::{ToSql, params};
 
-use super::{ColumnReader, SqliteResults, json};
 use crate::ResultsError;
 use crate::job_logs::{
     FailedJobsQuery, FailureGroup, FailureQuery, JobLogResults, MAX_GROUPED, outcome,
     outcome_columns,
 };
+use crate::sqlite::{ColumnReader, SqliteResults, json};
 
 /// The columns of [`read_job`].
 const JOB: &str =

@@ -1,6 +1,9 @@
 //! Webhooks as rows, for pages and queries: every delivery of the chosen events, and the current state of
 //! what they are about.
 
+pub(crate) mod clickhouse;
+pub(crate) mod sqlite;
+
 use async_trait::async_trait;
 use crcr_domain::ci_data::webhook::WebhookRow;
 use jiff::Timestamp;

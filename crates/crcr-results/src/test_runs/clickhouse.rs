@@ -15,9 +15,10 @@ use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
 use crcr_domain::results::criteria::NamedTestDay;
 use jiff::Timestamp;
 
-use super::rows::RowReader;
-use super::{ClickHouseResults, QueryValue, Results as _};
+use crate::Results as _;
 use crate::ResultsError;
+use crate::clickhouse::rows::RowReader;
+use crate::clickhouse::{ClickHouseResults, QueryValue};
 use crate::retention::day_of;
 use crate::test_runs::{
     COMMIT_DAYS, FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats,
@@ -33,7 +34,7 @@ const IDS_PER_QUERY: usize = 10_000;
 
 /// The order starts with the repository and the day because a roll-up reads those; then equal tests
 /// lie together, which packs well. Months are partitions, so old rows go without rewriting new ones.
-pub(super) const TABLES: &[&str] = &[
+pub(crate) const TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS crcr_test_run (
         repo_key String, repository String, day Int64, started_at Int64, workflow_id Int64,
         workflow String, run_id Int64, run_attempt UInt32, head_branch String, head_sha String,

@@ -5,8 +5,8 @@ use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_store::sqlite::{millis, timestamp};
 use rusqlite::{ToSql, params};
 
-use super::{ColumnReader, SqliteResults, json};
 use crate::ResultsError;
+use crate::sqlite::{ColumnReader, SqliteResults, json};
 use crate::webhook_tables::{
     KnownRepository, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults, select_current,
 };
@@ -51,7 +51,7 @@ impl WebhookResults for SqliteResults {
                     row.document,
                 ])?;
                 if added == 1 {
-                    super::ci_times::count(tx, row)?;
+                    crate::ci_times::sqlite::count(tx, row)?;
                 }
             }
             Ok(rows.len() as u64)

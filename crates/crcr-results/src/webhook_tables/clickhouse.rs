@@ -4,9 +4,10 @@ use async_trait::async_trait;
 use crcr_domain::ci_data::webhook::{WebhookRow, is_event_name};
 use serde_json::json;
 
-use super::rows::{self, RowReader};
-use super::{ClickHouseResults, QueryValue, Results as _};
+use crate::Results as _;
 use crate::ResultsError;
+use crate::clickhouse::rows::{self, RowReader};
+use crate::clickhouse::{ClickHouseResults, QueryValue};
 use crate::webhook_tables::{
     KnownRepository, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults, select_current,
 };
@@ -18,7 +19,7 @@ const BRANCH_MARGIN: usize = 2;
 /// Ordered by commit, because a page asks for the jobs of its commits. Granules are small, because a
 /// document has kilobytes and granules are read whole. The other table has when a branch was last heard
 /// of: finding that in the first one would take a look at every row.
-pub(super) const TABLES: &[&str] = &[
+pub(crate) const TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS crcr_webhook (
         event String, delivery String, received_at Int64, repo_key String, repo String,
         thing String, action String, sha String, branch String, number Int64, version String,
@@ -45,7 +46,7 @@ impl WebhookResults for ClickHouseResults {
         self.prepare().await?;
         let (mut lines, mut ended) = (vec![], vec![]);
         for row in &rows {
-            if let Some(row) = super::ci_times::row(row) {
+            if let Some(row) = crate::ci_times::clickhouse::row(row) {
                 rows::line(&mut ended, &row);
             }
             self.create_views(&row.event).await?;
@@ -218,8 +219,8 @@ fn read_row(row: &mut RowReader<'_>) -> Result<WebhookRow, String> {
 mod tests {
     use crcr_testkit::clickhouse::ClickHouse as TestServer;
 
-    use super::super::ClickHouseServer;
     use super::*;
+    use crate::clickhouse::ClickHouseServer;
 
     #[tokio::test]
     #[ignore = "needs chdb"]

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use crcr_domain::ci_data::test_run::{TestResult, TestRowKind, full_name};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::{ColumnReader, SqliteResults, json};
 use crate::ResultsError;
+use crate::sqlite::{ColumnReader, SqliteResults, json};
 use crate::test_history::{
     FailedTestOfJob, MAX_JOBS, MAX_RESULTS_OF_JOB, TestHistoryResults, TestIdentity, TestJobDay,
     TestResultRow, is_named, message, newest_first, possible_names,
@@ -294,7 +294,7 @@ fn read_test(row: &Row<'_>) -> rusqlite::Result<TestIdentity> {
 
 /// From the second column on.
 fn read_result(row: &Row<'_>) -> rusqlite::Result<TestResultRow> {
-    let mut row = ColumnReader { row, at: 1 };
+    let mut row = ColumnReader::from_column(row, 1);
     Ok(TestResultRow {
         at: row.time()?,
         run_id: row.get::<i64>()?.cast_unsigned(),

@@ -3,9 +3,10 @@
 use async_trait::async_trait;
 use crcr_domain::ci_data::test_run::{TestResult, TestRowKind, full_name};
 
-use super::rows::RowReader;
-use super::{ClickHouseResults, QueryValue, Results as _};
+use crate::Results as _;
 use crate::ResultsError;
+use crate::clickhouse::rows::RowReader;
+use crate::clickhouse::{ClickHouseResults, QueryValue};
 use crate::test_history::{
     FailedTestOfJob, MAX_JOBS, MAX_RESULTS_OF_JOB, TestHistoryResults, TestIdentity, TestJobDay,
     TestResultRow, is_named, message, newest_first, possible_names,

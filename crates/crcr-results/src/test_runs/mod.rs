@@ -5,6 +5,11 @@
 //! together; pages read only those. Rows of branches and pull requests are rolled up apart from
 //! those of the default branch: anybody can open a pull request that fails a test.
 
+pub(crate) mod clickhouse;
+pub(crate) mod sqlite;
+#[cfg(test)]
+mod suite;
+
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;

@@ -8,15 +8,16 @@ use crcr_domain::results::histogram::bucket;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::rows::RowReader;
-use super::{ClickHouseResults, QueryValue, Results as _};
+use crate::Results as _;
 use crate::ResultsError;
 use crate::ci_times::{
     BranchCommitRuns, CiGrouping, CiTimes, CiTimesQuery, CiTimesResults, MAX_NAMES, OTHER_NAMES,
 };
+use crate::clickhouse::rows::RowReader;
+use crate::clickhouse::{ClickHouseResults, QueryValue};
 
 /// A time that isn't known is -1. Equal rows, as a replay writes them, are merged into one.
-pub(super) const TABLES: &[&str] = &["CREATE TABLE IF NOT EXISTS crcr_ended_ci (
+pub(crate) const TABLES: &[&str] = &["CREATE TABLE IF NOT EXISTS crcr_ended_ci (
         repo_key String, kind String, id Int64, attempt Int64, ended_at Int64, failed UInt8,
         queue_bucket Int16, run_bucket Int16, runner String, name String, branch String, sha String,
         created_at Int64
@@ -25,7 +26,7 @@ pub(super) const TABLES: &[&str] = &["CREATE TABLE IF NOT EXISTS crcr_ended_ci (
      ORDER BY (repo_key, kind, ended_at, id, attempt)"];
 
 /// The row of what a webhook says has ended.
-pub(super) fn row(row: &WebhookRow) -> Option<Value> {
+pub(crate) fn row(row: &WebhookRow) -> Option<Value> {
     let buckets = |seconds: Option<f64>| seconds.map_or(-1, |seconds| i16::from(bucket(seconds)));
     let repo_key = row.repository.to_ascii_lowercase();
     Some(match EndedCi::from_row(row)? {
@@ -154,8 +155,8 @@ fn read_histogram(row: &mut RowReader<'_>) -> Result<DurationHistogram, String> 
 mod tests {
     use crcr_testkit::clickhouse::ClickHouse as TestServer;
 
-    use super::super::ClickHouseServer;
     use super::*;
+    use crate::clickhouse::ClickHouseServer;
 
     #[tokio::test]
     #[ignore = "needs chdb"]

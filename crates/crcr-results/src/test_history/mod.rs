@@ -1,5 +1,8 @@
 //! What became of one test: by job and day, and result by result.
 
+pub(crate) mod clickhouse;
+pub(crate) mod sqlite;
+
 use async_trait::async_trait;
 use crcr_domain::ci_data::test_run::{TestResult, TestRowKind};
 use jiff::Timestamp;

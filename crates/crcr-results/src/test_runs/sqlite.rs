@@ -14,9 +14,9 @@ use crcr_store::sqlite::{millis, timestamp};
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
-use super::{ColumnReader, DELETE_BATCH, DELETE_PAUSE, SqliteResults, json};
 use crate::ResultsError;
 use crate::retention::day_of;
+use crate::sqlite::{ColumnReader, DELETE_BATCH, DELETE_PAUSE, SqliteResults, json};
 use crate::test_runs::{
     COMMIT_DAYS, FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats,
     newest_days,
