@@ -6,6 +6,7 @@
 
 mod sites;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,7 +43,7 @@ async fn look(task: &str, sites: &Sites) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn every_page_in_every_state_scheme_and_width() {
     let sites = Sites::serve().await;
     let seen = look("pages", &sites).await;
@@ -59,31 +60,31 @@ async fn every_page_in_every_state_scheme_and_width() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn the_matrix_by_keyboard_and_a_refresh_that_keeps_its_place() {
     look("keyboard", &Sites::serve().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn every_page_leads_to_a_branch_its_shards_and_the_failed_step_of_a_job() {
     look("branch", &Sites::serve().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn each_question_is_answered_after_two_clicks_by_mouse_by_keyboard_and_without_script() {
     look("questions", &Sites::serve().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn an_operator_logs_in_redelivers_and_logs_out() {
     look("operator", &Sites::serve().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium and playwright-core"]
+#[ignore = "needs chromium and playwright-core and axe-core"]
 async fn a_large_matrix_is_there_soon() {
     let seen = look("large", &Sites::serve().await).await;
     eprintln!("50 × 40 matrix, milliseconds: {}", seen["milliseconds"]);
@@ -92,4 +93,43 @@ async fn a_large_matrix_is_there_soon() {
         let rendered = seen["milliseconds"][matrix]["rendered"].as_f64().unwrap();
         assert!(rendered < 10_000.0, "{seen}");
     }
+}
+
+/// Addresses of each JSON twin, by its path in the OpenAPI document.
+fn twins() -> Value {
+    json!({
+        "/api/v1/now": ["/api/v1/now"],
+        "/api/v1/pulls": ["/api/v1/pulls", "/api/v1/pulls?show=blocked&sort=-since"],
+        "/api/v1/overview": ["/api/v1/overview", "/api/v1/overview?window=24h"],
+        "/api/v1/tests": ["/api/v1/tests?days=30", "/api/v1/tests?days=30&sort=new"],
+        "/api/v1/test/{owner}/{repo}": ["/api/v1/test/example/torch?name=TestProcessGroup.test_all_reduce"],
+        "/api/v1/quarantine": ["/api/v1/quarantine"],
+        "/api/v1/failures": ["/api/v1/failures?days=30", "/api/v1/failures?list=jobs&days=30"],
+        "/api/v1/failure/{owner}/{repo}/{job}": ["/api/v1/failure/example/torch/702209"],
+        "/api/v1/job/{owner}/{repo}/{job}": ["/api/v1/job/example/torch/702209"],
+        "/api/v1/trends": ["/api/v1/trends?window=24h", "/api/v1/trends?window=30d"],
+        "/api/v1/repositories/{owner}/{repo}": [
+            "/api/v1/repositories/aurora-example/torch-aurora", "/api/v1/repositories/ember-example/torch-ember",
+        ],
+        "/api/v1/repositories/{owner}/{repo}/level": ["/api/v1/repositories/aurora-example/torch-aurora/level"],
+        "/api/v1/hud": ["/api/v1/hud"],
+        "/api/v1/hud/{owner}/{repo}": ["/api/v1/hud/example/torch"],
+        "/api/v1/hud/{owner}/{repo}/{branch}": ["/api/v1/hud/example/torch/main"],
+        "/api/v1/commits/{sha}": ["/api/v1/commits/f8deb94e54"],
+        "/api/v1/pulls/{number}": ["/api/v1/pulls/101057", "/api/v1/pulls/101050"],
+        "/api/crcr/level-status": ["/api/crcr/level-status"],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs openapi_spec_validator"]
+async fn openapi_document_is_valid_and_every_twin_answers_as_it_says() {
+    let sites = Sites::serve().await;
+    let chosen = ["full", "empty", "hostile"].map(|name| (name, &sites.urls()[name]));
+    let asked = json!({ "sites": BTreeMap::from(chosen), "asked": twins() });
+    let mut command = Command::new("python3");
+    command.arg(root().join("tests/peers/openapi_twins.py")).arg(asked.to_string());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }

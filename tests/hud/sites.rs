@@ -52,6 +52,8 @@ fn now() -> Timestamp {
 impl Sites {
     pub(crate) async fn serve() -> Self {
         let github = StandIn::start().unwrap();
+        let since = Timestamp::now().duration_since(now());
+        github.state().clock.set_back(since.try_into().unwrap());
         github.state().world.install(UPSTREAM);
         for (path, text) in generate::FILES_OF_UPSTREAM {
             github.state().world.put_file(UPSTREAM, path, text(now()));

@@ -44,7 +44,9 @@
     if (!link || !grid() || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     if (link.closest("td") && grid().contains(link) && jobOf(link.href)) {
       event.preventDefault();
-      show(link.href, true);
+      const there = new URL(location.href);
+      there.searchParams.set("job", jobOf(link.href));
+      show(there.href, true);
     } else if (link.classList.contains("close")) {
       event.preventDefault();
       const cell = grid().querySelector("td a[aria-current]");

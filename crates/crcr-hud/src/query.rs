@@ -69,6 +69,9 @@ pub(super) fn upstream_of(hud: &Hud, query: Option<&str>) -> Result<RepoName, Pa
     }
 }
 
+/// Groups of jobs that are shown one by one at a time.
+const MAX_OPEN: usize = 20;
+
 /// `?q=TEXT` shows the jobs with this text, `?rows=failing` commits with a failure, `?rows=all` each
 /// green commit, `?before=TIME` older
 /// commits, `?open=WORKFLOW / NAME` the single jobs of groups (one a line), `?job=ID` the details of a job.
@@ -91,7 +94,7 @@ impl From<Vec<(String, String)>> for BranchQuery {
                 "q" => found.q = Some(value),
                 "rows" => found.rows = Some(value),
                 "before" => found.before = value.parse().ok(),
-                "open" => found.open.push(value),
+                "open" if found.open.len() < MAX_OPEN => found.open.push(value),
                 "job" => found.job = value.parse().ok(),
                 _ => {}
             }

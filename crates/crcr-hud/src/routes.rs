@@ -88,6 +88,7 @@ pub fn router(hud: Arc<Hud>) -> Router {
         .route("/crcr/feed.atom", get(all_backends_feed))
         .route("/crcr/{owner}/{repo}/feed.atom", get(backend_feed))
         .route("/feeds/{owner}/{repo}/{*branch}", get(branch_feed))
+        .route("/test/{owner}/{repo}/feed.atom", get(test_feed))
         .route("/search", get(search_page))
         .route("/robots.txt", get(|| async { asset("text/plain", ROBOTS) }))
         .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
@@ -312,6 +313,14 @@ async fn branch_feed(
         feed::build_branch(hud, &repo_name(&owner, &repo)?, &branch).await
     });
     feed_response(built.await)
+}
+
+async fn test_feed(
+    State(hud): State<Arc<Hud>>,
+    Path(address): Path<(String, String)>,
+    Query(query): Query<test::TestPageQuery>,
+) -> Response {
+    feed_response(compute(hud, async |hud| feed::build_test(hud, address, query).await).await)
 }
 
 fn feed_response(built: Result<feed::FeedModel, PageError>) -> Response {

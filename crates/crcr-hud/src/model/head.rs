@@ -224,14 +224,21 @@ fn sentence(
             let bad = jobs
                 .iter()
                 .find(|job| HeadState::of_job(job.outcome, job.missing_proof.is_some()) == state);
-            match bad {
-                Some(PullJob { missing_proof: Some(_), name, .. }) => {
-                    format!("{name} was reported without proof.")
-                }
-                Some(job) => format!("{}: {}.", job.name, outcome_parts(job.outcome).2),
-                None => dispatch_status_text(dispatch.status).to_owned(),
-            }
+            let bad = bad.map(|job| (job.name.as_str(), job.outcome, job.missing_proof.is_some()));
+            unexplained(bad, dispatch.status)
         }
+    }
+}
+
+/// Why a backend isn't green, where no verdict says it: a job's name, its outcome, and whether it lacks proof.
+pub(super) fn unexplained(
+    job: Option<(&str, Option<JobOutcome>, bool)>,
+    status: DispatchFactStatus,
+) -> String {
+    match job {
+        Some((name, _, true)) => format!("{name} was reported without proof."),
+        Some((name, outcome, false)) => format!("{name}: {}.", outcome_parts(outcome).2),
+        None => dispatch_status_text(status).to_owned(),
     }
 }
 

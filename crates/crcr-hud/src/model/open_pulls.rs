@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::days::push_facts;
+use super::head;
 use crate::context::{Hud, PageError};
 
 /// Pull requests that changed last and are looked at.
@@ -134,8 +135,9 @@ pub(crate) struct OpenPull {
     pub(crate) standing: PullStanding,
     /// The backends at L4 that failed.
     pub(crate) blocked_by: Vec<String>,
-    /// Whose fault the most telling failure is, and why.
+    /// Whose fault the most telling failure is.
     pub(crate) fault: Option<TriageCategory>,
+    /// Why it is that; without a fault, what blocks it.
     pub(crate) why: Option<String>,
     /// Since when it is blocked; when nothing blocks it, `None`.
     pub(crate) since: Option<Timestamp>,
@@ -262,6 +264,26 @@ impl PullFacts {
                 )
             })
             .map(|(_, verdict)| verdict);
+        let unexplained = || {
+            let sent =
+                own.iter().filter(|sent| sent.head_sha == head_sha && sent.level.blocks_merge());
+            let answers = sent.map(|sent| (sent, answer(sent, &jobs)));
+            let (sent, worst) = answers.min_by_key(|(_, answer)| answer.state)?;
+            let bad = jobs.iter().find(|job| {
+                let is_own = job.record.repo.eq_ignore_ascii_case(&sent.repo);
+                is_own && state_of(job) == worst.state
+            });
+            let bad = bad.map(|job| {
+                let name = job.record.job.as_deref().unwrap_or(&job.record.workflow);
+                (name, job.outcome, job.record.missing_proof.is_some())
+            });
+            Some(head::unexplained(bad, sent.status))
+        };
+        let why = match verdict {
+            Some(verdict) => Some(verdict.summary.clone()),
+            None if standing == PullStanding::Blocked => unexplained(),
+            None => None,
+        };
         let known_text = |text: fn(&PullRequestState) -> &String| {
             known.as_ref().map(text).filter(|text| !text.is_empty()).cloned()
         };
@@ -277,16 +299,18 @@ impl PullFacts {
             standing,
             blocked_by,
             fault: verdict.map(|verdict| verdict.category),
-            why: verdict.map(|verdict| verdict.summary.clone()),
+            why,
             since,
         })
     }
 }
 
+fn state_of(job: &JobOfRecord<'_>) -> HeadState {
+    HeadState::of_job(job.outcome, job.record.missing_proof.is_some())
+}
+
 fn answer(sent: &DispatchFact, jobs: &[JobOfRecord<'_>]) -> BackendAnswer {
     let own = || jobs.iter().filter(|job| job.record.repo.eq_ignore_ascii_case(&sent.repo));
-    let state_of =
-        |job: &JobOfRecord<'_>| HeadState::of_job(job.outcome, job.record.missing_proof.is_some());
     let state = own().map(state_of).min().unwrap_or_else(|| HeadState::of_dispatch(sent.status));
     let fails = own().filter(|job| state_of(job) <= HeadState::Broken);
     let since = fails.map(|job| job.record.received_at).min();

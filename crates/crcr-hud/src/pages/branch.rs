@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crcr_domain::ci_data::workflow::{BranchCommit, CiState, WorkflowJob};
+use crcr_domain::probes::Culprit;
 use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
@@ -15,7 +16,7 @@ use serde::Serialize;
 use super::failure::{self, JobModel};
 use crate::address;
 use crate::context::{Hud, PageError, repo_name};
-use crate::layout::{outcome_parts, short_sha, time};
+use crate::layout::{culprit_list, outcome_parts, short_sha, time};
 use crate::query::{BranchQuery, NoQuery};
 use crate::view::View;
 
@@ -69,6 +70,8 @@ pub(crate) struct BranchModel {
     pub(crate) red: Vec<Option<RedSince>>,
     /// Backends at L3 and L4, which upstream's own commits are dispatched to.
     pub(crate) backends: Vec<BackendColumn>,
+    /// Which commits broke jobs of backends, the newest answer first.
+    pub(crate) culprits: Vec<Culprit>,
     /// The job that the query names.
     pub(crate) job: Option<JobModel>,
 }
@@ -285,6 +288,7 @@ pub(crate) async fn build(
         None => None,
     };
     Ok(BranchModel {
+        culprits: culprits_on(hud, repo, &commits).await,
         repository: repo.as_str().to_owned(),
         branch: branch.to_owned(),
         query,
@@ -296,6 +300,17 @@ pub(crate) async fn build(
         backends,
         job,
     })
+}
+
+/// The answers about the commits that are shown.
+async fn culprits_on(hud: &Hud, repo: &RepoName, commits: &[CommitRow]) -> Vec<Culprit> {
+    let is_shown = |sha: &String| commits.iter().any(|row| row.commit.sha == *sha);
+    let is_here = |one: &Culprit| {
+        let suspect = one.suspect.as_ref().map(|suspect| &suspect.sha);
+        one.upstream.eq_ignore_ascii_case(repo.as_str())
+            && [Some(&one.bad_sha), suspect].into_iter().flatten().any(is_shown)
+    };
+    (hud.probes)().await.culprits.into_iter().filter(is_here).collect()
 }
 
 /// Commits on which the group didn't run, or runs still, neither begin nor end a breakage.
@@ -501,10 +516,12 @@ pub(crate) fn page(model: &BranchModel, view: &View<'_>) -> Markup {
             div.title {
                 h1 { bdi { (model.repository) } " " span.muted { bdi { (model.branch) } } }
                 a href=(format!("/hud/{}", model.repository)) { "Other branches" }
+                a href=(branch_path(&model.repository, &model.branch).replacen("/hud/", "/feeds/", 1)) { "Feed" }
                 a href=(address::address("/trends", [("repo", Some(&*model.repository)), ("branch", Some(&*model.branch))])) { "Trends" }
             }
             (controls(&path, &model.query))
             (red_columns(model))
+            (culprit_list(&model.culprits))
             @if model.query.job.is_some() && model.job.is_none() {
                 p.note role="status" { "This job isn't known." }
             }
@@ -604,28 +621,24 @@ fn group_header(
     path: &str,
 ) -> Markup {
     let title = group.title();
-    let mut open = model.query.open.clone();
     let base = JobGroup {
         name: group.name.split_once(" (").map_or(&*group.name, |(base, _)| base).to_owned(),
         ..group.clone()
     };
-    let is_open = open.contains(&base.title());
+    let is_open = model.query.open.contains(&base.title());
     let at = model.groups.iter().position(|other| other == group).unwrap_or_default();
     let cells = || model.commits.iter().filter_map(|row| row.cells[at].as_ref());
     let is_foldable = is_open || cells().any(|cell| cell.jobs > 1);
-    if is_open {
-        open.retain(|known| *known != base.title());
-    } else {
-        open.push(base.title());
-    }
+    // One at a time: with every set of groups as an address, a crawler would never end.
+    let open = if is_open { vec![] } else { vec![base.title()] };
     let query = BranchQuery { open, job: None, ..model.query.clone() };
     let since = red.map(|red| format!(", red since {}", short_sha(&red.sha)));
     let label = format!("{title}{}", since.unwrap_or_default());
     html! {
         th.job.bad[red.is_some()] scope="col" title=(label) {
-            @if red.is_some() { b.mark aria-hidden="true" { "✗" } }
+            @if red.is_some() { span.mark aria-hidden="true" { "✗" } }
             @if is_foldable {
-                a href=(format!("{path}{}", query.address())) aria-label=(format!("{label}, {}", if is_open { "fold" } else { "show each job" })) {
+                a rel="nofollow" href=(format!("{path}{}", query.address())) aria-label=(format!("{label}, {}", if is_open { "fold" } else { "show each job" })) {
                     span { bdi { (title) } @if !is_open { " +" } @else { " −" } }
                 }
             } @else { span { bdi { (title) } } }
@@ -694,10 +707,12 @@ fn cell_markup(cell: Option<&GroupCell>, is_first_red: bool, model: &BranchModel
         label.push_str(", the first red one");
     }
     let is_open = model.query.job == Some(cell.job);
-    let query = BranchQuery { job: Some(cell.job), ..model.query.clone() };
+    // Without the other parameters, so that a job has one address here. The script keeps them.
+    let query =
+        BranchQuery { job: Some(cell.job), before: model.query.before, ..BranchQuery::default() };
     html! {
         td.(class).first[is_first_red] {
-            a href=(query.address()) aria-label=(label) aria-current=[is_open.then_some("true")] {
+            a rel="nofollow" href=(query.address()) aria-label=(label) aria-current=[is_open.then_some("true")] {
                 (glyph) @if cell.jobs > 1 && cell.failed > 0 { sup { (cell.failed) } }
             }
         }
@@ -707,8 +722,12 @@ fn cell_markup(cell: Option<&GroupCell>, is_first_red: bool, model: &BranchModel
 fn backend_cell(cell: Option<&BackendCell>, short_sha: &str, model: &BranchModel) -> Markup {
     let Some(cell) = cell else { return html! { td {} } };
     let (glyph, class, word) = outcome_parts(cell.outcome);
+    let label = match cell {
+        BackendCell { failed: 0, .. } | BackendCell { jobs: ..=1, .. } => word.to_owned(),
+        BackendCell { failed, jobs, .. } => format!("{word}, {failed} of {jobs} jobs"),
+    };
     html! {
-        td.(class) { a href=(address::commit(&model.repository, short_sha)) aria-label=(word) { (glyph) @if cell.failed > 0 && cell.jobs > 1 { sup { (cell.failed) } } } }
+        td.(class) { a href=(address::commit(&model.repository, short_sha)) aria-label=(label) { (glyph) @if cell.failed > 0 && cell.jobs > 1 { sup { (cell.failed) } } } }
     }
 }
 

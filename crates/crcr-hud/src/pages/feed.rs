@@ -1,12 +1,16 @@
-//! Atom feeds (RFC 4287): what turned red and what is green again, of all backends, of one, or of a branch.
+//! Atom feeds (RFC 4287): what turned red and what is green again, of all backends, of one, of a branch,
+//! or of a test.
 
 use crcr_domain::RepoName;
 use crcr_domain::results::Regression;
 use crcr_results::Window;
+use crcr_results::test_runs::hex_id;
 use jiff::Timestamp;
 use maud::{Markup, PreEscaped, html};
 
 use super::branch::branch_path;
+use super::test::{self, TestPageQuery};
+use crate::address;
 use crate::context::{Hud, PageError};
 use crate::layout::short_sha;
 use crate::message::{printable, recovery_text, regression_text};
@@ -126,6 +130,50 @@ pub(crate) async fn build_branch(
         }
     };
     Ok(feed.with_entries(turns.into_iter().map(entry).collect()))
+}
+
+/// The newest commits on which one test ran, of the default branch if it runs there.
+pub(crate) async fn build_test(
+    hud: &Hud,
+    address: (String, String),
+    query: TestPageQuery,
+) -> Result<FeedModel, PageError> {
+    let repo = format!("{}/{}", address.0, address.1);
+    let model = test::build(hud, address, query).await?;
+    let Some(found) = &model.test else {
+        let text = format!("several tests of {repo} go by this name: choose one by its `id`");
+        return Err(PageError::Query(text));
+    };
+    let (name, id) = (&model.name, hex_id(found.identity.test_id));
+    let page = address::test(&repo, found.identity.test_id);
+    let feed = FeedModel {
+        base: hud.public_url.clone().unwrap_or_default(),
+        id: format!("urn:crcr:test:{repo}:{id}"),
+        title: format!("{name} in {repo}: red and green"),
+        path: test::feed_address(&repo, found),
+        page,
+        now: hud.now(),
+        entries: vec![],
+    };
+    let mut was_red = None;
+    let mut entries = vec![];
+    for (commit, is_red) in test::on_commits(&found.commits, &found.jobs).into_iter().rev() {
+        // A test that fails from its first known commit on didn't turn there.
+        if was_red.is_some_and(|was_red| was_red != is_red) {
+            let (word, colour) =
+                if is_red { ("turned red", "red") } else { ("is green again", "green") };
+            let quoted = found.messages.first().filter(|_| is_red);
+            entries.push(FeedEntry {
+                id: format!("urn:crcr:{colour}:{repo}:{id}:{}", commit.sha),
+                title: format!("{name} {word} at {}", short_sha(&commit.sha)),
+                at: commit.at,
+                page: address::commit(&repo, &commit.sha),
+                text: quoted.map(|group| group.message.clone()).unwrap_or_default(),
+            });
+        }
+        was_red = Some(is_red);
+    }
+    Ok(feed.with_entries(entries))
 }
 
 pub(crate) fn feed(model: &FeedModel) -> Markup {

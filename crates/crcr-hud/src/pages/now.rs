@@ -252,8 +252,8 @@ fn blocked_sentence(pull: &OpenPull) -> Markup {
         }
         @if let Some(since) = pull.since { ", since " (ago(since)) }
         "."
-        @if let (Some(fault), Some(why)) = (pull.fault, &pull.why) {
-            div.detail { span.tag { (category_text(fault)) } " " bdi { (why) } }
+        @if let Some(why) = &pull.why {
+            div.detail { span.tag { (pull.fault.map_or("undecided", category_text)) } " " bdi { (why) } }
         }
     }
 }

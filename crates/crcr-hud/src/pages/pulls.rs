@@ -271,9 +271,9 @@ fn row(pull: &OpenPull, model: &PullsModel) -> Markup {
                 (backend_cell(found, column))
             }
             td.message data-label="Blocked by" { (blocked_by(pull)) }
-            td.message data-label="Fault" { @match (pull.fault, &pull.why) {
-                (Some(fault), Some(why)) => { span.tag { (category_text(fault)) } " " span.detail { bdi { (why) } } },
-                _ => span.muted { "–" },
+            td.message data-label="Fault" { @match &pull.why {
+                Some(why) => { span.tag { (pull.fault.map_or("undecided", category_text)) } " " span.detail { bdi { (why) } } },
+                None => span.muted { "–" },
             } }
             td data-label="Since" { @match pull.since { Some(since) => (ago(since)), None => span.muted { "–" } } }
         }

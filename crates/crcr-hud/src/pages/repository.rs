@@ -384,7 +384,7 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 h2 #tests { "Failing tests" }
                 @if model.failing_tests.is_empty() { p.muted { "None reported in this span." } }
                 @else {
-                    div.scroll tabindex="0" role="region" aria-label="Failing tests" { table {
+                    div.scroll tabindex="0" role="region" aria-label="Table of failing tests" { table {
                         thead { tr { th scope="col" { "Test" } th scope="col" { "Failures" } th scope="col" { "Last" } th scope="col" { "Last message" } } }
                         tbody { @for test in &model.failing_tests { tr {
                             th scope="row" { bdi { (test.name) } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
@@ -399,7 +399,7 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 h2 #refused { "Refused and unproven reports" }
                 @if model.refused.is_empty() { p.muted { "None in this span." } }
                 @else {
-                    div.scroll tabindex="0" role="region" aria-label="Refused and unproven reports" { table {
+                    div.scroll tabindex="0" role="region" aria-label="Table of refused and unproven reports" { table {
                         thead { tr { th scope="col" { "When" } th scope="col" { "Answer" } th scope="col" { "Why" } } }
                         tbody { @for refused in &model.refused { tr {
                             td { (time(refused.at)) }

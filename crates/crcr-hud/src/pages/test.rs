@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::test_run::{TestResult, full_name};
+use crcr_domain::probes::Culprit;
 use crcr_domain::results::Rate;
 use crcr_results::retention::day_of;
 use crcr_results::test_history::{
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_name};
 use crate::files::QuarantineView;
-use crate::layout::{duration, rate, short_sha, time};
+use crate::layout::{culprit_list, duration, rate, short_sha, time};
 use crate::model::RateView;
 use crate::plot::{Plot, PlotLine, Unit};
 use crate::query::MAX_SEARCH_CHARS;
@@ -81,6 +82,8 @@ pub(crate) struct OneTest {
     /// Single results, the newest first.
     pub(crate) results: Vec<TestResultRow>,
     pub(crate) has_older: bool,
+    /// Which commits broke jobs of backends in which this test failed.
+    pub(crate) culprits: Vec<Culprit>,
 }
 
 /// How a test stands on the newest commits.
@@ -246,7 +249,14 @@ async fn one_test(
         .filter(|entry| entry.matches(&identity.suite, &identity.classname, &identity.name));
     let first = (page - 1) * RUNS_PER_PAGE;
     let listed = || results.iter().filter(|row| !only_failed || row.result.is_failed());
+    let full = full_name(&identity.suite, &identity.classname, &identity.name);
+    let is_named = |one: &Culprit| {
+        let mut tests = one.tests.iter();
+        one.upstream.eq_ignore_ascii_case(repo.as_str()) && tests.any(|test| *test == full)
+    };
+    let culprits = (hud.probes)().await.culprits.into_iter().filter(is_named).collect();
     Ok(OneTest {
+        culprits,
         runs: ran,
         failed: share(sum(|day| day.failures)),
         flaky: share(sum(|day| day.flaky)),
@@ -332,17 +342,22 @@ fn cell_state(row: &TestResultRow) -> CellState {
     }
 }
 
-/// A commit on which a job failed is a failing one; one on which nothing ran says nothing.
+/// The newest commits first, with whether it failed. A commit on which a job failed is a failing one; one on which
+/// nothing ran says nothing.
+pub(crate) fn on_commits<'a>(
+    commits: &'a [StripCommit],
+    jobs: &[StripJob],
+) -> Vec<(&'a StripCommit, bool)> {
+    let found = commits.iter().enumerate().filter_map(|(at, commit)| {
+        let states = jobs.iter().filter_map(|job| job.cells[at]).map(|cell| cell.state);
+        let worst = states.filter(|state| *state != CellState::Skipped).min()?;
+        Some((commit, worst <= CellState::Unfinished))
+    });
+    found.collect()
+}
+
 fn state(commits: &[StripCommit], jobs: &[StripJob]) -> TestState {
-    let on_commits: Vec<(&StripCommit, bool)> = commits
-        .iter()
-        .enumerate()
-        .filter_map(|(at, commit)| {
-            let states = jobs.iter().filter_map(|job| job.cells[at]).map(|cell| cell.state);
-            let worst = states.filter(|state| *state != CellState::Skipped).min()?;
-            Some((commit, worst <= CellState::Unfinished))
-        })
-        .collect();
+    let on_commits = on_commits(commits, jobs);
     let failing = on_commits.iter().take_while(|(_, failed)| *failed).count();
     match on_commits.first() {
         None => TestState::NoResults,
@@ -460,6 +475,7 @@ pub(crate) fn page(model: &TestModel, view: &View<'_>) -> Markup {
                     @if let Some(file) = &test.identity.file { " · " bdi { (file) } }
                     @if let Some(variant) = &test.identity.variant { " · " bdi { (variant) } }
                     " · first seen " (date(test.identity.first_day))
+                    " · " a href=(feed_address(&model.repository, test)) { "Feed" }
                 }
             }
             @match &model.test {
@@ -468,6 +484,10 @@ pub(crate) fn page(model: &TestModel, view: &View<'_>) -> Markup {
             }
         },
     )
+}
+
+pub(crate) fn feed_address(repository: &str, test: &OneTest) -> String {
+    format!("/test/{repository}/feed.atom?id={}", hex_id(test.identity.test_id))
 }
 
 fn choices(model: &TestModel) -> Markup {
@@ -486,6 +506,7 @@ fn choices(model: &TestModel) -> Markup {
 fn one(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
     html! {
         (verdict(test, model))
+        (culprit_list(&test.culprits))
         (cards(test))
         (days_links(test, model))
         (strip_table(test, model, view))

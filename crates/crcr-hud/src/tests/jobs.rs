@@ -10,10 +10,10 @@ use crcr_standin::generate::UpstreamCi;
 use super::*;
 
 /// A month of upstream's own CI, with the logs of its failed jobs.
-async fn month() -> Site {
+pub(super) async fn month() -> Site {
     let facts = facts(7, now(), 30, 6, UPSTREAM);
     let mut ci = UpstreamCi::new(&facts, now()).unwrap();
-    let mut site = site(facts).await;
+    let site = site(facts).await;
     let url = format!("file:{}", site._folder.path().join("archive").display());
     let store = ObjectStore::open(&url).await.unwrap();
     let key = |repo: &str, job: u64| log_key(&RepoName::new(repo).unwrap(), job);
@@ -21,14 +21,12 @@ async fn month() -> Site {
         store.put(&key, LogPacker::packed(text.as_bytes()).unwrap()).await.unwrap();
     }
     ci.store(&*site.hud.results).await.unwrap();
-    let hud = Arc::get_mut(&mut site.hud);
-    assert!(hud.is_none(), "the router shares it");
-    site.with_logs(&url)
+    site.with_logs(&url, |_| {})
 }
 
 impl Site {
-    /// The same site with an archive.
-    fn with_logs(self, url: &str) -> Self {
+    /// The same site with an archive, files of the upstream repository, and what `change` does.
+    pub(super) fn with_logs(self, url: &str, change: impl FnOnce(&mut Hud)) -> Self {
         let (results, upstream) = (Arc::clone(&self.hud.results), self.hud.upstream.clone());
         let policy = (self.hud.policy)();
         let mut hud = Hud::new(results, Box::new(move || policy.clone()), Box::new(now), upstream);
@@ -51,6 +49,7 @@ impl Site {
                 })
             })
         });
+        change(&mut hud);
         let hud = Arc::new(hud);
         Self { router: router(Arc::clone(&hud)), hud, ..self }
     }
@@ -218,7 +217,7 @@ async fn page_of_a_huge_log_reads_a_part_of_it() {
     let outcome = JobLogOutcome::Classified(Box::new(known));
     let row = JobLogRow { job, looked_at: now(), log_key: Some(key), outcome };
     site.hud.results.put_job_logs(vec![row]).await.unwrap();
-    let site = site.with_logs(&url);
+    let site = site.with_logs(&url, |_| {});
     let before = peak_memory_kb();
     for from in ["", "?from=1", &format!("?from={lines}"), &format!("?from={}", lines * 2)] {
         let (status, page) = site.get(&format!("/failure/acme/huge/7{from}")).await;

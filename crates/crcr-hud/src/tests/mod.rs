@@ -24,6 +24,7 @@ use super::{Hud, router};
 
 mod backends;
 mod branches;
+mod feeds;
 mod frame;
 mod jobs;
 mod now;

@@ -157,6 +157,15 @@ async fn crawler_that_ignores_robots_txt_costs_a_bounded_number_of_pages() {
 }
 
 #[tokio::test]
+async fn crawler_that_ignores_robots_txt_ends_on_a_branch_with_many_jobs() {
+    let site = enterprise().await;
+    let may_fetch = |path: &str| path == "/" || path.starts_with("/hud");
+    let fetched = crawl(&site, 3000, may_fetch, |_, _, _| {}).await;
+    eprintln!("a crawler that follows everything fetches {fetched} pages of branches");
+    assert!(fetched < 3000, "{fetched}");
+}
+
+#[tokio::test]
 async fn pages_and_twins_are_compressed_tagged_and_304_when_nothing_changed() {
     let site = enterprise().await;
     for path in ["/", "/prs", "/crcr", "/api/v1/now", "/api/v1/pulls", "/api/v1/overview", "/hud"] {

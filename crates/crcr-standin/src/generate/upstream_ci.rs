@@ -293,6 +293,7 @@ impl CiGenerator {
                 "action": "synchronize", "number": number,
                 "pull_request": {
                     "id": number, "number": number, "title": title, "state": "open",
+                    "user": { "login": author.to_lowercase().replace(' ', "-") }, "base": { "ref": "main" },
                     "updated_at": at.to_string(), "head": { "sha": sha, "ref": commit.branch },
                 },
             });

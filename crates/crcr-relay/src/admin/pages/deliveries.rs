@@ -64,7 +64,7 @@ pub(crate) fn page(
                 h2 #webhooks { "Webhooks" }
                 @if board.deliveries.is_empty() { p.muted { "None was accepted in the last 35 days." } }
                 @else {
-                    div.scroll tabindex="0" role="region" aria-label="Webhooks" { table {
+                    div.scroll tabindex="0" role="region" aria-label="Table of webhooks" { table {
                         thead { tr {
                             th scope="col" { "Delivery" } th scope="col" { "When" } th scope="col" { "Event" }
                             th scope="col" { "Dispatches" } th scope="col" { span.hidden { "Redeliver" } }
@@ -79,7 +79,7 @@ pub(crate) fn page(
 
 fn changed(pins: &[Pin]) -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-label="Names that belong to another repository" { table {
+        div.scroll tabindex="0" role="region" aria-label="Table of names that belong to another repository" { table {
             thead { tr {
                 th scope="col" { "Repository" } th scope="col" { "Number" }
                 th scope="col" { "Number now" } th scope="col" { "Seen" }
@@ -102,7 +102,7 @@ fn changed(pins: &[Pin]) -> Markup {
 /// One row for each cause at each repository.
 fn given_up(groups: &[DeadLetterGroup]) -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-label="Given up" { table {
+        div.scroll tabindex="0" role="region" aria-label="Table of what was given up" { table {
             thead { tr {
                 th scope="col" { "Task" } th scope="col" { "How many" } th scope="col" { "Since" }
                 th scope="col" { "Last error" } th scope="col" { span.hidden { "Again" } }
@@ -135,7 +135,7 @@ fn given_up(groups: &[DeadLetterGroup]) -> Markup {
 
 fn coming_again(tasks: &[TaskView]) -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-label="Coming again" { table {
+        div.scroll tabindex="0" role="region" aria-label="Table of what comes again" { table {
             thead { tr {
                 th scope="col" { "Task" } th scope="col" { "Tries" } th scope="col" { "Next try" }
                 th scope="col" { "Last error" }
