@@ -117,6 +117,7 @@ fn twins() -> Value {
         "/api/v1/hud/{owner}/{repo}/{branch}": ["/api/v1/hud/example/torch/main"],
         "/api/v1/commits/{sha}": ["/api/v1/commits/f8deb94e54"],
         "/api/v1/pulls/{number}": ["/api/v1/pulls/101057", "/api/v1/pulls/101050"],
+        "/api/v1/search": ["/api/v1/search?q=torch", "/api/v1/search?q=101057", "/api/v1/search?q=nothing"],
         "/api/crcr/level-status": ["/api/crcr/level-status"],
     })
 }

@@ -43,7 +43,15 @@ pub(crate) fn error_response(problem: &PageError, hud: &Hud, asked: &Parts) -> R
         return error_json(problem);
     }
     let (status, text, wait) = parts(problem);
-    let page = page(&view_of(hud, asked), status.as_u16(), text, &near(hud, asked.uri.path()));
+    let links = match (status, asked.uri.query()) {
+        (StatusCode::NOT_FOUND, _) => near(hud, asked.uri.path()),
+        // Without its parameters the page is as narrow as people mostly want it.
+        (_, Some(query)) if !query.is_empty() => {
+            vec![(asked.uri.path().to_owned(), "This page with its usual filters".to_owned())]
+        }
+        _ => vec![],
+    };
+    let page = page(&view_of(hud, asked), status.as_u16(), text, &links);
     with_retry_after(wait, (status, page).into_response())
 }
 
@@ -102,8 +110,9 @@ pub async fn errors_as_pages(
     let Ok(JsonError { detail }) = serde_json::from_slice(&text) else {
         return (head, text).into_response();
     };
-    let near = near(&hud, asked_again.uri.path());
-    let page = page(&view_of(&hud, &asked_again), status.as_u16(), &detail, &near);
+    let is_unknown = status == StatusCode::NOT_FOUND;
+    let links = if is_unknown { near(&hud, asked_again.uri.path()) } else { vec![] };
+    let page = page(&view_of(&hud, &asked_again), status.as_u16(), &detail, &links);
     for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH] {
         head.headers.remove(name);
     }
@@ -145,8 +154,8 @@ fn near(hud: &Hud, path: &str) -> Vec<(String, String)> {
     like.into_iter().take(MAX_NEAR).map(|(_, page)| page).collect()
 }
 
-/// The page of an error. `near` are addresses that may be meant, with their names.
-pub fn page(view: &View<'_>, status: u16, text: &str, near: &[(String, String)]) -> Markup {
+/// The page of an error. `links` are addresses that may be meant or cost less, with their names.
+pub fn page(view: &View<'_>, status: u16, text: &str, links: &[(String, String)]) -> Markup {
     let title = match status {
         404 => "Not found",
         400 => "Wrong address",
@@ -162,9 +171,9 @@ pub fn page(view: &View<'_>, status: u16, text: &str, near: &[(String, String)])
         &html! {
             h1 { (title) }
             p { bdi { (text) } }
-            @if status == 404 && !near.is_empty() {
-                p { "Is it one of these?" }
-                ul.plain { @for (address, name) in near { li { a href=(address) { bdi { (name) } } } } }
+            @if !links.is_empty() {
+                @if status == 404 { p { "Is it one of these?" } }
+                ul.plain { @for (address, name) in links { li { a href=(address) { bdi { (name) } } } } }
             }
             @if status >= 500 { p { "No result is lost: reports get a 503 meanwhile and are sent again. Reload this page in a minute." } }
             p { a href="/" { "What is going on now" } " · " a href="/crcr" { "All backends" } }

@@ -78,6 +78,7 @@ pub fn router(hud: Arc<Hud>) -> Router {
         )
         .page("/commit/{sha}", "/api/v1/commits/{sha}", commit::build, commit::page)
         .page("/pr/{number}", "/api/v1/pulls/{number}", pull::build, pull::page)
+        .json("/api/v1/search", search::build)
         .json("/api/crcr/level-status", level_status::build);
     let operations = pages.operations.clone();
     let document = Arc::new(LazyLock::new(move || openapi::document(&operations)));

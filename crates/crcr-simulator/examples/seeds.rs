@@ -2,7 +2,8 @@
 //! much faster than the whole binary, whose `crcr relay simulate` repeats a finding.
 //!
 //! usage: seeds FIRST COUNT [STEPS [LINES]] [INPUT]
-//! LINES: how many of the last steps are printed of a finding. INPUT: only seeds that have this input.
+//! STEPS: of hours of a large upstream, their number and an `h`. LINES: how many of the last steps are printed of a
+//! finding. INPUT: only seeds that have this input.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -11,13 +12,19 @@ use std::time::Instant;
 use crcr_simulator::{SimulatedTraffic, seed_inputs, simulate};
 
 fn main() -> std::io::Result<()> {
-    let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
+    let hours = |text: &str| text.strip_suffix('h').and_then(|hours| hours.parse::<u32>().ok());
+    let number = |text: &str| hours(text).map(u64::from).or_else(|| text.parse().ok());
+    let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|text| number(&text)).collect();
     let [first, count, rest @ ..] = numbers.as_slice() else {
         return Err(std::io::Error::other("usage: seeds FIRST COUNT [STEPS [LINES]] [INPUT]"));
     };
     let steps = usize::try_from(rest.first().copied().unwrap_or(200)).unwrap_or(200);
     let lines = usize::try_from(rest.get(1).copied().unwrap_or(0)).unwrap_or(0);
-    let input = std::env::args().skip(1).find(|text| text.parse::<u64>().is_err());
+    let traffic = match std::env::args().nth(3).as_deref().and_then(hours) {
+        Some(hours) => SimulatedTraffic::Hours(hours),
+        None => SimulatedTraffic::Steps(steps),
+    };
+    let input = std::env::args().skip(1).find(|text| number(text).is_none());
     let seeds: Vec<u64> = (*first..first + count)
         .filter(|seed| input.as_ref().is_none_or(|input| seed_inputs(*seed).contains(input)))
         .collect();
@@ -30,7 +37,7 @@ fn main() -> std::io::Result<()> {
         if done > 0 && done % 50 == 0 {
             writeln!(out, "seeds before {seed} are done")?;
         }
-        match simulate(seed, SimulatedTraffic::Steps(steps), lines) {
+        match simulate(seed, traffic, lines) {
             Ok(summary) => {
                 if lines > 0 {
                     writeln!(out, "seed {seed}: no finding, {summary:?}")?;

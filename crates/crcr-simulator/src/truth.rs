@@ -89,7 +89,9 @@ impl<'a> Truth<'a> {
         let evidence = self.evidence(head, repo);
         let mut newest = BTreeMap::new();
         for (id, run) in &self.lab.runs {
-            if run.head == head && run.repo == repo && evidence.contains(run.delivery.as_str()) {
+            let is_of_commit = run.head == head && run.repo == repo;
+            let is_evidence = is_of_commit && evidence.contains(run.delivery.as_str());
+            if is_evidence && !self.is_replaced(*id, run) {
                 let known = newest.entry(run.file).or_insert((*id, run));
                 if self.lab.run_order(*id) > self.lab.run_order(known.0) {
                     *known = (*id, run);
@@ -215,10 +217,24 @@ impl<'a> Truth<'a> {
         if is_good { CommitTruth::Good } else { CommitTruth::MayBeGood }
     }
 
+    /// Whether another run stands for this one: GitHub accepted their dispatch more often than the relay knows, so it
+    /// takes one that has reported for the workflow's only run, until this one reports.
+    fn is_replaced(&self, id: u64, run: &LabRun) -> bool {
+        let has_reported =
+            |of: u64| self.lab.heard_at.get(&of).is_some_and(|at| *at < self.known_until);
+        let is_equal = |other: &LabRun| {
+            (other.repo, &other.delivery, other.file) == (run.repo, &run.delivery, run.file)
+        };
+        let mut others = self.lab.runs.iter().filter(|(of, other)| **of != id && is_equal(other));
+        !has_reported(id) && others.any(|(of, _)| has_reported(*of))
+    }
+
     /// Why a run isn't a good one.
     fn bad_run(&self, id: u64, run: &LabRun) -> Option<String> {
         let known = self.at - HANDLER;
         match run.ended {
+            // How a build elsewhere ended shows only in what its jobs have reported.
+            Some(_) if run.is_foreign => None,
             None if run.created_at.is_none() => Some(format!("run {id} isn't created yet")),
             None => Some(format!("run {id} hasn't ended")),
             Some(("success", _)) => None,

@@ -112,6 +112,11 @@ impl Run {
         }
     }
 
+    /// Whether it is a run of a repository. GitHub compares names ignoring case.
+    pub fn is_of(&self, repository: &str) -> bool {
+        self.repository.eq_ignore_ascii_case(repository)
+    }
+
     /// Whether the head commit is in another repository, or in a deleted one.
     pub fn is_fork(&self) -> bool {
         self.head_repository.as_ref() != Some(&self.repository)
@@ -375,7 +380,7 @@ async fn list(
     let created: Option<(Timestamp, Timestamp)> =
         created.and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
     let wanted = |run: &&Arc<Run>| {
-        run.repository == repository
+        run.is_of(&repository)
             && filters.event.as_ref().is_none_or(|event| *event == run.event)
             && created.is_none_or(|(from, to)| from <= run.created_at && run.created_at <= to)
     };
@@ -393,7 +398,7 @@ async fn show(
     Path((owner, repo, run)): Path<(String, String, u64)>,
 ) -> Result<Response, Response> {
     state.traffic.pass("run", &peer).await?;
-    let run = state.runs.get(run).filter(|run| run.repository == format!("{owner}/{repo}"));
+    let run = state.runs.get(run).filter(|run| run.is_of(&format!("{owner}/{repo}")));
     let run = run.ok_or_else(not_found)?;
     Ok(Json(run.api(state.origin())).into_response())
 }
@@ -405,7 +410,7 @@ async fn show_attempt(
     Path((owner, repo, run, attempt)): Path<(String, String, u64, u32)>,
 ) -> Result<Response, Response> {
     state.traffic.pass("run-attempt", &peer).await?;
-    let run = state.runs.get(run).filter(|run| run.repository == format!("{owner}/{repo}"));
+    let run = state.runs.get(run).filter(|run| run.is_of(&format!("{owner}/{repo}")));
     let run = run.filter(|run| run.attempt == attempt).ok_or_else(not_found)?;
     Ok(Json(run.api(state.origin())).into_response())
 }
@@ -436,7 +441,7 @@ async fn jobs(
     state.traffic.pass("run-jobs", &peer).await?;
     let repository = format!("{owner}/{repo}");
     let known = state.runs.lock();
-    if known.runs.get(&run).is_none_or(|run| run.repository != repository) {
+    if known.runs.get(&run).is_none_or(|run| !run.is_of(&repository)) {
         return Err(not_found());
     }
     let mut found: Vec<&Job> =

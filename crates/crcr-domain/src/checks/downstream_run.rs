@@ -3,7 +3,7 @@
 //! GitHub's response to `repository_dispatch` doesn't name a run, and a run doesn't name its dispatch. Runs
 //! are matched by proven reports, by titles, and by the time and event of the dispatches.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -57,7 +57,7 @@ pub struct SharedRuns {
     pub is_open: bool,
     /// Whether all of them that are over ended well.
     pub are_good: bool,
-    /// Whether one of them is certainly the dispatch's: there are as many as dispatches that they may belong to.
+    /// Whether one of them is certainly the dispatch's: all other dispatches that they may belong to need others of them.
     pub include_own: bool,
 }
 
@@ -139,26 +139,25 @@ pub fn runs_of_dispatch<'a>(
         workflows.entry(&run.workflow).or_default().push(found);
     }
     let mut found = DispatchRuns::default();
-    for (workflow, mut runs) in workflows {
-        eliminate(&mut runs);
-        let is_sole = |run: &RunMatch<'_>| run.candidates.len() == 1;
-        let (certain, possible): (Vec<_>, Vec<_>) = runs
-            .into_iter()
-            .filter(|run| run.candidates.contains(&0))
-            .partition(|run| run.is_named);
-        found.own.extend(certain.iter().map(|run| run.downstream()));
-        if let [run] = possible.as_slice()
-            && is_sole(run)
-        {
+    for (workflow, runs) in workflows {
+        let own = runs.iter().filter(|run| run.is_named && run.candidates.contains(&OWN));
+        found.own.extend(own.map(RunMatch::downstream));
+        let unnamed = unnamed(&runs);
+        let (possible, include_own) = possible_runs(&unnamed, sends.len());
+        if let ([run], true) = (possible.as_slice(), include_own) {
             found.own.push(run.downstream());
-        } else if let Some(shared) = shared(workflow, &possible) {
-            found.shared.push(shared);
+        } else if !possible.is_empty() {
+            found.shared.push(shared(workflow, &possible, include_own));
         }
     }
     found
 }
 
+/// The index of the dispatch whose runs are looked for.
+const OWN: usize = 0;
+
 /// A listed run, and the dispatches that may have started it, by their index.
+#[derive(Clone)]
 struct RunMatch<'a> {
     run: &'a ListedRun,
     candidates: BTreeSet<usize>,
@@ -201,41 +200,119 @@ impl<'a> RunMatch<'a> {
     }
 }
 
-/// A dispatch starts a workflow once: one whose run is known needs no other run of the workflow.
-fn eliminate(runs: &mut [RunMatch<'_>]) {
-    let named = runs.iter().filter(|run| run.is_named).flat_map(|run| run.candidates.clone());
-    let mut settled: BTreeSet<usize> = named.collect();
-    for run in runs.iter_mut().filter(|run| !run.is_named) {
+/// The runs of a workflow that nothing names. A dispatch whose run is known needs no other run of the workflow.
+fn unnamed<'a>(runs: &[RunMatch<'a>]) -> Vec<RunMatch<'a>> {
+    let named = runs.iter().filter(|run| run.is_named).flat_map(|run| &run.candidates);
+    let settled: BTreeSet<usize> = named.copied().collect();
+    let mut unnamed: Vec<_> = runs.iter().filter(|run| !run.is_named).cloned().collect();
+    for run in &mut unnamed {
         run.candidates.retain(|send| !settled.contains(send));
     }
-    loop {
-        let of_one = runs.iter().filter(|run| run.candidates.len() == 1);
-        let news: BTreeSet<usize> = of_one
-            .flat_map(|run| run.candidates.clone())
-            .filter(|send| !settled.contains(send))
-            .collect();
-        if news.is_empty() {
-            return;
+    unnamed
+}
+
+/// The runs that may be the own dispatch's, and whether one of them certainly is.
+///
+/// Every run is one of its candidates', and a dispatch starts a workflow once. So the runs are matched with dispatches,
+/// and it is found out which other matchings there are: a run of another dispatch may be the own one's if the own run
+/// can be that dispatch's, perhaps over several others. If the own run can be that of a dispatch without run, the own
+/// dispatch needn't have one.
+fn possible_runs<'a, 'b>(runs: &'b [RunMatch<'a>], sends: usize) -> (Vec<&'b RunMatch<'a>>, bool) {
+    let is_adjacent = |run: &usize| runs[*run].candidates.contains(&OWN);
+    let all = |is_possible: &dyn Fn(&usize) -> bool| {
+        (0..runs.len()).filter(is_adjacent).filter(is_possible).map(|run| &runs[run]).collect()
+    };
+    let mut matching = RunMatching { run_of: vec![None; sends], send_of: vec![None; runs.len()] };
+    for run in connected(runs) {
+        if !matching.add(runs, run) {
+            // GitHub accepted some dispatch more often than is known.
+            return (all(&|_| true), true);
         }
-        for run in runs.iter_mut().filter(|run| run.candidates.len() > 1) {
-            run.candidates.retain(|send| !news.contains(send));
+    }
+    let Some(own) = matching.run_of[OWN] else { return (all(&|_| true), false) };
+    let mut reached = BTreeSet::from([own]);
+    let mut queue = vec![own];
+    while let Some(run) = queue.pop() {
+        for send in runs[run].candidates.iter().filter(|send| **send != OWN) {
+            let Some(next) = matching.run_of[*send] else { return (all(&|_| true), false) };
+            if reached.insert(next) {
+                queue.push(next);
+            }
         }
-        settled.extend(news);
+    }
+    (all(&|run| reached.contains(run)), true)
+}
+
+/// The runs that share dispatches with those that may be the own one's, directly or over others.
+fn connected(runs: &[RunMatch<'_>]) -> BTreeSet<usize> {
+    let mut of_send: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (index, run) in runs.iter().enumerate() {
+        run.candidates.iter().for_each(|send| of_send.entry(*send).or_default().push(index));
+    }
+    let mut found = BTreeSet::new();
+    let mut queue = vec![OWN];
+    while let Some(send) = queue.pop() {
+        for run in of_send.remove(&send).unwrap_or_default() {
+            if found.insert(run) {
+                queue.extend(runs[run].candidates.iter().filter(|send| of_send.contains_key(send)));
+            }
+        }
+    }
+    found
+}
+
+/// Runs and their dispatches, by their indices.
+struct RunMatching {
+    run_of: Vec<Option<usize>>,
+    send_of: Vec<Option<usize>>,
+}
+
+impl RunMatching {
+    /// Gives a run a dispatch, if need be by giving others another one, along the shortest augmenting path. `false`: there
+    /// are fewer dispatches than runs.
+    fn add(&mut self, runs: &[RunMatch<'_>], run: usize) -> bool {
+        let mut wanted_by: BTreeMap<usize, usize> = BTreeMap::new();
+        if let Some(free) = runs[run].candidates.iter().find(|send| self.run_of[**send].is_none()) {
+            wanted_by.insert(*free, run);
+            self.flip(*free, &wanted_by);
+            return true;
+        }
+        let mut queue = VecDeque::from([run]);
+        while let Some(run) = queue.pop_front() {
+            for send in &runs[run].candidates {
+                if wanted_by.contains_key(send) {
+                    continue;
+                }
+                wanted_by.insert(*send, run);
+                let Some(taken_by) = self.run_of[*send] else {
+                    self.flip(*send, &wanted_by);
+                    return true;
+                };
+                queue.push_back(taken_by);
+            }
+        }
+        false
+    }
+
+    /// Gives a free dispatch to the run that wants it, that run's dispatch to the next one, and so on.
+    fn flip(&mut self, free: usize, wanted_by: &BTreeMap<usize, usize>) {
+        let mut free = Some(free);
+        while let Some(send) = free {
+            let run = wanted_by[&send];
+            free = self.send_of[run].replace(send);
+            self.run_of[send] = Some(run);
+        }
     }
 }
 
-fn shared(workflow: &str, runs: &[RunMatch<'_>]) -> Option<SharedRuns> {
-    if runs.is_empty() {
-        return None;
-    }
-    let candidates: BTreeSet<usize> = runs.iter().flat_map(|run| run.candidates.clone()).collect();
-    let is_open = |run: &&RunMatch<'_>| run.run.state == RunState::Open;
-    Some(SharedRuns {
+fn shared(workflow: &str, runs: &[&RunMatch<'_>], include_own: bool) -> SharedRuns {
+    let is_open = |run: &&&RunMatch<'_>| run.run.state == RunState::Open;
+    SharedRuns {
         workflow: workflow.to_owned(),
         is_open: runs.iter().any(|run| is_open(&run)),
         are_good: runs.iter().filter(|run| !is_open(run)).all(|run| run.run.state.is_good()),
-        include_own: runs.len() >= candidates.len(),
-    })
+        include_own,
+    }
 }
 
 #[cfg(test)]
@@ -345,6 +422,41 @@ mod tests {
         // The workflow ran once for two dispatches, so it doesn't run for each of them.
         let runs = found(&[ended(2, BAD)], &[send("p", EventName::Push, 1)], &[]);
         assert_eq!((own(&runs), runs.shared.clone()), (vec![], vec![group(false, false)]));
+    }
+
+    #[test]
+    fn failed_run_is_ours_if_the_other_runs_are_as_many_as_the_other_dispatches() {
+        // Three dispatches within seconds, ours half a minute later, and a run of each, none of which has reported.
+        let others = [pull("e", -33), pull("f", -32), pull("g", -31)];
+        let before: Vec<_> =
+            (2..5).map(|id| ListedRun { state: GOOD, ..listed(id, "gpu.yml", -20) }).collect();
+        let failed = ListedRun { state: BAD, ..listed(9, "gpu.yml", 15) };
+        let runs = found(&[before.clone(), vec![failed.clone()]].concat(), &others, &[]);
+        assert_eq!((own(&runs), runs.shared.len()), (vec!["9"], 0));
+        // One of the others has no run that is known, so the failed one may be its.
+        let runs = found(&[before[1..].to_vec(), vec![failed]].concat(), &others, &[]);
+        assert!(own(&runs).is_empty() && !runs.shared[0].include_own);
+    }
+
+    #[test]
+    fn runs_are_told_apart_although_a_later_dispatch_has_none() {
+        // Two runs are those of the two dispatches before ours, the next one is ours, and the last one may be that of any
+        // of the two dispatches after it.
+        let others = [pull("e", -50), pull("f", -50), pull("x", 70), pull("y", 70)];
+        let run = |id, second, state| ListedRun { state, ..listed(id, "gpu.yml", second) };
+        let all = [run(2, -40, GOOD), run(3, -40, GOOD), run(4, 5, BAD), run(5, 58, GOOD)];
+        let runs = found(&all, &others, &[]);
+        assert_eq!((own(&runs), runs.shared.len()), (vec!["4"], 0));
+    }
+
+    #[test]
+    fn runs_of_a_great_many_dispatches_are_matched_at_once() {
+        let others: Vec<_> = (1..400).map(|n| pull(&format!("other-{n}"), n % 40)).collect();
+        let all: Vec<_> = (0..400)
+            .map(|n| ListedRun { state: GOOD, ..listed(n, "ci.yml", 40 - n as i64 % 50) })
+            .collect();
+        let runs = found(&all, &others, &[]);
+        assert!(runs.shared[0].include_own);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::level::{LevelReview, amount, verdict as verdict_parts};
 use super::overview::is_nightly_only;
-use super::{controls, freshness};
+use super::{category_text, controls, freshness};
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
@@ -546,7 +546,7 @@ fn row_blame(row: &MatrixRow, matrix: &JobMatrix) -> Markup {
         }
     }
     html! { @for (blame, jobs) in found {
-        div { span.tag { (blame.category.as_str()) } " " span.detail title=(jobs.join(", ")) { bdi { (blame.summary) } } }
+        div { span.tag { (category_text(blame.category)) } " " span.detail title=(jobs.join(", ")) { bdi { (blame.summary) } } }
     } }
 }
 

@@ -20,7 +20,8 @@ const MAX_OF_A_KIND: usize = 50;
 /// Pull requests that changed last, and are looked at for a title or an author.
 const MAX_PULLS: usize = 300;
 
-#[derive(Debug, Default, Deserialize)]
+/// `?q=TEXT`.
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct SearchQuery {
     #[serde(default)]
     q: String,
@@ -32,7 +33,8 @@ impl SearchQuery {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum HitKind {
     PullRequest,
     Commit,
@@ -54,7 +56,7 @@ impl HitKind {
 }
 
 /// A page that the search may be about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct SearchHit {
     pub(crate) kind: HitKind,
     pub(crate) path: String,
@@ -68,6 +70,21 @@ pub(crate) enum SearchResult {
         text: String,
         hits: Vec<SearchHit>,
     },
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct SearchModel {
+    /// The address of the page that the search is about, if there is only one.
+    page: Option<String>,
+    /// Otherwise those that it may be about.
+    hits: Vec<SearchHit>,
+}
+
+pub(crate) async fn build(hud: &Hud, (): (), query: SearchQuery) -> Result<SearchModel, PageError> {
+    Ok(match find(hud, &query.text()).await? {
+        SearchResult::Page(page) => SearchModel { page: Some(page), hits: vec![] },
+        SearchResult::Hits { hits, .. } => SearchModel { page: None, hits },
+    })
 }
 
 pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageError> {

@@ -205,6 +205,8 @@ async fn error_says_what_is_near_which_part_is_bad_and_is_json_for_those_who_ask
         ("/prs?sort=size", "`sort`"),
         ("/commit/xyz", "`xyz`"),
         ("/crcr?window=1y", "`window`"),
+        ("/crcr?from=2016-01-01T00:00:00Z&to=2026-01-01T00:00:00Z", "at most 366 days"),
+        ("/tests?days=9999", "`days`"),
     ] {
         let (status, page) = site.get(path).await;
         assert!(status == StatusCode::BAD_REQUEST && page.contains(part), "{path}: {page}");
@@ -212,6 +214,12 @@ async fn error_says_what_is_near_which_part_is_bad_and_is_json_for_those_who_ask
         assert_eq!(json.headers()[header::CONTENT_TYPE], "application/json", "{path}");
         let json: serde_json::Value = serde_json::from_slice(&bytes(json).await).unwrap();
         assert!(json["detail"].as_str().unwrap().contains(part), "{path}: {json}");
+        // What costs too much or can't be read is answered with a narrower address to click.
+        if let Some((narrower, _)) = path.split_once('?') {
+            let link = format!("<a href=\"{narrower}\"><bdi>This page with its usual filters");
+            assert!(page.contains(&link), "{path}: {page}");
+            assert_eq!(site.get(narrower).await.0, StatusCode::OK, "{path}");
+        }
     }
 }
 

@@ -68,7 +68,7 @@ async fn list(
     state.traffic.pass("run-artifacts", &peer).await?;
     token(&headers)?;
     let repository = format!("{owner}/{repo}");
-    let run = state.runs.get(run).filter(|run| run.repository == repository);
+    let run = state.runs.get(run).filter(|run| run.is_of(&repository));
     let run = run.ok_or_else(not_found)?;
     let number = |name: &str, default: usize| {
         query.get(name).and_then(|text| text.parse().ok()).unwrap_or(default).max(1)
@@ -130,7 +130,7 @@ fn find(state: &State, repository: &str, id: u64) -> Result<(Artifact, Arc<Run>)
     let mut records = state.artifacts.all().into_iter();
     let artifact = records.find(|artifact| artifact.id == id && artifact.finalized);
     let artifact = artifact.ok_or_else(not_found)?;
-    let run = state.runs.get(artifact.run_id).filter(|run| run.repository == repository);
+    let run = state.runs.get(artifact.run_id).filter(|run| run.is_of(repository));
     Ok((artifact, run.ok_or_else(not_found)?))
 }
 

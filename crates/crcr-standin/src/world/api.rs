@@ -410,7 +410,7 @@ fn rerun_with(
     let mut inner = state.world.lock();
     let repo = inner.permitted(headers, &name, ("actions", "write"), state.clock.now())?;
     let repository = repo.full_name.clone();
-    let run = state.runs.get(run_id).filter(|run| run.repository == repository);
+    let run = state.runs.get(run_id).filter(|run| run.is_of(&repository));
     let run = run.ok_or_else(|| refusal(404, "Not Found"))?;
     if run.status != "completed" {
         return Err(refusal(403, "The workflow run containing this job is already running"));

@@ -154,7 +154,7 @@ async fn take_list(
         None
     };
     dispatch.runs_problem = problem.map(str::to_owned);
-    // While GitHub may still start the run of another dispatch, fewer runs than dispatches tell nothing of a failed one.
+    // While GitHub may still start the run of another dispatch, a failed run may turn out to be this one's.
     let is_undecided =
         dispatch.shared_runs.iter().any(|group| !group.include_own && !group.are_good);
     let over_at = if is_undecided { window.1 } else { own.window(run_window).1 };

@@ -103,8 +103,14 @@ async fn record(
         batch.tasks.push(TaskKind::commit_checks(after).task(now));
     }
     batch.tasks.push(TaskKind::check_run(after, None).task(now));
-    let open = jobs.iter().filter(|job| job.state.is_open());
-    batch.tasks.extend(open.map(|job| TaskKind::check_run(after, Some(&job.id)).task(now)));
+    // Jobs of one name count together if they are of different workflow files, which only GitHub knows.
+    let file = |dispatch: &Dispatch, job: &JobRecord| {
+        let run = dispatch.runs.iter().find(|run| run.id == job.id.run_id);
+        run.map(|run| run.workflow.clone())
+    };
+    let changed =
+        jobs.iter().filter(|job| job.state.is_open() || file(before, job) != file(after, job));
+    batch.tasks.extend(changed.map(|job| TaskKind::check_run(after, Some(&job.id)).task(now)));
     commit(relay, batch).await
 }
 

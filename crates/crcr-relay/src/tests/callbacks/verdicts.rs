@@ -6,6 +6,7 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const THREE: &str = "crcr/acme/three/relay/dispatch";
+const EVEN_NEWER: &str = "cccccccccccccccccccccccccccccccccccccccc";
 
 async fn wait(world: &World, time: Duration) {
     world.later(time);
@@ -164,6 +165,33 @@ pub(super) async fn failed_run_counts_although_an_earlier_dispatch_could_have_st
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
+/// None of the runs reports. The two earlier ones are those of the two earlier dispatches, in whichever order.
+#[tokio::test]
+pub(super) async fn failed_run_counts_if_the_earlier_dispatches_have_runs_of_their_own() {
+    let world = World::listening().await;
+    for (action, head) in [("opened", NEWER), ("synchronize", EVEN_NEWER)] {
+        stranger(&world, action, head).await;
+        assert_eq!(world.work().await, Vec::<String>::new());
+        world.later(Duration::from_secs(1));
+    }
+    let earlier = received(&world)("acme/four");
+    let on_github = |run, end| {
+        let client_payload = earlier.client_payload.clone();
+        let run = Downstream { run, client_payload, ..earlier };
+        run.workflow_on_github(&world, "gpu.yml", "completed", Some(end));
+    };
+    on_github(RUN + 1, "success");
+    on_github(RUN + 2, "success");
+    wait(&world, Duration::from_secs(30)).await;
+    let ci = open(&world).await("acme/four");
+    on_github(RUN + 3, "failure");
+    ci.on_github(&world, "completed", Some("success"));
+    ci.start(&world).await;
+    ci.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
 /// GitHub says that the run passed, as the workflow continues after errors.
 #[tokio::test]
 async fn first_failure_of_1001_jobs_is_not_lost() {
@@ -235,6 +263,25 @@ pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
         assert_eq!(ended(&world).as_deref(), Some("failure"));
         assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
     }
+}
+
+/// Which file a run is of is known once GitHub was asked. Until then the newer run is taken for a later one of the file.
+#[tokio::test]
+pub(super) async fn job_of_two_workflow_files_of_one_name_shows_the_failure_of_the_older_run() {
+    let world = World::listening().await;
+    let newer = Downstream { run: RUN + 1, ..open(&world).await("acme/four") };
+    newer.workflow_on_github(&world, "gpu.yml", "completed", Some("success"));
+    newer.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("success"));
+    let client_payload = newer.client_payload.clone();
+    let older = Downstream { run: RUN, client_payload, ..newer };
+    older.workflow_on_github(&world, "ci.yml", "completed", Some("failure"));
+    older.end(&world, "failure").await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
 }
 
 #[tokio::test]
