@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::downstream_run::{
+use crcr_domain::checks::downstream_run::{
     AcceptedSend, DownstreamRun, ListedRun, RUNS_PER_DISPATCH, RunState, runs_of_dispatch,
 };
-use crcr_domain::proof::ProofStatus;
+use crcr_domain::checks::proof::ProofStatus;
+use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_github::GithubError;
 use crcr_github::runs::{RunList, WorkflowRun};
 use crcr_store::{StoreError, read_records};
@@ -154,7 +154,7 @@ async fn take_list(
         None
     };
     dispatch.runs_problem = problem.map(str::to_owned);
-    // While GitHub may still start the run of another dispatch, fewer runs than dispatches tell nothing of a failed one.
+    // While GitHub may still start the run of another dispatch, a failed run may turn out to be this one's.
     let is_undecided =
         dispatch.shared_runs.iter().any(|group| !group.include_own && !group.are_good);
     let over_at = if is_undecided { window.1 } else { own.window(run_window).1 };

@@ -21,6 +21,7 @@ on_redis! {
         run_that_github_creates_late_is_waited_for,
         failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet,
         failed_run_counts_although_an_earlier_dispatch_could_have_started_it_too,
+        failed_run_counts_if_the_earlier_dispatches_have_runs_of_their_own,
         failed_run_counts_although_the_relays_clock_is_ahead_of_githubs,
         failed_run_on_the_second_page_of_githubs_list_is_not_lost,
         two_legs_of_one_name_cannot_hide_a_failure,

@@ -6,6 +6,7 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const THREE: &str = "crcr/acme/three/relay/dispatch";
+const EVEN_NEWER: &str = "cccccccccccccccccccccccccccccccccccccccc";
 
 async fn wait(world: &World, time: Duration) {
     world.later(time);
@@ -157,6 +158,33 @@ pub(super) async fn failed_run_counts_although_an_earlier_dispatch_could_have_st
     let client_payload = ci.client_payload.clone();
     let late = Downstream { run: RUN + 2, client_payload, ..ci };
     late.workflow_on_github(&world, "late.yml", "completed", Some("failure"));
+    ci.on_github(&world, "completed", Some("success"));
+    ci.start(&world).await;
+    ci.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// None of the runs reports. The two earlier ones are those of the two earlier dispatches, in whichever order.
+#[tokio::test]
+pub(super) async fn failed_run_counts_if_the_earlier_dispatches_have_runs_of_their_own() {
+    let world = World::listening().await;
+    for (action, head) in [("opened", NEWER), ("synchronize", EVEN_NEWER)] {
+        stranger(&world, action, head).await;
+        assert_eq!(world.work().await, Vec::<String>::new());
+        world.later(Duration::from_secs(1));
+    }
+    let earlier = received(&world)("acme/four");
+    let on_github = |run, end| {
+        let client_payload = earlier.client_payload.clone();
+        let run = Downstream { run, client_payload, ..earlier };
+        run.workflow_on_github(&world, "gpu.yml", "completed", Some(end));
+    };
+    on_github(RUN + 1, "success");
+    on_github(RUN + 2, "success");
+    wait(&world, Duration::from_secs(30)).await;
+    let ci = open(&world).await("acme/four");
+    on_github(RUN + 3, "failure");
     ci.on_github(&world, "completed", Some("success"));
     ci.start(&world).await;
     ci.end(&world, "success").await;
