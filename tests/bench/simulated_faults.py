@@ -329,7 +329,8 @@ def put_in_faults():
 def build():
     """The program that runs seeds."""
     command = ["cargo", "build", "--quiet", "--locked", "--profile", PROFILE]
-    command += ["-p", "crcr-simulator", "--example", "seeds"]
+    # With the features of the whole workspace, as everything else is built.
+    command += ["--workspace", "--example", "seeds"]
     built = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
     if built.returncode:
         sys.exit(f"the copy with faults doesn't compile:\n{built.stderr}")
