@@ -95,7 +95,7 @@ FAULTS = [
         [
             (
                 "let Some(last) = dispatches.iter().rposition(HeadDispatch::is_answered) else {",
-                "let last = dispatches.iter().rposition(HeadDispatch::is_answered);\n    let Some(last) = last.filter(|last| !FAULT || last + 1 == dispatches.len()) else {",
+                "let is_superseded = |one: &HeadDispatch<'_>| matches!(one.status, DispatchStatus::Superseded { .. });\n    let superseded = dispatches.iter().rposition(is_superseded).filter(|_| FAULT);\n    let dispatches = superseded.map_or(dispatches, |at| &dispatches[at..]);\n    let Some(last) = dispatches.iter().rposition(HeadDispatch::is_answered) else {",
             ),
         ],
     ),
