@@ -199,9 +199,9 @@ built() {
   source=$(cd -- "$here/../.." && pwd)
   [[ -f $source/Cargo.lock && -d $source/cli ]] || fail no-source \
     "$1, and \`$source\` doesn't hold the source to build" "$use_binary"
-  local parts=(Cargo.toml Cargo.lock cli crates schemas workflows-templates)
+  local parts=(Cargo.toml Cargo.lock cli crates workflows-templates)
   # Settings of cargo, such as flags of the compiler, and files that the binary has in it.
-  for folder in .cargo deploy/aws-ci; do
+  for folder in .cargo deploy/aws-ci schemas; do
     [[ ! -d $source/$folder ]] || parts+=("$folder")
   done
   id=$(cd -- "$source" && files=$(find "${parts[@]}" -type f | LC_ALL=C sort) &&

@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use crcr_domain::event::{self, EventFilter, UpstreamEvent, is_sha};
+use crcr_domain::protocol::event::{self, EventFilter, UpstreamEvent, is_sha};
 use crcr_relay::limits;
 use crcr_relay::webhook::payload;
 use libfuzzer_sys::fuzz_target;

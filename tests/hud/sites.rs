@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::logs::{LogPacker, log_key};
-use crcr_cidata::object_store::ObjectStore;
+use crcr_domain::checks::lifecycle::{Conclusion, JobState};
 use crcr_domain::ci_data::job_log::{JobLogOutcome, JobLogRow};
 use crcr_domain::ci_data::test_row::{ReportRows, TestedRun};
 use crcr_domain::ci_data::webhook::WebhookRow;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{CallbackOutcome, Fact};
-use crcr_domain::lifecycle::{Conclusion, JobState};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::{CallbackOutcome, Fact};
 use crcr_domain::{Level, RepoName};
 use crcr_relay::Config;
 use crcr_relay::http::router;
@@ -217,7 +217,7 @@ fn wide(facts: Vec<Fact>) -> Vec<Fact> {
         let Fact::Attempt(row) = fact else { continue };
         if row.repo == AURORA {
             rows.extend((0..45).map(|n| {
-                Fact::Attempt(Box::new(crcr_domain::facts::AttemptFact {
+                Fact::Attempt(Box::new(crcr_domain::results::facts::AttemptFact {
                     job: Some(format!("linux / test (default, {}, 45)", n + 10)),
                     ..(*row).clone()
                 }))

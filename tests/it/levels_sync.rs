@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crcr_domain::facts::Fact;
+use crcr_domain::results::facts::Fact;
 use crcr_standin::StandIn;
 use crcr_standin::generate::{ALLOWLIST, facts};
 use crcr_standin::traffic::Fault;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crcr_domain::dispatch::DispatchStatus;
+use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_relay::admin::deliveries;
 use crcr_results::Window;
 use crcr_results::sqlite::SqliteResults;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crcr_domain::dispatch::DispatchStatus;
+use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_relay::admin::deliveries;
 use crcr_results::Window;
 use crcr_results::sqlite::SqliteResults;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crcr_cidata::object_store::ObjectStore;
+use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::webhook_archive::{ArchivedWebhook, WebhookArchive, WebhookHead};
 use serde_json::Value;
 

@@ -6,10 +6,12 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use crcr_cidata::webhook_archive::{ArchivedWebhook, WebhookHead};
 use crcr_domain::Level;
-use crcr_domain::callback::{FailedTest, ReportDetails};
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, Fact, MergeBaseFact};
-use crcr_domain::lifecycle::{Conclusion, JobState};
+use crcr_domain::checks::lifecycle::{Conclusion, JobState};
+use crcr_domain::protocol::callback::{FailedTest, ReportDetails};
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::{
+    AttemptFact, DispatchFact, DispatchFactStatus, Fact, MergeBaseFact,
+};
 use crcr_standin::runs::Run;
 use crcr_store::sqlite::{SqliteStore, StoreRole};
 use crcr_store::{StateStore as _, WriteBatch};

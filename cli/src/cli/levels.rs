@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use crcr_domain::RepoName;
-use crcr_domain::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
-use crcr_domain::level::Device;
+use crcr_domain::allowlist::level::Device;
+use crcr_domain::checks::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
 use jiff::Timestamp;
 use secrecy::SecretString;
 

@@ -126,7 +126,7 @@ pub enum CliCommand {
     /// Tell the relay how a downstream job stands
     #[command(after_help = report::EXAMPLES)]
     Report(Box<report::ReportArgs>),
-    /// Test reports: check, pack and collect them; tests that are flaky, slow or failing
+    /// Test reports, and what they show: flaky, slow and failing tests
     #[command(subcommand, after_help = "Example:\n  crcr stats explain test-reports/report.xml")]
     Stats(stats::StatsCommand),
     /// Tests that may fail for a while without failing their job

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use crcr_domain::lifecycle::Conclusion;
+use crcr_domain::checks::lifecycle::Conclusion;
 
 /// Examples of the command.
 pub const EXAMPLES: &str = "\

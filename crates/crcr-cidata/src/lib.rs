@@ -3,6 +3,5 @@
 pub mod job_manifest;
 pub mod junit;
 pub mod logs;
-pub mod object_store;
 pub mod test_rows;
 pub mod webhook_archive;

@@ -15,7 +15,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use crate::object_store::{ObjectStore, ObjectStoreError};
+use crcr_aws::object_store::{ObjectStore, ObjectStoreError};
 
 /// GitHub's limit, in bytes. <https://docs.github.com/en/webhooks/webhook-events-and-payloads>
 pub const MAX_BODY: usize = 25 * 1024 * 1024;

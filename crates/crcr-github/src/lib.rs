@@ -29,4 +29,3 @@ pub mod lookup;
 pub mod oidc;
 pub mod runs;
 pub mod runs_artifacts;
-pub mod sts;

@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_domain::callback::ReportDetails;
+use crcr_domain::checks::lifecycle::{Conclusion, JobState};
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun};
 use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
 use crcr_domain::ci_data::webhook::WebhookRow;
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{
+use crcr_domain::protocol::callback::ReportDetails;
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
 };
-use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::{Allowlist, Level, RepoName};
 use crcr_hud::{Hud, router};
 use crcr_results::{Results, ResultsUrl, Window};

@@ -1,6 +1,6 @@
 //! Query parameters of the pages: a time span and a kind of event.
 
-use crcr_domain::event::EventName;
+use crcr_domain::protocol::event::EventName;
 use crcr_domain::{EventKind, Level, RepoName};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::Dispatch;
+use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_store::{StoreError, StoreKey, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! Facts computed from records.
 
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crcr_cidata::object_store::{ObjectStore, ObjectStoreError};
+use crcr_aws::object_store::{ObjectStore, ObjectStoreError};
 use crcr_cidata::webhook_archive::WebhookArchive;
 use crcr_github::app::{Clock, GithubApp};
 use crcr_results::sqlite::SqliteResults;

@@ -2,7 +2,7 @@
 //! about them. Webhooks are fetched again by [`crate::reconcile`]. Reports can't be: dispatches that were open
 //! are sent again, and every check run is evaluated and sent again, whatever the store says of it.
 
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_store::{
     CommitOutcome, NewTask, StateStore, StoreError, TaskState, Versioned, WriteBatch, read_record,
 };

@@ -1,10 +1,10 @@
 //! The types of the store's records, and their keys.
 
 use crcr_domain::RepoName;
-use crcr_domain::callback::{JobId, ReportDetails};
-use crcr_domain::check_run::CheckRunStatus;
-use crcr_domain::lifecycle::JobState;
-use crcr_domain::proof::ReportProvenance;
+use crcr_domain::checks::check_run::CheckRunStatus;
+use crcr_domain::checks::lifecycle::JobState;
+use crcr_domain::checks::proof::ReportProvenance;
+use crcr_domain::protocol::callback::{JobId, ReportDetails};
 use crcr_store::{StoreError, StoreKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,7 @@ pub struct PullRecord {
     /// When the head at the beginning of that second was set; `None` if it isn't known.
     #[serde(default)]
     pub start_at: Option<Timestamp>,
-    /// The [`order`](crcr_domain::dispatch::Dispatch::order) of the newest event.
+    /// The [`order`](crcr_domain::protocol::dispatch::Dispatch::order) of the newest event.
     #[serde(default)]
     pub order: i64,
     #[serde(default)]
@@ -386,7 +386,7 @@ pub fn run_claim_key(repo: &RepoName, run_id: &str) -> StoreKey {
 }
 
 /// The set of the dispatches that GitHub accepted for a repository in one minute since 1970, by its clock, each as
-/// JSON ([`crcr_domain::downstream_run::AcceptedSend`]).
+/// JSON ([`crcr_domain::checks::downstream_run::AcceptedSend`]).
 pub fn sends_key(repo: &RepoName, minute: i64) -> StoreKey {
     StoreKey::new(&["sent_to", &repo.key(), &minute.to_string()])
 }

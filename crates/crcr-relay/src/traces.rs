@@ -11,9 +11,9 @@ use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use crcr_domain::RepoName;
-use crcr_domain::callback::JobId;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::lifecycle::{Conclusion, JobState};
+use crcr_domain::checks::lifecycle::{Conclusion, JobState};
+use crcr_domain::protocol::callback::JobId;
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use jiff::Timestamp;
 use opentelemetry::trace::{
     SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,

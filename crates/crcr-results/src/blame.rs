@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crcr_domain::facts::AttemptFact;
+use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{
     AttemptId, BlameContext, BlamedJobs, BranchResults, JobOfRecord, JobOutcome, jobs_of_record,
 };
@@ -94,7 +94,7 @@ mod tests {
     use std::sync::Arc;
 
     use crcr_domain::EventKind;
-    use crcr_domain::triage::TriageCategory;
+    use crcr_domain::results::triage::TriageCategory;
     use crcr_store::sqlite::{SqliteStore, StoreRole};
     use crcr_store::{StateStore as _, WriteBatch};
     use jiff::Timestamp;

@@ -1,12 +1,12 @@
 //! Results as the deployed system writes them: what its relay sends to its HUD, and rows of its
 //! table `default.crcr_workflow_job`. Both become the same facts.
 
-use crcr_domain::callback::{self, Callback, CallbackKind};
-use crcr_domain::event::EventName;
-use crcr_domain::expected::ExpectedConclusions;
-use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, Fact};
-use crcr_domain::lifecycle::JobState;
-use crcr_domain::proof::MissingProof;
+use crcr_domain::checks::lifecycle::JobState;
+use crcr_domain::checks::proof::MissingProof;
+use crcr_domain::protocol::callback::{self, Callback, CallbackKind};
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::expected::ExpectedConclusions;
+use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus, Fact};
 use crcr_domain::{Level, RepoName};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -373,7 +373,7 @@ fn thousandths(seconds: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use crcr_domain::lifecycle::Conclusion;
+    use crcr_domain::checks::lifecycle::Conclusion;
 
     use super::*;
 

@@ -12,8 +12,6 @@ pub mod sqlite;
 mod suite;
 pub mod test_history;
 pub mod test_runs;
-#[cfg(test)]
-mod test_runs_suite;
 pub mod webhook_tables;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +19,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
-use crcr_domain::facts::{
+use crcr_domain::results::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
 use crcr_domain::results::{RepoDay, ResultTotals};

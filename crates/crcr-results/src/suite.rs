@@ -4,23 +4,23 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::Level;
-use crcr_domain::callback::{FailedTest, ReportDetails};
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{
-    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
-    MergeBaseFact,
-};
-use crcr_domain::lifecycle::{Conclusion, JobState};
+use crcr_domain::checks::lifecycle::{Conclusion, JobState};
+use crcr_domain::protocol::callback::{FailedTest, ReportDetails};
+use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::criteria::{
     ReviewWindow as Evidence, at_level_since, demotion, promotion,
 };
+use crcr_domain::results::facts::{
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
+    MergeBaseFact,
+};
 use crcr_domain::results::rates::{end_to_end_seconds, execution_seconds, queue_seconds};
 use crcr_domain::results::totals::by_day;
+use crcr_domain::results::triage::TriageVerdict;
 use crcr_domain::results::{
     DurationStats, JobOfRecord, JobOutcome, LevelCriteria, Rate, RepoDay, ResultCounts,
     ResultTotals, jobs_of_record,
 };
-use crcr_domain::triage::TriageVerdict;
 use jiff::{SignedDuration, Timestamp};
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
@@ -174,7 +174,7 @@ fn facts() -> Vec<Fact> {
             }],
             ..ReportDetails::default()
         },
-        missing_proof: Some(crcr_domain::proof::MissingProof::Branch),
+        missing_proof: Some(crcr_domain::checks::proof::MissingProof::Branch),
         ..attempt("acme/odd", "g", "12", 1, GOOD, 1000)
     });
     for (repo, sha, s) in
@@ -520,7 +520,7 @@ async fn hostile_texts_are_stored_unchanged(results: &dyn Results) {
         (row.workflow.as_str(), row.details.environment.as_deref()),
         (HOSTILE, Some(HOSTILE))
     );
-    assert_eq!(row.missing_proof, Some(crcr_domain::proof::MissingProof::Branch));
+    assert_eq!(row.missing_proof, Some(crcr_domain::checks::proof::MissingProof::Branch));
     assert_eq!(row.details.warnings, [HOSTILE]);
     assert_eq!((&row.job, &row.details.check_run_id, row.pull_request), (&None, &None, None));
     for hostile in [HOSTILE, "' OR '1' = '1", "\\", "a\tb"] {

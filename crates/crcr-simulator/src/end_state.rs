@@ -1,7 +1,7 @@
 //! What has to be so when everything works again and nothing is left to do.
 
-use crcr_domain::check_run;
-use crcr_domain::dispatch::DispatchStatus;
+use crcr_domain::checks::check_run;
+use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_standin::State;
 use crcr_standin::world::{CheckRun, PullRequest};
 

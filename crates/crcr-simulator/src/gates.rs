@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_relay::state_records;
 use crcr_store::memory::MemoryStore;
 use crcr_store::{

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::RepoName;
-use crcr_domain::check_run;
-use crcr_domain::dispatch::DispatchStatus;
+use crcr_domain::checks::check_run;
+use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_relay::state_records;
 use crcr_standin::world::CheckRun;
 use crcr_store::memory::MemoryStore;

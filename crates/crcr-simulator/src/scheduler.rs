@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use crcr_domain::dispatch::DispatchStatus;
+use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_relay::admin;
 use crcr_relay::state_records::{self, Uptime};
 use crcr_standin::State;

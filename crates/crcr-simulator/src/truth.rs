@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crcr_domain::check_run;
+use crcr_domain::checks::check_run;
 use crcr_standin::State;
 use crcr_standin::world::PullRequest;
 use crcr_store::memory::MemoryStore;

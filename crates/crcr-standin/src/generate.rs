@@ -6,13 +6,13 @@ mod upstream_ci;
 use std::time::Duration;
 
 use crcr_domain::Level;
-use crcr_domain::callback::{FailedTest, ReportDetails, TestCounts};
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{
+use crcr_domain::checks::lifecycle::{Conclusion, JobState};
+use crcr_domain::protocol::callback::{FailedTest, ReportDetails, TestCounts};
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
     MergeBaseFact,
 };
-use crcr_domain::lifecycle::{Conclusion, JobState};
 use jiff::{Timestamp, ToSpan as _};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};

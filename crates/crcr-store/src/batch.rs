@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crcr_domain::facts::Fact;
+use crcr_domain::results::facts::Fact;
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::oneshot;

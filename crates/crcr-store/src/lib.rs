@@ -13,7 +13,7 @@ pub mod sqlite;
 mod task;
 
 use async_trait::async_trait;
-use crcr_domain::facts::{CallbackFact, Fact};
+use crcr_domain::results::facts::{CallbackFact, Fact};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 

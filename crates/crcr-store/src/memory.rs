@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use crcr_domain::facts::Fact;
+use crcr_domain::results::facts::Fact;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 

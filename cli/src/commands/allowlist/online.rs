@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crcr_domain::allowlist::ParseOutcome;
+use crcr_domain::allowlist::level::{CheckRunPolicy, Device, Level};
 use crcr_domain::diagnostic::{Diagnostic, Rule, SourceSpan};
-use crcr_domain::level::{CheckRunPolicy, Device, Level};
 use crcr_domain::repo::Oncall;
 use crcr_domain::{AllowlistEntry, RepoName};
 use crcr_github::lookup::cache::LookupCache;

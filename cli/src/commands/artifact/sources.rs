@@ -12,7 +12,7 @@ use crcr_artifacts::layout::KeyLayout;
 use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, SecretMask};
 use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
-use crcr_domain::aws::{AwsNameError, AwsRegion, BucketName};
+use crcr_aws::names::{AwsNameError, AwsRegion, BucketName};
 use crcr_github::SecureUrlError;
 use crcr_github::artifact::{ArtifactService, is_enterprise_server};
 use crcr_github::http::{self, RetryPolicy};

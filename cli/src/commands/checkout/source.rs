@@ -1,6 +1,6 @@
 //! Decides which commit of which repository to check out, from the flags and the dispatched event.
 
-use crcr_domain::event::is_sha;
+use crcr_domain::protocol::event::is_sha;
 use crcr_domain::repo::RepoName;
 use crcr_github::SecureUrl;
 use serde::Deserialize;

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Arc;
 
+use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::logs::{LogPacker, log_key};
-use crcr_cidata::object_store::ObjectStore;
 use crcr_domain::RepoName;
 use crcr_relay::http::serve::BoundListeners;
 use crcr_relay::relay::Relay;

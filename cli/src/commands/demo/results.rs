@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crcr_domain::RepoName;
 use crcr_domain::allowlist::AllowlistEntry;
-use crcr_domain::check_run::repo_of;
+use crcr_domain::checks::check_run::repo_of;
 use crcr_standin::State;
 use crcr_standin::world::CheckRun;
 use serde_json::Value;

@@ -4,8 +4,8 @@ use std::io::Read as _;
 use std::path::Path;
 
 use crcr_domain::allowlist::AllowlistEntry;
+use crcr_domain::allowlist::level::LABEL_PREFIX;
 use crcr_domain::diagnostic::Severity;
-use crcr_domain::level::LABEL_PREFIX;
 use crcr_domain::{Allowlist, RepoName};
 use crcr_standin::State;
 use crcr_standin::generate;

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use aws_credential_types::Credentials;
 use crcr_artifacts::digest::Digest;
 use crcr_artifacts::store::s3::signature;
-use crcr_domain::aws::{AwsNameError, AwsRegion, BucketName, RoleArn};
+use crcr_aws::names::{AwsNameError, AwsRegion, BucketName, RoleArn};
+use crcr_aws::sts::{self, AssumeRole};
 use crcr_github::http::RetryPolicy;
 use crcr_github::oidc::{TokenEndpoint, unverified_claims};
-use crcr_github::sts::{self, AssumeRole};
 use reqwest::{Client, Method, StatusCode};
 use secrecy::ExposeSecret as _;
 

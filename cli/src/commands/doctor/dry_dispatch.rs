@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crcr_domain::RepoName;
-use crcr_domain::dry_dispatch;
+use crcr_domain::protocol::dry_dispatch;
 use crcr_github::runs::WorkflowRun;
 use crcr_github::{GithubApp, GithubError};
 use jiff::{SignedDuration, Timestamp};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crcr_domain::aws::{AwsRegion, BucketName};
+use crcr_aws::names::{AwsRegion, BucketName};
 use crcr_github::lookup::SubjectPrefix;
 use crcr_github::lookup::cache::LookupCache;
 

@@ -9,7 +9,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crcr_domain::aws::{AwsRegion, BucketName, RoleArn};
+use crcr_aws::names::{AwsRegion, BucketName, RoleArn};
 use crcr_domain::probes::DOWNSTREAM_FILE;
 
 use self::repository::LocalRepository;

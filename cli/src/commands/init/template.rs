@@ -1,6 +1,6 @@
 //! The workflow templates, and how values are filled in.
 
-use crcr_domain::aws::AwsNameError;
+use crcr_aws::names::AwsNameError;
 use crcr_github::artifact::is_enterprise_server;
 
 use crate::failure::Failure;

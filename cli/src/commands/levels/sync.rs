@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use crcr_domain::allowlist::edit::move_entry;
+use crcr_domain::allowlist::level::Device;
 use crcr_domain::allowlist::{MAX_BYTES, ParseOutcome};
-use crcr_domain::level::Device;
 use crcr_domain::results::{CriterionVerdict, RepoReview};
 use crcr_domain::{AllowlistEntry, Level, RepoName};
 use crcr_github::branches_pulls::{BranchHead, OwnPull, RepositoryApi};

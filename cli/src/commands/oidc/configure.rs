@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use aws_credential_types::Credentials as SigningCredentials;
+use crcr_aws::sts::SessionCredentials;
 use crcr_github::oidc::TokenEndpoint;
-use crcr_github::sts::SessionCredentials;
 use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 

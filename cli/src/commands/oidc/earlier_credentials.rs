@@ -1,7 +1,7 @@
 //! Reuses the credentials that an earlier step of the job got with this command.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use crcr_github::sts::AssumeRole;
+use crcr_aws::sts::AssumeRole;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::env_vars::{self, Env};

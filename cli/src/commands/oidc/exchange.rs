@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use crcr_aws::sts::{self, AssumeRole, SessionCredentials, StsError, StsErrorClass};
 use crcr_github::http::RetryPolicy;
 use crcr_github::oidc::{MintError, TokenEndpoint, unverified_claims};
-use crcr_github::sts::{self, AssumeRole, SessionCredentials, StsError, StsErrorClass};
 use jiff::Timestamp;
 use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};

@@ -1,9 +1,9 @@
 //! Checks the role and its settings. This happens only if the job can get a token, because on a fork the
 //! inputs are empty.
 
-use crcr_domain::aws::{AwsNameError, AwsRegion, BucketName, RoleArn};
+use crcr_aws::names::{AwsNameError, AwsRegion, BucketName, RoleArn};
+use crcr_aws::sts::{self, AssumeRole};
 use crcr_github::SecureUrl;
-use crcr_github::sts::{self, AssumeRole};
 use serde_json::{Value, json};
 
 use crate::cli::oidc::ConfigureArgs;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, future};
+use crcr_aws::sts::AssumeRole;
 use crcr_github::http;
 use crcr_github::oidc::TokenEndpoint;
-use crcr_github::sts::AssumeRole;
 use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 

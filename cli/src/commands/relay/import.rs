@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crcr_domain::facts::Fact;
+use crcr_domain::results::facts::Fact;
 use crcr_results::{Results, deployed};
 
 use super::{open_results, results_failure};

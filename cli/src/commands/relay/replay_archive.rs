@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crcr_cidata::object_store::ObjectStore;
+use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::webhook_archive::{ArchiveError, ArchivedWebhook, WebhookArchive};
 use crcr_domain::ci_data::webhook::WebhookRow;
 use futures_util::{StreamExt as _, stream};

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use crcr_domain::callback::{CallbackKind, FailedTest, TestCounts, limit_failed_tests};
-use crcr_domain::dry_dispatch;
+use crcr_domain::protocol::callback::{CallbackKind, FailedTest, TestCounts, limit_failed_tests};
+use crcr_domain::protocol::dry_dispatch;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -135,7 +135,7 @@ pub fn build(
     echo.insert("workflow".to_owned(), json!(workflow));
     let json = Value::Object(echo.clone()).to_string().into_bytes();
     // The relay's own rules, so that what it would refuse is explained by the name of the input.
-    let report = crcr_domain::callback::read(&json).map_err(|error| {
+    let report = crcr_domain::protocol::callback::read(&json).map_err(|error| {
         Failure::user("report", "this report isn't what a relay takes").because(error).hint(
             "correct what the field is made from: the input of that name, or the workflow's own \
              `name`",

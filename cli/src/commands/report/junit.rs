@@ -5,12 +5,12 @@ use std::path::Path;
 
 use crcr_artifacts::collect::{FileEntry, FileQuery, collect};
 use crcr_cidata::junit::{JunitError, JunitGrade, REPORT_EXTENSIONS, TestReport};
-use crcr_domain::callback::{
-    FAILED_TESTS, FailedTest, MESSAGE_CHARS, NAME_CHARS, STACK_TRACE_CHARS, TestCounts,
-};
+use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::ci_data::quarantine::Quarantine;
 use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestTally};
-use crcr_domain::lifecycle::Conclusion;
+use crcr_domain::protocol::callback::{
+    FAILED_TESTS, FailedTest, MESSAGE_CHARS, NAME_CHARS, STACK_TRACE_CHARS, TestCounts,
+};
 
 use super::quarantined::QuarantinedFailures;
 use crate::env_vars::{self, Env};

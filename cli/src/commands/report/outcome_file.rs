@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use crcr_domain::lifecycle::Conclusion;
+use crcr_domain::checks::lifecycle::Conclusion;
 use serde::Deserialize;
 
 use crate::printer::Printer;

@@ -10,7 +10,7 @@ use tokio::sync::{OnceCell, mpsc};
 use super::cleaner::clean_line;
 use super::packed::{FRAME_BYTES, FramePlace, MAX_INDEX, unpack_log};
 use super::{LogIndex, MAX_PACKED_LOG};
-use crate::object_store::{ObjectStore, ObjectStoreError};
+use crcr_aws::object_store::{ObjectStore, ObjectStoreError};
 
 /// A longer line is cut.
 const MAX_LINE_CHARS: usize = 2_000;

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use super::{Allowlist, AllowlistEntry, ParseOutcome};
+use crate::allowlist::level::Level;
 use crate::diagnostic::{Diagnostic, Rule, SourceSpan};
-use crate::level::Level;
 use crate::repo::RepoName;
 
 /// The entry of a repository before and after. At least one is set, and they differ.

@@ -2,8 +2,8 @@
 //! stay byte for byte as they are.
 
 use super::{Allowlist, AllowlistEntry, ParseOutcome, diff};
+use crate::allowlist::level::{Device, Level};
 use crate::diagnostic::Severity;
-use crate::level::{Device, Level};
 use crate::repo::RepoName;
 use crate::yaml::scalar;
 

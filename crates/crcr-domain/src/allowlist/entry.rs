@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::reader::{AllowlistReader, EntrySection, EntrySpans, ScalarNode, kind_name};
 use super::{AllowlistEntry, InsertError};
+use crate::allowlist::level::{EventKind, EventSet, Level};
 use crate::diagnostic::{Diagnostic, Rule, Severity, SourceSpan};
-use crate::level::{EventKind, EventSet, Level};
 use crate::repo::{Oncall, RepoName, RepoNameError};
 use crate::yaml::display::{find_similar, show};
 use crate::yaml::{SyntaxError, TokenKind, YamlToken};

@@ -5,6 +5,7 @@
 pub mod diff;
 pub mod edit;
 mod entry;
+pub mod level;
 mod reader;
 
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::level::{CheckRunPolicy, Device, EventKind, EventSet, Level};
+use crate::allowlist::level::{CheckRunPolicy, Device, EventKind, EventSet, Level};
 use crate::repo::{Oncall, RepoName};
 use crate::yaml::scalar;
 

@@ -8,8 +8,8 @@ use std::ops::Range;
 use granit_parser::ErrorKind;
 
 use super::Allowlist;
+use crate::allowlist::level::{Device, Level};
 use crate::diagnostic::{Diagnostic, Findings, Rule, SourceSpan, SourceText};
-use crate::level::{Device, Level};
 use crate::repo::RepoName;
 use crate::yaml::display::show;
 use crate::yaml::{SyntaxError, TokenKind, YamlReader, YamlToken, scalar, syntax};

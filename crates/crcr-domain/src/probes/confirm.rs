@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::triage::{TriageCategory, TriageConfidence, TriageVerdict};
+use crate::results::triage::{TriageCategory, TriageConfidence, TriageVerdict};
 
 /// What was done to explain the failures of one backend on one head.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

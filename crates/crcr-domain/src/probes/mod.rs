@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::paths::PathFilter;
 pub use self::reader::ParsedDownstreamFile;
 pub use self::schema::{SCHEMA_ID, schema};
-use crate::event::EventName;
+use crate::protocol::event::EventName;
 
 /// Where the file is in a downstream repository.
 pub const DOWNSTREAM_FILE: &str = ".github/crcr.yml";

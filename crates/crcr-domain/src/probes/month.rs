@@ -7,13 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::confirm::{is_explained, needs_merge_base};
 use super::{DispatchFilter, FilteredEvent, ParsedDownstreamFile};
-use crate::callback::{FailedTest, ReportDetails};
-use crate::event::EventName;
-use crate::facts::AttemptFact;
-use crate::level::Level;
-use crate::lifecycle::{Conclusion, JobState};
+use crate::allowlist::level::Level;
+use crate::checks::lifecycle::{Conclusion, JobState};
+use crate::protocol::callback::{FailedTest, ReportDetails};
+use crate::protocol::event::EventName;
+use crate::results::facts::AttemptFact;
+use crate::results::triage::TriageCategory;
 use crate::results::{BlameContext, BranchResults, JobOutcome, jobs_of_record};
-use crate::triage::TriageCategory;
 
 const BACKENDS: usize = 20;
 const DAYS: u64 = 30;
@@ -262,7 +262,12 @@ fn verdicts(
     rows: &BTreeMap<usize, Vec<AttemptFact>>,
     branch: &[AttemptFact],
     head: &Head,
-    mut each: impl FnMut(usize, Option<JobOutcome>, usize, Option<crate::triage::TriageVerdict>),
+    mut each: impl FnMut(
+        usize,
+        Option<JobOutcome>,
+        usize,
+        Option<crate::results::triage::TriageVerdict>,
+    ),
 ) {
     let (on_head, on_branch) =
         (jobs_of_record(rows.values().flatten(), []), jobs_of_record(branch, []));

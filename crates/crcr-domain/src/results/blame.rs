@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::event::EventName;
-use crate::facts::AttemptFact;
-use crate::triage::{
+use crate::protocol::event::EventName;
+use crate::results::facts::AttemptFact;
+use crate::results::triage::{
     SuspectedUpstream, TriageAnalyzer, TriageCategory, TriageConfidence, TriageEvidence,
     TriageVerdict,
 };
@@ -413,7 +413,7 @@ fn verdict(
     summary: String,
     mut evidence: Vec<TriageEvidence>,
 ) -> TriageVerdict {
-    evidence.truncate(crate::triage::MAX_EVIDENCE);
+    evidence.truncate(crate::results::triage::MAX_EVIDENCE);
     TriageVerdict {
         schema_version: 1,
         category,
@@ -440,8 +440,8 @@ mod tests {
     use super::super::jobs_of_record;
     use super::super::tests::{at, attempt};
     use super::*;
-    use crate::callback::FailedTest;
-    use crate::lifecycle::{Conclusion, JobState};
+    use crate::checks::lifecycle::{Conclusion, JobState};
+    use crate::protocol::callback::FailedTest;
 
     const GOOD: JobState = JobState::Completed(Conclusion::Success);
     const BAD: JobState = JobState::Completed(Conclusion::Failure);

@@ -11,8 +11,8 @@ use super::rates::{
     DurationStats, MIN_SAMPLES, Rate, ResultCounts, end_to_end_seconds, execution_seconds,
     queue_seconds,
 };
-use crate::facts::{AttemptFact, DispatchFact};
-use crate::level::Level;
+use crate::allowlist::level::Level;
+use crate::results::facts::{AttemptFact, DispatchFact};
 
 /// Thresholds, which a configuration file can override.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

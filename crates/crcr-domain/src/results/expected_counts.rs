@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::jobs::JobOfRecord;
 use super::outcome::JobOutcome;
-use crate::facts::{DispatchFact, DispatchFactStatus};
+use crate::results::facts::{DispatchFact, DispatchFactStatus};
 
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
@@ -99,8 +99,8 @@ mod tests {
     use super::super::jobs_of_record;
     use super::super::tests::{at, attempt, dispatch};
     use super::super::totals::{ResultTotals, by_day};
-    use crate::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
-    use crate::lifecycle::{Conclusion, JobState};
+    use crate::checks::lifecycle::{Conclusion, JobState};
+    use crate::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 
     const FAILED: JobState = JobState::Completed(Conclusion::Failure);
     const PASSED: JobState = JobState::Completed(Conclusion::Success);

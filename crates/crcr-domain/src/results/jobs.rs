@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::outcome::{JobOutcome, outcome};
-use crate::facts::{AttemptFact, DispatchFact};
+use crate::results::facts::{AttemptFact, DispatchFact};
 
 /// A job on a commit, by its attempt of record.
 #[derive(Debug, Clone, Serialize)]

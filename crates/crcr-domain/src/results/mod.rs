@@ -4,7 +4,9 @@
 
 pub mod blame;
 pub mod criteria;
+pub mod expected;
 mod expected_counts;
+pub mod facts;
 pub mod histogram;
 pub mod jobs;
 pub mod outcome;
@@ -12,6 +14,7 @@ pub mod rates;
 pub mod regressions;
 pub mod review;
 pub mod totals;
+pub mod triage;
 
 pub use self::blame::{AttemptId, BaseResult, BlameContext, BlamedJobs, BranchResults};
 pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria, UpstreamFailures};

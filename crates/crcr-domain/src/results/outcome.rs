@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::AttemptFact;
-use crate::lifecycle::{Conclusion, JobState};
+use crate::checks::lifecycle::{Conclusion, JobState};
+use crate::results::facts::AttemptFact;
 
 /// How an ended attempt turned out.
 #[derive(

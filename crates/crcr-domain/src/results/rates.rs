@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::jobs::JobOfRecord;
 use super::outcome::JobOutcome;
-use crate::facts::{DispatchFact, DispatchFactStatus};
+use crate::results::facts::{DispatchFact, DispatchFactStatus};
 
 /// With fewer samples a rate is unknown.
 pub const MIN_SAMPLES: u64 = 20;

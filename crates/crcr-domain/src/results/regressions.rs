@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::jobs::JobOfRecord;
 use super::outcome::JobOutcome;
-use crate::event::EventName;
-use crate::facts::{DispatchFact, DispatchFactStatus};
+use crate::protocol::event::EventName;
+use crate::results::facts::{DispatchFact, DispatchFactStatus};
 
 /// A backend failed on a merged upstream commit after it passed on an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -154,8 +154,8 @@ fn is_of_branch(event: &EventName, pull_request: Option<u64>) -> bool {
 mod tests {
     use super::super::tests::{at, attempt, dispatch};
     use super::*;
-    use crate::facts::AttemptFact;
-    use crate::lifecycle::{Conclusion, JobState};
+    use crate::checks::lifecycle::{Conclusion, JobState};
+    use crate::results::facts::AttemptFact;
     use crate::results::jobs_of_record;
 
     /// A job on a push: its commit, its end, and the second in which it ended.

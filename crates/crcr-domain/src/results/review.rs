@@ -13,8 +13,8 @@ use super::criteria::{
 };
 use super::rates::{Rate, ResultCounts};
 use super::totals::jobs_of_days;
-use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact};
-use crate::level::{EventKind, Level};
+use crate::allowlist::level::{EventKind, Level};
+use crate::results::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -13,12 +13,12 @@ use super::{
     AttemptId, DurationStats, JobOfRecord, JobOutcome, LevelCriteria, Rate, RepoReview,
     ResultCounts, UpstreamFailures, jobs_of_record,
 };
-use crate::callback::ReportDetails;
-use crate::event::EventName;
-use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
-use crate::level::Level;
-use crate::lifecycle::{Conclusion, JobState};
-use crate::triage::TriageVerdict;
+use crate::allowlist::level::Level;
+use crate::checks::lifecycle::{Conclusion, JobState};
+use crate::protocol::callback::ReportDetails;
+use crate::protocol::event::EventName;
+use crate::results::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
+use crate::results::triage::TriageVerdict;
 
 const GOOD: JobState = JobState::Completed(Conclusion::Success);
 const BAD: JobState = JobState::Completed(Conclusion::Failure);

@@ -13,7 +13,7 @@ use super::jobs::{HeadHistory, JobOfRecord, find_jobs_of_record};
 use super::rates::{
     DurationStats, ResultCounts, end_to_end_seconds, execution_seconds, queue_seconds,
 };
-use crate::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
+use crate::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 
 /// Totals of a set of dispatches and their jobs. Times are in milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

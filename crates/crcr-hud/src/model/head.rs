@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use crcr_domain::callback::{FailedTest, TestCounts};
+use crcr_domain::checks::proof::MissingProof;
 use crcr_domain::ci_data::job_log::JobLogRow;
 use crcr_domain::ci_data::workflow::WorkflowJob;
-use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, MergeBaseFact};
-use crcr_domain::proof::MissingProof;
+use crcr_domain::protocol::callback::{FailedTest, TestCounts};
+use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus, MergeBaseFact};
+use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use crcr_domain::results::{BlameContext, BranchResults, JobOfRecord, JobOutcome, jobs_of_record};
-use crcr_domain::triage::{TriageCategory, TriageVerdict};
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
 use jiff::Timestamp;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crcr_domain::facts::AttemptFact;
+use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{DurationStats, JobOfRecord, JobOutcome};
 use crcr_domain::{AllowlistEntry, Level};
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crcr_domain::Level;
 use crcr_domain::ci_data::pull_request::PullRequestState;
-use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
+use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
+use crcr_domain::results::triage::TriageCategory;
 use crcr_domain::results::{BlamedJobs, JobOfRecord, JobOutcome, jobs_of_record};
-use crcr_domain::triage::TriageCategory;
 use crcr_results::Window;
 use crcr_results::blame::blame_jobs;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};

@@ -3,7 +3,7 @@
 
 use crcr_domain::Level;
 use crcr_domain::ci_data::workflow::{CiState, WorkflowJob};
-use crcr_domain::triage::{TriageCategory, TriageVerdict};
+use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use maud::{Markup, html};
 
 use super::branch::state_parts;

@@ -19,7 +19,7 @@ pub(crate) mod test;
 pub(crate) mod tests;
 pub(crate) mod trends;
 
-use crcr_domain::triage::TriageCategory;
+use crcr_domain::results::triage::TriageCategory;
 use jiff::Timestamp;
 use maud::{Markup, html};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crcr_domain::facts::DispatchFactStatus;
+use crcr_domain::results::facts::DispatchFactStatus;
 use crcr_domain::results::{DurationStats, ResultTotals};
 use crcr_domain::{AllowlistEntry, Level};
 use crcr_results::Window;
@@ -179,7 +179,7 @@ async fn lost_dispatches(hud: &Hud, span: &TimeSpan) -> Result<Vec<LostDispatch>
 }
 
 fn is_refusal(outcome: &str) -> bool {
-    use crcr_domain::facts::CallbackOutcome;
+    use crcr_domain::results::facts::CallbackOutcome;
     CallbackOutcome::ALL.into_iter().any(|known| known.as_str() == outcome && !known.is_valid())
 }
 

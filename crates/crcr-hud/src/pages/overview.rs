@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crcr_domain::facts::DispatchFactStatus;
 use crcr_domain::results::criteria::CriterionEvidence;
+use crcr_domain::results::facts::DispatchFactStatus;
 use crcr_domain::results::review::LevelStanding;
 use crcr_domain::results::{
     CriterionVerdict, DurationStats, ExpectedCounts, RepoDay, RepoReview, ResultTotals,

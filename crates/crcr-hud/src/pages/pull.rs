@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::pull_request::PullRequestState;
-use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 use crcr_domain::probes::Culprit;
+use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::Timestamp;
 use maud::{Markup, html};

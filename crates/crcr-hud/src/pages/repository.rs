@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crcr_domain::facts::CallbackOutcome;
+use crcr_domain::checks::proof::MissingProof;
 use crcr_domain::probes::Culprit;
-use crcr_domain::proof::MissingProof;
+use crcr_domain::results::facts::CallbackOutcome;
 use crcr_domain::results::review::ReviewQuestion;
+use crcr_domain::results::triage::TriageCategory;
 use crcr_domain::results::{BlamedJobs, CriterionVerdict, JobOfRecord, JobOutcome, jobs_of_days};
-use crcr_domain::triage::TriageCategory;
 use crcr_domain::{Level, RepoName};
 use crcr_results::review::ReviewInputs;
 use crcr_results::{Window, review};

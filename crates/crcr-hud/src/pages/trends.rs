@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::Level;
-use crcr_domain::facts::DispatchFactStatus;
+use crcr_domain::results::facts::DispatchFactStatus;
 use crcr_domain::results::{DurationHistogram, JobOutcome, Rate, ResultTotals, jobs_of_record};
 use crcr_results::Window;
 use crcr_results::ci_times::{BranchCommitRuns, CiGrouping, CiTimes, CiTimesQuery, CiUnit};

@@ -1,7 +1,7 @@
 //! The grid's panel, the page of a failed job and its stored log.
 
+use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::logs::{LogPacker, StoredLogs, log_key};
-use crcr_cidata::object_store::ObjectStore;
 use crcr_domain::ci_data::job_log::{
     EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource,
 };

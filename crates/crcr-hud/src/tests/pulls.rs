@@ -109,7 +109,8 @@ async fn verdict_of_the_backend_is_shown_with_its_analyzer_and_whom_it_suspects(
     });
     for fact in &mut facts {
         if let Fact::Attempt(row) = fact {
-            row.details.triage = Some(crcr_domain::triage::TriageVerdict::read(&triage).unwrap());
+            row.details.triage =
+                Some(crcr_domain::results::triage::TriageVerdict::read(&triage).unwrap());
             row.details.environment = Some("npu-910b".to_owned());
             row.details.artifact_url = Some("https://artifacts.acme.test/7".to_owned());
         }

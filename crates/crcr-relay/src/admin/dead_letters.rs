@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::RepoName;
-use crcr_domain::check_run::repo_of;
+use crcr_domain::checks::check_run::repo_of;
 use crcr_store::{StateStore, StoreError, TaskState, TaskView};
 use jiff::Timestamp;
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_store::{
     CommitOutcome, NewTask, QueueDepth, StateStore, StoreError, TaskState, TaskView, WriteBatch,
     read_record, read_records,
@@ -84,7 +84,8 @@ pub async fn explanations(
         let parts: Vec<String> = serde_json::from_str(&task.key).unwrap_or_default();
         if parts.iter().any(|part| part == id) {
             let why = task.last_error.as_deref().unwrap_or("without a reason");
-            lines.push(format!("given up after {} tries: {}: {why}", task.failed, task.key));
+            let tries = if task.failed == 1 { "try" } else { "tries" };
+            lines.push(format!("given up after {} {tries}: {}: {why}", task.failed, task.key));
         }
     }
     Ok(lines)

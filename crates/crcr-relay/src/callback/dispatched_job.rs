@@ -1,10 +1,10 @@
 //! The report of a job that answers a dispatch.
 
-use crcr_domain::callback::{JobId, ReportDetails};
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::{CallbackOutcome, Fact};
-use crcr_domain::lifecycle::{self, JobState, JobTransition};
-use crcr_domain::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
+use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
+use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
+use crcr_domain::protocol::callback::{JobId, ReportDetails};
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::results::facts::{CallbackOutcome, Fact};
 use crcr_store::{NewTask, SetInsert, Versioned, WriteBatch, decode_record};
 
 use super::response::{CallbackAnswer, CallbackResponse};

@@ -2,9 +2,9 @@
 //! place. The relay says whether it would believe the run, and records nothing.
 
 use crcr_domain::RepoName;
-use crcr_domain::callback::Callback;
-use crcr_domain::dry_dispatch;
-use crcr_domain::identity::CallerIdentity;
+use crcr_domain::protocol::callback::Callback;
+use crcr_domain::protocol::dry_dispatch;
+use crcr_domain::protocol::identity::CallerIdentity;
 use jiff::Timestamp;
 
 use super::token::CallbackKeys;

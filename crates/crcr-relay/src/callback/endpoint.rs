@@ -8,10 +8,10 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use bytes::Bytes;
-use crcr_domain::callback::{self, Callback, JobId};
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::CallbackOutcome;
-use crcr_domain::identity::{CallerIdentity, ProviderClaims};
+use crcr_domain::protocol::callback::{self, Callback, JobId};
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::protocol::identity::{CallerIdentity, ProviderClaims};
+use crcr_domain::results::facts::CallbackOutcome;
 use crcr_store::{StoreError, read_record};
 
 use super::dry_dispatch;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use crcr_domain::RepoName;
-use crcr_domain::callback::Callback;
-use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
-use crcr_domain::lifecycle::JobState;
+use crcr_domain::checks::lifecycle::JobState;
+use crcr_domain::protocol::callback::Callback;
+use crcr_domain::results::facts::{CallbackFact, CallbackOutcome, Fact};
 use crcr_store::{BudgetCharge, StoreError, WriteBatch};
 use serde_json::json;
 

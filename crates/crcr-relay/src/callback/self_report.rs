@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crcr_domain::EventKind;
-use crcr_domain::callback::CallbackKind;
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{CallbackOutcome, Fact};
-use crcr_domain::lifecycle::{self, JobState, JobTransition};
-use crcr_domain::proof::{MissingProof, ReportProvenance};
+use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
+use crcr_domain::checks::proof::{MissingProof, ReportProvenance};
+use crcr_domain::protocol::callback::CallbackKind;
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::{CallbackOutcome, Fact};
 use crcr_github::GithubError;
 use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
 

@@ -7,8 +7,8 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::dry_dispatch;
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::protocol::dry_dispatch;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -107,8 +107,8 @@ fn dry_message(delivery: &str, repo: &RepoName) -> String {
 #[cfg(test)]
 mod tests {
     use crcr_domain::Level;
-    use crcr_domain::dispatch::DispatchStatus;
-    use crcr_domain::event::EventName;
+    use crcr_domain::protocol::dispatch::DispatchStatus;
+    use crcr_domain::protocol::event::EventName;
 
     use super::*;
 

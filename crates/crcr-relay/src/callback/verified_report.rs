@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use crcr_domain::callback::Callback;
-use crcr_domain::facts::{CallbackOutcome, Fact};
-use crcr_domain::identity::CallerIdentity;
-use crcr_domain::lifecycle::JobTransition;
-use crcr_domain::proof::MissingProof;
+use crcr_domain::checks::lifecycle::JobTransition;
+use crcr_domain::checks::proof::MissingProof;
+use crcr_domain::protocol::callback::Callback;
+use crcr_domain::protocol::identity::CallerIdentity;
+use crcr_domain::results::facts::{CallbackOutcome, Fact};
 use crcr_domain::{AllowlistEntry, Level};
 use crcr_store::{BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch};
 use serde_json::json;

@@ -3,10 +3,10 @@
 use axum::http::StatusCode;
 use bytes::Bytes;
 use crcr_domain::RepoName;
-use crcr_domain::callback::ReportDetails;
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{DispatchFact, DispatchFactStatus};
+use crcr_domain::protocol::callback::ReportDetails;
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::{DispatchFact, DispatchFactStatus};
 use crcr_results::deployed::{DISPATCH_JOB, DISPATCH_WORKFLOW};
 use crcr_store::{LeasedTask, NewTask, StoreKey};
 use jiff::Timestamp;

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use crcr_domain::facts::{AttemptFact, Fact};
+use crcr_domain::results::facts::{AttemptFact, Fact};
 use crcr_results::deployed::{self, DISPATCH_JOB, DISPATCH_WORKFLOW, ForwardedResult};
 use crcr_store::{CommitOutcome, StoreKey, WriteBatch};
 use secrecy::ExposeSecret as _;

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 
 use crcr_domain::RepoName;
-use crcr_domain::callback::JobId;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::event::EventName;
-use crcr_domain::facts::AttemptFact;
 use crcr_domain::probes::bisect::{
     BisectAnswer, BisectOutcome, BisectRun, BisectStep, Suspect, next_step,
 };
 use crcr_domain::probes::{Culprit, ProbeBudget, ProbeReason, ProbeTag, SuspectCommit};
+use crcr_domain::protocol::callback::JobId;
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record, outcome};
 use crcr_results::Window;
 use crcr_results::blame::BRANCH_LOOKBACK;

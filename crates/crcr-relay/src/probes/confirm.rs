@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::AttemptFact;
 use crcr_domain::probes::confirm::{
     BaseProbe, Confirmation, RerunState, is_explained, needs_merge_base,
 };
 use crcr_domain::probes::{ProbeBudget, ProbeReason, ProbeTag};
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{JobOutcome, outcome};
 use crcr_store::{CommitOutcome, NewTask, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;

@@ -3,8 +3,8 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::probes::{DispatchFilter, LeftOut, PathFilter};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_store::{
     BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch, read_record,
 };

@@ -2,9 +2,9 @@
 //! that commit with a delivery of its own, so workflows run it as they are.
 
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::Dispatch;
 use crcr_domain::probes::confirm::{BaseProbe, Confirmation};
 use crcr_domain::probes::{ProbeBudget, ProbeTag};
+use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_store::{
     BudgetCharge, CommitOutcome, RecordWrite, SetInsert, StoreKey, Versioned, WriteBatch,
     read_record,

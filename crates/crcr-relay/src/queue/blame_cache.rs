@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::lifecycle::JobState;
+use crcr_domain::checks::lifecycle::JobState;
 use crcr_domain::probes::confirm::Confirmation;
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::results::triage::{TriageCategory, TriageConfidence, TriageVerdict};
 use crcr_domain::results::{JobOutcome, jobs_of_record};
-use crcr_domain::triage::{TriageCategory, TriageConfidence, TriageVerdict};
 use crcr_results::blame::blame_jobs;
 use crcr_results::{ResultsError, Window};
 use crcr_store::read_record;

@@ -7,8 +7,8 @@ pub(crate) mod lanes;
 pub(crate) mod task_kind;
 pub(crate) mod workers;
 
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::Fact;
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::results::facts::Fact;
 use crcr_store::{StateStore, StoreError, WriteBatch};
 
 use self::task_kind::TaskKind;

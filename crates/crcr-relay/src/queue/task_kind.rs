@@ -2,12 +2,12 @@
 
 use crcr_cidata::webhook_archive::WebhookHead;
 use crcr_domain::RepoName;
-use crcr_domain::callback::JobId;
-use crcr_domain::check_run as names;
+use crcr_domain::checks::check_run as names;
 use crcr_domain::ci_data::job_log::EndedJob;
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::event::EventName;
 use crcr_domain::probes::Culprit;
+use crcr_domain::protocol::callback::JobId;
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::protocol::event::EventName;
 use crcr_store::{LeasedTask, NewTask, StoreError, StoreKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::probes::LeftOut;
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_standin::traffic::Fault;
 use crcr_store::read_record;
 use serde_json::{Value, json};

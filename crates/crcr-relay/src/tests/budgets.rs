@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use crcr_domain::dispatch::DispatchStatus;
+use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_store::{LeaseRequest, NewTask, StoreKey, TaskOutcome, TaskState, WriteBatch};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;

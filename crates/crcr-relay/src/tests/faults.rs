@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_domain::dispatch::DispatchStatus;
+use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_standin::traffic::Fault;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

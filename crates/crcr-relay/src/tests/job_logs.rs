@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::logs::unpack_log;
-use crcr_cidata::object_store::ObjectStore;
 use crcr_domain::ci_data::job_log::{JobLogRow, LogMatchSource, NoLogReason};
 use crcr_standin::traffic::Fault;
 use serde_json::{Value, json};

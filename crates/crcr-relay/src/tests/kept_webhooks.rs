@@ -1,7 +1,7 @@
 //! Webhooks in the archive and as rows.
 
 use axum::http::StatusCode;
-use crcr_cidata::object_store::ObjectStore;
+use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::webhook_archive::WebhookArchive;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
+use crcr_domain::results::facts::{CallbackFact, CallbackOutcome, Fact};
 use crcr_results::Results as _;
 use crcr_store::{CommitOutcome, StoreKey, WriteBatch};
 use tokio::net::TcpListener;

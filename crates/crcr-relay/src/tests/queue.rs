@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_domain::event::EventName;
+use crcr_domain::protocol::event::EventName;
 use crcr_standin::traffic::Fault;
 use crcr_store::{LeaseRequest, TaskOutcome, TaskState, WriteBatch};
 use serde_json::json;

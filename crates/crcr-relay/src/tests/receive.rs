@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_domain::lifecycle::{Conclusion, JobState};
+use crcr_domain::checks::lifecycle::{Conclusion, JobState};
 use serde_json::{Value, json};
 
 use super::support::{HEAD, UPSTREAM, World};

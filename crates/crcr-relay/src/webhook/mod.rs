@@ -13,8 +13,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::event::{self, EventName, PullRequestAction, UpstreamEvent};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::event::{self, EventName, PullRequestAction, UpstreamEvent};
 use crcr_store::{
     CommitOutcome, RecordWrite, SetInsert, StoreError, Versioned, WriteBatch, decode_record,
 };

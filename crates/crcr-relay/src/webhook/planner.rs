@@ -1,9 +1,9 @@
 //! Decides which backends get an event, and which event of a pull request is the newest. Nothing here
 //! reads or writes the state.
 
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::event::{EventName, PullRequest, PullRequestAction, UpstreamEvent};
 use crcr_domain::probes::ProbeTag;
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::event::{EventName, PullRequest, PullRequestAction, UpstreamEvent};
 use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use jiff::Timestamp;
 
@@ -326,7 +326,7 @@ pub fn order(
 
 #[cfg(test)]
 mod tests {
-    use crcr_domain::event::Push;
+    use crcr_domain::protocol::event::Push;
 
     use super::*;
 

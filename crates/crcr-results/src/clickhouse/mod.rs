@@ -7,13 +7,8 @@
 //! Requests go through our own HTTP client. The `clickhouse` crate brings another one (hyper with its
 //! own connector), which wouldn't follow the proxy, the TLS roots and the time-outs of the rest.
 
-mod ci_times;
-mod job_logs;
-mod rows;
+pub(crate) mod rows;
 mod schema;
-mod test_history;
-mod test_runs;
-mod webhook_tables;
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -21,9 +16,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
+use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::RepoDay;
+use crcr_domain::results::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
 use crcr_github::{SecureUrl, SecureUrlError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -59,18 +54,18 @@ pub struct ClickHouseResults {
     server: ClickHouseServer,
     client: Client,
     /// Events whose views exist.
-    viewed_events: Mutex<HashSet<String>>,
+    pub(crate) viewed_events: Mutex<HashSet<String>>,
     /// Set once the tables have been created or upgraded.
     prepared: OnceCell<()>,
 }
 
 /// The value of a query parameter, which a query names as `{name:Type}`.
-enum QueryValue<'a> {
+pub(crate) enum QueryValue<'a> {
     Text(&'a str),
     Number(i64),
 }
 
-type QueryParameters<'a> = [(String, QueryValue<'a>)];
+pub(crate) type QueryParameters<'a> = [(String, QueryValue<'a>)];
 
 impl ClickHouseServer {
     /// Parses `clickhouse+https://user:password@host:port/database`; `clickhouse+http` for loopback only.
@@ -142,12 +137,15 @@ impl ClickHouseResults {
     }
 
     /// Runs a statement that must work before the database exists.
-    async fn run_outside_database(&self, statement: &str) -> Result<Vec<u8>, ResultsError> {
+    pub(crate) async fn run_outside_database(
+        &self,
+        statement: &str,
+    ) -> Result<Vec<u8>, ResultsError> {
         self.send(self.request(&[]).body(statement.to_owned())).await
     }
 
     /// Runs `query` with its parameters bound.
-    async fn query(
+    pub(crate) async fn query(
         &self,
         query: &str,
         values: &QueryParameters<'_>,
@@ -160,7 +158,7 @@ impl ClickHouseResults {
         self.send(self.request(&settings).body(query.to_owned())).await
     }
 
-    async fn rows<T>(
+    pub(crate) async fn rows<T>(
         &self,
         query: &str,
         values: &QueryParameters<'_>,
@@ -172,7 +170,7 @@ impl ClickHouseResults {
     }
 
     /// The facts of the window that also meet `extra_condition`.
-    async fn select_window<T: DeserializeOwned>(
+    pub(crate) async fn select_window<T: DeserializeOwned>(
         &self,
         table: &FactTable,
         window: &Window,
@@ -184,12 +182,12 @@ impl ClickHouseResults {
         self.rows(&table.select(&condition), &values, |row| row.json()).await
     }
 
-    async fn insert(&self, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
+    pub(crate) async fn insert(&self, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
         self.insert_as("JSONEachRow", table, lines).await
     }
 
     /// Inserts lines of all columns in their order, which takes half the time of [`Self::insert`].
-    async fn insert_tabs(&self, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
+    pub(crate) async fn insert_tabs(&self, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
         self.insert_as("TabSeparated", table, lines).await
     }
 

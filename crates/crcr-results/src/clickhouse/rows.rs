@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crcr_domain::facts::{CallbackOutcome, Fact};
+use crcr_domain::results::facts::{CallbackOutcome, Fact};
 use crcr_store::callback_id;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -13,41 +13,41 @@ use crate::ReportOutcome;
 use crate::retention::day_of;
 
 /// A table whose rows are facts.
-pub(super) struct FactTable {
-    pub(super) name: &'static str,
+pub(crate) struct FactTable {
+    pub(crate) name: &'static str,
     /// The time by which a window selects rows.
-    pub(super) time: &'static str,
+    pub(crate) time: &'static str,
     /// The columns that identify a fact: two rows with the same key are versions of one fact.
-    pub(super) key: &'static str,
+    pub(crate) key: &'static str,
     /// Of the rows with one key, the row with the highest value in this column wins.
     version: &'static str,
 }
 
-pub(super) static DISPATCH: FactTable = FactTable {
+pub(crate) static DISPATCH: FactTable = FactTable {
     name: "crcr_dispatch",
     time: "enqueued_at",
     key: "repo_key, delivery",
     version: "version",
 };
 
-pub(super) static ATTEMPT: FactTable = FactTable {
+pub(crate) static ATTEMPT: FactTable = FactTable {
     name: "crcr_attempt",
     time: "dispatched_at",
     key: "repo_key, delivery, workflow, job, run_id, run_attempt, check_run_id",
     version: "version",
 };
 
-pub(super) static CALLBACK: FactTable =
+pub(crate) static CALLBACK: FactTable =
     FactTable { name: "crcr_callback", time: "at", key: "at, id", version: "id" };
 
-pub(super) static MERGE_BASE: FactTable = FactTable {
+pub(crate) static MERGE_BASE: FactTable = FactTable {
     name: "crcr_merge_base",
     time: "at",
     key: "upstream_key, pull_request, head_sha",
     version: "version",
 };
 
-pub(super) fn report_outcome(row: &mut RowReader<'_>) -> Result<ReportOutcome, String> {
+pub(crate) fn report_outcome(row: &mut RowReader<'_>) -> Result<ReportOutcome, String> {
     let (at, outcome) = (row.time()?, row.parsed("an outcome", CallbackOutcome::from_name)?);
     Ok(ReportOutcome { at, outcome, latency_ms: row.f64()? })
 }
@@ -56,7 +56,7 @@ impl FactTable {
     /// A query for the documents of the winning rows that meet `condition`.
     ///
     /// The condition may only use columns that are equal in all versions of a fact.
-    pub(super) fn select(&self, condition: &str) -> String {
+    pub(crate) fn select(&self, condition: &str) -> String {
         let Self { name, key, version, .. } = self;
         format!(
             "SELECT document FROM {name} WHERE {condition} \
@@ -66,11 +66,11 @@ impl FactTable {
 }
 
 /// Reads the fields of a response in `RowBinary`, in order. Text formats take several times as long. <https://clickhouse.com/docs/interfaces/formats/RowBinary>
-pub(super) struct RowReader<'a>(&'a [u8]);
+pub(crate) struct RowReader<'a>(&'a [u8]);
 
 impl<'a> RowReader<'a> {
     /// All rows of a response. The error describes the value that can't be read.
-    pub(super) fn rows<T>(
+    pub(crate) fn rows<T>(
         answer: &'a [u8],
         read: impl Fn(&mut Self) -> Result<T, String>,
     ) -> Result<Vec<T>, String> {
@@ -94,27 +94,27 @@ impl<'a> RowReader<'a> {
         Ok(*bytes)
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8, String> {
+    pub(crate) fn u8(&mut self) -> Result<u8, String> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, String> {
+    pub(crate) fn u32(&mut self) -> Result<u32, String> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, String> {
+    pub(crate) fn u64(&mut self) -> Result<u64, String> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub(super) fn integer(&mut self) -> Result<i64, String> {
+    pub(crate) fn integer(&mut self) -> Result<i64, String> {
         self.array().map(i64::from_le_bytes)
     }
 
-    pub(super) fn f64(&mut self) -> Result<f64, String> {
+    pub(crate) fn f64(&mut self) -> Result<f64, String> {
         self.array().map(f64::from_le_bytes)
     }
 
-    pub(super) fn parsed<T>(
+    pub(crate) fn parsed<T>(
         &mut self,
         what: &str,
         parse: impl Fn(&str) -> Option<T>,
@@ -123,7 +123,7 @@ impl<'a> RowReader<'a> {
         parse(text).ok_or_else(|| format!("{text:?} as {what}"))
     }
 
-    pub(super) fn time(&mut self) -> Result<Timestamp, String> {
+    pub(crate) fn time(&mut self) -> Result<Timestamp, String> {
         let at = self.integer()?;
         Timestamp::from_millisecond(at).map_err(|_| format!("{at} as a time"))
     }
@@ -141,23 +141,23 @@ impl<'a> RowReader<'a> {
         Err("a text with an invalid length".to_owned())
     }
 
-    pub(super) fn text(&mut self) -> Result<String, String> {
+    pub(crate) fn text(&mut self) -> Result<String, String> {
         self.str().map(str::to_owned)
     }
 
     /// An optional text of a key column, where an empty text stands for none.
-    pub(super) fn non_empty_text(&mut self) -> Result<Option<String>, String> {
+    pub(crate) fn non_empty_text(&mut self) -> Result<Option<String>, String> {
         Ok(Some(self.text()?).filter(|text| !text.is_empty()))
     }
 
-    pub(super) fn json<T: DeserializeOwned>(&mut self) -> Result<T, String> {
+    pub(crate) fn json<T: DeserializeOwned>(&mut self) -> Result<T, String> {
         let text = self.str()?;
         serde_json::from_str(text).map_err(|error| format!("{text:?}: {error}"))
     }
 }
 
 /// The rows of `facts` for each table, as lines of JSON.
-pub(super) fn fact_rows(facts: &[Fact]) -> [(&'static str, Vec<u8>); 4] {
+pub(crate) fn fact_rows(facts: &[Fact]) -> [(&'static str, Vec<u8>); 4] {
     let (mut dispatches, mut attempts, mut callbacks) = (vec![], vec![], vec![]);
     let mut merge_bases = vec![];
     for fact in facts {
@@ -225,7 +225,7 @@ fn document(fact: &impl Serialize) -> String {
 }
 
 /// On which days there are facts about which pull request, as lines of JSON.
-pub(super) fn pull_request_days(facts: &[Fact]) -> Vec<u8> {
+pub(crate) fn pull_request_days(facts: &[Fact]) -> Vec<u8> {
     let pull_request_day = |fact: &Fact| {
         let (upstream, number, at) = match fact {
             Fact::Dispatch(fact) => (&fact.upstream, fact.pull_request?, fact.enqueued_at),
@@ -244,7 +244,7 @@ pub(super) fn pull_request_days(facts: &[Fact]) -> Vec<u8> {
 }
 
 /// How many of `facts` belong to each day of each repository, as lines of JSON.
-pub(super) fn day_changes(facts: &[Fact]) -> Vec<u8> {
+pub(crate) fn day_changes(facts: &[Fact]) -> Vec<u8> {
     let mut changes: BTreeMap<(String, i64), u64> = BTreeMap::new();
     for fact in facts {
         let (repo, at) = match fact {
@@ -266,7 +266,7 @@ pub(super) fn day_changes(facts: &[Fact]) -> Vec<u8> {
     lines
 }
 
-pub(super) fn line(lines: &mut Vec<u8>, row: &impl Serialize) {
+pub(crate) fn line(lines: &mut Vec<u8>, row: &impl Serialize) {
     serde_json::to_writer(&mut *lines, row).expect("a Vec takes all bytes");
     lines.push(b'\n');
 }

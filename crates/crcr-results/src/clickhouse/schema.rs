@@ -7,10 +7,10 @@ use crate::ResultsError;
 /// tables appends a step.
 const STEPS: &[&[&[&str]]] = &[&[
     FACTS,
-    super::test_runs::TABLES,
-    super::webhook_tables::TABLES,
-    super::job_logs::TABLES,
-    super::ci_times::TABLES,
+    crate::test_runs::clickhouse::TABLES,
+    crate::webhook_tables::clickhouse::TABLES,
+    crate::job_logs::clickhouse::TABLES,
+    crate::ci_times::clickhouse::TABLES,
 ]];
 
 /// The oldest version that crcr is tried with.

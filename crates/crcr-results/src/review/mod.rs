@@ -1,7 +1,7 @@
 //! Reviews of levels: reading what they are made of, and their criteria.
 
-use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crcr_domain::results::criteria::NamedTestDay;
+use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crcr_domain::results::review::{
     LevelPeriod, ReviewFacts, ReviewQuestion, ReviewSubject, earliest_dispatch_time,
 };

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crcr_domain::facts::Fact;
+use crcr_domain::results::facts::Fact;
 use crcr_domain::results::{Criterion, LevelCriteria, Rate, RepoReview};
 use crcr_domain::{Level, RepoName};
 use crcr_store::sqlite::{SqliteStore, StoreRole};

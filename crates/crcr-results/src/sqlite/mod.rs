@@ -1,21 +1,15 @@
 //! Reads facts from the SQLite store, whose own transactions write them.
 
-mod ci_times;
-mod job_logs;
-mod test_history;
-mod test_runs;
-mod webhook_tables;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::RepoDay;
+use crcr_domain::results::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
-use crcr_domain::results::RepoDay;
 use crcr_store::sqlite::{SqliteStore, millis, timestamp};
 use crcr_store::{StateStore as _, StoreError, WriteBatch};
 use jiff::Timestamp;
@@ -30,14 +24,14 @@ use super::{
 };
 
 /// Rows per transaction: one takes the writer a few milliseconds.
-const DELETE_BATCH: usize = 500;
+pub(crate) const DELETE_BATCH: usize = 500;
 /// The pause between two batches, so that the relay's own writes aren't held up.
-const DELETE_PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const DELETE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Reads facts of a SQLite store.
 #[derive(Clone)]
 pub struct SqliteResults {
-    store: Arc<SqliteStore>,
+    pub(crate) store: Arc<SqliteStore>,
     /// Whether a read holds up the thread that asks for it.
     reads_inline: bool,
 }
@@ -242,7 +236,7 @@ impl SqliteResults {
     }
 
     /// Runs a query on a thread that may block, unless reads are inline.
-    async fn blocking<T: Send + 'static>(
+    pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ResultsError> {
@@ -359,7 +353,7 @@ impl SqliteResults {
     }
 
     /// Rows of the days that the window covers, at least in part. `what` is columns and their table.
-    fn select_days<T>(
+    pub(crate) fn select_days<T>(
         &self,
         what: &str,
         window: &Window,
@@ -376,7 +370,7 @@ impl SqliteResults {
 
     /// Rows of the window. `what` is columns and their table, `time` is the column that the window is
     /// compared with.
-    fn select<T>(
+    pub(crate) fn select<T>(
         &self,
         what: &str,
         time: &str,
@@ -432,34 +426,38 @@ fn document<T: DeserializeOwned>(row: &Row<'_>) -> rusqlite::Result<T> {
 
 /// Reads the columns of a row in order. A look-up by name takes as long as everything else
 /// together.
-struct ColumnReader<'a> {
+pub(crate) struct ColumnReader<'a> {
     row: &'a Row<'a>,
     at: usize,
 }
 
 impl<'a> ColumnReader<'a> {
-    fn of(row: &'a Row<'a>) -> Self {
-        Self { row, at: 0 }
+    pub(crate) fn of(row: &'a Row<'a>) -> Self {
+        Self::from_column(row, 0)
     }
 
-    fn get<T: FromSql>(&mut self) -> rusqlite::Result<T> {
+    pub(crate) fn from_column(row: &'a Row<'a>, at: usize) -> Self {
+        Self { row, at }
+    }
+
+    pub(crate) fn get<T: FromSql>(&mut self) -> rusqlite::Result<T> {
         self.at += 1;
         self.row.get(self.at - 1)
     }
 
-    fn time(&mut self) -> rusqlite::Result<Timestamp> {
+    pub(crate) fn time(&mut self) -> rusqlite::Result<Timestamp> {
         self.get().map(timestamp)
     }
 
-    fn number(&mut self) -> rusqlite::Result<Option<u64>> {
+    pub(crate) fn number(&mut self) -> rusqlite::Result<Option<u64>> {
         Ok(self.get::<Option<i64>>()?.map(i64::cast_unsigned))
     }
 
-    fn json<T: DeserializeOwned>(&mut self) -> rusqlite::Result<T> {
+    pub(crate) fn json<T: DeserializeOwned>(&mut self) -> rusqlite::Result<T> {
         self.parsed(|text| serde_json::from_str(text).ok())
     }
 
-    fn parsed<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+    pub(crate) fn parsed<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
         self.at += 1;
         let text = self.row.get_ref(self.at - 1)?.as_str()?;
         parse(text).ok_or_else(|| {
@@ -468,6 +466,6 @@ impl<'a> ColumnReader<'a> {
     }
 }
 
-fn json<T: serde::Serialize>(value: &T) -> String {
+pub(crate) fn json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("facts are always JSON")
 }

@@ -1,7 +1,7 @@
 //! Reports of backends, with their tokens.
 
-use crcr_domain::callback::JobId;
-use crcr_domain::check_run;
+use crcr_domain::checks::check_run;
+use crcr_domain::protocol::callback::JobId;
 use crcr_standin::State;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use crcr_domain::Level;
-use crcr_domain::check_run::dispatch_name;
+use crcr_domain::checks::check_run::dispatch_name;
 use crcr_standin::State;
 use crcr_standin::world::CheckRun;
 use http::{Request, StatusCode, header};

@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crcr_domain::callback::FailedTest;
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{AttemptFact, Fact};
-use crcr_domain::lifecycle::{Conclusion, JobState};
+use crcr_domain::checks::lifecycle::{Conclusion, JobState};
+use crcr_domain::protocol::callback::FailedTest;
+use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::AttemptId;
+use crcr_domain::results::facts::{AttemptFact, Fact};
 use jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};

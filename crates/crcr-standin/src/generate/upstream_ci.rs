@@ -13,7 +13,7 @@ use crcr_domain::ci_data::test_run::{
     TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
 };
 use crcr_domain::ci_data::webhook::{WebhookRow, WebhookRowError};
-use crcr_domain::facts::{DispatchFact, Fact};
+use crcr_domain::results::facts::{DispatchFact, Fact};
 use crcr_store::hash64;
 use jiff::{Timestamp, ToSpan as _};
 use rand::rngs::StdRng;

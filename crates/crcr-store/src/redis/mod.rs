@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use crcr_domain::facts::{Fact, MergeBaseFact};
+use crcr_domain::results::facts::{Fact, MergeBaseFact};
 use jiff::Timestamp;
 use redis::{RedisResult, pipe};
 use tokio::sync::{mpsc, oneshot};

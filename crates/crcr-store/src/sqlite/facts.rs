@@ -1,7 +1,7 @@
 //! The tables of facts. The store writes a fact in the same transaction as the change that it
 //! records; `crcr-results` reads the tables.
 
-use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
+use crcr_domain::results::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 

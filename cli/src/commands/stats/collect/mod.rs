@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crcr_artifacts::fetch::FetchError;
 use crcr_artifacts::find::{ArtifactSources, FoundArtifact, SourceRun};
 use crcr_artifacts::store::StoreError;
-use crcr_cidata::object_store::ObjectStore;
+use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::test_rows::{ARTIFACT_KINDS, ReportArtifact};
 use crcr_domain::ci_data::test_row::TestedRun;
 use crcr_github::GithubError;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use crcr_cidata::object_store::ObjectStore;
+use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::test_rows::{RowLines, summaries};
 use crcr_domain::ci_data::quarantine::Quarantine;
 use crcr_domain::ci_data::test_row::{ReportRows, TestedRun};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use crcr_aws::sts::AwsError;
 use crcr_github::http::{self, RetryLoop};
-use crcr_github::sts::AwsError;
 use reqwest::header::HeaderMap;
 
 use super::REGION_HEADER;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crcr_domain::facts::{AttemptFact, DispatchFact};
+use crcr_domain::results::facts::{AttemptFact, DispatchFact};
 use crcr_domain::results::{BlamedJobs, Regression, RepoReview, ResultTotals};
 use crcr_results::retention::midnight;
 use crcr_results::{DayRevision, ReportOutcome};

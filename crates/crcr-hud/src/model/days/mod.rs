@@ -8,8 +8,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use crcr_domain::EventKind;
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
 use crcr_domain::results::totals::by_day;
 use crcr_domain::results::{
     AttemptId, BlamedJobs, DurationStats, Regression, RepoDay, ResultTotals, find_regressions,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::RepoName;
-use crcr_domain::identity::{BuildkiteClaims, CallerIdentity, ProviderClaims};
+use crcr_domain::protocol::identity::{BuildkiteClaims, CallerIdentity, ProviderClaims};
 use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
 

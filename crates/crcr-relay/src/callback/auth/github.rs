@@ -1,7 +1,7 @@
 //! The claims of a GitHub Actions token.
 
 use crcr_domain::RepoName;
-use crcr_domain::identity::{CallerIdentity, GitHubClaims, ProviderClaims};
+use crcr_domain::protocol::identity::{CallerIdentity, GitHubClaims, ProviderClaims};
 
 use super::AuthError;
 use super::token::Verified;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_domain::Allowlist;
-use crcr_domain::identity::CallerIdentity;
+use crcr_domain::protocol::identity::CallerIdentity;
 use crcr_github::jwks::{IssuerKeyError, IssuerKeys, REFRESH, REFRESH_AFTER_FAILURE};
 use http::StatusCode;
 use jiff::Timestamp;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crcr_domain::RepoName;
-use crcr_domain::event::EventName;
-use crcr_domain::facts::AttemptFact;
-use crcr_domain::lifecycle::JobState;
+use crcr_domain::checks::lifecycle::JobState;
 use crcr_domain::probes::Culprit;
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{Regression, find_regressions, jobs_of_record};
 use crcr_hud::message::{recovery_text, regression_text};
 use crcr_results::{ResultsError, Window};

@@ -3,7 +3,7 @@
 //! The newest state is sent, whatever change asked for the update. The task's key makes sure that a
 //! check run has only one update at a time.
 
-use crcr_domain::check_run::{self, CheckRunContext, CheckRunStatus};
+use crcr_domain::checks::check_run::{self, CheckRunContext, CheckRunStatus};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};

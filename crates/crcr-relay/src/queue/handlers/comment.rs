@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crcr_domain::RepoName;
-use crcr_domain::check_run::code;
+use crcr_domain::checks::check_run::code;
 use crcr_store::{WriteBatch, read_record};
 
 use crate::queue::task_kind::{TaskDone, TaskError};

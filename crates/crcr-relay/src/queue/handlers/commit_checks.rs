@@ -54,7 +54,7 @@ pub async fn of_backend(
     let keys = numbers.iter().map(|n| state_records::pull_request_key(upstream, *n)).collect();
     let pulls = read_records::<PullRecord>(store, keys).await?;
     let heads = pulls.into_iter().filter_map(|read| read.value).filter(|pull| !pull.is_closed);
-    let groups = part.iter().filter(|member| crcr_domain::event::is_sha(member)).cloned();
+    let groups = part.iter().filter(|member| crcr_domain::protocol::event::is_sha(member)).cloned();
     let mut batch = WriteBatch::default();
     for head_sha in heads.map(|pull| pull.head_sha).chain(groups) {
         let work = TaskKind::CommitChecks { repo: repo.clone(), head_sha };

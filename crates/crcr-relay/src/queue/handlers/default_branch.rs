@@ -1,8 +1,8 @@
 //! Notices that a backend's default branch was renamed. What is known of a repository is remembered for almost an hour,
 //! and in this time every report would seem to come from another branch.
 
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::proof::{MissingProof, ProofStatus, ReportOrigin};
+use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin};
+use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_github::GithubError;
 use crcr_store::{Versioned, WriteBatch, read_record};
 use jiff::Timestamp;

@@ -1,9 +1,9 @@
 //! Sends an event to one downstream repository, and records that it was sent.
 
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::downstream_run::AcceptedSend;
-use crcr_domain::proof::ProofStatus;
+use crcr_domain::checks::downstream_run::AcceptedSend;
+use crcr_domain::checks::proof::ProofStatus;
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_github::GithubError;
 use crcr_github::dispatches::AcceptedDispatch;
 use crcr_store::{

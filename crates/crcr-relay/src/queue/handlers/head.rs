@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crcr_domain::callback::JobId;
-use crcr_domain::dispatch::{CheckRunVisibility, CurrentEntry, Dispatch, DispatchStatus};
-use crcr_domain::lifecycle::{Conclusion, JobState};
-use crcr_domain::proof::{MissingProof, ProofStatus, ReportOrigin};
+use crcr_domain::checks::lifecycle::{Conclusion, JobState};
+use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin};
+use crcr_domain::checks::verdict::{
+    self, HeadDispatch, HeadJob, HeadState, HeadVerdict, VerdictPolicy,
+};
+use crcr_domain::protocol::callback::JobId;
+use crcr_domain::protocol::dispatch::{CheckRunVisibility, CurrentEntry, Dispatch, DispatchStatus};
 use crcr_domain::results::{JobOutcome, jobs_of_record};
-use crcr_domain::verdict::{self, HeadDispatch, HeadJob, HeadState, HeadVerdict, VerdictPolicy};
 use crcr_domain::{AllowlistEntry, CheckRunPolicy, Level, RepoName};
 use crcr_store::{StateStore, StoreError, WriteBatch, read_records};
 use jiff::Timestamp;

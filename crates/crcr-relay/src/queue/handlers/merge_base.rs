@@ -1,9 +1,9 @@
 //! Looks up where a pull request branched off. It is needed to tell whether a failure is new, so this
 //! happens once for each head on which a job failed.
 
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::{AttemptFact, Fact, MergeBaseFact};
-use crcr_domain::lifecycle::JobState;
+use crcr_domain::checks::lifecycle::JobState;
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::results::facts::{AttemptFact, Fact, MergeBaseFact};
 use crcr_store::{NewTask, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 

@@ -1,7 +1,7 @@
 //! Reads the App's log of deliveries every ten minutes, and asks for what is missing. Then compares the heads
 //! of open pull requests with the store: GitHub may have lost a webhook before it was logged.
 
-use crcr_domain::event::is_sha;
+use crcr_domain::protocol::event::is_sha;
 use crcr_store::{Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 use serde_json::{Value, json};

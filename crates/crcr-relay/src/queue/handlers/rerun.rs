@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crcr_domain::dispatch::{Dispatch, DispatchStatus, RefusedRerun};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus, RefusedRerun};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_store::{CommitOutcome, Versioned, WriteBatch, read_record};

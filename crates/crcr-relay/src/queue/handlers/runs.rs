@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::downstream_run::{
+use crcr_domain::checks::downstream_run::{
     AcceptedSend, DownstreamRun, ListedRun, RUNS_PER_DISPATCH, RunState, runs_of_dispatch,
 };
-use crcr_domain::proof::ProofStatus;
+use crcr_domain::checks::proof::ProofStatus;
+use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_github::GithubError;
 use crcr_github::runs::{RunList, WorkflowRun};
 use crcr_store::{StoreError, read_records};

@@ -1,7 +1,7 @@
 //! Cancels the dispatches of an older delivery that weren't sent yet.
 
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record, read_records};
 
 use crate::limits;

@@ -2,10 +2,10 @@
 //! its runs are over.
 
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::Fact;
-use crcr_domain::lifecycle::{self, JobState, JobTransition};
-use crcr_domain::proof::ProofStatus;
+use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
+use crcr_domain::checks::proof::ProofStatus;
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::results::facts::Fact;
 use crcr_store::{CommitOutcome, NewTask, SetInsert, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{CallbackOutcome, DispatchFactStatus};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::{CallbackOutcome, DispatchFactStatus};
 use crcr_standin::traffic::Fault;
 
 use super::super::support::{ALLOWLIST, HEAD, NEWER, UPSTREAM, World};

@@ -20,10 +20,10 @@ mod wire;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use crcr_domain::callback::ReportDetails;
-use crcr_domain::event::EventName;
-use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFactStatus, Fact};
-use crcr_domain::lifecycle::{Conclusion, JobState};
+use crcr_domain::checks::lifecycle::{Conclusion, JobState};
+use crcr_domain::protocol::callback::ReportDetails;
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, DispatchFactStatus, Fact};
 use crcr_results::Results as _;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;

@@ -174,13 +174,14 @@ async fn strangers_have_one_share_of_the_probes_together_and_upstreams_own_go_on
     world.send(&delivery).await;
     let key = crate::state_records::dispatch_key(&delivery.id, &repo);
     let read = crcr_store::read_record(world.relay.store.as_ref(), key).await.unwrap();
-    let dispatch: crcr_domain::dispatch::Dispatch = read.value.unwrap();
+    let dispatch: crcr_domain::protocol::dispatch::Dispatch = read.value.unwrap();
     let ask = async |n: u32, asker: Option<(&str, bool)>| {
-        let asker = asker.map(|(author, is_known_author)| crcr_domain::dispatch::Dispatch {
-            author: Some(author.to_owned()),
-            is_known_author,
-            ..dispatch.clone()
-        });
+        let asker =
+            asker.map(|(author, is_known_author)| crcr_domain::protocol::dispatch::Dispatch {
+                author: Some(author.to_owned()),
+                is_known_author,
+                ..dispatch.clone()
+            });
         let request = ProbeRequest {
             repo: &repo,
             commit: &format!("{n:040x}"),

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::{Request, header};
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_store::{Versioned, read_record};
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use crcr_domain::proof::MissingProof;
+use crcr_domain::checks::proof::MissingProof;
 
 use super::*;
 

@@ -1,0 +1,506 @@
+//! The verdict of one backend on one upstream commit, which the check run `crcr/<owner>/<repo>/relay/dispatch`
+//! shows. `docs/decisions/verdict.md` is the rule in words.
+//!
+//! It is computed from the stored dispatches, downstream runs and reported jobs whenever one of them
+//! changes, and never stored itself. So an old verdict can't override a re-run or a late report.
+
+#[cfg(test)]
+mod model;
+
+use jiff::Timestamp;
+
+use crate::allowlist::level::Level;
+use crate::checks::downstream_run::{DownstreamRun, RunState, SharedRuns};
+use crate::checks::lifecycle::{Conclusion, JobState};
+use crate::checks::proof::{MissingProof, ProofStatus};
+use crate::protocol::callback::JobId;
+use crate::protocol::dispatch::DispatchStatus;
+
+/// A dispatch of the commit to the backend.
+#[derive(Debug, Clone)]
+pub struct HeadDispatch<'a> {
+    pub status: &'a DispatchStatus,
+    /// Why the last try failed.
+    pub last_error: Option<&'a str>,
+    pub pull_request: Option<u64>,
+    /// Whether it was sent although the breaker is open, because somebody asked for it.
+    pub is_trial: bool,
+    /// Until when the backend's own file holds it back.
+    pub held_until: Option<Timestamp>,
+    /// Whether the time for a first report is over.
+    pub is_overdue: bool,
+    /// Why no report is known although it may have run: the relay was down, or GitHub lists runs of it.
+    pub silence: Option<&'a str>,
+    /// Whether nothing more is expected of runs whose state can't be read.
+    pub is_given_up: bool,
+    /// Whether GitHub's list of its runs was read as a whole, after no more of them can be created.
+    pub are_runs_known: bool,
+    /// Why the list can't be read.
+    pub runs_problem: Option<&'a str>,
+    pub runs: &'a [DownstreamRun],
+    pub shared_runs: &'a [SharedRuns],
+    /// The jobs that reported for it.
+    pub jobs: Vec<HeadJob<'a>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct HeadJob<'a> {
+    pub id: &'a JobId,
+    pub state: JobState,
+    pub proof: ProofStatus,
+    /// When the first report came in. Orders runs whose ids have no order.
+    pub heard_at: Option<Timestamp>,
+    /// Whether its start was proven, but not its end.
+    pub ended_without_proof: bool,
+    /// Whether it ran elsewhere than on GitHub, so that nobody can be asked about its run.
+    pub is_foreign: bool,
+    /// Whether it said that it is the last one of its run.
+    pub ends_run: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeadVerdict {
+    pub state: HeadState,
+    /// The run to link and to re-run.
+    pub run: Option<String>,
+    /// Whether that run is elsewhere than on GitHub.
+    pub is_foreign: bool,
+    pub reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadState {
+    Queued,
+    Running,
+    Ended(Conclusion),
+}
+
+/// What a backend that can't be reached, or whose result isn't known, is shown as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VerdictPolicy {
+    pub level: Level,
+    pub silent: Conclusion,
+}
+
+/// The verdict for all dispatches of one commit to one backend, in the order in which they were accepted. `None`
+/// without dispatches.
+pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option<HeadVerdict> {
+    let Some(last) = dispatches.iter().rposition(HeadDispatch::is_answered) else {
+        return verdict_without_evidence(dispatches, policy);
+    };
+    let evidence = Evidence::new(dispatches);
+    let asked_again = dispatches[last + 1..].iter().rev().find(|dispatch| {
+        let is_same = |other: &&HeadDispatch<'_>| other.pull_request == dispatch.pull_request;
+        dispatch.waits()
+            && dispatches.iter().filter(|other| other.is_answered()).any(|one| is_same(&one))
+    });
+    if let Some(asked) = asked_again {
+        return Some(evidence.shows(HeadState::Queued, None, asked.waiting_reason()));
+    }
+    if let Some((run, reason)) = evidence.open() {
+        return Some(evidence.shows(HeadState::Running, run, reason));
+    }
+    let (end, run, reason) = evidence.end(policy);
+    Some(evidence.shows(HeadState::Ended(end), run, reason))
+}
+
+/// The job whose result its check run shows: of `jobs`, proven ones of one name, each with the file of its
+/// workflow if that is known, and heard of when the first job of its run was. Of each file the newest run and attempt counts; of several files the worst.
+pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
+    let order = |job: &HeadJob<'_>| (run_number(job.id), job.heard_at, job.id.run_attempt);
+    let newest_of_run = |a: &HeadJob<'_>, b: &HeadJob<'_>| {
+        if a.id.run_id == b.id.run_id {
+            a.id.run_attempt.cmp(&b.id.run_attempt)
+        } else {
+            order(a).cmp(&order(b))
+        }
+    };
+    let is_newest = |index: &usize| {
+        let (job, file) = &jobs[*index];
+        jobs.iter()
+            // The file isn't known before GitHub was asked.
+            .filter(|(_, other)| other == file || other.is_none() || file.is_none())
+            .all(|(other, _)| newest_of_run(other, job).is_le())
+    };
+    let weight = |index: &usize| match jobs[*index].0.state.conclusion() {
+        Some(end) if end.is_good() => (0, end.severity()),
+        None => (1, 0),
+        Some(end) => (2, end.severity()),
+    };
+    (0..jobs.len()).filter(is_newest).max_by_key(weight)
+}
+
+fn run_number(id: &JobId) -> u64 {
+    id.run_id.parse().unwrap_or(0)
+}
+
+/// The verdict while no dispatch has a proven report.
+fn verdict_without_evidence(
+    dispatches: &[HeadDispatch<'_>],
+    policy: VerdictPolicy,
+) -> Option<HeadVerdict> {
+    let shows = |state, reason| Some(HeadVerdict { state, run: None, is_foreign: false, reason });
+    if let Some(waiting) = dispatches.iter().rev().find(|dispatch| dispatch.waits()) {
+        return shows(HeadState::Queued, waiting.waiting_reason());
+    }
+    let (dispatch, silence) = dispatches
+        .iter()
+        .rev()
+        .map(|one| (one, one.silence_kind()))
+        .max_by_key(|(_, kind)| *kind)?;
+    let why = dispatch.last_error.unwrap_or("unknown");
+    match silence {
+        Silence::Superseded => {
+            shows(HeadState::Ended(Conclusion::Skipped), "Superseded by a newer head".to_owned())
+        }
+        Silence::LeftOut => {
+            let reason = dispatch.last_error.unwrap_or("This backend doesn't take it");
+            shows(HeadState::Ended(Conclusion::Skipped), reason.to_owned())
+        }
+        Silence::Withheld => shows(
+            HeadState::Ended(Conclusion::Neutral),
+            dispatch.last_error.unwrap_or("Its infrastructure keeps failing").to_owned(),
+        ),
+        Silence::NotSent => {
+            shows(HeadState::Ended(policy.silent), format!("It could not be dispatched: {why}"))
+        }
+        Silence::NoReport => {
+            let reason = match (dispatch.missing_proof(), dispatch.silence) {
+                (Some(missing), _) => format!("It was reported without proof: {missing}"),
+                (None, Some(silence)) => silence.to_owned(),
+                (None, None) => "It never started: no report came in time".to_owned(),
+            };
+            shows(HeadState::Ended(policy.silent), reason)
+        }
+    }
+}
+
+/// Why a dispatch has no answer. What comes later says more about the backend, and is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Silence {
+    Superseded,
+    LeftOut,
+    Withheld,
+    NotSent,
+    NoReport,
+}
+
+impl HeadDispatch<'_> {
+    fn is_answered(&self) -> bool {
+        self.jobs.iter().any(|job| job.proof == ProofStatus::Proven)
+    }
+
+    /// Whether an answer may still come.
+    fn waits(&self) -> bool {
+        match self.status {
+            DispatchStatus::Queued => true,
+            DispatchStatus::Sent { .. } => !self.is_overdue && !self.is_answered(),
+            _ => false,
+        }
+    }
+
+    fn waiting_reason(&self) -> String {
+        let reason = match self.status {
+            DispatchStatus::Queued => match self.held_until {
+                Some(until) => {
+                    return format!(
+                        "Held back until {until:.0} by this backend's `.github/crcr.yml`"
+                    );
+                }
+                None => "Waiting to be dispatched",
+            },
+            _ => "Dispatched",
+        };
+        let trial = if self.is_trial {
+            " as a trial, because somebody asked for it: the breaker of this backend is open"
+        } else {
+            ""
+        };
+        format!("{reason}{trial}")
+    }
+
+    fn silence_kind(&self) -> Silence {
+        match self.status {
+            DispatchStatus::Superseded { .. } => Silence::Superseded,
+            DispatchStatus::Withheld => Silence::Withheld,
+            DispatchStatus::LeftOut { .. } => Silence::LeftOut,
+            DispatchStatus::Dead
+            | DispatchStatus::Unreachable
+            | DispatchStatus::RepositoryChanged
+            | DispatchStatus::Queued => Silence::NotSent,
+            DispatchStatus::Sent { .. } => Silence::NoReport,
+        }
+    }
+
+    fn missing_proof(&self) -> Option<MissingProof> {
+        self.jobs.iter().find_map(|job| match job.proof {
+            ProofStatus::Missing(missing) => Some(missing),
+            ProofStatus::Undecided | ProofStatus::Proven => None,
+        })
+    }
+
+    fn knows_workflow(&self, workflow: &str) -> bool {
+        self.runs.iter().any(|run| run.workflow == workflow)
+            || self.shared_runs.iter().any(|run| run.workflow == workflow)
+    }
+}
+
+/// What the answered dispatches of a commit say.
+struct Evidence<'a> {
+    /// The newest run of each workflow, oldest first.
+    runs: Vec<EffectiveRun<'a>>,
+    shared: Vec<&'a SharedRuns>,
+    /// A dispatch whose runs aren't all known.
+    incomplete: Option<&'a HeadDispatch<'a>>,
+}
+
+/// A run that the verdict depends on, with the newest attempt of each of its proven jobs.
+struct EffectiveRun<'a> {
+    id: &'a str,
+    /// `None`: GitHub hasn't been asked about it yet, or it is elsewhere.
+    known: Option<&'a DownstreamRun>,
+    jobs: Vec<HeadJob<'a>>,
+    is_given_up: bool,
+    /// Orders the runs of one workflow: by GitHub's increasing ids, or by time.
+    order: (u64, Option<Timestamp>),
+}
+
+impl<'a> Evidence<'a> {
+    fn new(dispatches: &'a [HeadDispatch<'a>]) -> Self {
+        let answered: Vec<_> =
+            dispatches.iter().filter(|dispatch| dispatch.is_answered()).collect();
+        let last_known = answered.iter().rposition(|dispatch| dispatch.are_runs_known);
+        // What can't be found out about an older dispatch doesn't matter once a newer one's runs are known.
+        let matters = |index: usize, dispatch: &HeadDispatch<'_>| {
+            !(dispatch.is_given_up && last_known.is_some_and(|known| index < known))
+        };
+        let incomplete = answered
+            .iter()
+            .enumerate()
+            .find(|(index, dispatch)| !dispatch.are_runs_known && matters(*index, dispatch));
+        let shared = answered.iter().enumerate().flat_map(|(index, dispatch)| {
+            let later = &answered[index + 1..];
+            dispatch
+                .shared_runs
+                .iter()
+                .filter(move |group| !later.iter().any(|one| one.knows_workflow(&group.workflow)))
+        });
+        Self {
+            shared: shared.collect(),
+            incomplete: incomplete.map(|(_, dispatch)| *dispatch),
+            runs: effective_runs(&answered),
+        }
+    }
+
+    fn shows(
+        &self,
+        state: HeadState,
+        run: Option<&EffectiveRun<'_>>,
+        reason: impl Into<String>,
+    ) -> HeadVerdict {
+        let open = self.runs.iter().find(|run| run.is_open());
+        let run = run.or(open).or(self.runs.last());
+        HeadVerdict {
+            state,
+            run: run.map(|run| run.id.to_owned()),
+            is_foreign: run.is_some_and(EffectiveRun::is_foreign),
+            reason: reason.into(),
+        }
+    }
+
+    /// Why it isn't over, with the run to look at.
+    fn open(&self) -> Option<(Option<&EffectiveRun<'a>>, String)> {
+        if let Some(run) = self.runs.iter().find(|run| run.is_open()) {
+            return Some((Some(run), run.open_reason()));
+        }
+        if let Some(group) = self.shared.iter().find(|group| group.is_open) {
+            let reason = format!("A run of `{}` that may be this commit's is open", group.workflow);
+            return Some((None, reason));
+        }
+        let incomplete = self.incomplete.filter(|dispatch| !dispatch.is_given_up)?;
+        let reason = match incomplete.runs_problem {
+            Some(problem) => format!("Waiting for GitHub's list of its runs: {problem}"),
+            None => "Waiting until GitHub can't start further runs".to_owned(),
+        };
+        Some((None, reason))
+    }
+
+    /// The verdict when everything is over.
+    fn end(&self, policy: VerdictPolicy) -> (Conclusion, Option<&EffectiveRun<'a>>, String) {
+        let severity =
+            |run: &&EffectiveRun<'_>| run.conclusion().map_or(0, |end| 1 + end.severity());
+        let worst = self.runs.iter().max_by_key(severity);
+        let conclusion = worst.and_then(EffectiveRun::conclusion);
+        if let Some(end) = conclusion.filter(|end| !end.is_good()) {
+            let word = end.as_str().replace('_', " ");
+            return (end, worst, format!("The worst of its runs and jobs: {word}"));
+        }
+        if let Some((run, reason)) = self.unknown() {
+            return (policy.silent, run, reason);
+        }
+        let mut reported = self.runs.iter().flat_map(|run| &run.jobs);
+        if reported.all(|job| job.state == JobState::Completed(Conclusion::Skipped)) {
+            let end = if policy.level == Level::L4 { policy.silent } else { Conclusion::Skipped };
+            return (
+                end,
+                worst,
+                "Every job that reported was skipped, so nothing was tested".into(),
+            );
+        }
+        let reason = "Every run ended well, and so did every job that reported";
+        (Conclusion::Success, worst, reason.to_owned())
+    }
+
+    /// What isn't known and so can't be called a success.
+    fn unknown(&self) -> Option<(Option<&EffectiveRun<'a>>, String)> {
+        if let Some(run) = self.runs.iter().find(|run| run.is_unknown()) {
+            let reason = if run.is_foreign() {
+                "Its run never said that it ended (`workflow.run_ended`)".to_owned()
+            } else {
+                format!("It isn't known how run {} ended", run.id)
+            };
+            return Some((Some(run), reason));
+        }
+        if let Some(group) = self.shared.iter().find(|group| group.include_own && !group.are_good) {
+            let reason = format!(
+                "A run of `{}` failed, and it isn't known whether it is this commit's: put the \
+                 delivery id into its `run-name`",
+                group.workflow
+            );
+            return Some((None, reason));
+        }
+        let incomplete = self.incomplete?;
+        let problem = incomplete.runs_problem.unwrap_or("it was never read as a whole");
+        Some((None, format!("It isn't known which runs it had: {problem}")))
+    }
+}
+
+impl EffectiveRun<'_> {
+    fn is_foreign(&self) -> bool {
+        self.jobs.iter().any(|job| job.is_foreign)
+    }
+
+    fn open_job(&self) -> Option<&HeadJob<'_>> {
+        self.jobs.iter().find(|job| job.state.is_open() && !job.ended_without_proof)
+    }
+
+    fn open_reason(&self) -> String {
+        match (self.open_job(), self.known.map(|run| run.state)) {
+            (Some(job), Some(state)) if state != RunState::Open => {
+                let job = job.id.job.as_deref().unwrap_or("a job");
+                format!("Waiting for the end of job `{job}`, which was never reported")
+            }
+            _ => "Running".to_owned(),
+        }
+    }
+
+    /// GitHub's state of the run only counts if it isn't older than the newest reported attempt.
+    fn is_open(&self) -> bool {
+        self.open_job().is_some() || (!self.is_over() && !self.is_given_up_open())
+    }
+
+    /// Whether it is known to be over.
+    fn is_over(&self) -> bool {
+        if self.is_foreign() {
+            return self.jobs.iter().any(|job| job.ends_run);
+        }
+        let reported = self.jobs.iter().map(|job| job.id.run_attempt).max().unwrap_or(0);
+        self.known.is_some_and(|run| run.state != RunState::Open && run.attempt >= reported)
+    }
+
+    /// GitHub's word that a run is open holds for as long as GitHub says so.
+    fn is_given_up_open(&self) -> bool {
+        self.is_given_up && self.known.is_none_or(|run| run.state != RunState::Open)
+    }
+
+    fn is_unknown(&self) -> bool {
+        !self.is_over() || self.known.is_some_and(|run| run.state == RunState::OverUnknown)
+    }
+
+    /// The worst of GitHub's conclusion and the reported ones.
+    fn conclusion(&self) -> Option<Conclusion> {
+        let own = match self.known.map(|run| run.state) {
+            Some(RunState::Over(own)) => Some(own),
+            _ => None,
+        };
+        let counted = self.jobs.iter().filter(|job| !self.is_replaced(job));
+        let ends = counted.filter_map(|job| match job.state.conclusion() {
+            None if job.ended_without_proof => Some(Conclusion::Cancelled),
+            end => end,
+        });
+        Conclusion::worst(ends.chain(own))
+    }
+
+    /// Whether a later attempt, which ended well, ran in the place of the job under another name.
+    fn is_replaced(&self, job: &HeadJob<'_>) -> bool {
+        self.known.is_some_and(|run| {
+            run.state.is_good()
+                && job.id.run_attempt < run.attempt
+                && run.replaced_jobs.contains(job.id)
+        })
+    }
+
+    /// Whether `later` is a run of the same workflow. The file isn't known before GitHub was asked.
+    fn is_replaced_by(&self, later: &Self) -> bool {
+        match (self.known, later.known) {
+            (Some(run), Some(later)) => run.workflow == later.workflow,
+            _ => {
+                let name = |run: &Self| run.jobs.first().map(|job| job.id.workflow.clone());
+                name(self).is_some() && name(self) == name(later)
+            }
+        }
+    }
+}
+
+/// The newest run of each workflow, oldest first.
+fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>> {
+    let mut runs: Vec<EffectiveRun<'a>> = Vec::new();
+    let new = |id: &'a str, known, is_given_up| EffectiveRun {
+        id,
+        known,
+        jobs: vec![],
+        is_given_up,
+        order: (id.parse().unwrap_or(0), None),
+    };
+    for dispatch in answered {
+        for run in dispatch.runs {
+            if !runs.iter().any(|seen| seen.id == run.id) {
+                runs.push(new(&run.id, Some(run), dispatch.is_given_up));
+            }
+        }
+    }
+    for dispatch in answered {
+        for job in dispatch.jobs.iter().filter(|job| job.proof == ProofStatus::Proven) {
+            let id = job.id.run_id.as_str();
+            let index = runs.iter().position(|run| run.id == id).unwrap_or_else(|| {
+                runs.push(new(id, None, dispatch.is_given_up));
+                runs.len() - 1
+            });
+            let run = &mut runs[index];
+            // Its first report: a step of an older build may start long after a newer build did.
+            run.order.1 = run.order.1.into_iter().chain(job.heard_at).min();
+            let same = |other: &HeadJob<'_>| {
+                other.id.workflow == job.id.workflow && other.id.job == job.id.job
+            };
+            match run.jobs.iter_mut().find(|other| same(other)) {
+                Some(other) if other.id.run_attempt < job.id.run_attempt => {
+                    // What ends a run isn't taken back by running one of its jobs again.
+                    let ends_run = other.ends_run || job.ends_run;
+                    *other = HeadJob { ends_run, ..*job };
+                }
+                Some(other) => other.ends_run |= job.ends_run,
+                None => run.jobs.push(*job),
+            }
+        }
+    }
+    runs.sort_by_key(|run| run.order);
+    let replaced: Vec<bool> = (0..runs.len())
+        .map(|index| runs[index + 1..].iter().any(|later| runs[index].is_replaced_by(later)))
+        .collect();
+    let mut replaced = replaced.into_iter();
+    runs.retain(|_| !replaced.next().unwrap_or_default());
+    runs
+}
+
+#[cfg(test)]
+mod tests;

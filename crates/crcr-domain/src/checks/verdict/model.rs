@@ -1,0 +1,446 @@
+//! Generated histories of one commit at one backend, compared with a model that is written in the obvious way.
+//!
+//! The history is what really happened: which dispatch started which run, and what GitHub and the jobs said. The code
+//! under test sees records only, as reports, lists of runs and timers have left them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::checks::downstream_run::{AcceptedSend, ListedRun, runs_of_dispatch};
+use crate::checks::lifecycle::{JobTransition, transition};
+use crate::probes::LeftOut;
+use crate::protocol::event::EventName;
+
+const WINDOW: i64 = 60;
+const OVERDUE: i64 = 7200;
+const FILES: [&str; 2] = ["ci.yml", "lint.yml"];
+const SILENT: Conclusion = Conclusion::TimedOut;
+const L4: VerdictPolicy = VerdictPolicy { level: Level::L4, silent: SILENT };
+
+/// One thing that happens. Indexes are taken modulo what there is.
+#[derive(Debug, Clone)]
+enum Step {
+    /// The pull request is opened, reopened or pushed back to the commit.
+    Accept {
+        pull: u64,
+    },
+    /// GitHub takes the oldest unsent dispatch; its runs appear after `delays`.
+    Send {
+        delays: [i64; 2],
+    },
+    /// It never gets there.
+    Settle {
+        how: u8,
+    },
+    /// A job reports, perhaps late or twice.
+    Report {
+        run: usize,
+        job: bool,
+        end: Option<Conclusion>,
+    },
+    /// GitHub closes a run.
+    Close {
+        run: usize,
+        end: Option<Conclusion>,
+    },
+    /// Somebody runs a run again.
+    Rerun {
+        run: usize,
+    },
+    /// A dispatch's runs are listed; the list may be cut, as when a page fails.
+    List {
+        dispatch: usize,
+        is_cut: bool,
+    },
+    Wait {
+        seconds: i64,
+    },
+    /// The relay is started again: what it doesn't store is gone.
+    Restart,
+}
+
+#[derive(Debug, Clone)]
+struct TrueRun {
+    id: u64,
+    dispatch: usize,
+    file: usize,
+    created: i64,
+    attempt: u32,
+    state: RunState,
+}
+
+/// A dispatch as the relay has it.
+#[derive(Debug, Clone)]
+struct Record {
+    pull: u64,
+    status: DispatchStatus,
+    sent: Option<i64>,
+    runs: Vec<DownstreamRun>,
+    shared: Vec<SharedRuns>,
+    is_known: bool,
+    jobs: BTreeMap<(u64, u32, bool), JobState>,
+    /// What a list showed of the true runs, for the model: state and attempt.
+    seen: BTreeMap<u64, (u32, RunState)>,
+    model_is_known: bool,
+}
+
+#[derive(Debug, Default)]
+struct History {
+    now: i64,
+    are_titled: bool,
+    runs: Vec<TrueRun>,
+    records: Vec<Record>,
+}
+
+fn conclusion() -> impl Strategy<Value = Conclusion> {
+    prop_oneof![
+        4 => Just(Conclusion::Success),
+        2 => Just(Conclusion::Failure),
+        1 => Just(Conclusion::Cancelled),
+        1 => Just(Conclusion::Skipped),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let delay = || 0..50_i64;
+    prop_oneof![
+        2 => (1..4_u64).prop_map(|pull| Step::Accept { pull }),
+        3 => (delay(), delay()).prop_map(|(a, b)| Step::Send { delays: [a, b] }),
+        1 => (0..4_u8).prop_map(|how| Step::Settle { how }),
+        6 => (any::<usize>(), any::<bool>(), proptest::option::of(conclusion()))
+            .prop_map(|(run, job, end)| Step::Report { run, job, end }),
+        4 => (any::<usize>(), proptest::option::weighted(0.9, conclusion()))
+            .prop_map(|(run, end)| Step::Close { run, end }),
+        1 => any::<usize>().prop_map(|run| Step::Rerun { run }),
+        6 => (any::<usize>(), proptest::bool::weighted(0.1))
+            .prop_map(|(dispatch, is_cut)| Step::List { dispatch, is_cut }),
+        3 => prop_oneof![1..90_i64, Just(OVERDUE)].prop_map(|seconds| Step::Wait { seconds }),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+impl History {
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Accept { pull } => self.records.push(Record {
+                pull: *pull,
+                status: DispatchStatus::Queued,
+                sent: None,
+                runs: vec![],
+                shared: vec![],
+                is_known: false,
+                jobs: BTreeMap::new(),
+                seen: BTreeMap::new(),
+                model_is_known: false,
+            }),
+            Step::Send { delays } => self.send(*delays),
+            Step::Settle { how } => {
+                let queued =
+                    self.records.iter_mut().find(|one| one.status == DispatchStatus::Queued);
+                let Some(record) = queued else { return };
+                record.status = match how {
+                    0 => DispatchStatus::Superseded { by: "newer".to_owned() },
+                    1 => DispatchStatus::Withheld,
+                    2 => DispatchStatus::LeftOut { why: LeftOut::Event },
+                    _ => DispatchStatus::Dead,
+                };
+            }
+            Step::Report { run, job, end } => self.report(*run, *job, *end),
+            Step::Close { run, end } => {
+                let Some(run) = self.pick(*run) else { return };
+                self.runs[run].state = end.map_or(RunState::OverUnknown, RunState::Over);
+            }
+            Step::Rerun { run } => {
+                let Some(run) = self.pick(*run) else { return };
+                let run = &mut self.runs[run];
+                if run.state != RunState::Open {
+                    (run.attempt, run.state) = (run.attempt + 1, RunState::Open);
+                }
+            }
+            Step::List { dispatch, is_cut } => self.list(*dispatch, *is_cut),
+            Step::Wait { seconds } => self.now += seconds,
+            Step::Restart => {
+                // Everything that the verdict needs has to survive this.
+                for record in &mut self.records {
+                    let stored = serde_json::to_string(&(&record.runs, &record.shared)).unwrap();
+                    (record.runs, record.shared) = serde_json::from_str(&stored).unwrap();
+                }
+            }
+        }
+    }
+
+    /// A run that exists by now.
+    fn pick(&self, index: usize) -> Option<usize> {
+        let existing: Vec<usize> =
+            (0..self.runs.len()).filter(|run| self.runs[*run].created <= self.now).collect();
+        (!existing.is_empty()).then(|| existing[index % existing.len()])
+    }
+
+    fn send(&mut self, delays: [i64; 2]) {
+        let queued = self.records.iter().position(|one| one.status == DispatchStatus::Queued);
+        let Some(dispatch) = queued else { return };
+        self.records[dispatch].status = DispatchStatus::Sent { at: at(self.now) };
+        self.records[dispatch].sent = Some(self.now);
+        for (file, delay) in delays.into_iter().enumerate() {
+            let id = 100 + self.runs.len() as u64;
+            let created = self.now + delay;
+            let (attempt, state) = (1, RunState::Open);
+            self.runs.push(TrueRun { id, dispatch, file, created, attempt, state });
+        }
+    }
+
+    fn report(&mut self, run: usize, job: bool, end: Option<Conclusion>) {
+        let Some(run) = self.pick(run).map(|run| self.runs[run].clone()) else { return };
+        let state = end.map_or(JobState::InProgress, JobState::Completed);
+        let record = &mut self.records[run.dispatch];
+        let known = record.jobs.entry((run.id, run.attempt, job)).or_insert(JobState::Dispatched);
+        if let JobTransition::Apply { .. } = transition(*known, state) {
+            *known = state;
+        }
+    }
+
+    fn send_of(&self, dispatch: usize) -> Option<AcceptedSend> {
+        let at = at(self.records[dispatch].sent?);
+        Some(AcceptedSend {
+            delivery: format!("delivery-{dispatch}"),
+            event: EventName::PullRequest,
+            at,
+        })
+    }
+
+    fn list(&mut self, dispatch: usize, is_cut: bool) {
+        if self.records.is_empty() {
+            return;
+        }
+        let dispatch = dispatch % self.records.len();
+        let Some(own) = self.send_of(dispatch) else { return };
+        let others: Vec<_> = (0..self.records.len())
+            .filter(|other| *other != dispatch)
+            .filter_map(|other| self.send_of(other))
+            .collect();
+        let window = Duration::from_secs(WINDOW as u64);
+        let (from, to) = own.window(window);
+        let claim = |id: u64| {
+            let run = self.runs.iter().find(|run| run.id == id)?;
+            let reported = self.records[run.dispatch].jobs.keys().any(|(job, ..)| *job == id);
+            reported.then(|| format!("delivery-{}", run.dispatch))
+        };
+        let mut listed: Vec<ListedRun> = self
+            .runs
+            .iter()
+            .filter(|run| {
+                run.created <= self.now && from <= at(run.created) && at(run.created) <= to
+            })
+            .map(|run| ListedRun {
+                id: run.id,
+                workflow: FILES[run.file].to_owned(),
+                attempt: run.attempt,
+                state: run.state,
+                created_at: at(run.created),
+                title: if self.are_titled {
+                    format!("CI of delivery-{}", run.dispatch)
+                } else {
+                    "CI".to_owned()
+                },
+            })
+            .collect();
+        if is_cut {
+            listed.pop();
+        }
+        let claims: BTreeMap<u64, String> =
+            listed.iter().filter_map(|run| Some((run.id, claim(run.id)?))).collect();
+        let found = runs_of_dispatch(&listed, &own, &others, window, |id| {
+            claims.get(&id).map(String::as_str)
+        });
+        let is_over = self.records[dispatch].sent.is_some_and(|sent| self.now >= sent + WINDOW);
+        let shown: Vec<u64> = listed.iter().map(|run| run.id).collect();
+        let seen =
+            self.runs.iter().filter(|run| run.dispatch == dispatch && shown.contains(&run.id));
+        let seen = seen.map(|run| (run.id, (run.attempt, run.state))).collect();
+        let record = &mut self.records[dispatch];
+        (record.runs, record.shared, record.seen) = (found.own, found.shared, seen);
+        record.is_known = (record.is_known || is_over) && !is_cut;
+        record.model_is_known = record.is_known;
+    }
+
+    /// What the code under test says.
+    fn found(&self) -> Option<HeadState> {
+        let ids: Vec<Vec<(JobId, JobState)>> =
+            self.records.iter().map(|record| self.job_ids(record)).collect();
+        let dispatches: Vec<HeadDispatch<'_>> = self
+            .records
+            .iter()
+            .zip(&ids)
+            .map(|(record, ids)| HeadDispatch {
+                status: &record.status,
+                last_error: None,
+                pull_request: Some(record.pull),
+                is_trial: false,
+                held_until: None,
+                is_overdue: record.sent.is_some_and(|sent| self.now >= sent + OVERDUE),
+                silence: None,
+                is_given_up: false,
+                are_runs_known: record.is_known,
+                runs_problem: None,
+                runs: &record.runs,
+                shared_runs: &record.shared,
+                jobs: ids
+                    .iter()
+                    .map(|(id, state)| HeadJob {
+                        id,
+                        state: *state,
+                        proof: ProofStatus::Proven,
+                        heard_at: None,
+                        ended_without_proof: false,
+                        is_foreign: false,
+                        ends_run: false,
+                    })
+                    .collect(),
+            })
+            .collect();
+        verdict(&dispatches, L4).map(|found| found.state)
+    }
+
+    fn job_ids(&self, record: &Record) -> Vec<(JobId, JobState)> {
+        let id = |run: u64, attempt, job: bool| JobId {
+            run_id: run.to_string(),
+            run_attempt: attempt,
+            workflow: FILES[self.file(run)].to_owned(),
+            job: Some(job.to_string()),
+        };
+        record
+            .jobs
+            .iter()
+            .map(|((run, attempt, job), state)| (id(*run, *attempt, *job), *state))
+            .collect()
+    }
+
+    fn file(&self, run: u64) -> usize {
+        self.runs.iter().find(|known| known.id == run).map_or(0, |known| known.file)
+    }
+
+    /// The same from what really happened, without a look at how it is computed.
+    fn expected(&self) -> Option<HeadState> {
+        let answered: Vec<usize> =
+            (0..self.records.len()).filter(|one| !self.records[*one].jobs.is_empty()).collect();
+        let waits = |record: &Record| match record.status {
+            DispatchStatus::Queued => true,
+            DispatchStatus::Sent { .. } => {
+                record.jobs.is_empty() && record.sent.is_some_and(|sent| self.now < sent + OVERDUE)
+            }
+            _ => false,
+        };
+        let Some(last) = answered.last() else { return self.expected_without_evidence(waits) };
+        let asked_again = self.records[last + 1..].iter().any(|record| {
+            waits(record) && answered.iter().any(|one| self.records[*one].pull == record.pull)
+        });
+        if asked_again {
+            return Some(HeadState::Queued);
+        }
+        if answered.iter().any(|one| !self.records[*one].model_is_known) {
+            return Some(HeadState::Running);
+        }
+        let mut ends = vec![];
+        let mut reported = vec![];
+        let mut is_unknown = false;
+        for file in 0..FILES.len() {
+            let newest = self
+                .runs
+                .iter()
+                .filter(|run| run.file == file && answered.contains(&run.dispatch))
+                .max_by_key(|run| run.id);
+            let Some(run) = newest else { continue };
+            let record = &self.records[run.dispatch];
+            let Some((attempt, state)) = record.seen.get(&run.id) else {
+                return Some(HeadState::Running);
+            };
+            for job in [false, true] {
+                let of_job =
+                    record.jobs.iter().filter(|((id, _, name), _)| (*id, *name) == (run.id, job));
+                let Some(((_, reported_attempt, _), end)) =
+                    of_job.max_by_key(|((_, attempt, _), _)| *attempt)
+                else {
+                    continue;
+                };
+                match end.conclusion() {
+                    Some(end) if reported_attempt <= attempt => {
+                        ends.push(end);
+                        reported.push(end);
+                    }
+                    // It runs, or GitHub was asked before this attempt.
+                    _ => return Some(HeadState::Running),
+                }
+            }
+            match state {
+                RunState::Open => return Some(HeadState::Running),
+                RunState::Over(end) => ends.push(*end),
+                RunState::OverUnknown => is_unknown = true,
+            }
+        }
+        let worst = Conclusion::worst(ends).filter(|end| !end.is_good());
+        let only_skipped = reported.iter().all(|end| *end == Conclusion::Skipped);
+        Some(HeadState::Ended(match worst {
+            Some(end) => end,
+            None if is_unknown || only_skipped => SILENT,
+            None => Conclusion::Success,
+        }))
+    }
+
+    fn expected_without_evidence(&self, waits: impl Fn(&Record) -> bool) -> Option<HeadState> {
+        if self.records.is_empty() {
+            return None;
+        }
+        if self.records.iter().any(waits) {
+            return Some(HeadState::Queued);
+        }
+        let any =
+            |test: fn(&DispatchStatus) -> bool| self.records.iter().any(|one| test(&one.status));
+        let failed =
+            any(|status| matches!(status, DispatchStatus::Sent { .. } | DispatchStatus::Dead));
+        Some(HeadState::Ended(if failed {
+            SILENT
+        } else if any(|status| *status == DispatchStatus::Withheld) {
+            Conclusion::Neutral
+        } else {
+            Conclusion::Skipped
+        }))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    /// With the delivery in their titles, all runs are told apart, and the verdict is the model's after every step.
+    #[test]
+    fn verdict_is_the_plain_models_after_every_step(steps in vec(step(), 1..60)) {
+        let mut history = History { are_titled: true, ..History::default() };
+        for step in &steps {
+            history.take(step);
+            prop_assert_eq!(history.found(), history.expected(), "after {:?}: {:#?}", step, history);
+        }
+    }
+
+    /// Without titles some runs can't be told apart. Then the verdict may be worse than what really happened, or wait
+    /// longer, and is never success where the model's isn't.
+    #[test]
+    fn verdict_is_never_better_than_what_really_happened(steps in vec(step(), 1..60)) {
+        let mut history = History::default();
+        for step in &steps {
+            history.take(step);
+            if history.found() == Some(HeadState::Ended(Conclusion::Success)) {
+                let expected = history.expected();
+                prop_assert_eq!(
+                    expected, Some(HeadState::Ended(Conclusion::Success)), "after {:?}: {:#?}", step, history
+                );
+            }
+        }
+    }
+}

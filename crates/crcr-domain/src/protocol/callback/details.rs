@@ -1,0 +1,250 @@
+//! Reads what a report says about its job beyond the result.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    FAILED_TESTS, FAILED_TESTS_BYTES, FailedTest, MESSAGE_CHARS, NAME_CHARS, ReportDetails,
+    STACK_TRACE_CHARS, TestCounts, URL_BYTES, WorkflowFields, is_blank, kind_of,
+    limit_failed_tests, one_line, received_text,
+};
+use crate::checks::lifecycle::Conclusion;
+use crate::results::triage::TriageVerdict;
+use crate::text::{breaks_text, fnv1a, utc_time};
+
+/// Collects what it had to drop.
+#[derive(Default)]
+pub(super) struct DetailReader {
+    warnings: Vec<String>,
+}
+
+impl DetailReader {
+    pub(super) fn details(mut self, workflow: &WorkflowFields) -> ReportDetails {
+        let get = |name| workflow.get(name);
+        ReportDetails {
+            url: self.url(get("url"), "workflow.url"),
+            check_run_id: self.name(get("check_run_id"), "workflow.check_run_id"),
+            started_at: self.time(get("started_at"), "workflow.started_at"),
+            completed_at: self.time(get("completed_at"), "workflow.completed_at"),
+            tests: self.tests(get("test_results")),
+            failed_tests: self.failed_tests(get("failed_tests"), get("failed_tests_detail")),
+            more_failed_tests: 0,
+            triage: self.triage(get("triage_verdict")),
+            artifact_url: self.url(get("artifact_url"), "workflow.artifact_url"),
+            phase: self.name(get("phase"), "workflow.phase"),
+            environment: self.name(get("environment"), "workflow.environment"),
+            warnings: self.warnings,
+        }
+    }
+
+    /// Records that a detail is left out.
+    pub(super) fn drop<T>(&mut self, field: &str, received: &Value, expected: &str) -> Option<T> {
+        let received = received_text(received);
+        self.warnings
+            .push(format!("`{field}` was dropped: received {received}, expected {expected}"));
+        None
+    }
+
+    /// An unknown conclusion isn't a success, nor proof of a failure: somebody has to look.
+    pub(super) fn conclusion(&mut self, value: &Value) -> Conclusion {
+        let text = value.as_str().unwrap_or_default().trim().to_ascii_lowercase();
+        if let Ok(conclusion) = text.replace(['-', ' '], "_").parse() {
+            return conclusion;
+        }
+        let unknown = Conclusion::ActionRequired;
+        let known = Conclusion::BEST_TO_WORST.map(Conclusion::as_str).join(", ");
+        let received = if is_blank(value) { "nothing".to_owned() } else { received_text(value) };
+        self.warnings.push(format!(
+            "`workflow.conclusion`: received {received}, expected one of {known}; the result counts as \
+             `{unknown}`"
+        ));
+        unknown
+    }
+
+    pub(super) fn unnamed_workflow(&mut self) -> String {
+        self.warnings.push("`workflow.name` is empty; it is shown as `unnamed`".to_owned());
+        "unnamed".to_owned()
+    }
+
+    /// A text on one line, of at most [`NAME_CHARS`] characters. A longer one ends in a hash, so that two
+    /// long names stay two. A blank one counts as absent.
+    pub(super) fn name(&mut self, value: &Value, field: &str) -> Option<String> {
+        let text = match value {
+            Value::Null => return None,
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            other => return self.drop(field, other, "a string"),
+        };
+        let line = one_line(&text);
+        if text.chars().any(breaks_text) && !line.is_empty() {
+            self.warnings.push(format!("`{field}`: characters that break a line became spaces"));
+        }
+        let length = line.chars().count();
+        if length <= NAME_CHARS {
+            return (length > 0).then_some(line);
+        }
+        self.warnings.push(format!(
+            "`{field}` was cut: it has {length} characters, and {NAME_CHARS} are kept"
+        ));
+        let start: String = line.chars().take(NAME_CHARS - 18).collect();
+        Some(format!("{start}… {:016x}", fnv1a(&line)))
+    }
+
+    fn url(&mut self, value: &Value, field: &str) -> Option<String> {
+        let expected = "an https URL without a user name";
+        let text = match value {
+            _ if is_blank(value) => return None,
+            Value::String(text) => text.trim(),
+            other => return self.drop(field, other, expected),
+        };
+        if !is_plain_url(text, URL_BYTES) {
+            return self.drop(field, value, expected);
+        }
+        if text.starts_with("http://") {
+            self.warnings.push(format!(
+                "`{field}` isn't https, so anybody on the way can change what it shows"
+            ));
+        }
+        Some(text.to_owned())
+    }
+
+    fn time(&mut self, value: &Value, field: &str) -> Option<Timestamp> {
+        if is_blank(value) {
+            return None;
+        }
+        value
+            .as_str()
+            .and_then(utc_time)
+            .or_else(|| self.drop(field, value, "a time such as 2026-08-01T10:00:00Z"))
+    }
+
+    /// One wrong number makes the others worthless: they would add up to a total that nobody counted.
+    fn tests(&mut self, value: &Value) -> Option<TestCounts> {
+        const FIELD: &str = "workflow.test_results";
+        let expected = "an object with the whole numbers passed, failed and skipped";
+        let parsed = json_text(value).unwrap_or_else(|_| value.clone());
+        let counts = match &parsed {
+            Value::Null => return None,
+            Value::Object(counts) => counts,
+            _ => return self.drop(FIELD, value, expected),
+        };
+        let read = |name: &str| count(counts.get(name).unwrap_or(&Value::Null));
+        let (Ok(passed), Ok(failed), Ok(skipped), Ok(total)) =
+            (read("passed"), read("failed"), read("skipped"), read("total"))
+        else {
+            return self.drop(FIELD, value, expected);
+        };
+        let [passed, failed, skipped] = [passed, failed, skipped].map(Option::unwrap_or_default);
+        let total = total.unwrap_or(passed + failed + skipped);
+        Some(TestCounts { passed, failed, skipped, total })
+    }
+
+    fn failed_tests(&mut self, names: &Value, detail: &Value) -> Vec<FailedTest> {
+        let mut list = |value, field: &str| {
+            test_list(value).unwrap_or_else(|problem| {
+                self.warnings.push(format!("`{field}` was dropped: {problem}"));
+                vec![]
+            })
+        };
+        let mut tests = list(detail, "workflow.failed_tests_detail");
+        let known: HashSet<String> = tests.iter().map(|test| test.name.clone()).collect();
+        let others = list(names, "workflow.failed_tests");
+        tests.extend(others.into_iter().filter(|test| !known.contains(&test.name)));
+        if limit_failed_tests(&mut tests) {
+            self.warnings.push(format!(
+                "failing tests were cut to {FAILED_TESTS} and {} KiB of text",
+                FAILED_TESTS_BYTES / 1024
+            ));
+        }
+        tests
+    }
+
+    fn triage(&mut self, value: &Value) -> Option<TriageVerdict> {
+        let verdict = json_text(value).and_then(|value| match value {
+            Value::Null => Ok(None),
+            value => TriageVerdict::read(&value).map(Some).map_err(|fault| fault.to_string()),
+        });
+        match verdict {
+            Ok(Some(verdict)) => {
+                if verdict.truncated {
+                    self.warnings.push("the triage verdict was too long and was cut".to_owned());
+                }
+                Some(verdict)
+            }
+            Ok(None) => None,
+            Err(why) => {
+                self.warnings.push(format!("the triage verdict was dropped: {why}"));
+                None
+            }
+        }
+    }
+}
+
+/// An http or https address without a user name: `https://github.com@evil.test` is a page of `evil.test`.
+fn is_plain_url(text: &str, most_bytes: usize) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let host = rest.unwrap_or_default().split(['/', '?', '#']).next().unwrap_or_default();
+    text.len() <= most_bytes
+        && host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[')
+        && !host.contains('@')
+        && !text.chars().any(|c| breaks_text(c) || c.is_whitespace() || "<>\"`\\".contains(c))
+}
+
+/// A whole number, also as a float or a text. `None` if it is absent.
+fn count(value: &Value) -> Result<Option<u64>, ()> {
+    if is_blank(value) {
+        return Ok(None);
+    }
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse::<f64>().ok(),
+        _ => None,
+    };
+    let is_whole = |n: &f64| n.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(n);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "in range and whole"
+    )]
+    number.filter(is_whole).map(|n| Some(n as u64)).ok_or(())
+}
+
+/// A value that an action's input can also carry as JSON text.
+fn json_text(value: &Value) -> Result<Value, String> {
+    match value {
+        Value::String(text) if text.trim().is_empty() => Ok(Value::Null),
+        Value::String(text) => serde_json::from_str(text).map_err(|error| error.to_string()),
+        other => Ok(other.clone()),
+    }
+}
+
+fn test_list(value: &Value) -> Result<Vec<FailedTest>, String> {
+    match json_text(value)? {
+        Value::Null => Ok(vec![]),
+        Value::Array(list) => list
+            .iter()
+            .take(FAILED_TESTS + 1)
+            .map(|test| failed_test(test).ok_or_else(|| "an entry has no `name`".to_owned()))
+            .collect(),
+        other => Err(format!("received {}, expected a list", kind_of(&other))),
+    }
+}
+
+/// Texts are cut, and odd optional values are left out. `None` if there is no name.
+fn failed_test(test: &Value) -> Option<FailedTest> {
+    let text = |name: &str, most: usize| -> Option<String> {
+        let text = test.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())?;
+        let shown = |c: char| if breaks_text(c) && c != '\n' { ' ' } else { c };
+        Some(text.chars().take(most).map(shown).collect())
+    };
+    Some(FailedTest {
+        name: text("name", NAME_CHARS)?,
+        classname: text("classname", NAME_CHARS),
+        file: text("file", NAME_CHARS),
+        message: text("message", MESSAGE_CHARS),
+        stacktrace: text("stacktrace", STACK_TRACE_CHARS),
+        duration: test.get("duration").and_then(Value::as_f64).filter(|s| (0.0..1e8).contains(s)),
+    })
+}

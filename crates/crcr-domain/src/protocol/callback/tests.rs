@@ -1,0 +1,239 @@
+use serde_json::json;
+
+use super::*;
+use crate::checks::lifecycle::Conclusion;
+
+const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// As the deployed action sends it.
+fn body() -> Value {
+    json!({
+        "event_type": "pull_request",
+        "delivery_id": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+        "payload": {"pull_request": {"number": 7, "labels": []}},
+        "workflow": {
+            "schema_version": "1", "status": "completed", "conclusion": "success",
+            "name": "CI", "url": "https://github.com/acme/backend/actions/runs/12",
+            "run_id": "12", "run_attempt": "2", "job_name": "test (3.12, linux)",
+            "check_run_id": "34", "started_at": null,
+            "completed_at": "2026-08-01T10:00:00.123456Z",
+            "test_results": {"passed": 10, "failed": 1, "skipped": 2}
+        }
+    })
+}
+
+fn with(field: &str, value: Value) -> Result<Callback, BodyError> {
+    let mut body = body();
+    body["workflow"][field] = value;
+    read(body.to_string().as_bytes())
+}
+
+#[test]
+fn body_of_the_deployed_action_is_accepted() {
+    let callback = read(body().to_string().as_bytes()).unwrap();
+    assert_eq!(callback.state, JobState::Completed(Conclusion::Success));
+    assert_eq!((callback.job.run_id.as_str(), callback.job.run_attempt), ("12", 2));
+    assert_eq!(callback.details.tests.unwrap().total, 13);
+    assert_eq!(callback.kind, CallbackKind::Dispatch);
+}
+
+#[test]
+fn numbers_may_be_strings_and_run_ids_may_be_uuids() {
+    let callback = with("run_id", json!(12)).unwrap();
+    assert_eq!(callback.job.run_id, "12");
+    let uuid = "0190a1b2-aaaa-bbbb-cccc-0123456789ab";
+    assert_eq!(with("run_id", json!(uuid)).unwrap().job.run_id, uuid);
+    assert_eq!(with("run_attempt", json!(3)).unwrap().job.run_attempt, 3);
+    assert_eq!(with("run_attempt", Value::Null).unwrap().job.run_attempt, 1);
+    assert_eq!(with("job_name", Value::Null).unwrap().job.job, None);
+}
+
+#[test]
+fn errors_name_field_received_and_expected_value() {
+    let refusals: Vec<String> = [
+        ("status", Value::Null),
+        ("status", json!("queued")),
+        ("name", Value::Null),
+        ("name", json!(["CI"])),
+        ("run_id", json!(-1)),
+        ("run_id", json!("1:2")),
+        ("run_attempt", json!("+1")),
+        ("run_attempt", json!(1.5)),
+    ]
+    .into_iter()
+    .map(|(field, value)| with(field, value).unwrap_err().to_string())
+    .collect();
+    insta::assert_snapshot!(refusals.join("\n"));
+}
+
+#[test]
+fn fault_in_a_detail_costs_that_detail_and_never_the_result() {
+    let warnings: Vec<String> = [
+        ("conclusion", Value::Null),
+        ("conclusion", json!("  ")),
+        ("conclusion", json!("great")),
+        ("name", json!("a\u{0}b")),
+        ("name", json!(" ")),
+        ("job_name", json!("test\t(1)\u{202e}\u{2028}")),
+        ("job_name", json!("x".repeat(201))),
+        ("job_name", json!(["a"])),
+        ("check_run_id", json!({"id": 7})),
+        ("url", json!("javascript:alert(1)")),
+        ("url", json!("https://github.com@evil.test/")),
+        ("artifact_url", json!("http://acme.test/")),
+        ("artifact_url", json!("https://acme.test/ x")),
+        ("artifact_url", json!(7)),
+        ("started_at", json!("yesterday")),
+        ("completed_at", json!(1_788_000_000)),
+        ("test_results", json!({"passed": -1})),
+        ("test_results", json!({"passed": 1.5})),
+        ("test_results", json!([1, 2])),
+        ("test_results", json!("all good")),
+        ("failed_tests", json!([{"file": "a.py"}])),
+        ("failed_tests", json!(7)),
+        ("failed_tests_detail", json!("[{")),
+        ("failed_tests_detail", json!({})),
+        ("triage_verdict", json!({"schema_version": 1})),
+        ("triage_verdict", json!("{")),
+        ("phase", json!(["build"])),
+        ("environment", json!(true)),
+    ]
+    .into_iter()
+    .map(|(field, value)| {
+        let callback = with(field, value).unwrap();
+        assert!(callback.state.conclusion().is_some(), "{field}");
+        let [warning] = &callback.details.warnings[..] else {
+            panic!("{field}: {:?}", callback.details.warnings)
+        };
+        warning.clone()
+    })
+    .collect();
+    insta::assert_snapshot!(warnings.join("\n"));
+}
+
+#[test]
+fn conclusion_is_read_in_any_case_and_an_unknown_one_is_never_a_success() {
+    let conclusion = |value| with("conclusion", value).unwrap().state.conclusion().unwrap();
+    for text in ["Success", "SUCCESS", " success "] {
+        assert_eq!(conclusion(json!(text)), Conclusion::Success);
+    }
+    assert_eq!(conclusion(json!("Timed-Out")), Conclusion::TimedOut);
+    for odd in [Value::Null, json!(""), json!("passed"), json!(true), json!(["success"])] {
+        assert!(!conclusion(odd.clone()).is_good(), "{odd}");
+    }
+}
+
+#[test]
+fn what_reporters_in_the_field_send_as_details_is_read() {
+    let results = |value| with("test_results", value).unwrap().details;
+    for value in [
+        json!({"passed": 3.0, "failed": 1, "skipped": null}),
+        json!({"passed": "3", "failed": 1}),
+        json!("{\"passed\": 3, \"failed\": 1}"),
+    ] {
+        let details = results(value.clone());
+        let tests = details.tests.unwrap();
+        assert_eq!((tests.passed, tests.failed, tests.total), (3, 1, 4), "{value}");
+        assert_eq!(details.warnings, Vec::<String>::new());
+    }
+    assert_eq!(results(json!({"passed": 3, "failed": -1})).tests, None, "no half of a count");
+    let details = with("artifact_url", json!("http://acme.test/a")).unwrap().details;
+    assert_eq!(details.artifact_url.as_deref(), Some("http://acme.test/a"));
+    let details = with("started_at", json!("2026-08-01T10:00:00")).unwrap().details;
+    assert_eq!(details.started_at.unwrap().to_string(), "2026-08-01T10:00:00Z");
+}
+
+#[test]
+fn two_long_names_with_the_same_start_stay_two_jobs() {
+    let name = |end: &str| {
+        let job = with("job_name", json!(format!("{}{end}", "x".repeat(300)))).unwrap().job;
+        job.job.unwrap()
+    };
+    assert_ne!(name("a"), name("b"));
+    assert_eq!(name("a"), name("a"));
+    assert!(name("a").chars().count() <= NAME_CHARS && name("a").contains('…'));
+}
+
+#[test]
+fn body_that_isnt_an_object_is_rejected() {
+    let text = |body: &[u8]| read(body).unwrap_err().to_string();
+    assert_eq!(text(b""), "Invalid JSON body");
+    assert_eq!(text(b"{"), "Invalid JSON body");
+    assert_eq!(text(b"[]"), "Invalid JSON body: received a list, expected an object");
+    assert_eq!(text(b"null"), "Invalid JSON body: received null, expected an object");
+    assert_eq!(text(b"{}"), "callback body missing required field: workflow");
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(70), "]".repeat(70));
+    assert_eq!(text(deep.as_bytes()), "Invalid JSON body: nested deeper than 64");
+}
+
+#[test]
+fn brackets_in_strings_dont_count_as_nesting() {
+    assert_eq!(depth(br#"{"a": "[[[[\"[[", "b": [1]}"#), 2);
+}
+
+#[test]
+fn self_report_must_be_completed_and_may_name_a_commit() {
+    let mut nightly = body();
+    nightly["event_type"] = json!("nightly");
+    let read = |body: &Value| read(body.to_string().as_bytes());
+    // As a reporter on Buildkite names itself.
+    nightly["delivery_id"] = json!("buildkite-89891-0192");
+    nightly["workflow"].as_object_mut().unwrap().remove("check_run_id");
+    let callback = read(&nightly).unwrap();
+    assert_eq!((callback.kind, callback.claimed_commit), (CallbackKind::Nightly, None));
+    assert_eq!(callback.delivery, "buildkite-89891-0192");
+    nightly["payload"]["head_sha"] = json!(SHA);
+    assert_eq!(read(&nightly).unwrap().claimed_commit.as_deref(), Some(SHA));
+    nightly["delivery_id"] = json!(SHA.to_ascii_uppercase());
+    assert_eq!(read(&nightly).unwrap().claimed_commit.as_deref(), Some(SHA));
+    nightly["delivery_id"] = json!("n".repeat(200));
+    assert!(read(&nightly).is_ok());
+    nightly["delivery_id"] = json!("n".repeat(201));
+    assert!(read(&nightly).unwrap_err().to_string().contains("delivery_id"));
+    nightly["delivery_id"] = json!(SHA);
+    nightly["workflow"]["status"] = json!("in_progress");
+    assert_eq!(
+        read(&nightly).unwrap_err().to_string(),
+        "nightly/periodic callbacks must have status 'completed', got 'in_progress'"
+    );
+    assert_eq!(super::read(body().to_string().as_bytes()).unwrap().claimed_commit, None);
+}
+
+#[test]
+fn failing_tests_are_limited_in_number_and_length() {
+    let test = json!({"name": "n".repeat(300), "message": "m\u{7}".repeat(2000)});
+    let callback = with("failed_tests", Value::Array(vec![test; 80])).unwrap();
+    let kept = &callback.details.failed_tests;
+    assert_eq!(kept.len(), 80);
+    assert_eq!(kept[0].name.len(), NAME_CHARS);
+    assert!(!kept[0].message.as_ref().unwrap().contains('\u{7}'));
+    assert!(callback.details.warnings.is_empty());
+    let names = (0..2000).map(|n| json!({"name": format!("{n:0200}"), "message": "why"}));
+    let callback = with("failed_tests", Value::Array(names.collect())).unwrap();
+    let kept = &callback.details.failed_tests;
+    assert!((500..FAILED_TESTS).contains(&kept.len()), "{}", kept.len());
+    assert!(kept.iter().all(|test| test.message.is_none()), "names go first");
+    assert_eq!(callback.details.warnings, ["failing tests were cut to 1000 and 128 KiB of text"]);
+}
+
+#[test]
+fn details_of_failing_tests_are_merged_with_their_names() {
+    let mut body = body();
+    body["workflow"]["failed_tests"] = json!([{"name": "a"}, {"name": "b", "file": "b.py"}]);
+    let detail = json!([
+        {"name": "a", "classname": "TestA", "message": "1 != 2", "stacktrace": "a.py:7",
+         "duration": 0.5, "colour": "red"},
+        {"name": "c", "duration": -1}
+    ]);
+    for detail in [detail.clone(), Value::String(detail.to_string())] {
+        body["workflow"]["failed_tests_detail"] = detail;
+        let callback = read(body.to_string().as_bytes()).unwrap();
+        let tests = callback.details.failed_tests;
+        let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
+        assert_eq!(names, ["a", "c", "b"]);
+        assert_eq!(tests[0].classname.as_deref(), Some("TestA"));
+        assert_eq!(tests[0].stacktrace.as_deref(), Some("a.py:7"));
+        assert_eq!((tests[0].duration, tests[1].duration), (Some(0.5), None));
+        assert_eq!(tests[2].file.as_deref(), Some("b.py"));
+    }
+}

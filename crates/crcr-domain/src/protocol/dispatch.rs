@@ -1,0 +1,403 @@
+//! An upstream event on its way to one downstream repository.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::allowlist::level::{CheckRunPolicy, Device, Level};
+use crate::checks::downstream_run::{AcceptedSend, DownstreamRun, SharedRuns};
+use crate::probes::{FilteredEvent, LeftOut, ProbeTag};
+use crate::protocol::event::{EventName, PullRequestAction};
+use crate::repo::RepoName;
+
+/// One upstream event for one downstream repository. The commit, pull request, labels and level of a
+/// result are always taken from here, never from the report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Dispatch {
+    /// The delivery that caused it.
+    pub delivery: String,
+    pub upstream: String,
+    /// Also the `event_type` that downstream workflows listen for.
+    pub event: EventName,
+    pub action: Option<PullRequestAction>,
+    pub pull_request: Option<u64>,
+    /// Who opened the pull request.
+    #[serde(default)]
+    pub author: Option<String>,
+    pub head_sha: String,
+    /// The base commit of the pull request when the event arrived.
+    pub base_sha: Option<String>,
+    /// The downstream repository, as the allowlist spells it.
+    pub repo: RepoName,
+    /// The level when the event arrived.
+    pub level: Level,
+    /// Repositories at L3 have one.
+    pub device: Option<Device>,
+    /// The pull request's labels when the event arrived.
+    pub labels: Vec<String>,
+    /// When the event was accepted, or from when on it could be sent if the backend's file held it back.
+    pub enqueued_at: Timestamp,
+    /// Orders the dispatches of a commit as their events were accepted. Two events of one pull request never
+    /// have the same, whichever relay took them and whatever its clock said.
+    #[serde(default)]
+    pub order: i64,
+    pub status: DispatchStatus,
+    /// Number of calls to GitHub.
+    pub tries: u32,
+    /// Why the last call failed.
+    pub last_error: Option<String>,
+    /// GitHub's id of the downstream repository when the dispatch was sent. Somebody who registers the
+    /// name later has another id.
+    pub repository_id: Option<u64>,
+    /// The downstream repository's default branch when the dispatch was sent.
+    pub default_branch: Option<String>,
+    /// Whether no report came in time.
+    #[serde(default)]
+    pub never_started: bool,
+    /// Whether the time for a first proven report is over.
+    #[serde(default)]
+    pub is_overdue: bool,
+    /// Whether a report was proven. From then on it isn't sent again: its runs are re-run instead.
+    #[serde(default)]
+    pub is_answered: bool,
+    /// When GitHub accepted it, by GitHub's clock.
+    #[serde(default)]
+    pub accepted_at: Option<Timestamp>,
+    /// Whether it is sent although the backend's breaker is open, because somebody asked for it.
+    #[serde(default)]
+    pub is_trial: bool,
+    /// Whether somebody asked for it. Then the backend's file doesn't leave it out.
+    #[serde(default)]
+    pub is_asked_for: bool,
+    /// Until when the backend's file holds it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_until: Option<Timestamp>,
+    /// Whether the pull request was a draft when the event arrived.
+    #[serde(default)]
+    pub is_draft: bool,
+    /// Whether the pull request's author has contributed to upstream before.
+    #[serde(default)]
+    pub is_known_author: bool,
+    /// What it is to explain, if the relay itself asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<ProbeTag>,
+    /// The downstream runs that it started, as of the last request to GitHub.
+    #[serde(default)]
+    pub runs: Vec<DownstreamRun>,
+    /// Runs that it may have started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_runs: Vec<SharedRuns>,
+    /// Whether `runs` and `shared_runs` are all: they were listed as a whole after GitHub's time to create runs.
+    #[serde(default)]
+    pub are_runs_known: bool,
+    /// Why GitHub's list of its runs can't be read.
+    #[serde(default)]
+    pub runs_problem: Option<String>,
+    /// Why no report is known although the backend may have run.
+    #[serde(default)]
+    pub silence: Option<String>,
+    /// The last re-run that somebody asked for and GitHub refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_rerun: Option<RefusedRerun>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedRerun {
+    pub at: Timestamp,
+    pub run_id: u64,
+    /// GitHub's answer.
+    pub reason: String,
+}
+
+/// What the allowlist says of a backend now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CurrentEntry<'a> {
+    pub level: Level,
+    pub device: Option<&'a Device>,
+}
+
+/// Whether a dispatch has check runs on the upstream pull request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckRunVisibility {
+    Shown,
+    /// The event has nothing to merge: a push, a closed pull request.
+    NoneForEvent,
+    /// The level has no check runs. `None`: the repository was removed from the allowlist.
+    NoneAtLevel(Option<Level>),
+    /// At L3, and the pull request doesn't have the device's label.
+    NoneWithoutLabel,
+}
+
+/// How far a dispatch got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "status")]
+pub enum DispatchStatus {
+    /// Waits for its first or next try.
+    Queued,
+    Sent {
+        at: Timestamp,
+    },
+    /// A newer head of the pull request arrived before it was sent.
+    Superseded {
+        /// The delivery that replaced it.
+        by: String,
+    },
+    /// Failed after the last try; can be redelivered.
+    Dead,
+    /// The App can't reach the repository: not installed, suspended, or lacking a permission.
+    Unreachable,
+    /// The name now belongs to another repository, which an operator has to confirm.
+    RepositoryChanged,
+    /// The backend's infrastructure keeps failing, so only a probe now and then is sent.
+    Withheld,
+    /// The backend's own file says that it doesn't take it.
+    LeftOut {
+        why: LeftOut,
+    },
+}
+
+impl DispatchStatus {
+    /// Whether an operator can send it again.
+    pub fn can_be_redelivered(&self) -> bool {
+        matches!(
+            self,
+            Self::Dead
+                | Self::Unreachable
+                | Self::RepositoryChanged
+                | Self::Withheld
+                | Self::LeftOut { .. }
+        )
+    }
+
+    /// The name in lists and facts.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Sent { .. } => "sent",
+            Self::Superseded { .. } => "superseded",
+            Self::Dead => "dead",
+            Self::Unreachable => "unreachable",
+            Self::RepositoryChanged => "repository_changed",
+            Self::Withheld => "withheld",
+            Self::LeftOut { .. } => "left_out",
+        }
+    }
+}
+
+impl Dispatch {
+    /// Whether the dispatch has check runs now. `entry`: the backend's entry in the allowlist (`None`: it was
+    /// removed). `labels`: the current labels of the pull request.
+    pub fn check_runs(
+        &self,
+        entry: Option<CurrentEntry<'_>>,
+        labels: &[String],
+        prefix: &str,
+    ) -> CheckRunVisibility {
+        let in_merge_queue = self.event == EventName::MergeGroup;
+        if !self.has_head_to_merge() {
+            return CheckRunVisibility::NoneForEvent;
+        }
+        // A dispatch to a lower level expects no report, so nothing could be shown.
+        let asked = self.level.shows_results();
+        match entry.filter(|_| asked).map(|entry| entry.level.check_run()) {
+            None | Some(CheckRunPolicy::Never) => {
+                CheckRunVisibility::NoneAtLevel(entry.map(|entry| entry.level.min(self.level)))
+            }
+            // At L3 only repositories that subscribe to merge groups get them.
+            Some(CheckRunPolicy::WhenLabelled)
+                if !in_merge_queue
+                    && !entry
+                        .and_then(|entry| entry.device)
+                        .is_some_and(|device| is_labelled(labels, prefix, device)) =>
+            {
+                CheckRunVisibility::NoneWithoutLabel
+            }
+            Some(CheckRunPolicy::WhenLabelled | CheckRunPolicy::Always) => {
+                CheckRunVisibility::Shown
+            }
+        }
+    }
+
+    /// Whether its result is about a commit that may be merged. Nothing is built for a pull request that was closed
+    /// or has landed.
+    pub fn is_about_commit(&self) -> bool {
+        self.action != Some(PullRequestAction::Closed) && self.event != EventName::Landed
+    }
+
+    fn has_head_to_merge(&self) -> bool {
+        (self.pull_request.is_some() || self.event == EventName::MergeGroup)
+            && self.is_about_commit()
+    }
+
+    /// Whether the dispatch may have check runs now or later: a label, and a change of the allowlist, can ask for
+    /// them.
+    pub fn may_have_check_runs(&self) -> bool {
+        self.has_head_to_merge() && self.level.shows_results()
+    }
+
+    /// Whether the dispatch has check runs by the level and labels when the event arrived.
+    pub fn has_check_run_when_dispatched(&self, prefix: &str) -> bool {
+        let entry = CurrentEntry { level: self.level, device: self.device.as_ref() };
+        self.check_runs(Some(entry), &self.labels, prefix) == CheckRunVisibility::Shown
+    }
+
+    /// What the matching of runs needs, once GitHub has accepted it.
+    pub fn accepted_send(&self) -> Option<AcceptedSend> {
+        let at = self.accepted_at.or(self.sent_at())?;
+        let event = self.event.event_type().into();
+        Some(AcceptedSend { delivery: self.delivery.clone(), event, at })
+    }
+
+    /// What the backend's file decides about it.
+    pub fn filtered_event(&self) -> FilteredEvent<'_> {
+        FilteredEvent {
+            event: &self.event,
+            has_head: self.is_about_commit(),
+            is_draft: self.is_draft,
+        }
+    }
+
+    /// Whether a report is expected. Nothing is built for a pull request that was closed or has landed.
+    pub fn expects_report(&self) -> bool {
+        self.level.shows_results() && self.is_about_commit()
+    }
+
+    pub fn sent_at(&self) -> Option<Timestamp> {
+        match self.status {
+            DispatchStatus::Sent { at } => Some(at),
+            _ => None,
+        }
+    }
+}
+
+/// Whether `labels` contain the label of the device. Labels compare ignoring case.
+fn is_labelled(labels: &[String], prefix: &str, device: &Device) -> bool {
+    labels.iter().any(|label| {
+        label.get(..prefix.len()).zip(label.get(prefix.len()..)).is_some_and(|(start, rest)| {
+            start.eq_ignore_ascii_case(prefix) && rest.eq_ignore_ascii_case(device.as_str())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dispatch() -> Dispatch {
+        Dispatch {
+            delivery: "d".to_owned(),
+            upstream: "acme/upstream".to_owned(),
+            event: EventName::PullRequest,
+            action: None,
+            pull_request: Some(7),
+            author: None,
+            head_sha: "0".repeat(40),
+            base_sha: None,
+            repo: RepoName::new("acme/backend").unwrap(),
+            level: Level::L3,
+            device: Some(Device::new("npu").unwrap()),
+            labels: vec![],
+            enqueued_at: Timestamp::UNIX_EPOCH,
+            order: 0,
+            status: DispatchStatus::Queued,
+            tries: 0,
+            last_error: None,
+            repository_id: None,
+            default_branch: None,
+            never_started: false,
+            is_overdue: false,
+            is_answered: false,
+            accepted_at: None,
+            is_trial: false,
+            is_asked_for: false,
+            held_until: None,
+            is_draft: false,
+            is_known_author: false,
+            probe: None,
+            runs: vec![],
+            shared_runs: vec![],
+            are_runs_known: false,
+            runs_problem: None,
+            silence: None,
+            refused_rerun: None,
+        }
+    }
+
+    #[test]
+    fn check_run_visibility_of_every_event_action_level_and_label() {
+        use PullRequestAction::{
+            Closed, Labeled, Opened, ReadyForReview, Reopened, Synchronize, Unlabeled,
+        };
+        let on = ["ciflow/crcr/npu".to_owned()];
+        let events = [
+            (EventName::Push, None, None),
+            (EventName::Landed, Some(7), None),
+            (EventName::MergeGroup, None, None),
+            (EventName::PullRequest, Some(7), Some(Opened)),
+            (EventName::PullRequest, Some(7), Some(Reopened)),
+            (EventName::PullRequest, Some(7), Some(Synchronize)),
+            (EventName::PullRequest, Some(7), Some(ReadyForReview)),
+            (EventName::Probe, None, None),
+            (EventName::PullRequest, Some(7), Some(Labeled)),
+            (EventName::PullRequest, Some(7), Some(Unlabeled)),
+            (EventName::PullRequest, Some(7), Some(Closed)),
+        ];
+        let device = Device::new("npu").unwrap();
+        let levels_now = [None, Some(Level::L1), Some(Level::L2), Some(Level::L3), Some(Level::L4)];
+        let mut shown = 0;
+        for (event, pull_request, action) in events {
+            for level in Level::ALL {
+                for level_now in levels_now {
+                    for labels in [&[][..], &on] {
+                        let dispatch = Dispatch {
+                            event: event.clone(),
+                            pull_request,
+                            action,
+                            level,
+                            ..dispatch()
+                        };
+                        let ends = [EventName::Push, EventName::Landed, EventName::Probe]
+                            .contains(&event)
+                            || action == Some(Closed);
+                        let entry =
+                            level_now.map(|level| CurrentEntry { level, device: Some(&device) });
+                        let expected = match level_now {
+                            _ if ends => CheckRunVisibility::NoneForEvent,
+                            _ if level == Level::L1 => {
+                                CheckRunVisibility::NoneAtLevel(level_now.map(|_| Level::L1))
+                            }
+                            None | Some(Level::L1 | Level::L2) => {
+                                CheckRunVisibility::NoneAtLevel(level_now)
+                            }
+                            Some(Level::L3)
+                                if labels.is_empty() && event == EventName::PullRequest =>
+                            {
+                                CheckRunVisibility::NoneWithoutLabel
+                            }
+                            Some(Level::L3 | Level::L4) => CheckRunVisibility::Shown,
+                        };
+                        let found = dispatch.check_runs(entry, labels, "ciflow/crcr/");
+                        assert_eq!(
+                            found, expected,
+                            "{event} {action:?} {level} {level_now:?} {labels:?}"
+                        );
+                        shown += usize::from(found == CheckRunVisibility::Shown);
+                    }
+                }
+            }
+        }
+        // Three levels when dispatched; six actions: L4 twice, L3 with the label; the merge group: all.
+        assert_eq!(shown, 3 * (6 * (2 + 1) + 2 * 2));
+    }
+
+    #[test]
+    fn label_matches_its_device_ignoring_case() {
+        let device = Device::new("npu").unwrap();
+        let has = |label: &str| is_labelled(&[label.to_owned()], "ciflow/crcr/", &device);
+        assert!(has("ciflow/crcr/npu"));
+        assert!(has("Ciflow/CRCR/NPU"));
+        assert!(!has("ciflow/crcr/npu2"));
+        assert!(!has("ciflow/crcr/"));
+        assert!(!has("npu"));
+        assert!(!has("ciflow/crcré"));
+    }
+}

@@ -1,0 +1,173 @@
+//! What became of one test: by job and day, and result by result.
+
+pub(crate) mod clickhouse;
+pub(crate) mod sqlite;
+
+use async_trait::async_trait;
+use crcr_domain::ci_data::test_run::{TestResult, TestRowKind};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::ResultsError;
+
+/// Jobs of a test whose single results are looked up, those with the newest results.
+pub const MAX_JOBS: usize = 24;
+/// Results of one job that are looked up.
+pub const MAX_RESULTS_OF_JOB: usize = 200;
+
+/// A test's names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct TestIdentity {
+    #[serde(serialize_with = "crate::test_runs::as_hex")]
+    #[schemars(with = "String")]
+    pub test_id: u64,
+    pub suite: String,
+    pub classname: String,
+    pub name: String,
+    pub file: Option<String>,
+    pub variant: Option<String>,
+    #[serde(serialize_with = "crate::test_runs::as_date")]
+    #[schemars(with = "String")]
+    pub first_day: i64,
+}
+
+/// What a test did in one job on one day.
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct TestJobDay {
+    pub on_default_branch: bool,
+    pub job: String,
+    #[serde(serialize_with = "crate::test_runs::as_date")]
+    #[schemars(with = "String")]
+    pub day: i64,
+    pub runs: u64,
+    pub failures: u64,
+    pub skipped: u64,
+    pub flaky: u64,
+    /// Runs with a time ...
+    pub timed: u64,
+    /// ... and the sum of those.
+    pub seconds: f64,
+}
+
+/// One result of a test.
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct TestResultRow {
+    /// When its run started.
+    pub at: Timestamp,
+    pub run_id: u64,
+    pub run_attempt: u32,
+    pub head_sha: String,
+    pub head_branch: String,
+    pub on_default_branch: bool,
+    pub job: String,
+    pub job_id: Option<u64>,
+    pub result: TestResult,
+    pub seconds: Option<f64>,
+    pub attempts: u32,
+    pub flaky: bool,
+    /// What the report says about a failure or a re-run; its beginning.
+    pub message: Option<String>,
+}
+
+/// A test that failed in a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct FailedTestOfJob {
+    #[serde(serialize_with = "crate::test_runs::as_hex")]
+    #[schemars(with = "String")]
+    pub test_id: u64,
+    pub kind: TestRowKind,
+    /// Class, else suite, and name.
+    pub name: String,
+    pub message: Option<String>,
+}
+
+/// Characters of a message.
+const MAX_MESSAGE: usize = 2000;
+
+/// The first message of a report's details.
+pub(crate) fn message(details: &str) -> Option<String> {
+    let details: Vec<crcr_domain::ci_data::test_run::TestDetail> =
+        serde_json::from_str(details).ok()?;
+    let text = |detail: &crcr_domain::ci_data::test_run::TestDetail| {
+        detail.message.clone().or_else(|| detail.text.clone())
+    };
+    let message = details.iter().find_map(text)?;
+    Some(message.chars().take(MAX_MESSAGE).collect())
+}
+
+/// The newest first, and at most [`MAX_RESULTS_OF_JOB`] of a job that didn't fail.
+pub(crate) fn newest_first(rows: &mut Vec<TestResultRow>) {
+    rows.sort_by(|a, b| {
+        (b.at.cmp(&a.at))
+            .then_with(|| a.job.cmp(&b.job))
+            .then_with(|| (b.run_id, b.run_attempt).cmp(&(a.run_id, a.run_attempt)))
+    });
+    let mut of_job: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
+    rows.retain(|row| {
+        let seen = of_job.entry(row.job.clone()).or_default();
+        *seen += usize::from(!row.result.is_failed());
+        row.result.is_failed() || *seen <= MAX_RESULTS_OF_JOB
+    });
+}
+
+#[async_trait]
+pub trait TestHistoryResults: Send + Sync {
+    /// The tests of a repository that are called `CLASS.NAME` or `NAME`, ordered by their names.
+    async fn tests_named(
+        &self,
+        repository: &str,
+        name: &str,
+        limit: usize,
+    ) -> Result<Vec<TestIdentity>, ResultsError>;
+
+    async fn test_identity(
+        &self,
+        repository: &str,
+        test_id: u64,
+    ) -> Result<Option<TestIdentity>, ResultsError>;
+
+    /// What a test did on these days, by day and job.
+    async fn test_job_days(
+        &self,
+        repository: &str,
+        test_id: u64,
+        days: (i64, i64),
+    ) -> Result<Vec<TestJobDay>, ResultsError>;
+
+    /// Single results of a test on these days, the newest first: the newest [`MAX_RESULTS_OF_JOB`] of each of at
+    /// most [`MAX_JOBS`] jobs, and the newest `limit` failures.
+    async fn test_results(
+        &self,
+        repository: &str,
+        test_id: u64,
+        days: (i64, i64),
+        limit: usize,
+    ) -> Result<Vec<TestResultRow>, ResultsError>;
+
+    /// The tests that failed in a job of an attempt of a run, ordered by name.
+    async fn failed_tests_of_job(
+        &self,
+        repository: &str,
+        run: (u64, u32),
+        job_id: u64,
+        limit: usize,
+    ) -> Result<Vec<FailedTestOfJob>, ResultsError>;
+}
+
+/// The ends of `CLASS.NAME` that may be the name: both can have dots.
+pub(crate) fn possible_names(full: &str) -> Vec<String> {
+    const MAX_SPLITS: usize = 40;
+    let ends = full.match_indices('.').map(|(at, _)| full[at + 1..].to_owned());
+    std::iter::once(full.to_owned())
+        .chain(ends)
+        .filter(|name| !name.is_empty())
+        .take(MAX_SPLITS)
+        .collect()
+}
+
+/// Whether a test goes by this name.
+pub(crate) fn is_named(test: &TestIdentity, asked: &str) -> bool {
+    test.name == asked
+        || crcr_domain::ci_data::test_run::full_name(&test.suite, &test.classname, &test.name)
+            == asked
+}

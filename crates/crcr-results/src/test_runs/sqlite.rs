@@ -1,0 +1,685 @@
+//! Results of tests in SQLite. The tables are in `crcr-store`'s `test_runs.sql`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crcr_domain::ci_data::test_row::{
+    JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun, job_and_config,
+};
+use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind, TestTally};
+use crcr_domain::results::criteria::NamedTestDay;
+use crcr_store::StoreError;
+use crcr_store::sqlite::{millis, timestamp};
+use jiff::Timestamp;
+use rusqlite::{OptionalExtension as _, Transaction, params};
+
+use crate::ResultsError;
+use crate::retention::day_of;
+use crate::sqlite::{ColumnReader, DELETE_BATCH, DELETE_PAUSE, SqliteResults, json};
+use crate::test_runs::{
+    COMMIT_DAYS, FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats,
+    newest_days,
+};
+
+/// Rows of one transaction, which takes about 20 ms: a relay that has the file open writes in between.
+const LOAD_BATCH: usize = 2_000;
+
+/// A number for a repository's job on its default branch or elsewhere; for all jobs if `job` is empty.
+fn scope_id(repository: &str, on_default: bool, job: &str) -> i64 {
+    let text = format!("{}\0{on_default}\0{job}", repository.to_ascii_lowercase());
+    crcr_store::hash64(text.as_bytes()).cast_signed()
+}
+
+/// One transaction's part of a report.
+struct LoadPart {
+    run: Arc<TestedRun>,
+    source: Arc<ReportSource>,
+    rows: Vec<TestRunRow>,
+}
+
+#[async_trait]
+impl TestRunResults for SqliteResults {
+    async fn tested_run_start(
+        &self,
+        repository: &str,
+        run_id: u64,
+        run_attempt: u32,
+    ) -> Result<Option<Timestamp>, ResultsError> {
+        let repository = repository.to_owned();
+        self.blocking(move |this| {
+            this.store.slow_readers().with(|connection| {
+                let started: Option<i64> = connection
+                    .prepare_cached(
+                        "SELECT started_at FROM test_report
+                         WHERE repo = ?1 AND run_id = ?2 AND run_attempt = ?3 LIMIT 1",
+                    )?
+                    .query_row(params![repository, run_id.cast_signed(), run_attempt], |row| {
+                        row.get(0)
+                    })
+                    .optional()?;
+                Ok(started.map(timestamp))
+            })
+        })
+        .await
+    }
+
+    async fn append_test_runs(
+        &self,
+        run: &TestedRun,
+        reports: Vec<ReportRows>,
+    ) -> Result<(), ResultsError> {
+        let run = Arc::new(run.clone());
+        let mut parts = vec![];
+        let mut count = 0;
+        for ReportRows { source, mut rows } in reports {
+            let source = Arc::new(source);
+            // In the order of the key, in which a B-tree is written fastest.
+            rows.sort_unstable_by_key(|row| row.test_id.cast_signed());
+            loop {
+                let rest = rows.split_off(rows.len().min(LOAD_BATCH - count));
+                count += rows.len();
+                let (run, source) = (Arc::clone(&run), Arc::clone(&source));
+                parts.push(LoadPart { run, source, rows });
+                if count == LOAD_BATCH {
+                    self.load(std::mem::take(&mut parts)).await?;
+                    count = 0;
+                }
+                if rest.is_empty() {
+                    break;
+                }
+                rows = rest;
+            }
+        }
+        if !parts.is_empty() {
+            self.load(parts).await?;
+        }
+        Ok(())
+    }
+
+    /// Rows and roll-ups are written in one transaction: there is nothing left to do.
+    async fn finish_test_runs(&self, _: &TestedRun) -> Result<(), ResultsError> {
+        Ok(())
+    }
+
+    async fn test_runs(
+        &self,
+        repository: &str,
+        run_id: u64,
+        run_attempt: u32,
+    ) -> Result<Vec<ReportRows>, ResultsError> {
+        let repository = repository.to_owned();
+        self.blocking(move |this| {
+            this.store.slow_readers().with(|connection| {
+                let mut select = connection.prepare_cached(
+                    "SELECT test_report.id, job_id, job_id_check, job, artifact, path,
+                        invoking_file, test, kind, suite, classname, name, file, variant, result, time,
+                        attempts, flaky, ifnull(details, '[]')
+                     FROM test_report JOIN test_run ON report = test_report.id
+                        JOIN test_case ON test_case.id = test
+                            AND test_case.on_default = test_report.on_default
+                     WHERE test_report.repo = ?1 AND run_id = ?2 AND run_attempt = ?3",
+                )?;
+                let mut found: BTreeMap<u64, ReportRows> = BTreeMap::new();
+                let mut rows =
+                    select.query(params![repository, run_id.cast_signed(), run_attempt])?;
+                while let Some(row) = rows.next()? {
+                    let mut row = ColumnReader::of(row);
+                    let source = read_source(&mut row)?;
+                    let row = read_row(&mut row)?;
+                    found
+                        .entry(source.report_id)
+                        .or_insert_with(|| ReportRows { source, rows: vec![] })
+                        .rows
+                        .push(row);
+                }
+                let mut found: Vec<_> = found.into_values().collect();
+                for report in &mut found {
+                    report.rows.sort_unstable_by_key(|row| row.test_id);
+                }
+                Ok(found)
+            })
+        })
+        .await
+    }
+
+    async fn known_tests(&self, _: &str, tests: &[u64]) -> Result<BTreeSet<u64>, ResultsError> {
+        let tests = tests.to_vec();
+        self.blocking(move |this| {
+            this.store.slow_readers().with(|connection| {
+                let mut select = connection
+                    .prepare_cached("SELECT 1 FROM test_case WHERE id = ?1 AND on_default = 1")?;
+                let mut known = BTreeSet::new();
+                for test in tests {
+                    if select.exists([test.cast_signed()])? {
+                        known.insert(test);
+                    }
+                }
+                Ok(known)
+            })
+        })
+        .await
+    }
+
+    async fn newest_test_days(
+        &self,
+        repository: &str,
+        names: &[String],
+        days: (i64, i64),
+    ) -> Result<Vec<NamedTestDay>, ResultsError> {
+        let (repository, names) = (repository.to_owned(), names.to_vec());
+        self.blocking(move |this| {
+            let wanted = serde_json::json!(names).to_string();
+            let each_day = serde_json::json!((days.0..=days.1).collect::<Vec<_>>()).to_string();
+            let rows: Vec<_> = this.store.slow_readers().with(|connection| {
+                connection
+                    .prepare_cached(
+                        "SELECT classname, name, day, runs - skipped, failures
+                         FROM test_case JOIN json_each(?4) AS each_day
+                            JOIN test_day ON scope = ?3 AND day = each_day.value AND test = test_case.id
+                         WHERE repo = ?1 AND on_default = 1
+                            AND (name IN (SELECT value FROM json_each(?2))
+                                OR classname || '.' || name IN (SELECT value FROM json_each(?2)))",
+                    )?
+                    .query_map(
+                        params![repository, wanted, scope_id(&repository, true, ""), each_day],
+                        |row| {
+                            let name: String = row.get(1)?;
+                            let (runs, failures): (u32, u32) = (row.get(3)?, row.get(4)?);
+                            let (day, runs, failures) = (row.get(2)?, runs.into(), failures.into());
+                            let of = NamedTestDay { name: name.clone(), day, runs, failures };
+                            Ok((row.get(0)?, name, of))
+                        },
+                    )?
+                    .collect::<Result<_, _>>()
+            })?;
+            Ok(newest_days(&names, &rows))
+        })
+        .await
+    }
+
+    async fn test_stats(&self, query: &TestQuery) -> Result<Vec<TestStats>, ResultsError> {
+        let query = query.clone();
+        self.blocking(move |this| this.test_stats(&query)).await
+    }
+
+    async fn file_times(&self, query: &FileTimesQuery) -> Result<Vec<FileTime>, ResultsError> {
+        let query = query.clone();
+        self.blocking(move |this| {
+            this.store.slow_readers().with(|connection| {
+                connection
+                    .prepare_cached(
+                        "SELECT job_base, config, file, classname,
+                            sum(time) / count(DISTINCT run_id || '/' || run_attempt)
+                         FROM test_report JOIN test_run_summary ON report = id
+                         WHERE repo = ?1 AND day >= ?2 AND day <= ?3
+                            AND (?4 IS NULL OR job_base = ?4) AND (?5 OR on_default) AND timed > 0
+                         GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
+                    )?
+                    .query_map(
+                        params![
+                            query.repository,
+                            query.days.0,
+                            query.days.1,
+                            query.job,
+                            query.all_branches
+                        ],
+                        |row| {
+                            Ok(FileTime {
+                                job: row.get(0)?,
+                                config: row.get(1)?,
+                                file: row.get(2)?,
+                                classname: row.get(3)?,
+                                seconds: row.get(4)?,
+                            })
+                        },
+                    )?
+                    .collect()
+            })
+        })
+        .await
+    }
+
+    async fn tested_jobs(
+        &self,
+        repository: &str,
+        (first, last): (i64, i64),
+    ) -> Result<Vec<String>, ResultsError> {
+        let repository = repository.to_owned();
+        self.blocking(move |this| {
+            this.store.slow_readers().with(|connection| {
+                connection
+                    .prepare_cached(
+                        "SELECT DISTINCT job FROM test_scope
+                         WHERE repo = ?1 AND job <> '' AND last_day >= ?2
+                            AND EXISTS (SELECT 1 FROM test_day WHERE scope = id
+                                AND day >= ?2 AND day <= ?3)
+                         ORDER BY job",
+                    )?
+                    .query_map(params![repository, first, last], |row| row.get(0))?
+                    .collect()
+            })
+        })
+        .await
+    }
+
+    async fn tested_repositories(&self) -> Result<Vec<String>, ResultsError> {
+        self.blocking(|this| {
+            this.store.slow_readers().with(|connection| {
+                connection
+                    .prepare_cached(
+                        "SELECT min(repo) FROM test_scope WHERE job = '' GROUP BY repo ORDER BY 1",
+                    )?
+                    .query_map([], |row| row.get(0))?
+                    .collect()
+            })
+        })
+        .await
+    }
+
+    async fn delete_test_runs_before(&self, time: Timestamp) -> Result<(), ResultsError> {
+        let end = day_of(time);
+        let old = "SELECT id FROM test_report WHERE day < ?1 ORDER BY day LIMIT 20";
+        loop {
+            let delete = move |tx: &Transaction<'_>| {
+                let mut deleted = 0;
+                for (table, key) in [
+                    ("test_run", "(report, test)"),
+                    ("test_run_summary", "(report, file, classname)"),
+                ] {
+                    let columns = key.trim_matches(['(', ')']);
+                    deleted += tx
+                        .prepare_cached(&format!(
+                            "DELETE FROM {table} WHERE {key} IN (SELECT {columns} FROM {table}
+                                WHERE report IN ({old}) LIMIT {DELETE_BATCH})"
+                        ))?
+                        .execute([end])?;
+                }
+                if deleted == 0 {
+                    deleted = tx
+                        .prepare_cached(&format!("DELETE FROM test_report WHERE id IN ({old})"))?
+                        .execute([end])?;
+                }
+                Ok(deleted as u64)
+            };
+            if self.store.write(delete).await? == 0 {
+                return Ok(());
+            }
+            tokio::time::sleep(DELETE_PAUSE).await;
+        }
+    }
+}
+
+impl SqliteResults {
+    async fn load(&self, parts: Vec<LoadPart>) -> Result<(), ResultsError> {
+        let write = move |tx: &Transaction<'_>| {
+            let mut written = 0;
+            for part in &parts {
+                written += load_part(tx, part)?;
+            }
+            Ok(written)
+        };
+        self.store.write(write).await?;
+        Ok(())
+    }
+
+    fn test_stats(&self, query: &TestQuery) -> Result<Vec<TestStats>, StoreError> {
+        let found = self.ranked_tests(query, true)?;
+        // Tests that never took a second are only ranked if slower ones don't fill the list.
+        if query.ranking == TestRanking::Slow && found.len() < query.limit {
+            return self.ranked_tests(query, false);
+        }
+        Ok(found)
+    }
+
+    fn ranked_tests(
+        &self,
+        query: &TestQuery,
+        only_over_a_second: bool,
+    ) -> Result<Vec<TestStats>, StoreError> {
+        let job = query.job.as_deref().unwrap_or_default();
+        let own = scope_id(&query.repository, true, job);
+        let other = if query.all_branches { scope_id(&query.repository, false, job) } else { own };
+        let window = "scope IN (?1, ?2) AND day >= ?3 AND day <= ?4";
+        // Few tests fail or are flaky, and each has an entry in an index of its own.
+        let (of_tests, order, having) = match query.ranking {
+            TestRanking::Flaky => (
+                format!("AND test IN (SELECT test FROM test_day WHERE {window} AND flaky > 0)"),
+                "s.flaky DESC, s.runs",
+                "1",
+            ),
+            TestRanking::Failing => (
+                format!("AND test IN (SELECT test FROM test_day WHERE {window} AND failures > 0)"),
+                "s.failures DESC, s.runs",
+                "1",
+            ),
+            TestRanking::Slow => (
+                if only_over_a_second {
+                    format!(
+                        "AND test IN (SELECT test FROM test_day WHERE {window} AND time > timed)"
+                    )
+                } else {
+                    String::new()
+                },
+                "s.time / s.timed DESC",
+                "s.timed > 0",
+            ),
+            TestRanking::New => (
+                "AND test IN (SELECT id FROM test_case WHERE repo = ?7 AND on_default IN (1, ?8)
+                    AND first_day >= ?3 AND first_day <= ?4)"
+                    .to_owned(),
+                "first_day DESC",
+                "first_day >= ?3",
+            ),
+        };
+        let named = match query.search {
+            Some(_) => {
+                "AND test IN (SELECT id FROM test_case WHERE repo = ?7 AND on_default IN (1, ?8)
+                   AND instr(lower(classname || '.' || name), ?5))"
+            }
+            None => "",
+        };
+        let sql = format!(
+            "SELECT s.test, suite, classname, name, file, variant, s.runs, s.failures, s.skipped, s.flaky,
+                iif(s.timed > 0, s.time / s.timed, NULL), min(first_day) AS first_day, s.last_day
+             FROM (SELECT test, sum(runs) AS runs, sum(failures) AS failures,
+                    sum(skipped) AS skipped, sum(flaky) AS flaky, sum(timed) AS timed,
+                    sum(time) AS time, max(day) AS last_day
+                FROM test_day WHERE {window} {of_tests} {named} GROUP BY test) AS s
+             JOIN test_case ON id = s.test AND on_default IN (1, ?8)
+             WHERE ?5 IS ?5 AND ?7 = ?7
+             GROUP BY s.test HAVING {having}
+             ORDER BY {order}, classname, name, s.test LIMIT ?6 OFFSET ?9"
+        );
+        self.store.slow_readers().with(|connection| {
+            let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
+            connection
+                .prepare_cached(&sql)?
+                .query_map(
+                    params![
+                        own,
+                        other,
+                        query.days.0,
+                        query.days.1,
+                        query.search.as_deref().map(str::to_lowercase),
+                        limit,
+                        query.repository,
+                        i64::from(!query.all_branches),
+                        i64::try_from(query.offset).unwrap_or(i64::MAX),
+                    ],
+                    read_stats,
+                )?
+                .collect()
+        })
+    }
+}
+
+/// Writes the rows that aren't there yet, and adds those to the sums; returns how many it wrote.
+fn load_part(
+    tx: &Transaction<'_>,
+    LoadPart { run, source, rows }: &LoadPart,
+) -> rusqlite::Result<u64> {
+    let (report, day) = (source.report_id.cast_signed(), day_of(run.started_at));
+    let (job_base, config) = job_and_config(&source.job);
+    tx.prepare_cached(
+        "INSERT OR IGNORE INTO test_report VALUES
+            (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+             ?20)",
+    )?
+    .execute(params![
+        report,
+        run.repository,
+        run.workflow_id.map(u64::cast_signed),
+        run.workflow,
+        run.run_id.cast_signed(),
+        run.run_attempt,
+        run.head_branch,
+        run.head_sha,
+        run.on_default_branch,
+        millis(run.started_at),
+        day,
+        source.job_id.map(u64::cast_signed),
+        source.job_id_check.as_str(),
+        &*source.job,
+        job_base,
+        config,
+        &*source.artifact,
+        source.path,
+        source.invoking_file.as_deref(),
+        source.setup(),
+    ])?;
+    let mut scopes = [0; 2];
+    for (scope, job) in scopes.iter_mut().zip(["", &*source.job]) {
+        *scope = scope_id(&run.repository, run.on_default_branch, job);
+        tx.prepare_cached(
+            "INSERT INTO test_scope VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT DO UPDATE SET last_day = max(last_day, excluded.last_day)",
+        )?
+        .execute(params![*scope, run.repository, run.on_default_branch, job, day])?;
+    }
+    let mut new_row = tx
+        .prepare_cached("INSERT OR IGNORE INTO test_run VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+    let mut new_test = tx.prepare_cached(
+        "INSERT INTO test_case VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+         ON CONFLICT DO UPDATE SET first_day = excluded.first_day
+            WHERE excluded.first_day < first_day",
+    )?;
+    let mut roll_up = tx.prepare_cached(
+        "INSERT INTO test_day VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6, ?7, ?8)
+         ON CONFLICT DO UPDATE SET runs = runs + 1, failures = failures + excluded.failures,
+            skipped = skipped + excluded.skipped, flaky = flaky + excluded.flaky,
+            timed = timed + excluded.timed, time = time + excluded.time",
+    )?;
+    let earlier = SameCommit::of(tx, run, source, report, day)?;
+    let mut sums: HashMap<(&str, &str), (TestTally, u64, f64)> = HashMap::new();
+    let mut written = 0;
+    for TestRunRow { test_id, case } in rows {
+        let test = test_id.cast_signed();
+        let details = (!case.details.is_empty()).then(|| json(&case.details));
+        let new = new_row.execute(params![
+            report,
+            test,
+            case.kind.as_str(),
+            case.result.as_str(),
+            case.time,
+            case.attempts,
+            case.flaky,
+            details
+        ])?;
+        if new == 0 {
+            continue;
+        }
+        written += 1;
+        new_test.execute(params![
+            test,
+            run.on_default_branch,
+            run.repository,
+            &*case.suite,
+            &*case.classname,
+            case.name,
+            case.file.as_deref(),
+            case.variant.as_deref(),
+            day
+        ])?;
+        for scope in scopes {
+            roll_up.execute(params![
+                scope,
+                day,
+                test,
+                case.result.is_failed(),
+                case.result == TestResult::Skipped,
+                case.flaky,
+                case.time.is_some(),
+                case.time.unwrap_or_default()
+            ])?;
+        }
+        if let Some(day) = earlier.flaky_day(tx, test, case, day)? {
+            for scope in scopes {
+                tx.prepare_cached(
+                    "INSERT INTO test_day VALUES (?1, ?2, ?3, 0, 0, 0, 1, 0, 0)
+                     ON CONFLICT DO UPDATE SET flaky = flaky + 1",
+                )?
+                .execute([scope, day, test])?;
+            }
+        }
+        let key = (source.sharded_file(case), &*case.classname);
+        let (tally, timed, time) = sums.entry(key).or_default();
+        tally.count(case);
+        *timed += u64::from(case.time.is_some());
+        *time += case.time.unwrap_or_default();
+    }
+    let mut add = tx.prepare_cached(
+        "INSERT INTO test_run_summary VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+         ON CONFLICT DO UPDATE SET tests = tests + excluded.tests,
+            successes = successes + excluded.successes, failures = failures + excluded.failures,
+            errors = errors + excluded.errors, skipped = skipped + excluded.skipped,
+            unfinished = unfinished + excluded.unfinished, flaky = flaky + excluded.flaky,
+            timed = timed + excluded.timed, time = time + excluded.time",
+    )?;
+    for ((file, classname), (tally, timed, time)) in sums {
+        add.execute(params![
+            report,
+            file,
+            classname,
+            tally.tests.cast_signed(),
+            tally.successes.cast_signed(),
+            tally.failures.cast_signed(),
+            tally.errors.cast_signed(),
+            tally.skipped.cast_signed(),
+            tally.unfinished.cast_signed(),
+            tally.flaky.cast_signed(),
+            timed.cast_signed(),
+            time
+        ])?;
+    }
+    Ok(written)
+}
+
+/// Other reports of the same commit, job and path, from re-runs and other runs.
+struct SameCommit {
+    /// Each with its day.
+    reports: Vec<(i64, i64)>,
+    /// Tests that failed in one of them.
+    failed: HashSet<i64>,
+}
+
+impl SameCommit {
+    fn of(
+        tx: &Transaction<'_>,
+        run: &TestedRun,
+        source: &ReportSource,
+        report: i64,
+        day: i64,
+    ) -> rusqlite::Result<Self> {
+        let mut found = Self { reports: vec![], failed: HashSet::new() };
+        let Some(sha) = &run.head_sha else { return Ok(found) };
+        let setup = source.setup();
+        let mut select = tx.prepare_cached(
+            "SELECT id, day FROM test_report
+             WHERE head_sha = ?1 AND repo = ?2 AND on_default = ?3 AND job = ?4 AND id <> ?5
+                AND day BETWEEN ?6 AND ?7 AND setup = ?8",
+        )?;
+        let (repo, is_default, job) = (&run.repository, run.on_default_branch, &*source.job);
+        let days = (day - COMMIT_DAYS, day + COMMIT_DAYS);
+        let asked = params![sha, repo, is_default, job, report, days.0, days.1, setup];
+        let mut rows = select.query(asked)?;
+        while let Some(row) = rows.next()? {
+            found.reports.push((row.get(0)?, row.get(1)?));
+        }
+        let mut failed = tx.prepare_cached(
+            "SELECT test FROM test_run WHERE report = ?1 AND result IN ('failure', 'error')",
+        )?;
+        for (report, _) in &found.reports {
+            for test in failed.query_map([report], |row| row.get(0))? {
+                found.failed.insert(test?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The day on which the commit has both a success and a failure of the test, if it is this result
+    /// that completes them.
+    fn flaky_day(
+        &self,
+        tx: &Transaction<'_>,
+        test: i64,
+        case: &TestCase,
+        day: i64,
+    ) -> rusqlite::Result<Option<i64>> {
+        let is_failed = case.result.is_failed();
+        let is_success = case.result == TestResult::Success && self.failed.contains(&test);
+        // A report that says so itself is counted by its row.
+        if self.reports.is_empty() || case.flaky || !(is_failed || is_success) {
+            return Ok(None);
+        }
+        let mut select = tx.prepare_cached(
+            "SELECT result IN ('failure', 'error'), flaky FROM test_run
+             WHERE report = ?1 AND test = ?2 AND result IN ('failure', 'error', 'success')",
+        )?;
+        let (mut failed_on, mut passed_on): (Option<i64>, Option<i64>) = (None, None);
+        for (report, on) in &self.reports {
+            let row = select.query_row([*report, test], |row| Ok((row.get(0)?, row.get(1)?)));
+            match row.optional()? {
+                Some((_, true)) => return Ok(None),
+                Some((true, false)) => failed_on = Some(failed_on.map_or(*on, |day| day.min(*on))),
+                Some((false, false)) => passed_on = Some(passed_on.map_or(*on, |day| day.min(*on))),
+                None => {}
+            }
+        }
+        Ok(match (failed_on, passed_on) {
+            (Some(failed), None) if is_success => Some(failed.max(day)),
+            (None, Some(passed)) if is_failed => Some(passed.max(day)),
+            _ => None,
+        })
+    }
+}
+
+fn read_source(row: &mut ColumnReader<'_>) -> rusqlite::Result<ReportSource> {
+    Ok(ReportSource {
+        report_id: row.get::<i64>()?.cast_unsigned(),
+        job_id: row.number()?,
+        job_id_check: row.parsed(JobIdCheck::from_name)?,
+        job: row.get::<String>()?.into(),
+        artifact: row.get::<String>()?.into(),
+        path: row.get()?,
+        invoking_file: row.get::<Option<String>>()?.map(Into::into),
+    })
+}
+
+fn read_row(row: &mut ColumnReader<'_>) -> rusqlite::Result<TestRunRow> {
+    Ok(TestRunRow {
+        test_id: row.get::<i64>()?.cast_unsigned(),
+        case: TestCase {
+            kind: row.parsed(TestRowKind::from_name)?,
+            suite: row.get::<String>()?.into(),
+            classname: row.get::<String>()?.into(),
+            name: row.get()?,
+            file: row.get::<Option<String>>()?.map(Into::into),
+            variant: row.get::<Option<String>>()?.map(Into::into),
+            result: row.parsed(TestResult::from_name)?,
+            time: row.get()?,
+            attempts: row.get()?,
+            flaky: row.get()?,
+            details: row.json()?,
+        },
+    })
+}
+
+fn read_stats(row: &rusqlite::Row<'_>) -> rusqlite::Result<TestStats> {
+    let number = |at| row.get::<_, i64>(at).map(i64::cast_unsigned);
+    Ok(TestStats {
+        test_id: number(0)?,
+        suite: row.get(1)?,
+        classname: row.get(2)?,
+        name: row.get(3)?,
+        file: row.get(4)?,
+        variant: row.get(5)?,
+        runs: number(6)?,
+        failures: number(7)?,
+        skipped: number(8)?,
+        flaky: number(9)?,
+        mean_time: row.get(10)?,
+        first_day: row.get(11)?,
+        last_day: row.get(12)?,
+    })
+}
