@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crcr_domain::Level;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
-use crcr_domain::results::triage::TriageCategory;
+use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use crcr_domain::results::{BlamedJobs, JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_results::Window;
 use crcr_results::blame::blame_jobs;
@@ -219,6 +219,20 @@ impl PullFacts {
         Ok(Self { attempts, dispatches, blamed })
     }
 
+    /// The verdict that tells most: of a backend that blocks, on failed tests.
+    fn verdict(&self, jobs: &[JobOfRecord<'_>]) -> Option<&TriageVerdict> {
+        let judged = jobs.iter().filter(|job| job.record.level >= Level::L3);
+        let judged = judged.filter_map(|job| Some((job, self.blamed.verdict(job.record)?)));
+        let most = judged.max_by_key(|(job, verdict)| {
+            (
+                job.record.level.blocks_merge(),
+                job.outcome == Some(JobOutcome::TestFailed),
+                verdict.category != TriageCategory::Flake,
+            )
+        });
+        most.map(|(_, verdict)| verdict)
+    }
+
     fn pull(&self, number: u64, known: Option<PullRequestState>) -> Option<OpenPull> {
         let own: Vec<&DispatchFact> =
             self.dispatches.iter().filter(|sent| sent.pull_request == Some(number)).collect();
@@ -253,35 +267,10 @@ impl PullFacts {
         };
         let blocked_by = blocking().filter(fails).map(|backend| backend.repo.clone()).collect();
         let since = blocking().filter(fails).map(|backend| backend.since).min();
-        let judged = jobs.iter().filter(|job| job.record.level >= Level::L3);
-        let verdict = judged
-            .filter_map(|job| Some((job, self.blamed.verdict(job.record)?)))
-            .max_by_key(|(job, verdict)| {
-                (
-                    job.record.level.blocks_merge(),
-                    job.outcome == Some(JobOutcome::TestFailed),
-                    verdict.category != TriageCategory::Flake,
-                )
-            })
-            .map(|(_, verdict)| verdict);
-        let unexplained = || {
-            let sent =
-                own.iter().filter(|sent| sent.head_sha == head_sha && sent.level.blocks_merge());
-            let answers = sent.map(|sent| (sent, answer(sent, &jobs)));
-            let (sent, worst) = answers.min_by_key(|(_, answer)| answer.state)?;
-            let bad = jobs.iter().find(|job| {
-                let is_own = job.record.repo.eq_ignore_ascii_case(&sent.repo);
-                is_own && state_of(job) == worst.state
-            });
-            let bad = bad.map(|job| {
-                let name = job.record.job.as_deref().unwrap_or(&job.record.workflow);
-                (name, job.outcome, job.record.missing_proof.is_some())
-            });
-            Some(head::unexplained(bad, sent.status))
-        };
+        let verdict = self.verdict(&jobs);
         let why = match verdict {
             Some(verdict) => Some(verdict.summary.clone()),
-            None if standing == PullStanding::Blocked => unexplained(),
+            None if standing == PullStanding::Blocked => unexplained(&own, &head_sha, &jobs),
             None => None,
         };
         let known_text = |text: fn(&PullRequestState) -> &String| {
@@ -303,6 +292,21 @@ impl PullFacts {
             since,
         })
     }
+}
+
+/// What blocks a head, where no verdict says whose fault it is.
+fn unexplained(own: &[&DispatchFact], head_sha: &str, jobs: &[JobOfRecord<'_>]) -> Option<String> {
+    let sent = own.iter().filter(|sent| sent.head_sha == head_sha && sent.level.blocks_merge());
+    let answers = sent.map(|sent| (sent, answer(sent, jobs)));
+    let (sent, worst) = answers.min_by_key(|(_, answer)| answer.state)?;
+    let bad = jobs.iter().find(|job| {
+        job.record.repo.eq_ignore_ascii_case(&sent.repo) && state_of(job) == worst.state
+    });
+    let bad = bad.map(|job| {
+        let name = job.record.job.as_deref().unwrap_or(&job.record.workflow);
+        (name, job.outcome, job.record.missing_proof.is_some())
+    });
+    Some(head::unexplained(bad, sent.status))
 }
 
 fn state_of(job: &JobOfRecord<'_>) -> HeadState {

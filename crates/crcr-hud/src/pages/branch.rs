@@ -217,16 +217,7 @@ pub(crate) async fn build(
     if commits.is_empty() && query.before.is_none() {
         return Err(PageError::NotFound(format!("no commit on `{branch}` of {repo} is known")));
     }
-    let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
-    let mut jobs = vec![];
-    let mut read = 0;
-    for part in shas.chunks(COMMITS_AT_ONCE) {
-        if jobs.len() > MAX_JOBS {
-            break;
-        }
-        jobs.extend(jobs_of_commits(hud, repo, part).await?);
-        read += part.len();
-    }
+    let (mut jobs, read) = bounded_jobs(hud, repo, &commits).await?;
     if read < commits.len() {
         commits.truncate(read);
         older = commits.last().map(|last| last.at);
@@ -249,12 +240,7 @@ pub(crate) async fn build(
         cells.entry((job.job.head_sha.as_str(), group)).or_default().push(job);
     }
     let more_groups = groups.len().saturating_sub(MAX_GROUPS);
-    if more_groups > 0 {
-        let mut kept: Vec<_> = groups.into_iter().collect();
-        kept.sort_by_key(|(_, failed)| !failed);
-        kept.truncate(MAX_GROUPS);
-        groups = kept.into_iter().collect();
-    }
+    let groups = most_telling(groups);
     if query.only_failing() {
         let failed: Vec<&str> = newest
             .iter()
@@ -263,7 +249,6 @@ pub(crate) async fn build(
             .collect();
         commits.retain(|commit| failed.contains(&commit.sha.as_str()));
     }
-    let groups: Vec<JobGroup> = groups.into_keys().collect();
     let (backends, mut reported) = backend_cells(hud, repo, &commits).await?;
     let commits: Vec<CommitRow> = commits
         .into_iter()
@@ -280,11 +265,7 @@ pub(crate) async fn build(
         })
         .collect();
     let job = match query.job {
-        Some(id) => match failure::job(hud, repo, id).await {
-            Ok(job) => Some(job),
-            Err(PageError::NotFound(_)) => None,
-            Err(error) => return Err(error),
-        },
+        Some(id) => known_job(hud, repo, id).await?,
         None => None,
     };
     Ok(BranchModel {
@@ -300,6 +281,43 @@ pub(crate) async fn build(
         backends,
         job,
     })
+}
+
+/// The jobs of the newest commits, and of how many of them, until there are so many jobs.
+async fn bounded_jobs(
+    hud: &Hud,
+    repo: &RepoName,
+    commits: &[BranchCommit],
+) -> Result<(Vec<WorkflowJob>, usize), PageError> {
+    let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
+    let (mut jobs, mut read) = (vec![], 0);
+    for part in shas.chunks(COMMITS_AT_ONCE) {
+        if jobs.len() > MAX_JOBS {
+            break;
+        }
+        jobs.extend(jobs_of_commits(hud, repo, part).await?);
+        read += part.len();
+    }
+    Ok((jobs, read))
+}
+
+/// The groups that are shown: if there are too many, those in which something failed first. Sorted by name.
+fn most_telling(groups: BTreeMap<JobGroup, bool>) -> Vec<JobGroup> {
+    let mut kept: Vec<_> = groups.into_iter().collect();
+    if kept.len() > MAX_GROUPS {
+        kept.sort_by_key(|(_, failed)| !failed);
+        kept.truncate(MAX_GROUPS);
+        kept.sort();
+    }
+    kept.into_iter().map(|(group, _)| group).collect()
+}
+
+async fn known_job(hud: &Hud, repo: &RepoName, id: u64) -> Result<Option<JobModel>, PageError> {
+    match failure::job(hud, repo, id).await {
+        Ok(job) => Ok(Some(job)),
+        Err(PageError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The answers about the commits that are shown.

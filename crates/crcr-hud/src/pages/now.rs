@@ -231,7 +231,7 @@ fn blocked(model: &NowModel) -> Markup {
             div.title {
                 h2 #blocked { "Blocked pull requests" }
                 a href="/prs" { "All open pull requests" }
-                span.detail { (model.running) " running, " (model.green) " green" }
+                span.detail { a href="/prs?show=running" { (model.running) " running" } ", " a href="/prs?show=green" { (model.green) " green" } }
             }
             @if model.blocked.is_empty() { (well("No backend blocks a pull request.")) }
             ul.rows { @for pull in &model.blocked { li.bad { (blocked_sentence(pull)) } } }
@@ -262,7 +262,7 @@ fn branches(model: &NowModel) -> Markup {
     html! {
         section aria-labelledby="branches" {
             div.title { h2 #branches { "Red branches" } a href="/hud" { "All branches" } }
-            @if model.branches.is_empty() { p.muted { "No pushes are known: the App has to be subscribed to `push` and `workflow_job`." } }
+            @if model.branches.is_empty() { p.muted { "No pushes are known: the App has to be subscribed to " code { "push" } " and " code { "workflow_job" } "." } }
             ul.rows { @for branch in &model.branches {
                 @if branch.red.is_empty() {
                     li.good {
