@@ -95,7 +95,7 @@ FAULTS = [
         [
             (
                 "let Some(last) = dispatches.iter().rposition(HeadDispatch::is_answered) else {",
-                "let last = dispatches.iter().rposition(HeadDispatch::is_answered);\n    let Some(last) = last.filter(|last| !FAULT || last + 1 == dispatches.len()) else {",
+                "let is_superseded = |one: &HeadDispatch<'_>| matches!(one.status, DispatchStatus::Superseded { .. });\n    let superseded = dispatches.iter().rposition(is_superseded).filter(|_| FAULT);\n    let dispatches = superseded.map_or(dispatches, |at| &dispatches[at..]);\n    let Some(last) = dispatches.iter().rposition(HeadDispatch::is_answered) else {",
             ),
         ],
     ),
@@ -329,7 +329,8 @@ def put_in_faults():
 def build():
     """The program that runs seeds."""
     command = ["cargo", "build", "--quiet", "--locked", "--profile", PROFILE]
-    command += ["-p", "crcr-simulator", "--example", "seeds"]
+    # With the features of the whole workspace, as everything else is built.
+    command += ["--workspace", "--example", "seeds"]
     built = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
     if built.returncode:
         sys.exit(f"the copy with faults doesn't compile:\n{built.stderr}")

@@ -391,6 +391,10 @@ fn add_dispatches(
         if let Some(by) = &delivery.superseded_by {
             dispatch.status = DispatchStatus::Superseded { by: by.clone() };
             record_dispatch_change(relay, batch, &dispatch);
+            // Others may have had results at this commit before it had a pull request, or one with the label.
+            if dispatch.may_have_check_runs() {
+                batch.tasks.push(TaskKind::commit_checks(&dispatch).task(delivery.received_at));
+            }
         } else {
             batch.tasks.push(TaskKind::dispatch(&dispatch).task(delivery.received_at));
             if dispatch.has_check_run_when_dispatched(&relay.config.event_filter.label_prefix) {

@@ -33,7 +33,8 @@ on_redis! {
         backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests,
         backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request,
         change_of_case_in_the_allowlist_leaves_one_check_run,
-        label_of_the_second_in_which_the_pull_request_was_opened_is_not_lost;
+        label_of_the_second_in_which_the_pull_request_was_opened_is_not_lost,
+        pull_request_that_had_moved_on_when_its_webhook_came_shows_the_result_of_its_commit;
     overtaken:
         worker_whose_lease_ended_early_leaves_no_old_check_run_behind,
         refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it,

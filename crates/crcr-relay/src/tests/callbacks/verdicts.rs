@@ -392,3 +392,29 @@ pub(super) async fn label_of_the_second_in_which_the_pull_request_was_opened_is_
     assert_eq!(world.work().await, Vec::<String>::new());
     assert_eq!(of(&world, THREE), Some(("queued".to_owned(), None)));
 }
+
+/// The push to a branch upstream was tested without check runs.
+#[tokio::test]
+pub(super) async fn pull_request_that_had_moved_on_when_its_webhook_came_shows_the_result_of_its_commit()
+ {
+    let world = World::listening().await;
+    let state = world.github.state();
+    state.world.add_commit(UPSTREAM, HEAD);
+    let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
+    world.send(&state.world.delivery("push", &push)).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let four = received(&world)("acme/four");
+    four.on_github(&world, "completed", Some("failure"));
+    four.end(&world, "failure").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH), None);
+    let pull = PullRequest::from_fork(8, UPSTREAM, HEAD, state.clock.now());
+    state.world.put_pull(UPSTREAM, pull);
+    let late = state.pull_request_payload(UPSTREAM, 8, "opened");
+    world.later(Duration::from_secs(1));
+    stranger(&world, "synchronize", NEWER).await;
+    world.send(&state.world.delivery("pull_request", &late)).await;
+    wait(&world, MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
+}
