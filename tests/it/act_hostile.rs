@@ -45,8 +45,9 @@ git -C upstream config core.fsmonitor "$EVIL/crcr"
 # 9. and 10. Problem matchers, and workflow commands in what is printed.
 printf '%s\n' "::add-matcher::$EVIL/matcher.json" "::set-env name=CRCR_CALLBACK_URL::https://evil.example" \
   "::add-path::$EVIL" "::set-output name=conclusion::success" "::stop-commands::forever"
-# 11. A process that stays, and looks for tokens of later jobs.
-setsid bash -c 'for _ in {1..600}; do
+# 11. A process that stays, and looks for tokens of later jobs: until the test removes its folder.
+: >> "$LEFT"
+setsid bash -c 'while [[ -e $LEFT ]]; do
   for file in /proc/[0-9]*/environ; do
     tr "\0" "\n" < "$file" 2>/dev/null | grep -qF "ACTIONS_ID_TOKEN_REQUEST_URL=$ISSUER" && echo "leftover process" >> "$LOOT"
   done; sleep 0.1
