@@ -154,6 +154,7 @@ fn demo_pages_stay_open_until_ctrl_c() {
         line.split_whitespace().last().unwrap().to_owned()
     };
     for (name, holds) in [
+        ("what needs you", "Red branches"),
         ("all backends", "dune-example/torch-dune"),
         ("the pull request", "test_moons"),
         ("one backend", "aurora-example/torch-aurora"),

@@ -101,7 +101,8 @@ fn print_page_addresses(
     }
     let url = relay.url();
     printer.data(&format!(
-        "\nThe pages are open\n  all backends      {url}crcr\n  the pull request  {url}pr/{}\n",
+        "\nThe pages are open\n  what needs you    {url}\n  all backends      {url}crcr\n  \
+         the pull request  {url}pr/{}\n",
         scenario.number
     ));
     if let Some(entry) = scenario.allowlist.iter().max_by_key(|entry| entry.level) {
