@@ -5,6 +5,7 @@
 //! Pages can be read without JavaScript and load nothing from other hosts.
 
 mod address;
+mod badge;
 mod chart;
 mod context;
 pub mod errors;
@@ -17,6 +18,7 @@ pub mod pages;
 mod plot;
 mod query;
 mod routes;
+mod security_headers;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -25,5 +27,5 @@ mod view;
 pub use self::context::{Hud, PolicyInForce};
 pub use self::errors::errors_as_pages;
 pub use self::files::{FilesOf, RepositoryFiles};
-pub use self::routes::{Operator, router, with_headers};
-pub use self::view::View;
+pub use self::routes::{router, with_headers};
+pub use self::view::{Operator, View};

@@ -6,7 +6,7 @@ use axum::extract::path::ErrorKind;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -24,9 +24,10 @@ use crate::pages::{
     quarantine, repository, search, test, tests, trends,
 };
 use crate::query::SpanQuery;
+use crate::security_headers::SECURITY_HEADERS;
 use crate::transfer::{ROBOTS, with_transfer};
 use crate::view::View;
-use crate::{chart, layout};
+use crate::{badge, layout};
 
 /// The pages and their JSON twins.
 pub fn router(hud: Arc<Hud>) -> Router {
@@ -108,23 +109,6 @@ pub fn with_headers<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Rout
     router.layer(set(policy)).layer(set(kind)).layer(set(referrer))
 }
 
-pub(crate) fn set_security_headers(headers: &mut HeaderMap) {
-    for (name, value) in SECURITY_HEADERS {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-}
-
-/// No page has inline styles or scripts.
-const SECURITY_HEADERS: [(header::HeaderName, &str); 3] = [
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
-         connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    ),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::REFERRER_POLICY, "same-origin"),
-];
-
 #[derive(Default)]
 struct Routes {
     router: Router<Arc<Hud>>,
@@ -159,7 +143,7 @@ impl Routes {
     {
         let html = async move |State(hud): State<Arc<Hud>>, asked: Parts, path| {
             let model = answer(&hud, &asked, path, build).await;
-            let view = view_of(&hud, &asked);
+            let view = View::of(&hud.github_url, &asked);
             match model {
                 Ok(model) => show(&model, &view).into_response(),
                 Err(problem) => error_response(&problem, &hud, &asked),
@@ -241,15 +225,6 @@ fn wrong_address(problem: &PathRejection) -> PageError {
     }
 }
 
-/// A request of an operator who has logged in has this extension.
-#[derive(Debug, Clone, Copy)]
-pub struct Operator;
-
-pub(crate) fn view_of<'a>(hud: &'a Hud, asked: &'a Parts) -> View<'a> {
-    let is_operator = asked.extensions.get::<Operator>().is_some();
-    View { github_url: &hud.github_url, path: asked.uri.path(), is_operator }
-}
-
 fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=300")], text).into_response()
 }
@@ -287,7 +262,7 @@ async fn badge(
         Ok(model) => {
             let kind =
                 [(header::CONTENT_TYPE, "image/svg+xml"), (header::CACHE_CONTROL, "max-age=300")];
-            (kind, chart::badge(&model).into_string()).into_response()
+            (kind, badge::svg(&model).into_string()).into_response()
         }
         Err(problem) => error_json(&problem),
     }
@@ -341,7 +316,7 @@ async fn search_page(State(hud): State<Arc<Hud>>, asked: Parts) -> Response {
     let query = Query::<search::SearchQuery>::try_from_uri(&asked.uri);
     let text = query.map(|Query(query)| query.text()).unwrap_or_default();
     let found = compute(Arc::clone(&hud), async move |hud| search::find(hud, &text).await).await;
-    let view = view_of(&hud, &asked);
+    let view = View::of(&hud.github_url, &asked);
     match found {
         Ok(search::SearchResult::Page(path)) => Redirect::to(&path).into_response(),
         Ok(search::SearchResult::Hits { text, hits }) => {

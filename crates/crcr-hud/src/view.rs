@@ -1,9 +1,14 @@
 //! What the markup of a page knows beside its model: where GitHub is, and which page this is.
 
+use axum::http::request::Parts;
 use crcr_domain::RepoName;
 use maud::Markup;
 
 use crate::layout;
+
+/// A request of an operator who has logged in has this extension.
+#[derive(Debug, Clone, Copy)]
+pub struct Operator;
 
 /// The page that is shown, and the server that its links lead to.
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +19,13 @@ pub struct View<'a> {
     pub path: &'a str,
     /// Whether the reader has logged in as an operator.
     pub is_operator: bool,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn of(github_url: &'a str, asked: &'a Parts) -> Self {
+        let is_operator = asked.extensions.get::<Operator>().is_some();
+        Self { github_url, path: asked.uri.path(), is_operator }
+    }
 }
 
 impl View<'_> {

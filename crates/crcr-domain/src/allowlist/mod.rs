@@ -37,6 +37,11 @@ impl AllowlistEntry {
         self.level.receives_events() && self.events.contains(EventKind::PullRequest)
     }
 
+    /// Whether it takes part in nightly runs only. It has nothing to show of pull requests.
+    pub fn is_nightly_only(&self) -> bool {
+        self.events.iter().all(|kind| kind == EventKind::Nightly)
+    }
+
     /// Whether merge groups are dispatched to it: always if its check is required, otherwise if it subscribes
     /// to them.
     pub fn takes_merge_groups(&self) -> bool {

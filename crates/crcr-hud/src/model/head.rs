@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::days::push_facts;
-use super::open_pulls::HeadState;
+use super::head_state::HeadState;
 use crate::context::{Hud, PageError};
 use crate::layout::{duration, outcome_parts};
 use crate::pages::branch;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crcr_domain::Level;
 use crcr_domain::ci_data::pull_request::PullRequestState;
-use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
+use crcr_domain::results::facts::{AttemptFact, DispatchFact};
 use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use crcr_domain::results::{BlamedJobs, JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_results::Window;
@@ -15,75 +15,13 @@ use serde::Serialize;
 
 use super::days::push_facts;
 use super::head;
+use super::head_state::HeadState;
 use crate::context::{Hud, PageError};
 
 /// Pull requests that changed last and are looked at.
 pub(crate) const MAX_PULLS: usize = 300;
 /// Without webhooks of pull requests, those that were dispatched in this time are shown.
 const RECENT: SignedDuration = SignedDuration::from_hours(72);
-
-/// What a backend says of a head: the worst of its jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum HeadState {
-    /// Its tests failed.
-    Failed,
-    /// Something else than its tests: infrastructure, time, or no report at all.
-    Broken,
-    Running,
-    Passed,
-}
-
-impl HeadState {
-    /// `unproven` results change no check run, so the check waits for proven ones.
-    pub(crate) fn of_job(outcome: Option<JobOutcome>, unproven: bool) -> Self {
-        match outcome {
-            _ if unproven => Self::Broken,
-            None => Self::Running,
-            Some(JobOutcome::TestFailed) => Self::Failed,
-            Some(JobOutcome::Neutral | JobOutcome::Superseded) => Self::Passed,
-            Some(outcome) if outcome.is_pass() => Self::Passed,
-            Some(_) => Self::Broken,
-        }
-    }
-
-    /// The state of a backend that has no jobs yet.
-    pub(crate) fn of_dispatch(status: DispatchFactStatus) -> Self {
-        match status {
-            DispatchFactStatus::Sent | DispatchFactStatus::Queued => Self::Running,
-            // The backend doesn't take it by its own file, so nothing is missing.
-            DispatchFactStatus::LeftOut => Self::Passed,
-            _ => Self::Broken,
-        }
-    }
-
-    pub(crate) fn class(self) -> &'static str {
-        match self {
-            Self::Failed => "bad",
-            Self::Broken => "infra",
-            Self::Running => "running",
-            Self::Passed => "good",
-        }
-    }
-
-    pub(crate) fn glyph(self) -> &'static str {
-        match self {
-            Self::Failed => "✗",
-            Self::Broken => "⚠",
-            Self::Running => "◐",
-            Self::Passed => "✓",
-        }
-    }
-
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Failed => "failed",
-            Self::Broken => "broken",
-            Self::Running => "running",
-            Self::Passed => "passed",
-        }
-    }
-}
 
 /// A backend's answer to the head of a pull request.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]

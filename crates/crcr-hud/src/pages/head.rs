@@ -11,7 +11,7 @@ use super::category_text;
 use super::failure::short_explanation;
 use crate::layout::{ago, duration, external_link, outcome, short_sha};
 use crate::model::head::{InTreeJobs, PullBackend, PullJob};
-use crate::model::open_pulls::HeadState;
+use crate::model::head_state::HeadState;
 use crate::view::View;
 
 /// Failing tests shown for each job.

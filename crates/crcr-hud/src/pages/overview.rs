@@ -9,7 +9,7 @@ use crcr_domain::results::review::LevelStanding;
 use crcr_domain::results::{
     CriterionVerdict, DurationStats, ExpectedCounts, RepoDay, RepoReview, ResultTotals,
 };
-use crcr_domain::{AllowlistEntry, EventKind, Level};
+use crcr_domain::{AllowlistEntry, Level};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
@@ -116,7 +116,8 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SpanQuery) -> Result<Overvie
         entries.iter().map(|entry| entry.repo.key()).zip(reviews).collect();
     let levels = Level::ALL.into_iter().rev().map(|level| {
         let entries = entries.iter().filter(|entry| {
-            entry.level == level && (span.events == EventFilter::Nightly || !is_nightly_only(entry))
+            entry.level == level
+                && (span.events == EventFilter::Nightly || !entry.is_nightly_only())
         });
         let rows = entries.map(|entry| {
             let own = by_repo.remove(&entry.repo.key()).unwrap_or_default();
@@ -216,11 +217,6 @@ fn relay_health(all: &ResultTotals, reports: ReportSummary) -> RelayHealth {
         expected: all.expected,
         dispatches: all.statuses.clone(),
     }
-}
-
-/// Whether a backend takes part in nightly runs only. It has nothing to show of pull requests.
-pub(crate) fn is_nightly_only(entry: &AllowlistEntry) -> bool {
-    entry.events.iter().all(|kind| kind == EventKind::Nightly)
 }
 
 /// Column headings; on a narrow screen each value shows its own.

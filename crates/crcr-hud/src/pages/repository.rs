@@ -16,7 +16,6 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::level::{LevelReview, amount, verdict as verdict_parts};
-use super::overview::is_nightly_only;
 use super::{category_text, controls, freshness};
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
@@ -230,7 +229,7 @@ async fn span_with_results(
     if span.events_named {
         return Ok(span.clone());
     }
-    if hud.entry_of(repo).is_some_and(|entry| is_nightly_only(&entry)) {
+    if hud.entry_of(repo).is_some_and(|entry| entry.is_nightly_only()) {
         return Ok(nightly);
     }
     let is_empty = days::day_tallies(hud, span, Some(repo.as_str())).await?.is_empty()

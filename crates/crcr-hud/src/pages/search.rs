@@ -168,7 +168,9 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
         return Ok(vec![hit.clone()]);
     }
     if hits.is_empty() {
-        hits = tests::search(hud, text).await?;
+        let found = tests::search(hud, text).await?;
+        let hit = |(path, name)| SearchHit { kind: HitKind::Test, path, name };
+        hits = found.into_iter().map(hit).collect();
     }
     Ok(hits)
 }

@@ -9,7 +9,6 @@ use jiff::tz::TimeZone;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::search::{HitKind, SearchHit};
 use crate::address::{self, Sorted, address, sort_header};
 use crate::context::{Hud, PageError};
 use crate::files::RepositoryFiles;
@@ -202,9 +201,9 @@ fn listed(
     ListedTest { owners: owners.unwrap_or_default(), is_quarantined, stats }
 }
 
-/// For each repository that ran a test with `text` in its name in the last 30 days, the page of these
-/// tests.
-pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+/// For each repository that ran a test with `text` in its name in the last 30 days, the path and the name of the page
+/// of these tests.
+pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<(String, String)>, PageError> {
     // Every test with a time has a place in this ranking.
     let sort = TestSort::Slow;
     let repositories = hud.results.tested_repositories().await?;
@@ -221,7 +220,7 @@ pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, Page
         let model = build(hud, (), query).await?;
         if !model.tests.is_empty() {
             let name = format!("{}: tests with {text}", model.repository);
-            hits.push(SearchHit { kind: HitKind::Test, path: model.url(sort, 1), name });
+            hits.push((model.url(sort, 1), name));
         }
     }
     Ok(hits)
