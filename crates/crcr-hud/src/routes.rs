@@ -31,7 +31,7 @@ use crate::{badge, layout};
 
 /// The pages and their JSON twins.
 pub fn router(hud: Arc<Hud>) -> Router {
-    let pages = Routes::default()
+    let pages = PageRoutes::default()
         .page("/", "/api/v1/now", now::build, now::page)
         .page("/prs", "/api/v1/pulls", pulls::build, pulls::page)
         .page("/crcr", "/api/v1/overview", overview::build, overview::page)
@@ -110,7 +110,7 @@ pub fn with_headers<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Rout
 }
 
 #[derive(Default)]
-struct Routes {
+struct PageRoutes {
     router: Router<Arc<Hud>>,
     /// The JSON twins.
     operations: Vec<Operation>,
@@ -127,7 +127,7 @@ impl<F, P, Q, M> Build<P, Q, M> for F where
 {
 }
 
-impl Routes {
+impl PageRoutes {
     /// Registers a page, and its model as JSON.
     fn page<P, Q, M>(
         self,

@@ -165,7 +165,7 @@ impl DownstreamCheck<'_> {
         const CHECK: &str = "crcr-yml";
         let Some(text) = self.lookup.file(self.name(), DOWNSTREAM_FILE).await? else {
             let message = format!(
-                "there is no `{DOWNSTREAM_FILE}`: everything is dispatched, and no failure is looked into"
+                "there is no `{DOWNSTREAM_FILE}`, so every event is dispatched, and failures get no probe"
             );
             return Ok(CheckResult::info(CHECK, message));
         };

@@ -32,7 +32,7 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
             if since >= now() {
                 return Err(Failure::user("since", "`--since` isn't in the past"));
             }
-            let restored = Restored { backup_at: since, not_copied: vec![] };
+            let restored = RestoredStore { backup_at: since, not_copied: vec![] };
             (open_store(&args.store, env).await?, restored)
         }
         (Some(folder), None) => {
@@ -71,7 +71,7 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-struct Restored {
+struct RestoredStore {
     backup_at: Timestamp,
     not_copied: Vec<String>,
 }
@@ -82,7 +82,7 @@ async fn put_back(
     folder: &Path,
     manifest: BackupManifest,
     env: &Env,
-) -> Result<(Arc<dyn StateStore>, Restored), Failure> {
+) -> Result<(Arc<dyn StateStore>, RestoredStore), Failure> {
     let store = store_url(&args.store, env)?;
     let results = args.results.as_deref().or(env.get(env_vars::CRCR_RESULTS));
     let results = results.map(ResultsUrl::parse).transpose().map_err(|what| {
@@ -126,11 +126,11 @@ async fn put_back(
         // As a tool and not as a server, which would take facts out of the outbox that belong to other results.
         None => open_store(&args.store, env).await?,
     };
-    Ok((opened, Restored { backup_at: manifest.backup_at, not_copied: manifest.not_copied }))
+    Ok((opened, RestoredStore { backup_at: manifest.backup_at, not_copied: manifest.not_copied }))
 }
 
 fn print_text(
-    restored: &Restored,
+    restored: &RestoredStore,
     resumed: ResumedWork,
     lost: Option<(Timestamp, Timestamp)>,
     env: &Env,

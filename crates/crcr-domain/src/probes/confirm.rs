@@ -23,7 +23,7 @@ pub enum RerunState {
     /// GitHub may have been asked.
     Asked,
     Accepted,
-    /// There is no budget for it, or GitHub refused it.
+    /// The budget is spent, or GitHub refused the run.
     Impossible,
 }
 

@@ -189,9 +189,9 @@ struct Month {
 
 /// Budgets that are used up, by backend and day.
 #[derive(Default)]
-struct Spent(HashMap<(usize, i64), u64>);
+struct SpentRuns(HashMap<(usize, i64), u64>);
 
-impl Spent {
+impl SpentRuns {
     fn take(&mut self, backend: usize, minute: i64, per_day: u64) -> bool {
         let spent = self.0.entry((backend, minute / 1440)).or_default();
         *spent += 1;
@@ -202,7 +202,7 @@ impl Spent {
 fn simulate(seed: u64, with_files: bool) -> Month {
     let mut random = Random(seed);
     let file = ParsedDownstreamFile::parse(if with_files { FILE } else { b"" }).accepted().unwrap();
-    let (mut reruns, mut commits) = (Spent::default(), Spent::default());
+    let (mut reruns, mut commits) = (SpentRuns::default(), SpentRuns::default());
     let mut month = Month::default();
     for heads in heads(&mut random) {
         for (at, head) in heads.iter().enumerate() {
@@ -252,7 +252,7 @@ fn simulate(seed: u64, with_files: bool) -> Month {
     month
 }
 
-struct Unexplained {
+struct UnexplainedFailure {
     attempts: usize,
     needs_base: bool,
 }
@@ -289,12 +289,15 @@ fn unexplained(
     rows: &BTreeMap<usize, Vec<AttemptFact>>,
     branch: &[AttemptFact],
     head: &Head,
-) -> Vec<(usize, Unexplained)> {
+) -> Vec<(usize, UnexplainedFailure)> {
     let mut found = vec![];
     verdicts(rows, branch, head, |backend, outcome, attempts, verdict| {
         let verdict = verdict.filter(|verdict| !is_explained(verdict));
         if let Some(verdict) = verdict.filter(|_| outcome == Some(JobOutcome::TestFailed)) {
-            found.push((backend, Unexplained { attempts, needs_base: needs_merge_base(&verdict) }));
+            found.push((
+                backend,
+                UnexplainedFailure { attempts, needs_base: needs_merge_base(&verdict) },
+            ));
         }
     });
     found

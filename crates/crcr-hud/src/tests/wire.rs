@@ -49,7 +49,7 @@ fn links(page: &str) -> BTreeSet<String> {
     own.map(|link| link.split('#').next().unwrap().replace("&amp;", "&")).collect()
 }
 
-/// Follows links until there are no more, or more than `limit` pages were fetched; each page by `look`.
+/// Follows links, and calls `look` with each page. Stops after `limit` pages.
 async fn crawl(
     site: &Site,
     limit: usize,

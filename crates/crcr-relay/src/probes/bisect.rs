@@ -74,7 +74,7 @@ pub(crate) async fn run(
     }
     let key = state_records::bisection_key(repo, job, bad_sha);
     let known: Versioned<Bisection> = read_record(relay.store.as_ref(), key).await?;
-    let search = Search { relay, repo, job, budget };
+    let search = CulpritSearch { relay, repo, job, budget };
     let mut bisection = match known.value.clone() {
         Some(known) if known.answer.is_some() => return Ok(TaskDone::Finished),
         Some(known) => known,
@@ -96,7 +96,7 @@ pub(crate) async fn run(
     }
 }
 
-struct Search<'a> {
+struct CulpritSearch<'a> {
     relay: &'a Relay,
     repo: &'a RepoName,
     /// Workflow and job.
@@ -104,7 +104,7 @@ struct Search<'a> {
     budget: ProbeBudget,
 }
 
-impl Search<'_> {
+impl CulpritSearch<'_> {
     /// `None` if the job failed before that commit already, never passed there, or the commits aren't a straight line.
     async fn begin(&self, bad_sha: &str) -> Result<Option<Bisection>, TaskError> {
         let relay = self.relay;
@@ -206,7 +206,7 @@ impl Search<'_> {
         let again = TaskDone::RunAgain(relay.now() + limits::RUN_POLL_CAP);
         match step {
             BisectStep::Answer(answer) => bisection.answer = Some(answer),
-            // Its runs don't end, or there is no budget for more.
+            // Its runs never ended, or the budget was spent.
             _ if is_old => bisection.answer = Some(self.answer_so_far(bisection, &runs)),
             BisectStep::Wait => return Ok(again),
             BisectStep::Run { candidates, checks } => {

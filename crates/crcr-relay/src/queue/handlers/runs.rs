@@ -89,7 +89,7 @@ pub(super) async fn silence(
 }
 
 /// What tells which runs are a dispatch's.
-struct Evidence {
+struct RunEvidence {
     own: AcceptedSend,
     /// The other dispatches that may have started one of the listed runs, and whether these are all of them.
     others: Vec<AcceptedSend>,
@@ -101,7 +101,10 @@ struct Evidence {
 }
 
 /// GitHub's list of the runs that may be the dispatch's, or why it can't be read.
-async fn list(relay: &Relay, dispatch: &Dispatch) -> Result<Result<Evidence, String>, TaskError> {
+async fn list(
+    relay: &Relay,
+    dispatch: &Dispatch,
+) -> Result<Result<RunEvidence, String>, TaskError> {
     let (repo, Some(own)) = (&dispatch.repo, dispatch.accepted_send()) else {
         return Ok(Err("it isn't known when GitHub accepted the dispatch".to_owned()));
     };
@@ -114,7 +117,7 @@ async fn list(relay: &Relay, dispatch: &Dispatch) -> Result<Result<Evidence, Str
     let window = near.iter().fold(own_window, hull);
     let (others, are_others_known) = other_sends(relay, repo, &own, window).await?;
     match relay.app.runs_of_event(repo.as_str(), "repository_dispatch", window).await {
-        Ok(list) => Ok(Ok(Evidence { own, others, are_others_known, window, list })),
+        Ok(list) => Ok(Ok(RunEvidence { own, others, are_others_known, window, list })),
         Err(error) if is_passing(&error) => Err(error.into()),
         Err(error) => {
             tracing::warn!(delivery = dispatch.delivery, %repo, %error, "runs can't be listed");
@@ -131,7 +134,7 @@ fn is_passing(error: &GithubError) -> bool {
 async fn take_list(
     relay: &Relay,
     dispatch: &mut Dispatch,
-    Evidence { own, others, are_others_known, window, list }: &Evidence,
+    RunEvidence { own, others, are_others_known, window, list }: &RunEvidence,
 ) -> Result<Option<SignedDuration>, TaskError> {
     let run_window = relay.config.run_window;
     let listed: Vec<ListedRun> = list.runs.iter().filter_map(listed_run).collect();
