@@ -3,73 +3,17 @@
 //! [xUnit.net v2](https://xunit.net/docs/format-xml-v2), and TRX of .NET, whose schema `vstst.xsd` comes
 //! with Visual Studio.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult};
 use quick_xml::events::BytesStart;
 
+use super::dialect::drop_class_of_name;
 use super::elements::{Element, Elements};
 use super::findings::JunitRule;
 use super::summary::SuiteElement;
 use super::text::LimitedText;
 use super::values::{file_name, parse_seconds, parse_time_span, shared};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
-    Junit,
-    Nunit,
-    Xunit,
-    Trx,
-}
-
-impl Dialect {
-    pub(super) fn of_root(name: &str, tag: &BytesStart<'_>) -> Option<Self> {
-        match name {
-            "testsuites" | "testsuite" | "testcase" => Some(Self::Junit),
-            "test-run" => Some(Self::Nunit),
-            "assemblies" => Some(Self::Xunit),
-            // CppUnit has the same root, without a namespace.
-            "TestRun" => {
-                let mut attributes = tag.attributes();
-                let is_trx = attributes.with_checks(false).flatten().any(|attribute| {
-                    attribute.key.0.starts_with("xmlns") && attribute.value.contains("TeamTest")
-                });
-                is_trx.then_some(Self::Trx)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Tests of TRX, whose classes are named at its end.
-#[derive(Default)]
-pub(super) struct TrxTests {
-    held: Vec<(String, TestCase)>,
-    /// By the id of a test: its assembly and its class.
-    classes: HashMap<String, (Arc<str>, Arc<str>)>,
-    /// Of the `<UnitTest>` that is open.
-    id: String,
-    assembly: Arc<str>,
-}
-
-impl TrxTests {
-    pub(super) fn hold(&mut self, id: String, case: TestCase) {
-        self.held.push((id, case));
-    }
-
-    pub(super) fn named(self) -> impl Iterator<Item = TestCase> {
-        let Self { held, classes, .. } = self;
-        held.into_iter().map(move |(id, mut case)| {
-            if let Some((assembly, class)) = classes.get(&id) {
-                case.suite = Arc::clone(assembly);
-                case.classname = Arc::clone(class);
-                drop_class_of_name(&mut case);
-            }
-            case
-        })
-    }
-}
 
 impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
     pub(super) fn open_nunit(
@@ -353,7 +297,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
                 assembly = file_name(&path).into();
             }
         });
-        (self.trx.id, self.trx.assembly) = (id, assembly);
+        self.trx.open_definition(id, assembly);
     }
 
     fn read_trx_class(&mut self, tag: &BytesStart<'_>, line: u64) {
@@ -364,8 +308,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
             class = Some(shared(raw, &mut this.last_classname, &mut this.flaws));
         });
         if let Some(class) = class {
-            let id = std::mem::take(&mut self.trx.id);
-            self.trx.classes.insert(id, (Arc::clone(&self.trx.assembly), class));
+            self.trx.name_class(class);
         }
     }
 
@@ -410,14 +353,6 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         } else {
             Element::Output
         }
-    }
-}
-
-/// The name that xUnit.net and some frameworks of TRX show begins with the class.
-fn drop_class_of_name(case: &mut TestCase) {
-    let name = case.name.strip_prefix(&*case.classname).and_then(|name| name.strip_prefix('.'));
-    if let Some(name) = name.filter(|name| !name.is_empty()) {
-        case.name = name.to_owned();
     }
 }
 

@@ -23,10 +23,9 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::branch::{branch_path, state_parts};
-use crate::address::{self, address};
+use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError, repo_name};
-use crate::layout::{duration, short_sha, time};
+use crate::layout::{duration, short_sha, state_parts, time};
 use crate::view::View;
 
 const MAX_SIMILAR: usize = 10;
@@ -41,8 +40,6 @@ const LINES_BEFORE: u64 = 40;
 const SHOWN_NOVEL: usize = 20;
 /// Steps in the list beside the log.
 const SHOWN_STEPS: usize = 60;
-/// Logs that are sent as text at the same time.
-const MAX_TEXTS: usize = 4;
 /// Who takes no piece of a text for so long gets no more.
 const TEXT_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -318,10 +315,6 @@ pub(crate) async fn log_text(
         headers.insert(header::CONTENT_DISPOSITION, value);
     }
     (headers, Body::from_stream(body)).into_response()
-}
-
-pub(crate) fn text_permits() -> Arc<tokio::sync::Semaphore> {
-    Arc::new(tokio::sync::Semaphore::new(MAX_TEXTS))
 }
 
 /// Ends when nobody takes a piece for a while: a reader that stands still would keep others out.

@@ -8,9 +8,8 @@ use crcr_results::test_runs::hex_id;
 use jiff::Timestamp;
 use maud::{Markup, PreEscaped, html};
 
-use super::branch::branch_path;
 use super::test::{self, TestPageQuery};
-use crate::address;
+use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError};
 use crate::layout::short_sha;
 use crate::message::{printable, recovery_text, regression_text};

@@ -8,7 +8,7 @@ use crcr_domain::ci_data::test_run::{
 use quick_xml::events::BytesStart;
 
 use super::{Element, Elements, OpenCase, OpenDetail};
-use crate::junit::dialects::Dialect;
+use crate::junit::dialect::Dialect;
 use crate::junit::findings::JunitRule;
 use crate::junit::suites::OpenSuite;
 use crate::junit::summary::{JunitError, MAX_CASES, SuiteElement};

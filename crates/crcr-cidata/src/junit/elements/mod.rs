@@ -11,7 +11,7 @@ use crcr_domain::ci_data::test_run::{TestCase, TestDetail, TestDetailKind, TestR
 use quick_xml::events::BytesStart;
 use quick_xml::events::attributes::{AttrError, Attribute};
 
-use super::dialects::{Dialect, TrxTests};
+use super::dialect::{Dialect, TrxTests};
 use super::findings::{FindingList, JunitRule};
 use super::input::{AfterText, ReportText};
 use super::other_files::OtherFile;
