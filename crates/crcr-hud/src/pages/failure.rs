@@ -197,7 +197,8 @@ impl JobModel {
     }
 }
 
-/// The commit, its pull request and what it changed, from webhooks of pushes and runs.
+/// The commit, its pull request and what it changed: webhooks of pushes list that, and for a pull request the relay
+/// has asked GitHub.
 async fn add_commit(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<(), PageError> {
     let shas = [model.sha().to_owned()];
     if shas[0].is_empty() {
@@ -217,6 +218,11 @@ async fn add_commit(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<
         }
     }
     model.pull_request = model.pull_request.or(model.commit.as_ref().and_then(|c| c.pull_request));
+    if let Some(number) = model.pull_request.filter(|_| model.changed_files.is_empty()) {
+        let bases = hud.results.merge_bases(repo.as_str(), &[number]).await?;
+        let own = bases.into_iter().find(|base| base.head_sha == shas[0]);
+        model.changed_files = own.map(|base| base.changed_files).unwrap_or_default();
+    }
     let said: String = model
         .found()
         .map(|found| {
@@ -477,7 +483,7 @@ fn found(known: &LogClassification, model: &JobModel) -> Markup {
             "\n"
         } }
         @if !model.named_files.is_empty() {
-            p { "The commit changed " @for file in model.named_files.iter().take(5) { code { bdi { (file) } } " " } "which these lines name." }
+            p { "Changed by this commit or pull request, and named by these lines: " @for file in model.named_files.iter().take(5) { code { bdi { (file) } } " " } }
         }
     }
 }

@@ -67,6 +67,7 @@ fn branched(days: i64, learned: bool) -> Vec<Fact> {
             head_sha: "f2".repeat(20),
             merge_base: "f0".repeat(20),
             committed_at: now() - jiff::SignedDuration::from_hours(fork_hours),
+            changed_files: vec![],
         }));
     }
     all

@@ -67,7 +67,7 @@ const RED_TEST: &str = "test_all_reduce";
 const SCARCE: &str = "linux.8xlarge.gpu";
 const SCARCE_FOR_HOURS: i64 = 60;
 /// What pushes change.
-const FILES: [&str; 5] = [
+pub(super) const FILES: [&str; 5] = [
     "torch/distributed/reducer.py",
     "aten/src/ATen/native/Pow.cpp",
     "test/test_ops.py",
