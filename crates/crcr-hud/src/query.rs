@@ -127,12 +127,12 @@ pub(super) fn given(value: Option<&str>) -> Option<String> {
 
 /// `?sort=COLUMN`, or `?sort=-COLUMN` for the other direction.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub(super) struct Sort {
+pub(super) struct SortOrder {
     pub(super) column: &'static str,
     pub(super) is_reversed: bool,
 }
 
-impl Sort {
+impl SortOrder {
     /// Errors name the columns.
     pub(super) fn new(
         query: Option<&str>,

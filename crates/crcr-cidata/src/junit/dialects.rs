@@ -9,32 +9,32 @@ use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult};
 use quick_xml::events::BytesStart;
 
 use super::dialect::drop_class_of_name;
-use super::elements::{Element, Elements};
+use super::elements::{ElementReader, ReportElement};
 use super::findings::JunitRule;
 use super::summary::SuiteElement;
 use super::text::LimitedText;
 use super::values::{file_name, parse_seconds, parse_time_span, shared};
 
-impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
+impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_nunit(
         &mut self,
-        parent: Option<Element>,
+        parent: Option<ReportElement>,
         name: &str,
         tag: &BytesStart<'_>,
         line: u64,
-    ) -> Element {
+    ) -> ReportElement {
         match (parent, name) {
             (None, "test-run") => {
                 self.read_nunit_sums(tag, line);
-                Element::Suites
+                ReportElement::Suites
             }
-            (Some(Element::Suites | Element::Suite), "test-suite") => {
+            (Some(ReportElement::Suites | ReportElement::Suite), "test-suite") => {
                 self.open_nunit_suite(tag, line)
             }
-            (Some(Element::Suites | Element::Suite), "test-case") => {
+            (Some(ReportElement::Suites | ReportElement::Suite), "test-case") => {
                 self.open_nunit_case(tag, line)
             }
-            (Some(Element::Suite), "failure") => self.open_result_detail(tag, line),
+            (Some(ReportElement::Suite), "failure") => self.open_result_detail(tag, line),
             _ => self.open_in_result(parent, name, tag, line),
         }
     }
@@ -42,17 +42,19 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
     /// What NUnit and xUnit.net write alike.
     fn open_in_result(
         &mut self,
-        parent: Option<Element>,
+        parent: Option<ReportElement>,
         name: &str,
         tag: &BytesStart<'_>,
         line: u64,
-    ) -> Element {
+    ) -> ReportElement {
         match (parent, name) {
-            (Some(Element::Case), "failure") => self.open_result_detail(tag, line),
-            (Some(Element::Case), "reason") => self.open_detail(TestDetailKind::Skipped, tag, line),
-            (Some(Element::Detail), "message") => Element::Message,
-            (Some(Element::Detail), "stack-trace") => Element::Other,
-            _ => Element::Output,
+            (Some(ReportElement::Case), "failure") => self.open_result_detail(tag, line),
+            (Some(ReportElement::Case), "reason") => {
+                self.open_detail(TestDetailKind::Skipped, tag, line)
+            }
+            (Some(ReportElement::Detail), "message") => ReportElement::Message,
+            (Some(ReportElement::Detail), "stack-trace") => ReportElement::Other,
+            _ => ReportElement::Output,
         }
     }
 
@@ -72,7 +74,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         }
     }
 
-    fn open_nunit_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_nunit_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut suite = self.new_suite(line);
         let is_outermost = self.suites.last().is_none_or(|parent| parent.name.is_empty());
         suite.may_sum_up = true;
@@ -90,7 +92,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         element
     }
 
-    fn open_nunit_case(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_nunit_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let (mut result, mut label, mut has_time) = (TestResult::Unfinished, String::new(), false);
         self.each_attribute(
@@ -132,10 +134,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
     }
 
     /// A detail that explains the result, which an attribute has stated already.
-    fn open_result_detail(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_result_detail(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let kind = match self.case.as_ref().and_then(|open| open.status) {
             // Some tools write an empty one for every test.
-            Some(TestResult::Success) => return Element::Output,
+            Some(TestResult::Success) => return ReportElement::Output,
             Some(TestResult::Error) => TestDetailKind::Error,
             Some(TestResult::Skipped) => TestDetailKind::Skipped,
             _ => TestDetailKind::Failure,
@@ -145,32 +147,39 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
 
     pub(super) fn open_xunit(
         &mut self,
-        parent: Option<Element>,
+        parent: Option<ReportElement>,
         name: &str,
         tag: &BytesStart<'_>,
         line: u64,
-    ) -> Element {
+    ) -> ReportElement {
         match (parent, name) {
-            (None, "assemblies") => Element::Suites,
-            (Some(Element::Suites), "assembly") => self.open_xunit_suite(tag, line, true),
-            (Some(Element::Suite), "collection") => self.open_xunit_suite(tag, line, false),
-            (Some(Element::Suites | Element::Suite), "errors") => Element::Wrapper,
-            (Some(Element::Wrapper), "error") => Element::Wrapper,
-            (Some(Element::Wrapper), "failure") => self.open_xunit_error(tag, line),
-            (Some(Element::Suite), "test") => self.open_xunit_case(tag, line),
+            (None, "assemblies") => ReportElement::Suites,
+            (Some(ReportElement::Suites), "assembly") => self.open_xunit_suite(tag, line, true),
+            (Some(ReportElement::Suite), "collection") => self.open_xunit_suite(tag, line, false),
+            (Some(ReportElement::Suites | ReportElement::Suite), "errors") => {
+                ReportElement::Wrapper
+            }
+            (Some(ReportElement::Wrapper), "error") => ReportElement::Wrapper,
+            (Some(ReportElement::Wrapper), "failure") => self.open_xunit_error(tag, line),
+            (Some(ReportElement::Suite), "test") => self.open_xunit_case(tag, line),
             _ => self.open_in_result(parent, name, tag, line),
         }
     }
 
     /// A failure outside the tests, such as of a fixture's end. Each is one that the assembly declares.
-    fn open_xunit_error(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_xunit_error(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         if let Some(suite) = self.suites.last_mut() {
             suite.has_failed = true;
         }
         self.open_detail(TestDetailKind::Error, tag, line)
     }
 
-    fn open_xunit_suite(&mut self, tag: &BytesStart<'_>, line: u64, has_name: bool) -> Element {
+    fn open_xunit_suite(
+        &mut self,
+        tag: &BytesStart<'_>,
+        line: u64,
+        has_name: bool,
+    ) -> ReportElement {
         let mut suite = self.new_suite(line);
         self.each_attribute(tag, line, ["name", "total", "failed", "errors"], |this, key, raw| {
             let number = || raw.parse().unwrap_or_default();
@@ -188,7 +197,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         self.push_suite(suite)
     }
 
-    fn open_xunit_case(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_xunit_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let mut has_time = false;
         self.each_attribute(
@@ -224,47 +233,49 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
 
     pub(super) fn open_trx(
         &mut self,
-        parent: Option<Element>,
+        parent: Option<ReportElement>,
         name: &str,
         tag: &BytesStart<'_>,
         line: u64,
-    ) -> Element {
+    ) -> ReportElement {
         match (parent, name) {
-            (None, "TestRun") => Element::Suites,
-            (Some(Element::Suites), "Results" | "TestDefinitions" | "ResultSummary") => {
+            (None, "TestRun") => ReportElement::Suites,
+            (Some(ReportElement::Suites), "Results" | "TestDefinitions" | "ResultSummary") => {
                 if name == "ResultSummary" {
                     self.read_trx_outcome(tag, line);
                 }
-                Element::Wrapper
+                ReportElement::Wrapper
             }
-            (Some(Element::Case), "InnerResults") => Element::Wrapper,
-            (Some(Element::Wrapper), "UnitTest") => {
+            (Some(ReportElement::Case), "InnerResults") => ReportElement::Wrapper,
+            (Some(ReportElement::Wrapper), "UnitTest") => {
                 self.read_trx_definition(tag, line);
-                Element::Wrapper
+                ReportElement::Wrapper
             }
-            (Some(Element::Wrapper), "TestMethod") => {
+            (Some(ReportElement::Wrapper), "TestMethod") => {
                 self.read_trx_class(tag, line);
-                Element::Output
+                ReportElement::Output
             }
-            (Some(Element::Wrapper), "Counters") => {
+            (Some(ReportElement::Wrapper), "Counters") => {
                 self.read_trx_counters(tag, line);
-                Element::Output
+                ReportElement::Output
             }
-            (Some(Element::Wrapper), "RunInfos") => Element::Wrapper,
-            (Some(Element::Wrapper), "RunInfo") => self.open_trx_info(tag, line),
-            (Some(Element::Detail), "Text" | "Message") => Element::Message,
-            (Some(Element::Wrapper), name) if name.ends_with("Result") => {
+            (Some(ReportElement::Wrapper), "RunInfos") => ReportElement::Wrapper,
+            (Some(ReportElement::Wrapper), "RunInfo") => self.open_trx_info(tag, line),
+            (Some(ReportElement::Detail), "Text" | "Message") => ReportElement::Message,
+            (Some(ReportElement::Wrapper), name) if name.ends_with("Result") => {
                 self.open_trx_case(tag, line)
             }
-            (Some(Element::Wrapper), "TestResultAggregation") => self.open_trx_case(tag, line),
-            (Some(Element::Case), "Output") => Element::Other,
-            (Some(Element::Other), "ErrorInfo") => self.open_result_detail(tag, line),
-            (Some(Element::Detail), "StackTrace") => Element::Other,
-            _ => Element::Output,
+            (Some(ReportElement::Wrapper), "TestResultAggregation") => {
+                self.open_trx_case(tag, line)
+            }
+            (Some(ReportElement::Case), "Output") => ReportElement::Other,
+            (Some(ReportElement::Other), "ErrorInfo") => self.open_result_detail(tag, line),
+            (Some(ReportElement::Detail), "StackTrace") => ReportElement::Other,
+            _ => ReportElement::Output,
         }
     }
 
-    fn open_trx_case(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_trx_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let mut has_time = false;
         // An outcome that isn't written is the schema's default, `Failed` not among them.
@@ -343,7 +354,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
     }
 
     /// Such as that the process of the tests crashed.
-    fn open_trx_info(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_trx_info(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut is_failure = false;
         self.each_attribute(tag, line, ["outcome"], |_, _, raw| {
             is_failure = trx_result(raw).is_failed();
@@ -351,7 +362,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         if is_failure {
             self.open_detail(TestDetailKind::Error, tag, line)
         } else {
-            Element::Output
+            ReportElement::Output
         }
     }
 }

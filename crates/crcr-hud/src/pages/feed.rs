@@ -116,7 +116,7 @@ pub(crate) async fn build_branch(
         now: hud.now(),
         entries: vec![],
     };
-    let entry = |turn: red_branches::Turn| {
+    let entry = |turn: red_branches::JobTurn| {
         let (word, colour) =
             if turn.is_red { ("turned red", "red") } else { ("is green again", "green") };
         let short = short_sha(&turn.commit.sha);
