@@ -34,7 +34,13 @@ pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
         own = own.endpoint_url(endpoint);
     }
     let asked = Client::from_conf(own.build()).get_secret_value().secret_id(arn);
-    let found = asked.send().await.map_err(|error| failure("AWS refused").because(error))?;
+    let found = asked.send().await.map_err(|error| {
+        let is_answer = error.as_service_error().is_some();
+        let what = if is_answer { "AWS refused" } else { "AWS can't be asked" };
+        // What is between says only which layer of the SDK passed it on.
+        failure(what)
+            .because(anyhow::Error::msg(anyhow::Error::from(error).root_cause().to_string()))
+    })?;
     let text = found.secret_string().ok_or_else(|| failure("it has no text"))?;
     // The parser's message may quote the secret, so it isn't printed.
     serde_json::from_str(text).map_err(|_| failure("it isn't a JSON object with string values"))
