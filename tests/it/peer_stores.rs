@@ -217,6 +217,33 @@ fn every_shape_comes_back_from_moto() {
     every_shape_in_a_bucket(&PeerServer::moto());
 }
 
+/// moto calls its answer to a deletion, which has no body, a web page.
+#[test]
+#[ignore = "needs moto_server"]
+fn files_that_a_new_artifact_lacks_are_deleted_from_moto_at_once() {
+    let server = PeerServer::moto();
+    let started = Instant::now();
+    let upload = |files: &[&str]| {
+        let args = ["--path", "dist", "--archive", "none", "--overwrite", "true"];
+        let step = crate::artifact_upload::step(&args);
+        fs::remove_dir_all(step.folder().join("dist/sub")).unwrap();
+        files
+            .iter()
+            .for_each(|file| fs::write(step.folder().join("dist").join(file), "x").unwrap());
+        let step = crate::artifact_upload_faults::with_bucket(step, BUCKET, &server.url());
+        step.arg("--fallback").arg("never").run().expect_code(0)
+    };
+    upload(&["b", "c"]);
+    let ran = upload(&["c"]);
+    assert!(!ran.stderr.contains("::warning"), "{}", ran.report());
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+    let args = ["artifact", "download", "--name", "linux", "--path", "out"];
+    let step = Crcr::step(&args, "push", &json!({}));
+    let step = crate::artifact_upload_faults::with_bucket(step, BUCKET, &server.url());
+    let ran = step.run().expect_code(0);
+    assert!(ran.path("out/c").exists() && !ran.path("out/b").exists());
+}
+
 /// GitHub's service, with its blobs in Azurite.
 fn github_on(azurite: &PeerServer) -> StandIn {
     /// Of every Azurite: <https://learn.microsoft.com/azure/storage/common/storage-use-azurite>

@@ -15,7 +15,7 @@ use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName};
 use crcr_github::SecureUrlError;
 use crcr_github::artifact::{ArtifactService, is_enterprise_server};
-use crcr_github::http::{self, RetryPolicy};
+use crcr_github::http::{self, RetryPolicy, UploadClient};
 use crcr_github::runs_artifacts::ActionsApi;
 use secrecy::SecretString;
 use url::Url;
@@ -162,7 +162,9 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
             .because(error)
             .hint("the action hands over the runner's own token and address; set neither by hand")
     })?;
-    Ok(Some(GitHubStore::new(service.with_retry(last_resort(env)?), mask(printer))))
+    let service = service.with_retry(last_resort(env)?).which_may_be_missing(is_enterprise(env));
+    let uploads = UploadClient::new(silence(env)?).map_err(no_tls)?;
+    Ok(Some(GitHubStore::new(service, uploads, mask(printer))))
 }
 
 /// The run in `args`, by default the run of this job.
@@ -302,6 +304,14 @@ pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'s
             if message.starts_with("RequestTimeTooSkewed") =>
         {
             "set the clock of the runner, by NTP for example"
+        }
+        store::StoreError::Denied { store: S3, message }
+            if ["SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken"]
+                .iter()
+                .any(|code| message.starts_with(code)) =>
+        {
+            "S3 doesn't know these credentials: check where they come from, `s3-endpoint`, and that a \
+             secret wasn't stored with a space or a line break"
         }
         store::StoreError::Denied { store: S3, .. } => rights,
         store::StoreError::Denied { .. } => {
@@ -449,6 +459,9 @@ fn seconds(
 }
 
 pub fn client(env: &Env) -> Result<reqwest::Client, Failure> {
-    http::client_with(silence(env)?)
-        .map_err(|e| Failure::unexpected("http-client", "TLS can't be set up").because(e))
+    http::client_with(silence(env)?).map_err(no_tls)
+}
+
+fn no_tls(error: http::HttpError) -> Failure {
+    Failure::unexpected("http-client", "TLS can't be set up").because(error)
 }

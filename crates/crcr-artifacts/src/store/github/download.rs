@@ -150,7 +150,7 @@ impl UrlBlob {
         if let Some(etag) = etag {
             request = request.header(header::IF_MATCH, etag);
         }
-        http::send_once(request).await
+        http::send_once(request).await.map_err(http::HttpError::unless_page)
     }
 
     fn failed(&self, error: http::HttpError) -> Result<ByteRange, OpenError> {
