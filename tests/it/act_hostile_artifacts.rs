@@ -41,6 +41,16 @@ fn bomb() -> Vec<u8> {
     bytes
 }
 
+/// A program that would run as whoever unpacks it.
+fn setuid() -> Vec<u8> {
+    let mut bytes = zip(&[("tool", 0o755, b"planted")]);
+    // The mode is in the upper half of the external attributes, which end with the file's kind.
+    let (plain, set) = ([0xED, 0x81], [0xED, 0x89]);
+    let at = bytes.windows(2).rposition(|two| two == plain).unwrap();
+    bytes[at..at + 2].copy_from_slice(&set);
+    bytes
+}
+
 /// A locator that leads to the stranger's own store.
 fn locator(name: &str, run: u64, s3: &S3Server, bytes: &[u8]) -> Vec<u8> {
     let json = json!({
@@ -79,7 +89,7 @@ fn strangers_artifact_stays_in_its_folder_or_is_refused_by_a_job_with_rights() {
         ("git", file(".git/hooks/post-checkout")),
         ("nested-git", file("src/.GIT/config")),
         ("workflow", file(".github/workflows/x.yml")),
-        ("setuid", zip(&[("tool", 0o104_755, b"planted")])),
+        ("setuid", setuid()),
         ("link", zip_with_link(outside.path("").to_str().unwrap())),
         ("link-up", zip_with_link("../..")),
         ("bomb", bomb()),

@@ -42,6 +42,13 @@ impl World {
         Self { github, s3, job, runtime: Runtime::new().unwrap() }
     }
 
+    /// The same world, as a job of another run sees it.
+    pub(crate) fn in_run(self, run: Run) -> Self {
+        let runs = &self.github.state().runs;
+        let job = runs.add_job(runs.add(run), "later");
+        Self { job, ..self }
+    }
+
     /// Stores a blob with GitHub and gives its number.
     pub(crate) fn github(&self, name: &str, kind: &str, bytes: &[u8]) -> u64 {
         self.runtime.block_on(store_raw(&self.github, &self.job, (name, kind), bytes))
@@ -407,9 +414,7 @@ fn forbidden_and_missing_buckets_have_different_errors() {
 fn artifacts_of_another_run_need_a_token() {
     let world = World::new(Run::push());
     world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
-    let other = world.github.state().runs.add(Run { id: 5000, ..Run::push() });
-    let job = world.github.state().runs.add_job(other, "later");
-    let reader = World { job, ..world };
+    let reader = world.in_run(Run { id: 5000, ..Run::push() });
     let args = ["--name", "wheels", "--run-id", "4242"];
     let step = || reader.step("download", &args).env("GITHUB_RUN_ID", "5000");
     refused(&step().run().expect_code(1), "token-needed", &["run 4242"]);
@@ -422,9 +427,7 @@ fn artifacts_of_another_run_are_found_by_id() {
     let world = World::new(Run::push());
     let one = world.github("one", "application/zip", &zip(&[("a", 0o644, b"1")]));
     let two = world.github("two", "application/zip", &zip(&[("a", 0o644, b"2")]));
-    let other = world.github.state().runs.add(Run { id: 5000, ..Run::push() });
-    let job = world.github.state().runs.add_job(other, "later");
-    let reader = World { job, ..world };
+    let reader = world.in_run(Run { id: 5000, ..Run::push() });
     let step = |ids: &str| {
         let args = ["--artifact-ids", ids, "--run-id", "4242", "--github-token", "ghs_reader"];
         reader.step("download", &args).env("GITHUB_RUN_ID", "5000")
@@ -607,9 +610,7 @@ fn summary_of_a_failed_download_has_the_cause_and_a_hint() {
 fn forks_artifact_of_another_run_needs_allow_fork_in_every_event() {
     let world = World::new(Run::fork());
     world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
-    let other = world.github.state().runs.add(Run { id: 5000, ..Run::push() });
-    let job = world.github.state().runs.add_job(other, "later");
-    let reader = World { job, ..world };
+    let reader = world.in_run(Run { id: 5000, ..Run::push() });
     let args = ["--name", "wheels", "--run-id", "4242", "--github-token", "ghs_reader"];
     let step = || reader.step("download", &args).env("GITHUB_RUN_ID", "5000");
     refused(&step().run().expect_code(1), "untrusted-artifact", &["allow-fork"]);
