@@ -302,7 +302,9 @@ fn what_the_jobs_user_may_not_read_is_named_with_a_hint_and_not_looked_at_if_exc
     };
     let hint = "a line of `path` that starts with `!`";
     let ran = upload(&["--path", "dist", "--name", "all"]).expect_code(0);
-    for text in ["dist/postgres` is left out", "dist/key.pem` is left out", "Permission denied", hint] {
+    for text in
+        ["dist/postgres` is left out", "dist/key.pem` is left out", "Permission denied", hint]
+    {
         assert!(ran.stderr.contains(text), "`{text}` in\n{}", ran.report());
     }
     assert_eq!(ran.outputs["files"], "2", "{}", ran.report());
@@ -313,9 +315,12 @@ fn what_the_jobs_user_may_not_read_is_named_with_a_hint_and_not_looked_at_if_exc
     }
     let ran = upload(&["--path", "dist/key.pem", "--name", "only"]).expect_code(0);
     assert!(ran.stderr.contains("dist/key.pem` is left out"), "{}", ran.report());
-    for excluded in ["!dist/postgres\n!dist/key.pem", "!dist/postgres/**\n!**/*.pem", "!**/postgres\n!dist/k*"] {
+    for excluded in
+        ["!dist/postgres\n!dist/key.pem", "!dist/postgres/**\n!**/*.pem", "!**/postgres\n!dist/k*"]
+    {
         let path = format!("dist\n{excluded}");
-        let args = ["--path", &path, "--name", "excluded", "--if-no-files-found", "error", "--overwrite"];
+        let args =
+            ["--path", &path, "--name", "excluded", "--if-no-files-found", "error", "--overwrite"];
         let ran = upload(&args).expect_code(0);
         assert!(!ran.stderr.contains("::warning"), "{excluded}\n{}", ran.report());
     }

@@ -56,6 +56,7 @@ mod logs;
 mod oidc_configure;
 mod oidc_containers;
 mod peer_artifact;
+mod peer_gitea;
 mod peer_glob;
 mod peer_stores;
 mod quarantine;

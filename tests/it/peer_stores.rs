@@ -18,15 +18,15 @@ use serde_json::json;
 use crate::support::{Crcr, Ran};
 
 /// A server of another project, on a free port. Dropping it ends it.
-struct PeerServer {
+pub(crate) struct PeerServer {
     child: Child,
     port: u16,
-    _folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl PeerServer {
     /// Starts what `command` makes of a port, and waits until it listens.
-    fn start(command: impl Fn(u16, &Path) -> Command) -> Self {
+    pub(crate) fn start(command: impl Fn(u16, &Path) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = command(port, folder.path());
@@ -38,7 +38,7 @@ impl PeerServer {
             assert!(started.elapsed() < Duration::from_secs(60), "the server doesn't listen");
             std::thread::sleep(Duration::from_millis(20));
         }
-        Self { child, port, _folder: folder }
+        Self { child, port, folder }
     }
 
     fn gofakes3() -> Self {
@@ -73,7 +73,7 @@ impl PeerServer {
         })
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 }
@@ -96,9 +96,10 @@ fn put(url: &str) {
 }
 
 /// A name, the arguments of the upload, and its files; a content of `None` is a link to `a.txt`.
-type Shape = (&'static str, &'static [&'static str], Vec<(&'static str, Option<Vec<u8>>)>);
+pub(crate) type Shape =
+    (&'static str, &'static [&'static str], Vec<(&'static str, Option<Vec<u8>>)>);
 
-fn shapes() -> Vec<Shape> {
+pub(crate) fn shapes() -> Vec<Shape> {
     let text = || Some(b"a\n".repeat(1000));
     // Several parts on S3 and several blocks on Azure.
     let large = || Some(noise(17 << 20));
@@ -170,7 +171,7 @@ fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Uploads a shape by `step` and downloads it by another one; checks that nothing differs.
-fn there_and_back(shape: &Shape, step: &dyn Fn(Crcr) -> Crcr, store: &str) -> Ran {
+pub(crate) fn there_and_back(shape: &Shape, step: &dyn Fn(Crcr) -> Crcr, store: &str) -> Ran {
     let (name, args, files) = shape;
     let job =
         |command: &str| Crcr::step(&["artifact", command, "--name", name], "push", &json!({}));

@@ -24,10 +24,7 @@ const FIRST_FLAGS: &[(&str, &[&str])] = &[
             "s3-bucket",
         ],
     ),
-    (
-        "artifact upload",
-        &["name", "path", "if-no-files-found", "required", "s3-bucket"],
-    ),
+    ("artifact upload", &["name", "path", "if-no-files-found", "required", "s3-bucket"]),
     ("doctor aws", &["role", "bucket", "region", "artifact-bucket", "private"]),
     ("init aws", &["aws-region", "cache-bucket", "artifact-bucket", "account-id", "format"]),
     ("init downstream", &["upstream", "nightly", "runner", "force", "stdout"]),

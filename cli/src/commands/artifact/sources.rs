@@ -235,10 +235,16 @@ pub fn layout(args: &S3Args) -> Result<KeyLayout, Failure> {
         .map_err(|error| Failure::user("s3-prefix", "`s3-prefix` can't be used").because(error))
 }
 
+const EXPIRED_HINT: &str =
+    "run the job that makes it again; `retention-days` of the upload keeps it longer";
+
 /// How a search that failed reads.
 pub fn not_found(error: find::FindError, env: &Env) -> Failure {
     let text = match &error {
-        find::FindError::Nowhere | find::FindError::Missing { .. } if is_enterprise(env) => {
+        // Gitea and Forgejo have the list.
+        find::FindError::Nowhere | find::FindError::Missing { .. }
+            if is_enterprise(env) && !error.to_string().contains("GitHub's list") =>
+        {
             format!("{NO_V4_ARTIFACTS}; {error}")
         }
         error => error.to_string(),
@@ -252,9 +258,9 @@ pub fn not_found(error: find::FindError, env: &Env) -> Failure {
         ),
         find::FindError::Missing { .. } => Failure::user("artifact-not-found", text)
             .hint("`crcr artifact list` prints what is there; the upload must have ended"),
-        find::FindError::Expired { .. } => Failure::user("artifact-expired", text).hint(
-            "run the job that makes it again; `retention-days` of the upload keeps it longer",
-        ),
+        find::FindError::Expired { .. } => {
+            Failure::user("artifact-expired", text).hint(EXPIRED_HINT)
+        }
         find::FindError::Forbidden { signed: true, .. } => Failure::user("store-denied", text)
             .hint(
                 "the credentials need `s3:GetObject` on the artifact and `s3:ListBucket` on the \
@@ -282,6 +288,7 @@ pub fn store_failed(error: store::StoreError) -> Failure {
         store::StoreError::MissingBucket(_) => Failure::user("missing-bucket", text),
         store::StoreError::WrongRegion { .. } => Failure::user("wrong-region", text),
         store::StoreError::NotFound { .. } => Failure::user("artifact-not-found", text),
+        store::StoreError::Expired { .. } => Failure::user("artifact-expired", text),
         store::StoreError::Unreachable { .. } => Failure::unexpected("store-unreachable", text),
         _ => Failure::unexpected("store-refused", text),
     };
@@ -322,6 +329,7 @@ pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'s
         store::StoreError::WrongRegion { .. } => {
             "give the bucket's own region as `aws-region`, or leave it out"
         }
+        store::StoreError::Expired { .. } => EXPIRED_HINT,
         store::StoreError::NotFound { .. } => {
             "`crcr artifact list` prints what is there; the upload must have ended"
         }

@@ -9,9 +9,9 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crcr_github::artifact::is_enterprise_server;
 use crcr_aws::names::{AwsRegion, BucketName, RoleArn};
 use crcr_domain::probes::DOWNSTREAM_FILE;
+use crcr_github::artifact::is_enterprise_server;
 
 use self::repository::LocalRepository;
 use self::template::{

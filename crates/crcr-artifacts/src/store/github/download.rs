@@ -182,6 +182,10 @@ pub fn rest_error(error: crcr_github::GithubError, what: &str) -> StoreError {
         message = format!("{message}: {source}");
     }
     match error {
+        // GitHub answers 410 and "Artifact has expired".
+        Rest::NotFound(text) if text.contains("has expired") => {
+            StoreError::Expired { what: what.to_owned() }
+        }
         Rest::NotFound(_) => StoreError::NotFound { store: STORE, what: what.to_owned() },
         Rest::Unauthorized(_) | Rest::Forbidden(_) => StoreError::Denied { store: STORE, message },
         error if error.is_transient() => StoreError::Unreachable { store: STORE, message },

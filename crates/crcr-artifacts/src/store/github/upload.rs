@@ -99,6 +99,10 @@ impl GitHubStore {
             Reservation::New(target, blocks) => {
                 let stored = self.upload_blob(source, &target, &mime, blocks).await;
                 let (id, made) = self.delete_on_error(source, stored).await?;
+                if target.is_on_service() && raw && !self.is_kept_as(&source.name, &mime).await? {
+                    self.delete_own(&source.name).await?;
+                    return Err(PutError::OnlyZips);
+                }
                 (id, made, false)
             }
             Reservation::Stored(id, made) => (id, made, true),
@@ -162,7 +166,7 @@ impl GitHubStore {
         let mut others = self.service().retry().start();
         let reserved = loop {
             match self.create(&source.name, source.retention_days, mime).await {
-                Ok(target) if target.is_on_service() && mime != ZIP => {
+                Ok(target) if target.is_on_service() && !target.has_mime_type && mime != ZIP => {
                     let _ = self.service().delete_own(&source.name).await;
                     break Err(PutError::OnlyZips);
                 }
@@ -355,21 +359,31 @@ impl GitHubStore {
         BlobClient { http: self.uploads.clone(), retry: service.retry(), is_azure }
     }
 
-    /// Reads an artifact from a server that checks neither size nor digest.
-    async fn read_back(&self, name: &str, made: &FinishedBlob) -> Result<(), StoreError> {
-        let failed = |message: String| StoreError::Refused {
-            store: STORE,
-            message: format!(
-                "{message}; this server isn't GitHub's, and its artifacts can't be relied on"
-            ),
-        };
+    /// A signed URL of the artifact that was just stored.
+    async fn own_url(&self, name: &str) -> Result<SecretString, StoreError> {
         let list = self.service().list(Some(name)).await.map_err(|e| self.error(e, name))?;
         let own = list.iter().find(|artifact| artifact.ids == *self.service().ids());
         let Some(own) = own.or(list.first()) else {
-            return Err(failed(format!("`{name}` isn't in the list after it was stored")));
+            return Err(unreliable(format!("`{name}` isn't in the list after it was stored")));
         };
         let url = self.service().signed_url(own).await.map_err(|e| self.error(e, name))?;
         self.mask_signature(&url);
+        Ok(url)
+    }
+
+    /// Whether the server returns a raw file with its content type. Clients take it for a zip otherwise, or the reverse.
+    async fn is_kept_as(&self, name: &str, mime: &str) -> Result<bool, StoreError> {
+        let url = self.own_url(name).await?;
+        let get = || self.service().http().get(url.expose_secret());
+        let answer = http::send(self.service().retry(), get).await.map_err(|e| blob_error(&e))?;
+        let kind = answer.headers().get("content-type").and_then(|kind| kind.to_str().ok());
+        let essence = |kind: &str| kind.split(';').next().unwrap_or_default().trim().to_owned();
+        Ok(kind.is_some_and(|kind| essence(kind).eq_ignore_ascii_case(&essence(mime))))
+    }
+
+    /// Reads an artifact from a server that checks neither size nor digest.
+    async fn read_back(&self, name: &str, made: &FinishedBlob) -> Result<(), StoreError> {
+        let url = self.own_url(name).await?;
         let found = http::with_retries(self.service().retry(), || async {
             let mut body = http::send_once(self.service().http().get(url.expose_secret())).await?;
             let (mut hasher, mut size) = (DigestHasher::new(DigestAlgorithm::Sha256), 0_u64);
@@ -387,7 +401,7 @@ impl GitHubStore {
             return Ok(());
         }
         let kept = if size > made.size { "more".to_owned() } else { format!("{size}") };
-        Err(failed(match size == made.size {
+        Err(unreliable(match size == made.size {
             true => format!("`{name}` comes back with other bytes than were sent"),
             false => format!("of the {} bytes of `{name}` {kept} come back", made.size),
         }))
@@ -588,6 +602,13 @@ async fn put_block(
     let put = || client.http.put(&url).header("content-type", "application/octet-stream");
     client.send(put, &bytes, Some(pacing)).await?;
     Ok(id)
+}
+
+/// An error of a server that doesn't keep what it was sent.
+fn unreliable(message: String) -> StoreError {
+    let message =
+        format!("{message}; this server isn't GitHub's, and its artifacts can't be relied on");
+    StoreError::Refused { store: STORE, message }
 }
 
 fn blob_error(error: &http::HttpError) -> StoreError {

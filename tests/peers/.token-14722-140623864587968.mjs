@@ -1,3 +1,0 @@
-
-import { getIDToken } from "@actions/core";
-await getIDToken("sts.amazonaws.com");
