@@ -358,8 +358,15 @@ fn error_for_a_missing_artifact_lists_the_places_searched() {
     assert!(empty.iter().all(|name| ran.outputs[*name].is_empty()), "{}", ran.report());
     let reason = (&*ran.outputs["store"], &*ran.outputs["reason"]);
     assert_eq!(reason, ("none", "artifact-not-found"));
-    let step = world.signed(world.step("download", &["--name", "wheels"]));
-    let ran = step.env("GITHUB_SERVER_URL", "https://ghe.example.com").run().expect_code(1);
+    let elsewhere = || {
+        let step = world.signed(world.step("download", &["--name", "wheels"]));
+        step.env("GITHUB_SERVER_URL", "https://ghe.example.com").run().expect_code(1)
+    };
+    // Gitea and Forgejo have the list, and Enterprise Server doesn't.
+    let ran = elsewhere();
+    assert!(!ran.stderr.contains("Enterprise Server"), "{}", ran.report());
+    world.github.state().traffic.fail("ListArtifacts", 1, Fault::status(404));
+    let ran = elsewhere();
     refused(&ran, "artifact-not-found", &["GitHub Enterprise Server has no v4 artifacts; there"]);
 }
 

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Command};
 
 /// The flags of `-h`, for commands whose flags don't all fit. The paths are separated by spaces.
 const FIRST_FLAGS: &[(&str, &[&str])] = &[
-    ("allowlist diff", &["upstream", "reason", "strict", "results", "criteria", "format"]),
+    ("allowlist diff", &["upstream", "reason", "strict", "results", "format"]),
     ("allowlist validate", &["file", "upstream", "format", "strict", "base", "reason", "online"]),
     (
         "artifact download",
