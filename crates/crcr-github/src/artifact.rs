@@ -31,6 +31,7 @@ pub struct ArtifactService {
     token: SecretString,
     ids: BackendIds,
     retry: RetryPolicy,
+    may_be_missing: bool,
 }
 
 /// The service's own ids of a workflow run and of one job in it.
@@ -185,7 +186,14 @@ impl ArtifactService {
         let base = Url::parse(results_url)?
             .join("/twirp/github.actions.results.api.v1.ArtifactService/")?;
         let ids = BackendIds::from_token(&token)?;
-        Ok(Self { http, base, token, ids, retry: RetryPolicy::default() })
+        let (retry, may_be_missing) = (RetryPolicy::default(), false);
+        Ok(Self { http, base, token, ids, retry, may_be_missing })
+    }
+
+    /// The server may have no artifact service. Then its page of status 404 says so, and isn't an outage.
+    #[must_use]
+    pub fn which_may_be_missing(self, may_be_missing: bool) -> Self {
+        Self { may_be_missing, ..self }
     }
 
     #[must_use]
@@ -271,7 +279,11 @@ impl ArtifactService {
         body["size"] = size.to_string().into();
         body["hash"] = hash.into();
         let answer: Answer = self.call("FinalizeArtifact", RetryPolicy::ONCE, &body).await?;
-        Ok(answer.artifact_id)
+        match answer.artifact_id {
+            // As `ok: false`, the default of each field is left out.
+            0 => Err(refused("FinalizeArtifact", "it gave no artifact")),
+            id => Ok(id),
+        }
     }
 
     /// The finished artifacts of all jobs of the run, or only the one called `name`.
@@ -355,17 +367,13 @@ impl ArtifactService {
         let url = self.base.join(method)?;
         let value = http::with_retries(retry, || async {
             let request = self.http.post(url.clone()).bearer_auth(self.token.expose_secret());
-            let answer = http::send_once(request.json(body)).await?;
-            let (status, headers) = (answer.status(), answer.headers().clone());
+            let answer =
+                http::send_once(request.json(body)).await.map_err(|error| self.foreign(error))?;
+            let status = answer.status();
             let body = http::read(answer, MAX_ANSWER_BYTES).await?;
-            match serde_json::from_slice::<Value>(&body) {
-                Ok(value) => Ok(value),
-                // A proxy's page with status 200.
-                Err(_) if http::is_web_page(&headers, &body) => {
-                    Err(HttpError::Intermediary { status, body })
-                }
-                Err(error) => Err(HttpError::Malformed(error.to_string())),
-            }
+            // All answers of the service are JSON, so this is a proxy's.
+            serde_json::from_slice::<Value>(&body)
+                .map_err(|_| HttpError::Intermediary { status, body })
         });
         let value = value.await.map_err(|error| service_error(method, error))?;
         if value.get("ok") == Some(&Value::Bool(false)) {
@@ -374,6 +382,20 @@ impl ArtifactService {
         serde_json::from_value(value).map_err(|error| {
             let source = HttpError::Malformed(error.to_string());
             ArtifactServiceError::Http { method, source }
+        })
+    }
+}
+
+impl ArtifactService {
+    /// An outage in between, unless the answer can be the service's. Gitea and Forgejo refuse in plain text.
+    fn foreign(&self, error: HttpError) -> HttpError {
+        let status = error.status().map_or(0, |status| status.as_u16());
+        if self.may_be_missing && matches!(status, 404 | 405) {
+            return error;
+        }
+        error.unless_foreign(|headers, body| match status {
+            401 | 404 => !http::is_web_page(headers, body),
+            _ => serde_json::from_slice::<Value>(body).is_ok(),
         })
     }
 }
