@@ -368,6 +368,12 @@ fn error_for_a_missing_artifact_lists_the_places_searched() {
     world.github.state().traffic.fail("ListArtifacts", 1, Fault::status(404));
     let ran = elsewhere();
     refused(&ran, "artifact-not-found", &["GitHub Enterprise Server has no v4 artifacts; there"]);
+    // A re-run there finds what is in the bucket.
+    world.s3("acme/upstream/4242/wheels/artifacts.zip", &zip(&[("a", 0o644, b"x")]), &[]);
+    world.github.state().traffic.fail("ListArtifacts", 1, Fault::status(404));
+    let step = world.signed(world.step("download", &["--name", "wheels"]));
+    let step = step.env("GITHUB_SERVER_URL", "https://ghe.example.com");
+    step.env("GITHUB_RUN_ATTEMPT", "2").run().expect_code(0);
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
-use reqwest::{Client, StatusCode};
+use reqwest::{Client, Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer};
@@ -196,6 +196,12 @@ impl ArtifactService {
         Self { may_be_missing, ..self }
     }
 
+    /// Whether the server says by this error that it has no artifact service.
+    pub fn is_missing(&self, error: &ArtifactServiceError) -> bool {
+        let status = error.status().map_or(0, |status| status.as_u16());
+        self.may_be_missing && matches!(status, 404 | 405)
+    }
+
     #[must_use]
     pub fn with_retry(self, retry: RetryPolicy) -> Self {
         Self { retry, ..self }
@@ -366,9 +372,7 @@ impl ArtifactService {
     ) -> Result<T, ArtifactServiceError> {
         let url = self.base.join(method)?;
         let value = http::with_retries(retry, || async {
-            let request = self.http.post(url.clone()).bearer_auth(self.token.expose_secret());
-            let answer =
-                http::send_once(request.json(body)).await.map_err(|error| self.foreign(error))?;
+            let answer = self.send(url.clone(), body).await?;
             let status = answer.status();
             let body = http::read(answer, MAX_ANSWER_BYTES).await?;
             // All answers of the service are JSON, so this is a proxy's.
@@ -387,16 +391,28 @@ impl ArtifactService {
 }
 
 impl ArtifactService {
-    /// An outage in between, unless the answer can be the service's. Gitea and Forgejo refuse in plain text.
-    fn foreign(&self, error: HttpError) -> HttpError {
-        let status = error.status().map_or(0, |status| status.as_u16());
-        if self.may_be_missing && matches!(status, 404 | 405) {
-            return error;
+    /// Sends a call. A refusal that isn't JSON may be of something in between, or of a server that refuses in plain text,
+    /// as Gitea and Forgejo do; so it is sent again some times.
+    async fn send(&self, url: Url, body: &Value) -> Result<Response, HttpError> {
+        let mut unclear = RetryPolicy { tries: 4, ..self.retry }.start();
+        loop {
+            let request = self.http.post(url.clone()).bearer_auth(self.token.expose_secret());
+            let error = match http::send_once(request.json(body)).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let status = error.status().map_or(0, |status| status.as_u16());
+            if self.may_be_missing && matches!(status, 404 | 405) {
+                return Err(error);
+            }
+            let error = error.unless_page();
+            let is_unclear = matches!(&error, HttpError::Status { body, .. }
+                if matches!(status, 403 | 405..=499) && !matches!(status, 407 | 408 | 429)
+                    && serde_json::from_slice::<Value>(body).is_err());
+            if !is_unclear || !unclear.wait_to_retry(&error, None).await {
+                return Err(error);
+            }
         }
-        error.unless_foreign(|headers, body| match status {
-            401 | 404 => !http::is_web_page(headers, body),
-            _ => serde_json::from_slice::<Value>(body).is_ok(),
-        })
     }
 }
 

@@ -298,22 +298,16 @@ impl HttpError {
         Self::Status { status, retry_after, headers, body }
     }
 
-    /// This error of a service that never answers with a web page. A proxy that asks who we are (407) has
-    /// the right to refuse; any other page is an outage in between, whatever its status.
+    /// This error of a service that never answers with a web page. A proxy that asks who we are (407) may refuse; any
+    /// other page is an outage in between, whatever its status.
     #[must_use]
     pub fn unless_page(self) -> Self {
-        self.unless_foreign(|headers, body| !is_web_page(headers, body))
-    }
-
-    /// This error, or an outage in between if `is_own` doesn't recognize the answer as the service's.
-    #[must_use]
-    pub fn unless_foreign(self, is_own: impl FnOnce(&HeaderMap, &[u8]) -> bool) -> Self {
         match self {
             Self::Status { status, headers, body, .. }
                 if status.is_client_error()
                     && status != StatusCode::PROXY_AUTHENTICATION_REQUIRED
                     && !is_transient(status)
-                    && !is_own(&headers, &body) =>
+                    && is_web_page(&headers, &body) =>
             {
                 Self::Intermediary { status, body }
             }

@@ -12,7 +12,6 @@ use crcr_github::artifact::{Artifact, ArtifactServiceError, UploadTarget};
 use crcr_github::http::{self, RetryPolicy, UploadClient};
 use jiff::{SignedDuration, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::HeaderMap;
 use reqwest::{RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::watch;
@@ -319,13 +318,13 @@ impl GitHubStore {
             }
             BlobStart::Whole(bytes, made) => {
                 let pacing = BlockPacing::new(1);
-                let id = put_block(self.blob_client(target), url, 0, bytes, &pacing).await?;
+                let id = put_block(self.blob_client(), url, 0, bytes, &pacing).await?;
                 self.put_block_list(target, mime, &[id]).await?;
                 made
             }
             BlobStart::Long(first, blocks) => {
                 let pacing = BlockPacing::new(if in_order { 1 } else { PARALLEL_BLOCKS });
-                let (pacing, client) = (Arc::new(pacing), self.blob_client(target));
+                let (pacing, client) = (Arc::new(pacing), self.blob_client());
                 let turn = Arc::new(watch::Sender::new(0));
                 let put = |n, block| {
                     let (client, url, pacing) = (client.clone(), url.clone(), pacing.clone());
@@ -354,9 +353,8 @@ impl GitHubStore {
         Ok(finished)
     }
 
-    fn blob_client(&self, target: &UploadTarget) -> BlobClient {
-        let (service, is_azure) = (self.service(), !target.is_on_service());
-        BlobClient { http: self.uploads.clone(), retry: service.retry(), is_azure }
+    fn blob_client(&self) -> BlobClient {
+        BlobClient { http: self.uploads.clone(), retry: self.service().retry() }
     }
 
     /// A signed URL of the artifact that was just stored.
@@ -420,7 +418,7 @@ impl GitHubStore {
                 .header("x-ms-blob-content-type", mime)
                 .header("content-type", "application/octet-stream")
         };
-        self.blob_client(target).send(put, bytes, None).await
+        self.blob_client().send(put, bytes, None).await
     }
 
     async fn put_block_list(
@@ -442,7 +440,7 @@ impl GitHubStore {
             let put = self.uploads.put(&url).header("x-ms-blob-content-type", mime);
             put.header("content-type", "application/xml")
         };
-        self.blob_client(target).send(put, &xml, None).await
+        self.blob_client().send(put, &xml, None).await
     }
 
     /// Finalizes the upload. Before each retry it lists the artifacts, because the last request may
@@ -545,8 +543,6 @@ fn is_raw(source: &UploadSource) -> bool {
 struct BlobClient {
     http: UploadClient,
     retry: RetryPolicy,
-    /// The service's own storage may refuse in any form.
-    is_azure: bool,
 }
 
 impl BlobClient {
@@ -562,7 +558,7 @@ impl BlobClient {
         let (mut tries, mut slowed) = (self.retry.start(), pacing.slowed());
         loop {
             let sent = pacing.send(self.http.send(put(), body.clone())).await;
-            let Err(error) = self.stored(sent) else { return Ok(()) };
+            let Err(error) = stored(sent) else { return Ok(()) };
             if pacing.slowed() != slowed {
                 slowed = pacing.slowed();
                 tries.progressed();
@@ -572,19 +568,15 @@ impl BlobClient {
             }
         }
     }
+}
 
-    /// Whether the storage has taken what was sent. It answers 201 then, and names each request. Anything
-    /// else is of another server.
-    fn stored(&self, answer: Result<Response, http::HttpError>) -> Result<(), http::HttpError> {
-        let is_azures = |headers: &HeaderMap, _: &[u8]| headers.contains_key("x-ms-request-id");
-        match answer {
-            Ok(response) if response.status() == StatusCode::CREATED => Ok(()),
-            Ok(response) => {
-                Err(http::HttpError::Intermediary { status: response.status(), body: Bytes::new() })
-            }
-            Err(error) if self.is_azure => Err(error.unless_foreign(is_azures)),
-            Err(error) => Err(error),
-        }
+/// Whether the storage has taken what was sent. It answers 201 then; any other success, and any web page, is of something
+/// in between.
+fn stored(answer: Result<Response, http::HttpError>) -> Result<(), http::HttpError> {
+    let response = answer.map_err(http::HttpError::unless_page)?;
+    match response.status() {
+        StatusCode::CREATED => Ok(()),
+        status => Err(http::HttpError::Intermediary { status, body: Bytes::new() }),
     }
 }
 
