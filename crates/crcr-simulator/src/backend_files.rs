@@ -131,10 +131,11 @@ impl BackendFiles {
         was_known && now + CLOCKS < webhook.at + quiet
     }
 
-    /// For how long a file may hold a dispatch back.
-    pub(crate) fn longest_hold(&self, repo: &str, level: u8) -> Duration {
+    /// For how long a file may hold a dispatch back. One that waits for its place goes on waiting if its backend comes
+    /// to L4.
+    pub(crate) fn longest_hold(&self, repo: &str) -> Duration {
         let Some(file) = self.0.get(repo) else { return Duration::ZERO };
-        let days = if file.max_per_day.is_some() && level != 4 { 2 } else { 0 };
+        let days = if file.max_per_day.is_some() { 2 } else { 0 };
         Duration::from_secs(u64::from(file.quiet_minutes) * 60 + days * 24 * 3600)
     }
 }

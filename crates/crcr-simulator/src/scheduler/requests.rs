@@ -214,9 +214,11 @@ impl Simulation {
             let (name, repo) = spelled_as_usual(&run.name);
             let about = format!("{} at {} is {}", run.name, short(&run.head_sha), run.status);
             let last_input = self.last_input.max(sound_since);
-            let hold = self.upstream.files.longest_hold(repo, self.upstream.allowlist.level(repo));
+            let hold = self.upstream.files.longest_hold(repo);
             if now.duration_since(last_input + hold) > CHECK_RUN_END {
-                return Err(("check-run-ends-late", format!("{about} since {last_input}")));
+                let why = truth.why_open(&run.head_sha, repo);
+                let detail = format!("{about} ({}) since {last_input}: {why}", run.title);
+                return Err(("check-run-ends-late", detail));
             }
             let is_verdict = name == dispatch_name(repo) && truth.is_settled_at_l4(repo);
             if is_verdict
