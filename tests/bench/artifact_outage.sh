@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Which outages `crcr artifact` and GitHub's own client survive: each call answers 503 for some seconds.
+# Which outages `crcr` and the clients of GitHub, AWS and git survive: each call answers 503 for some seconds.
 #
 # usage: tests/bench/artifact_outage.sh [--crcr BINARY] [--server BINARY] [SECONDS]...
 #
 # Without SECONDS: 8 and 45. All cases wait at the same time, so it takes little more than the longest
-# outage. Prints the table of docs/benchmarks.md. GitHub's client comes from tests/setup.
+# outage. Prints the table of docs/benchmarks.md. The other clients come from tests/setup.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 crcr=target/debug/crcr
@@ -19,4 +19,4 @@ while [[ ${1:-} == --* ]]; do
 done
 [[ -x $crcr ]] || cargo build --quiet --package crcr
 [[ -x $server ]] || cargo build --quiet --package crcr-standin --example bench_server
-exec python3 tests/bench/artifact_outage.py "$crcr" "$server" "${@:-8 45}"
+exec target/tools/venv/bin/python tests/bench/artifact_outage.py "$crcr" "$server" "${@:-8 45}"

@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
+import { AURORA, DUNE, MAIN, PAGES } from "./pages.mjs";
 import { QUESTIONS, START } from "./questions.mjs";
 
 const require = createRequire(new URL("../peers/package.json", import.meta.url));
@@ -64,83 +65,6 @@ const logIn = async (page) => {
   await page.getByRole("button", { name: "Log in" }).click();
   await page.getByRole("heading", { name: "Deliveries" }).waitFor();
 };
-
-const AURORA = "/crcr/aurora-example/torch-aurora";
-const DUNE = "/crcr/dune-example/torch-dune";
-const MAIN = "/hud/example/torch/main";
-const LOG = "/failure/example/torch/702209";
-const TEST = "/test/example/torch";
-// Name, site, path, expected refusal.
-const PAGES = [
-  ["full-now", "full", "/"],
-  ["empty-now", "empty", "/"],
-  ["hostile-now", "hostile", "/"],
-  ["full-pulls", "full", "/prs"],
-  ["full-pulls-blocked", "full", "/prs?show=blocked&sort=-since"],
-  ["empty-pulls", "empty", "/prs"],
-  ["hostile-pulls", "hostile", "/prs"],
-  ["full-commit", "full", "/commit/f8deb94e54"],
-  ["error-unknown-commit", "full", "/commit/0123456789", 404],
-  ["full-search", "full", "/search?q=torch"],
-  ["error-unknown-address", "full", "/no/such/page", 404],
-  ["full-overview", "full", "/crcr"],
-  ["full-overview-24h", "full", "/crcr?window=24h"],
-  ["full-repository", "full", DUNE],
-  ["full-repository-failing-all-heads", "full", `${DUNE}?window=24h&heads=all&rows=failing`],
-  ["full-repository-nightly", "full", `${DUNE}?events=nightly`],
-  ["full-level", "full", `${DUNE}/level`],
-  ["full-pull", "full", "/pr/101057"],
-  ["full-deliveries", "full", "/crcr/deliveries"],
-  ["login", "empty", "/crcr/login"],
-  ["empty-overview", "empty", "/crcr"],
-  ["empty-repository", "empty", AURORA],
-  ["empty-repository-nightly", "empty", `${AURORA}?events=nightly`],
-  ["empty-level", "empty", `${AURORA}/level`],
-  ["empty-deliveries", "empty", "/crcr/deliveries"],
-  ["stale-overview", "stale", "/crcr"],
-  ["stale-repository", "stale", AURORA],
-  ["error-unknown-repository", "empty", "/crcr/no-such/repository", 404],
-  ["error-unknown-pull", "empty", "/pr/1", 404],
-  ["error-address", "empty", "/crcr?window=1y", 400],
-  ["error-store", "broken", "/crcr", 503],
-  ["hostile-repository", "hostile", `${AURORA}?window=24h`],
-  ["hostile-pull", "hostile", "/pr/101059"],
-  ["full-hud", "full", "/hud"],
-  ["full-branches", "full", "/hud/example/torch"],
-  ["full-branch", "full", MAIN],
-  ["full-branch-failing-shards", "full", `${MAIN}?rows=failing&open=Trunk+%2F+linux+%2F+test`],
-  ["full-tests-flaky", "full", "/tests?days=30"],
-  ["full-tests-new", "full", "/tests?days=30&sort=new"],
-  ["full-tests-none", "full", "/tests?days=30&sort=failing&q=nothing"],
-  ["full-test-red", "full", `${TEST}?name=TestProcessGroup.test_all_reduce`],
-  ["full-test-flaky", "full", `${TEST}?name=TestRandom.test_seed_per_device`],
-  ["error-unknown-test", "full", `${TEST}?name=no_such_test`, 404],
-  ["hostile-tests", "hostile", "/tests?days=30"],
-  ["full-quarantine", "full", "/quarantine"],
-  ["empty-quarantine", "empty", "/quarantine?repo=no/such"],
-  ["full-trends-24h", "full", "/trends?window=24h"],
-  ["full-trends-30d", "full", "/trends?window=30d"],
-  ["full-trends-runner", "full", "/trends?window=7d&runner=linux.8xlarge.gpu"],
-  ["empty-trends", "empty", "/trends?window=30d"],
-  ["empty-tests", "empty", "/tests"],
-  ["full-pull-in-tree", "full", "/pr/101050"],
-  ["full-branch-job", "full", `${MAIN}?job=702340`],
-  ["full-failures", "full", "/failures"],
-  ["full-failures-filtered", "full", "/failures?repo=example%2Ftorch&category=test&days=30&sort=newest"],
-  ["full-failures-jobs", "full", "/failures?list=jobs&days=30&like=example/torch/702209"],
-  ["full-failure", "full", LOG],
-  ["empty-failures", "empty", "/failures"],
-  ["error-unknown-failure", "full", "/failure/example/torch/1", 404],
-  ["hostile-failures", "hostile", "/failures?days=30"],
-  ["hostile-failure", "hostile", LOG],
-  ["wide-many-jobs", "wide", "/hud/example/torch/many"],
-  ["empty-hud", "empty", "/hud"],
-  ["empty-search", "empty", "/search?q=nothing"],
-  ["error-unknown-branch", "full", "/hud/example/torch/no/such", 404],
-  ["hostile-branch", "hostile", MAIN],
-  ["wide-branch", "wide", MAIN],
-  ["wide-repository", "wide", `${AURORA}?window=30d&heads=all`],
-];
 
 const tasks = {
   async pages() {

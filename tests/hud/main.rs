@@ -1,4 +1,4 @@
-//! The pages in a real browser: `browser.mjs` looks, this serves and judges.
+//! The pages in real browsers: `browser.mjs` looks in Chromium, `firefox.mjs` in Firefox, this serves and judges.
 //!
 //! Screenshots and what was measured go to `target/hud/`; what a screen reader is told is compared
 //! with `snapshots/`, which `INSTA_UPDATE=always` writes anew.
@@ -22,12 +22,16 @@ fn root() -> PathBuf {
 /// Runs one function of the script on the sites; returns what it saw, fails with all it complained
 /// about.
 async fn look(task: &str, sites: &Sites) -> Value {
+    run("browser.mjs", task, sites).await
+}
+
+async fn run(script: &str, task: &str, sites: &Sites) -> Value {
     let out = root().join("target/hud").join(task);
     fs::create_dir_all(&out).unwrap();
     let asked = json!({ "task": task, "sites": sites.urls(), "out": out, "token": sites::TOKEN });
     let peers = root().join("tests/peers");
     let mut command = Command::new(peers.join("node_modules/.bin/node"));
-    command.arg(root().join("tests/hud/browser.mjs")).arg(asked.to_string());
+    command.arg(root().join("tests/hud").join(script)).arg(asked.to_string());
     // The sites are served by this runtime meanwhile.
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
     let output = output.expect("tests/peers is installed");
@@ -57,6 +61,12 @@ async fn every_page_in_every_state_scheme_and_width() {
             insta::assert_snapshot!(name.as_str(), tree.as_str().unwrap());
         }
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs firefox-esr and puppeteer-core and axe-core"]
+async fn every_page_and_every_question_in_firefox() {
+    run("firefox.mjs", "firefox", &Sites::serve().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

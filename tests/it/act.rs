@@ -24,7 +24,7 @@ pub(crate) const GITHUB_SCRIPT: &str =
     "actions/github-script@ed597411d8f924073f98dfc5c65a23a2325f34cd";
 /// What the templates keep compiled files with; `tests/peers/cache` stands for it.
 const CACHE: &str = "actions/cache@27d5ce7f107fe9357f9df03efb73ab90386fccae";
-const BUCKET: &str = "example-artifacts";
+pub(crate) const BUCKET: &str = "example-artifacts";
 const KEY: &str = "pull-requests/acme/upstream/4242/build/artifacts.zip";
 
 /// Everything outside of the workflow: GitHub, STS, S3, and a checkout on disk.

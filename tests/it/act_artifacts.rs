@@ -21,10 +21,10 @@ const BUCKET: &str = "example-artifacts";
 
 /// The steps of a job, as YAML.
 #[derive(Default)]
-struct Steps(String);
+pub(crate) struct Steps(String);
 
 impl Steps {
-    fn run(mut self, script: &str) -> Self {
+    pub(crate) fn run(mut self, script: &str) -> Self {
         let _ = write!(self.0, "\n      - shell: bash\n        run: |");
         for line in script.lines() {
             let _ = write!(self.0, "\n          {line}");
@@ -59,12 +59,12 @@ impl Steps {
         self.uses(id, "upload-artifact-with-fallback", inputs)
     }
 
-    fn download(self, id: &str, inputs: &[(&str, &str)]) -> Self {
+    pub(crate) fn download(self, id: &str, inputs: &[(&str, &str)]) -> Self {
         self.uses(id, "download-artifact-with-fallback", inputs)
     }
 
     /// Prints how these steps ended: `ID: OUTCOME STORE REASON`.
-    fn tell(self, ids: &[&str]) -> Self {
+    pub(crate) fn tell(self, ids: &[&str]) -> Self {
         let lines = ids.iter().map(|id| {
             let step = format!("steps.{id}");
             format!(
@@ -78,7 +78,7 @@ impl Steps {
 }
 
 /// A workflow of these jobs, each `NAME`, what else it has, and its steps.
-fn workflow(event: &str, jobs: &[(&str, &str, Steps)]) -> String {
+pub(crate) fn workflow(event: &str, jobs: &[(&str, &str, Steps)]) -> String {
     let mut text = format!("on: {event}\npermissions: {{}}\njobs:");
     for (name, more, Steps(steps)) in jobs {
         let _ = write!(
@@ -90,7 +90,7 @@ fn workflow(event: &str, jobs: &[(&str, &str, Steps)]) -> String {
     text
 }
 
-fn expect_lines(log: &str, lines: &[&str]) {
+pub(crate) fn expect_lines(log: &str, lines: &[&str]) {
     for line in lines {
         assert!(log.lines().any(|got| got.ends_with(line)), "{line}\n{log}");
     }

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crcr_standin::runs::Run;
-use crcr_standin::world::{PullRequest, Started};
+use crcr_standin::world::{Delivery, PullRequest, Started};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -93,62 +93,110 @@ pub(crate) fn downstream_run(place: &Place) -> Run {
     }
 }
 
+/// What GitHub gives a job of `run`: what JavaScript actions get, and what asks for an OIDC token.
+pub(crate) fn job_variables(place: &Place, run: &Run) -> [BTreeMap<&'static str, String>; 2] {
+    let state = place.github.state();
+    let given = state.job_environment(&state.runs.add_job(state.runs.add(run.clone()), "test"));
+    [
+        ["ACTIONS_RUNTIME_TOKEN", "ACTIONS_RESULTS_URL"],
+        ["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"],
+    ]
+    .map(|names| names.map(|name| (name, given[name].clone())).into())
+}
+
+/// Opens a fork's pull request upstream; returns its delivery, and the event that it dispatches.
+pub(crate) async fn dispatched_pull(
+    place: &Place,
+    relay: &Running,
+    upstream: &Upstream,
+) -> (Delivery, Value) {
+    let state = place.github.state();
+    let pull = PullRequest::from_fork(7, UPSTREAM, &upstream.head, Timestamp::now());
+    state.world.put_pull(UPSTREAM, pull);
+    relay.ready().await;
+    let opened =
+        state.world.delivery("pull_request", &state.pull_request_payload(UPSTREAM, 7, "opened"));
+    let target = relay.url.join("github/webhook").unwrap();
+    assert_eq!(opened.send(&reqwest::Client::new(), &target).await.unwrap().status, 202);
+    let mut dispatched = vec![];
+    eventually("the dispatch", async || {
+        dispatched.extend(state.world.take_dispatches());
+        !dispatched.is_empty()
+    })
+    .await;
+    let event = json!({
+        "action": "pull_request", "client_payload": dispatched[0].client_payload,
+        "repository": { "full_name": DOWNSTREAM },
+    });
+    (opened, event)
+}
+
 /// Runs a template as the workflow of `run`; returns the log and whether it succeeded.
-async fn run_template(
+fn run_template(
     place: &Place,
     relay: &Running,
     template: &str,
     server: &str,
     run: &Run,
-    event: Value,
+    event: &Value,
 ) -> (String, bool) {
-    let state = place.github.state();
-    let folder = place.folder().join("act");
-    let (checkout, crcr) = (folder.join("checkout"), folder.join("crcr"));
-    if folder.exists() {
-        fs::remove_dir_all(&folder).unwrap();
-    }
-    fs::create_dir_all(checkout.join(".github/workflows")).unwrap();
-    fs::create_dir_all(folder.join("home")).unwrap();
-    fs::write(folder.join("event.json"), event.to_string()).unwrap();
-    let job = state.runs.add_job(state.runs.add(run.clone()), "test");
-    let given = state.job_environment(&job);
-    let some = |names: [&'static str; 2]| names.map(|name| (name, given[name].clone())).into();
-    let token = some(["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"]);
-    let artifacts: BTreeMap<_, _> = some(["ACTIONS_RUNTIME_TOKEN", "ACTIONS_RESULTS_URL"]);
-    let variables = folder.join("runner-variables.json");
-    fs::write(&variables, serde_json::to_string(&artifacts).unwrap()).unwrap();
+    let [artifacts, token] = job_variables(place, run);
     let text = workflow(template, server, &token);
-    fs::write(checkout.join(".github/workflows/upstream.yml"), text).unwrap();
-    git(&checkout, &["init", "--quiet", "--initial-branch", "main"]);
-    git(&checkout, &["remote", "add", "origin", "https://github.com/acme/four.git"]);
-    git(&checkout, &["add", "--all"]);
-    git(&checkout, &["commit", "--quiet", "--message", "downstream"]);
-    copy(&root().join("actions"), &crcr.join("actions"));
-    let env = [
-        ("GITHUB_RUN_ID", run.id.to_string()),
-        ("GITHUB_API_URL", state.origin().to_owned()),
-        ("STANDIN_RUNNER_VARIABLES", variables.to_str().unwrap().to_owned()),
-    ];
-    let mut act = Command::new("act");
-    act.args([&*run.event, "--platform", "ubuntu-latest=-self-hosted", "--eventpath"]);
-    act.arg(folder.join("event.json")).args(["--no-cache-server", "--pull=false"]);
-    act.arg("--local-repository").arg(format!("pytorch/crcr@v1={}", crcr.display()));
-    let script = root().join("tests/peers/github-script");
-    act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
-    act.arg("--var")
-        .arg(format!("CRCR_CALLBACK_URL={}", relay.url.join("github/callback").unwrap()));
-    for (name, value) in env {
-        act.arg("--env").arg(format!("{name}={value}"));
+    Machine { place, relay, run, event, variables: &artifacts }.run("act", &text)
+}
+
+/// Where workflows of the downstream repository run.
+pub(crate) struct Machine<'a> {
+    pub(crate) place: &'a Place,
+    pub(crate) relay: &'a Running,
+    pub(crate) run: &'a Run,
+    pub(crate) event: &'a Value,
+    /// For JavaScript actions.
+    pub(crate) variables: &'a BTreeMap<&'static str, String>,
+}
+
+impl Machine<'_> {
+    /// Runs the workflow `text` on an empty machine, in the folder `name`; returns the log and whether it succeeded.
+    pub(crate) fn run(&self, name: &str, text: &str) -> (String, bool) {
+        let folder = self.place.folder().join(name);
+        let (checkout, crcr) = (folder.join("checkout"), folder.join("crcr"));
+        if folder.exists() {
+            fs::remove_dir_all(&folder).unwrap();
+        }
+        fs::create_dir_all(checkout.join(".github/workflows")).unwrap();
+        fs::create_dir_all(folder.join("home")).unwrap();
+        fs::write(folder.join("event.json"), self.event.to_string()).unwrap();
+        let variables = folder.join("runner-variables.json");
+        fs::write(&variables, serde_json::to_string(self.variables).unwrap()).unwrap();
+        fs::write(checkout.join(".github/workflows/upstream.yml"), text).unwrap();
+        git(&checkout, &["init", "--quiet", "--initial-branch", "main"]);
+        git(&checkout, &["remote", "add", "origin", "https://github.com/acme/four.git"]);
+        git(&checkout, &["add", "--all"]);
+        git(&checkout, &["commit", "--quiet", "--message", "downstream"]);
+        copy(&root().join("actions"), &crcr.join("actions"));
+        let mut act = Command::new("act");
+        act.args([&*self.run.event, "--platform", "ubuntu-latest=-self-hosted", "--eventpath"]);
+        act.arg(folder.join("event.json")).args(["--no-cache-server", "--pull=false"]);
+        act.arg("--local-repository").arg(format!("pytorch/crcr@v1={}", crcr.display()));
+        let script = root().join("tests/peers/github-script");
+        act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
+        let callback = self.relay.url.join("github/callback").unwrap();
+        act.arg("--var").arg(format!("CRCR_CALLBACK_URL={callback}"));
+        for (name, value) in [
+            ("GITHUB_RUN_ID", self.run.id.to_string()),
+            ("GITHUB_API_URL", self.place.github.state().origin().to_owned()),
+            ("STANDIN_RUNNER_VARIABLES", variables.to_str().unwrap().to_owned()),
+        ] {
+            act.arg("--env").arg(format!("{name}={value}"));
+        }
+        act.current_dir(&checkout).env_clear().stdin(Stdio::null());
+        act.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder.join("home"));
+        act.env("XDG_CACHE_HOME", folder.join("home/.cache")).env("TMPDIR", &folder);
+        let output = act.output().expect("`act` is installed by tests/setup");
+        let log = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        (log, output.status.success())
     }
-    act.current_dir(&checkout).env_clear().stdin(Stdio::null());
-    act.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder.join("home"));
-    act.env("XDG_CACHE_HOME", folder.join("home/.cache")).env("TMPDIR", &folder);
-    let output = tokio::task::spawn_blocking(move || act.output()).await.unwrap();
-    let output = output.expect("`act` is installed by tests/setup");
-    let log = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    (log, output.status.success())
 }
 
 #[tokio::test]
@@ -171,8 +219,7 @@ async fn dry_dispatch_of_doctor_runs_no_upstream_code_and_is_reported() {
     });
     let run = Run { event: "repository_dispatch".to_owned(), ..downstream_run(&place) };
     let server = "http://127.0.0.1:1";
-    let ran = run_template(&place, &relay, "downstream-ci.yml", server, &run, event.clone());
-    let (log, succeeded) = ran.await;
+    let (log, succeeded) = run_template(&place, &relay, "downstream-ci.yml", server, &run, &event);
     assert!(succeeded, "{log}");
     let accepted = "the relay at 127.0.0.1 accepts this run's token and the signature";
     assert_eq!(log.matches(accepted).count(), 1, "{log}");
@@ -181,8 +228,8 @@ async fn dry_dispatch_of_doctor_runs_no_upstream_code_and_is_reported() {
     // Without a signature there is nothing to report.
     let mut unsigned = event;
     unsigned["client_payload"].as_object_mut().unwrap().remove("callback_token");
-    let ran = run_template(&place, &relay, "downstream-ci.yml", server, &run, unsigned);
-    let (log, succeeded) = ran.await;
+    let (log, succeeded) =
+        run_template(&place, &relay, "downstream-ci.yml", server, &run, &unsigned);
     assert!(succeeded && !log.contains("Report to the relay"), "{log}");
 }
 
@@ -203,8 +250,8 @@ async fn nightly_template_tests_the_newest_upstream_commit_and_reports_it() {
         ..downstream_run(&place)
     };
     let template = "downstream-nightly.yml";
-    let ran = run_template(&place, &relay, template, &upstream.server.url, &run, json!({}));
-    let (log, succeeded) = ran.await;
+    let (log, succeeded) =
+        run_template(&place, &relay, template, &upstream.server.url, &run, &json!({}));
     assert!(!succeeded, "the tests failed\n{log}");
     assert!(log.contains(&format!("checked out acme/upstream at {newest}")), "{log}");
     assert_eq!(log.matches("build: token variables: 0").count(), 2, "{log}");
@@ -219,33 +266,17 @@ async fn nightly_template_tests_the_newest_upstream_commit_and_reports_it() {
 async fn upstream_code_runs_without_a_token_and_its_result_is_reported_to_the_pull_request() {
     let upstream = Upstream::new();
     let place = Place::new(&[DOWNSTREAM], "L4:\n  - acme/four: [dave]\n");
-    let state = place.github.state();
-    let pull = PullRequest::from_fork(7, UPSTREAM, &upstream.head, Timestamp::now());
-    state.world.put_pull(UPSTREAM, pull);
     let relay = place.serve();
-    relay.ready().await;
-    let opened =
-        state.world.delivery("pull_request", &state.pull_request_payload(UPSTREAM, 7, "opened"));
-    let target = relay.url.join("github/webhook").unwrap();
-    assert_eq!(opened.send(&reqwest::Client::new(), &target).await.unwrap().status, 202);
-    let mut dispatched = vec![];
-    eventually("the dispatch", async || {
-        dispatched.extend(state.world.take_dispatches());
-        !dispatched.is_empty()
-    })
-    .await;
-    let event = json!({
-        "action": "pull_request", "client_payload": dispatched[0].client_payload,
-        "repository": { "full_name": DOWNSTREAM },
-    });
+    let (opened, event) = dispatched_pull(&place, &relay, &upstream).await;
+    let state = place.github.state();
 
     let run = Run {
         event: "repository_dispatch".to_owned(),
         workflow: "upstream".to_owned(),
         ..downstream_run(&place)
     };
-    let ran = run_template(&place, &relay, "downstream-ci.yml", &upstream.server.url, &run, event);
-    let (log, succeeded) = ran.await;
+    let (log, succeeded) =
+        run_template(&place, &relay, "downstream-ci.yml", &upstream.server.url, &run, &event);
     assert!(!succeeded, "the tests failed\n{log}");
     assert!(log.contains(&format!("checked out acme/upstream at {}", upstream.head)), "{log}");
     assert_eq!(log.matches("build: token variables: 0").count(), 2, "{log}");
@@ -321,8 +352,8 @@ async fn probe_runs_in_the_template_like_a_push_of_that_commit_and_is_reported()
         workflow: "upstream".to_owned(),
         ..downstream_run(&place)
     };
-    let ran = run_template(&place, &relay, "downstream-ci.yml", &upstream.server.url, &run, event);
-    let (log, _) = ran.await;
+    let (log, _) =
+        run_template(&place, &relay, "downstream-ci.yml", &upstream.server.url, &run, &event);
     assert!(log.contains(&format!("checked out acme/upstream at {head}")), "{log}");
     for (python, conclusion) in [("3.11", "failure"), ("3.13", "success")] {
         let line = format!("reported to 127.0.0.1: `test ({python})` is completed ({conclusion})");

@@ -6,24 +6,32 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crcr_standin::runs::Run;
-use crcr_standin::world::PullRequest;
-use jiff::Timestamp;
-use serde_json::{Value, json};
 
-use crate::act::{GITHUB_SCRIPT, copy, git, root};
-use crate::act_downstream::{DOWNSTREAM, downstream_run, workflow};
+use crate::act_downstream::{
+    DOWNSTREAM, Machine, dispatched_pull, downstream_run, job_variables, workflow,
+};
 use crate::checkout::Upstream;
-use crate::relay_process::{Place, Running, UPSTREAM, eventually};
+use crate::relay_process::{Place, UPSTREAM, eventually};
 
 /// The code of a pull request that wants out. Each line that it gets hold of something goes to `$LOOT`, and what later
 /// jobs would run of it goes there, too. It passes its own tests' result off as a success, which is its right.
 const HOSTILE: &str = r#"
 loot() { printf '%s\n' "$1" >> "$LOOT"; }
-# 1. The cache: a token for it, as actions/cache has.
+# 1. The cache: its address, or an entry for main's builds. A process of the job can read the token that the runner gives
+# to a later step's action.
 [[ -z ${ACTIONS_CACHE_URL-} ]] || loot "cache address"
+python3 - "$STANDIN_RUNNER_VARIABLES" > "$EVIL/cache" <<'PYTHON'
+import json, sys, urllib.request
+given = json.load(open(sys.argv[1]))
+call = "twirp/github.actions.results.api.v1.CacheService/CreateCacheEntry"
+asked = urllib.request.Request(
+    given["ACTIONS_RESULTS_URL"] + call, json.dumps({"key": "main-deps", "version": "1"}).encode(),
+    {"authorization": "Bearer " + given["ACTIONS_RUNTIME_TOKEN"], "content-type": "application/json"})
+print(urllib.request.urlopen(asked).read().decode())
+PYTHON
 # 2. A token of the default branch, or GitHub's own.
 [[ -z ${ACTIONS_ID_TOKEN_REQUEST_TOKEN-} ]] || loot "OIDC request token"
 [[ -z ${GITHUB_TOKEN-}${GH_TOKEN-} ]] || loot "GitHub token"
@@ -112,53 +120,6 @@ impl Evil {
     }
 }
 
-/// Runs some jobs of the template on a machine of their own, with a home of their own.
-fn run_jobs(
-    place: &Place,
-    relay: &Running,
-    run: &Run,
-    event: &Value,
-    text: &str,
-    variables: &BTreeMap<&'static str, String>,
-    name: &str,
-) -> (String, bool) {
-    let folder = place.folder().join(name);
-    let (checkout, crcr) = (folder.join("checkout"), folder.join("crcr"));
-    fs::create_dir_all(checkout.join(".github/workflows")).unwrap();
-    fs::create_dir_all(folder.join("home")).unwrap();
-    fs::write(folder.join("event.json"), event.to_string()).unwrap();
-    let runner_variables = folder.join("runner-variables.json");
-    fs::write(&runner_variables, serde_json::to_string(variables).unwrap()).unwrap();
-    fs::write(checkout.join(".github/workflows/upstream.yml"), text).unwrap();
-    git(&checkout, &["init", "--quiet", "--initial-branch", "main"]);
-    git(&checkout, &["remote", "add", "origin", "https://github.com/acme/four.git"]);
-    git(&checkout, &["add", "--all"]);
-    git(&checkout, &["commit", "--quiet", "--message", "downstream"]);
-    copy(&root().join("actions"), &crcr.join("actions"));
-    let mut act = Command::new("act");
-    act.args(["repository_dispatch", "--platform", "ubuntu-latest=-self-hosted", "--eventpath"]);
-    act.arg(folder.join("event.json")).args(["--no-cache-server", "--pull=false"]);
-    act.arg("--local-repository").arg(format!("pytorch/crcr@v1={}", crcr.display()));
-    let script = root().join("tests/peers/github-script");
-    act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
-    let callback = relay.url.join("github/callback").unwrap();
-    act.arg("--var").arg(format!("CRCR_CALLBACK_URL={callback}"));
-    for (name, value) in [
-        ("GITHUB_RUN_ID", run.id.to_string()),
-        ("GITHUB_API_URL", place.github.state().origin().to_owned()),
-        ("STANDIN_RUNNER_VARIABLES", runner_variables.to_str().unwrap().to_owned()),
-    ] {
-        act.arg("--env").arg(format!("{name}={value}"));
-    }
-    act.current_dir(&checkout).env_clear().stdin(Stdio::null());
-    act.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder.join("home"));
-    act.env("XDG_CACHE_HOME", folder.join("home/.cache")).env("TMPDIR", &folder);
-    let output = act.output().expect("`act` is installed by tests/setup");
-    let log = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    (log, output.status.success())
-}
-
 /// The template's jobs of these names; what they need of other jobs is over, and `test` has failed.
 fn jobs_of(text: &str, names: &[&str], evil: Option<(&Evil, &str)>) -> String {
     let mut workflow: serde_yaml::Value = serde_yaml::from_str(text).unwrap();
@@ -198,42 +159,28 @@ fn jobs_of(text: &str, names: &[&str], evil: Option<(&Evil, &str)>) -> String {
 async fn hostile_run_gets_no_token_changes_no_other_job_and_cannot_turn_its_check_green() {
     let upstream = Upstream::new();
     let place = Place::new(&[DOWNSTREAM], "L4:\n  - acme/four: [dave]\n");
-    let state = place.github.state();
-    let pull = PullRequest::from_fork(7, UPSTREAM, &upstream.head, Timestamp::now());
-    state.world.put_pull(UPSTREAM, pull);
     let relay = place.serve();
-    relay.ready().await;
-    let opened =
-        state.world.delivery("pull_request", &state.pull_request_payload(UPSTREAM, 7, "opened"));
-    let target = relay.url.join("github/webhook").unwrap();
-    assert_eq!(opened.send(&reqwest::Client::new(), &target).await.unwrap().status, 202);
-    let mut dispatched = vec![];
-    eventually("the dispatch", async || {
-        dispatched.extend(state.world.take_dispatches());
-        !dispatched.is_empty()
-    })
-    .await;
-    let event = json!({
-        "action": "pull_request", "client_payload": dispatched[0].client_payload,
-        "repository": { "full_name": DOWNSTREAM },
-    });
+    let (_, event) = dispatched_pull(&place, &relay, &upstream).await;
+    let state = place.github.state();
     let run = Run {
         event: "repository_dispatch".to_owned(),
         workflow: "upstream".to_owned(),
         ..downstream_run(&place)
     };
-    let job = state.runs.add_job(state.runs.add(run.clone()), "test");
-    let given = state.job_environment(&job);
-    let some = |names: [&'static str; 2]| names.map(|name| (name, given[name].clone())).into();
-    let token: BTreeMap<_, _> =
-        some(["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"]);
-    let artifacts = some(["ACTIONS_RUNTIME_TOKEN", "ACTIONS_RESULTS_URL"]);
+    let [artifacts, token] = job_variables(&place, &run);
     let text = workflow("downstream-ci.yml", &upstream.server.url, &token);
     let evil = Evil::new();
+    // The runner's token of the hostile job is what GitHub makes of the template's `cache-mode`.
+    let mut job = state.runs.add_job(run.id, "test");
+    let template = crate::act::read("workflows-templates/downstream-ci.yml");
+    let template: serde_yaml::Value = serde_yaml::from_str(&template).unwrap();
+    job.may_cache = template["jobs"]["test"].get("cache-mode") != Some(&"none".into());
+    let of_test = state.job_environment(&job);
+    let of_test = artifacts.keys().map(|name| (*name, of_test[name].clone())).collect();
     let jobs = |text: &str, name: &str| {
-        tokio::task::block_in_place(|| {
-            run_jobs(&place, &relay, &run, &event, text, &artifacts, name)
-        })
+        let variables = if name == "test" { &of_test } else { &artifacts };
+        let machine = Machine { place: &place, relay: &relay, run: &run, event: &event, variables };
+        tokio::task::block_in_place(|| machine.run(name, text))
     };
 
     let (log, succeeded) = jobs(&jobs_of(&text, &["start"], None), "start");
@@ -246,6 +193,9 @@ async fn hostile_run_gets_no_token_changes_no_other_job_and_cannot_turn_its_chec
     let stolen = evil.loot();
     assert!(!stolen.iter().any(|line| !line.starts_with("ran as test")), "{stolen:?}\n{hostile}");
     assert!(Path::new(&evil.path("left")).exists());
+    let answer = fs::read_to_string(evil.path("cache")).unwrap();
+    assert!(answer.contains("\"ok\":false"), "the cache wasn't asked, or is written: {answer}");
+    assert_eq!(state.caches.keys(), [""; 0]);
 
     let (end, succeeded) = jobs(&jobs_of(&text, &["end"], None), "end");
     assert!(succeeded, "{end}");

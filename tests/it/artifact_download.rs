@@ -42,20 +42,16 @@ impl World {
         Self { github, s3, job, runtime: Runtime::new().unwrap() }
     }
 
+    /// The same world, as a job of another run sees it.
+    pub(crate) fn in_run(self, run: Run) -> Self {
+        let runs = &self.github.state().runs;
+        let job = runs.add_job(runs.add(run), "later");
+        Self { job, ..self }
+    }
+
     /// Stores a blob with GitHub and gives its number.
     pub(crate) fn github(&self, name: &str, kind: &str, bytes: &[u8]) -> u64 {
-        let environment = self.github.state().job_environment(&self.job);
-        let http = crcr_github::http::client().unwrap();
-        let token = environment["ACTIONS_RUNTIME_TOKEN"].clone().into();
-        self.runtime.block_on(async {
-            let url = &environment["ACTIONS_RESULTS_URL"];
-            let service = ArtifactService::new(http.clone(), url, token).unwrap();
-            let url = service.create(name, None, kind).await.unwrap().url;
-            let put = http.put(url.expose_secret()).header("x-ms-blob-type", "BlockBlob");
-            assert_eq!(put.body(bytes.to_vec()).send().await.unwrap().status(), 201);
-            let digest = Digest::of(bytes).to_string();
-            service.finalize(name, bytes.len() as u64, &digest).await.unwrap()
-        })
+        self.runtime.block_on(store_raw(&self.github, &self.job, (name, kind), bytes))
     }
 
     /// Stores an object with metadata.
@@ -138,6 +134,25 @@ impl World {
             .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
             .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
     }
+}
+
+/// Stores bytes of this name and content type as `job` may, without any client's checks.
+pub(crate) async fn store_raw(
+    github: &StandIn,
+    job: &Job,
+    (name, kind): (&str, &str),
+    bytes: &[u8],
+) -> u64 {
+    let environment = github.state().job_environment(job);
+    let http = crcr_github::http::client().unwrap();
+    let token = environment["ACTIONS_RUNTIME_TOKEN"].clone().into();
+    let url = &environment["ACTIONS_RESULTS_URL"];
+    let service = ArtifactService::new(http.clone(), url, token).unwrap();
+    let url = service.create(name, None, kind).await.unwrap().url;
+    let put = http.put(url.expose_secret()).header("x-ms-blob-type", "BlockBlob");
+    assert_eq!(put.body(bytes.to_vec()).send().await.unwrap().status(), 201);
+    let digest = Digest::of(bytes).to_string();
+    service.finalize(name, bytes.len() as u64, &digest).await.unwrap()
 }
 
 pub(crate) fn zip(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
@@ -343,9 +358,22 @@ fn error_for_a_missing_artifact_lists_the_places_searched() {
     assert!(empty.iter().all(|name| ran.outputs[*name].is_empty()), "{}", ran.report());
     let reason = (&*ran.outputs["store"], &*ran.outputs["reason"]);
     assert_eq!(reason, ("none", "artifact-not-found"));
-    let step = world.signed(world.step("download", &["--name", "wheels"]));
-    let ran = step.env("GITHUB_SERVER_URL", "https://ghe.example.com").run().expect_code(1);
+    let elsewhere = || {
+        let step = world.signed(world.step("download", &["--name", "wheels"]));
+        step.env("GITHUB_SERVER_URL", "https://ghe.example.com").run().expect_code(1)
+    };
+    // Gitea and Forgejo have the list, and Enterprise Server doesn't.
+    let ran = elsewhere();
+    assert!(!ran.stderr.contains("Enterprise Server"), "{}", ran.report());
+    world.github.state().traffic.fail("ListArtifacts", 1, Fault::status(404));
+    let ran = elsewhere();
     refused(&ran, "artifact-not-found", &["GitHub Enterprise Server has no v4 artifacts; there"]);
+    // A re-run there finds what is in the bucket.
+    world.s3("acme/upstream/4242/wheels/artifacts.zip", &zip(&[("a", 0o644, b"x")]), &[]);
+    world.github.state().traffic.fail("ListArtifacts", 1, Fault::status(404));
+    let step = world.signed(world.step("download", &["--name", "wheels"]));
+    let step = step.env("GITHUB_SERVER_URL", "https://ghe.example.com");
+    step.env("GITHUB_RUN_ATTEMPT", "2").run().expect_code(0);
 }
 
 #[test]
@@ -399,9 +427,7 @@ fn forbidden_and_missing_buckets_have_different_errors() {
 fn artifacts_of_another_run_need_a_token() {
     let world = World::new(Run::push());
     world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
-    let other = world.github.state().runs.add(Run { id: 5000, ..Run::push() });
-    let job = world.github.state().runs.add_job(other, "later");
-    let reader = World { job, ..world };
+    let reader = world.in_run(Run { id: 5000, ..Run::push() });
     let args = ["--name", "wheels", "--run-id", "4242"];
     let step = || reader.step("download", &args).env("GITHUB_RUN_ID", "5000");
     refused(&step().run().expect_code(1), "token-needed", &["run 4242"]);
@@ -414,9 +440,7 @@ fn artifacts_of_another_run_are_found_by_id() {
     let world = World::new(Run::push());
     let one = world.github("one", "application/zip", &zip(&[("a", 0o644, b"1")]));
     let two = world.github("two", "application/zip", &zip(&[("a", 0o644, b"2")]));
-    let other = world.github.state().runs.add(Run { id: 5000, ..Run::push() });
-    let job = world.github.state().runs.add_job(other, "later");
-    let reader = World { job, ..world };
+    let reader = world.in_run(Run { id: 5000, ..Run::push() });
     let step = |ids: &str| {
         let args = ["--artifact-ids", ids, "--run-id", "4242", "--github-token", "ghs_reader"];
         reader.step("download", &args).env("GITHUB_RUN_ID", "5000")
@@ -599,9 +623,7 @@ fn summary_of_a_failed_download_has_the_cause_and_a_hint() {
 fn forks_artifact_of_another_run_needs_allow_fork_in_every_event() {
     let world = World::new(Run::fork());
     world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
-    let other = world.github.state().runs.add(Run { id: 5000, ..Run::push() });
-    let job = world.github.state().runs.add_job(other, "later");
-    let reader = World { job, ..world };
+    let reader = world.in_run(Run { id: 5000, ..Run::push() });
     let args = ["--name", "wheels", "--run-id", "4242", "--github-token", "ghs_reader"];
     let step = || reader.step("download", &args).env("GITHUB_RUN_ID", "5000");
     refused(&step().run().expect_code(1), "untrusted-artifact", &["allow-fork"]);

@@ -5,9 +5,12 @@ use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
+use crcr_artifacts::digest::Digest;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;
 use crcr_testkit::s3::{ACCESS_KEY, SECRET_KEY};
+use serde_json::json;
 
 use crate::artifact_download::{World, noise, refused, visible, zip};
 use crate::support::Crcr;
@@ -195,4 +198,49 @@ fn refusal_without_credentials_has_no_hint_about_permissions() {
     let ran = step.arg(&format!("--s3-endpoint={}", world.s3.url())).run().expect_code(1);
     refused(&ran, "store-denied", &["configure-oidc-fallback"]);
     assert!(!ran.stderr.contains("the credentials need"), "{}", ran.report());
+}
+
+#[test]
+fn expired_artifact_is_called_expired_however_it_is_asked_for() {
+    let world = World::new(Run::push());
+    let id = world.github("old", "application/zip", &zip(&[("a", 0o644, b"1")]));
+    let another_run = ["--run-id", "4242", "--github-token", "ghs_reader"];
+    let locator = json!({
+        "version": 1, "name": "old", "repository": "acme/upstream", "run_id": 4242, "run_attempt": 1,
+        "job": "build", "store": "github", "artifact_id": id, "archive": "zip", "size": 1,
+        "digest": Digest::of(b"").to_string(), "file_count": 1, "files": [],
+        "created": "2026-01-02T03:04:05Z", "trust": "same-repo",
+    });
+    let asked = [
+        ("--name", "old".to_owned()),
+        ("--artifact-ids", id.to_string()),
+        ("--locator", locator.to_string()),
+    ];
+    // It expires between the list and the download.
+    let answer = |status| Fault::Answer {
+        status: StatusCode::from_u16(status).unwrap(),
+        retry_after: None,
+        body: r#"{"message": "Artifact has expired", "status": "410"}"#.to_owned(),
+    };
+    let reader = world.in_run(Run { id: 5000, ..Run::push() });
+    let state = reader.github.state();
+    let step = |(flag, value): &(&str, String)| {
+        let step = reader.step("download", &another_run).arg(flag).arg(value);
+        step.env("GITHUB_RUN_ID", "5000")
+    };
+    for asked in &asked[..2] {
+        state.traffic.fail("artifact-zip", 1, answer(410));
+        let words = ["has expired", "retention-days"];
+        refused(&step(asked).run().expect_code(1), "artifact-expired", &words);
+    }
+    state.clock.advance(Duration::from_secs(91 * 24 * 3600));
+    for asked in &asked {
+        refused(
+            &step(asked).run().expect_code(1),
+            "artifact-expired",
+            &["`old`", "retention-days"],
+        );
+    }
+    let ran = step(&("--pattern", "o*".to_owned())).run().expect_code(0);
+    assert!(ran.stderr.contains("`old` has expired and is left out"), "{}", ran.report());
 }

@@ -273,3 +273,55 @@ fn merge_in_a_later_attempt_names_the_result_of_the_first_one_as_the_obstacle() 
     }
     merge(2, &["--pattern", "lin*"]).expect_code(0);
 }
+
+/// A database's folder in a container, and a key that only root reads.
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "needs root"]
+fn what_the_jobs_user_may_not_read_is_named_with_a_hint_and_not_looked_at_if_excluded() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    use std::os::unix::process::CommandExt as _;
+    const NOBODY: u32 = 65_534;
+    let s3 = S3Server::start("artifacts").unwrap();
+    let upload = |args: &[&str]| {
+        let mut step = with_s3(step(args), &s3);
+        let folder = step.folder().to_owned();
+        fs::create_dir_all(folder.join("dist/postgres/base")).unwrap();
+        fs::write(folder.join("dist/key.pem"), "key").unwrap();
+        let closed = |path: &str, mode| {
+            fs::set_permissions(folder.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        closed("dist/postgres", 0o700);
+        closed("dist/key.pem", 0o600);
+        closed("", 0o755);
+        for path in ["", "runner", "dist"] {
+            chown(folder.join(path), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        step.command().uid(NOBODY).gid(NOBODY);
+        step.run()
+    };
+    let hint = "a line of `path` that starts with `!`";
+    let ran = upload(&["--path", "dist", "--name", "all"]).expect_code(0);
+    for text in
+        ["dist/postgres` is left out", "dist/key.pem` is left out", "Permission denied", hint]
+    {
+        assert!(ran.stderr.contains(text), "`{text}` in\n{}", ran.report());
+    }
+    assert_eq!(ran.outputs["files"], "2", "{}", ran.report());
+    let ran = upload(&["--path", "dist", "--name", "strict", "--if-no-files-found", "error"]);
+    let ran = ran.expect_code(1);
+    for text in ["[unreadable]", "Permission denied", "1 more", hint] {
+        assert!(ran.stderr.contains(text), "`{text}` in\n{}", ran.report());
+    }
+    let ran = upload(&["--path", "dist/key.pem", "--name", "only"]).expect_code(0);
+    assert!(ran.stderr.contains("dist/key.pem` is left out"), "{}", ran.report());
+    for excluded in
+        ["!dist/postgres\n!dist/key.pem", "!dist/postgres/**\n!**/*.pem", "!**/postgres\n!dist/k*"]
+    {
+        let path = format!("dist\n{excluded}");
+        let args =
+            ["--path", &path, "--name", "excluded", "--if-no-files-found", "error", "--overwrite"];
+        let ran = upload(&args).expect_code(0);
+        assert!(!ran.stderr.contains("::warning"), "{excluded}\n{}", ran.report());
+    }
+}

@@ -470,6 +470,22 @@ fn doctor_aws_in_a_job_says_what_its_role_may_and_refuses_a_branchs_sub() {
             "may not write the cache",
         ),
         (
+            Some("ci"),
+            role_of("default-branch"),
+            "repo:acme/upstream:environment:ci",
+            "role-audience",
+            "ok",
+            "only tokens for `sts.amazonaws.com`",
+        ),
+        (
+            Some("ci"),
+            role_of("default-branch"),
+            "repo:acme/upstream:environment:ci",
+            "role-trust",
+            "not-checked",
+            "aws iam get-role --role-name",
+        ),
+        (
             None,
             role_of("default-branch"),
             "repo:acme/upstream:*",

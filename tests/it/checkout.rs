@@ -19,8 +19,9 @@ pub(crate) struct Server {
     root: TempDir,
     /// The `Authorization` headers that came, one a request.
     authorizations: Arc<Mutex<Vec<String>>>,
-    /// How many requests are answered by 503 before the next one is served.
+    /// How many requests are answered by `outage_status` before the next one is served.
     outage: Arc<AtomicUsize>,
+    outage_status: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -31,19 +32,24 @@ impl Server {
         let authorizations = Arc::new(Mutex::new(Vec::new()));
         let (folder, seen) = (root.path().to_owned(), Arc::clone(&authorizations));
         let outage = Arc::new(AtomicUsize::new(0));
-        let down = Arc::clone(&outage);
+        let outage_status = Arc::new(AtomicUsize::new(503));
+        let (down, status) = (Arc::clone(&outage), Arc::clone(&outage_status));
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 if down.load(Ordering::Relaxed) > 0 {
                     down.fetch_sub(1, Ordering::Relaxed);
                     let _ = stream.read(&mut [0; 4096]);
-                    let _ = stream.write_all(b"HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                    let status = status.load(Ordering::Relaxed);
+                    let _ = write!(
+                        stream,
+                        "HTTP/1.1 {status} No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                    );
                     continue;
                 }
                 serve(stream, &folder, &seen);
             }
         });
-        Self { url, root, authorizations, outage }
+        Self { url, root, authorizations, outage, outage_status }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -443,6 +449,15 @@ fn outage_of_some_seconds_is_survived_and_not_called_a_missing_commit() {
     assert_eq!(head_of(&ran, "workspace"), upstream.head);
     assert!(ran.stderr.contains("503") && ran.stderr.contains("trying again"), "{}", ran.report());
     assert!(!ran.stderr.contains("force-push"), "{}", ran.report());
+
+    // One 403 may be a proxy's; one that stays is about the token.
+    upstream.server.outage_status.store(403, Ordering::Relaxed);
+    upstream.server.outage.store(1, Ordering::Relaxed);
+    upstream.checkout(&[]).run().expect_code(0);
+    upstream.server.outage.store(99, Ordering::Relaxed);
+    let ran = upstream.checkout(&[]).run().expect_code(2);
+    assert!(ran.stderr.contains("set `token`"), "{}", ran.report());
+    upstream.server.outage.store(0, Ordering::Relaxed);
 
     let gone = upstream.event().to_string().replace(&upstream.head, &"1".repeat(40));
     let ran = upstream.checkout_of(&[], &serde_json::from_str(&gone).unwrap()).run().expect_code(2);

@@ -127,6 +127,25 @@ fn demo_rejects_unusable_files_before_it_starts() {
     }
 }
 
+/// What a visitor looks for on the pages of the demo: a blocked pull request, a red branch, a flaky, a failing, a
+/// new and a quarantined test, a long queue, causes of failures, a backend that fails its level.
+#[cfg(unix)]
+const CONTENT: &[(&str, &[&str])] = &[
+    ("", &["is blocked by", "is red on", "In the last 24 hours: "]),
+    ("prs", &["blocked by", "Green", "margaret-example"]),
+    ("crcr", &["fails its level", "meets its level", "dune-example/torch-dune"]),
+    ("crcr/aurora-example/torch-aurora", &["Criteria of its level", "nightly"]),
+    ("crcr/basalt-example/torch-basalt/level", &["not met"]),
+    ("hud", &["example/torch"]),
+    ("hud/example/torch/main", &["linux / test", "torch-aurora", "by "]),
+    ("tests", &["test_seed_per_device", "quarantined", "@grace-example"]),
+    ("tests?show=failing", &["TestOps.test_matmul_strided"]),
+    ("tests?show=new", &["/test/example/torch?id="]),
+    ("quarantine", &["test_transformer_*", "in 3 days", "its failure doesn't count"]),
+    ("failures", &["pytest: failed test", "lost communication", "CUDA out of memory"]),
+    ("trends", &["Longest queue", "linux.8xlarge.gpu", "Time to signal"]),
+];
+
 #[test]
 #[cfg(unix)]
 fn demo_pages_stay_open_until_ctrl_c() {
@@ -163,8 +182,14 @@ fn demo_pages_stay_open_until_ctrl_c() {
         assert!(page.starts_with("HTTP/1.1 200"), "{page}");
         assert!(page.contains(holds), "{name}: {page}");
     }
-    let failures = get(&link("all backends").replace("/crcr", "/failures"));
-    assert!(failures.contains("pytest: failed test"), "{failures}");
+    let first = link("what needs you");
+    for (path, shown) in CONTENT {
+        let page = get(&format!("{first}{path}"));
+        assert!(page.starts_with("HTTP/1.1 200"), "/{path}: {page}");
+        for text in *shown {
+            assert!(page.contains(text), "/{path} doesn't show {text}: {page}");
+        }
+    }
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     // The channel closes when the process has ended.

@@ -400,6 +400,28 @@ fn transient_sts_errors_are_retried_with_a_new_token() {
 }
 
 #[test]
+fn page_of_a_proxy_is_waited_out_by_the_token_endpoint_and_sts() {
+    let world = world();
+    let page = |status: u16, body: &str| Fault::Answer {
+        status: axum::http::StatusCode::from_u16(status).unwrap(),
+        retry_after: None,
+        body: body.to_owned(),
+    };
+    for status in [200, 403, 404, 502] {
+        let page = page(status, "<html><title>Sign in</title></html>");
+        world.github.state().traffic.fail("mint", 1, page.clone());
+        world.sts.traffic().fail(OPERATION, 1, page);
+        let ran = world.configured().run().expect_code(0);
+        assert_eq!(outputs(&ran)[0], "oidc", "{status}");
+    }
+    world.github.state().traffic.fail("mint", 1, page(200, ""));
+    world.sts.traffic().fail(OPERATION, 1, page(200, ""));
+    world.configured().run().expect_code(0);
+    assert!(world.sts.traffic().unmet().is_empty());
+    assert!(world.github.state().traffic.unmet().is_empty());
+}
+
+#[test]
 fn unreachable_services_are_exit_2() {
     let world = world();
     world.sts.traffic().fail(OPERATION, 99, sts::error(400, "Throttling", "Rate exceeded"));

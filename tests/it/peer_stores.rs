@@ -18,15 +18,15 @@ use serde_json::json;
 use crate::support::{Crcr, Ran};
 
 /// A server of another project, on a free port. Dropping it ends it.
-struct PeerServer {
+pub(crate) struct PeerServer {
     child: Child,
     port: u16,
-    _folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl PeerServer {
     /// Starts what `command` makes of a port, and waits until it listens.
-    fn start(command: impl Fn(u16, &Path) -> Command) -> Self {
+    pub(crate) fn start(command: impl Fn(u16, &Path) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = command(port, folder.path());
@@ -38,7 +38,7 @@ impl PeerServer {
             assert!(started.elapsed() < Duration::from_secs(60), "the server doesn't listen");
             std::thread::sleep(Duration::from_millis(20));
         }
-        Self { child, port, _folder: folder }
+        Self { child, port, folder }
     }
 
     fn gofakes3() -> Self {
@@ -73,7 +73,7 @@ impl PeerServer {
         })
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 }
@@ -96,9 +96,10 @@ fn put(url: &str) {
 }
 
 /// A name, the arguments of the upload, and its files; a content of `None` is a link to `a.txt`.
-type Shape = (&'static str, &'static [&'static str], Vec<(&'static str, Option<Vec<u8>>)>);
+pub(crate) type Shape =
+    (&'static str, &'static [&'static str], Vec<(&'static str, Option<Vec<u8>>)>);
 
-fn shapes() -> Vec<Shape> {
+pub(crate) fn shapes() -> Vec<Shape> {
     let text = || Some(b"a\n".repeat(1000));
     // Several parts on S3 and several blocks on Azure.
     let large = || Some(noise(17 << 20));
@@ -170,7 +171,7 @@ fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Uploads a shape by `step` and downloads it by another one; checks that nothing differs.
-fn there_and_back(shape: &Shape, step: &dyn Fn(Crcr) -> Crcr, store: &str) -> Ran {
+pub(crate) fn there_and_back(shape: &Shape, step: &dyn Fn(Crcr) -> Crcr, store: &str) -> Ran {
     let (name, args, files) = shape;
     let job =
         |command: &str| Crcr::step(&["artifact", command, "--name", name], "push", &json!({}));
@@ -215,6 +216,33 @@ fn every_shape_comes_back_from_gofakes3() {
 #[ignore = "needs moto_server"]
 fn every_shape_comes_back_from_moto() {
     every_shape_in_a_bucket(&PeerServer::moto());
+}
+
+/// moto calls its answer to a deletion, which has no body, a web page.
+#[test]
+#[ignore = "needs moto_server"]
+fn files_that_a_new_artifact_lacks_are_deleted_from_moto_at_once() {
+    let server = PeerServer::moto();
+    let started = Instant::now();
+    let upload = |files: &[&str]| {
+        let args = ["--path", "dist", "--archive", "none", "--overwrite", "true"];
+        let step = crate::artifact_upload::step(&args);
+        fs::remove_dir_all(step.folder().join("dist/sub")).unwrap();
+        files
+            .iter()
+            .for_each(|file| fs::write(step.folder().join("dist").join(file), "x").unwrap());
+        let step = crate::artifact_upload_faults::with_bucket(step, BUCKET, &server.url());
+        step.arg("--fallback").arg("never").run().expect_code(0)
+    };
+    upload(&["b", "c"]);
+    let ran = upload(&["c"]);
+    assert!(!ran.stderr.contains("::warning"), "{}", ran.report());
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+    let args = ["artifact", "download", "--name", "linux", "--path", "out"];
+    let step = Crcr::step(&args, "push", &json!({}));
+    let step = crate::artifact_upload_faults::with_bucket(step, BUCKET, &server.url());
+    let ran = step.run().expect_code(0);
+    assert!(ran.path("out/c").exists() && !ran.path("out/b").exists());
 }
 
 /// GitHub's service, with its blobs in Azurite.

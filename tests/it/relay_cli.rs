@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use crate::oidc_configure::Moto;
 use crate::relay_process::{Place, Running, UPSTREAM, eventually};
 use crate::support::Crcr;
 
@@ -85,6 +86,43 @@ fn check_accepts_valid_settings_without_serving() {
     let (code, stdout, stderr) = place.run(&["relay", "serve", "--check"]);
     assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
     assert!(stderr.contains("all settings work"), "{stderr}");
+}
+
+#[test]
+#[ignore = "needs moto_server"]
+fn settings_of_a_secret_count_and_a_secret_that_cannot_be_had_is_named() {
+    let moto = Moto::start();
+    let create = reqwest::blocking::Client::new()
+        .post(&moto.1)
+        .header("x-amz-target", "secretsmanager.CreateSecret")
+        .header("content-type", "application/x-amz-json-1.1")
+        .header(
+            "authorization",
+            "AWS4-HMAC-SHA256 Credential=key/20261101/us-east-1/secretsmanager/aws4_request",
+        )
+        .body(
+            json!({ "Name": "relay", "SecretString": r#"{"CRCR_PUBLIC_URL": "relay"}"# })
+                .to_string(),
+        );
+    let created: Value = create.send().unwrap().json().unwrap();
+    let arn = created["ARN"].as_str().expect("moto creates it").to_owned();
+    let place = place()
+        .set("AWS_ENDPOINT_URL_SECRETS_MANAGER", &moto.1)
+        .set("AWS_ACCESS_KEY_ID", "key")
+        .set("AWS_SECRET_ACCESS_KEY", "secret")
+        .set("SECRET_STORE_ARN", &arn);
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("CRCR_PUBLIC_URL"), "the secret's value counts: {stderr}");
+    let other = arn.replace("relay", "other");
+    let place = place.set("SECRET_STORE_ARN", &other);
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 2, "{stderr}");
+    for told in
+        [&*other, "AWS refused", "ResourceNotFoundException", "secretsmanager:GetSecretValue"]
+    {
+        assert!(stderr.contains(told), "{told} is not in {stderr}");
+    }
 }
 
 #[test]

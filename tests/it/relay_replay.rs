@@ -58,6 +58,12 @@ impl Archive {
             statement.query_map([], row).unwrap().map(Result::unwrap).collect()
         };
         let mut all = rows("SELECT * FROM webhook ORDER BY event, delivery");
+        // What the grid, the trends and the list of branches read.
+        for table in ["branch_run", "ci_counted", "ci_day", "ci_hour", "known_branch"] {
+            let mut of_table = rows(&format!("SELECT * FROM {table}"));
+            of_table.sort();
+            all.append(&mut of_table);
+        }
         let views = rows("SELECT name FROM sqlite_schema WHERE type = 'view' ORDER BY name");
         assert!(!views.is_empty());
         for view in views {
@@ -107,7 +113,11 @@ fn archive_of_a_time_span_is_replayed_and_a_damaged_object_costs_only_itself() {
             assert!(report.contains(expected), "{expected}\n{report}");
         }
         let rows = archive.rows("results.db");
-        assert_eq!(rows.len(), 3 + 2, "three rows, and the current states of a job and a push");
+        assert_eq!(
+            rows.len(),
+            3 + 2 + 2,
+            "three webhooks, a job, a push, their branch and what of it is counted"
+        );
     }
 }
 

@@ -143,6 +143,7 @@ fn facts(head: &str, now: Timestamp) -> Vec<Fact> {
             head_sha: head.to_owned(),
             merge_base: "f0".repeat(20),
             committed_at: now,
+            changed_files: vec![],
         }),
     ]
 }

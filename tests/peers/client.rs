@@ -20,7 +20,11 @@ impl Peer {
     pub(crate) fn new(github: &StandIn, run: Run) -> Self {
         let runs = &github.state().runs;
         let job = runs.add_job(runs.add(run), "build");
-        let environment = github.state().job_environment(&job);
+        Self::with(github.state().job_environment(&job))
+    }
+
+    /// A step with these variables.
+    pub(crate) fn with(environment: BTreeMap<&'static str, String>) -> Self {
         Self { environment, folder: tempfile::tempdir().unwrap() }
     }
 

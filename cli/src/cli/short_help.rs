@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Command};
 
 /// The flags of `-h`, for commands whose flags don't all fit. The paths are separated by spaces.
 const FIRST_FLAGS: &[(&str, &[&str])] = &[
-    ("allowlist diff", &["upstream", "reason", "strict", "results", "criteria", "format"]),
+    ("allowlist diff", &["upstream", "reason", "strict", "results", "format"]),
     ("allowlist validate", &["file", "upstream", "format", "strict", "base", "reason", "online"]),
     (
         "artifact download",
@@ -24,11 +24,7 @@ const FIRST_FLAGS: &[(&str, &[&str])] = &[
             "s3-bucket",
         ],
     ),
-    (
-        "artifact upload",
-        &["name", "path", "if-no-files-found", "overwrite", "required", "s3-bucket"],
-    ),
-    ("checkout", &["repository", "sha", "path", "fetch-depth", "submodules"]),
+    ("artifact upload", &["name", "path", "if-no-files-found", "required", "s3-bucket"]),
     ("doctor aws", &["role", "bucket", "region", "artifact-bucket", "private"]),
     ("init aws", &["aws-region", "cache-bucket", "artifact-bucket", "account-id", "format"]),
     ("init downstream", &["upstream", "nightly", "runner", "force", "stdout"]),
@@ -56,6 +52,9 @@ const FIRST_FLAGS: &[(&str, &[&str])] = &[
     ("stats collect", &["dir", "repo", "run-id", "run-attempt", "rows", "results", "dry-run"]),
 ];
 
+/// How many examples `-h` has.
+const SHORT_EXAMPLES: usize = 2;
+
 /// Makes `-h` of `command` and of everything below it short.
 pub fn shorten(command: Command) -> Command {
     shorten_below(command.disable_help_flag(true), "")
@@ -79,7 +78,8 @@ fn shorten_below(mut command: Command, path: &str) -> Command {
         command = command.arg(help.action(ArgAction::Help));
         if let Some(text) = command.get_after_help().map(ToString::to_string) {
             let examples = text.split("\n\n").find(|paragraph| paragraph.starts_with("Example"));
-            let short = examples.unwrap_or(&text).to_owned();
+            let examples = examples.unwrap_or(&text).lines();
+            let short = examples.take(1 + SHORT_EXAMPLES).collect::<Vec<_>>().join("\n");
             command = command.after_help(short).after_long_help(text);
         }
     }
@@ -95,9 +95,10 @@ fn shorten_below(mut command: Command, path: &str) -> Command {
 mod tests {
     use super::*;
 
-    /// A terminal of the usual width, made a bit higher than the 24 lines of old.
-    const COLUMNS: usize = 80;
-    const LINES: usize = 36;
+    /// As clap prints where there is no terminal.
+    const COLUMNS: usize = 100;
+    /// Of a list of subcommands, and of the flags of a command.
+    const LINES: [usize; 2] = [36, 24];
 
     /// Lines of the screen. A usage or an address without a space is broken by the terminal.
     fn screen_lines(text: &str) -> usize {
@@ -108,7 +109,7 @@ mod tests {
         let short = command.clone().term_width(COLUMNS).render_help().to_string();
         let long = command.clone().term_width(COLUMNS).render_long_help().to_string();
         let lines = screen_lines(&short);
-        if lines > LINES {
+        if lines > LINES[usize::from(!command.is_subcommand_required_set())] {
             found.push(format!("`{path} -h` has {lines} lines"));
         }
         for (flag, text) in [("-h", &short), ("--help", &long)] {

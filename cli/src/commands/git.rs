@@ -68,6 +68,10 @@ impl<'a> Git<'a> {
             let text = failure.causes().join(" ");
             let again = failure.code() == "git"
                 && match RemoteProblem::of(&failure) {
+                    // GitHub's own for a private repository is 404; this may be a proxy's or a limit's.
+                    RemoteProblem::Refused if text.contains("error: 403") => {
+                        any.wait_to_retry(&text, None).await
+                    }
                     // A retry can't help.
                     RemoteProblem::Gone | RemoteProblem::Refused => false,
                     RemoteProblem::Outage => {

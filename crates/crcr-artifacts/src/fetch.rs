@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Buf as _, Bytes};
-use crcr_github::http::RetryLoop;
+use crcr_github::http::{RetryLoop, RetryPolicy};
 use parking_lot::{Condvar, Mutex};
 use rawzip::ReaderAt as _;
 use tokio::task::{JoinSet, spawn_blocking};
@@ -70,6 +70,20 @@ pub(crate) async fn fetch(
     }
 }
 
+/// Opens the start of a blob of this size. Another size without an ETag isn't the store's answer, but of something in
+/// between, so it is asked again some times.
+async fn open_whole(blob: &Arc<RemoteBlob>, size: Option<u64>) -> Result<ByteRange, FetchError> {
+    let mut tries = RetryPolicy { tries: 5, ..blob.retry() }.start();
+    loop {
+        let first = open(blob, 0, RANGE_BYTES, None).await?;
+        let Some(expected) = size.filter(|size| *size != first.total) else { return Ok(first) };
+        let error = FetchError::Length { announced: first.total, expected };
+        if first.etag.is_some() || !tries.wait_to_retry(&error, None).await {
+            return Err(error);
+        }
+    }
+}
+
 async fn fetch_once(
     blob: &Arc<RemoteBlob>,
     path: &Path,
@@ -77,11 +91,8 @@ async fn fetch_once(
     arrived: &ByteProgress,
 ) -> Result<FetchedBlob, FetchError> {
     let disk = |source| FetchError::Disk { path: path.to_owned(), source };
-    let mut first = open(blob, 0, RANGE_BYTES, None).await?;
+    let mut first = open_whole(blob, size).await?;
     let total = first.total;
-    if let Some(expected) = size.filter(|size| *size != total) {
-        return Err(FetchError::Length { announced: total, expected });
-    }
     let start = if first.start == 0 { first.look_ahead(MAX_HEAD_BYTES).await } else { &[] };
     let head = start[..stored_head(start).unwrap_or(0)].to_vec();
     // A server without ranges sends everything for each request.

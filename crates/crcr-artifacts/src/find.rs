@@ -247,6 +247,14 @@ impl ArtifactSources {
             .collect();
         names.sort_unstable();
         names.dedup();
+        for one in listed.iter().filter(|one| one.expired && wanted(&one.name)) {
+            if !names.contains(&one.name.as_str()) {
+                (self.notice)(&format!(
+                    "`{}` has expired and is left out",
+                    one.name.escape_debug()
+                ));
+            }
+        }
         let mut found = Vec::new();
         for name in names {
             found.extend(self.newest(run, &listed, name).await?);

@@ -49,6 +49,14 @@ impl AwsRegion {
             )
         };
         let lower = text.trim().to_ascii_lowercase();
+        // Local zones, and the pseudo-regions of old SDKs for FIPS.
+        let mut starts = lower.match_indices('-').map(|(end, _)| &lower[..end]);
+        if let Some(region) = starts.find(|start| Self::new(start).is_ok()) {
+            let rule = format!(
+                "it starts with the region `{region}`: write that, without its zone or FIPS"
+            );
+            return Err(refused(rule));
+        }
         let number_of = |part: &str| part.len() == 1 && matches!(part.as_bytes()[0], b'1'..=b'9');
         let Some((front, number)) = lower.rsplit_once('-') else {
             return Err(refused(REGION_RULE.to_owned()));
@@ -267,6 +275,13 @@ mod tests {
             ("us-eas-1", "did you mean `us-east-1`?"),
             ("eu-cental-1", "did you mean `eu-central-1`?"),
             ("us-east-1a", "availability zone of the region `us-east-1`"),
+            ("us-east-1-bos-1a", "starts with the region `us-east-1`"),
+            ("us-west-2-lax-1", "starts with the region `us-west-2`"),
+            ("us-gov-west-1-fips", "starts with the region `us-gov-west-1`"),
+            ("us-east-1-", "starts with the region `us-east-1`"),
+            ("fips-us-east-1", REGION_RULE),
+            ("aws-global", REGION_RULE),
+            ("EU", REGION_RULE),
             ("US-East-1", "as `us-east-1`"),
             (" us-east-1", "as `us-east-1`"),
             ("us-east", REGION_RULE),

@@ -128,8 +128,12 @@ pub async fn assume_role_with_web_identity(
     let post = client.post(Url::from(request.endpoint.clone())).form(&form).timeout(limit);
     match http::send_once(post).await {
         Ok(response) => {
-            let server_time = date(response.headers());
+            let (status, headers) = (response.status(), response.headers().clone());
+            let server_time = date(&headers);
             let result = match http::read(response, MAX_ANSWER_BYTES).await {
+                Ok(body) if body.is_empty() || http::is_web_page(&headers, &body) => {
+                    Err(HttpError::Intermediary { status, body }.into())
+                }
                 Ok(body) => read_credentials(&body).map_err(StsError::from),
                 Err(error) => Err(error.into()),
             };
@@ -140,7 +144,7 @@ pub async fn assume_role_with_web_identity(
                 HttpError::Status { headers, .. } => date(headers),
                 _ => None,
             };
-            StsAnswer { result: Err(service_error(error)), server_time }
+            StsAnswer { result: Err(service_error(error.unless_page())), server_time }
         }
     }
 }

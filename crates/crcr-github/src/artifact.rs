@@ -8,7 +8,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
-use reqwest::{Client, StatusCode};
+use reqwest::{Client, Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer};
@@ -31,6 +31,7 @@ pub struct ArtifactService {
     token: SecretString,
     ids: BackendIds,
     retry: RetryPolicy,
+    may_be_missing: bool,
 }
 
 /// The service's own ids of a workflow run and of one job in it.
@@ -185,7 +186,20 @@ impl ArtifactService {
         let base = Url::parse(results_url)?
             .join("/twirp/github.actions.results.api.v1.ArtifactService/")?;
         let ids = BackendIds::from_token(&token)?;
-        Ok(Self { http, base, token, ids, retry: RetryPolicy::default() })
+        let (retry, may_be_missing) = (RetryPolicy::default(), false);
+        Ok(Self { http, base, token, ids, retry, may_be_missing })
+    }
+
+    /// The server may have no artifact service. Then its page of status 404 says so, and isn't an outage.
+    #[must_use]
+    pub fn which_may_be_missing(self, may_be_missing: bool) -> Self {
+        Self { may_be_missing, ..self }
+    }
+
+    /// Whether the server says by this error that it has no artifact service.
+    pub fn is_missing(&self, error: &ArtifactServiceError) -> bool {
+        let status = error.status().map_or(0, |status| status.as_u16());
+        self.may_be_missing && matches!(status, 404 | 405)
     }
 
     #[must_use]
@@ -271,7 +285,11 @@ impl ArtifactService {
         body["size"] = size.to_string().into();
         body["hash"] = hash.into();
         let answer: Answer = self.call("FinalizeArtifact", RetryPolicy::ONCE, &body).await?;
-        Ok(answer.artifact_id)
+        match answer.artifact_id {
+            // As `ok: false`, the default of each field is left out.
+            0 => Err(refused("FinalizeArtifact", "it gave no artifact")),
+            id => Ok(id),
+        }
     }
 
     /// The finished artifacts of all jobs of the run, or only the one called `name`.
@@ -354,18 +372,12 @@ impl ArtifactService {
     ) -> Result<T, ArtifactServiceError> {
         let url = self.base.join(method)?;
         let value = http::with_retries(retry, || async {
-            let request = self.http.post(url.clone()).bearer_auth(self.token.expose_secret());
-            let answer = http::send_once(request.json(body)).await?;
-            let (status, headers) = (answer.status(), answer.headers().clone());
+            let answer = self.send(url.clone(), body).await?;
+            let status = answer.status();
             let body = http::read(answer, MAX_ANSWER_BYTES).await?;
-            match serde_json::from_slice::<Value>(&body) {
-                Ok(value) => Ok(value),
-                // A proxy's page with status 200.
-                Err(_) if http::is_web_page(&headers, &body) => {
-                    Err(HttpError::Intermediary { status, body })
-                }
-                Err(error) => Err(HttpError::Malformed(error.to_string())),
-            }
+            // All answers of the service are JSON, so this is a proxy's.
+            serde_json::from_slice::<Value>(&body)
+                .map_err(|_| HttpError::Intermediary { status, body })
         });
         let value = value.await.map_err(|error| service_error(method, error))?;
         if value.get("ok") == Some(&Value::Bool(false)) {
@@ -375,6 +387,32 @@ impl ArtifactService {
             let source = HttpError::Malformed(error.to_string());
             ArtifactServiceError::Http { method, source }
         })
+    }
+}
+
+impl ArtifactService {
+    /// Sends a call. A refusal that isn't JSON may be of something in between, or of a server that refuses in plain text,
+    /// as Gitea and Forgejo do; so it is sent again some times.
+    async fn send(&self, url: Url, body: &Value) -> Result<Response, HttpError> {
+        let mut unclear = RetryPolicy { tries: 4, ..self.retry }.start();
+        loop {
+            let request = self.http.post(url.clone()).bearer_auth(self.token.expose_secret());
+            let error = match http::send_once(request.json(body)).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let status = error.status().map_or(0, |status| status.as_u16());
+            if self.may_be_missing && matches!(status, 404 | 405) {
+                return Err(error);
+            }
+            let error = error.unless_page();
+            let is_unclear = matches!(&error, HttpError::Status { body, .. }
+                if matches!(status, 403 | 405..=499) && !matches!(status, 407 | 408 | 429)
+                    && serde_json::from_slice::<Value>(body).is_err());
+            if !is_unclear || !unclear.wait_to_retry(&error, None).await {
+                return Err(error);
+            }
+        }
     }
 }
 

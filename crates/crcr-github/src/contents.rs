@@ -31,6 +31,8 @@ pub struct MergeBase {
     pub sha: String,
     /// The committer's date; 1970 when GitHub gives none.
     pub committed_at: Timestamp,
+    /// The first 300 files that `head` changes.
+    pub changed_files: Vec<String>,
 }
 
 /// A commit of a branch.
@@ -162,7 +164,9 @@ impl GithubApp {
         Ok(found.map(|found| {
             let Commit { sha, commit, .. } = found.merge_base_commit;
             let date = commit.committer.and_then(|committer| committer.date);
-            MergeBase { sha, committed_at: date.unwrap_or(Timestamp::UNIX_EPOCH) }
+            let committed_at = date.unwrap_or(Timestamp::UNIX_EPOCH);
+            let changed_files = found.files.into_iter().map(|file| file.filename).collect();
+            MergeBase { sha, committed_at, changed_files }
         }))
     }
 }

@@ -1,15 +1,18 @@
 //! The HTTP client of the whole program, and how it retries.
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::stream;
 use parking_lot::Mutex;
 use rand::Rng as _;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, ClientBuilder, RequestBuilder, Response, StatusCode};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Body, Client, ClientBuilder, RequestBuilder, Response, StatusCode};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The most of an error's body that is kept, in bytes.
@@ -28,21 +31,72 @@ pub fn client() -> Result<Client, HttpError> {
 
 /// A client for servers on this machine, which no proxy can reach.
 pub fn direct_client() -> Result<Client, HttpError> {
-    builder(SILENCE).no_proxy().build().map_err(HttpError::Transport)
+    builder().read_timeout(SILENCE).no_proxy().build().map_err(HttpError::Transport)
 }
 
 /// [`client`] with another limit than [`SILENCE`].
 pub fn client_with(silence: Duration) -> Result<Client, HttpError> {
-    builder(silence).build().map_err(HttpError::Transport)
+    builder().read_timeout(silence).build().map_err(HttpError::Transport)
 }
 
-fn builder(silence: Duration) -> ClientBuilder {
+fn builder() -> ClientBuilder {
     Client::builder()
         .user_agent(concat!("crcr/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(Duration::from_secs(10))
-        .read_timeout(silence)
         .redirect(reqwest::redirect::Policy::none())
         .tcp_nodelay(true)
+}
+
+/// A client for large bodies. A connection may be as slow as it likes, as long as it takes something.
+#[derive(Debug, Clone)]
+pub struct UploadClient {
+    client: Client,
+    silence: Duration,
+}
+
+impl UploadClient {
+    /// A body is given to the connection in pieces of this size, so that progress shows.
+    const PIECE_BYTES: usize = 256 * 1024;
+
+    /// A client that gives up if the connection takes nothing for `silence`.
+    ///
+    /// Fails when the machine's TLS set-up is broken.
+    pub fn new(silence: Duration) -> Result<Self, HttpError> {
+        let client = builder().build().map_err(HttpError::Transport)?;
+        Ok(Self { client, silence })
+    }
+
+    pub fn put(&self, url: &str) -> RequestBuilder {
+        self.client.put(url)
+    }
+
+    /// Sends `request` with `body` once, as [`send_once`] does. Once the system has taken all of the body,
+    /// the answer has [`UploadClient::new`]'s limit for each MiB of it, because the system may still send.
+    pub async fn send(&self, request: RequestBuilder, body: Bytes) -> Result<Response, HttpError> {
+        // hyper leaves the length of an empty body out, and S3 refuses that with 411.
+        let (size, request) = (body.len(), request.header(CONTENT_LENGTH, body.len()));
+        let last_limit = self.silence * (1 + u32::try_from(size >> 20).unwrap_or(u32::MAX));
+        let taken = watch::Sender::new(0);
+        let mut progress = taken.subscribe();
+        let pieces = (0..size).step_by(Self::PIECE_BYTES).map(move |start| {
+            let end = size.min(start + Self::PIECE_BYTES);
+            taken.send_replace(end);
+            Ok::<_, Infallible>(body.slice(start..end))
+        });
+        let answer = send_once(request.body(Body::wrap_stream(stream::iter(pieces))));
+        tokio::pin!(answer);
+        let mut is_open = size > 0;
+        loop {
+            let limit = if is_open { self.silence } else { last_limit };
+            tokio::select! {
+                answer = &mut answer => return answer,
+                changed = progress.changed(), if is_open => {
+                    is_open = changed.is_ok() && *progress.borrow_and_update() < size;
+                }
+                () = tokio::time::sleep(limit) => return Err(HttpError::Silence(limit)),
+            }
+        }
+    }
 }
 
 /// The longest pause that a server's `Retry-After` can cause.
@@ -214,6 +268,9 @@ pub enum HttpError {
     /// No answer: DNS, connection, TLS, a reset, a time-out.
     #[error("no answer from the server: {}", root_cause(.0))]
     Transport(reqwest::Error),
+    /// Our own limit of time for a body that is sent.
+    #[error("timed out (nothing could be sent, and no answer came, for {} s)", .0.as_secs())]
+    Silence(Duration),
     /// The body is larger than the caller allows.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
@@ -241,6 +298,23 @@ impl HttpError {
         Self::Status { status, retry_after, headers, body }
     }
 
+    /// This error of a service that never answers with a web page. A proxy that asks who we are (407) may refuse; any
+    /// other page is an outage in between, whatever its status.
+    #[must_use]
+    pub fn unless_page(self) -> Self {
+        match self {
+            Self::Status { status, headers, body, .. }
+                if status.is_client_error()
+                    && status != StatusCode::PROXY_AUTHENTICATION_REQUIRED
+                    && !is_transient(status)
+                    && is_web_page(&headers, &body) =>
+            {
+                Self::Intermediary { status, body }
+            }
+            error => error,
+        }
+    }
+
     /// The error of the last try.
     pub fn last(&self) -> &Self {
         match self {
@@ -263,7 +337,7 @@ impl HttpError {
         match self.last() {
             Self::Status { status, .. } => is_transient(*status),
             Self::Transport(error) => !error.is_builder(),
-            Self::Intermediary { .. } => true,
+            Self::Intermediary { .. } | Self::Silence(_) => true,
             Self::TooLarge(_) | Self::Malformed(_) | Self::GaveUp { .. } => false,
         }
     }
@@ -273,14 +347,21 @@ impl HttpError {
         match self.last() {
             Self::Transport(error) => !error.is_connect() && !error.is_builder(),
             Self::Status { status, .. } => is_transient(*status) && status.as_u16() != 429,
-            Self::Intermediary { .. } | Self::Malformed(_) | Self::TooLarge(_) => true,
+            Self::Intermediary { .. }
+            | Self::Silence(_)
+            | Self::Malformed(_)
+            | Self::TooLarge(_) => true,
             Self::GaveUp { .. } => false,
         }
     }
 
     /// Whether a time limit of ours ended the request.
     pub fn is_timeout(&self) -> bool {
-        matches!(self.last(), Self::Transport(error) if error.is_timeout())
+        match self.last() {
+            Self::Transport(error) => error.is_timeout(),
+            Self::Silence(_) => true,
+            _ => false,
+        }
     }
 
     /// How long the server wants us to wait.
@@ -468,6 +549,47 @@ mod tests {
                 assert!((at_least..=at_most).contains(&survived), "{policy:?}: {survived}");
             }
         }
+    }
+
+    /// A server whose connection is as slow as a modem's, or takes nothing any more after some bytes.
+    fn slow_server(bytes: usize) -> String {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            let (mut read, mut piece) = (0, vec![0; 512 * 1024]);
+            while read < bytes {
+                std::thread::sleep(Duration::from_millis(110));
+                match connection.read(&mut piece) {
+                    Ok(0) | Err(_) => return,
+                    Ok(some) => read += some,
+                }
+            }
+            let _ = connection.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n");
+            std::thread::sleep(Duration::from_secs(60));
+        });
+        url
+    }
+
+    #[tokio::test]
+    async fn upload_may_take_any_time_while_bytes_flow_and_none_when_they_stop() {
+        const SIZE: usize = 24 << 20;
+        let silence = Duration::from_secs(4);
+        let client = UploadClient::new(silence).unwrap();
+        let body = Bytes::from(vec![7; SIZE]);
+        let started = Instant::now();
+        let sent = client.send(client.put(&slow_server(SIZE)), body.clone()).await.unwrap();
+        assert_eq!(sent.status(), StatusCode::CREATED);
+        assert!(started.elapsed() > silence, "the test sends too fast to show anything");
+
+        let client = UploadClient::new(Duration::from_millis(300)).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let error = client.send(client.put(&url), body).await.unwrap_err();
+        assert!(error.is_timeout() && error.is_transient() && error.may_be_applied(), "{error}");
+        let error = client.send(client.put(&url), Bytes::new()).await.unwrap_err();
+        assert!(error.is_timeout(), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

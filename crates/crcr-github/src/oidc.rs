@@ -58,18 +58,21 @@ impl TokenEndpoint {
     ) -> Result<SecretString, MintError> {
         let mut url = self.url.clone();
         url.query_pairs_mut().append_pair("audience", audience);
-        let response = http::send(retry, || {
-            client
-                .get(url.clone())
-                .bearer_auth(self.bearer.expose_secret())
-                .header("accept", "application/json")
-                .timeout(per_try)
-        })
-        .await?;
-        let body = http::read(response, MAX_ANSWER_BYTES).await?;
+        let answer = http::with_retries(retry, || async {
+            let request = client.get(url.clone()).bearer_auth(self.bearer.expose_secret());
+            let request = request.header("accept", "application/json").timeout(per_try);
+            let response = http::send_once(request).await.map_err(HttpError::unless_page)?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let body = http::read(response, MAX_ANSWER_BYTES).await?;
+            if body.is_empty() || http::is_web_page(&headers, &body) {
+                return Err(HttpError::Intermediary { status, body });
+            }
+            Ok(body)
+        });
+        let answer = answer.await?;
         // serde's own message could quote the token.
         let malformed = || HttpError::Malformed("no JSON object with a token in `value`".into());
-        let answer: TokenAnswer = serde_json::from_slice(&body).map_err(|_| malformed())?;
+        let answer: TokenAnswer = serde_json::from_slice(&answer).map_err(|_| malformed())?;
         if answer.value.split('.').filter(|part| !part.is_empty()).count() != 3 {
             return Err(malformed().into());
         }

@@ -369,7 +369,10 @@ async fn the_merge_base_is_where_a_branch_left_the_other() {
     world.add_commit_on(REPO, &tip, &root, at(1));
     world.add_commit_on(REPO, &head, &root, at(2));
     let found = app.merge_base(REPO, &tip, &head).await.unwrap();
-    assert_eq!(found, Some(MergeBase { sha: root.clone(), committed_at: at(0) }));
+    assert_eq!(
+        found,
+        Some(MergeBase { sha: root.clone(), committed_at: at(0), changed_files: vec![] })
+    );
     let found = app.merge_base(REPO, &root, &head).await.unwrap();
     assert_eq!(found.unwrap().sha, root, "a base that didn't move");
     assert_eq!(app.merge_base(REPO, &tip, &alone).await.unwrap(), None);

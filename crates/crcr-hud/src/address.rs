@@ -2,6 +2,7 @@
 
 use crcr_results::test_runs::hex_id;
 use maud::{Markup, html};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// A path with the parameters that are given.
 pub(crate) fn address<'a>(
@@ -63,6 +64,15 @@ pub(crate) fn sort_header(name: &str, sorted: Sorted, address: &str) -> Markup {
             a rel="nofollow" href=(address) { (name) @if value.is_some() { span aria-hidden="true" { (sign) } } }
         }
     }
+}
+
+/// All that has a meaning in an address, except the slashes of a branch's name.
+const PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The grid of a branch.
+pub(crate) fn branch_path(repository: &str, branch: &str) -> String {
+    format!("/hud/{repository}/{}", utf8_percent_encode(branch, PATH))
 }
 
 #[cfg(test)]

@@ -13,12 +13,13 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use crate::files::FilesOf;
-use crate::model::days::DayCaches;
-use crate::pages::failure;
+use crate::model::days::cache::DayCaches;
 use crate::query::{SpanQuery, TimeSpan};
 
 /// Further pages wait for [`PAGE_QUEUE_TIMEOUT`].
 pub(crate) const MAX_CONCURRENT_PAGES: usize = 8;
+/// Logs that are sent as text at the same time.
+const MAX_CONCURRENT_TEXTS: usize = 4;
 const PAGE_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the allowlist in force, if there is one.
@@ -70,7 +71,7 @@ impl Hud {
             logs: StoredLogs::default(),
             days: DayCaches::default(),
             page_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_PAGES)),
-            text_permits: failure::text_permits(),
+            text_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_TEXTS)),
         }
     }
 
@@ -81,6 +82,15 @@ impl Hud {
     /// The repository's entry in the allowlist in force.
     pub(crate) fn entry_of(&self, repo: &RepoName) -> Option<AllowlistEntry> {
         (self.policy)()?.get(repo).cloned()
+    }
+
+    /// The repository of `?upstream=OWNER/REPO`, or the configured one.
+    pub(crate) fn upstream_of(&self, query: Option<&str>) -> Result<RepoName, PageError> {
+        match query {
+            Some(text) => RepoName::new(text)
+                .map_err(|_| PageError::Query("`upstream` has to be `owner/repo`".to_owned())),
+            None => Ok(self.upstream.clone()),
+        }
     }
 
     pub(crate) fn span(&self, query: &SpanQuery) -> Result<TimeSpan, PageError> {

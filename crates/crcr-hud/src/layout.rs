@@ -1,5 +1,6 @@
 //! Parts of every page: the shell, and the markup of outcomes, rates and times.
 
+use crcr_domain::ci_data::workflow::CiState;
 use crcr_domain::probes::Culprit;
 use crcr_domain::results::{DurationStats, JobOutcome};
 use jiff::Timestamp;
@@ -31,7 +32,14 @@ pub(crate) const PAGES: [(&str, &str); 7] = [
 const REFRESH_SECONDS: u32 = 60;
 
 /// A whole page around `main`; with `refresh` it reloads itself.
-pub(crate) fn shell(view: &View<'_>, title: &str, refresh: bool, main: &Markup) -> Markup {
+impl View<'_> {
+    /// A whole page around `main`; with `refresh` it reloads itself.
+    pub fn shell(&self, title: &str, refresh: bool, main: &Markup) -> Markup {
+        shell(self, title, refresh, main)
+    }
+}
+
+fn shell(view: &View<'_>, title: &str, refresh: bool, main: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -234,6 +242,19 @@ pub(crate) fn culprit_list(culprits: &[Culprit]) -> Markup {
                 } }
             }
         }
+    }
+}
+
+/// Symbol, CSS class and word.
+pub(crate) fn state_parts(state: CiState) -> (&'static str, &'static str, &'static str) {
+    match state {
+        CiState::Passed => ("✓", "good", "passed"),
+        CiState::Failed => ("✗", "bad", "failed"),
+        CiState::TimedOut => ("◷", "infra", "timed out"),
+        CiState::Cancelled => ("⊘", "infra", "cancelled"),
+        CiState::Running => ("◐", "running", "running"),
+        CiState::Queued => ("◌", "running", "queued"),
+        CiState::Neutral => ("–", "muted", "skipped"),
     }
 }
 

@@ -1,13 +1,11 @@
 //! Query parameters of the pages: a time span and a kind of event.
 
 use crcr_domain::protocol::event::EventName;
-use crcr_domain::{EventKind, Level, RepoName};
+use crcr_domain::{EventKind, Level};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use serde::{Deserialize, Serialize};
-
-use crate::context::{Hud, PageError};
 
 /// A longer search is cut.
 pub(super) const MAX_SEARCH_CHARS: usize = 200;
@@ -59,15 +57,6 @@ impl SpanQuery {
 /// A page without parameters. Unknown ones are ignored, as on every page.
 #[derive(Debug, Clone, Copy, Deserialize, schemars::JsonSchema)]
 pub(super) struct NoQuery {}
-
-/// The repository of `?upstream=OWNER/REPO`, or the configured one.
-pub(super) fn upstream_of(hud: &Hud, query: Option<&str>) -> Result<RepoName, PageError> {
-    match query {
-        Some(text) => RepoName::new(text)
-            .map_err(|_| PageError::Query("`upstream` has to be `owner/repo`".to_owned())),
-        None => Ok(hud.upstream.clone()),
-    }
-}
 
 /// Groups of jobs that are shown one by one at a time.
 const MAX_OPEN: usize = 20;
@@ -138,12 +127,12 @@ pub(super) fn given(value: Option<&str>) -> Option<String> {
 
 /// `?sort=COLUMN`, or `?sort=-COLUMN` for the other direction.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub(super) struct Sort {
+pub(super) struct SortOrder {
     pub(super) column: &'static str,
     pub(super) is_reversed: bool,
 }
 
-impl Sort {
+impl SortOrder {
     /// Errors name the columns.
     pub(super) fn new(
         query: Option<&str>,

@@ -2,9 +2,6 @@
 
 use axum::http::request::Parts;
 use crcr_domain::RepoName;
-use maud::Markup;
-
-use crate::layout;
 
 /// A request of an operator who has logged in has this extension.
 #[derive(Debug, Clone, Copy)]
@@ -29,11 +26,6 @@ impl<'a> View<'a> {
 }
 
 impl View<'_> {
-    /// A whole page around `main`; with `refresh` it reloads itself.
-    pub fn shell(&self, title: &str, refresh: bool, main: &Markup) -> Markup {
-        layout::shell(self, title, refresh, main)
-    }
-
     pub(crate) fn commit_url(&self, repository: &str, sha: &str) -> String {
         self.on_github(repository, &format!("commit/{sha}"))
     }

@@ -227,6 +227,15 @@ fn sort_dispatches(rows: &mut [DispatchFact]) {
     });
 }
 
+/// How the tables of ClickHouse came to be: those of the facts, and of each kind of question.
+const CLICKHOUSE_STEPS: &[clickhouse::schema::SchemaStep] = &[&[
+    clickhouse::schema::FACTS,
+    test_runs::clickhouse::TABLES,
+    webhook_tables::clickhouse::TABLES,
+    job_logs::clickhouse::TABLES,
+    ci_times::clickhouse::TABLES,
+]];
+
 #[derive(Debug, Clone)]
 pub enum ResultsUrl {
     /// `sqlite:PATH`: a relay's store, or a file of its own.
@@ -254,7 +263,7 @@ pub async fn open(url: &ResultsUrl, role: StoreRole) -> Result<Arc<dyn Results>,
     match url {
         ResultsUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, role)?)),
         ResultsUrl::ClickHouse(server) => {
-            Ok(Arc::new(clickhouse::ClickHouseResults::new(server.clone())?))
+            Ok(Arc::new(clickhouse::ClickHouseResults::new(server.clone(), CLICKHOUSE_STEPS)?))
         }
     }
 }

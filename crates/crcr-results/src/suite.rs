@@ -451,6 +451,7 @@ async fn the_merge_base_written_last_wins(results: &dyn Results) {
         head_sha: "head".into(),
         merge_base: base.into(),
         committed_at: at(seconds - 5000),
+        changed_files: vec![format!("{base}.py"), HOSTILE.into()],
     };
     let newest = learned(UPSTREAM, 7, 1000, "newest");
     let eight = learned(UPSTREAM, 8, 400, HOSTILE);

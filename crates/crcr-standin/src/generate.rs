@@ -18,6 +18,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 pub use self::breakages::{BrokenMonth, break_upstream};
+use self::upstream_ci::FILES;
 pub use self::upstream_ci::UpstreamCi;
 
 /// An invented backend and its reliability.
@@ -240,6 +241,7 @@ impl GeneratedMonth<'_> {
             head_sha: sha,
             merge_base,
             committed_at,
+            changed_files: changed_files(number),
         };
         self.facts.push((at, Fact::MergeBase(fact)));
     }
@@ -415,4 +417,10 @@ impl GeneratedMonth<'_> {
 
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
+}
+
+/// What a pull request changes.
+fn changed_files(pull_request: u64) -> Vec<String> {
+    let files = FILES.iter().cycle().skip(pull_request as usize % FILES.len()).take(2);
+    files.map(|file| (*file).to_owned()).collect()
 }

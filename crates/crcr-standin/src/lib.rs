@@ -16,6 +16,7 @@
 #![expect(clippy::result_large_err, reason = "a handler's error is a whole HTTP response")]
 
 pub mod artifact;
+pub mod cache;
 pub mod clock;
 pub mod generate;
 pub mod oidc;
@@ -41,6 +42,7 @@ pub struct State {
     /// Repositories, the App, pull requests and checks.
     pub world: world::World,
     pub artifacts: artifact::Artifacts,
+    pub caches: cache::Caches,
 }
 
 impl State {
@@ -54,6 +56,7 @@ impl State {
             oidc: oidc::Issuer::default(),
             world: world::World::default(),
             artifacts: artifact::Artifacts::new()?,
+            caches: cache::Caches::default(),
         })
     }
 

@@ -136,10 +136,12 @@ impl Issuer {
     pub fn runtime_token(&self, job: &Job, now: Timestamp) -> String {
         let results = format!("Actions.Results:{}:{}", job.run.backend_id(), job.backend_id);
         let issued = now.as_second();
+        let cache = [json!({ "Scope": job.run.git_ref, "Permission": 3 })];
+        let cache = if job.may_cache { &cache[..] } else { &[] };
         let claims = json!({
             "scp": format!("Actions.GenericRead:{0} {results} Actions.UploadArtifacts:{0}/1:Build/Build/{0}",
                 job.run.backend_id()),
-            "ac": json!([{ "Scope": job.run.git_ref, "Permission": 3 }]).to_string(),
+            "ac": json!(cache).to_string(),
             "orchid": format!("{}.{}.__default", job.run.backend_id(), job.name),
             "iss": "vstoken.actions.githubusercontent.com",
             "aud": "vstoken.actions.githubusercontent.com|vso:stand-in",

@@ -221,6 +221,8 @@ pub struct Job {
     pub check_run_id: u64,
     /// Whether it has `id-token: write`; jobs of forks and of Dependabot never have.
     pub may_mint: bool,
+    /// Whether it reads and writes the cache: not with `cache-mode: none`.
+    pub may_cache: bool,
     pub request_token: String,
     pub environment: Option<String>,
     /// `None` while it runs.
@@ -318,6 +320,7 @@ impl Runs {
         let run = known.runs.get(&run).cloned().expect("the run was added before its jobs");
         let job = Job {
             may_mint: !run.is_fork() && run.actor != "dependabot[bot]",
+            may_cache: true,
             name: name.to_owned(),
             backend_id: uuid::Uuid::new_v4().to_string(),
             check_run_id: 90_000 + known.jobs.len() as u64,

@@ -28,6 +28,7 @@ pub fn router(state: Arc<State>) -> Router {
     Router::new()
         .merge(crate::oidc::routes())
         .merge(crate::artifact::routes())
+        .merge(crate::cache::routes())
         .merge(crate::runs::routes())
         .merge(crate::world::routes(&state))
         .fallback(|uri: Uri| async move {

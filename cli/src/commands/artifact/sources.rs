@@ -15,7 +15,7 @@ use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName};
 use crcr_github::SecureUrlError;
 use crcr_github::artifact::{ArtifactService, is_enterprise_server};
-use crcr_github::http::{self, RetryPolicy};
+use crcr_github::http::{self, RetryPolicy, UploadClient};
 use crcr_github::runs_artifacts::ActionsApi;
 use secrecy::SecretString;
 use url::Url;
@@ -162,7 +162,9 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
             .because(error)
             .hint("the action hands over the runner's own token and address; set neither by hand")
     })?;
-    Ok(Some(GitHubStore::new(service.with_retry(last_resort(env)?), mask(printer))))
+    let service = service.with_retry(last_resort(env)?).which_may_be_missing(is_enterprise(env));
+    let uploads = UploadClient::new(silence(env)?).map_err(no_tls)?;
+    Ok(Some(GitHubStore::new(service, uploads, mask(printer))))
 }
 
 /// The run in `args`, by default the run of this job.
@@ -233,10 +235,16 @@ pub fn layout(args: &S3Args) -> Result<KeyLayout, Failure> {
         .map_err(|error| Failure::user("s3-prefix", "`s3-prefix` can't be used").because(error))
 }
 
+const EXPIRED_HINT: &str =
+    "run the job that makes it again; `retention-days` of the upload keeps it longer";
+
 /// How a search that failed reads.
 pub fn not_found(error: find::FindError, env: &Env) -> Failure {
     let text = match &error {
-        find::FindError::Nowhere | find::FindError::Missing { .. } if is_enterprise(env) => {
+        // Gitea and Forgejo have the list.
+        find::FindError::Nowhere | find::FindError::Missing { .. }
+            if is_enterprise(env) && !error.to_string().contains("GitHub's list") =>
+        {
             format!("{NO_V4_ARTIFACTS}; {error}")
         }
         error => error.to_string(),
@@ -250,9 +258,9 @@ pub fn not_found(error: find::FindError, env: &Env) -> Failure {
         ),
         find::FindError::Missing { .. } => Failure::user("artifact-not-found", text)
             .hint("`crcr artifact list` prints what is there; the upload must have ended"),
-        find::FindError::Expired { .. } => Failure::user("artifact-expired", text).hint(
-            "run the job that makes it again; `retention-days` of the upload keeps it longer",
-        ),
+        find::FindError::Expired { .. } => {
+            Failure::user("artifact-expired", text).hint(EXPIRED_HINT)
+        }
         find::FindError::Forbidden { signed: true, .. } => Failure::user("store-denied", text)
             .hint(
                 "the credentials need `s3:GetObject` on the artifact and `s3:ListBucket` on the \
@@ -280,6 +288,7 @@ pub fn store_failed(error: store::StoreError) -> Failure {
         store::StoreError::MissingBucket(_) => Failure::user("missing-bucket", text),
         store::StoreError::WrongRegion { .. } => Failure::user("wrong-region", text),
         store::StoreError::NotFound { .. } => Failure::user("artifact-not-found", text),
+        store::StoreError::Expired { .. } => Failure::user("artifact-expired", text),
         store::StoreError::Unreachable { .. } => Failure::unexpected("store-unreachable", text),
         _ => Failure::unexpected("store-refused", text),
     };
@@ -303,6 +312,14 @@ pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'s
         {
             "set the clock of the runner, by NTP for example"
         }
+        store::StoreError::Denied { store: S3, message }
+            if ["SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken"]
+                .iter()
+                .any(|code| message.starts_with(code)) =>
+        {
+            "S3 doesn't know these credentials: check where they come from, `s3-endpoint`, and that a \
+             secret wasn't stored with a space or a line break"
+        }
         store::StoreError::Denied { store: S3, .. } => rights,
         store::StoreError::Denied { .. } => {
             "the runtime token lives as long as its job, a URL for an upload an hour; a \
@@ -312,6 +329,7 @@ pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'s
         store::StoreError::WrongRegion { .. } => {
             "give the bucket's own region as `aws-region`, or leave it out"
         }
+        store::StoreError::Expired { .. } => EXPIRED_HINT,
         store::StoreError::NotFound { .. } => {
             "`crcr artifact list` prints what is there; the upload must have ended"
         }
@@ -449,6 +467,9 @@ fn seconds(
 }
 
 pub fn client(env: &Env) -> Result<reqwest::Client, Failure> {
-    http::client_with(silence(env)?)
-        .map_err(|e| Failure::unexpected("http-client", "TLS can't be set up").because(e))
+    http::client_with(silence(env)?).map_err(no_tls)
+}
+
+fn no_tls(error: http::HttpError) -> Failure {
+    Failure::unexpected("http-client", "TLS can't be set up").because(error)
 }

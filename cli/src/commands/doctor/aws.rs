@@ -9,7 +9,7 @@ use aws_credential_types::Credentials;
 use crcr_artifacts::digest::Digest;
 use crcr_artifacts::store::s3::signature;
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName, RoleArn};
-use crcr_aws::sts::{self, AssumeRole};
+use crcr_aws::sts::{self, AssumeRole, StsErrorClass};
 use crcr_github::http::RetryPolicy;
 use crcr_github::oidc::{TokenEndpoint, unverified_claims};
 use reqwest::{Client, Method, StatusCode};
@@ -331,15 +331,15 @@ impl AwsSetup<'_> {
         self.printer.mask(token.expose_secret());
         let claims = unverified_claims(&token).unwrap_or_default();
         let subject = claims.get("sub").and_then(|sub| sub.as_str()).unwrap_or("none").to_owned();
-        let endpoint = match &self.args.sts_endpoint {
+        let sts_endpoint = match &self.args.sts_endpoint {
             Some(url) => Some(url.clone()),
             None => sts::regional_endpoint(&self.region),
         };
-        let Some(endpoint) = endpoint else {
+        let Some(sts_endpoint) = sts_endpoint else {
             return Err(CheckResult::not_checked(CHECK, "the region has no STS"));
         };
         let request = AssumeRole {
-            endpoint,
+            endpoint: sts_endpoint,
             role_arn: self.role.text.clone(),
             session_name: "crcr-doctor".to_owned(),
             duration_seconds: 900,
@@ -363,7 +363,55 @@ impl AwsSetup<'_> {
             None,
             "crcr doctor",
         );
-        Ok((credentials, vec![trust(&subject)]))
+        let audience = self.audience(&endpoint, request).await;
+        Ok((credentials, vec![trust(&subject), audience, self.unseen_trust(&subject)]))
+    }
+
+    /// Whether a token for another service gets the role, too.
+    async fn audience(&self, endpoint: &TokenEndpoint, request: AssumeRole) -> CheckResult {
+        const CHECK: &str = "role-audience";
+        const OTHER: &str = "https://example.org/crcr-doctor";
+        let minted = endpoint.mint(&self.client, OTHER, RetryPolicy::CALL, TIMEOUT).await;
+        let token = match minted {
+            Ok(token) => token,
+            Err(error) => {
+                return CheckResult::not_checked(CHECK, format!("GitHub gives no token: {error}"));
+            }
+        };
+        self.printer.mask(token.expose_secret());
+        let answer =
+            sts::assume_role_with_web_identity(&self.client, &request, &token, TIMEOUT).await;
+        match answer.result {
+            Ok(_) => CheckResult::error(
+                CHECK,
+                format!("STS gives the role to a token for `{OTHER}`, too"),
+                "let the trust policy and the identity provider accept `aud` `sts.amazonaws.com` only: \
+                 whoever this job sends another token to could take the role with it",
+            ),
+            Err(error)
+                if matches!(error.class(), StsErrorClass::Denied | StsErrorClass::Refused) =>
+            {
+                CheckResult::ok(CHECK, format!("only tokens for `{AUDIENCE}` get the role"))
+            }
+            Err(error) => CheckResult::not_checked(CHECK, format!("STS can't be asked: {error}")),
+        }
+    }
+
+    /// What a job can't find out.
+    fn unseen_trust(&self, subject: &str) -> CheckResult {
+        let other = match subject.contains('@') {
+            true => "the form without numbers, which GitHub never sends for this repository",
+            false => "`repo:OWNER@ID/REPO@ID:…`, which GitHub sends after a rename or transfer",
+        };
+        CheckResult::not_checked(
+            "role-trust",
+            format!(
+                "whom else the role trusts, and whether it knows {other}: a job sees its own `sub` only. `aws iam \
+                 get-role --role-name {} --query Role.AssumeRolePolicyDocument` shows it; docs/aws.md has what it \
+                 should be",
+                self.role.name
+            ),
+        )
     }
 }
 

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use crcr_aws::names::{AwsRegion, BucketName, RoleArn};
 use crcr_domain::probes::DOWNSTREAM_FILE;
+use crcr_github::artifact::is_enterprise_server;
 
 use self::repository::LocalRepository;
 use self::template::{
@@ -152,6 +153,9 @@ async fn downstream(
         next_steps.insert(3, step.to_owned());
     }
     next_steps.extend(actionlint_labels(&args.runner));
+    if !is_enterprise_server(here.server()) {
+        next_steps.push(ACTIONLINT_CACHE_MODE.to_owned());
+    }
     let mut plan = InitPlan::of_workflows(workflows, next_steps, here.server());
     // One that is there is somebody's decision. What is printed is a workflow, and goes into one file.
     if !args.init.stdout && fs::symlink_metadata(here.top.join(DOWNSTREAM_FILE)).is_err() {
@@ -305,6 +309,11 @@ fn runner_labels(args: &RunnerArgs) -> Result<String, Failure> {
         labels => yaml_list(labels),
     })
 }
+
+/// actionlint 1.7.12 is older than the key, and fails.
+const ACTIONLINT_CACHE_MODE: &str = "if you use actionlint and it says `unexpected key \"cache-mode\"`: GitHub has had the \
+                                     key since 2026-09-10, and it protects your cache; list that text in \
+                                     `paths: '**/*.yml': ignore:` of .github/actionlint.yaml";
 
 fn actionlint_labels(args: &RunnerArgs) -> Option<String> {
     let is_own = |label: &&String| label.as_str() != TEMPLATE_RUNNER && *label != "self-hosted";

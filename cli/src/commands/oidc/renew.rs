@@ -21,7 +21,7 @@ use crate::runner::Runner;
 /// A shorter session could expire during a long upload again.
 const SESSION_SECONDS: u32 = 3600;
 /// For one exchange with all its tries.
-const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Credentials are renewed this long before they expire.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 

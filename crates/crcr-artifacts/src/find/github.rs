@@ -37,7 +37,10 @@ impl ArtifactSources {
         run: &SourceRun,
     ) -> Result<Option<Vec<ListedArtifact>>, FindError> {
         if let Some(store) = self.service.as_ref().filter(|_| run.own) {
-            let list = store.service().list(None).await;
+            let list = match store.service().list(None).await {
+                Err(error) if store.service().is_missing(&error) => return Ok(None),
+                list => list,
+            };
             let list = list.map_err(|error| store.error(error, "list of the run"))?;
             let listed = list.into_iter().map(|artifact| ListedArtifact {
                 name: artifact.name.clone(),

@@ -29,6 +29,9 @@ pub enum StoreError {
         /// A key in backticks, or a description.
         what: String,
     },
+    /// It was there, and is kept no longer.
+    #[error("{what} has expired")]
+    Expired { what: String },
     /// No response after all tries, or only 429 and 5xx.
     #[error("{store} can't be reached: {message}")]
     Unreachable { store: &'static str, message: String },

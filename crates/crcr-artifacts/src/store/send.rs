@@ -62,6 +62,12 @@ impl BlockPacing {
         }
     }
 
+    /// How often fewer blocks were allowed, because some timed out. What a block waited before isn't an
+    /// outage then.
+    pub(super) fn slowed(&self) -> usize {
+        self.state.lock().halved
+    }
+
     /// Sends one block with `send` when it is its turn.
     pub(super) async fn send(
         &self,

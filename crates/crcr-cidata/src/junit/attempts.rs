@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult, TestRowKind};
 
-use super::summary::{Repeats, SuiteElement, SuiteLabels};
+use super::summary::{RepeatedTest, SuiteElement, SuiteLabels};
 use super::values::is_machine_name;
 
 /// More details of one test are dropped.
@@ -15,14 +15,14 @@ const MAX_DETAILS: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Repetitions {
     /// Position, number of the suite's element, and what a repetition means there.
-    candidates: Vec<(u32, u32, Repeats)>,
+    candidates: Vec<(u32, u32, RepeatedTest)>,
 }
 
 impl Repetitions {
     pub(super) fn note(&mut self, position: u32, case: &TestCase, element: &SuiteElement) {
         // What is said of a suite again and again is one failure.
         let is_candidate =
-            element.repeats != Repeats::OtherTests || case.kind == TestRowKind::Suite;
+            element.repeats != RepeatedTest::OtherTests || case.kind == TestRowKind::Suite;
         if is_candidate && !(case.name.trim().is_empty() && case.kind == TestRowKind::Test) {
             self.candidates.push((position, element.number, element.repeats));
         }
@@ -40,8 +40,8 @@ impl Repetitions {
                 let first = positions[0];
                 let is_suite = cases[first].kind == TestRowKind::Suite;
                 let repeats = match of_element[0].2 {
-                    _ if is_suite => Repeats::OtherTests,
-                    Repeats::Go if !is_rerun => continue,
+                    _ if is_suite => RepeatedTest::OtherTests,
+                    RepeatedTest::Go if !is_rerun => continue,
                     repeats => repeats,
                 };
                 for later in &positions[1..] {
@@ -62,7 +62,7 @@ impl Repetitions {
 }
 
 /// The positions of each test that is in an element more than once.
-fn repeated(cases: &[TestCase], of_element: &[(u32, u32, Repeats)]) -> Vec<Vec<usize>> {
+fn repeated(cases: &[TestCase], of_element: &[(u32, u32, RepeatedTest)]) -> Vec<Vec<usize>> {
     let mut first: HashMap<(bool, &str, &str, &str), (usize, usize)> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = vec![];
     for (position, ..) in of_element {
@@ -87,8 +87,12 @@ fn repeated(cases: &[TestCase], of_element: &[(u32, u32, Repeats)]) -> Vec<Vec<u
 }
 
 /// Whether Go's tests were run again because they failed: then every attempt but the last one failed.
-fn is_rerun(cases: &[TestCase], of_element: &[(u32, u32, Repeats)], groups: &[Vec<usize>]) -> bool {
-    of_element[0].2 == Repeats::Go
+fn is_rerun(
+    cases: &[TestCase],
+    of_element: &[(u32, u32, RepeatedTest)],
+    groups: &[Vec<usize>],
+) -> bool {
+    of_element[0].2 == RepeatedTest::Go
         && groups.iter().all(|positions| {
             let (last, earlier) = positions.split_last().expect("a group has two tests");
             earlier.iter().all(|at| cases[*at].result.is_failed())
@@ -96,8 +100,8 @@ fn is_rerun(cases: &[TestCase], of_element: &[(u32, u32, Repeats)], groups: &[Ve
         })
 }
 
-fn add_attempt(case: &mut TestCase, later: TestCase, repeats: Repeats) {
-    if repeats == Repeats::Go {
+fn add_attempt(case: &mut TestCase, later: TestCase, repeats: RepeatedTest) {
+    if repeats == RepeatedTest::Go {
         for detail in &mut case.details {
             if detail.kind != TestDetailKind::Skipped {
                 detail.kind = TestDetailKind::Rerun;
@@ -105,7 +109,7 @@ fn add_attempt(case: &mut TestCase, later: TestCase, repeats: Repeats) {
         }
         case.result = later.result;
     }
-    if repeats == Repeats::Pytest {
+    if repeats == RepeatedTest::Pytest {
         case.result = worst(case.result, later.result);
     }
     if case.kind == TestRowKind::Test {

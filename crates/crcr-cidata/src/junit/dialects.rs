@@ -3,94 +3,38 @@
 //! [xUnit.net v2](https://xunit.net/docs/format-xml-v2), and TRX of .NET, whose schema `vstst.xsd` comes
 //! with Visual Studio.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult};
 use quick_xml::events::BytesStart;
 
-use super::elements::{Element, Elements};
+use super::dialect::drop_class_of_name;
+use super::elements::{ElementReader, ReportElement};
 use super::findings::JunitRule;
 use super::summary::SuiteElement;
 use super::text::LimitedText;
 use super::values::{file_name, parse_seconds, parse_time_span, shared};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
-    Junit,
-    Nunit,
-    Xunit,
-    Trx,
-}
-
-impl Dialect {
-    pub(super) fn of_root(name: &str, tag: &BytesStart<'_>) -> Option<Self> {
-        match name {
-            "testsuites" | "testsuite" | "testcase" => Some(Self::Junit),
-            "test-run" => Some(Self::Nunit),
-            "assemblies" => Some(Self::Xunit),
-            // CppUnit has the same root, without a namespace.
-            "TestRun" => {
-                let mut attributes = tag.attributes();
-                let is_trx = attributes.with_checks(false).flatten().any(|attribute| {
-                    attribute.key.0.starts_with("xmlns") && attribute.value.contains("TeamTest")
-                });
-                is_trx.then_some(Self::Trx)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Tests of TRX, whose classes are named at its end.
-#[derive(Default)]
-pub(super) struct TrxTests {
-    held: Vec<(String, TestCase)>,
-    /// By the id of a test: its assembly and its class.
-    classes: HashMap<String, (Arc<str>, Arc<str>)>,
-    /// Of the `<UnitTest>` that is open.
-    id: String,
-    assembly: Arc<str>,
-}
-
-impl TrxTests {
-    pub(super) fn hold(&mut self, id: String, case: TestCase) {
-        self.held.push((id, case));
-    }
-
-    pub(super) fn named(self) -> impl Iterator<Item = TestCase> {
-        let Self { held, classes, .. } = self;
-        held.into_iter().map(move |(id, mut case)| {
-            if let Some((assembly, class)) = classes.get(&id) {
-                case.suite = Arc::clone(assembly);
-                case.classname = Arc::clone(class);
-                drop_class_of_name(&mut case);
-            }
-            case
-        })
-    }
-}
-
-impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
+impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_nunit(
         &mut self,
-        parent: Option<Element>,
+        parent: Option<ReportElement>,
         name: &str,
         tag: &BytesStart<'_>,
         line: u64,
-    ) -> Element {
+    ) -> ReportElement {
         match (parent, name) {
             (None, "test-run") => {
                 self.read_nunit_sums(tag, line);
-                Element::Suites
+                ReportElement::Suites
             }
-            (Some(Element::Suites | Element::Suite), "test-suite") => {
+            (Some(ReportElement::Suites | ReportElement::Suite), "test-suite") => {
                 self.open_nunit_suite(tag, line)
             }
-            (Some(Element::Suites | Element::Suite), "test-case") => {
+            (Some(ReportElement::Suites | ReportElement::Suite), "test-case") => {
                 self.open_nunit_case(tag, line)
             }
-            (Some(Element::Suite), "failure") => self.open_result_detail(tag, line),
+            (Some(ReportElement::Suite), "failure") => self.open_result_detail(tag, line),
             _ => self.open_in_result(parent, name, tag, line),
         }
     }
@@ -98,17 +42,19 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
     /// What NUnit and xUnit.net write alike.
     fn open_in_result(
         &mut self,
-        parent: Option<Element>,
+        parent: Option<ReportElement>,
         name: &str,
         tag: &BytesStart<'_>,
         line: u64,
-    ) -> Element {
+    ) -> ReportElement {
         match (parent, name) {
-            (Some(Element::Case), "failure") => self.open_result_detail(tag, line),
-            (Some(Element::Case), "reason") => self.open_detail(TestDetailKind::Skipped, tag, line),
-            (Some(Element::Detail), "message") => Element::Message,
-            (Some(Element::Detail), "stack-trace") => Element::Other,
-            _ => Element::Output,
+            (Some(ReportElement::Case), "failure") => self.open_result_detail(tag, line),
+            (Some(ReportElement::Case), "reason") => {
+                self.open_detail(TestDetailKind::Skipped, tag, line)
+            }
+            (Some(ReportElement::Detail), "message") => ReportElement::Message,
+            (Some(ReportElement::Detail), "stack-trace") => ReportElement::Other,
+            _ => ReportElement::Output,
         }
     }
 
@@ -128,7 +74,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         }
     }
 
-    fn open_nunit_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_nunit_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut suite = self.new_suite(line);
         let is_outermost = self.suites.last().is_none_or(|parent| parent.name.is_empty());
         suite.may_sum_up = true;
@@ -146,7 +92,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         element
     }
 
-    fn open_nunit_case(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_nunit_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let (mut result, mut label, mut has_time) = (TestResult::Unfinished, String::new(), false);
         self.each_attribute(
@@ -188,10 +134,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
     }
 
     /// A detail that explains the result, which an attribute has stated already.
-    fn open_result_detail(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_result_detail(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let kind = match self.case.as_ref().and_then(|open| open.status) {
             // Some tools write an empty one for every test.
-            Some(TestResult::Success) => return Element::Output,
+            Some(TestResult::Success) => return ReportElement::Output,
             Some(TestResult::Error) => TestDetailKind::Error,
             Some(TestResult::Skipped) => TestDetailKind::Skipped,
             _ => TestDetailKind::Failure,
@@ -201,32 +147,39 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
 
     pub(super) fn open_xunit(
         &mut self,
-        parent: Option<Element>,
+        parent: Option<ReportElement>,
         name: &str,
         tag: &BytesStart<'_>,
         line: u64,
-    ) -> Element {
+    ) -> ReportElement {
         match (parent, name) {
-            (None, "assemblies") => Element::Suites,
-            (Some(Element::Suites), "assembly") => self.open_xunit_suite(tag, line, true),
-            (Some(Element::Suite), "collection") => self.open_xunit_suite(tag, line, false),
-            (Some(Element::Suites | Element::Suite), "errors") => Element::Wrapper,
-            (Some(Element::Wrapper), "error") => Element::Wrapper,
-            (Some(Element::Wrapper), "failure") => self.open_xunit_error(tag, line),
-            (Some(Element::Suite), "test") => self.open_xunit_case(tag, line),
+            (None, "assemblies") => ReportElement::Suites,
+            (Some(ReportElement::Suites), "assembly") => self.open_xunit_suite(tag, line, true),
+            (Some(ReportElement::Suite), "collection") => self.open_xunit_suite(tag, line, false),
+            (Some(ReportElement::Suites | ReportElement::Suite), "errors") => {
+                ReportElement::Wrapper
+            }
+            (Some(ReportElement::Wrapper), "error") => ReportElement::Wrapper,
+            (Some(ReportElement::Wrapper), "failure") => self.open_xunit_error(tag, line),
+            (Some(ReportElement::Suite), "test") => self.open_xunit_case(tag, line),
             _ => self.open_in_result(parent, name, tag, line),
         }
     }
 
     /// A failure outside the tests, such as of a fixture's end. Each is one that the assembly declares.
-    fn open_xunit_error(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_xunit_error(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         if let Some(suite) = self.suites.last_mut() {
             suite.has_failed = true;
         }
         self.open_detail(TestDetailKind::Error, tag, line)
     }
 
-    fn open_xunit_suite(&mut self, tag: &BytesStart<'_>, line: u64, has_name: bool) -> Element {
+    fn open_xunit_suite(
+        &mut self,
+        tag: &BytesStart<'_>,
+        line: u64,
+        has_name: bool,
+    ) -> ReportElement {
         let mut suite = self.new_suite(line);
         self.each_attribute(tag, line, ["name", "total", "failed", "errors"], |this, key, raw| {
             let number = || raw.parse().unwrap_or_default();
@@ -244,7 +197,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         self.push_suite(suite)
     }
 
-    fn open_xunit_case(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_xunit_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let mut has_time = false;
         self.each_attribute(
@@ -280,47 +233,49 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
 
     pub(super) fn open_trx(
         &mut self,
-        parent: Option<Element>,
+        parent: Option<ReportElement>,
         name: &str,
         tag: &BytesStart<'_>,
         line: u64,
-    ) -> Element {
+    ) -> ReportElement {
         match (parent, name) {
-            (None, "TestRun") => Element::Suites,
-            (Some(Element::Suites), "Results" | "TestDefinitions" | "ResultSummary") => {
+            (None, "TestRun") => ReportElement::Suites,
+            (Some(ReportElement::Suites), "Results" | "TestDefinitions" | "ResultSummary") => {
                 if name == "ResultSummary" {
                     self.read_trx_outcome(tag, line);
                 }
-                Element::Wrapper
+                ReportElement::Wrapper
             }
-            (Some(Element::Case), "InnerResults") => Element::Wrapper,
-            (Some(Element::Wrapper), "UnitTest") => {
+            (Some(ReportElement::Case), "InnerResults") => ReportElement::Wrapper,
+            (Some(ReportElement::Wrapper), "UnitTest") => {
                 self.read_trx_definition(tag, line);
-                Element::Wrapper
+                ReportElement::Wrapper
             }
-            (Some(Element::Wrapper), "TestMethod") => {
+            (Some(ReportElement::Wrapper), "TestMethod") => {
                 self.read_trx_class(tag, line);
-                Element::Output
+                ReportElement::Output
             }
-            (Some(Element::Wrapper), "Counters") => {
+            (Some(ReportElement::Wrapper), "Counters") => {
                 self.read_trx_counters(tag, line);
-                Element::Output
+                ReportElement::Output
             }
-            (Some(Element::Wrapper), "RunInfos") => Element::Wrapper,
-            (Some(Element::Wrapper), "RunInfo") => self.open_trx_info(tag, line),
-            (Some(Element::Detail), "Text" | "Message") => Element::Message,
-            (Some(Element::Wrapper), name) if name.ends_with("Result") => {
+            (Some(ReportElement::Wrapper), "RunInfos") => ReportElement::Wrapper,
+            (Some(ReportElement::Wrapper), "RunInfo") => self.open_trx_info(tag, line),
+            (Some(ReportElement::Detail), "Text" | "Message") => ReportElement::Message,
+            (Some(ReportElement::Wrapper), name) if name.ends_with("Result") => {
                 self.open_trx_case(tag, line)
             }
-            (Some(Element::Wrapper), "TestResultAggregation") => self.open_trx_case(tag, line),
-            (Some(Element::Case), "Output") => Element::Other,
-            (Some(Element::Other), "ErrorInfo") => self.open_result_detail(tag, line),
-            (Some(Element::Detail), "StackTrace") => Element::Other,
-            _ => Element::Output,
+            (Some(ReportElement::Wrapper), "TestResultAggregation") => {
+                self.open_trx_case(tag, line)
+            }
+            (Some(ReportElement::Case), "Output") => ReportElement::Other,
+            (Some(ReportElement::Other), "ErrorInfo") => self.open_result_detail(tag, line),
+            (Some(ReportElement::Detail), "StackTrace") => ReportElement::Other,
+            _ => ReportElement::Output,
         }
     }
 
-    fn open_trx_case(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_trx_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let mut has_time = false;
         // An outcome that isn't written is the schema's default, `Failed` not among them.
@@ -353,7 +308,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
                 assembly = file_name(&path).into();
             }
         });
-        (self.trx.id, self.trx.assembly) = (id, assembly);
+        self.trx.open_definition(id, assembly);
     }
 
     fn read_trx_class(&mut self, tag: &BytesStart<'_>, line: u64) {
@@ -364,8 +319,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
             class = Some(shared(raw, &mut this.last_classname, &mut this.flaws));
         });
         if let Some(class) = class {
-            let id = std::mem::take(&mut self.trx.id);
-            self.trx.classes.insert(id, (Arc::clone(&self.trx.assembly), class));
+            self.trx.name_class(class);
         }
     }
 
@@ -400,7 +354,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
     }
 
     /// Such as that the process of the tests crashed.
-    fn open_trx_info(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    fn open_trx_info(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut is_failure = false;
         self.each_attribute(tag, line, ["outcome"], |_, _, raw| {
             is_failure = trx_result(raw).is_failed();
@@ -408,16 +362,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         if is_failure {
             self.open_detail(TestDetailKind::Error, tag, line)
         } else {
-            Element::Output
+            ReportElement::Output
         }
-    }
-}
-
-/// The name that xUnit.net and some frameworks of TRX show begins with the class.
-fn drop_class_of_name(case: &mut TestCase) {
-    let name = case.name.strip_prefix(&*case.classname).and_then(|name| name.strip_prefix('.'));
-    if let Some(name) = name.filter(|name| !name.is_empty()) {
-        case.name = name.to_owned();
     }
 }
 

@@ -14,7 +14,7 @@ use super::findings::{FindingList, JunitRule};
 use super::input::ReportText;
 use super::other_files::OtherFile;
 use super::summary::{
-    JunitError, JunitSummary, MAX_CASES, Repeats, SuiteElement, SuiteLabels, read_error,
+    JunitError, JunitSummary, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels, read_error,
 };
 use super::text::cut;
 
@@ -160,7 +160,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         let labels = Arc::new(SuiteLabels::default());
         self.packages.push(Package {
             name: name.into(),
-            element: SuiteElement { number: at as u32 + 1, repeats: Repeats::Go, labels },
+            element: SuiteElement { number: at as u32 + 1, repeats: RepeatedTest::Go, labels },
             running: HashMap::new(),
             output: String::new(),
             is_open: true,

@@ -5,6 +5,7 @@
 //! no other file is read.
 
 mod attempts;
+mod dialect;
 mod dialects;
 mod elements;
 mod findings;

@@ -7,7 +7,7 @@ use crcr_domain::ci_data::test_run::TestCase;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
-use super::elements::Elements;
+use super::elements::ElementReader;
 use super::findings::JunitRule;
 use super::go_json;
 use super::input::{AfterText, ReportText};
@@ -37,7 +37,7 @@ fn read_xml<R: Read>(
     on_case: impl FnMut(TestCase, &SuiteElement),
 ) -> Result<JunitSummary, JunitError> {
     let mut xml = Reader::from_reader(text);
-    let mut elements = Elements::new(on_case);
+    let mut elements = ElementReader::new(on_case);
     let mut tag = Vec::new();
     let ending = loop {
         let text = xml.get_mut();

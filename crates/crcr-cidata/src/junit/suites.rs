@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crcr_domain::ci_data::test_run::{TestDetail, TestDetailKind, TestResult};
 
-use super::summary::{Repeats, SuiteElement, SuiteLabels};
+use super::summary::{RepeatedTest, SuiteElement, SuiteLabels};
 
 pub(super) struct OpenSuite {
     /// Whether it is the root `<testsuites>`.
@@ -60,7 +60,7 @@ impl OpenSuite {
             name: Arc::clone(empty),
             file: None,
             variant: None,
-            element: SuiteElement { number: 0, repeats: Repeats::OtherTests, labels },
+            element: SuiteElement { number: 0, repeats: RepeatedTest::OtherTests, labels },
             line,
             declared: Declared::default(),
             counted: Counted::default(),

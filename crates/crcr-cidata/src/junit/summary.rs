@@ -68,7 +68,7 @@ pub struct HiddenFailures {
 pub struct SuiteElement {
     /// Which one of the report, from 1. 0 stands for the report itself.
     pub number: u32,
-    pub repeats: Repeats,
+    pub repeats: RepeatedTest,
     pub labels: Arc<SuiteLabels>,
 }
 
@@ -82,7 +82,7 @@ pub struct SuiteLabels {
 
 /// What it means that a test is in one `<testsuite>` twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repeats {
+pub enum RepeatedTest {
     /// They are different tests, such as one for each browser or parameter.
     OtherTests,
     /// pytest names no two tests alike, and its plugins pytest-rerunfailures and flaky write an element

@@ -209,46 +209,81 @@ impl<'b> NovelLines<'b> {
     }
 }
 
+const WORD: u8 = 1;
+const DIGIT: u8 = 1 << 1;
+const PATH_SEPARATOR: u8 = 1 << 2;
+/// As in a commit or a UUID.
+const HEX_OR_DASH: u8 = 1 << 3;
+
+/// What each byte is, looked up because every line with a word of failure is shaped.
+const BYTE_CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "below 256")]
+        let (own, mut class) = (byte as u8, 0);
+        if own.is_ascii_alphanumeric()
+            || matches!(own, b'_' | b'.' | b'-' | b'/' | b'\\')
+            || own >= 0x80
+        {
+            class |= WORD;
+        }
+        if own.is_ascii_digit() {
+            class |= DIGIT;
+        }
+        if matches!(own, b'/' | b'\\') {
+            class |= PATH_SEPARATOR;
+        }
+        if own.is_ascii_hexdigit() || own == b'-' {
+            class |= HEX_OR_DASH;
+        }
+        classes[byte] = class;
+        byte += 1;
+    }
+    classes
+};
+
+fn class_of(byte: u8) -> u8 {
+    BYTE_CLASSES[usize::from(byte)]
+}
+
 /// Writes what a line has in common with lines that differ in numbers, hashes, paths and times.
 fn write_shape(line: &[u8], shape: &mut Vec<u8>) {
     shape.clear();
     let mut rest = line;
     while let Some(&first) = rest.first() {
-        let is_word = is_word_byte(first);
-        let length = rest.iter().take_while(|&&byte| is_word_byte(byte) == is_word).count();
+        let kind = class_of(first) & WORD;
+        let (mut some, mut all, mut length) = (0, u8::MAX, 0);
+        while let Some(&byte) = rest.get(length) {
+            let class = class_of(byte);
+            if class & WORD != kind {
+                break;
+            }
+            (some, all, length) = (some | class, all & class, length + 1);
+        }
         let (part, after) = rest.split_at(length);
         rest = after;
-        if is_word { write_word(part, shape) } else { shape.extend_from_slice(part) }
+        if some & PATH_SEPARATOR != 0 && length > 1 {
+            shape.push(b'/');
+        } else if some & DIGIT == 0 {
+            shape.extend_from_slice(part);
+        } else if length >= 7 && all & HEX_OR_DASH != 0 {
+            shape.push(b'#');
+        } else {
+            write_without_digits(part, shape);
+        }
     }
 }
 
-fn is_word_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(byte, b'_' | b'.' | b'-' | b'/' | b'\\')
-        || byte >= 0x80
-}
-
-fn write_word(word: &[u8], shape: &mut Vec<u8>) {
-    if word.iter().any(|byte| matches!(byte, b'/' | b'\\')) && word.len() > 1 {
-        shape.push(b'/');
-        return;
-    }
-    if !word.iter().any(u8::is_ascii_digit) {
-        shape.extend_from_slice(word);
-        return;
-    }
-    let is_hash = word.len() >= 7 && word.iter().all(|b| b.is_ascii_hexdigit() || *b == b'-');
-    if is_hash {
-        shape.push(b'#');
-        return;
-    }
+fn write_without_digits(word: &[u8], shape: &mut Vec<u8>) {
     let mut was_digit = false;
     for &byte in word {
-        if !byte.is_ascii_digit() {
+        let is_digit = byte.is_ascii_digit();
+        if !is_digit {
             shape.push(byte);
         } else if !was_digit {
             shape.push(b'0');
         }
-        was_digit = byte.is_ascii_digit();
+        was_digit = is_digit;
     }
 }

@@ -45,11 +45,22 @@ pub(super) struct Candidate {
     is_red: bool,
     is_after_blank: bool,
     shape: u64,
+    /// `None` while the line is in the present chunk: most lines are dropped before it ends.
+    text: Option<Box<CandidateText>>,
+}
+
+struct CandidateText {
     /// At most `MAX_LINE_BYTES` of it.
     line: Box<[u8]>,
     is_cut: bool,
     before: Vec<String>,
     after: Vec<String>,
+}
+
+impl Candidate {
+    fn text(&self) -> &CandidateText {
+        self.text.as_ref().expect("lines are copied before they are weighed")
+    }
 }
 
 pub(super) struct WeighedLine {
@@ -132,6 +143,7 @@ impl<'r> Evidence<'r> {
                 self.add_candidate(chunk, line, ordinal);
             }
         }
+        self.copy_texts(chunk);
         let count = chunk.segments.len();
         for index in count.saturating_sub(LAST_LINES)..count {
             let text = chunk.segment(index);
@@ -156,10 +168,30 @@ impl<'r> Evidence<'r> {
         let weighed = self.failed.iter_mut().flatten().map(|line| &mut line.candidate);
         let open = self.section.pool.iter_mut().chain(&mut self.elsewhere);
         for candidate in weighed.chain(open) {
-            let missing = CONTEXT_LINES - candidate.after.len();
-            if missing > 0 && candidate.ordinal + 1 + candidate.after.len() as u64 == end {
-                candidate.after.extend(context(chunk, 0, missing));
+            let Some(text) = &mut candidate.text else { continue };
+            let missing = CONTEXT_LINES - text.after.len();
+            if missing > 0 && candidate.ordinal + 1 + text.after.len() as u64 == end {
+                text.after.extend(context(chunk, 0, missing));
             }
+        }
+    }
+
+    /// Copies what is still needed of the present chunk.
+    fn copy_texts(&mut self, chunk: &CleanChunk) {
+        self.keep_elsewhere();
+        let mut pool = std::mem::take(&mut self.section.pool);
+        let mut elsewhere = std::mem::take(&mut self.elsewhere);
+        for candidate in pool.iter_mut().chain(&mut elsewhere) {
+            self.copy_text(chunk, candidate);
+        }
+        (self.section.pool, self.elsewhere) = (pool, elsewhere);
+    }
+
+    fn copy_text(&self, chunk: &CleanChunk, candidate: &mut Candidate) {
+        if candidate.text.is_none() {
+            #[expect(clippy::cast_possible_truncation, reason = "an index of this chunk")]
+            let index = (candidate.ordinal - self.ordinal) as usize;
+            candidate.text = Some(Box::new(self.candidate_text(chunk, index)));
         }
     }
 
@@ -185,10 +217,10 @@ impl<'r> Evidence<'r> {
         let mut section = std::mem::replace(&mut self.section, next);
         match how {
             SectionEnd::Passed => self.remember_elsewhere(section.pool),
-            SectionEnd::Stopped => self.weigh_section(section, end, false),
+            SectionEnd::Stopped => self.weigh_section(chunk, section, end, false),
             SectionEnd::Failed => {
                 self.add_last_lines(&mut section, chunk, segment);
-                self.weigh_section(section, end, true);
+                self.weigh_section(chunk, section, end, true);
             }
         }
     }
@@ -196,7 +228,13 @@ impl<'r> Evidence<'r> {
     /// Lines of sections that didn't fail, or of which nobody says so.
     fn remember_elsewhere(&mut self, pool: Vec<Candidate>) {
         self.elsewhere.extend(pool);
-        if self.elsewhere.len() > 2 * ELSEWHERE_LINES {
+        if self.elsewhere.len() > 4 * ELSEWHERE_LINES {
+            self.keep_elsewhere();
+        }
+    }
+
+    fn keep_elsewhere(&mut self) {
+        if self.elsewhere.len() > ELSEWHERE_LINES {
             keep_most_promising(&mut self.elsewhere, 0, ELSEWHERE_LINES);
         }
     }
@@ -227,16 +265,7 @@ impl<'r> Evidence<'r> {
         marks: LineMarks,
         shape: u64,
     ) -> Candidate {
-        let line = chunk.segment(index);
         let segment = chunk.segments[index];
-        let missing = CONTEXT_LINES.saturating_sub(index).min(self.tail.len());
-        let mut before: Vec<String> = self
-            .tail
-            .range(self.tail.len() - missing..)
-            .map(|line| cut_text(&line.text, MAX_CONTEXT_LINE_BYTES))
-            .collect();
-        let from = index.saturating_sub(CONTEXT_LINES);
-        before.extend(context(chunk, from, index - from));
         let previous = match index {
             0 => self.last_line_number,
             index => chunk.segments[index - 1].line_number,
@@ -248,6 +277,21 @@ impl<'r> Evidence<'r> {
             is_red: segment.is_red,
             is_after_blank: segment.line_number > previous + 1,
             shape,
+            text: None,
+        }
+    }
+
+    fn candidate_text(&self, chunk: &CleanChunk, index: usize) -> CandidateText {
+        let line = chunk.segment(index);
+        let missing = CONTEXT_LINES.saturating_sub(index).min(self.tail.len());
+        let mut before: Vec<String> = self
+            .tail
+            .range(self.tail.len() - missing..)
+            .map(|line| cut_text(&line.text, MAX_CONTEXT_LINE_BYTES))
+            .collect();
+        let from = index.saturating_sub(CONTEXT_LINES);
+        before.extend(context(chunk, from, index - from));
+        CandidateText {
             line: line[..line.len().min(MAX_LINE_BYTES)].into(),
             is_cut: line.len() > MAX_LINE_BYTES,
             before,
@@ -292,15 +336,26 @@ impl<'r> Evidence<'r> {
             is_red: line.is_red,
             is_after_blank: line.line_number > previous + 1,
             shape: self.hasher.shape_of(&line.text),
-            line: line.text.clone(),
-            is_cut: line.text.len() == MAX_LINE_BYTES,
-            before: before.map(text).collect(),
-            after: after.map(text).collect(),
+            text: Some(Box::new(CandidateText {
+                line: line.text.clone(),
+                is_cut: line.text.len() == MAX_LINE_BYTES,
+                before: before.map(text).collect(),
+                after: after.map(text).collect(),
+            })),
         })
     }
 
     /// Weighs the lines of a section that failed, and remembers the best ones.
-    fn weigh_section(&mut self, section: OpenSection, end: u64, is_known_to_fail: bool) {
+    fn weigh_section(
+        &mut self,
+        chunk: &CleanChunk,
+        mut section: OpenSection,
+        end: u64,
+        is_known_to_fail: bool,
+    ) {
+        for candidate in &mut section.pool {
+            self.copy_text(chunk, candidate);
+        }
         let number = self.failed_count;
         self.failed_count += 1;
         let mut lines = self.weigh(section.pool, section.start, end, Some(number));
@@ -368,10 +423,11 @@ impl<'r> Evidence<'r> {
         end: u64,
         section: Option<u64>,
     ) -> WeighedLine {
-        let line = &candidate.line;
+        let text = candidate.text();
+        let line = &text.line;
         let mut features = Features::of_line(line);
         // A rule may need the end of the line.
-        let decides = if candidate.is_cut { None } else { self.rules.deciding_rule(line) };
+        let decides = if text.is_cut { None } else { self.rules.deciding_rule(line) };
         let rule = decides.filter(|rule| rule.kind == RuleKind::Match);
         let is_last_resort = rule.is_some_and(|rule| rule.category == LAST_RESORT);
         let is_hint = rule.is_some_and(|rule| rule.scope == RuleScope::Hint);
@@ -389,13 +445,13 @@ impl<'r> Evidence<'r> {
         features.flag(Trait::BlankBefore, candidate.is_after_blank);
         let indent = |text: &[u8]| text.len() - text.trim_ascii_start().len();
         let own_indent = indent(line);
-        if let Some(next) = candidate.after.first() {
+        if let Some(next) = text.after.first() {
             let next = next.as_bytes();
             features.flag(Trait::FrameAfter, is_stack_frame(next));
             features.flag(Trait::DeeperAfter, indent(next) > own_indent);
         }
         let is_deeper = |previous: &String| indent(previous.as_bytes()) > own_indent;
-        let is_after_deeper = candidate.before.last().is_some_and(is_deeper);
+        let is_after_deeper = text.before.last().is_some_and(is_deeper);
         features.flag(Trait::DeeperBefore, is_after_deeper);
         #[expect(clippy::cast_precision_loss, reason = "at most eight")]
         features.set(Trait::Indent, own_indent.min(8) as f32 / 8.0);
@@ -416,19 +472,19 @@ impl<'r> Evidence<'r> {
 
     /// All lines that were kept, weighed at the end of the log.
     pub(super) fn finish(mut self) -> WeighedLog<'r> {
-        let end = self.ordinal;
+        let (end, no_chunk) = (self.ordinal, CleanChunk::default());
         if self.failed_count == 0 {
             // Nobody says which section failed, nor that one did.
             let mut section = std::mem::take(&mut self.section);
             if self.baseline.is_some_and(Baseline::has_green) {
-                self.add_last_lines(&mut section, &CleanChunk::default(), 0);
+                self.add_last_lines(&mut section, &no_chunk, 0);
             }
-            self.weigh_section(section, end, false);
+            self.weigh_section(&no_chunk, section, end, false);
         } else {
             self.elsewhere.append(&mut self.section.pool);
         }
-        let mut elsewhere = std::mem::take(&mut self.elsewhere);
-        keep_most_promising(&mut elsewhere, 0, ELSEWHERE_LINES);
+        self.keep_elsewhere();
+        let elsewhere = std::mem::take(&mut self.elsewhere);
         let mut lines = self.weigh(elsewhere, 0, end, None);
         let last = self.failed_count.checked_sub(1);
         for mut line in self.failed.into_iter().flatten() {
@@ -538,10 +594,11 @@ impl WeighedLog<'_> {
             _ if is_novel => LogMatchSource::Diff,
             _ => LogMatchSource::Evidence,
         };
-        let mut found = line_match(&candidate.line, candidate.line_number, rule, by);
-        found.context.clone_from(&candidate.before);
-        found.context.push(cut_text(&candidate.line, MAX_CONTEXT_LINE_BYTES));
-        found.context.extend_from_slice(&candidate.after);
+        let text = candidate.text();
+        let mut found = line_match(&text.line, candidate.line_number, rule, by);
+        found.context.clone_from(&text.before);
+        found.context.push(cut_text(&text.line, MAX_CONTEXT_LINE_BYTES));
+        found.context.extend_from_slice(&text.after);
         found.certainty_percent = certainty_percent;
         found.reasons = features
             .terms()
@@ -553,7 +610,8 @@ impl WeighedLog<'_> {
     }
 
     pub(super) fn line(&self, index: usize) -> (u64, &[u8]) {
-        (self.lines[index].candidate.line_number, &self.lines[index].candidate.line)
+        let candidate = &self.lines[index].candidate;
+        (candidate.line_number, &candidate.text().line)
     }
 }
 

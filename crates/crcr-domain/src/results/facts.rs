@@ -222,6 +222,23 @@ pub struct MergeBaseFact {
     pub merge_base: String,
     /// The date of its committer, not of its author.
     pub committed_at: Timestamp,
+    /// Files that the head changes since then, as many as [`MergeBaseFact::some_files`] keeps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed_files: Vec<String>,
+}
+
+impl MergeBaseFact {
+    const MAX_FILES_BYTES: usize = 16 * 1024;
+
+    /// The first files, in the order of GitHub's list, whose names take 16 KiB at most.
+    pub fn some_files(files: impl IntoIterator<Item = String>) -> Vec<String> {
+        let mut bytes = 0;
+        let fits = |file: &String| {
+            bytes += file.len();
+            bytes <= Self::MAX_FILES_BYTES
+        };
+        files.into_iter().take_while(fits).collect()
+    }
 }
 
 /// A received report, accepted or not. `delivery` to `conclusion` are what its body says, unchecked.

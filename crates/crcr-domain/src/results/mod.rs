@@ -23,7 +23,7 @@ pub use self::histogram::DurationHistogram;
 pub use self::jobs::{JobOfRecord, jobs_of_record};
 pub use self::outcome::{JobOutcome, outcome};
 pub use self::rates::{DurationStats, Rate, ResultCounts};
-pub use self::regressions::{Recovery, Regression, find_regressions};
+pub use self::regressions::{BackendRecovery, Regression, find_regressions};
 pub use self::review::RepoReview;
 pub use self::totals::{RepoDay, ResultTotals, jobs_of_days};
 

@@ -28,11 +28,11 @@ pub struct Regression {
     /// The failed jobs and their outcomes; empty if the backend never started.
     pub failed: Vec<(String, JobOutcome)>,
     /// The first commit after it on which everything passed again.
-    pub recovery: Option<Recovery>,
+    pub recovery: Option<BackendRecovery>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Recovery {
+pub struct BackendRecovery {
     pub head_sha: String,
     /// When the last job on that commit was reported.
     pub at: Timestamp,
@@ -136,7 +136,7 @@ pub fn find_regressions<'a>(
         } else if commit.passed && !commit.open {
             if let Some((_, at)) = red.take() {
                 let head_sha = commit.regression.head_sha.clone();
-                regressions[at].recovery = Some(Recovery { head_sha, at: commit.ended });
+                regressions[at].recovery = Some(BackendRecovery { head_sha, at: commit.ended });
             }
             good = Some((history, commit.regression.head_sha));
         }

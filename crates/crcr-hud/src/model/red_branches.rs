@@ -72,7 +72,7 @@ pub(crate) async fn read(hud: &Hud, repo: &RepoName) -> Result<Vec<BranchHealth>
 
 /// A job turned red or green on a commit.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct JobTurn {
     pub(crate) title: String,
     pub(crate) commit: BranchCommit,
     pub(crate) is_red: bool,
@@ -83,7 +83,7 @@ pub(crate) async fn turns(
     hud: &Hud,
     repo: &RepoName,
     branch: &str,
-) -> Result<Vec<Turn>, PageError> {
+) -> Result<Vec<JobTurn>, PageError> {
     let (commits, _) = commits(hud, repo, branch, Timestamp::MAX).await?;
     if commits.is_empty() {
         return Err(PageError::NotFound(format!("no commit on `{branch}` of {repo} is known")));
@@ -94,7 +94,7 @@ pub(crate) async fn turns(
         for (n, is_red, _) in states.into_iter().rev() {
             // A job that is red from its first known commit on didn't turn there.
             if was_red.is_some_and(|was_red| was_red != is_red) {
-                turns.push(Turn { title: group.title(), commit: commits[n].clone(), is_red });
+                turns.push(JobTurn { title: group.title(), commit: commits[n].clone(), is_red });
             }
             was_red = Some(is_red);
         }

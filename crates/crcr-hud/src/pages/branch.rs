@@ -10,13 +10,12 @@ use crcr_results::Window;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use super::failure::{self, JobModel};
-use crate::address;
+use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError, repo_name};
-use crate::layout::{culprit_list, outcome_parts, short_sha, time};
+use crate::layout::{culprit_list, outcome_parts, short_sha, state_parts, time};
 use crate::query::{BranchQuery, NoQuery};
 use crate::view::View;
 
@@ -481,14 +480,6 @@ pub(crate) async fn jobs_of_commit(
     Ok(newest)
 }
 
-/// All that has a meaning in an address, except the slashes of a branch's name.
-const PATH: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-
-pub(crate) fn branch_path(repository: &str, branch: &str) -> String {
-    format!("/hud/{repository}/{}", utf8_percent_encode(branch, PATH))
-}
-
 pub(crate) fn repositories_page(model: &RepositoriesModel, view: &View<'_>) -> Markup {
     view.shell(
         "Repositories",
@@ -746,18 +737,5 @@ fn backend_cell(cell: Option<&BackendCell>, short_sha: &str, model: &BranchModel
     };
     html! {
         td.(class) { a href=(address::commit(&model.repository, short_sha)) aria-label=(label) { (glyph) @if cell.failed > 0 && cell.jobs > 1 { sup { (cell.failed) } } } }
-    }
-}
-
-/// Symbol, CSS class and word.
-pub(crate) fn state_parts(state: CiState) -> (&'static str, &'static str, &'static str) {
-    match state {
-        CiState::Passed => ("✓", "good", "passed"),
-        CiState::Failed => ("✗", "bad", "failed"),
-        CiState::TimedOut => ("◷", "infra", "timed out"),
-        CiState::Cancelled => ("⊘", "infra", "cancelled"),
-        CiState::Running => ("◐", "running", "running"),
-        CiState::Queued => ("◌", "running", "queued"),
-        CiState::Neutral => ("–", "muted", "skipped"),
     }
 }

@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::branch::branch_path;
 use super::head::{NextStep, in_tree, out_of_tree};
+use crate::address::branch_path;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};

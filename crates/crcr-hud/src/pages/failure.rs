@@ -23,10 +23,9 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::branch::{branch_path, state_parts};
-use crate::address::{self, address};
+use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError, repo_name};
-use crate::layout::{duration, short_sha, time};
+use crate::layout::{duration, short_sha, state_parts, time};
 use crate::view::View;
 
 const MAX_SIMILAR: usize = 10;
@@ -41,8 +40,6 @@ const LINES_BEFORE: u64 = 40;
 const SHOWN_NOVEL: usize = 20;
 /// Steps in the list beside the log.
 const SHOWN_STEPS: usize = 60;
-/// Logs that are sent as text at the same time.
-const MAX_TEXTS: usize = 4;
 /// Who takes no piece of a text for so long gets no more.
 const TEXT_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -200,7 +197,8 @@ impl JobModel {
     }
 }
 
-/// The commit, its pull request and what it changed, from webhooks of pushes and runs.
+/// The commit, its pull request and what it changed: webhooks of pushes list that, and for a pull request the relay
+/// has asked GitHub.
 async fn add_commit(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<(), PageError> {
     let shas = [model.sha().to_owned()];
     if shas[0].is_empty() {
@@ -220,6 +218,11 @@ async fn add_commit(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<
         }
     }
     model.pull_request = model.pull_request.or(model.commit.as_ref().and_then(|c| c.pull_request));
+    if let Some(number) = model.pull_request.filter(|_| model.changed_files.is_empty()) {
+        let bases = hud.results.merge_bases(repo.as_str(), &[number]).await?;
+        let own = bases.into_iter().find(|base| base.head_sha == shas[0]);
+        model.changed_files = own.map(|base| base.changed_files).unwrap_or_default();
+    }
     let said: String = model
         .found()
         .map(|found| {
@@ -318,10 +321,6 @@ pub(crate) async fn log_text(
         headers.insert(header::CONTENT_DISPOSITION, value);
     }
     (headers, Body::from_stream(body)).into_response()
-}
-
-pub(crate) fn text_permits() -> Arc<tokio::sync::Semaphore> {
-    Arc::new(tokio::sync::Semaphore::new(MAX_TEXTS))
 }
 
 /// Ends when nobody takes a piece for a while: a reader that stands still would keep others out.
@@ -484,7 +483,7 @@ fn found(known: &LogClassification, model: &JobModel) -> Markup {
             "\n"
         } }
         @if !model.named_files.is_empty() {
-            p { "The commit changed " @for file in model.named_files.iter().take(5) { code { bdi { (file) } } " " } "which these lines name." }
+            p { "Changed by this commit or pull request, and named by these lines: " @for file in model.named_files.iter().take(5) { code { bdi { (file) } } " " } }
         }
     }
 }

@@ -8,9 +8,8 @@ use crcr_results::test_runs::hex_id;
 use jiff::Timestamp;
 use maud::{Markup, PreEscaped, html};
 
-use super::branch::branch_path;
 use super::test::{self, TestPageQuery};
-use crate::address;
+use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError};
 use crate::layout::short_sha;
 use crate::message::{printable, recovery_text, regression_text};
@@ -117,7 +116,7 @@ pub(crate) async fn build_branch(
         now: hud.now(),
         entries: vec![],
     };
-    let entry = |turn: red_branches::Turn| {
+    let entry = |turn: red_branches::JobTurn| {
         let (word, colour) =
             if turn.is_red { ("turned red", "red") } else { ("is green again", "green") };
         let short = short_sha(&turn.commit.sha);

@@ -6,10 +6,9 @@ use crcr_domain::ci_data::workflow::{CiState, WorkflowJob};
 use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use maud::{Markup, html};
 
-use super::branch::state_parts;
 use super::category_text;
 use super::failure::short_explanation;
-use crate::layout::{ago, duration, external_link, outcome, short_sha};
+use crate::layout::{ago, duration, external_link, outcome, short_sha, state_parts};
 use crate::model::head::{InTreeJobs, PullBackend, PullJob};
 use crate::model::head_state::HeadState;
 use crate::view::View;

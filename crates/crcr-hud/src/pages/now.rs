@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::branch::branch_path;
 use super::category_text;
+use crate::address::branch_path;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, commit_link, duration, short_repo};
 use crate::model::open_pulls::{self, OpenPull, PullStanding};

@@ -15,7 +15,7 @@ use super::head::{NextStep, in_tree, out_of_tree};
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, commit_link, culprit_list, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};
-use crate::query::{given, upstream_of};
+use crate::query::given;
 use crate::view::View;
 
 /// Older heads that are listed.
@@ -69,7 +69,7 @@ pub(crate) async fn build(
     number: u64,
     query: PullHeadQuery,
 ) -> Result<PullModel, PageError> {
-    let upstream = upstream_of(hud, query.upstream.as_deref())?;
+    let upstream = hud.upstream_of(query.upstream.as_deref())?;
     let numbers = [number];
     let selection = ThingSelection::Number(number);
     let of_pull = ThingQuery { event: "pull_request", repository: upstream.as_str(), selection };

@@ -12,7 +12,7 @@ use super::category_text;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, short_repo, short_sha};
 use crate::model::open_pulls::{self, BackendAnswer, OpenPull, PullStanding};
-use crate::query::{Sort, given};
+use crate::query::{SortOrder, given};
 use crate::view::View;
 
 /// Rows on a page.
@@ -38,7 +38,7 @@ pub(crate) struct PullsFilter {
     pub(crate) show: Option<PullStanding>,
     pub(crate) backend: Option<String>,
     pub(crate) author: Option<String>,
-    pub(crate) sort: Sort,
+    pub(crate) sort: SortOrder,
     pub(crate) before: Option<Timestamp>,
 }
 
@@ -83,7 +83,8 @@ impl PullsFilter {
             show: show.transpose()?,
             backend: given(query.backend.as_deref()),
             author: given(query.author.as_deref()),
-            sort: Sort::new(query.sort.as_deref(), "state", &SORTS).map_err(PageError::Query)?,
+            sort: SortOrder::new(query.sort.as_deref(), "state", &SORTS)
+                .map_err(PageError::Query)?,
             before: before.transpose()?,
         })
     }

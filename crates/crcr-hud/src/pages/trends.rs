@@ -11,8 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::branch::branch_path;
-use crate::address::{Sorted, address, sort_header};
+use crate::address::{Sorted, address, branch_path, sort_header};
 use crate::context::{Hud, PageError};
 use crate::layout::{duration, percent, rate, time};
 use crate::model::RateView;

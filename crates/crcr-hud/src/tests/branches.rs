@@ -49,7 +49,7 @@ async fn site_with_jobs(branch: &str) -> Site {
 #[tokio::test]
 async fn branch_page_shows_commits_by_jobs_and_folds_the_shards_of_a_job() {
     let site = site_with_jobs(BRANCH).await;
-    let path = crate::pages::branch::branch_path("acme/tree", BRANCH);
+    let path = crate::address::branch_path("acme/tree", BRANCH);
     assert_eq!(path, "/hud/acme/tree/release/2.0%3F%23%26%C3%A9");
     let model = site.json(&format!("/api/v1{path}")).await;
     let names = |model: &serde_json::Value| -> Vec<String> {

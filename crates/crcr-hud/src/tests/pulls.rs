@@ -1,3 +1,6 @@
+use crcr_domain::probes::{Culprit, ProbesOverview, SuspectCommit};
+
+use super::one_test::HOSTILE;
 use super::*;
 
 #[tokio::test]
@@ -67,6 +70,7 @@ fn branched(days: i64, learned: bool) -> Vec<Fact> {
             head_sha: "f2".repeat(20),
             merge_base: "f0".repeat(20),
             committed_at: now() - jiff::SignedDuration::from_hours(fork_hours),
+            changed_files: vec![],
         }));
     }
     all
@@ -155,4 +159,43 @@ async fn pull_request_page_has_the_in_tree_jobs_of_its_head() {
     let (_, page) = site.get("/pr/7").await;
     assert!(page.contains("<p>1 failed, 1 passed, 0 still to end</p>"), "{page}");
     assert!(page.contains("Lint / lint 2") && page.contains("in step <bdi>ruff"), "{page}");
+}
+
+#[tokio::test]
+async fn author_reads_on_the_pull_request_what_it_broke_once_that_is_certain() {
+    let culprit = |title: &str, is_certain| Culprit {
+        repo: "acme/four".to_owned(),
+        upstream: UPSTREAM.to_uppercase(),
+        workflow: "CI".to_owned(),
+        job: Some(HOSTILE.to_owned()),
+        tests: vec!["TestOps.test_add".to_owned()],
+        good_sha: "f0".repeat(20),
+        bad_sha: "f9".repeat(20),
+        candidates: 32,
+        suspect: Some(SuspectCommit::new("f5".repeat(20), title.to_owned(), None)),
+        certainty: 0.995,
+        is_certain,
+        runs: 9,
+        at: now(),
+    };
+    for (title, is_certain, is_told) in [
+        ("Faster sums (#7)", true, true),
+        ("Faster sums (#7)", false, false),
+        ("Faster sums (#8)", true, false),
+    ] {
+        let culprits = vec![culprit(title, is_certain)];
+        let overview = ProbesOverview { culprits, ..ProbesOverview::default() };
+        let site = site(branched(2, true)).await.with_logs("file:none", |hud| {
+            hud.probes = Box::new(move || {
+                let overview = overview.clone();
+                Box::pin(async { overview })
+            });
+        });
+        let (_, page) = site.get("/pr/7").await;
+        let sentence = "broke with f5f5f5f5f5f5, #7: 99.5 % certain after 9 runs";
+        assert_eq!(page.contains(sentence), is_told, "{title} {is_certain}: {page}");
+        assert!(!page.contains("<script>alert"), "{page}");
+        let told = site.json("/api/v1/pulls/7").await["culprits"].as_array().unwrap().len();
+        assert_eq!(told, usize::from(is_told));
+    }
 }

@@ -97,6 +97,13 @@ fn log_calls(world: &World) -> usize {
     world.github.state().world.count(&format!("GET /repos/{UPSTREAM}/actions/jobs/*"))
 }
 
+async fn page(world: &World, path: &str) -> String {
+    let answer = world.answer(Request::get(path).body(Body::empty()).unwrap()).await;
+    assert_eq!(answer.status(), StatusCode::OK, "{path}");
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
 #[tokio::test]
 async fn failed_job_gets_a_stored_log_and_the_line_that_explains_it() {
     let here = ArchivedWorld::new().await;
@@ -301,13 +308,36 @@ async fn page_of_a_hostile_log_shows_its_line_as_text() {
     world.github.state().world.put_job_log(UPSTREAM, JOB, LOG);
     assert_eq!(job_ended(&world, &payload(JOB, "failure")).await, [""; 0]);
     for path in [format!("/failure/{UPSTREAM}/{JOB}"), "/failures?days=366".to_owned()] {
-        let answer = world.answer(Request::get(&path).body(Body::empty()).unwrap()).await;
-        assert_eq!(answer.status(), StatusCode::OK, "{path}");
-        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
-        let page = String::from_utf8(body.to_vec()).unwrap();
+        let page = page(&world, &path).await;
         assert!(page.contains("unknown type name") && !page.contains("<script>alert"), "{page}");
     }
     let twin = format!("/api/v1/failure/{UPSTREAM}/{JOB}");
     let (status, body) = world.call(Request::get(twin).body(Body::empty()).unwrap()).await;
     assert_eq!((status, &body["log"]["job_id"]), (StatusCode::OK, &json!(JOB)));
+}
+
+#[tokio::test]
+async fn author_sees_which_of_their_files_the_failing_line_names() {
+    let world = World::new().await;
+    let github = &world.github.state().world;
+    let [fork, tip, head] = ["f0", "f1", "f2"].map(|byte| byte.repeat(20));
+    let at = world.relay.now();
+    github.add_commit(UPSTREAM, &fork);
+    github.add_commit_on(UPSTREAM, &tip, &fork, at);
+    github.add_commit_on(UPSTREAM, &head, &fork, at);
+    github.set_changed_files(UPSTREAM, &head, &["src/op.c", "docs/a.md"]);
+    world.change(|pull| (pull.base_sha, pull.head_sha) = (tip.clone(), head.clone()));
+    assert!(world.send(&world.pull_request("opened")).await.0.is_success());
+    world.work().await;
+    github.put_job_log(UPSTREAM, JOB, "src/op.c:3:1: error: unknown type name 'half'\n");
+    let mut job = payload(JOB, "failure");
+    job["workflow_job"]["head_sha"] = json!(head);
+    assert_eq!(job_ended(&world, &job).await, [""; 0]);
+    let bases = world.relay.results.merge_bases(UPSTREAM, &[7]).await.unwrap();
+    assert_eq!((&*bases[0].merge_base, bases[0].changed_files.len()), (&*fork, 2));
+    let page = page(&world, &format!("/failure/{UPSTREAM}/{JOB}")).await;
+    assert!(page.contains("named by these lines: <code><bdi>src/op.c</bdi></code>"), "{page}");
+    assert!(page.contains("2 files changed"), "{page}");
+    let compare = format!("GET /repos/{UPSTREAM}/compare/{tip}...{head}");
+    assert_eq!(github.count(&compare), 1);
 }

@@ -40,7 +40,7 @@ impl World {
 
 #[tokio::test]
 async fn webhook_lost_in_an_outage_is_dispatched_exactly_once_after_reconcile() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let github = world.github.state();
     github.world.set_webhook_url(world.webhook_url());
     // The first one is answered with 503, the second one while no relay runs.

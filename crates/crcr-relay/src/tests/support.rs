@@ -112,8 +112,8 @@ impl World {
     }
 
     /// A relay that gets its requests over HTTP, as in production.
-    pub(super) async fn listening() -> Self {
-        let mut world = Self::new().await;
+    pub(super) async fn listening(settings: &[(&str, &str)]) -> Self {
+        let mut world = Self::with(settings).await;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         world.address = Some(listener.local_addr().unwrap());
         let router = router::public(&world.relay, &world.hud);

@@ -163,7 +163,7 @@ mod tests {
     async fn clickhouse_adds_up_times_of_jobs() {
         let server = TestServer::start().unwrap();
         let address = ClickHouseServer::parse(&server.url()).unwrap();
-        let results = ClickHouseResults::new(address).unwrap();
+        let results = ClickHouseResults::new(address, crate::CLICKHOUSE_STEPS).unwrap();
         crate::ci_times::suite::all(&results).await;
     }
 }

@@ -8,7 +8,7 @@
 //! own connector), which wouldn't follow the proxy, the TLS roots and the time-outs of the rest.
 
 pub(crate) mod rows;
-mod schema;
+pub(crate) mod schema;
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -31,6 +31,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use self::rows::{FactTable, RowReader};
+use self::schema::SchemaStep;
 use super::retention::{DAY_MILLIS, day_number, day_of, last_day};
 use super::{
     DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window, sort_attempts,
@@ -55,6 +56,8 @@ pub struct ClickHouseResults {
     client: Client,
     /// Events whose views exist.
     pub(crate) viewed_events: Mutex<HashSet<String>>,
+    /// How its tables came to be as they are.
+    steps: &'static [SchemaStep],
     /// Set once the tables have been created or upgraded.
     prepared: OnceCell<()>,
 }
@@ -107,10 +110,19 @@ impl ClickHouseServer {
 }
 
 impl ClickHouseResults {
-    pub fn new(server: ClickHouseServer) -> Result<Self, ResultsError> {
+    pub(crate) fn new(
+        server: ClickHouseServer,
+        steps: &'static [SchemaStep],
+    ) -> Result<Self, ResultsError> {
         let client = crcr_github::http::client()
             .map_err(|error| ResultsError::Unavailable(error.to_string()))?;
-        Ok(Self { server, client, prepared: OnceCell::new(), viewed_events: Mutex::default() })
+        Ok(Self {
+            server,
+            client,
+            steps,
+            prepared: OnceCell::new(),
+            viewed_events: Mutex::default(),
+        })
     }
 
     fn request(&self, settings: &[(&str, &str)]) -> reqwest::RequestBuilder {

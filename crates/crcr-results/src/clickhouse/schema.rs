@@ -3,15 +3,8 @@
 use super::ClickHouseResults;
 use crate::ResultsError;
 
-/// Each step is a list of statements that can be repeated safely. A version of crcr that changes the
-/// tables appends a step.
-const STEPS: &[&[&[&str]]] = &[&[
-    FACTS,
-    crate::test_runs::clickhouse::TABLES,
-    crate::webhook_tables::clickhouse::TABLES,
-    crate::job_logs::clickhouse::TABLES,
-    crate::ci_times::clickhouse::TABLES,
-]];
+/// A list of statements that can be repeated safely. A version of crcr that changes the tables appends one.
+pub(crate) type SchemaStep = &'static [&'static [&'static str]];
 
 /// The oldest version that crcr is tried with.
 const OLDEST_VERSION: u32 = 23;
@@ -19,7 +12,7 @@ const OLDEST_VERSION: u32 = 23;
 /// A fact is what identifies, selects and orders it, and the whole of it as JSON. Times are milliseconds since
 /// 1970. An attempt without a `job` or `check_run_id` has an empty text there, because the columns of a key can't
 /// be null. `status` and `conclusion` are for people's own queries.
-const FACTS: &[&str] = &[
+pub(crate) const FACTS: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS crcr_dispatch (
         repo_key String, upstream_key String, version UInt64, delivery String, enqueued_at Int64,
         level String, pull_request Nullable(Int64), document String,
@@ -70,13 +63,13 @@ pub(super) async fn create(server: &ClickHouseResults) -> Result<(), ResultsErro
     server.query(log, &[]).await?;
     let answer = server.query("SELECT max(step) FROM crcr_schema", &[]).await?;
     let done: usize = String::from_utf8_lossy(&answer).trim().parse().unwrap_or(0);
-    if done > STEPS.len() {
+    if done > server.steps.len() {
         return Err(ResultsError::Unavailable(format!(
             "the tables in `{database}` are of a newer crcr: step {done}, this one knows {}",
-            STEPS.len()
+            server.steps.len()
         )));
     }
-    for (at, statements) in STEPS.iter().enumerate().skip(done) {
+    for (at, statements) in server.steps.iter().enumerate().skip(done) {
         for tables in *statements {
             for statement in *tables {
                 server.query(statement, &[]).await?;
@@ -108,15 +101,19 @@ mod tests {
     use crcr_testkit::clickhouse::ClickHouse as TestServer;
 
     use super::super::{ClickHouseResults, ClickHouseServer};
-    use super::STEPS;
-    use crate::{Results as _, Window};
+    use crate::{CLICKHOUSE_STEPS, Results as _, Window};
 
     #[tokio::test]
     #[ignore = "needs chdb"]
     async fn interrupted_upgrade_is_repeated_and_tables_of_a_newer_crcr_are_refused() {
         let server = TestServer::start().unwrap();
-        let open =
-            || ClickHouseResults::new(ClickHouseServer::parse(&server.url()).unwrap()).unwrap();
+        let open = || {
+            ClickHouseResults::new(
+                ClickHouseServer::parse(&server.url()).unwrap(),
+                CLICKHOUSE_STEPS,
+            )
+            .unwrap()
+        };
         let now = "2026-09-15T12:00:00Z".parse().unwrap();
         let (results, facts) =
             (open(), crcr_standin::generate::facts(3, now, 12, 6, "acme/upstream"));
@@ -131,7 +128,7 @@ mod tests {
         again.prepare().await.unwrap();
         assert_eq!(again.attempts(&window).await.unwrap(), attempts);
 
-        let (found, known) = (STEPS.len() + 1, STEPS.len());
+        let (found, known) = (CLICKHOUSE_STEPS.len() + 1, CLICKHOUSE_STEPS.len());
         let newer = format!("INSERT INTO crcr_schema VALUES ({found})");
         again.query(&newer, &[]).await.unwrap();
         let refused = open().prepare().await.unwrap_err().to_string();

@@ -299,6 +299,9 @@ mod tests {
     async fn clickhouse_keeps_logs_of_failed_jobs() {
         let server = TestServer::start().unwrap();
         let address = ClickHouseServer::parse(&server.url()).unwrap();
-        crate::job_logs::suite::all(&ClickHouseResults::new(address).unwrap()).await;
+        crate::job_logs::suite::all(
+            &ClickHouseResults::new(address, crate::CLICKHOUSE_STEPS).unwrap(),
+        )
+        .await;
     }
 }

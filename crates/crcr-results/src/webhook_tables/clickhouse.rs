@@ -227,7 +227,7 @@ mod tests {
     async fn clickhouse_keeps_webhooks() {
         let server = TestServer::start().unwrap();
         let address = ClickHouseServer::parse(&server.url()).unwrap();
-        let results = ClickHouseResults::new(address).unwrap();
+        let results = ClickHouseResults::new(address, crate::CLICKHOUSE_STEPS).unwrap();
         crate::webhook_tables::suite::all(&results).await;
         let count = results.query("SELECT count() FROM crcr_current_issue_comment", &[]).await;
         assert_eq!(String::from_utf8(count.unwrap()).unwrap().trim(), "1");

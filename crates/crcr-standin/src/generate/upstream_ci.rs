@@ -1,7 +1,7 @@
 //! The upstream repository's own CI in a generated history: webhooks of its pushes, pull requests, runs and
 //! jobs, and results of its tests.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crcr_domain::ci_data::job_log::{
@@ -67,7 +67,7 @@ const RED_TEST: &str = "test_all_reduce";
 const SCARCE: &str = "linux.8xlarge.gpu";
 const SCARCE_FOR_HOURS: i64 = 60;
 /// What pushes change.
-const FILES: [&str; 5] = [
+pub(super) const FILES: [&str; 5] = [
     "torch/distributed/reducer.py",
     "aten/src/ATen/native/Pow.cpp",
     "test/test_ops.py",
@@ -194,6 +194,7 @@ impl UpstreamCi {
             ci: Self { webhooks: vec![], test_runs: vec![], job_logs: vec![] },
             next_id: 700_000,
             newest_pull: 100_000,
+            open_pulls: BTreeMap::new(),
         };
         let mut commits = HashSet::new();
         for fact in facts {
@@ -245,6 +246,9 @@ fn red_since(facts: &[Fact], until: Timestamp) -> Timestamp {
     pushes.get(first).copied().unwrap_or(until)
 }
 
+/// How long after its last push a pull request may still be open.
+const OPEN_FOR_HOURS: i64 = 10 * 24;
+
 struct CiGenerator {
     random: StdRng,
     until: Timestamp,
@@ -252,6 +256,8 @@ struct CiGenerator {
     ci: UpstreamCi,
     next_id: u64,
     newest_pull: u64,
+    /// The newest webhook of each open pull request, and when it was pushed to.
+    open_pulls: BTreeMap<u64, (Timestamp, Value)>,
 }
 
 /// A commit, and what caused its runs.
@@ -297,8 +303,10 @@ impl CiGenerator {
                     "updated_at": at.to_string(), "head": { "sha": sha, "ref": commit.branch },
                 },
             });
+            self.open_pulls.insert(number, (at, payload.clone()));
             self.webhook("pull_request", &commit, at, payload)?;
         } else {
+            self.close_pulls(&commit)?;
             // The first red one changes the file that the failure names.
             let first = if at == self.red_since { 0 } else { 1 + subject % (FILES.len() - 1) };
             let changed = [FILES[first], FILES[1 + (subject / 3) % (FILES.len() - 1)]];
@@ -310,6 +318,24 @@ impl CiGenerator {
         }
         for workflow in WORKFLOWS {
             self.run(&commit, workflow)?;
+        }
+        Ok(())
+    }
+
+    /// A push lands the newest pull request; those that nobody has pushed to for long are closed by then.
+    fn close_pulls(&mut self, push: &GeneratedCommit<'_>) -> Result<(), WebhookRowError> {
+        let newest = self.newest_pull;
+        let is_over = |number: &u64, pushed: &mut (Timestamp, Value)| {
+            *number == newest || pushed.0 < push.at - OPEN_FOR_HOURS.hours()
+        };
+        let over: Vec<_> = self.open_pulls.extract_if(.., is_over).collect();
+        for (number, (_, mut payload)) in over {
+            payload["action"] = json!("closed");
+            let pull = &mut payload["pull_request"];
+            pull["state"] = json!("closed");
+            pull["merged"] = json!(number == newest);
+            pull["updated_at"] = json!(push.at.to_string());
+            self.webhook("pull_request", push, push.at, payload)?;
         }
         Ok(())
     }

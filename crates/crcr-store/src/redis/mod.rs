@@ -129,6 +129,7 @@ impl RedisStore {
                 at: now,
                 merge_base: String::new(),
                 committed_at: now,
+                changed_files: vec![],
             })],
             ..WriteBatch::default()
         };

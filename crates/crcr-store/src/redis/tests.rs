@@ -18,6 +18,7 @@ fn fact(number: u64) -> Fact {
         at: now(),
         merge_base: "b".repeat(40),
         committed_at: now(),
+        changed_files: vec![],
     })
 }
 

@@ -150,7 +150,7 @@ impl UrlBlob {
         if let Some(etag) = etag {
             request = request.header(header::IF_MATCH, etag);
         }
-        http::send_once(request).await
+        http::send_once(request).await.map_err(http::HttpError::unless_page)
     }
 
     fn failed(&self, error: http::HttpError) -> Result<ByteRange, OpenError> {
@@ -182,6 +182,10 @@ pub fn rest_error(error: crcr_github::GithubError, what: &str) -> StoreError {
         message = format!("{message}: {source}");
     }
     match error {
+        // GitHub answers 410 and "Artifact has expired".
+        Rest::NotFound(text) if text.contains("has expired") => {
+            StoreError::Expired { what: what.to_owned() }
+        }
         Rest::NotFound(_) => StoreError::NotFound { store: STORE, what: what.to_owned() },
         Rest::Unauthorized(_) | Rest::Forbidden(_) => StoreError::Denied { store: STORE, message },
         error if error.is_transient() => StoreError::Unreachable { store: STORE, message },

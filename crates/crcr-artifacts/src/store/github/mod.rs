@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crcr_github::artifact::{self, ArtifactService, ArtifactServiceError as ServiceError};
+use crcr_github::http::UploadClient;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::store::StoreError;
@@ -21,13 +22,14 @@ pub type SecretMask = Arc<dyn Fn(&str) + Send + Sync>;
 #[derive(Clone)]
 pub struct GitHubStore {
     service: ArtifactService,
+    uploads: UploadClient,
     mask: SecretMask,
 }
 
 impl GitHubStore {
     /// `mask` gets the signature of every signed URL before the URL is used.
-    pub fn new(service: ArtifactService, mask: SecretMask) -> Self {
-        Self { service, mask }
+    pub fn new(service: ArtifactService, uploads: UploadClient, mask: SecretMask) -> Self {
+        Self { service, uploads, mask }
     }
 
     pub fn service(&self) -> &ArtifactService {

@@ -9,10 +9,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use crcr_github::artifact::{Artifact, ArtifactServiceError, UploadTarget};
-use crcr_github::http::{self, RetryPolicy};
+use crcr_github::http::{self, RetryPolicy, UploadClient};
 use jiff::{SignedDuration, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use reqwest::{RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::watch;
 
@@ -98,6 +98,10 @@ impl GitHubStore {
             Reservation::New(target, blocks) => {
                 let stored = self.upload_blob(source, &target, &mime, blocks).await;
                 let (id, made) = self.delete_on_error(source, stored).await?;
+                if target.is_on_service() && raw && !self.is_kept_as(&source.name, &mime).await? {
+                    self.delete_own(&source.name).await?;
+                    return Err(PutError::OnlyZips);
+                }
                 (id, made, false)
             }
             Reservation::Stored(id, made) => (id, made, true),
@@ -161,7 +165,7 @@ impl GitHubStore {
         let mut others = self.service().retry().start();
         let reserved = loop {
             match self.create(&source.name, source.retention_days, mime).await {
-                Ok(target) if target.is_on_service() && mime != ZIP => {
+                Ok(target) if target.is_on_service() && !target.has_mime_type && mime != ZIP => {
                     let _ = self.service().delete_own(&source.name).await;
                     break Err(PutError::OnlyZips);
                 }
@@ -309,13 +313,13 @@ impl GitHubStore {
         let url = &target.url;
         let made = match send::start_blob(blocks).await? {
             BlobStart::Whole(bytes, made) if !in_order => {
-                self.put_blob(url, mime, &bytes).await?;
+                self.put_blob(target, mime, &bytes).await?;
                 made
             }
             BlobStart::Whole(bytes, made) => {
                 let pacing = BlockPacing::new(1);
                 let id = put_block(self.blob_client(), url, 0, bytes, &pacing).await?;
-                self.put_block_list(url, mime, &[id]).await?;
+                self.put_block_list(target, mime, &[id]).await?;
                 made
             }
             BlobStart::Long(first, blocks) => {
@@ -335,7 +339,7 @@ impl GitHubStore {
                     }
                 };
                 let (ids, made) = send::send_blocks(first, blocks, &source.stop, put).await?;
-                self.put_block_list(url, mime, &ids).await?;
+                self.put_block_list(target, mime, &ids).await?;
                 made
             }
         };
@@ -350,25 +354,34 @@ impl GitHubStore {
     }
 
     fn blob_client(&self) -> BlobClient {
-        let service = self.service();
-        BlobClient { http: service.http().clone(), retry: service.retry() }
+        BlobClient { http: self.uploads.clone(), retry: self.service().retry() }
+    }
+
+    /// A signed URL of the artifact that was just stored.
+    async fn own_url(&self, name: &str) -> Result<SecretString, StoreError> {
+        let list = self.service().list(Some(name)).await.map_err(|e| self.error(e, name))?;
+        let own = list.iter().find(|artifact| artifact.ids == *self.service().ids());
+        let Some(own) = own.or(list.first()) else {
+            return Err(unreliable(format!("`{name}` isn't in the list after it was stored")));
+        };
+        let url = self.service().signed_url(own).await.map_err(|e| self.error(e, name))?;
+        self.mask_signature(&url);
+        Ok(url)
+    }
+
+    /// Whether the server returns a raw file with its content type. Clients take it for a zip otherwise, or the reverse.
+    async fn is_kept_as(&self, name: &str, mime: &str) -> Result<bool, StoreError> {
+        let url = self.own_url(name).await?;
+        let get = || self.service().http().get(url.expose_secret());
+        let answer = http::send(self.service().retry(), get).await.map_err(|e| blob_error(&e))?;
+        let kind = answer.headers().get("content-type").and_then(|kind| kind.to_str().ok());
+        let essence = |kind: &str| kind.split(';').next().unwrap_or_default().trim().to_owned();
+        Ok(kind.is_some_and(|kind| essence(kind).eq_ignore_ascii_case(&essence(mime))))
     }
 
     /// Reads an artifact from a server that checks neither size nor digest.
     async fn read_back(&self, name: &str, made: &FinishedBlob) -> Result<(), StoreError> {
-        let failed = |message: String| StoreError::Refused {
-            store: STORE,
-            message: format!(
-                "{message}; this server isn't GitHub's, and its artifacts can't be relied on"
-            ),
-        };
-        let list = self.service().list(Some(name)).await.map_err(|e| self.error(e, name))?;
-        let own = list.iter().find(|artifact| artifact.ids == *self.service().ids());
-        let Some(own) = own.or(list.first()) else {
-            return Err(failed(format!("`{name}` isn't in the list after it was stored")));
-        };
-        let url = self.service().signed_url(own).await.map_err(|e| self.error(e, name))?;
-        self.mask_signature(&url);
+        let url = self.own_url(name).await?;
         let found = http::with_retries(self.service().retry(), || async {
             let mut body = http::send_once(self.service().http().get(url.expose_secret())).await?;
             let (mut hasher, mut size) = (DigestHasher::new(DigestAlgorithm::Sha256), 0_u64);
@@ -386,7 +399,7 @@ impl GitHubStore {
             return Ok(());
         }
         let kept = if size > made.size { "more".to_owned() } else { format!("{size}") };
-        Err(failed(match size == made.size {
+        Err(unreliable(match size == made.size {
             true => format!("`{name}` comes back with other bytes than were sent"),
             false => format!("of the {} bytes of `{name}` {kept} come back", made.size),
         }))
@@ -394,26 +407,23 @@ impl GitHubStore {
 
     async fn put_blob(
         &self,
-        url: &SecretString,
+        target: &UploadTarget,
         mime: &str,
         bytes: &Bytes,
     ) -> Result<(), StoreError> {
         let put = || {
-            self.service()
-                .http()
-                .put(url.expose_secret())
+            self.uploads
+                .put(target.url.expose_secret())
                 .header("x-ms-blob-type", "BlockBlob")
                 .header("x-ms-blob-content-type", mime)
                 .header("content-type", "application/octet-stream")
-                .header("content-length", bytes.len())
-                .body(bytes.clone())
         };
-        self.blob_client().send(put).await
+        self.blob_client().send(put, bytes, None).await
     }
 
     async fn put_block_list(
         &self,
-        url: &SecretString,
+        target: &UploadTarget,
         mime: &str,
         ids: &[String],
     ) -> Result<(), StoreError> {
@@ -424,17 +434,13 @@ impl GitHubStore {
             xml.push_str("</Latest>");
         }
         xml.push_str("</BlockList>");
-        let url = format!("{}&comp=blocklist", url.expose_secret());
+        let url = format!("{}&comp=blocklist", target.url.expose_secret());
         let xml = Bytes::from(xml);
         let put = || {
-            self.service()
-                .http()
-                .put(&url)
-                .header("x-ms-blob-content-type", mime)
-                .header("content-type", "application/xml")
-                .body(xml.clone())
+            let put = self.uploads.put(&url).header("x-ms-blob-content-type", mime);
+            put.header("content-type", "application/xml")
         };
-        self.blob_client().send(put).await
+        self.blob_client().send(put, &xml, None).await
     }
 
     /// Finalizes the upload. Before each retry it lists the artifacts, because the last request may
@@ -535,20 +541,39 @@ fn is_raw(source: &UploadSource) -> bool {
 /// Sends requests to the blob storage.
 #[derive(Clone)]
 struct BlobClient {
-    http: Client,
+    http: UploadClient,
     retry: RetryPolicy,
 }
 
 impl BlobClient {
-    async fn send(&self, put: impl Fn() -> RequestBuilder) -> Result<(), StoreError> {
-        let sent =
-            http::with_retries(self.retry, || async { stored(http::send_once(put()).await?) });
-        sent.await.map_err(|e| blob_error(&e))
+    /// Sends `body`, with `pacing` when it is its turn.
+    async fn send(
+        &self,
+        put: impl Fn() -> RequestBuilder,
+        body: &Bytes,
+        pacing: Option<&BlockPacing>,
+    ) -> Result<(), StoreError> {
+        let own_pacing = BlockPacing::new(1);
+        let pacing = pacing.unwrap_or(&own_pacing);
+        let (mut tries, mut slowed) = (self.retry.start(), pacing.slowed());
+        loop {
+            let sent = pacing.send(self.http.send(put(), body.clone())).await;
+            let Err(error) = stored(sent) else { return Ok(()) };
+            if pacing.slowed() != slowed {
+                slowed = pacing.slowed();
+                tries.progressed();
+            }
+            if !error.is_transient() || !tries.wait_to_retry(&error, error.retry_after()).await {
+                return Err(blob_error(&error.after(&tries)));
+            }
+        }
     }
 }
 
-/// Whether the storage has taken what was sent. It answers 201 then; anything else is of another server.
-fn stored(response: Response) -> Result<(), http::HttpError> {
+/// Whether the storage has taken what was sent. It answers 201 then; any other success, and any web page, is of something
+/// in between.
+fn stored(answer: Result<Response, http::HttpError>) -> Result<(), http::HttpError> {
+    let response = answer.map_err(http::HttpError::unless_page)?;
     match response.status() {
         StatusCode::CREATED => Ok(()),
         status => Err(http::HttpError::Intermediary { status, body: Bytes::new() }),
@@ -566,15 +591,16 @@ async fn put_block(
     let id = STANDARD.encode(format!("crcr-{n:08}"));
     let encoded = utf8_percent_encode(&id, NON_ALPHANUMERIC);
     let url = format!("{}&comp=block&blockid={encoded}", url.expose_secret());
-    let put = || {
-        let request = client.http.put(&url).header("content-type", "application/octet-stream");
-        request.header("content-length", bytes.len()).body(bytes.clone())
-    };
-    let sent = http::with_retries(client.retry, || async {
-        stored(pacing.send(http::send_once(put())).await?)
-    });
-    sent.await.map_err(|e| blob_error(&e))?;
+    let put = || client.http.put(&url).header("content-type", "application/octet-stream");
+    client.send(put, &bytes, Some(pacing)).await?;
     Ok(id)
+}
+
+/// An error of a server that doesn't keep what it was sent.
+fn unreliable(message: String) -> StoreError {
+    let message =
+        format!("{message}; this server isn't GitHub's, and its artifacts can't be relied on");
+    StoreError::Refused { store: STORE, message }
 }
 
 fn blob_error(error: &http::HttpError) -> StoreError {

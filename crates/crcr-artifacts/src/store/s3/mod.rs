@@ -179,9 +179,7 @@ impl S3Store {
             _ if refusal.is_transient() => {
                 let message = match refusal.status {
                     Some(status) if refusal.is_web_page => {
-                        format!(
-                            "something in between answered {status} with a web page instead of S3"
-                        )
+                        format!("something in between answered {status} instead of S3")
                     }
                     Some(status) => text(&status.to_string()),
                     None if refusal.is_timeout => format!("{message}; {SLOW_CONNECTION}"),
@@ -194,7 +192,7 @@ impl S3Store {
             (_, Some(401 | 403))
             | ("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => StoreError::Denied {
                 store: STORE,
-                message: format!("{} for `{what}`", text("403")),
+                message: format!("{} for `{what}`", text(&status.unwrap_or(403).to_string())),
             },
             // The response to a HEAD has no body. A 400 then means bad credentials, mostly expired
             // ones, because nothing else in our HEAD requests can be malformed.
@@ -305,7 +303,9 @@ impl Intercept for NoWebPages {
         let header = |name| response.headers().get(name).unwrap_or_default();
         // An artifact may be a web page, and has an ETag then.
         let is_page = header("content-type").to_ascii_lowercase().starts_with("text/html");
-        if is_page && response.status().is_success() && header("etag").is_empty() {
+        // Some servers call 204, which has no body, a page, too.
+        let has_body = response.status().as_u16() != 204;
+        if is_page && has_body && response.status().is_success() && header("etag").is_empty() {
             *response.status_mut() = 502.try_into()?;
         }
         Ok(())

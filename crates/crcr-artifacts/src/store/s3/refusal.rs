@@ -50,8 +50,15 @@ impl S3Refusal {
     pub(super) fn is_transient(&self) -> bool {
         match (self.status, self.code.as_deref()) {
             (_, Some("SlowDown" | "RequestTimeout" | "InternalError")) => true,
+            // Another writer is at work. AWS asks to send the request again.
+            (_, Some("ConditionalRequestConflict" | "OperationAborted")) => true,
+            // What arrived isn't what was sent.
+            (_, Some("BadDigest" | "IncompleteBody" | "XAmzContentSHA256Mismatch")) => true,
             (Some(408 | 429 | 500 | 502..=599), _) => true,
-            (Some(200..300 | 403), _) => self.is_web_page,
+            // A success that isn't S3's.
+            (Some(200..300), None) => true,
+            (Some(407), _) => false,
+            (Some(200..500), _) => self.is_web_page,
             (Some(_), _) => false,
             (None, _) => !self.not_sent,
         }
@@ -94,10 +101,7 @@ where
             region: response.and_then(|it| it.headers().get(REGION_HEADER)).map(str::to_owned),
             // The SDK gets the credentials while it builds the request.
             not_sent: matches!(error, SdkError::ConstructionFailure(_)),
-            is_web_page: response.is_some_and(|it| {
-                let kind = it.headers().get("content-type").unwrap_or_default();
-                kind.to_ascii_lowercase().starts_with("text/html")
-            }),
+            is_web_page: response.is_some_and(is_web_page),
             is_timeout: match error {
                 SdkError::TimeoutError(_) => true,
                 SdkError::DispatchFailure(failure) => failure.is_timeout(),
@@ -109,6 +113,16 @@ where
             history: None,
         }
     }
+}
+
+/// Some servers call a refusal without a body `text/html`, too, unless it is a 403.
+fn is_web_page(response: &HttpResponse) -> bool {
+    let kind = response.headers().get("content-type").unwrap_or_default();
+    let body = response.body().bytes().unwrap_or_default();
+    let is_called_so = kind.to_ascii_lowercase().starts_with("text/html");
+    let can_be_empty = matches!(response.status().as_u16(), 200..300 | 403 | 500..);
+    (is_called_so && (can_be_empty || !body.is_empty()))
+        || http::is_web_page(&HeaderMap::new(), body)
 }
 
 impl From<&http::HttpError> for S3Refusal {

@@ -262,7 +262,14 @@ impl S3Store {
                 (there == digest).then_some(PutOutcome::ALREADY_STORED)
             }
             ExistingObject::Write(condition) => {
-                self.put_if(object, &condition, bytes, digest).await?
+                match self.put_if(object, &condition, bytes, digest).await? {
+                    Some(put) => Some(put),
+                    // An earlier try may have stored it although its answer was lost.
+                    None => {
+                        let there = self.read_digest(&object.key, digest.algorithm()).await?;
+                        (there == Some(digest)).then_some(PutOutcome::ALREADY_STORED)
+                    }
+                }
             }
         };
         put.ok_or_else(|| conflict(&object.key))

@@ -7,8 +7,8 @@ use crcr_domain::ci_data::test_run::{
 };
 use quick_xml::events::BytesStart;
 
-use super::{Element, Elements, OpenCase, OpenDetail};
-use crate::junit::dialects::Dialect;
+use super::{ElementReader, OpenCase, OpenDetail, ReportElement};
+use crate::junit::dialect::Dialect;
 use crate::junit::findings::JunitRule;
 use crate::junit::suites::OpenSuite;
 use crate::junit::summary::{JunitError, MAX_CASES, SuiteElement};
@@ -19,8 +19,8 @@ use crate::junit::values::{parse_seconds, shared, shorten, status_result};
 const MAX_DETAILS: usize = 100;
 const MAX_NAME_CHARS: usize = 1000;
 
-impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
-    pub(super) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
+    pub(super) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let case = &mut open.case;
         let mut has_time = false;
@@ -70,7 +70,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         }
     }
 
-    pub(in super::super) fn push_case(&mut self, open: OpenCase, has_time: bool) -> Element {
+    pub(in super::super) fn push_case(&mut self, open: OpenCase, has_time: bool) -> ReportElement {
         let (name, line) = (&open.case.name, open.line);
         if !has_time {
             let message = format_args!("`{}` has no duration", shorten(name));
@@ -84,7 +84,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
             self.findings.add(JunitRule::LongName, line, message);
         }
         self.outer_cases.extend(self.case.replace(open));
-        Element::Case
+        ReportElement::Case
     }
 
     /// Determines the result. `is_cut` tells that the report ends within the test.
@@ -175,7 +175,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         kind: TestDetailKind,
         tag: &BytesStart<'_>,
         line: u64,
-    ) -> Element {
+    ) -> ReportElement {
         let mut detail = OpenDetail {
             kind,
             type_name: None,
@@ -194,7 +194,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         });
         self.detail = Some(detail);
         self.count_detail(kind);
-        Element::Detail
+        ReportElement::Detail
     }
 
     /// Of several results the worst counts, and so does one whose element has no end.

@@ -1,4 +1,4 @@
-//! Elements of a report → tests. The elements of other formats than JUnit are in `dialects`.
+//! Elements of a report → tests. Those of other formats than JUnit are in `dialects`.
 
 mod case;
 mod suite;
@@ -11,7 +11,7 @@ use crcr_domain::ci_data::test_run::{TestCase, TestDetail, TestDetailKind, TestR
 use quick_xml::events::BytesStart;
 use quick_xml::events::attributes::{AttrError, Attribute};
 
-use super::dialects::{Dialect, TrxTests};
+use super::dialect::{Dialect, TrxTests};
 use super::findings::{FindingList, JunitRule};
 use super::input::{AfterText, ReportText};
 use super::other_files::OtherFile;
@@ -22,7 +22,7 @@ use super::summary::{
 use super::text::{GoCrashSearch, LimitedText, TextFlaws};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Element {
+pub(super) enum ReportElement {
     Suites,
     Suite,
     /// Around suites and tests, without a meaning of its own.
@@ -64,10 +64,10 @@ struct OpenDetail {
     text: LimitedText,
 }
 
-pub(super) struct Elements<F> {
+pub(super) struct ElementReader<F> {
     on_case: F,
     pub dialect: Option<Dialect>,
-    open: Vec<Element>,
+    open: Vec<ReportElement>,
     pub suites: Vec<OpenSuite>,
     pub case: Option<OpenCase>,
     /// Tests around the open one. Only TRX nests them.
@@ -88,7 +88,7 @@ pub(super) struct Elements<F> {
     pub findings: FindingList,
 }
 
-impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
+impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn new(on_case: F) -> Self {
         let empty: Arc<str> = Arc::from("");
         Self {
@@ -120,12 +120,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
     ) -> std::io::Result<AfterText> {
         let line = text.line();
         let (after, flaws) = match (self.open.last(), &mut self.detail) {
-            (Some(Element::SuiteOutput), _) => return text.read_text(&mut self.crash),
-            (Some(Element::Message), Some(detail)) => {
+            (Some(ReportElement::SuiteOutput), _) => return text.read_text(&mut self.crash),
+            (Some(ReportElement::Message), Some(detail)) => {
                 let after = text.read_text(&mut detail.message_text);
                 (after, std::mem::take(&mut detail.message_text.flaws))
             }
-            (Some(Element::Detail | Element::Other), Some(detail)) => {
+            (Some(ReportElement::Detail | ReportElement::Other), Some(detail)) => {
                 let after = text.read_text(&mut detail.text);
                 (after, std::mem::take(&mut detail.text.flaws))
             }
@@ -166,28 +166,30 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
 
     fn open_junit(
         &mut self,
-        parent: Option<Element>,
+        parent: Option<ReportElement>,
         name: &str,
         tag: &BytesStart<'_>,
         line: u64,
-    ) -> Result<Element, JunitError> {
+    ) -> Result<ReportElement, JunitError> {
         Ok(match parent {
-            None | Some(Element::Suites | Element::Suite | Element::Wrapper) => match name {
-                "testsuites" => {
-                    self.read_root(tag, line);
-                    Element::Suites
+            None | Some(ReportElement::Suites | ReportElement::Suite | ReportElement::Wrapper) => {
+                match name {
+                    "testsuites" => {
+                        self.read_root(tag, line);
+                        ReportElement::Suites
+                    }
+                    "testsuite" => self.open_suite(tag, line),
+                    "testcase" => self.open_case(tag, line),
+                    // libcheck's format has the same root.
+                    "suite" => return Err(JunitError::OtherFile(OtherFile::of_root(name))),
+                    "failure" => self.open_detail(TestDetailKind::Failure, tag, line),
+                    "error" => self.open_detail(TestDetailKind::Error, tag, line),
+                    "system-out" | "system-err" => ReportElement::SuiteOutput,
+                    "properties" => ReportElement::Properties,
+                    _ => ReportElement::Wrapper,
                 }
-                "testsuite" => self.open_suite(tag, line),
-                "testcase" => self.open_case(tag, line),
-                // libcheck's format has the same root.
-                "suite" => return Err(JunitError::OtherFile(OtherFile::of_root(name))),
-                "failure" => self.open_detail(TestDetailKind::Failure, tag, line),
-                "error" => self.open_detail(TestDetailKind::Error, tag, line),
-                "system-out" | "system-err" => Element::SuiteOutput,
-                "properties" => Element::Properties,
-                _ => Element::Wrapper,
-            },
-            Some(Element::Case) => match name {
+            }
+            Some(ReportElement::Case) => match name {
                 "failure" => self.open_detail(TestDetailKind::Failure, tag, line),
                 "error" => self.open_detail(TestDetailKind::Error, tag, line),
                 "skipped" => self.open_detail(TestDetailKind::Skipped, tag, line),
@@ -197,35 +199,37 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
                 "warning" => {
                     let message = "a `<warning>` doesn't count as a failure";
                     self.findings.add(JunitRule::Warning, line, message);
-                    Element::Other
+                    ReportElement::Other
                 }
-                "system-out" | "system-err" => Element::Output,
-                "properties" => Element::Properties,
-                _ => Element::Other,
+                "system-out" | "system-err" => ReportElement::Output,
+                "properties" => ReportElement::Properties,
+                _ => ReportElement::Other,
             },
-            Some(Element::Properties) => {
+            Some(ReportElement::Properties) => {
                 self.read_property(tag, line);
-                Element::Output
+                ReportElement::Output
             }
-            Some(Element::Detail | Element::Message | Element::Other) => match name {
-                "system-out" | "system-err" => Element::Output,
-                _ => Element::Other,
-            },
-            Some(Element::Output | Element::SuiteOutput) => Element::Output,
+            Some(ReportElement::Detail | ReportElement::Message | ReportElement::Other) => {
+                match name {
+                    "system-out" | "system-err" => ReportElement::Output,
+                    _ => ReportElement::Other,
+                }
+            }
+            Some(ReportElement::Output | ReportElement::SuiteOutput) => ReportElement::Output,
         })
     }
 
     pub(super) fn close(&mut self) -> Result<(), JunitError> {
         match self.open.pop() {
-            Some(Element::Suite) => self.close_suite()?,
-            Some(Element::Case) => {
+            Some(ReportElement::Suite) => self.close_suite()?,
+            Some(ReportElement::Case) => {
                 if let Some(case) = self.case.take() {
                     self.case = self.outer_cases.pop();
                     self.close_case(case, false)?;
                 }
             }
-            Some(Element::Detail) => self.close_detail()?,
-            Some(Element::SuiteOutput) => {
+            Some(ReportElement::Detail) => self.close_detail()?,
+            Some(ReportElement::SuiteOutput) => {
                 let message = std::mem::take(&mut self.crash).message();
                 let has_failure = self.suites.last().is_some_and(OpenSuite::has_failure);
                 if let Some(message) = message.filter(|_| !has_failure) {
@@ -343,7 +347,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
     }
 
     fn close_cut_case(&mut self, tag: &[u8]) -> Result<(), JunitError> {
-        if self.detail.is_none() && self.open.last() == Some(&Element::Case) {
+        if self.detail.is_none() && self.open.last() == Some(&ReportElement::Case) {
             // `<failure message="…` without its end.
             let name = tag.split(|byte| byte.is_ascii_whitespace()).next();
             match name {

@@ -9,10 +9,10 @@ use crcr_domain::ci_data::test_run::{
 use quick_xml::events::BytesStart;
 
 use super::case::new_case;
-use super::{Element, Elements, failure_detail};
+use super::{ElementReader, ReportElement, failure_detail};
 use crate::junit::findings::JunitRule;
 use crate::junit::suites::{Declared, Hidden, OpenSuite};
-use crate::junit::summary::{JunitError, MAX_CASES, Repeats, SuiteElement, SuiteLabels};
+use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{is_machine_name, parse_timestamp, shorten};
 
@@ -23,7 +23,7 @@ const MAX_VARIANT_CHARS: usize = 100;
 const VARIANT_PROPERTIES: [&str; 7] =
     ["browser", "browserName", "device", "deviceName", "os", "platform", "platformName"];
 
-impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
+impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn read_root(&mut self, tag: &BytesStart<'_>, line: u64) {
         let mut has_id = false;
         let mut declared = Default::default();
@@ -47,13 +47,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         if let Some(root) = self.suites.last_mut().filter(|suite| suite.is_root) {
             (root.declared, root.line) = (declared, line);
             if is_pytest {
-                root.element.repeats = Repeats::Pytest;
+                root.element.repeats = RepeatedTest::Pytest;
             }
             self.is_hostname_project = has_id;
         }
     }
 
-    pub(super) fn open_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> Element {
+    pub(super) fn open_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut suite = self.new_suite(line);
         let (mut timestamp, mut day, mut name) = (None, None, None);
         let (mut hostname, mut package) = (None, None);
@@ -94,7 +94,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         );
         if let Some(name) = name {
             if name == "pytest" {
-                suite.element.repeats = Repeats::Pytest;
+                suite.element.repeats = RepeatedTest::Pytest;
             }
             suite.name = stable_name(&name, day.as_deref().filter(|day| day.len() == 10)).into();
         }
@@ -121,7 +121,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
         }
     }
 
-    pub(in super::super) fn push_suite(&mut self, suite: OpenSuite) -> Element {
+    pub(in super::super) fn push_suite(&mut self, suite: OpenSuite) -> ReportElement {
         if self.summary.suites.len() < MAX_SUITES {
             self.summary.suites.push(Arc::clone(&suite.name));
         }
@@ -130,7 +130,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
                 !self.names.insert(Arc::clone(&suite.name)) || self.names.len() > MAX_SUITES;
         }
         self.suites.push(suite);
-        Element::Suite
+        ReportElement::Suite
     }
 
     /// Of a suite or a test: the browser, the device or the system that it ran with.
@@ -152,7 +152,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> Elements<F> {
             // go-junit-report, which never runs a test again, writes it as well, and a host.
             let has_host = |suite: &OpenSuite| suite.element.labels.hostname.is_some();
             if let Some(suite) = suite.filter(|suite| !has_host(suite)) {
-                suite.element.repeats = Repeats::Go;
+                suite.element.repeats = RepeatedTest::Go;
             }
             return;
         }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 
-use super::{DayFacts, DayTally, ReportSummary};
+use super::day_facts::{DayFacts, DayTally, ReportSummary};
 use crate::query::TimeSpan;
 
 /// The limit of each cache, in bytes as [`CacheWeight`] estimates them.

@@ -1,6 +1,7 @@
 //! Facts and tallies by day, read once and cached until the day changes.
 
-mod cache;
+pub(crate) mod cache;
+mod day_facts;
 mod reviews;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -12,8 +13,7 @@ use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
 use crcr_domain::results::totals::by_day;
 use crcr_domain::results::{
-    AttemptId, BlamedJobs, DurationStats, Regression, RepoDay, ResultTotals, find_regressions,
-    jobs_of_days, jobs_of_record,
+    AttemptId, BlamedJobs, Regression, find_regressions, jobs_of_days, jobs_of_record,
 };
 use crcr_results::blame::blame_jobs;
 use crcr_results::retention::{day_number, day_of, heads_until, midnight};
@@ -21,8 +21,9 @@ use crcr_results::{DayRevision, ReportOutcome, Window};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
-pub(crate) use self::cache::DayCaches;
 use self::cache::{CacheScope, DayCache, DaySlice};
+use self::day_facts::DayFacts;
+pub(crate) use self::day_facts::{DayTally, ReportSummary, SharedFacts};
 pub(crate) use self::reviews::reviews;
 use crate::context::{Hud, PageError};
 use crate::query::{EventFilter, TimeSpan};
@@ -32,46 +33,8 @@ const FACTS_PER_BATCH: u64 = 30_000;
 /// How many batches are read and computed at the same time.
 const CONCURRENT_BATCHES: usize = 2;
 
-/// The tally of one repository's day.
-pub(super) type DayTally = (RepoDay, Arc<ResultTotals>);
-
 /// Days that have to be read, each with the repositories whose revision isn't cached.
 type StaleDays = BTreeMap<i64, Vec<DayRevision>>;
-
-/// Counts and latencies of the reports of one or more days.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ReportSummary {
-    pub(crate) outcomes: BTreeMap<&'static str, u64>,
-    /// Whole microseconds, ascending within a day.
-    latencies: Vec<i64>,
-}
-
-impl ReportSummary {
-    fn new(answers: &[ReportOutcome]) -> Self {
-        let mut outcomes: BTreeMap<&'static str, u64> = BTreeMap::new();
-        for answer in answers {
-            *outcomes.entry(answer.outcome.as_str()).or_default() += 1;
-        }
-        let microseconds = |answer: &ReportOutcome| (answer.latency_ms * 1000.0).round() as i64;
-        let mut latencies: Vec<i64> = answers.iter().map(microseconds).collect();
-        latencies.sort_unstable();
-        Self { outcomes, latencies }
-    }
-
-    fn add(&mut self, other: &Self) {
-        for (outcome, count) in &other.outcomes {
-            *self.outcomes.entry(outcome).or_default() += count;
-        }
-        self.latencies.extend(&other.latencies);
-    }
-
-    /// How long the relay took to answer, in seconds.
-    pub(crate) fn latency(mut self) -> Option<DurationStats> {
-        // The days are sorted already, so the stable sort only merges them.
-        self.latencies.sort();
-        DurationStats::of(self.latencies.iter().map(|latency| *latency as f64 / 1e6))
-    }
-}
 
 /// The tallies of the span's days and kind of event, of all repositories or one.
 pub(crate) async fn day_tallies(
@@ -318,29 +281,6 @@ fn window_of(days: &StaleDays) -> Window {
     let first = days.keys().next().copied().unwrap_or_default();
     let last = days.keys().next_back().copied().unwrap_or_default();
     Window::all(midnight(first), midnight(last + 1))
-}
-
-/// The attempts and dispatches of one repository's day, for events of every kind.
-#[derive(Default)]
-struct DayFacts {
-    repo: String,
-    attempts: Vec<AttemptFact>,
-    dispatches: Vec<DispatchFact>,
-}
-
-/// Facts of whole days, unordered and shared with the cache.
-pub(crate) struct SharedFacts(Vec<Arc<DayFacts>>);
-
-impl SharedFacts {
-    pub(crate) fn attempts(&self, window: &Window) -> impl Iterator<Item = &AttemptFact> {
-        let all = self.0.iter().flat_map(|day| &day.attempts);
-        all.filter(|row| window.contains(row.dispatched_at))
-    }
-
-    pub(crate) fn dispatches(&self, window: &Window) -> impl Iterator<Item = &DispatchFact> {
-        let all = self.0.iter().flat_map(|day| &day.dispatches);
-        all.filter(|sent| window.contains(sent.enqueued_at))
-    }
 }
 
 /// The attempts and dispatches of every day that the window touches.

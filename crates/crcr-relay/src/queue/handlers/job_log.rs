@@ -22,6 +22,7 @@ use crcr_store::{BudgetCharge, CommitOutcome, NewTask, WriteBatch};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::merge_base;
 use super::webhook_owner::owner_of;
 use crate::config::JobLogs;
 use crate::limits;
@@ -194,6 +195,9 @@ pub(super) async fn run(relay: &Relay, job: &EndedJob) -> Result<TaskDone, TaskE
     };
     let row = JobLogRow { job: job.clone(), looked_at: relay.now(), log_key, outcome };
     relay.results.put_job_logs(vec![row]).await.map_err(results_error)?;
+    if let Some(task) = merge_base::task_of_job(relay, job).await.map_err(results_error)? {
+        relay.commit(WriteBatch { tasks: vec![task], ..WriteBatch::default() }).await?;
+    }
     Ok(TaskDone::Finished)
 }
 

@@ -1,11 +1,15 @@
-//! Looks up where a pull request branched off. It is needed to tell whether a failure is new, so this
-//! happens once for each head on which a job failed.
+//! Looks up where a pull request branched off and what it changes. It is needed to tell whether a failure is new,
+//! so this happens once for each head on which a job failed.
 
 use crcr_domain::checks::lifecycle::JobState;
+use crcr_domain::ci_data::job_log::EndedJob;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::results::facts::{AttemptFact, Fact, MergeBaseFact};
+use crcr_results::ResultsError;
+use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use crcr_store::{NewTask, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -18,6 +22,26 @@ pub fn task(dispatch: &Dispatch, fact: &AttemptFact, now: Timestamp) -> Option<N
     let (pull, base_sha) = (dispatch.pull_request?, dispatch.base_sha.clone()?);
     let head_sha = dispatch.head_sha.clone();
     failed.then(|| TaskKind::MergeBase { pull, head_sha, base_sha }.task(now))
+}
+
+/// The same for a failed job of upstream's own CI; `None` if its commit isn't the head of a known pull request.
+pub(super) async fn task_of_job(
+    relay: &Relay,
+    job: &EndedJob,
+) -> Result<Option<NewTask>, ResultsError> {
+    if !job.repository.eq_ignore_ascii_case(relay.config.upstream.as_str()) {
+        return Ok(None);
+    }
+    let heads = [job.head_sha.clone()];
+    let selection = ThingSelection::Commits(&heads);
+    let query = ThingQuery { event: "pull_request", repository: &job.repository, selection };
+    let pulls = relay.results.current_things(&query).await?;
+    let task = pulls.into_iter().find_map(|row| {
+        let document: Value = serde_json::from_str(&row.document).ok()?;
+        let base_sha = document["pull_request"]["base"]["sha"].as_str()?.to_owned();
+        Some(TaskKind::MergeBase { pull: row.number?, head_sha: row.sha, base_sha })
+    });
+    Ok(task.map(|task| task.task(relay.now())))
 }
 
 /// If the commits have no merge base, only the fact that GitHub was asked is recorded.
@@ -43,6 +67,7 @@ pub async fn run(
             head_sha: head_sha.to_owned(),
             merge_base: found.sha,
             committed_at: found.committed_at,
+            changed_files: MergeBaseFact::some_files(found.changed_files),
         })),
         None => tracing::info!(pull, head_sha, base_sha, "the commits have no merge base"),
     }

@@ -47,7 +47,7 @@ async fn press_rerun(world: &World) {
 
 #[tokio::test]
 pub(super) async fn unproven_success_does_not_pass_a_blocking_check() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("success"));
     let forged = four.without_token();
@@ -64,7 +64,7 @@ pub(super) async fn unproven_success_does_not_pass_a_blocking_check() {
 
 #[tokio::test]
 async fn unproven_report_is_stored_and_shown_with_its_reason() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.without_token().end(&world, "success").await;
     assert_eq!(world.results.attempts(&world.always()).unwrap().len(), 1);
@@ -83,7 +83,7 @@ async fn unproven_report_is_stored_and_shown_with_its_reason() {
 
 #[tokio::test]
 pub(super) async fn unproven_newer_run_has_no_check_run() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     let forged = Downstream { run: four.run + 1000, ..four.without_token() };
     forged.end(&world, "success").await;
@@ -100,7 +100,7 @@ pub(super) async fn unproven_newer_run_has_no_check_run() {
 
 #[tokio::test]
 pub(super) async fn unproven_lost_or_labelled_job_has_no_check_run() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let run = open(&world).await;
     run("acme/three").without_token().start(&world).await;
     run("acme/four").without_token().start(&world).await;
@@ -118,7 +118,7 @@ pub(super) async fn unproven_lost_or_labelled_job_has_no_check_run() {
 
 #[tokio::test]
 pub(super) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_success() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
@@ -137,7 +137,7 @@ pub(super) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_su
 
 #[tokio::test]
 pub(super) async fn proven_report_replaces_unproven_ones() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
     four.without_token().end(&world, "success").await;
@@ -149,7 +149,7 @@ pub(super) async fn proven_report_replaces_unproven_ones() {
 
 #[tokio::test]
 pub(super) async fn passing_rerun_unblocks_the_merge() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
     four.start(&world).await;
@@ -172,7 +172,7 @@ pub(super) async fn passing_rerun_unblocks_the_merge() {
 
 #[tokio::test]
 pub(super) async fn check_stays_open_until_the_slowest_run_ends() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let build = open(&world).await("acme/four");
     build.workflow_on_github(&world, "build.yml", "queued", None);
     let client_payload = build.client_payload.clone();
@@ -191,7 +191,7 @@ pub(super) async fn check_stays_open_until_the_slowest_run_ends() {
 
 #[tokio::test]
 pub(super) async fn run_that_failed_on_github_is_not_a_success() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
     four.end(&world, "success").await;
@@ -203,7 +203,7 @@ pub(super) async fn run_that_failed_on_github_is_not_a_success() {
 
 #[tokio::test]
 pub(super) async fn foreign_check_run_of_the_same_name_is_ignored() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     world.github.state().world.add_foreign_check_run(UPSTREAM, HEAD, DISPATCH, "success");
     let _ = open(&world).await;
     let own: Vec<_> = checks(&world).into_iter().filter(|check| check.1 == "queued").collect();
@@ -213,7 +213,7 @@ pub(super) async fn foreign_check_run_of_the_same_name_is_ignored() {
 
 #[tokio::test]
 pub(super) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let first = open(&world).await("acme/four");
     first.on_github(&world, "completed", Some("success"));
     first.start(&world).await;
@@ -247,7 +247,7 @@ pub(super) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
 
 #[tokio::test]
 pub(super) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_at_the_same_time() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     world.send(&world.pull_request("opened")).await;
     world.change(|_| {});
     world.send(&world.pull_request("reopened")).await;
@@ -272,7 +272,7 @@ pub(super) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_a
 #[tokio::test]
 pub(super) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_waits_for_the_newest()
 {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let first = open(&world).await("acme/four");
     first.on_github(&world, "in_progress", None);
     first.start(&world).await;
@@ -295,7 +295,7 @@ pub(super) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_wai
 
 #[tokio::test]
 pub(super) async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothing() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     wait(&world, 2 * HOUR + MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
@@ -308,7 +308,7 @@ pub(super) async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothin
 
 #[tokio::test]
 pub(super) async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_all_is_shown() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let route = "POST /repos/acme/four/dispatches";
     world.github.state().world.fail(route, 1, Fault::Delay(Duration::from_secs(1)));
     let delivery = world.pull_request("opened");
@@ -342,7 +342,7 @@ pub(super) async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_a
 
 #[tokio::test]
 pub(super) async fn rerun_on_a_silent_backend_redispatches() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let _ = open(&world).await;
     wait(&world, 2 * HOUR + MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
@@ -356,7 +356,7 @@ pub(super) async fn rerun_on_a_silent_backend_redispatches() {
 #[tokio::test]
 pub(super) async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
     for unreachable in [true, false] {
-        let world = World::listening().await;
+        let world = World::listening(&[]).await;
         let github = &world.github.state().world;
         if unreachable {
             github.uninstall("acme/four");
@@ -374,7 +374,7 @@ pub(super) async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
 
 #[tokio::test]
 pub(super) async fn report_before_the_dispatch_response_is_shown_after_it() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let github = &world.github.state().world;
     // GitHub starts the run, and its response is lost.
     github.fail("POST /repos/acme/four/dispatches", 1, Fault::ResetAfterwards);
@@ -392,7 +392,7 @@ pub(super) async fn report_before_the_dispatch_response_is_shown_after_it() {
 
 #[tokio::test]
 pub(super) async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_redelivery() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let github = &world.github.state().world;
     // GitHub starts the run, its response is lost, and the next try is refused for good.
     github.fail("POST /repos/acme/four/dispatches", 1, Fault::ResetAfterwards);
@@ -411,7 +411,7 @@ pub(super) async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_r
 
 #[tokio::test]
 pub(super) async fn demotion_closes_check_runs_without_further_requests() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
@@ -443,7 +443,7 @@ pub(super) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_
 
 #[tokio::test]
 pub(super) async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let three = open(&world).await("acme/three");
     three.on_github(&world, "in_progress", None);
     three.start(&world).await;
@@ -460,7 +460,7 @@ pub(super) async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
 
 #[tokio::test]
 pub(super) async fn merge_group_is_dispatched_to_required_backends_with_checks_on_its_head() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let group = "cc".repeat(20);
     world.github.state().world.add_commit(UPSTREAM, &group);
     world.allow(
@@ -491,7 +491,7 @@ pub(super) async fn merge_group_is_dispatched_to_required_backends_with_checks_o
 
 #[tokio::test]
 pub(super) async fn landed_pull_request_is_dispatched_once_and_expects_no_report() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let _ = open(&world).await;
     world.change(|pull| pull.open = false);
     world.send(&world.pull_request("closed")).await;
@@ -521,7 +521,7 @@ pub(super) async fn landed_pull_request_is_dispatched_once_and_expects_no_report
 
 #[tokio::test]
 pub(super) async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let github = &world.github.state().world;
     world.send(&world.pull_request("opened")).await;
     world.work_giving_up("acme/four").await;
@@ -544,7 +544,7 @@ pub(super) async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
 
 #[tokio::test]
 pub(super) async fn often_reopened_pull_request_has_a_bounded_record() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     for _ in 0..2 * limits::DELIVERIES_PER_HEAD {
         world.change(|_| {});
         world.send(&world.pull_request("reopened")).await;
@@ -558,7 +558,7 @@ pub(super) async fn often_reopened_pull_request_has_a_bounded_record() {
 #[tokio::test]
 pub(super) async fn job_lost_in_an_older_run_does_not_replace_a_newer_result_after_the_head_has_changed()
  {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let github = &world.github.state().world;
     world.send(&world.pull_request("opened")).await;
     world.work().await;

@@ -4,6 +4,8 @@ use axum::http::Request;
 use crcr_domain::RepoName;
 use crcr_domain::probes::{ProbeBudget, ProbeReason, ProbeTag};
 use crcr_standin::world::Started;
+use wiremock::matchers::any;
+use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use super::*;
 use crate::probes::probe::{self, ProbeRequest, ProbeWaiter, Requested};
@@ -27,7 +29,7 @@ impl Downstream {
 
 /// A relay that gets webhooks and reports over HTTP.
 async fn world() -> World {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     world.push_file("acme/four", BUDGET).await;
     world
 }
@@ -223,8 +225,13 @@ async fn push(world: &World, run: u64, sha: &str, conclusion: &str) {
 }
 
 #[tokio::test]
-async fn commit_that_broke_a_branch_is_found_and_named_on_the_backends_page() {
-    let world = World::listening().await;
+async fn commit_that_broke_a_branch_is_found_named_on_the_pages_and_told_once() {
+    let alerts = MockServer::start().await;
+    Mock::given(any()).respond_with(ResponseTemplate::new(200)).mount(&alerts).await;
+    let url = format!("{}/culprits", alerts.uri());
+    let world =
+        World::listening(&[("CRCR_ALERT_URL", &url), ("CRCR_PUBLIC_URL", "https://relay.test")])
+            .await;
     world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
     let commit = |n: usize| format!("{n:02x}").repeat(20);
     let state = &world.github.state().world;
@@ -270,11 +277,27 @@ async fn commit_that_broke_a_branch_is_found_and_named_on_the_backends_page() {
         (found.good_sha.as_str(), found.tests[0].as_str()),
         (commit(0).as_str(), "test_add")
     );
-    let request = Request::get("/crcr/acme/two").body(axum::body::Body::empty());
-    let page = world.answer(request.unwrap()).await;
-    let page = axum::body::to_bytes(page.into_body(), 1 << 20).await.unwrap();
-    let page = String::from_utf8(page.to_vec()).unwrap();
-    assert!(page.contains("test broke with 151515151515, by octocat"), "{page}");
+    let sentence = "test broke with 151515151515, by octocat";
+    for path in ["/crcr/acme/two", "/hud/Acme/Upstream/main"] {
+        let request = Request::get(path).body(axum::body::Body::empty());
+        let page = world.answer(request.unwrap()).await;
+        let page = axum::body::to_bytes(page.into_body(), 1 << 20).await.unwrap();
+        let page = String::from_utf8(page.to_vec()).unwrap();
+        assert!(page.contains(sentence), "{path}: {page}");
+    }
+    let told: Vec<Value> = alerts
+        .received_requests()
+        .await
+        .unwrap()
+        .iter()
+        .map(|request| serde_json::from_slice(&request.body).unwrap())
+        .filter(|body: &Value| body["event"] == "culprit_found")
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["culprit"]["suspect"]["sha"], commit(culprit));
+    assert_eq!(told[0]["url"], "https://relay.test/crcr/acme/two");
+    let text = told[0]["text"].as_str().unwrap();
+    assert!(text.starts_with(&format!("acme/two: {sentence}: 99")), "{text}");
     assert_eq!(world.github.state().world.take_reruns(), [], "nothing is reverted or re-run");
 }
 

@@ -46,7 +46,7 @@ async fn stranger(world: &World, action: &str, head: &str) {
 
 #[tokio::test]
 pub(super) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_failed() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
     four.start(&world).await;
@@ -71,7 +71,7 @@ pub(super) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_f
 #[tokio::test]
 pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one()
  {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
     let three = open(&world).await("acme/three");
     three.on_github(&world, "in_progress", None);
@@ -88,7 +88,7 @@ pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_che
 
 #[tokio::test]
 pub(super) async fn run_that_github_creates_late_is_waited_for() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
     ci.on_github(&world, "completed", Some("success"));
     ci.start(&world).await;
@@ -123,7 +123,7 @@ pub(super) async fn failed_run_counts_although_the_relays_clock_is_ahead_of_gith
 #[tokio::test]
 pub(super) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet()
 {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
     ci.on_github(&world, "completed", Some("success"));
     ci.start(&world).await;
@@ -148,7 +148,7 @@ pub(super) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch
 /// later one's.
 #[tokio::test]
 pub(super) async fn failed_run_counts_although_an_earlier_dispatch_could_have_started_it_too() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     stranger(&world, "opened", NEWER).await;
     assert_eq!(world.work().await, Vec::<String>::new());
     let earlier = received(&world)("acme/four");
@@ -168,7 +168,7 @@ pub(super) async fn failed_run_counts_although_an_earlier_dispatch_could_have_st
 /// None of the runs reports. The two earlier ones are those of the two earlier dispatches, in whichever order.
 #[tokio::test]
 pub(super) async fn failed_run_counts_if_the_earlier_dispatches_have_runs_of_their_own() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     for (action, head) in [("opened", NEWER), ("synchronize", EVEN_NEWER)] {
         stranger(&world, action, head).await;
         assert_eq!(world.work().await, Vec::<String>::new());
@@ -235,7 +235,7 @@ async fn push_that_supersedes_4000_dispatches_is_accepted() {
 
 #[tokio::test]
 pub(super) async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
     for n in 0..120 {
         let client_payload = ci.client_payload.clone();
@@ -254,7 +254,7 @@ pub(super) async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() 
 #[tokio::test]
 pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
     for [first, second] in [["success", "failure"], ["failure", "success"]] {
-        let world = World::listening().await;
+        let world = World::listening(&[]).await;
         let four = open(&world).await("acme/four");
         four.on_github(&world, "completed", Some("success"));
         assert_eq!(four.end(&world, first).await, said("completed"));
@@ -268,7 +268,7 @@ pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
 /// Which file a run is of is known once GitHub was asked. Until then the newer run is taken for a later one of the file.
 #[tokio::test]
 pub(super) async fn job_of_two_workflow_files_of_one_name_shows_the_failure_of_the_older_run() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let newer = Downstream { run: RUN + 1, ..open(&world).await("acme/four") };
     newer.workflow_on_github(&world, "gpu.yml", "completed", Some("success"));
     newer.end(&world, "success").await;
@@ -286,7 +286,7 @@ pub(super) async fn job_of_two_workflow_files_of_one_name_shows_the_failure_of_t
 
 #[tokio::test]
 pub(super) async fn job_that_never_ended_keeps_a_run_open_that_github_says_passed() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
     four.on_github(&world, "completed", Some("success"));
@@ -298,7 +298,7 @@ pub(super) async fn job_that_never_ended_keeps_a_run_open_that_github_says_passe
 
 #[tokio::test]
 pub(super) async fn conclusion_that_the_relay_does_not_know_is_no_success() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("mostly_harmless"));
     four.end(&world, "success").await;
@@ -308,7 +308,7 @@ pub(super) async fn conclusion_that_the_relay_does_not_know_is_no_success() {
 
 #[tokio::test]
 pub(super) async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("success"));
     four.end(&world, "skipped").await;
@@ -319,7 +319,7 @@ pub(super) async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
 #[tokio::test]
 pub(super) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result() {
     for meanwhile in ["L2: [acme/four]\n", "L1: [acme/one]\n"] {
-        let world = World::listening().await;
+        let world = World::listening(&[]).await;
         let four = open(&world).await("acme/four");
         four.on_github(&world, "in_progress", None);
         four.start(&world).await;
@@ -338,7 +338,7 @@ pub(super) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its
 
 #[tokio::test]
 pub(super) async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let three = open(&world).await("acme/three");
     three.on_github(&world, "completed", Some("success"));
     three.start(&world).await;
@@ -352,7 +352,7 @@ pub(super) async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_op
 
 #[tokio::test]
 pub(super) async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
@@ -364,7 +364,7 @@ pub(super) async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pul
 
 #[tokio::test]
 pub(super) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
     four.end(&world, "failure").await;
@@ -398,7 +398,7 @@ pub(super) async fn check_run_is_not_created_twice_if_the_case_changes_before_it
 
 #[tokio::test]
 pub(super) async fn label_of_the_second_in_which_the_pull_request_was_opened_is_not_lost() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let state = world.github.state();
     let opened = world.pull_request("opened");
     state.world.change_pull(UPSTREAM, 7, |pull| {
@@ -416,7 +416,7 @@ pub(super) async fn label_of_the_second_in_which_the_pull_request_was_opened_is_
 #[tokio::test]
 pub(super) async fn pull_request_that_had_moved_on_when_its_webhook_came_shows_the_result_of_its_commit()
  {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let state = world.github.state();
     state.world.add_commit(UPSTREAM, HEAD);
     let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);

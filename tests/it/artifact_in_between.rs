@@ -1,0 +1,212 @@
+//! Answers that no service gives: of a proxy or a load balancer in between, or of a server that has done what was asked
+//! and says that it hasn't.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use axum::http::{Method, StatusCode};
+use crcr_standin::StandIn;
+use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
+use crcr_testkit::fault::{FaultProxy, Rule, s3_error, web_page};
+use crcr_testkit::s3::S3Server;
+
+use crate::artifact_upload::{noise, step, with_github};
+use crate::artifact_upload_faults::{outcome, with_bucket};
+use crate::support::{Crcr, Ran};
+
+const ZIP: &str = "acme/upstream/4242/linux/artifacts.zip";
+const PAGE: &str = "<html><head><title>Sign in</title></head></html>";
+
+fn answer(status: u16, body: &str) -> Fault {
+    let status = StatusCode::from_u16(status).unwrap();
+    Fault::Answer { status, retry_after: None, body: body.to_owned() }
+}
+
+fn download() -> Crcr {
+    let args = ["artifact", "download", "--name", "linux", "--path", "out"];
+    Crcr::step(&args, "push", &serde_json::json!({}))
+}
+
+#[test]
+fn answer_that_is_not_githubs_is_waited_out_by_each_call() {
+    let forms = [
+        (200, PAGE),
+        (200, ""),
+        (200, "{\"ok\": tr"),
+        (204, ""),
+        (403, PAGE),
+        (403, "Forbidden"),
+        (403, ""),
+        (404, PAGE),
+        (401, PAGE),
+        (451, PAGE),
+        (502, PAGE),
+    ];
+    std::thread::scope(|scope| {
+        for (status, body) in forms {
+            scope.spawn(move || {
+                let github = StandIn::start().unwrap();
+                let traffic = &github.state().traffic;
+                for call in ["CreateArtifact", "FinalizeArtifact"] {
+                    traffic.fail(call, 1, answer(status, body));
+                }
+                // Azure's own refusals may have any text.
+                if body == PAGE || status < 300 {
+                    traffic.fail("PutBlob", 1, answer(status, body));
+                }
+                let upload = with_github(step(&["--path", "dist"]), &github, &Run::push());
+                upload.run().expect_code(0);
+                for call in ["ListArtifacts", "GetSignedArtifactURL"] {
+                    traffic.fail(call, 1, answer(status, body));
+                }
+                // Of a blob, any other body can be a part.
+                if body == PAGE {
+                    traffic.fail("GetBlob", 1, answer(status, body));
+                }
+                let ran = with_github(download(), &github, &Run::push()).run().expect_code(0);
+                assert!(ran.path("out/a.txt").exists(), "{status} {body}");
+                assert!(traffic.unmet().is_empty(), "{status} {body}: {:?}", traffic.unmet());
+            });
+        }
+    });
+}
+
+/// Protobuf leaves fields with their default out, so `{}` is `ok: false`.
+#[test]
+fn artifact_that_github_does_not_finish_is_not_reported_as_stored() {
+    let github = StandIn::start().unwrap();
+    github.state().traffic.fail("FinalizeArtifact", 1, answer(200, "{}"));
+    let ran = with_github(step(&["--path", "dist"]), &github, &Run::push()).run().expect_code(2);
+    assert_eq!(outcome(&ran), ("none", "no-bucket"));
+    assert!(ran.stderr.contains("it gave no artifact"), "{}", ran.report());
+    assert!(github.state().artifacts.all().is_empty());
+}
+
+/// The step against `s3` behind a proxy that answers once by this rule.
+fn through(step: Crcr, s3: &S3Server, rule: Rule) -> Ran {
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    proxy.add(rule.times(1));
+    with_bucket(step, "artifacts", proxy.url().as_str()).run()
+}
+
+#[test]
+fn object_whose_answer_was_lost_is_our_own() {
+    let lost = [Fault::AnswerAfterwards(500), Fault::AnswerAfterwards(503), Fault::ResetAfterwards];
+    for (fault, archive) in lost.iter().flat_map(|fault| [(fault, "zip"), (fault, "none")]) {
+        let s3 = S3Server::start("artifacts").unwrap();
+        let upload = step(&["--path", "dist", "--archive", archive]);
+        let ran = through(upload, &s3, Rule::any(fault.clone()).method(Method::PUT));
+        assert_eq!(outcome(&ran.expect_code(0)), ("s3", "ok"), "{fault:?} {archive}");
+    }
+}
+
+#[test]
+fn answer_that_is_not_s3s_is_waited_out() {
+    let page = |status| web_page(status).method(Method::PUT);
+    let put = |fault| Rule::any(fault).method(Method::PUT);
+    let forms = [
+        page(404),
+        page(401),
+        page(405),
+        put(answer(200, "")),
+        put(answer(200, PAGE)),
+        put(s3_error(200, "InternalError")),
+        put(s3_error(409, "ConditionalRequestConflict")),
+        put(s3_error(409, "OperationAborted")),
+        put(s3_error(400, "BadDigest")),
+        put(s3_error(400, "IncompleteBody")),
+        Rule::any(answer(200, "")).method(Method::POST).query("uploads"),
+        Rule::any(answer(200, "")).method(Method::POST).query("uploadId"),
+        Rule::any(s3_error(200, "InternalError")).method(Method::POST).query("uploadId"),
+        Rule::any(answer(200, "")).query("partNumber=2"),
+        web_page(404).query("partNumber=2"),
+    ];
+    std::thread::scope(|scope| {
+        for rule in forms {
+            scope.spawn(move || {
+                let s3 = S3Server::start("artifacts").unwrap();
+                let upload = step(&["--path", "dist"]);
+                let is_large = format!("{rule:?}").contains("partNumber")
+                    || format!("{rule:?}").contains("upload");
+                let size = if is_large { 11 << 20 } else { 1000 };
+                let content = noise(size);
+                fs::write(upload.folder().join("dist/c.bin"), &content).unwrap();
+                let ran = through(upload, &s3, rule.clone()).expect_code(0);
+                assert_eq!(outcome(&ran), ("s3", "ok"), "{rule:?}");
+                // The locator names the proxy, which is gone.
+                fs::write(ran.path("zip"), s3.object(ZIP).unwrap()).unwrap();
+                let zip = fs::File::open(ran.path("zip")).unwrap();
+                let mut zip = zip::ZipArchive::new(zip).unwrap();
+                let mut stored = vec![];
+                zip.by_name("c.bin").unwrap().read_to_end(&mut stored).unwrap();
+                assert!(stored == content, "{rule:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn refusal_of_s3_names_its_own_status_and_what_is_wrong_with_the_credentials() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    for (code, hint) in [
+        ("SignatureDoesNotMatch", "space or a line break"),
+        ("InvalidAccessKeyId", "doesn't know these credentials"),
+        ("AccessDenied", "s3:PutObject"),
+    ] {
+        let upload = step(&["--path", "dist", "--fallback", "never"]);
+        let ran = through(upload, &s3, Rule::any(s3_error(403, code)).method(Method::PUT));
+        let text = ran.expect_code(2).stderr;
+        assert!(text.contains(code) && text.contains(hint), "{text}");
+    }
+    let upload = step(&["--path", "dist", "--fallback", "never"]);
+    let ran = through(upload, &s3, Rule::any(answer(401, "")).method(Method::PUT));
+    assert!(ran.stderr.contains("401 for"), "{}", ran.report());
+}
+
+/// A connection to `upstream` that carries `bytes_per_second`, as a home's uplink that all requests share.
+fn slow_line(upstream: &url::Url, bytes_per_second: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://localhost:{}", listener.local_addr().unwrap().port());
+    let upstream = format!("127.0.0.1:{}", upstream.port().unwrap());
+    let line = std::sync::Arc::new(std::sync::Mutex::new(()));
+    std::thread::spawn(move || {
+        for near in listener.incoming() {
+            let (near, far) = (near.unwrap(), TcpStream::connect(&upstream).unwrap());
+            let (mut back, mut to) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut back, &mut to));
+            let line = line.clone();
+            std::thread::spawn(move || carry(near, far, &line, bytes_per_second));
+        }
+    });
+    url
+}
+
+fn carry(mut near: TcpStream, mut far: TcpStream, line: &std::sync::Mutex<()>, speed: usize) {
+    let mut piece = vec![0; 64 * 1024];
+    while let Ok(read @ 1..) = near.read(&mut piece) {
+        let turn = line.lock().unwrap();
+        std::thread::sleep(Duration::from_secs_f64(read as f64 / speed as f64));
+        drop(turn);
+        if far.write_all(&piece[..read]).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn upload_at_a_crawl_reaches_the_bucket_while_bytes_flow() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let upload = step(&["--path", "dist"]);
+    let content = noise(24 << 20);
+    fs::write(upload.folder().join("dist/large.bin"), &content).unwrap();
+    let line = slow_line(s3.url(), 2 << 20);
+    let upload = with_bucket(upload, "artifacts", &line);
+    let started = Instant::now();
+    let ran = upload.env("CRCR_READ_TIMEOUT", "4").env("CRCR_RETRY_SECONDS", "6").run();
+    assert_eq!(outcome(&ran.expect_code(0)), ("s3", "ok"));
+    assert!(started.elapsed() > Duration::from_secs(10), "{:?}", started.elapsed());
+    assert!(s3.object(ZIP).unwrap().len() > content.len());
+}
