@@ -53,8 +53,12 @@ FAULTS = [
         RELAY + "queue/handlers/check_run.rs",
         [
             (
-                "let found = relay.app.own_check_run(upstream, self.head_sha, self.name).await?;",
-                "let found = if FAULT { None } else { relay.app.own_check_run(upstream, self.head_sha, self.name).await? };",
+                "let mut found = relay.app.own_check_run(upstream, self.head_sha, self.name).await?;",
+                "let mut found = if FAULT { None } else { relay.app.own_check_run(upstream, self.head_sha, self.name).await? };",
+            ),
+            (
+                "if found.is_none()\n",
+                "if !FAULT && found.is_none()\n",
             ),
         ],
     ),

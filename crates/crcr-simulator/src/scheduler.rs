@@ -510,7 +510,8 @@ impl Simulation {
 
     /// Whatever else the workers do, a dispatch that is due is sent at once.
     fn check_waiting_dispatches(&self) -> Result<(), Broken> {
-        let now = self.now();
+        // By the clock of whoever should send it.
+        let now = self.now() + self.gates.lock().drift;
         // GitHub may have asked for a pause before.
         let is_limited = self.outage.as_ref().is_some_and(|outage| outage.is_rate_limit);
         let Some(repaired_at) = self.repaired_at.filter(|_| !is_limited) else { return Ok(()) };

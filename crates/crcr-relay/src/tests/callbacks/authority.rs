@@ -426,7 +426,7 @@ pub(super) async fn demotion_closes_check_runs_without_further_requests() {
 
 #[tokio::test]
 pub(super) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_more() {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
     four.end(&world, "failure").await;

@@ -380,7 +380,7 @@ pub(super) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
 #[tokio::test]
 pub(super) async fn check_run_is_not_created_twice_if_the_case_changes_before_its_creation_is_confirmed()
  {
-    let world = World::listening().await;
+    let world = World::listening(&[]).await;
     let create = format!("POST /repos/{UPSTREAM}/check-runs");
     world.github.state().world.fail(&create, 2, Fault::ResetAfterwards);
     world.send(&world.pull_request("opened")).await;
