@@ -120,8 +120,9 @@ download() {
 
 # fetch URL FILE: the binary behind URL, unpacked into FILE.
 fetch() {
-  local code=0 hint='check that the release exists and that the network lets this machine reach it'
-  download "$1" "$2.gz" || code=$?
+  local code=0 tool=gzip hint='check that the release exists and that the network lets this machine reach it'
+  [[ $1 != *.xz ]] || tool=xz
+  download "$1" "$2.packed" || code=$?
   case $code in
     0) ;;
     127) fail missing-tool '`curl`, `wget` and `node` are not on PATH' \
@@ -131,7 +132,7 @@ fetch() {
     *) fail download "\`$1\` can't be downloaded (exit code $code)" "$hint" ;;
   esac
   # `head` ends the stream at the cap, whatever the archive claims; the hash then refuses it.
-  { gzip -dc "$2.gz" 2>/dev/null || true; } | head -c "$max_bytes" >"$2"
+  { "$tool" -dc <"$2.packed" 2>/dev/null || true; } | head -c "$max_bytes" >"$2"
 }
 
 # cache_folder NAME: a folder for one binary, in the tool cache where this user may write there.
@@ -171,14 +172,17 @@ released() {
   local folder file got
   folder=$(cache_folder "$1/$2")
   file=$folder/crcr$(suffix)
-  have gzip || fail missing-tool '`gzip` is not on PATH' "install it, or $use_binary"
+  # A third smaller, but not every machine can unpack it.
+  local form=xz
+  have xz || form=gz
+  have xz || have gzip || fail missing-tool '`xz` and `gzip` are not on PATH' "install one, or $use_binary"
   have sha256sum || have shasum || fail missing-tool '`sha256sum` and `shasum` are not on PATH' \
     "install one, or $use_binary"
   # A cached file is checked again: on a machine that jobs share, anyone may have written it.
   if [[ ! -f $file || $(sha256 "$file") != "$3" ]]; then
     scratch_in "$folder"
     local base=${CRCR_DOWNLOAD_URL:-https://github.com/${CRCR_ACTION_REPOSITORY:-pytorch/crcr}/releases/download}
-    local url="${base%/}/v$1/crcr-$1-$2.gz"
+    local url="${base%/}/v$1/crcr-$1-$2.$form"
     fetch "$url" "$scratch/crcr"
     got=$(sha256 "$scratch/crcr")
     [[ $got == "$3" ]] || fail hash-mismatch \

@@ -10,7 +10,6 @@ with faults for its own. It ends with 1 if a fault isn't found within SEEDS (def
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
@@ -54,8 +53,12 @@ FAULTS = [
         RELAY + "queue/handlers/check_run.rs",
         [
             (
-                "let found = relay.app.own_check_run(upstream, self.head_sha, self.name).await?;",
-                "let found = if FAULT { None } else { relay.app.own_check_run(upstream, self.head_sha, self.name).await? };",
+                "let mut found = relay.app.own_check_run(upstream, self.head_sha, self.name).await?;",
+                "let mut found = if FAULT { None } else { relay.app.own_check_run(upstream, self.head_sha, self.name).await? };",
+            ),
+            (
+                "if found.is_none()\n",
+                "if !FAULT && found.is_none()\n",
             ),
         ],
     ),
@@ -91,7 +94,7 @@ FAULTS = [
     ),
     (
         "superseded-dispatch-replaces-a-result",
-        DOMAIN + "verdict.rs",
+        DOMAIN + "checks/verdict.rs",
         [
             (
                 "let Some(last) = dispatches.iter().rposition(HeadDispatch::is_answered) else {",
@@ -213,7 +216,7 @@ FAULTS = [
     ),
     (
         "silence-ends-a-build-elsewhere",
-        DOMAIN + "verdict.rs",
+        DOMAIN + "checks/verdict.rs",
         [
             (
                 "return self.jobs.iter().any(|job| job.ends_run);",
@@ -223,7 +226,7 @@ FAULTS = [
     ),
     (
         "first-end-of-a-job-stays",
-        DOMAIN + "lifecycle.rs",
+        DOMAIN + "checks/lifecycle.rs",
         [
             (
                 "if end.severity() > before.severity() {",
@@ -233,7 +236,7 @@ FAULTS = [
     ),
     (
         "open-job-does-not-keep-its-run-open",
-        DOMAIN + "verdict.rs",
+        DOMAIN + "checks/verdict.rs",
         [
             (
                 "self.open_job().is_some() || (!self.is_over()",
@@ -243,7 +246,7 @@ FAULTS = [
     ),
     (
         "unknown-conclusion-is-left-out",
-        DOMAIN + "verdict.rs",
+        DOMAIN + "checks/verdict.rs",
         [
             (
                 "!self.is_over() || self.known.is_some_and(|run| run.state == RunState::OverUnknown)",
@@ -253,7 +256,7 @@ FAULTS = [
     ),
     (
         "skipped-jobs-are-a-success",
-        DOMAIN + "verdict.rs",
+        DOMAIN + "checks/verdict.rs",
         [
             (
                 "if reported.all(|job|",
@@ -263,7 +266,7 @@ FAULTS = [
     ),
     (
         "runs-of-other-events-count",
-        DOMAIN + "downstream_run.rs",
+        DOMAIN + "checks/downstream_run.rs",
         [
             (
                 "&& !is_other_event(send));",
@@ -306,24 +309,36 @@ PROFILE = os.environ.get("SIMULATED_FAULTS_PROFILE", "release")
 
 
 def copy_sources():
+    """Copies what has changed, so that only that is compiled again, and puts in the faults."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
+        if not (root / name).is_file():
+            continue
+        content = put_in_faults(name, (root / name).read_bytes())
         target = copy / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(root / name, target)
+        if not target.is_file() or target.read_bytes() != content:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
 
 
-def put_in_faults():
-    for name, file, lines in FAULTS:
+def put_in_faults(file, content):
+    for name, of_file, lines in FAULTS:
+        if of_file != file:
+            continue
         chosen = f'(std::env::var("{VARIABLE}").as_deref() == Ok("{name}"))'
-        text = (copy / file).read_text()
+        text = content.decode()
         for line, fault in lines:
             if text.count(line) != 1:
                 sys.exit(f"{name}: the line is there {text.count(line)} times: {line}")
             text = text.replace(line, fault.replace("FAULT", chosen))
-        (copy / file).write_text(text)
+        content = text.encode()
+    return content
 
 
 def build():
@@ -359,7 +374,6 @@ def main():
         sys.exit(f"unknown faults: {', '.join(sorted(unknown))}")
     missed = 0
     copy_sources()
-    put_in_faults()
     program = build()
     for name, *_ in FAULTS:
         if len(sys.argv) > 2 and name not in sys.argv[2:]:

@@ -32,18 +32,25 @@ struct Machine {
 }
 
 /// A binary as it is released.
-fn packed(binary: &str) -> Vec<u8> {
+fn packed(tool: &str, binary: &str) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("packed");
     fs::write(&file, binary).unwrap();
-    Command::new("gzip").arg("-c").arg(&file).output().unwrap().stdout
+    Command::new(tool).arg("-c").arg(&file).output().unwrap().stdout
 }
 
 /// A server of releases that gives this answer.
 fn serve<A: IntoResponse + 'static>(
     answer: impl Fn() -> A + Clone + Send + Sync + 'static,
 ) -> Server {
-    let path = format!("/v{VERSION}/crcr-{VERSION}-{TARGET}.gz");
+    serve_as("xz", answer)
+}
+
+fn serve_as<A: IntoResponse + 'static>(
+    form: &str,
+    answer: impl Fn() -> A + Clone + Send + Sync + 'static,
+) -> Server {
+    let path = format!("/v{VERSION}/crcr-{VERSION}-{TARGET}.{form}");
     let router =
         Router::new().route(&path, get(move || std::future::ready(answer().into_response())));
     Bound::loopback().unwrap().serve(router).unwrap()
@@ -53,7 +60,7 @@ impl Machine {
     /// `released` is what the server has; the manifest knows the hash of `BINARY`.
     fn new(released: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let packed = packed(released);
+        let packed = packed("xz", released);
         let releases = serve(move || packed.clone());
         let machine = Self { folder, releases };
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../actions/install/install.sh");
@@ -219,7 +226,7 @@ fn missing_release_is_a_network_failure() {
 #[test]
 fn truncated_release_is_refused_and_leaves_nothing() {
     let machine = Machine::new(BINARY);
-    let whole = packed(BINARY);
+    let whole = packed("xz", BINARY);
     let short = whole[..whole.len() / 2].to_vec();
     let server = serve(move || short.clone());
     let ran = machine.install(&[("CRCR_DOWNLOAD_URL", server.url().as_str())]);
@@ -229,7 +236,7 @@ fn truncated_release_is_refused_and_leaves_nothing() {
     // The connection ends before what was announced: a fault of the network.
     let server = serve(|| {
         let body = futures_util::stream::iter([
-            Ok(packed(BINARY)[..9].to_vec()),
+            Ok(packed("xz", BINARY)[..9].to_vec()),
             Err(std::io::Error::other("cut")),
         ]);
         Response::builder().header("content-length", 1000).body(Body::from_stream(body)).unwrap()
@@ -242,13 +249,29 @@ fn truncated_release_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn machine_without_xz_takes_the_larger_form() {
+    let machine = Machine::new(BINARY);
+    let server = serve_as("gz", || packed("gzip", BINARY));
+    let without_xz = machine.path_without(&["xz"]);
+    let ran = machine
+        .install(&[("CRCR_DOWNLOAD_URL", server.url().as_str()), ("PATH", without_xz.as_str())]);
+    assert!(ran.status.success(), "{}", stderr(&ran));
+    assert_eq!(fs::read_to_string(machine.cached()).unwrap(), BINARY);
+    let without = machine.path_without(&["xz", "gzip"]);
+    let other = machine.path("other").to_str().unwrap().to_owned();
+    let ran = machine.install(&[("PATH", &*without), ("RUNNER_TOOL_CACHE", &other)]);
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(stderr(&ran).contains("error[missing-tool]: `xz` and `gzip`"), "{}", stderr(&ran));
+}
+
+#[test]
 fn server_that_fails_first_is_asked_again() {
     let machine = Machine::new(BINARY);
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let server = serve(move || match count.fetch_add(1, Ordering::SeqCst) {
         0 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        _ => packed(BINARY).into_response(),
+        _ => packed("xz", BINARY).into_response(),
     });
     let ran = machine.install(&[("CRCR_DOWNLOAD_URL", server.url().as_str())]);
     assert!(ran.status.success(), "{}", stderr(&ran));
@@ -278,7 +301,7 @@ fn proxy() -> (String, Arc<AtomicUsize>) {
             if line.starts_with("GET http://releases.invalid/v") {
                 count.fetch_add(1, Ordering::SeqCst);
             }
-            let body = packed(BINARY);
+            let body = packed("xz", BINARY);
             let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length:";
             let _ = write!(stream, "{head} {}\r\n\r\n", body.len());
             let _ = stream.write_all(&body);
@@ -339,6 +362,7 @@ fn functions_that_an_earlier_step_exported_are_not_run() {
         "shasum",
         "curl",
         "gzip",
+        "xz",
         "head",
         "mv",
         "mktemp",

@@ -1,5 +1,7 @@
 //! The types of the store's records, and their keys.
 
+use std::collections::BTreeMap;
+
 use crcr_domain::RepoName;
 use crcr_domain::checks::check_run::CheckRunStatus;
 use crcr_domain::checks::lifecycle::JobState;
@@ -73,6 +75,10 @@ impl CheckRunRecord {
     pub fn may_be_open(&self) -> bool {
         self.status.is_open() || self.digest.is_empty()
     }
+
+    pub fn has_failed(&self) -> bool {
+        matches!(self.status, CheckRunStatus::Completed(end) if !end.is_good())
+    }
 }
 
 impl PullRecord {
@@ -140,6 +146,10 @@ pub struct JobRecord {
     /// Whether it said that nothing else of its run will report.
     #[serde(default)]
     pub ends_run: bool,
+    /// The steps of a build elsewhere that ended under this name, each with whether it failed: parallel ones may share
+    /// a name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub steps: BTreeMap<String, bool>,
 }
 
 /// When the relay was down, the newest last.
@@ -278,7 +288,7 @@ pub fn dispatch_key(delivery: &str, repo: &RepoName) -> StoreKey {
 }
 
 /// What is known of a backend's `.github/crcr.yml`.
-pub(crate) fn backend_file_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
+pub fn backend_file_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
     StoreKey::new(&["backend_file", &upstream.key(), &repo.key()])
 }
 
@@ -310,7 +320,7 @@ pub(crate) fn bisection_key(
 }
 
 /// The set of the answers to such searches, each as JSON.
-pub(crate) fn culprits_key(upstream: &RepoName) -> StoreKey {
+pub fn culprits_key(upstream: &RepoName) -> StoreKey {
     StoreKey::new(&["culprits", &upstream.key()])
 }
 

@@ -55,6 +55,21 @@ pub(crate) async fn extended(
     Ok(extend(due, from, &known.value.unwrap_or_default().downtimes))
 }
 
+/// Whether no relay was up for a part of the time between two times.
+pub(crate) async fn was_down(
+    relay: &Relay,
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+) -> Result<bool, StoreError> {
+    let known: Versioned<Uptime> =
+        read_record(relay.store.as_ref(), state_records::uptime_key()).await?;
+    let downtimes = known.value.unwrap_or_default().downtimes;
+    let overlaps = |(down, up): &(Timestamp, Timestamp)| {
+        to.is_none_or(|to| *down < to) && from.is_none_or(|from| from < *up)
+    };
+    Ok(downtimes.iter().any(overlaps))
+}
+
 fn extend(mut due: Timestamp, from: Timestamp, downtimes: &[(Timestamp, Timestamp)]) -> Timestamp {
     for (down, up) in downtimes {
         let start = (*down).max(from);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Instant;
 
-use crcr_simulator::{SimulatedTraffic, seed_inputs, simulate};
+use crcr_simulator::{CulpritScore, SimulatedTraffic, seed_inputs, simulate};
 
 fn main() -> std::io::Result<()> {
     let hours = |text: &str| text.strip_suffix('h').and_then(|hours| hours.parse::<u32>().ok());
@@ -33,6 +33,7 @@ fn main() -> std::io::Result<()> {
     let mut found: BTreeMap<&str, u32> = BTreeMap::new();
     let mut out = std::io::stdout();
     let mut sums = [0; 5];
+    let mut culprits = CulpritScore::default();
     for (done, seed) in seeds.into_iter().enumerate() {
         if done > 0 && done % 50 == 0 {
             writeln!(out, "seeds before {seed} are done")?;
@@ -50,6 +51,10 @@ fn main() -> std::io::Result<()> {
                     summary.crashes,
                 ];
                 sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+                culprits.add(summary.culprits);
+                if summary.culprits.wrong > 0 {
+                    writeln!(out, "seed {seed} names a wrong culprit: {:?}", summary.culprits)?;
+                }
             }
             Err(finding) => {
                 *found.entry(finding.invariant).or_default() += 1;
@@ -69,5 +74,7 @@ fn main() -> std::io::Result<()> {
         out,
         "{count} seeds, {findings} findings {found:?} in {seconds:.1} s ({rate:.1} a second): {steps} steps, \
          {webhooks} webhooks, {dispatches} dispatches, {reports} reports, {crashes} crashes"
-    )
+    )?;
+    let CulpritScore { right, wrong, unnamed, runs } = culprits;
+    writeln!(out, "culprits: {right} right, {wrong} wrong, {unnamed} not named, {runs} runs")
 }

@@ -1,5 +1,7 @@
 //! What has to be so when everything works again and nothing is left to do.
 
+use std::collections::BTreeMap;
+
 use crcr_domain::checks::check_run;
 use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_standin::State;
@@ -81,6 +83,9 @@ fn check_statuses(ledger: &PromiseLedger, truth: &Truth<'_>) -> Result<usize, Br
                 }
                 Some(DispatchStatus::Withheld) => truth.may_be_withheld(repo),
                 Some(DispatchStatus::Sent { .. }) => true,
+                Some(DispatchStatus::LeftOut { why }) => {
+                    truth.files.may_leave_out(repo, *why, webhook, truth.level(repo))
+                }
                 _ => false,
             };
             if matches!(status, Some(DispatchStatus::Withheld)) && !is_right {
@@ -125,8 +130,14 @@ fn check_head(
         .filter(|one| truth.webhooks.get(&one.delivery).is_some_and(|webhook| !webhook.is_closing))
         .collect();
     let is_unchanged = truth.allowlist.entry(repo).is_some_and(|entry| entry.since.is_none());
-    if accepted.is_empty() && is_unchanged && !truth.may_be_withheld(repo) {
+    let left_out = truth.left_out(head, repo);
+    let is_dispatched = !accepted.is_empty() || !left_out.is_empty();
+    if !is_dispatched && is_unchanged && !truth.may_be_withheld(repo) {
         return broken("head-never-dispatched", "and it never got to the backend");
+    }
+    if level == 3 && pulls.iter().any(|pull| pull.head_sha == head && truth.is_flipped(pull.number))
+    {
+        return Ok(0);
     }
     if level == 3 && !is_labelled && had_labelled_pull(truth, github, head) {
         return Ok(0);
@@ -134,14 +145,17 @@ fn check_head(
     let is_wanted = level == 4 || (level == 3 && is_labelled);
     if !is_wanted {
         return match shown {
-            None | Some("skipped" | "neutral") => Ok(1),
+            // What was good stays: it blocks nobody.
+            None | Some("skipped" | "neutral" | "success") => Ok(1),
             _ if level == 3 => broken("stale-check-run", "without the label"),
             _ => broken("stale-check-run", "and the level has no check runs"),
         };
     }
     let has_check_runs = accepted
         .iter()
-        .any(|one| truth.webhooks.get(&one.delivery).is_some_and(|webhook| webhook.has_check_runs));
+        .map(|one| &one.delivery)
+        .chain(left_out)
+        .any(|id| truth.webhooks.get(id).is_some_and(|webhook| webhook.has_check_runs));
     let had_results = truth.allowlist.entry(repo).is_some_and(|entry| entry.lowest >= 2);
     if level == 3 && shown.is_none() && truth.allowlist.was_demoted(repo) {
         return Ok(0);
@@ -188,19 +202,29 @@ fn check_job(
             .is_some_and(|dispatch| dispatch.sent_at().is_some())
     };
     let sent = || reports.acknowledged.iter().filter(|((run, ..), _)| is_sent(*run));
-    // Of each workflow file, the newest run counts, and of that its newest attempt.
-    let mut newest = std::collections::BTreeMap::new();
-    for ((run, attempt, _), _) in sent() {
-        let known = newest.entry(truth.lab.runs[run].file).or_insert((*run, *attempt));
-        let order = |(run, attempt): (u64, u32)| (truth.lab.run_order(run), attempt);
-        if order((*run, *attempt)) > order(*known) {
-            *known = (*run, *attempt);
+    // Of each workflow file, the newest run counts, and of that its newest attempt. Elsewhere each step has attempts
+    // of its own.
+    let mut newest_runs = BTreeMap::new();
+    for ((run, ..), _) in sent() {
+        let known = newest_runs.entry(truth.lab.runs[run].file).or_insert(*run);
+        if truth.lab.run_order(*run) > truth.lab.run_order(*known) {
+            *known = *run;
         }
     }
+    let step = |run: &u64, leg: u8| (*run, if truth.lab.runs[run].is_foreign { leg } else { 0 });
+    let mut newest = BTreeMap::new();
+    for ((run, attempt, leg), _) in sent() {
+        let known = newest.entry(step(run, *leg)).or_insert(*attempt);
+        *known = (*known).max(*attempt);
+    }
+    let counts = |run: &u64, attempt: u32, leg: u8| {
+        newest_runs.values().any(|newest| newest == run) && newest[&step(run, leg)] == attempt
+    };
     let ends: Vec<Option<&str>> = sent()
-        .filter(|((run, attempt, _), _)| newest.values().any(|one| *one == (*run, *attempt)))
+        .filter(|((run, attempt, leg), _)| counts(run, *attempt, *leg))
         .map(|(_, (end, _))| *end)
         .collect();
+    let is_foreign = newest_runs.values().any(|run| truth.lab.runs[run].is_foreign);
     // Of legs of one name it can't be told which of them has ended.
     let has_open_leg = ends.len() > 1 && ends.contains(&None) && ends.iter().any(Option::is_some);
     let is_unordered = truth.lab.has_unordered_builds(head, spelled_as_usual(name).1);
@@ -221,6 +245,10 @@ fn check_job(
         Some("cancelled") if reports.was_forged_end => true,
         Some("skipped") => ends.contains(&Some("skipped")),
         Some("timed_out") => ends.contains(&None),
+        // Which of the failed steps of a name was retried isn't known: the worst is shown.
+        Some(shown) if is_foreign && !is_good && ends.iter().all(Option::is_some) => {
+            reports.conclusions.contains(shown)
+        }
         Some(shown) => ends.contains(&Some(shown)),
         None => false,
     };

@@ -42,6 +42,14 @@ pub(crate) struct SeedInputs {
     pub(crate) key_rotation: bool,
     /// Demotions of a backend at L3 are opened and closed.
     pub(crate) demotions: bool,
+    /// Backends whose own files leave dispatches out or hold them back, and drafts.
+    pub(crate) backend_files: bool,
+    /// Backends that pay for probes, and a branch whose commits break and repair a test, which flakes.
+    pub(crate) probes: bool,
+    /// Tests on that branch that fail one time in ten for no reason.
+    pub(crate) flaky_tests: bool,
+    /// Labels that are set and removed within a second.
+    pub(crate) label_flips: bool,
 }
 
 impl SeedInputs {
@@ -67,11 +75,16 @@ impl SeedInputs {
             early_lease_ends: has(4),
             key_rotation: has(8),
             demotions: has(8),
+            backend_files: has(5),
+            probes: has(6),
+            flaky_tests: has(2),
+            label_flips: has(8),
         };
         // Whoever opens the breaker must be the only cause of it.
         if inputs.relay_downtime {
             inputs.setup_attacker = false;
         }
+        inputs.flaky_tests &= inputs.probes;
         inputs
     }
 

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 
 use crate::gates::dispatch;
 use crate::levels::AllowlistModel;
+use crate::probes::ProbeLog;
 use crate::truth::{CommitTruth, Truth, spelled_as_usual};
 use crate::upstream::short;
 
@@ -24,12 +25,19 @@ pub(crate) type Broken = (&'static str, String);
 pub(crate) struct KnownWebhook {
     /// The backends that have to get it.
     pub(crate) targets: Vec<&'static str>,
+    /// The name of the event.
+    pub(crate) event: &'static str,
     pub(crate) head: String,
+    pub(crate) is_draft: bool,
+    /// Whether the head changes more than documentation.
+    pub(crate) has_code: bool,
     /// Whether backends at L4 show check runs for it.
     pub(crate) has_check_runs: bool,
     pub(crate) pull: Option<u64>,
     /// Of the pull request; empty for pushes and merge groups.
     pub(crate) author: String,
+    /// Whether that author has never contributed to upstream.
+    pub(crate) is_stranger: bool,
     /// Whether nothing is built for it.
     pub(crate) is_closing: bool,
     pub(crate) at: Timestamp,
@@ -48,6 +56,10 @@ pub(crate) struct PromiseLedger {
     pub(crate) refused: BTreeSet<(String, String)>,
     /// When the relay first acknowledged a genuine report of a delivery and repository.
     pub(crate) answered_at: BTreeMap<(String, &'static str), Timestamp>,
+    /// Heads for which somebody pressed "Re-run".
+    pub(crate) asked_heads: BTreeSet<String>,
+    /// What the relay has run to explain failures.
+    pub(crate) probes: ProbeLog,
     /// The backends that have reported a nightly run, and whether the relay has taken it.
     pub(crate) nightlies: BTreeMap<&'static str, bool>,
 }
@@ -56,7 +68,11 @@ pub(crate) struct PromiseLedger {
 pub(crate) type SeenCheckRuns = BTreeMap<u64, (String, Option<String>, u32)>;
 
 impl PromiseLedger {
+    /// Backends' own webhooks promise nothing.
     pub(crate) fn acknowledge(&mut self, delivery: &str) {
+        if !self.webhooks.contains_key(delivery) {
+            return;
+        }
         if self.acknowledged.insert(delivery.to_owned())
             && let Some(webhook) = self.webhooks.get(delivery).filter(|one| !one.targets.is_empty())
         {
@@ -296,7 +312,7 @@ fn check_content(run: &CheckRun, truth: &Truth<'_>) -> Result<(), Broken> {
     let is_known = match conclusion {
         None => true,
         // Neutral: its infrastructure keeps failing, or its level has no check runs any more.
-        Some("timed_out" | "neutral") => reports.started,
+        Some("timed_out" | "neutral") => reports.started || !reports.conclusions.is_empty(),
         // The label was removed.
         Some("skipped") => true,
         Some("cancelled") if reports.was_forged_end => true,
@@ -331,7 +347,14 @@ fn check_verdict(run: &CheckRun, repo: &'static str, truth: &Truth<'_>) -> Resul
             _ => Ok(()),
         };
     }
-    if !truth.is_settled_at_l4(repo) || !truth.has_evidence(&run.head_sha, repo) {
+    if !truth.is_settled_at_l4(repo) {
+        return Ok(());
+    }
+    if !truth.has_evidence(&run.head_sha, repo) {
+        let is_asked_for = truth.asked_heads.contains(&run.head_sha);
+        if truth.is_held(&run.head_sha, repo) && !is_asked_for && !truth.may_be_withheld(repo) {
+            return Err(("held-dispatch-shown-as-done", format!("{end} ({})", run.title)));
+        }
         return Ok(());
     }
     if end == "neutral" && truth.may_be_withheld(repo) {

@@ -23,6 +23,8 @@ use crate::inputs::SeedInputs;
 pub(crate) const FOREIGN: &str = "lab/five";
 /// The backend with several workflows, and whose default branch may get another name.
 pub(crate) const MANY_WORKFLOWS: &str = "acme/four";
+/// The job that a commit of upstream's branch may break.
+pub(crate) const BREAKING_JOB: &str = "test";
 /// Runs of other senders in one of GitHub's lists. A page has 100.
 const CROWD: [u64; 2] = [60, 130];
 /// How far the clocks of two replicas are apart at most, with a margin.
@@ -81,6 +83,8 @@ pub(crate) struct LabRun {
     is_silent: bool,
     /// Whether its setup fails: the infrastructure's fault.
     pub(crate) setup_fails: bool,
+    /// On upstream's branch: whether the test is broken there.
+    is_broken: Option<bool>,
     branch: String,
     jobs: Vec<LabJob>,
     pub(crate) attempt: u32,
@@ -106,6 +110,7 @@ impl LabRun {
             is_foreign: false,
             is_silent: false,
             setup_fails: false,
+            is_broken: None,
             branch: String::new(),
             jobs: vec![],
             attempt: 1,
@@ -149,6 +154,17 @@ pub(crate) struct BackendLab {
     crowds: u64,
 }
 
+/// What a dispatch asks a backend to run.
+pub(crate) struct RunTarget<'a> {
+    pub(crate) repo: &'static str,
+    /// The upstream commit.
+    pub(crate) head: &'a str,
+    /// Whether every setup of its author fails.
+    pub(crate) setup_fails: bool,
+    /// On upstream's branch: whether the test is broken there.
+    pub(crate) is_broken: Option<bool>,
+}
+
 pub(crate) type Agenda = Vec<(Timestamp, LabEvent)>;
 
 /// The workflow files that an event starts, each with its name.
@@ -170,13 +186,12 @@ impl BackendLab {
         Self { inputs, ..Self::default() }
     }
 
-    /// A backend gets a dispatch for the upstream commit `head` from the pull request's `author`.
+    /// A backend gets a dispatch.
     pub(crate) fn receive(
         &mut self,
         github: &State,
         dispatch: &Dispatch,
-        (repo, head): (&'static str, &str),
-        setup_fails: bool,
+        RunTarget { repo, head, setup_fails, is_broken }: RunTarget<'_>,
         random: &mut StdRng,
     ) -> Agenda {
         let payload = &dispatch.client_payload;
@@ -212,6 +227,7 @@ impl BackendLab {
                 is_foreign,
                 is_silent: is_silent || is_closed,
                 setup_fails: setup_fails && !is_closed,
+                is_broken,
                 branch: self.branches.get(repo).cloned().unwrap_or_else(|| "main".to_owned()),
                 // Nothing is built for a closed pull request: GitHub starts the workflow and skips its jobs.
                 jobs: match is_closed {
@@ -248,6 +264,28 @@ impl BackendLab {
         let mut heard: Vec<_> = builds.filter_map(|(id, _)| self.heard_at.get(id)).collect();
         heard.sort_unstable();
         heard.windows(2).any(|pair| pair[1].duration_since(*pair[0]) < CLOCKS_APART)
+    }
+
+    /// The builds elsewhere of a commit that may be its newest one: each was first heard of within a minute of the next.
+    pub(crate) fn newest_builds(&self, head: &str, repo: &str, known_until: Timestamp) -> Vec<u64> {
+        let builds = self
+            .runs
+            .iter()
+            .filter(|(_, run)| run.is_foreign && run.head == head && run.repo == repo);
+        let mut heard: Vec<(Timestamp, u64)> =
+            builds.filter_map(|(id, _)| Some((*self.heard_at.get(id)?, *id))).collect();
+        heard.retain(|(at, _)| *at < known_until);
+        heard.sort_unstable();
+        let mut newest = vec![];
+        let mut before = None;
+        for (at, id) in heard.into_iter().rev() {
+            if before.is_some_and(|before: Timestamp| before.duration_since(at) >= CLOCKS_APART) {
+                break;
+            }
+            newest.push(id);
+            before = Some(at);
+        }
+        newest
     }
 
     /// The number that the next run will have.

@@ -2,18 +2,22 @@
 //! against a store in memory and against the stand-in for GitHub in the same process. A seed decides the
 //! order of everything, and what fails: see `docs/simulation.md`.
 
+mod backend_files;
 mod end_state;
 mod gates;
 mod inputs;
 mod invariants;
 mod lab;
 mod levels;
+mod main_branch;
+mod probes;
 mod scheduler;
 mod truth;
 mod upstream;
 
 use std::fmt;
 
+pub use self::probes::CulpritScore;
 pub use self::scheduler::SimulatedTraffic;
 
 /// The result of a seed without a finding.
@@ -28,6 +32,8 @@ pub struct SeedSummary {
     pub crashes: usize,
     /// After hours of traffic: dispatches and check runs that were compared with the model's.
     pub compared: usize,
+    /// How the searches for the commit that broke something have ended.
+    pub culprits: CulpritScore,
 }
 
 /// A promise that the relay broke.

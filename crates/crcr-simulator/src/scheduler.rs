@@ -5,6 +5,7 @@ mod agenda;
 mod github_calls;
 mod replicas;
 mod requests;
+mod results;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,13 +30,15 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use self::github_calls::CheckOutage;
+use self::results::SimulatedResults;
+use crate::backend_files::FILE_PATH;
 use crate::gates::{CommitGates, REPLICAS, SharedGates};
 use crate::inputs::{MAX_DRIFT_SECONDS, SeedInputs};
 use crate::invariants::{Broken, PromiseLedger, SeenCheckRuns};
 use crate::lab::{BackendLab, LabEvent, LabReport, NIGHTLY_COMMIT, NightlyReport};
 use crate::levels::BACKENDS;
 use crate::upstream::{ALLOWLIST_PATH, UPSTREAM, UpstreamModel};
-use crate::{BrokenPromise, SeedSummary, end_state};
+use crate::{BrokenPromise, CulpritScore, SeedSummary, end_state, probes};
 
 /// The faulty part of a seed ends after this long, so that GitHub can still redeliver everything.
 const FAULTY_TIME: SignedDuration = SignedDuration::from_hours(30);
@@ -89,6 +92,12 @@ enum ScheduledEvent {
     BranchRename,
     /// Both replicas are restarted with other keys for callback tokens.
     KeyRotation,
+    /// A backend's own file gets a version that nobody can read.
+    BrokenFile,
+    /// A pull request gets a new head.
+    HeadMoves(u64),
+    /// An entry of the allowlist changes.
+    AllowlistChange,
 }
 
 /// A request to a replica that wasn't answered yet.
@@ -120,6 +129,7 @@ struct Simulation {
     random: StdRng,
     gates: SharedGates,
     memory: Arc<MemoryStore>,
+    results: SimulatedResults,
     github: Arc<State>,
     api: Router,
     replicas: [Option<RelayReplica>; REPLICAS],
@@ -183,7 +193,10 @@ impl Simulation {
             SimulatedTraffic::Steps(_) => 3,
             SimulatedTraffic::Hours(_) => PULLS,
         };
-        let upstream = UpstreamModel::new(pulls, inputs);
+        let upstream = UpstreamModel::new(pulls, inputs, seed);
+        for (repo, text) in upstream.files.texts() {
+            world.put_file(repo, FILE_PATH, text);
+        }
         world.put_file(UPSTREAM, ALLOWLIST_PATH, upstream.allowlist.text());
         world.add_commit(UPSTREAM, NIGHTLY_COMMIT);
         Self {
@@ -192,6 +205,7 @@ impl Simulation {
             random: StdRng::seed_from_u64(seed),
             gates: Arc::new(Mutex::new(CommitGates::new(seed, start, trace_lines))),
             memory: Arc::new(MemoryStore::default()),
+            results: SimulatedResults::new(inputs.probes),
             api: server::router(Arc::clone(&github)),
             github,
             replicas: [None, None],
@@ -216,6 +230,7 @@ impl Simulation {
                 reports: 0,
                 crashes: 0,
                 compared: 0,
+                culprits: CulpritScore::default(),
             },
         }
     }
@@ -244,25 +259,41 @@ impl Simulation {
                 self.plan(at, ScheduledEvent::KeyRotation);
             }
         }
+        if self.inputs.setup_attacker {
+            self.plan_attack();
+        }
+        if self.inputs.allowlist_changes && !self.traffic.has_hours() {
+            // By then most checks are done, and nothing else has them evaluated.
+            for hour in [16, 24, 32] {
+                let at = Duration::from_secs(hour * 3600 + self.random.random_range(0..3600));
+                self.plan(self.now() + at, ScheduledEvent::AllowlistChange);
+            }
+        }
+        if self.inputs.backend_files {
+            let at = self.now() + Duration::from_secs(self.random.random_range(300..20_000));
+            self.plan(at, ScheduledEvent::BrokenFile);
+        }
         while self.summary.steps < steps && self.now() < end {
             self.next_step();
             self.faulty_step().await?;
             self.check().await?;
         }
         if self.inputs.relay_downtime {
+            self.push_to_all().await?;
             self.fall_silent().await?;
         }
         self.trace("no more faults".to_owned());
         self.repair().await;
         self.settle_all().await?;
-        self.check_end()
+        self.check_end().await
     }
 
     /// Lets time pass until nothing is left to do.
     async fn settle_all(&mut self) -> Result<(), Broken> {
         let end = self.now() + SETTLING_TIME;
         let mut quiet = 0;
-        for _ in 0..SETTLING_STEPS.max(self.summary.steps) {
+        let searches = if self.inputs.probes { 5 } else { 1 };
+        for _ in 0..(SETTLING_STEPS * searches).max(self.summary.steps) {
             self.next_step();
             if self.good_step().await? {
                 quiet = 0;
@@ -288,12 +319,15 @@ impl Simulation {
         Err(("never-settles", self.what_is_left()))
     }
 
-    fn check_end(&mut self) -> Result<(), Broken> {
+    async fn check_end(&mut self) -> Result<(), Broken> {
         self.ledger.check_deliveries(&self.memory, &self.upstream.allowlist)?;
         // What was acknowledged last is known by then.
         let later = self.now() + SignedDuration::from_hours(1);
         let compared = end_state::check(&self.ledger, &self.truth(later), &self.github)?;
         self.summary.compared = compared;
+        let has_flaked = self.inputs.flaky_tests;
+        self.summary.culprits =
+            probes::judge(&self.memory, &self.upstream.branch, has_flaked).await?;
         Ok(())
     }
 
@@ -401,7 +435,7 @@ impl Simulation {
         }
         for replica in 0..REPLICAS {
             while let Some(submitted) = self.pop_batch(replica) {
-                let outcome = self.memory.apply(submitted.batch, submitted.at);
+                let outcome = self.apply(submitted.batch, submitted.at);
                 let _ = submitted.reply.send(Ok(outcome));
                 has_written = true;
             }
@@ -476,7 +510,8 @@ impl Simulation {
 
     /// Whatever else the workers do, a dispatch that is due is sent at once.
     fn check_waiting_dispatches(&self) -> Result<(), Broken> {
-        let now = self.now();
+        // By the clock of whoever should send it.
+        let now = self.now() + self.gates.lock().drift;
         // GitHub may have asked for a pause before.
         let is_limited = self.outage.as_ref().is_some_and(|outage| outage.is_rate_limit);
         let Some(repaired_at) = self.repaired_at.filter(|_| !is_limited) else { return Ok(()) };

@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::checks::check_run;
+use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_standin::State;
 use crcr_standin::world::PullRequest;
 use crcr_store::memory::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::backend_files::BackendFiles;
 use crate::gates::dispatch;
 use crate::invariants::PromiseLedger;
 use crate::lab::{BackendLab, JobReports, LabDispatch, LabRun};
@@ -27,7 +29,12 @@ const BREAKER_AUTHORS: usize = 3;
 pub(crate) struct Truth<'a> {
     pub(crate) lab: &'a BackendLab,
     pub(crate) allowlist: &'a AllowlistModel,
+    pub(crate) files: &'a BackendFiles,
+    /// Pull requests whose label was last set and removed within a second: no webhook says which came last.
+    pub(crate) flipped: &'a BTreeMap<u64, Timestamp>,
     pub(crate) webhooks: &'a BTreeMap<String, crate::invariants::KnownWebhook>,
+    /// Heads for which somebody pressed "Re-run".
+    pub(crate) asked_heads: &'a BTreeSet<String>,
     pub(crate) accepted: &'a BTreeMap<(String, String), u32>,
     pub(crate) answered_at: &'a BTreeMap<(String, &'static str), Timestamp>,
     /// Dispatches that GitHub once refused for good.
@@ -65,6 +72,43 @@ impl<'a> Truth<'a> {
         self.allowlist.settled_level(repo, self.at) == Some(4)
     }
 
+    pub(crate) fn is_flipped(&self, pull: u64) -> bool {
+        self.flipped.contains_key(&pull)
+    }
+
+    /// The deliveries of a commit that the backend's own file leaves out.
+    pub(crate) fn left_out(&self, head: &str, repo: &str) -> Vec<&'a String> {
+        let of_head = self.webhooks.iter().filter(|(_, webhook)| webhook.head == head);
+        let is_left_out = |id: &str| {
+            dispatch(self.memory, id, repo)
+                .is_some_and(|one| matches!(one.status, DispatchStatus::LeftOut { .. }))
+        };
+        of_head.map(|(id, _)| id).filter(|id| is_left_out(id)).collect()
+    }
+
+    /// What the relay has stored of a commit's dispatches, for people.
+    pub(crate) fn why_open(&self, head: &str, repo: &str) -> String {
+        let of_head = self.webhooks.iter().filter(|(_, webhook)| webhook.head == head);
+        let stored = of_head.filter_map(|(id, _)| Some((id, dispatch(self.memory, id, repo)?)));
+        let texts = stored.map(|(id, one)| {
+            let reason = one.last_error.as_deref().unwrap_or_default();
+            format!("{id} is {:?}, held until {:?}, {reason}", one.status, one.held_until)
+        });
+        texts.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Whether a dispatch of the commit waits, and has done so for long enough that whoever wrote a check run knew it.
+    pub(crate) fn is_held(&self, head: &str, repo: &str) -> bool {
+        let known = self.at - HANDLER - HANDLER;
+        let of_head = self.webhooks.iter().filter(|(_, webhook)| {
+            webhook.head == head && webhook.at < known && !webhook.is_closing
+        });
+        of_head.into_iter().any(|(id, _)| {
+            dispatch(self.memory, id, repo)
+                .is_some_and(|one| one.status == DispatchStatus::Queued && one.held_until.is_some())
+        })
+    }
+
     fn is_sent(&self, delivery: &str, repo: &str) -> bool {
         dispatch(self.memory, delivery, repo).is_some_and(|one| one.sent_at().is_some())
     }
@@ -84,8 +128,14 @@ impl<'a> Truth<'a> {
         !self.evidence(head, repo).is_empty()
     }
 
-    /// The newest run of each workflow file.
-    fn newest_runs(&self, head: &str, repo: &str) -> BTreeMap<&'static str, (u64, &'a LabRun)> {
+    /// The newest run of each workflow file. `newest`: a build elsewhere that is taken for the newest one.
+    fn newest_runs(
+        &self,
+        head: &str,
+        repo: &str,
+        newest_build: Option<u64>,
+    ) -> BTreeMap<&'static str, (u64, &'a LabRun)> {
+        let order = |id: u64| (newest_build == Some(id), self.lab.run_order(id));
         let evidence = self.evidence(head, repo);
         let mut newest = BTreeMap::new();
         for (id, run) in &self.lab.runs {
@@ -93,7 +143,7 @@ impl<'a> Truth<'a> {
             let is_evidence = is_of_commit && evidence.contains(run.delivery.as_str());
             if is_evidence && !self.is_replaced(*id, run) {
                 let known = newest.entry(run.file).or_insert((*id, run));
-                if self.lab.run_order(*id) > self.lab.run_order(known.0) {
+                if order(*id) > order(known.0) {
                     *known = (*id, run);
                 }
             }
@@ -176,13 +226,23 @@ impl<'a> Truth<'a> {
         found
     }
 
+    /// Where it isn't known which of several builds elsewhere is the newest, whatever any of them says may be true.
     fn of_commit_as_known(&self, head: &str, repo: &str) -> CommitTruth {
-        let runs = self.newest_runs(head, repo);
+        let builds = self.lab.newest_builds(head, repo, self.known_until);
+        if builds.len() < 2 {
+            return self.with_newest(head, repo, None);
+        }
+        let mut found = builds.iter().map(|id| self.with_newest(head, repo, Some(*id)));
+        let first = found.next().unwrap_or(CommitTruth::MayBeGood);
+        let is_same =
+            |other: CommitTruth| std::mem::discriminant(&other) == std::mem::discriminant(&first);
+        if found.all(is_same) { first } else { CommitTruth::MayBeGood }
+    }
+
+    fn with_newest(&self, head: &str, repo: &str, newest_build: Option<u64>) -> CommitTruth {
+        let runs = self.newest_runs(head, repo, newest_build);
         if runs.is_empty() {
             return CommitTruth::NoEvidence;
-        }
-        if self.lab.has_unordered_builds(head, repo) {
-            return CommitTruth::MayBeGood;
         }
         let mut ends = vec![];
         let mut is_certain = self.is_complete(head, repo);
@@ -258,7 +318,9 @@ impl<'a> Truth<'a> {
             self.webhooks.get(&one.delivery).is_some_and(|webhook| webhook.is_closing)
         };
         let lowest = self.allowlist.entry(repo).map_or(0, |entry| entry.lowest);
-        lowest >= 2 && of_head.iter().filter(|one| !is_closed(one)).all(is_answered)
+        !self.is_held(head, repo)
+            && lowest >= 2
+            && of_head.iter().filter(|one| !is_closed(one)).all(is_answered)
     }
 
     /// Since when nothing of a commit is open, neither a dispatch nor a run nor a job; `None` if something is, or if the
@@ -278,10 +340,10 @@ impl<'a> Truth<'a> {
             let mut said_its_end = !run.is_foreign;
             let mut has_reported = false;
             for (name, reports) in self.reports_of(head, repo) {
-                said_its_end |= name.ends_with("/end");
                 let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| of_run == id);
                 for (_, (end, at)) in of_run {
                     has_reported = true;
+                    said_its_end |= name.ends_with("/end");
                     (*end)?;
                     since = since.max(Some(*at));
                 }

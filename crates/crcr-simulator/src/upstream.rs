@@ -1,7 +1,7 @@
 //! What happens upstream: pull requests, pushes, labels, merge groups, "Re-run" and changes of the allowlist, each
 //! with its webhook.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crcr_standin::State;
@@ -11,8 +11,10 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
+use crate::backend_files::BackendFiles;
 use crate::inputs::SeedInputs;
 use crate::levels::{AllowlistModel, DEMOTED};
+use crate::main_branch::MainBranch;
 
 pub(crate) const UPSTREAM: &str = "acme/upstream";
 pub(crate) const LABEL: &str = "ciflow/crcr/npu";
@@ -20,7 +22,7 @@ pub(crate) const ALLOWLIST_PATH: &str = ".github/allowlist.yml";
 /// The author whose backends' setups all fail, if the seed has one.
 pub(crate) const ATTACKER: &str = "mallory";
 /// The pull request of that author.
-const ATTACKER_PULL: u64 = 1;
+pub(crate) const ATTACKER_PULL: u64 = 1;
 
 /// The pull request of a demotion.
 const DEMOTION_PULL: u64 = 9000;
@@ -30,13 +32,22 @@ pub(crate) struct UpstreamWebhook {
     pub(crate) delivery: Delivery,
     /// The backends that get it.
     pub(crate) targets: Vec<&'static str>,
+    /// The name of the event.
+    pub(crate) event: &'static str,
     /// The commit that it is about.
     pub(crate) head: String,
+    pub(crate) is_draft: bool,
+    /// Whether the head changes more than documentation.
+    pub(crate) has_code: bool,
+    /// The commit whose checks somebody wants to run again.
+    pub(crate) asked_head: Option<String>,
     /// Whether backends at L4 show check runs for it.
     pub(crate) has_check_runs: bool,
     pub(crate) pull: Option<u64>,
     /// Of the pull request; empty for pushes and merge groups.
     pub(crate) author: String,
+    /// Whether that author has never contributed to upstream.
+    pub(crate) is_stranger: bool,
     /// Whether nothing is built for it.
     pub(crate) is_closing: bool,
     /// What happened, for the trace.
@@ -56,26 +67,42 @@ pub(crate) struct UpstreamModel {
     pub(crate) allowlist: AllowlistModel,
     inputs: SeedInputs,
     /// How many pull requests there are.
-    pulls: u64,
+    pub(crate) pulls: u64,
     heads: u32,
     /// Commits of pull requests and pushes.
     known_heads: Vec<String>,
+    /// Those that only change documentation.
+    documentation: BTreeSet<String>,
+    /// The backends' files, as far as they decide who gets what.
+    pub(crate) files: BackendFiles,
+    pub(crate) branch: MainBranch,
     /// By pull request.
     labelled_at: BTreeMap<u64, Timestamp>,
+    /// When a pull request's label was last set and removed within a second, if nothing has happened to it since.
+    pub(crate) flipped: BTreeMap<u64, Timestamp>,
     webhooks: u32,
 }
 
 impl UpstreamModel {
-    pub(crate) fn new(pulls: u64, inputs: SeedInputs) -> Self {
+    pub(crate) fn new(pulls: u64, inputs: SeedInputs, seed: u64) -> Self {
         Self {
             allowlist: AllowlistModel::default(),
             inputs,
             pulls,
             heads: 0,
             known_heads: vec![],
+            documentation: BTreeSet::new(),
+            files: BackendFiles::new(inputs, seed),
+            branch: MainBranch::new(&"b5".repeat(20)),
             labelled_at: BTreeMap::new(),
+            flipped: BTreeMap::new(),
             webhooks: 0,
         }
+    }
+
+    /// Whether a head changes more than documentation.
+    pub(crate) fn has_code(&self, head: &str) -> bool {
+        !self.documentation.contains(head)
     }
 
     fn new_head(&mut self, seed: u64) -> String {
@@ -104,13 +131,89 @@ impl UpstreamModel {
         seed: u64,
         random: &mut StdRng,
     ) -> Vec<UpstreamWebhook> {
+        let known = self.known_heads.len();
         let events = self.events(github, seed, random);
+        if self.inputs.backend_files {
+            self.choose_changed_files(github, known, random);
+        }
         events.into_iter().map(|event| self.webhook(github, seed, event)).collect()
+    }
+
+    /// What the heads after the first `known` ones change.
+    fn choose_changed_files(&mut self, github: &State, known: usize, random: &mut StdRng) {
+        for head in &self.known_heads[known..] {
+            let is_documentation = random.random_ratio(1, 3);
+            if is_documentation {
+                self.documentation.insert(head.clone());
+            }
+            let file = if is_documentation { "docs/index.md" } else { "aten/native.cpp" };
+            github.world.set_changed_files(UPSTREAM, head, &[file, "README.md"]);
+        }
+    }
+
+    fn allowlist_change(
+        &mut self,
+        github: &State,
+        seed: u64,
+        random: &mut StdRng,
+    ) -> UpstreamEvent {
+        let what = self.allowlist.change(github.clock.now(), random);
+        github.world.put_file(UPSTREAM, ALLOWLIST_PATH, self.allowlist.text());
+        let head = match self.inputs.probes {
+            true => self.branch.grow(github, seed, random),
+            false => self.new_head(seed),
+        };
+        let push = self.push(github, &head);
+        UpstreamEvent { what: format!("{what}: {}", push.what), ..push }
+    }
+
+    /// Changes an entry of the allowlist.
+    pub(crate) fn change_allowlist(
+        &mut self,
+        github: &State,
+        seed: u64,
+        random: &mut StdRng,
+    ) -> UpstreamWebhook {
+        let event = self.allowlist_change(github, seed, random);
+        self.webhook(github, seed, event)
+    }
+
+    /// Opens a pull request, or gives it a new head.
+    pub(crate) fn push_to(
+        &mut self,
+        github: &State,
+        seed: u64,
+        number: u64,
+    ) -> Option<UpstreamWebhook> {
+        let head = self.new_head(seed);
+        github.world.set_changed_files(UPSTREAM, &head, &["aten/native.cpp"]);
+        let now = github.clock.now();
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let event = match github.world.pull(UPSTREAM, number) {
+            Some(known) if !known.open => return None,
+            Some(known) => {
+                let updated_at = second.max(known.updated_at);
+                github.world.change_pull(UPSTREAM, number, |pull| pull.updated_at = updated_at);
+                self.flipped.retain(|of, at| *of != number || *at >= updated_at);
+                self.move_head(github, number, &head)
+            }
+            None => {
+                let pull = PullRequest::from_fork(number, UPSTREAM, &head, second);
+                let author = self.author(number);
+                github.world.put_pull(UPSTREAM, PullRequest { author, ..pull });
+                self.pull_event(github, number, "opened", None)
+            }
+        };
+        Some(self.webhook(github, seed, event))
     }
 
     fn events(&mut self, github: &State, seed: u64, random: &mut StdRng) -> Vec<UpstreamEvent> {
         let changes = if self.inputs.allowlist_changes { 4 } else { 0 };
         let demotions = if self.inputs.demotions { 2 } else { 0 };
+        if self.inputs.probes && random.random_ratio(1, 3) {
+            let head = self.branch.grow(github, seed, random);
+            return vec![self.push(github, &head)];
+        }
         let event = match random.random_range(0..20 + changes + demotions) {
             0..11 => {
                 let is_attack = self.inputs.setup_attacker && random.random_ratio(3, 4);
@@ -119,7 +222,7 @@ impl UpstreamModel {
                 return self.pull_events(github, seed, number, random);
             }
             11..14 => {
-                let head = self.any_head(seed, "", random);
+                let head = self.pushed_head(github, seed, random);
                 Some(self.push(github, &head))
             }
             14..16 => {
@@ -139,15 +242,16 @@ impl UpstreamModel {
             20.. if random.random_range(0..changes + demotions) < demotions => {
                 Some(self.demotion(github, seed))
             }
-            _ => {
-                let what = self.allowlist.change(github.clock.now(), random);
-                github.world.put_file(UPSTREAM, ALLOWLIST_PATH, self.allowlist.text());
-                let head = self.new_head(seed);
-                let push = self.push(github, &head);
-                Some(UpstreamEvent { what: format!("{what}: {}", push.what), ..push })
-            }
+            _ => Some(self.allowlist_change(github, seed, random)),
         };
         event.into_iter().collect()
+    }
+
+    fn pushed_head(&mut self, github: &State, seed: u64, random: &mut StdRng) -> String {
+        if self.inputs.probes {
+            return self.branch.grow(github, seed, random);
+        }
+        self.any_head(seed, "", random)
     }
 
     /// Opens or closes the pull request of a demotion, as `crcr levels sync` does.
@@ -191,7 +295,10 @@ impl UpstreamModel {
             let head = self.any_head(seed, "", random);
             let author = self.author(number);
             let pull = PullRequest::from_fork(number, UPSTREAM, &head, second);
-            github.world.put_pull(UPSTREAM, PullRequest { author, ..pull });
+            let draft = self.inputs.backend_files && random.random_ratio(1, 4);
+            let is_stranger = number.is_multiple_of(3);
+            let pull = PullRequest { author, draft, is_stranger, ..pull };
+            github.world.put_pull(UPSTREAM, pull);
             let mut events = vec![self.pull_event(github, number, "opened", None)];
             if is_quick {
                 events.push(self.label(github, number, true));
@@ -203,6 +310,8 @@ impl UpstreamModel {
         // GitHub's times never go back.
         let updated_at = second.max(known.updated_at);
         github.world.change_pull(UPSTREAM, number, |pull| pull.updated_at = updated_at);
+        // An event of a later second says which labels there are.
+        self.flipped.retain(|of, at| *of != number || *at >= updated_at);
         match kind {
             0..4 => {
                 let head = self.any_head(seed, &known.head_sha, random);
@@ -217,8 +326,20 @@ impl UpstreamModel {
                 let action = if known.open { "closed" } else { "reopened" };
                 vec![self.pull_event(github, number, action, None)]
             }
+            _ if known.draft && kind < 8 => {
+                github.world.change_pull(UPSTREAM, number, |pull| pull.draft = false);
+                vec![self.pull_event(github, number, "ready_for_review", None)]
+            }
             // A label that is set and removed within a second: no webhook says which came last.
-            _ if self.labelled_at.get(&number) == Some(&second) => vec![],
+            _ if self.labelled_at.get(&number) == Some(&second) && !self.inputs.label_flips => {
+                vec![]
+            }
+            _ if self.inputs.label_flips && random.random_ratio(1, 2) => {
+                vec![
+                    self.label(github, number, !is_labelled),
+                    self.label(github, number, is_labelled),
+                ]
+            }
             _ => vec![self.label(github, number, !is_labelled)],
         }
     }
@@ -234,7 +355,9 @@ impl UpstreamModel {
     fn label(&mut self, github: &State, number: u64, is_set: bool) -> UpstreamEvent {
         let now = github.clock.now();
         let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        self.labelled_at.insert(number, second);
+        if self.labelled_at.insert(number, second) == Some(second) {
+            self.flipped.insert(number, second);
+        }
         github.world.change_pull(UPSTREAM, number, |pull| {
             if is_set {
                 pull.labels.insert(LABEL.to_owned());
@@ -260,7 +383,12 @@ impl UpstreamModel {
         if let Some(before) = before {
             payload["before"] = json!(before);
         }
-        let targets = self.allowlist.targets(1);
+        let mut targets = self.allowlist.targets(1);
+        if action == "ready_for_review" {
+            // The others have got it as a draft.
+            let now = github.clock.now();
+            targets.retain(|repo| self.files.waits_for_review(repo, now));
+        }
         UpstreamEvent { name: "pull_request", payload, targets, what }
     }
 
@@ -283,6 +411,12 @@ impl UpstreamModel {
         let is_shown = matches!(name, "pull_request" | "merge_group");
         let is_closing = payload["action"] == "closed";
         let has_check_runs = is_shown && !targets.is_empty() && !is_closing;
+        let is_draft = payload["pull_request"]["draft"] == true;
+        let association = &payload["pull_request"]["author_association"];
+        let is_stranger = association == "FIRST_TIME_CONTRIBUTOR";
+        let has_code = self.has_code(&head);
+        let asked_head = payload[name]["head_sha"].as_str().map(str::to_owned);
+        let asked_head = asked_head.filter(|_| matches!(name, "check_run" | "check_suite"));
         let author =
             payload["pull_request"]["user"]["login"].as_str().unwrap_or_default().to_owned();
         self.webhooks += 1;
@@ -290,7 +424,21 @@ impl UpstreamModel {
         delivery.id = format!("{seed:x}-{}", self.webhooks);
         let what = format!("{} {what}", delivery.id);
         let pull = payload["pull_request"]["number"].as_u64();
-        UpstreamWebhook { delivery, targets, head, has_check_runs, pull, author, is_closing, what }
+        UpstreamWebhook {
+            delivery,
+            targets,
+            event: name,
+            head,
+            is_draft,
+            has_code,
+            asked_head,
+            has_check_runs,
+            pull,
+            author,
+            is_stranger,
+            is_closing,
+            what,
+        }
     }
 }
 

@@ -86,6 +86,11 @@ impl MemoryStore {
     pub fn lease(&self, request: &LeaseRequest) -> Vec<LeasedTask> {
         self.tables.lock().lease(request)
     }
+
+    /// The facts of the batches that were applied since the last call.
+    pub fn take_facts(&self) -> Vec<Fact> {
+        std::mem::take(&mut self.tables.lock().facts)
+    }
 }
 
 impl Tables {

@@ -74,13 +74,20 @@ pub struct ListedRun {
     pub title: String,
 }
 
-/// A dispatch that GitHub accepted.
+/// A dispatch that GitHub accepted, or may have accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AcceptedSend {
     pub delivery: String,
     pub event: EventName,
     /// The time by GitHub's clock.
     pub at: Timestamp,
+    /// Whether GitHub said so, and not only may have got it.
+    #[serde(default = "yes")]
+    pub is_certain: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The runs of a dispatch, as far as a list of runs tells.
@@ -142,9 +149,11 @@ pub fn runs_of_dispatch<'a>(
     for (workflow, runs) in workflows {
         let own = runs.iter().filter(|run| run.is_named && run.candidates.contains(&OWN));
         found.own.extend(own.map(RunMatch::downstream));
-        let unnamed = unnamed(&runs);
+        let unnamed = unnamed(&runs, &sends);
         let (possible, include_own) = possible_runs(&unnamed, sends.len());
-        if let ([run], true) = (possible.as_slice(), include_own) {
+        if let ([run], true) = (possible.as_slice(), include_own)
+            && !run.is_doubtful
+        {
             found.own.push(run.downstream());
         } else if !possible.is_empty() {
             found.shared.push(shared(workflow, &possible, include_own));
@@ -163,6 +172,8 @@ struct RunMatch<'a> {
     candidates: BTreeSet<usize>,
     /// Whether a report or the title says so.
     is_named: bool,
+    /// Whether it may also be that of a dispatch which GitHub may not have accepted.
+    is_doubtful: bool,
 }
 
 impl<'a> RunMatch<'a> {
@@ -177,16 +188,16 @@ impl<'a> RunMatch<'a> {
         };
         if let Some(claim) = claim {
             let candidates = of(&|send| send.delivery == claim);
-            return Self { run, candidates, is_named: true };
+            return Self { run, candidates, is_named: true, is_doubtful: false };
         }
         let named = of(&|send| send.is_named_by(&run.title));
         if !named.is_empty() {
-            return Self { run, candidates: named, is_named: true };
+            return Self { run, candidates: named, is_named: true, is_doubtful: false };
         }
         let is_other_event =
             |send: &AcceptedSend| is_event_title(&run.title) && run.title != send.event.as_str();
         let candidates = of(&|send| send.may_have_started(run, window) && !is_other_event(send));
-        Self { run, candidates, is_named: false }
+        Self { run, candidates, is_named: false, is_doubtful: false }
     }
 
     fn downstream(&self) -> DownstreamRun {
@@ -200,14 +211,19 @@ impl<'a> RunMatch<'a> {
     }
 }
 
-/// The runs of a workflow that nothing names. A dispatch whose run is known needs no other run of the workflow.
-fn unnamed<'a>(runs: &[RunMatch<'a>]) -> Vec<RunMatch<'a>> {
+/// The runs of a workflow that nothing names. A dispatch whose run is known needs no other run of the workflow, and one
+/// that GitHub may not have accepted takes none away from those that it has.
+fn unnamed<'a>(runs: &[RunMatch<'a>], sends: &[&AcceptedSend]) -> Vec<RunMatch<'a>> {
     let named = runs.iter().filter(|run| run.is_named).flat_map(|run| &run.candidates);
     let settled: BTreeSet<usize> = named.copied().collect();
     let mut unnamed: Vec<_> = runs.iter().filter(|run| !run.is_named).cloned().collect();
     for run in &mut unnamed {
         run.candidates.retain(|send| !settled.contains(send));
+        let all = run.candidates.len();
+        run.candidates.retain(|send| sends[*send].is_certain);
+        run.is_doubtful = run.candidates.len() < all;
     }
+    unnamed.retain(|run| !run.candidates.is_empty());
     unnamed
 }
 
@@ -339,7 +355,7 @@ mod tests {
     }
 
     fn send(delivery: &str, event: EventName, second: i64) -> AcceptedSend {
-        AcceptedSend { delivery: delivery.to_owned(), event, at: at(second) }
+        AcceptedSend { delivery: delivery.to_owned(), event, at: at(second), is_certain: true }
     }
 
     fn pull(delivery: &str, second: i64) -> AcceptedSend {
@@ -422,6 +438,19 @@ mod tests {
         // The workflow ran once for two dispatches, so it doesn't run for each of them.
         let runs = found(&[ended(2, BAD)], &[send("p", EventName::Push, 1)], &[]);
         assert_eq!((own(&runs), runs.shared.clone()), (vec![], vec![group(false, false)]));
+    }
+
+    #[test]
+    fn failed_run_counts_although_a_dispatch_that_github_may_have_refused_could_have_started_it() {
+        let failed = ListedRun { state: BAD, ..listed(2, "gpu.yml", 3) };
+        let lost = AcceptedSend { is_certain: false, ..pull("e", 1) };
+        let runs = found(std::slice::from_ref(&failed), std::slice::from_ref(&lost), &[]);
+        assert!(own(&runs).is_empty(), "it may be the other's after all");
+        assert!(runs.shared[0].include_own && !runs.shared[0].are_good, "{runs:?}");
+        // GitHub had accepted both.
+        let both = [failed, ListedRun { state: GOOD, ..listed(3, "gpu.yml", 4) }];
+        let runs = found(&both, &[lost], &[]);
+        assert!(runs.shared[0].include_own && !runs.shared[0].are_good, "{runs:?}");
     }
 
     #[test]

@@ -56,6 +56,14 @@ pub struct HeadJob<'a> {
     pub is_foreign: bool,
     /// Whether it said that it is the last one of its run.
     pub ends_run: bool,
+    pub steps: StepCounts,
+}
+
+/// The steps of a build elsewhere that ended under one name in one attempt: parallel ones may share it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StepCounts {
+    pub ended: usize,
+    pub failed: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +125,9 @@ pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
     };
     let is_newest = |index: &usize| {
         let (job, file) = &jobs[*index];
+        let is_unretried = has_unretried_step(job, jobs.iter().map(|(other, _)| other));
         jobs.iter()
+            .filter(|(other, _)| !(is_unretried && other.id.run_id == job.id.run_id))
             // The file isn't known before GitHub was asked.
             .filter(|(_, other)| other == file || other.is_none() || file.is_none())
             .all(|(other, _)| newest_of_run(other, job).is_le())
@@ -128,6 +138,22 @@ pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
         Some(end) => (2, end.severity()),
     };
     (0..jobs.len()).filter(is_newest).max_by_key(weight)
+}
+
+/// Whether more steps of an attempt failed than its next attempt ran again. Each step of a build elsewhere is retried
+/// alone, so one that wasn't retried keeps its result.
+fn has_unretried_step<'a>(
+    job: &HeadJob<'_>,
+    mut others: impl Iterator<Item = &'a HeadJob<'a>>,
+) -> bool {
+    job.is_foreign
+        && others.any(|next| {
+            let (of, next_id) = (job.id, next.id);
+            (&of.run_id, &of.workflow, &of.job)
+                == (&next_id.run_id, &next_id.workflow, &next_id.job)
+                && next_id.run_attempt == of.run_attempt + 1
+                && (1..job.steps.failed).contains(&next.steps.ended)
+        })
 }
 
 fn run_number(id: &JobId) -> u64 {
@@ -469,6 +495,10 @@ fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>
             }
         }
     }
+    let proven = || {
+        let all = answered.iter().flat_map(|dispatch| &dispatch.jobs);
+        all.filter(|job| job.proof == ProofStatus::Proven)
+    };
     for dispatch in answered {
         for job in dispatch.jobs.iter().filter(|job| job.proof == ProofStatus::Proven) {
             let id = job.id.run_id.as_str();
@@ -491,6 +521,11 @@ fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>
                 Some(other) => other.ends_run |= job.ends_run,
                 None => run.jobs.push(*job),
             }
+        }
+    }
+    for job in proven().filter(|job| has_unretried_step(job, proven())) {
+        if let Some(run) = runs.iter_mut().find(|run| run.id == job.id.run_id) {
+            run.jobs.push(*job);
         }
     }
     runs.sort_by_key(|run| run.order);

@@ -244,7 +244,7 @@ impl Dispatch {
     pub fn accepted_send(&self) -> Option<AcceptedSend> {
         let at = self.accepted_at.or(self.sent_at())?;
         let event = self.event.event_type().into();
-        Some(AcceptedSend { delivery: self.delivery.clone(), event, at })
+        Some(AcceptedSend { delivery: self.delivery.clone(), event, at, is_certain: true })
     }
 
     /// What the backend's file decides about it.

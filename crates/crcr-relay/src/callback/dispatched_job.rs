@@ -1,11 +1,14 @@
 //! The report of a job that answers a dispatch.
 
+use std::collections::BTreeMap;
+
 use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
 use crcr_domain::protocol::callback::{JobId, ReportDetails};
 use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::protocol::identity::ProviderClaims;
 use crcr_domain::results::facts::{CallbackOutcome, Fact};
-use crcr_store::{NewTask, SetInsert, Versioned, WriteBatch, decode_record};
+use crcr_store::{NewTask, SetInsert, Versioned, WriteBatch, decode_record, hash64};
 
 use super::response::{CallbackAnswer, CallbackResponse};
 use super::verified_report::{Decision, VerifiedReport};
@@ -76,7 +79,16 @@ impl VerifiedReport<'_> {
         let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
         let start_unknown = match lifecycle::transition(current, callback.state) {
             JobTransition::Apply { start_unknown } => start_unknown,
-            step => return self.reject_step(step, &token).await,
+            step => {
+                let mut batch = WriteBatch::default();
+                if let Some(known) = &job.value
+                    && let Some(steps) = self.further_step(known)
+                {
+                    batch.update(&job, &JobRecord { steps, ..known.clone() }, relay.expiry());
+                    self.add_follow_up_tasks(dispatch, &known.id, proof, &mut batch);
+                }
+                return self.reject_step(step, batch, &token).await;
+            }
         };
         let started_at = job.value.as_ref().and_then(|job| job.started_at);
         let mut next = JobRecord {
@@ -90,7 +102,11 @@ impl VerifiedReport<'_> {
             provenance,
             ended_without_proof: false,
             ends_run: callback.run_ended || job.value.as_ref().is_some_and(|job| job.ends_run),
+            steps: job.value.as_ref().map(|job| job.steps.clone()).unwrap_or_default(),
         };
+        if let Some(steps) = self.further_step(&next) {
+            next.steps = steps;
+        }
         let mut fact = attempt_fact(relay, &dispatch.into(), &next, now);
         fact.missing_proof = missing_proof(dispatch, proof);
         // The fact has all texts; a check run shows a few names.
@@ -142,6 +158,25 @@ impl VerifiedReport<'_> {
             relay.traces.report_recorded(dispatch, &next, received_at, relay.now());
         }
         decision
+    }
+
+    /// The ended steps of a build elsewhere, if this report is about another one than `known` has.
+    fn further_step(&self, known: &JobRecord) -> Option<BTreeMap<String, bool>> {
+        let ProviderClaims::Buildkite(claims) = &self.identity.claims else { return None };
+        let end = self.callback.state.conclusion()?;
+        // A token may report for several steps, which then have check runs of their own.
+        let parts = (&claims.job_id, &self.callback.details.check_run_id);
+        let step = format!("{:016x}", hash64(format!("{parts:?}").as_bytes()));
+        let is_full = known.steps.len() >= limits::STEPS_OF_A_NAME;
+        let has_failed = !end.is_good();
+        if known.steps.get(&step).is_some_and(|known| *known || !has_failed)
+            || (is_full && !known.steps.contains_key(&step))
+        {
+            return None;
+        }
+        let mut steps = known.steps.clone();
+        steps.insert(step, has_failed);
+        Some(steps)
     }
 
     /// A report without proof for a job that was reported with proof. It changes nothing, except that

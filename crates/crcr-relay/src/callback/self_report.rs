@@ -1,5 +1,6 @@
 //! The report of a nightly or periodic run, which no dispatch started.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crcr_domain::EventKind;
@@ -56,7 +57,7 @@ impl VerifiedReport<'_> {
         let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
         match lifecycle::transition(current, callback.state) {
             JobTransition::Apply { .. } => {}
-            step => return self.reject_step(step, &token).await,
+            step => return self.reject_step(step, WriteBatch::default(), &token).await,
         }
         if let Some(wait) = self.charge_look_up().await? {
             return Ok(Some(CallbackResponse::rate_limited(relay, repo, wait)));
@@ -81,6 +82,7 @@ impl VerifiedReport<'_> {
             provenance: ReportProvenance::default(),
             ended_without_proof: false,
             ends_run: false,
+            steps: BTreeMap::new(),
         };
         let cause = JobCause {
             repo: &entry.repo,

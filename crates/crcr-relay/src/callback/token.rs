@@ -94,7 +94,8 @@ fn message(dispatch: &Dispatch) -> String {
         dispatch.repo.key(),
         dispatch.head_sha,
         dispatch.pull_request,
-        dispatch.enqueued_at.as_millisecond()
+        // When it was made; unlike `enqueued_at` this stays when the backend's own file holds it back.
+        dispatch.order
     ])
     .to_string()
 }
@@ -164,10 +165,12 @@ mod tests {
             Dispatch { repo: RepoName::new("acme/other").unwrap(), ..dispatch() },
             Dispatch { head_sha: "b".repeat(40), ..dispatch() },
             Dispatch { pull_request: Some(8), ..dispatch() },
-            Dispatch { enqueued_at: at(1), ..dispatch() },
+            Dispatch { order: 1, ..dispatch() },
         ] {
             assert!(!keys.verify(&token, &other, at(1)));
         }
+        let held = Dispatch { enqueued_at: at(1), held_until: Some(at(1)), ..dispatch() };
+        assert!(keys.verify(&token, &held, at(1)), "it may be held back while it is being sent");
         for forged in ["", "v1", "v1.x.y", "v2.a.b", &token[..token.len() - 2]] {
             assert!(!keys.verify(forged, &dispatch(), at(1)), "{forged}");
         }

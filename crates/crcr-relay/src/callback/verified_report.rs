@@ -46,10 +46,11 @@ const TEXT_CHARGE: usize = 3;
 pub(super) type Decision = Result<Option<CallbackResponse>, StoreError>;
 
 impl VerifiedReport<'_> {
-    /// The answer to a report that doesn't change its job's state.
+    /// The answer to a report that doesn't change its job's state, but may change what `batch` has.
     pub(super) async fn reject_step(
         &self,
         step: JobTransition,
+        batch: WriteBatch,
         token: &Versioned<UsedToken>,
     ) -> Decision {
         let (answer, outcome) = match step {
@@ -60,7 +61,7 @@ impl VerifiedReport<'_> {
                 (CallbackAnswer::Recorded(self.callback.state), CallbackOutcome::Stale)
             }
         };
-        self.commit(WriteBatch::default(), token, answer, (outcome, None)).await
+        self.commit(batch, token, answer, (outcome, None)).await
     }
 
     /// Commits a report's changes, together with the use of its token.

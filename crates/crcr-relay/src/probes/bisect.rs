@@ -115,11 +115,11 @@ impl CulpritSearch<'_> {
         let jobs = jobs_of_record(&rows, []);
         let is_own = |job: &&JobOfRecord<'_>| {
             let record = job.record;
-            (record.workflow.as_str(), record.job.as_deref()) == self.job
-                && record.event != EventName::Probe
-                && record.is_evidence()
+            (record.workflow.as_str(), record.job.as_deref()) == self.job && record.is_evidence()
         };
-        let own: Vec<_> = jobs.iter().filter(is_own).collect();
+        let all: Vec<_> = jobs.iter().filter(is_own).collect();
+        let own: Vec<_> =
+            all.iter().filter(|job| job.record.event != EventName::Probe).copied().collect();
         let Some(bad) = own.iter().find(|job| {
             job.record.head_sha == bad_sha && job.outcome == Some(JobOutcome::TestFailed)
         }) else {
@@ -150,7 +150,7 @@ impl CulpritSearch<'_> {
             good_sha,
             bad_sha: bad_sha.to_owned(),
             tests: failed_tests(bad.record),
-            flake_rate: flake_rate(&own),
+            flake_rate: flake_rate(&all),
             candidates,
             runs: vec![],
             answer: None,
@@ -300,11 +300,35 @@ fn failed_tests(record: &AttemptFact) -> BTreeSet<String> {
     record.details.failed_tests.iter().map(|test| test.name.clone()).collect()
 }
 
-/// How often the job failed and passed on one commit.
+/// How often the job fails for no reason, rather too high than too low: a failure counts as such if the same commit
+/// passed, too, or if the commits before and after it did. Nobody re-runs most commits of a branch, so as long as few
+/// results are known it is taken for one in ten.
 fn flake_rate(jobs: &[&JobOfRecord<'_>]) -> f64 {
-    let flaky = jobs.iter().filter(|job| job.outcome == Some(JobOutcome::PassedAfterRerun)).count();
-    let all = jobs.iter().filter(|job| job.outcome.is_some_and(JobOutcome::is_verdict)).count();
-    flaky as f64 / all.max(1) as f64
+    const UNKNOWN: (f64, f64) = (1.0, 10.0);
+    let mut by_time: Vec<_> = jobs
+        .iter()
+        .filter_map(|job| match job.outcome? {
+            JobOutcome::TestFailed => Some((job.record, false)),
+            passed if passed.is_pass() => Some((job.record, true)),
+            _ => None,
+        })
+        .collect();
+    by_time.sort_by_key(|(record, _)| (record.event == EventName::Probe, record.dispatched_at));
+    let commit = |record: &AttemptFact| record.head_sha.clone();
+    let passed: BTreeSet<String> =
+        by_time.iter().filter(|(_, passed)| *passed).map(|(record, _)| commit(record)).collect();
+    let failed = by_time.iter().filter(|(_, passed)| !passed).map(|(record, _)| commit(record));
+    let both = failed.filter(|sha| passed.contains(sha));
+    let again = jobs.iter().filter(|job| job.outcome == Some(JobOutcome::PassedAfterRerun));
+    let again = again.map(|job| commit(job.record));
+    let alone = by_time.windows(3).filter(|three| {
+        three.iter().all(|(record, _)| record.event != EventName::Probe)
+            && three.iter().map(|(_, passed)| *passed).eq([true, false, true])
+    });
+    let alone = alone.map(|three| commit(three[1].0));
+    let flaky: BTreeSet<String> = both.chain(again).chain(alone).collect();
+    let all: BTreeSet<String> = by_time.iter().map(|(record, _)| commit(record)).collect();
+    (flaky.len() as f64 + UNKNOWN.0) / (all.len() as f64 + UNKNOWN.1)
 }
 
 /// What a run says of these tests. A job that failed in others only has passed them.

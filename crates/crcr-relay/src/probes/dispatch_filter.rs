@@ -78,8 +78,10 @@ pub(crate) async fn decide(
         return Ok(FilterDecision::LeaveOut(why));
     }
     let quiet = filter.quiet_seconds(event);
-    let until = dispatch.enqueued_at + Duration::from_secs(quiet.unsigned_abs());
-    if dispatch.held_until.is_none() && relay.now() < until {
+    let quiet_at = dispatch.enqueued_at + Duration::from_secs(quiet.unsigned_abs());
+    // The worker that held it back may have stopped before its task was put off.
+    let until = dispatch.held_until.unwrap_or(quiet_at);
+    if relay.now() < until {
         return Ok(FilterDecision::Wait(until));
     }
     if dispatch.held_until.is_some() && event.has_head && is_closed(relay, dispatch).await? {

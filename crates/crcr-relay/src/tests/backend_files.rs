@@ -6,11 +6,12 @@ use crcr_domain::RepoName;
 use crcr_domain::probes::LeftOut;
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_standin::traffic::Fault;
-use crcr_store::read_record;
+use crcr_store::{WriteBatch, read_record};
 use serde_json::{Value, json};
 
 use super::support::{ALL, HEAD, NEWER, UPSTREAM, World};
 use crate::probes::backend_file::{self, BackendFile};
+use crate::queue::task_kind::TaskKind;
 use crate::{limits, state_records};
 
 const FILE: &str = ".github/crcr.yml";
@@ -214,6 +215,24 @@ async fn only_the_newest_head_is_dispatched_after_the_quiet_time_and_the_check_r
     let facts = world.results.dispatches(&world.always()).unwrap();
     let two = facts.iter().find(|fact| fact.repo == "acme/two" && fact.head_sha == NEWER).unwrap();
     assert!(two.sent_at.unwrap().duration_since(two.enqueued_at).as_secs() < 120, "{two:?}");
+}
+
+#[tokio::test]
+async fn a_head_is_held_back_for_its_whole_quiet_time_even_if_the_relay_stops_meanwhile() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {quiet-minutes: 10}\n").await;
+    let id = world.event("opened").await;
+    world.dispatched();
+    let key = state_records::dispatch_key(&id, &RepoName::new("acme/two").unwrap());
+    let held = read_record::<Dispatch>(world.relay.store.as_ref(), key).await.unwrap();
+    // As after a restart: the dispatch says until when it is held back, and its task doesn't.
+    let tasks = vec![TaskKind::dispatch(&held.value.unwrap()).task(world.relay.now())];
+    world.relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await.unwrap();
+    world.work().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    world.later(Duration::from_secs(601));
+    world.work().await;
+    assert_eq!(world.dispatched(), ["acme/two"]);
 }
 
 #[tokio::test]

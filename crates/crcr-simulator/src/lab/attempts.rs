@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
-use super::{Agenda, Forgery, LabEvent, LabJob, LabReport, LabRun};
+use super::{Agenda, BREAKING_JOB, Forgery, LabEvent, LabJob, LabReport, LabRun};
 use crate::inputs::SeedInputs;
 
 /// How long a step of a build elsewhere may wait for a machine, in seconds.
@@ -54,6 +54,11 @@ impl LabRun {
             let mut conclusion = match random.random_range(0..10) {
                 _ if are_skipped => "skipped",
                 _ if self.setup_fails => "failure",
+                roll if let Some(is_broken) = self.is_broken => branch_conclusion(
+                    roll,
+                    is_broken && job.name == BREAKING_JOB,
+                    inputs.flaky_tests,
+                ),
                 0..7 => "success",
                 7..9 => "failure",
                 _ => "cancelled",
@@ -111,7 +116,8 @@ impl LabRun {
                 agenda.push((at, LabEvent::Report(LabReport { copy: 1, ..report })));
             }
         }
-        if random.random_ratio(1, 5) {
+        // Below L3 nothing has to be proven, and a search believes what is reported.
+        if self.is_broken.is_none() && random.random_ratio(1, 5) {
             let forgery = match random.random_range(0..4) {
                 _ if self.is_foreign => Forgery::NoCallbackToken,
                 0 => Forgery::NoCallbackToken,
@@ -124,6 +130,16 @@ impl LabRun {
             let report = LabReport { conclusion, forgery, copy: 2, ..*report };
             agenda.push((at, LabEvent::Report(report)));
         }
+    }
+}
+
+/// How a job on upstream's branch ends; `roll` is from 0 to 9. The machine of one in ten dies.
+fn branch_conclusion(roll: u32, is_broken: bool, is_flaky: bool) -> &'static str {
+    match roll {
+        0 => "cancelled",
+        _ if is_broken => "failure",
+        1 if is_flaky => "failure",
+        _ => "success",
     }
 }
 

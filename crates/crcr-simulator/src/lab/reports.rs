@@ -157,6 +157,9 @@ impl BackendLab {
         if let Some(phase) = phase.filter(|_| conclusion.is_some()) {
             body["workflow"]["phase"] = json!(phase);
         }
+        if run.is_broken.is_some() && *conclusion == Some("failure") {
+            body["workflow"]["failed_tests_detail"] = json!([{ "name": "test_add" }]);
+        }
         if *ends_run {
             body["workflow"]["run_ended"] = json!(true);
         }

@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use rand::Rng as _;
 
 use super::{CALLBACK_KEYS, RequestKind, ScheduledEvent, Simulation};
+use crate::backend_files::FILE_PATH;
 use crate::gates::REPLICAS;
 use crate::invariants::{Broken, KnownWebhook};
 use crate::lab::{LabEvent, MANY_WORKFLOWS, NightlyReport};
 use crate::levels::BACKENDS;
-use crate::upstream::{UpstreamWebhook, delivery_delay};
+use crate::upstream::{ATTACKER_PULL, UpstreamWebhook, delivery_delay};
 
 impl Simulation {
     pub(super) fn plan(&mut self, at: Timestamp, event: ScheduledEvent) {
@@ -39,20 +40,23 @@ impl Simulation {
     }
 
     fn plan_webhook(&mut self, webhook: UpstreamWebhook) {
-        let UpstreamWebhook {
-            delivery,
-            targets,
-            head,
-            has_check_runs,
-            pull,
-            author,
-            is_closing,
-            what,
-        } = webhook;
+        let UpstreamWebhook { delivery, asked_head, what, .. } = webhook;
         self.trace(what);
         self.summary.webhooks += 1;
-        let at = self.now();
-        let known = KnownWebhook { targets, head, has_check_runs, pull, author, is_closing, at };
+        self.ledger.asked_heads.extend(asked_head);
+        let known = KnownWebhook {
+            targets: webhook.targets,
+            event: webhook.event,
+            head: webhook.head,
+            is_draft: webhook.is_draft,
+            has_code: webhook.has_code,
+            has_check_runs: webhook.has_check_runs,
+            pull: webhook.pull,
+            author: webhook.author,
+            is_stranger: webhook.is_stranger,
+            is_closing: webhook.is_closing,
+            at: self.now(),
+        };
         self.ledger.webhooks.insert(delivery.id.clone(), known);
         for is_redelivery in [false, true] {
             if is_redelivery && !self.chance(10) {
@@ -99,6 +103,13 @@ impl Simulation {
                 self.github.world.rename_default_branch(MANY_WORKFLOWS, "trunk");
                 self.lab.branches.insert(MANY_WORKFLOWS, "trunk".to_owned());
             }
+            ScheduledEvent::BrokenFile => self.break_file(),
+            ScheduledEvent::HeadMoves(pull) => self.move_head(pull),
+            ScheduledEvent::AllowlistChange => {
+                let webhook =
+                    self.upstream.change_allowlist(&self.github, self.seed, &mut self.random);
+                self.plan_webhook(webhook);
+            }
             ScheduledEvent::KeyRotation => {
                 self.keys += 1;
                 self.trace(format!(
@@ -113,6 +124,60 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn move_head(&mut self, pull: u64) {
+        if let Some(webhook) = self.upstream.push_to(&self.github, self.seed, pull) {
+            self.plan_webhook(webhook);
+        }
+    }
+
+    /// Of one author every setup fails, again and again, while nobody else pushes. Then the others do.
+    pub(super) fn plan_attack(&mut self) {
+        let start = self.now() + Duration::from_secs(self.random.random_range(6..20) * 3600);
+        for hour in 0..8 {
+            let pull = if hour < 6 { ATTACKER_PULL } else { ATTACKER_PULL + 1 };
+            let at = start + Duration::from_secs(hour * 3600);
+            self.plan(at, ScheduledEvent::HeadMoves(pull));
+        }
+    }
+
+    /// Everybody pushes, so that many runs are open when the relay falls silent, and some do afterwards.
+    pub(super) async fn push_to_all(&mut self) -> Result<(), Broken> {
+        self.gates.lock().faults = false;
+        for replica in 0..REPLICAS {
+            if self.replicas[replica].is_none() {
+                self.start(replica);
+            }
+        }
+        for pull in 1..=self.upstream.pulls {
+            self.move_head(pull);
+        }
+        let end = self.now() + Duration::from_secs(45);
+        while self.now() < end {
+            self.next_step();
+            if !self.good_step().await? {
+                break;
+            }
+            self.check().await?;
+        }
+        for hours in [12, 13, 14] {
+            let at = self.now() + Duration::from_secs(hours * 3600);
+            self.plan(at, ScheduledEvent::HeadMoves(hours % self.upstream.pulls + 1));
+        }
+        Ok(())
+    }
+
+    /// A backend pushes a version of its file that nobody can read: the last good one stays in force.
+    fn break_file(&mut self) {
+        let Some(repo) = self.upstream.files.break_one(&mut self.random) else { return };
+        self.trace(format!("{repo} breaks its file"));
+        self.github.world.put_file(repo, FILE_PATH, "dispatch: [quiet-minutes");
+        let payload = self.github.push_payload(repo, "refs/heads/main", &"f".repeat(40));
+        let mut delivery = self.github.world.delivery("push", &payload);
+        delivery.id = format!("{:x}-file", self.seed);
+        let at = self.now() + delivery_delay(&mut self.random);
+        self.plan(at, ScheduledEvent::Deliver { delivery, is_redelivery: false });
     }
 
     /// There are quiet and busy hours, a burst every four hours, and a nightly run of each backend.

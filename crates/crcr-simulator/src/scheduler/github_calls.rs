@@ -17,6 +17,7 @@ use tower::ServiceExt as _;
 use super::{ScheduledEvent, Simulation};
 use crate::gates::GithubCall;
 use crate::invariants::{Broken, KnownWebhook, PromiseLedger, key_of};
+use crate::lab::RunTarget;
 use crate::levels::backend;
 use crate::upstream::{ATTACKER, UPSTREAM, delivery_delay};
 
@@ -84,6 +85,11 @@ impl Simulation {
         for started in self.github.world.take_reruns() {
             let Started::Rerun { run_id, attempt, failed_only, .. } = started else { continue };
             let now = self.now();
+            if let Some(run) = self.lab.runs.get(&run_id).filter(|_| failed_only) {
+                let (repo, head) = (run.repo, run.head.clone());
+                self.ledger.add_rerun(run_id, repo, &head, now);
+                self.ledger.check_budgets(&self.upstream.files)?;
+            }
             let events = self.lab.rerun(run_id, attempt, failed_only, now, &mut self.random);
             self.plan_lab(events);
         }
@@ -120,22 +126,51 @@ impl Simulation {
             return Err(("recorded-dispatch-repeated", detail));
         }
         self.note_made_up(&delivery, dispatch);
+        let repo = backend(&dispatch.repository);
+        self.check_accepted(&delivery, repo, dispatch)?;
         let webhook = self.ledger.webhooks.get(&delivery);
-        let head = webhook.map(|webhook| webhook.head.clone());
+        let head = webhook.map(|webhook| webhook.head.clone()).or_else(|| probed_head(dispatch));
         let setup_fails = webhook.is_some_and(|webhook| webhook.author == ATTACKER);
-        if let Some((repo, head)) = backend(&dispatch.repository).zip(head) {
-            let events = self.lab.receive(
-                &self.github,
-                dispatch,
-                (repo, &head),
+        if let Some((repo, head)) = repo.zip(head) {
+            let commit = payload["payload"]["after"].as_str().unwrap_or_default();
+            let target = RunTarget {
+                repo,
+                head: &head,
                 setup_fails,
-                &mut self.random,
-            );
+                is_broken: self.upstream.branch.is_broken(commit),
+            };
+            let events = self.lab.receive(&self.github, dispatch, target, &mut self.random);
             self.plan_lab(events);
         }
         let runs: Vec<_> = (first..self.lab.next_run()).collect();
         self.trace(format!("GitHub accepts {delivery} for {}: runs {runs:?}", dispatch.repository));
         Ok(())
+    }
+
+    /// What a backend's own file says is kept.
+    fn check_accepted(
+        &mut self,
+        delivery: &str,
+        repo: Option<&'static str>,
+        dispatch: &Dispatch,
+    ) -> Result<(), Broken> {
+        let Some(repo) = repo else { return Ok(()) };
+        let (now, files) = (self.now(), &self.upstream.files);
+        if let Ok(tag) = serde_json::from_value(dispatch.client_payload["crcr"]["probe"].clone()) {
+            self.ledger.add_probe(delivery, repo, &tag, now);
+            return self.ledger.check_budgets(files);
+        }
+        let early = self.ledger.webhooks.get(delivery).filter(|webhook| {
+            !self.ledger.asked_heads.contains(&webhook.head)
+                && files.is_too_early(repo, webhook, now)
+        });
+        match early {
+            Some(webhook) => {
+                let detail = format!("{delivery} of {} to {repo} at {now}", webhook.at);
+                Err(("quiet-time-ignored", detail))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The relay makes up the webhook of a head that it misses.
@@ -148,9 +183,13 @@ impl Simulation {
         let webhook =
             self.ledger.webhooks.entry(delivery.to_owned()).or_insert_with(|| KnownWebhook {
                 targets: vec![],
+                event: "pull_request",
                 head: head.to_owned(),
+                is_draft: known.as_ref().is_some_and(|pull| pull.draft),
+                has_code: self.upstream.has_code(head),
                 has_check_runs: true,
                 pull,
+                is_stranger: known.as_ref().is_some_and(|pull| pull.is_stranger),
                 author: known.map(|pull| pull.author).unwrap_or_default(),
                 is_closing: false,
                 at,
@@ -188,6 +227,13 @@ impl Simulation {
         }
         Ok(())
     }
+}
+
+/// A commit that only explains another one's failure: its runs are no evidence for it.
+fn probed_head(dispatch: &Dispatch) -> Option<String> {
+    let payload = &dispatch.client_payload;
+    payload["crcr"]["probe"].as_object()?;
+    Some(format!("probe of {}", payload["payload"]["after"].as_str()?))
 }
 
 /// GitHub's check API is down.

@@ -10,12 +10,11 @@ use crcr_github::{GithubApp, Transport};
 use crcr_relay::callback::auth::ProviderMap;
 use crcr_relay::http::{router, serve};
 use crcr_relay::{Config, Relay, WorkerTimeouts, run_workers, uptime};
-use crcr_results::sqlite::SqliteResults;
 use crcr_standin::State;
 use crcr_standin::world::CheckRun;
-use crcr_store::{SqliteStore, StoreRole, TaskState};
+use crcr_store::{CommitOutcome, TaskState, WriteBatch};
 use http::{HeaderValue, Request, StatusCode, header};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use rand::Rng as _;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -29,14 +28,6 @@ use crate::invariants::Broken;
 use crate::lab::{BUILDKITE, FOREIGN, PIPELINE};
 use crate::upstream::{ALLOWLIST_PATH, UPSTREAM};
 
-/// Results that stay empty: nothing that the invariants look at is read from them.
-static RESULTS: LazyLock<(tempfile::TempDir, SqliteResults)> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let store = SqliteStore::open(&folder.path().join("results.db"), StoreRole::Server);
-    // Which of two threads is faster isn't decided by the seed.
-    let results = SqliteResults::new(Arc::new(store.expect("a new store can be opened")));
-    (folder, results.reading_inline())
-});
 /// Only the external HUD is asked with it, whose name is never resolved: it hangs.
 static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
     let client = reqwest::Client::builder().dns_resolver(Arc::new(SilentResolver)).no_proxy();
@@ -114,7 +105,7 @@ impl Simulation {
             memory: Arc::clone(&self.memory),
             replica,
         });
-        let results = Arc::new(RESULTS.1.clone());
+        let results = Arc::new(self.results.sqlite());
         let config = config(&self.github, self.traffic, self.inputs, self.keys);
         let pipelines =
             ProviderMap::parse(&format!("buildkite: {{{}/{}: {FOREIGN}}}", PIPELINE.0, PIPELINE.1))
@@ -175,7 +166,7 @@ impl Simulation {
         let written = self.random.random_range(0..=batches.len());
         self.trace(format!("r{replica} crashes, {written} of {} batches written", batches.len()));
         for submitted in batches.into_iter().take(written) {
-            self.memory.apply(submitted.batch, submitted.at);
+            self.apply(submitted.batch, submitted.at);
         }
         self.gates.lock().reads.retain(|read| read.replica != replica);
         self.drop_abandoned_calls().await?;
@@ -248,10 +239,17 @@ impl Simulation {
             let _ = submitted.reply.send(Err(unavailable()));
             return Ok(());
         }
-        let outcome = self.memory.apply(submitted.batch, submitted.at);
+        let outcome = self.apply(submitted.batch, submitted.at);
         self.trace(format!("r{replica} commits: {outcome:?}"));
         let _ = submitted.reply.send(Ok(outcome));
         Ok(())
+    }
+
+    /// A batch reaches the disk, and its facts the results.
+    pub(super) fn apply(&self, batch: WriteBatch, at: Timestamp) -> CommitOutcome {
+        let outcome = self.memory.apply(batch, at);
+        self.results.append(self.memory.take_facts());
+        outcome
     }
 
     pub(super) fn pop_batch(&self, replica: usize) -> Option<SubmittedBatch> {

@@ -189,6 +189,8 @@ impl Simulation {
             }
             self.answered(request, Some(status), is_ignored);
         }
+        let now = self.now();
+        self.upstream.files.note_read(&self.memory, now);
         self.ledger.check_deliveries(&self.memory, &self.upstream.allowlist)?;
         PromiseLedger::check_dead_letters(&self.memory)?;
         // Looking at every check run takes longer the more there are.
@@ -212,15 +214,21 @@ impl Simulation {
             let (name, repo) = spelled_as_usual(&run.name);
             let about = format!("{} at {} is {}", run.name, short(&run.head_sha), run.status);
             let last_input = self.last_input.max(sound_since);
-            if now.duration_since(last_input) > CHECK_RUN_END {
-                return Err(("check-run-ends-late", format!("{about} since {last_input}")));
+            let hold = self.upstream.files.longest_hold(repo);
+            if now.duration_since(last_input + hold) > CHECK_RUN_END {
+                let why = truth.why_open(&run.head_sha, repo);
+                let detail = format!("{about} ({}) since {last_input}: {why}", run.title);
+                return Err(("check-run-ends-late", detail));
             }
             let is_verdict = name == dispatch_name(repo) && truth.is_settled_at_l4(repo);
             if is_verdict
                 && let Some(since) = truth.over_since(&run.head_sha, repo)
                 && now.duration_since(since.max(sound_since)) > VERDICT_END
             {
-                return Err(("verdict-late", format!("{about}, and all is over since {since}")));
+                let why = truth.why_open(&run.head_sha, repo);
+                let detail =
+                    format!("{about} ({}), and all is over since {since}: {why}", run.title);
+                return Err(("verdict-late", detail));
             }
         }
         Ok(())
@@ -239,6 +247,9 @@ impl Simulation {
         Truth {
             lab: &self.lab,
             allowlist: &self.upstream.allowlist,
+            files: &self.upstream.files,
+            flipped: &self.upstream.flipped,
+            asked_heads: &self.ledger.asked_heads,
             webhooks: &self.ledger.webhooks,
             accepted: &self.ledger.accepted,
             answered_at: &self.ledger.answered_at,

@@ -66,6 +66,8 @@ pub struct PullRequest {
     pub open: bool,
     pub merged: bool,
     pub draft: bool,
+    /// Whether the author has never contributed to the repository.
+    pub is_stranger: bool,
     pub updated_at: Timestamp,
 }
 
@@ -87,6 +89,7 @@ impl PullRequest {
             open: true,
             merged: false,
             draft: false,
+            is_stranger: false,
             updated_at,
         }
     }
@@ -258,7 +261,8 @@ impl Repo {
             "labels": labels, "draft": pull.draft,
             "head": side(head_repo, head_owner, &pull.head_ref, &pull.head_sha),
             "base": side(self.json(origin), self.owner(), &pull.base_ref, &pull.base_sha),
-            "author_association": "CONTRIBUTOR", "merged": pull.merged,
+            "author_association": if pull.is_stranger { "FIRST_TIME_CONTRIBUTOR" } else { "CONTRIBUTOR" },
+            "merged": pull.merged,
         })
     }
 }

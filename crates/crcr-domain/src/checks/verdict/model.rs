@@ -213,6 +213,7 @@ impl History {
             delivery: format!("delivery-{dispatch}"),
             event: EventName::PullRequest,
             at,
+            is_certain: true,
         })
     }
 
@@ -302,6 +303,7 @@ impl History {
                         ended_without_proof: false,
                         is_foreign: false,
                         ends_run: false,
+                        steps: StepCounts::default(),
                     })
                     .collect(),
             })

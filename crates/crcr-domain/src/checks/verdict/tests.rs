@@ -39,6 +39,7 @@ fn proven(id: &JobId, state: JobState) -> HeadJob<'_> {
         ended_without_proof: false,
         is_foreign: false,
         ends_run: false,
+        steps: StepCounts::default(),
     }
 }
 
@@ -276,6 +277,30 @@ fn build_elsewhere_ends_by_its_own_word_and_never_by_silence() {
     assert_eq!(found(vec![last, failed, again], false), RUNNING, "a step is retried");
     let passed = foreign(ended(retried, GOOD));
     assert_eq!(found(vec![last, failed, passed], false), PASSED);
+}
+
+#[test]
+fn parallel_step_that_was_not_retried_keeps_its_failure_when_another_one_passes_on_its_retry() {
+    let (first, retried) = (&id("a", 1, "CI", "test"), &id("a", 2, "CI", "test"));
+    let step = |id, end, ended, failed| HeadJob {
+        is_foreign: true,
+        ends_run: true,
+        steps: StepCounts { ended, failed },
+        ..self::ended(id, end)
+    };
+    let passed = step(retried, GOOD, 1, 0);
+    let both = |failed| vec![step(first, BAD, 2, failed), passed];
+    let shown = |jobs| verdict(&[dispatch(&SENT, &[], jobs)], L4).unwrap().state;
+    assert_eq!(
+        shown(both(1)),
+        HeadState::Ended(GOOD),
+        "the step that failed is the one that was retried"
+    );
+    assert_eq!(shown(both(2)), HeadState::Ended(BAD), "another one had failed, too");
+    let jobs = both(2).into_iter().map(|job| (job, None)).collect::<Vec<_>>();
+    assert_eq!(job_to_show(&jobs), Some(0));
+    let jobs = both(1).into_iter().map(|job| (job, None)).collect::<Vec<_>>();
+    assert_eq!(job_to_show(&jobs), Some(1));
 }
 
 #[test]

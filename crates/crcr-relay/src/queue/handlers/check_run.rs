@@ -7,8 +7,9 @@ use crcr_domain::checks::check_run::{self, CheckRunContext, CheckRunStatus};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
-use crcr_store::{CommitOutcome, NewTask, StoreError, Versioned, WriteBatch, read_record};
-use jiff::Timestamp;
+use crcr_store::{
+    CommitOutcome, NewTask, StoreError, StoreKey, Versioned, WriteBatch, read_record,
+};
 
 use super::head::{self, Head, HeadJobRecord};
 use super::job_checks;
@@ -18,6 +19,7 @@ use crate::queue::task_kind::{CheckedJob, TaskDone, TaskError, TaskKind, check_n
 use crate::relay::Relay;
 use crate::restore::RestoreRecord;
 use crate::state_records::{self, CheckRunRecord};
+use crate::uptime;
 
 /// Evaluates one check run, the only way in which it changes.
 pub async fn run(
@@ -111,6 +113,12 @@ async fn breaker_state(
     let Some((dispatch, failed)) = head.infrastructure_failed(relay) else {
         return Ok((BreakerChange::None, false));
     };
+    for job in head.lost_jobs().filter(|_| failed) {
+        // Its end may have been reported while nobody listened.
+        if uptime::was_down(relay, job.started_at, job.ended_at).await? {
+            return Ok((BreakerChange::None, false));
+        }
+    }
     let mut change = BreakerChange::None;
     if is_verdict {
         change = breaker::note_outcome(relay, dispatch, failed).await?;
@@ -161,10 +169,14 @@ fn content_of_job(
 
 /// Creates a check run, after writing down that GitHub may have it from now on: if the answer gets lost and
 /// the check run isn't wanted any more, somebody still has to end it.
-async fn create(relay: &Relay, head_sha: &str, body: &CheckRun) -> Result<u64, TaskError> {
+async fn create(
+    relay: &Relay,
+    head_sha: &str,
+    begun: StoreKey,
+    body: &CheckRun,
+) -> Result<u64, TaskError> {
     let mut batch = WriteBatch::default();
-    let key = state_records::begun_check_run_key(head_sha, &body.name);
-    batch.set(key, &relay.now(), relay.expiry());
+    batch.set(begun, &body.name, relay.expiry());
     relay.commit(batch).await?;
     let upstream = relay.config.upstream.as_str();
     Ok(relay.app.create_check_run(upstream, head_sha, body).await?)
@@ -189,12 +201,6 @@ async fn forget_content(
     }
 }
 
-async fn is_begun(relay: &Relay, head_sha: &str, name: &str) -> Result<bool, StoreError> {
-    let key = state_records::begun_check_run_key(head_sha, name);
-    let begun: Versioned<Timestamp> = read_record(relay.store.as_ref(), key).await?;
-    Ok(begun.value.is_some())
-}
-
 /// Whether the store was put back since the check run was sent: GitHub may have got other content meanwhile.
 async fn is_of_before_restore(relay: &Relay, sent: &CheckRunRecord) -> Result<bool, StoreError> {
     let restore = RestoreRecord::read(relay.store.as_ref()).await?;
@@ -212,20 +218,31 @@ struct ShownCheck<'a> {
 }
 
 impl ShownCheck<'_> {
-    /// The end of a check run that must no longer be shown; `None` if GitHub has none that is open.
+    /// The end of a check run that must no longer be shown; `None` if GitHub has none that is open or has failed. What
+    /// was good blocks nobody, and stays.
     async fn withdrawn(
         &self,
         relay: &Relay,
         context: &CheckRunContext<'_>,
     ) -> Result<Option<(u64, check_run::CheckRunContent)>, TaskError> {
         let run = match &self.known.value {
-            Some(before) if before.may_be_open() => before.run,
-            None if is_begun(relay, self.head_sha, self.name).await? => 0,
+            Some(before) if before.may_be_open() || before.has_failed() => before.run,
+            None if self.begun_as(relay).await?.is_some() => 0,
             _ => return Ok(None),
         };
         let id = (run > 0).then(|| run.to_string());
         let content = check_run::withdrawn_content(context, id.as_deref(), self.head.check_runs);
         Ok(content.map(|content| (run, content)))
+    }
+
+    fn begun_key(&self) -> StoreKey {
+        let name = check_name(&self.head.repo.key(), self.checked);
+        state_records::begun_check_run_key(self.head_sha, &name)
+    }
+
+    /// The name under which GitHub may have created it. The allowlist may spell the repository in another way since.
+    async fn begun_as(&self, relay: &Relay) -> Result<Option<String>, StoreError> {
+        Ok(read_record(relay.store.as_ref(), self.begun_key()).await?.value)
     }
 
     /// Creates or updates the check run, unless it has this content already. Returns false if there is none and
@@ -328,7 +345,12 @@ impl ShownCheck<'_> {
             return Ok(Some(before.id));
         }
         // It may have been created just before a crash.
-        let found = relay.app.own_check_run(upstream, self.head_sha, self.name).await?;
+        let mut found = relay.app.own_check_run(upstream, self.head_sha, self.name).await?;
+        if found.is_none()
+            && let Some(name) = self.begun_as(relay).await?.filter(|name| name != self.name)
+        {
+            found = relay.app.own_check_run(upstream, self.head_sha, &name).await?;
+        }
         if let Some(id) = found {
             match relay.app.update_check_run(upstream, id, body).await {
                 Ok(()) => return Ok(Some(id)),
@@ -339,6 +361,6 @@ impl ShownCheck<'_> {
         if !may_create {
             return Ok(None);
         }
-        Ok(Some(create(relay, self.head_sha, body).await?))
+        Ok(Some(create(relay, self.head_sha, self.begun_key(), body).await?))
     }
 }

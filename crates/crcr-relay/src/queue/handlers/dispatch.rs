@@ -196,7 +196,7 @@ pub(crate) async fn record_failure(
     let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
     // GitHub may have accepted it all the same, and so have started runs.
     if let Some(dispatch) = &read.value {
-        let batch = sent_batch(relay, dispatch, relay.now());
+        let batch = sent_batch(relay, dispatch, relay.now(), false);
         relay.commit(batch).await?;
     }
     change_and_settle(relay, task, read, outcome, |dispatch| {
@@ -260,13 +260,13 @@ async fn change_and_settle(
     Err(StoreError::Unavailable("a dispatch changed in every try to change it".to_owned()))
 }
 
-/// Writes down that GitHub accepted a dispatch at this time by its clock, so that the runs of others aren't taken for
+/// Writes down that GitHub accepted a dispatch at this time by its clock, or may have, so that the runs of others aren't taken for
 /// its own. Below L2 nobody looks at runs.
-fn sent_batch(relay: &Relay, dispatch: &Dispatch, at: Timestamp) -> WriteBatch {
+fn sent_batch(relay: &Relay, dispatch: &Dispatch, at: Timestamp, is_certain: bool) -> WriteBatch {
     let mut batch = WriteBatch::default();
     if dispatch.level.shows_results() {
         let (delivery, event) = (dispatch.delivery.clone(), dispatch.event.event_type().into());
-        let send = AcceptedSend { delivery, event, at };
+        let send = AcceptedSend { delivery, event, at, is_certain };
         batch.set_inserts.push(SetInsert {
             set: state_records::sends_key(&dispatch.repo, at.as_second().div_euclid(60)),
             member: serde_json::to_string(&send).expect("a dispatch is always JSON"),
@@ -298,7 +298,7 @@ fn add_follow_up_tasks(
     }
     if dispatch.sent_at().is_some() {
         let at = dispatch.accepted_at.unwrap_or(now);
-        batch.set_inserts.extend(sent_batch(relay, dispatch, at).set_inserts);
+        batch.set_inserts.extend(sent_batch(relay, dispatch, at, true).set_inserts);
     }
     // A label may have asked for the check run after the dispatch was made.
     if dispatch.is_about_commit() && head::has_check_runs(relay, dispatch) {

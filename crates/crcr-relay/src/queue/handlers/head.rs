@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crcr_domain::checks::lifecycle::{Conclusion, JobState};
 use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin};
 use crcr_domain::checks::verdict::{
-    self, HeadDispatch, HeadJob, HeadState, HeadVerdict, VerdictPolicy,
+    self, HeadDispatch, HeadJob, HeadState, HeadVerdict, StepCounts, VerdictPolicy,
 };
 use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::{CheckRunVisibility, CurrentEntry, Dispatch, DispatchStatus};
@@ -149,6 +149,12 @@ impl Head {
         let silent =
             if self.level == Level::L4 { relay.config.silent_l4 } else { Conclusion::TimedOut };
         verdict::verdict(&facts, VerdictPolicy { level: self.level, silent })
+    }
+
+    /// The lost jobs of the commit.
+    pub(super) fn lost_jobs(&self) -> impl Iterator<Item = &JobRecord> {
+        let jobs = self.dispatches.iter().flat_map(|(_, jobs)| jobs);
+        jobs.filter(|job| job.state == JobState::Lost)
     }
 
     /// Whether the infrastructure of the backend failed, and not what the job tests, with the dispatch that says so.
@@ -309,6 +315,10 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
         ended_without_proof: job.ended_without_proof,
         is_foreign: is_foreign(job),
         ends_run: job.ends_run,
+        steps: StepCounts {
+            ended: job.steps.len(),
+            failed: job.steps.values().filter(|has_failed| **has_failed).count(),
+        },
     }
 }
 

@@ -425,6 +425,23 @@ pub(super) async fn demotion_closes_check_runs_without_further_requests() {
 }
 
 #[tokio::test]
+pub(super) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_more() {
+    let world = World::listening(&[]).await;
+    let four = open(&world).await("acme/four");
+    four.start(&world).await;
+    four.end(&world, "failure").await;
+    four.on_github(&world, "completed", Some("failure"));
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+    world.allow("L2: [acme/four]\n");
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    wait(&world, 5 * MINUTE).await;
+    let neutral = Some("neutral");
+    let both = [check(DISPATCH, "completed", neutral), check(JOB, "completed", neutral)];
+    assert_eq!(checks(&world), both);
+}
+
+#[tokio::test]
 pub(super) async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
     let world = World::listening(&[]).await;
     let three = open(&world).await("acme/three");

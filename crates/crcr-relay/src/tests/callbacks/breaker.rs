@@ -142,6 +142,30 @@ pub(super) async fn runs_whose_reports_were_lost_while_the_relay_was_down_do_not
 }
 
 #[tokio::test]
+pub(super) async fn jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open_the_breaker() {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    let heads = ["a", "b", "c", "d"].map(|digit| digit.repeat(40));
+    for (round, head) in heads.iter().enumerate() {
+        push(&world, head).await;
+        let four = Downstream { run: RUN + round as u64, ..received(&world)("acme/four") };
+        four.start(&world).await;
+        four.on_github(&world, "completed", Some("success"));
+        world.later(MINUTE);
+        world.work().await;
+    }
+    // Their ends are reported while nobody listens.
+    crate::uptime::beat(&world.relay).await.unwrap();
+    world.later(7 * 60 * MINUTE);
+    let world = world.restart(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    crate::uptime::beat(&world.relay).await.unwrap();
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let (conclusion, text) = shown(&world, &heads[0]);
+    assert_eq!(conclusion.as_deref(), Some("timed_out"), "an end is missing: {text}");
+    push(&world, &"f".repeat(40)).await;
+    assert!(world.dispatched().contains(&"acme/four".to_owned()));
+}
+
+#[tokio::test]
 pub(super) async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "2")]).await;
     // A genuine failure, before the lab dies.

@@ -410,6 +410,38 @@ async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
 }
 
 #[tokio::test]
+async fn parallel_buildkite_step_that_fails_is_not_hidden_by_the_retry_of_another_one() {
+    let world = buildkite_world().await;
+    let four = open(&world).await("acme/four");
+    let build = "0190046e-e199-453b-a302-a21a4d649d31";
+    let job = JOB.rsplit('/').next().unwrap();
+    // Two parallel steps of one name, of which the first fails and passes on its retry. The second one fails later.
+    for (step, name, attempt, conclusion) in [
+        ("job-1", job, "1", "failure"),
+        ("job-3", job, "2", "success"),
+        ("job-2", job, "1", "cancelled"),
+        ("job-4", "report", "1", "success"),
+    ] {
+        let mut body = four.body("completed", Some(conclusion));
+        body["workflow"]["run_id"] = json!(build);
+        body["workflow"]["run_attempt"] = json!(attempt);
+        body["workflow"]["job_name"] = json!(name);
+        body["workflow"]["run_ended"] = json!(name == "report");
+        let mut claims = buildkite_claims(&world, build);
+        claims["job_id"] = json!(step);
+        assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"), "{step}");
+    }
+    for _ in 0..2 {
+        assert_eq!(world.work().await, Vec::<String>::new());
+        world.later(Duration::from_secs(5 * 60));
+    }
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let shown = runs.iter().find(|run| run.name == JOB).expect("it is shown");
+    assert_eq!(shown.conclusion.as_deref(), Some("failure"));
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+}
+
+#[tokio::test]
 async fn buildkite_run_with_a_uuid_is_accepted() {
     let world = buildkite_world().await;
     let four = open(&world).await("acme/four");

@@ -33,6 +33,7 @@ on_redis! {
         backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests,
         backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request,
         change_of_case_in_the_allowlist_leaves_one_check_run,
+        check_run_is_not_created_twice_if_the_case_changes_before_its_creation_is_confirmed,
         label_of_the_second_in_which_the_pull_request_was_opened_is_not_lost,
         pull_request_that_had_moved_on_when_its_webhook_came_shows_the_result_of_its_commit;
     overtaken:
@@ -44,6 +45,7 @@ on_redis! {
         failing_tests_never_open_the_breaker,
         one_authors_broken_pull_request_does_not_turn_off_the_checks_of_everybody,
         runs_whose_reports_were_lost_while_the_relay_was_down_do_not_open_the_breaker,
+        jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open_the_breaker,
         while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe;
     authority:
         unproven_success_does_not_pass_a_blocking_check,
@@ -65,6 +67,7 @@ on_redis! {
         report_before_the_dispatch_response_is_shown_after_it,
         report_for_a_dispatch_that_was_given_up_is_shown_after_its_redelivery,
         demotion_closes_check_runs_without_further_requests,
+        failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_more,
         unlabelled_dispatches_at_l3_cost_no_call_to_github,
         merge_group_is_dispatched_to_required_backends_with_checks_on_its_head,
         landed_pull_request_is_dispatched_once_and_expects_no_report,

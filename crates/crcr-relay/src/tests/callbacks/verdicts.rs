@@ -378,6 +378,25 @@ pub(super) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
 }
 
 #[tokio::test]
+pub(super) async fn check_run_is_not_created_twice_if_the_case_changes_before_its_creation_is_confirmed()
+ {
+    let world = World::listening(&[]).await;
+    let create = format!("POST /repos/{UPSTREAM}/check-runs");
+    world.github.state().world.fail(&create, 2, Fault::ResetAfterwards);
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    allow(&world, "L4:\n  - Acme/Four: [dave]\n").await;
+    wait(&world, 60 * MINUTE).await;
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let verdicts: Vec<_> = runs
+        .iter()
+        .filter(|run| run.name.eq_ignore_ascii_case(DISPATCH))
+        .map(|run| run.name.as_str())
+        .collect();
+    assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+}
+
+#[tokio::test]
 pub(super) async fn label_of_the_second_in_which_the_pull_request_was_opened_is_not_lost() {
     let world = World::listening(&[]).await;
     let state = world.github.state();
