@@ -328,3 +328,16 @@ impl CallbackOutcome {
         matches!(self, Self::Accepted | Self::Duplicate | Self::Stale | Self::BelowLevel)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_of_a_pull_request_take_a_bounded_space() {
+        let named = |bytes: usize| "a".repeat(bytes);
+        assert_eq!(MergeBaseFact::some_files(["a.py".to_owned(), named(20_000)]), ["a.py"]);
+        let many = MergeBaseFact::some_files(std::iter::repeat_n(named(4_000), 300));
+        assert_eq!(many.len(), 4, "16 KiB");
+    }
+}
