@@ -2,6 +2,8 @@
 //!
 //! <https://docs.github.com/en/rest/checks/runs>
 
+use std::cmp::Reverse;
+
 use http::Method;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -127,27 +129,29 @@ impl GithubApp {
         self.list::<_, CheckRunPage>(repo, READ, &path).await
     }
 
-    /// The number of this App's own check run `name` on commit `sha` of `repo`. Others with that
-    /// name are skipped: anybody who adds a job to a pull request can create one.
-    pub async fn own_check_run(
+    /// This App's own check runs `name` on commit `sha` of `repo`, newest first: only the newest counts, and GitHub keeps
+    /// those before it. Others with that name are skipped: anybody who adds a job to a pull request can create one.
+    pub async fn own_check_runs(
         &self,
         repo: &str,
         sha: &str,
         name: &str,
-    ) -> Result<Option<u64>, GithubError> {
+    ) -> Result<Vec<ListedCheckRun>, GithubError> {
         let (sha, name) = (encoded(sha), encoded(name));
         let repository = repo_path(repo);
-        let mut path = format!("{repository}/commits/{sha}/check-runs?check_name={name}");
+        let mut path =
+            format!("{repository}/commits/{sha}/check-runs?check_name={name}&filter=all");
         // GitHub filters by number only. An App with a client id is recognised in the answer.
         if let Ok(id) = self.id().parse::<u64>() {
             path.push_str(&format!("&app_id={id}"));
         }
-        let listed = self.list::<_, CheckRunPage>(repo, READ, &path).await?;
-        let own = |run: &ListedCheckRun| {
+        let mut listed = self.list::<_, CheckRunPage>(repo, READ, &path).await?;
+        listed.retain(|run| {
             run.app.as_ref().is_some_and(|app| {
                 app.id.to_string() == self.id() || app.client_id.as_deref() == Some(self.id())
             })
-        };
-        Ok(listed.into_iter().find(own).map(|run| run.id))
+        });
+        listed.sort_by_key(|run| Reverse(run.id));
+        Ok(listed)
     }
 }

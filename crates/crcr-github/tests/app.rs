@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crcr_github::checks::{CheckRun, CheckRunOutput};
+use crcr_github::checks::{CheckRun, CheckRunOutput, ListedCheckRun};
 use crcr_github::contents::{FileContents, MergeBase};
 use crcr_github::{GithubApp, GithubError, SecureUrl, http};
 use crcr_standin::StandIn;
@@ -237,8 +237,13 @@ async fn a_check_run_is_created_updated_and_listed() {
     let listed = app.check_runs_of_suite(REPO, runs[0].suite).await.unwrap();
     assert_eq!(listed[0].external_id.as_deref(), Some("4242:7"));
     let name = &runs[0].name;
-    assert_eq!(app.own_check_run(REPO, &sha, name).await.unwrap(), Some(id));
-    assert_eq!(app.own_check_run(REPO, &sha, "another").await.unwrap(), None);
+    let newer = app.create_check_run(REPO, &sha, &queued).await.unwrap();
+    let listed = app.check_runs_of_suite(REPO, runs[0].suite).await.unwrap();
+    let ids = |runs: &[ListedCheckRun]| runs.iter().map(|run| run.id).collect::<Vec<_>>();
+    assert_eq!(ids(&listed), [newer], "GitHub shows the newest of a name only");
+    let own = app.own_check_runs(REPO, &sha, name).await.unwrap();
+    assert_eq!(ids(&own), [newer, id]);
+    assert_eq!(app.own_check_runs(REPO, &sha, "another").await.unwrap(), []);
     let error = app.create_check_run(REPO, &"ff".repeat(20), &queued).await.unwrap_err();
     assert!(matches!(error, GithubError::Unprocessable(_)), "{error:?}");
     let error = app.update_check_run(REPO, 1, &queued).await.unwrap_err();
@@ -264,7 +269,7 @@ async fn a_check_run_of_another_app_is_never_taken_for_our_own_and_cant_be_chang
     let (sha, name) = ("a1".repeat(20), "crcr/acme/backend/relay/dispatch");
     world(&github).add_commit(REPO, &sha);
     world(&github).add_foreign_check_run(REPO, &sha, name, "success");
-    assert_eq!(app.own_check_run(REPO, &sha, name).await.unwrap(), None);
+    assert_eq!(app.own_check_runs(REPO, &sha, name).await.unwrap(), []);
     let foreign = world(&github).check_runs(REPO)[0].id;
     let error = app.update_check_run(REPO, foreign, &completed("failure")).await.unwrap_err();
     assert!(matches!(error, GithubError::Forbidden(_)), "{error:?}");

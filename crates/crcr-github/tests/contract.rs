@@ -141,7 +141,7 @@ async fn every_call_is_one_that_github_describes() {
     app.update_check_run(REPO, id, &ended).await.unwrap();
     let suite = world.check_runs(REPO)[0].suite;
     app.check_runs_of_suite(REPO, suite).await.unwrap();
-    app.own_check_run(REPO, &sha, "crcr/acme/backend/relay/dispatch").await.unwrap();
+    app.own_check_runs(REPO, &sha, "crcr/acme/backend/relay/dispatch").await.unwrap();
     app.run(REPO, first).await.unwrap();
     let now = github.state().clock.now();
     app.runs_of_event(REPO, "repository_dispatch", (now, now)).await.unwrap();

@@ -146,10 +146,10 @@ pub struct JobRecord {
     /// Whether it said that nothing else of its run will report.
     #[serde(default)]
     pub ends_run: bool,
-    /// The steps of a build elsewhere that ended under this name, each with whether it failed: parallel ones may share
-    /// a name.
+    /// The steps of a build elsewhere that reported under this name, each with whether it failed; `None` before its end.
+    /// Parallel ones may share a name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub steps: BTreeMap<String, bool>,
+    pub steps: BTreeMap<String, Option<bool>>,
 }
 
 /// When the relay was down, the newest last.

@@ -59,11 +59,12 @@ pub struct HeadJob<'a> {
     pub steps: StepCounts,
 }
 
-/// The steps of a build elsewhere that ended under one name in one attempt: parallel ones may share it.
+/// The steps of a build elsewhere that reported under one name in one attempt: parallel ones may share it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepCounts {
-    pub ended: usize,
-    pub failed: usize,
+    pub reported: usize,
+    /// Those that failed or haven't reported their end.
+    pub without_success: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +141,7 @@ pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
     (0..jobs.len()).filter(is_newest).max_by_key(weight)
 }
 
-/// Whether more steps of an attempt failed than its next attempt ran again. Each step of a build elsewhere is retried
+/// Whether more steps of an attempt are without success than its next attempt ran again. Each step of a build elsewhere is retried
 /// alone, so one that wasn't retried keeps its result.
 fn has_unretried_step<'a>(
     job: &HeadJob<'_>,
@@ -152,7 +153,7 @@ fn has_unretried_step<'a>(
             (&of.run_id, &of.workflow, &of.job)
                 == (&next_id.run_id, &next_id.workflow, &next_id.job)
                 && next_id.run_attempt == of.run_attempt + 1
-                && (1..job.steps.failed).contains(&next.steps.ended)
+                && (1..job.steps.without_success).contains(&next.steps.reported)
         })
 }
 

@@ -77,36 +77,39 @@ impl VerifiedReport<'_> {
             }
         }
         let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
+        let known_steps = job.value.as_ref().map(|job| job.steps.clone()).unwrap_or_default();
+        let further_steps = self.further_steps(&known_steps);
+        let has_news = further_steps.is_some();
+        let steps = further_steps.unwrap_or(known_steps);
+        let waits = waits_for_step(current, &steps);
         let start_unknown = match lifecycle::transition(current, callback.state) {
             JobTransition::Apply { start_unknown } => start_unknown,
-            step => {
+            _ if waits && has_news => false,
+            refused => {
                 let mut batch = WriteBatch::default();
-                if let Some(known) = &job.value
-                    && let Some(steps) = self.further_step(known)
-                {
+                if let Some(known) = job.value.as_ref().filter(|_| has_news) {
                     batch.update(&job, &JobRecord { steps, ..known.clone() }, relay.expiry());
                     self.add_follow_up_tasks(dispatch, &known.id, proof, &mut batch);
                 }
-                return self.reject_step(step, batch, &token).await;
+                return self.reject_step(refused, batch, &token).await;
             }
         };
+        let state = if waits { JobState::InProgress } else { callback.state };
         let started_at = job.value.as_ref().and_then(|job| job.started_at);
+        let is_first_start = callback.state == JobState::InProgress && started_at.is_none();
         let mut next = JobRecord {
             id: callback.job.clone(),
-            state: callback.state,
+            state,
             start_unknown: start_unknown || job.value.as_ref().is_some_and(|job| job.start_unknown),
-            started_at: if callback.state == JobState::InProgress { Some(now) } else { started_at },
-            ended_at: (!callback.state.is_open()).then_some(now),
+            started_at: if is_first_start { Some(now) } else { started_at },
+            ended_at: (!state.is_open()).then_some(now),
             is_first_of_run: first_job.value.as_ref().is_none_or(|first| *first == callback.job),
             details: merge_details(job.value.as_ref().map(|job| &job.details), &callback.details),
             provenance,
             ended_without_proof: false,
             ends_run: callback.run_ended || job.value.as_ref().is_some_and(|job| job.ends_run),
-            steps: job.value.as_ref().map(|job| job.steps.clone()).unwrap_or_default(),
+            steps,
         };
-        if let Some(steps) = self.further_step(&next) {
-            next.steps = steps;
-        }
         let mut fact = attempt_fact(relay, &dispatch.into(), &next, now);
         fact.missing_proof = missing_proof(dispatch, proof);
         // The fact has all texts; a check run shows a few names.
@@ -136,7 +139,10 @@ impl VerifiedReport<'_> {
         if !next.state.is_open() {
             batch.tasks.extend(probe_ended(dispatch, now));
         }
-        batch.facts.push(Fact::Attempt(Box::new(fact)));
+        // The facts of an attempt that ended aren't taken back by a step that starts after it.
+        if current.is_open() || !state.is_open() {
+            batch.facts.push(Fact::Attempt(Box::new(fact)));
+        }
         self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);
         let is_answered = dispatch.is_answered || proof == ProofStatus::Proven;
         if is_answered != dispatch.is_answered || dispatch.sent_at().is_none() {
@@ -160,23 +166,29 @@ impl VerifiedReport<'_> {
         decision
     }
 
-    /// The ended steps of a build elsewhere, if this report is about another one than `known` has.
-    fn further_step(&self, known: &JobRecord) -> Option<BTreeMap<String, bool>> {
+    /// The steps of a build elsewhere, if this report says more of them than `known`.
+    fn further_steps(&self, known: &Steps) -> Option<Steps> {
         let ProviderClaims::Buildkite(claims) = &self.identity.claims else { return None };
-        let end = self.callback.state.conclusion()?;
         // A token may report for several steps, which then have check runs of their own.
-        let parts = (&claims.job_id, &self.callback.details.check_run_id);
-        let step = format!("{:016x}", hash64(format!("{parts:?}").as_bytes()));
-        let is_full = known.steps.len() >= limits::STEPS_OF_A_NAME;
-        let has_failed = !end.is_good();
-        if known.steps.get(&step).is_some_and(|known| *known || !has_failed)
-            || (is_full && !known.steps.contains_key(&step))
-        {
-            return None;
-        }
-        let mut steps = known.steps.clone();
-        steps.insert(step, has_failed);
-        Some(steps)
+        let name = |check_run_id: &Option<String>| {
+            format!("{:016x}", hash64(format!("{:?}", (&claims.job_id, check_run_id)).as_bytes()))
+        };
+        let step = name(&self.callback.details.check_run_id);
+        let has_failed = self.callback.state.conclusion().map(|end| !end.is_good());
+        let is_news = match known.get(&step) {
+            // In the order of `Option`: before its end, success, failure.
+            Some(known) => has_failed > *known,
+            None => known.len() < limits::STEPS_OF_A_NAME,
+        };
+        is_news.then(|| {
+            let mut steps = known.clone();
+            // Its start may have been reported before it had a check run.
+            if let Some(None) = steps.get(&name(&None)) {
+                steps.remove(&name(&None));
+            }
+            steps.insert(step, has_failed);
+            steps
+        })
     }
 
     /// A report without proof for a job that was reported with proof. It changes nothing, except that
@@ -259,6 +271,16 @@ impl VerifiedReport<'_> {
         let at = self.relay.now() + limits::RUN_END_LOOK;
         TaskKind::sweep(dispatch).task(at)
     }
+}
+
+/// The steps of a build elsewhere that share a name, each with whether it failed; `None` before its end.
+type Steps = BTreeMap<String, Option<bool>>;
+
+/// Whether a name isn't over because one of its steps isn't. One that failed ends it.
+fn waits_for_step(current: JobState, steps: &Steps) -> bool {
+    let has_failed = matches!(current, JobState::Completed(end) if !end.is_good())
+        || steps.values().any(|failed| *failed == Some(true));
+    !has_failed && steps.values().any(Option::is_none)
 }
 
 /// The record of an accepted report.

@@ -1,5 +1,6 @@
 //! Check runs. All check runs of a commit are in one check suite.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -215,6 +216,7 @@ async fn of_commit(
     })
 }
 
+/// Newest first, and of each name only the newest, unless the query has `filter=all`.
 fn list(
     state: &State,
     name: &str,
@@ -224,7 +226,10 @@ fn list(
 ) -> ApiResult {
     let mut inner = state.world.lock();
     let repo = inner.permitted(headers, name, ("checks", "read"), state.clock.now())?;
-    let runs = repo.check_runs.values().filter(|run| wanted(run));
+    let shows_all = uri.query().unwrap_or_default().split('&').any(|part| part == "filter=all");
+    let mut names = HashSet::new();
+    let runs = repo.check_runs.values().rev().filter(|run| wanted(run));
+    let runs = runs.filter(|run| names.insert((run.suite, &run.name)) || shows_all);
     let all: Vec<Value> = runs.map(|run| show_run(repo, run, state.origin())).collect();
     let body = json!({ "total_count": all.len(), "check_runs": page(uri.query(), all) });
     Ok(Json(body).into_response())

@@ -282,10 +282,10 @@ fn build_elsewhere_ends_by_its_own_word_and_never_by_silence() {
 #[test]
 fn parallel_step_that_was_not_retried_keeps_its_failure_when_another_one_passes_on_its_retry() {
     let (first, retried) = (&id("a", 1, "CI", "test"), &id("a", 2, "CI", "test"));
-    let step = |id, end, ended, failed| HeadJob {
+    let step = |id, end, reported, without_success| HeadJob {
         is_foreign: true,
         ends_run: true,
-        steps: StepCounts { ended, failed },
+        steps: StepCounts { reported, without_success },
         ..self::ended(id, end)
     };
     let passed = step(retried, GOOD, 1, 0);

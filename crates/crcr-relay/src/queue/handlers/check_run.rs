@@ -339,22 +339,27 @@ impl ShownCheck<'_> {
         may_create: bool,
     ) -> Result<Option<u64>, TaskError> {
         let upstream = relay.config.upstream.as_str();
-        if let Some(before) = &self.known.value {
+        let known = self.known.value.as_ref();
+        if let Some(before) = known.filter(|before| !before.digest.is_empty()) {
             forget_content(relay, self.known, before).await?;
             relay.app.update_check_run(upstream, before.id, body).await?;
             return Ok(Some(before.id));
         }
-        // It may have been created just before a crash.
-        let mut found = relay.app.own_check_run(upstream, self.head_sha, self.name).await?;
-        if found.is_none()
+        // It may have been created just before a crash, or by two workers at the same time.
+        let mut found = relay.app.own_check_runs(upstream, self.head_sha, self.name).await?;
+        if found.is_empty()
             && let Some(name) = self.begun_as(relay).await?.filter(|name| name != self.name)
         {
-            found = relay.app.own_check_run(upstream, self.head_sha, &name).await?;
+            found = relay.app.own_check_runs(upstream, self.head_sha, &name).await?;
         }
-        if let Some(id) = found {
+        let newest = found.first().map(|run| run.id).or(known.map(|before| before.id));
+        for older in found.iter().skip(1).filter(|run| run.status != "completed") {
+            relay.app.update_check_run(upstream, older.id, &replaced(relay, body)).await?;
+        }
+        if let Some(id) = newest {
             match relay.app.update_check_run(upstream, id, body).await {
                 Ok(()) => return Ok(Some(id)),
-                Err(GithubError::Forbidden(_)) if may_create => {}
+                Err(GithubError::Forbidden(_)) if may_create && known.is_none() => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -362,5 +367,19 @@ impl ShownCheck<'_> {
             return Ok(None);
         }
         Ok(Some(create(relay, self.head_sha, self.begun_key(), body).await?))
+    }
+}
+
+/// The end of a check run that has a newer one of its name. It is no success: the result is that of the newer one.
+fn replaced(relay: &Relay, newer: &CheckRun) -> CheckRun {
+    CheckRun {
+        status: "completed",
+        conclusion: Some("cancelled".to_owned()),
+        completed_at: Some(relay.now()),
+        output: CheckRunOutput {
+            title: "Replaced by a newer check run".to_owned(),
+            summary: "The result is on the newer check run of this name.".to_owned(),
+        },
+        ..newer.clone()
     }
 }

@@ -316,8 +316,8 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
         is_foreign: is_foreign(job),
         ends_run: job.ends_run,
         steps: StepCounts {
-            ended: job.steps.len(),
-            failed: job.steps.values().filter(|has_failed| **has_failed).count(),
+            reported: job.steps.len(),
+            without_success: job.steps.values().filter(|failed| **failed != Some(false)).count(),
         },
     }
 }

@@ -409,36 +409,78 @@ async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
 }
 
-#[tokio::test]
-async fn parallel_buildkite_step_that_fails_is_not_hidden_by_the_retry_of_another_one() {
-    let world = buildkite_world().await;
-    let four = open(&world).await("acme/four");
+const OK: Option<&str> = Some("success");
+
+/// Reports steps of one build, each with its job, attempt and conclusion (none at its start), and then the build's end.
+/// All are named as [`JOB`].
+async fn report_steps(world: &World, steps: &[(&str, &str, Option<&str>)]) {
+    let four = open(world).await("acme/four");
     let build = "0190046e-e199-453b-a302-a21a4d649d31";
-    let job = JOB.rsplit('/').next().unwrap();
-    // Two parallel steps of one name, of which the first fails and passes on its retry. The second one fails later.
-    for (step, name, attempt, conclusion) in [
-        ("job-1", job, "1", "failure"),
-        ("job-3", job, "2", "success"),
-        ("job-2", job, "1", "cancelled"),
-        ("job-4", "report", "1", "success"),
-    ] {
-        let mut body = four.body("completed", Some(conclusion));
+    let name = JOB.rsplit('/').next().unwrap();
+    let steps = steps.iter().map(|(job, attempt, end)| (*job, *attempt, name, *end));
+    for (job, attempt, name, end) in steps.chain([("job-9", "1", "report", Some("success"))]) {
+        let status = if end.is_some() { "completed" } else { "in_progress" };
+        let mut body = four.body(status, end);
         body["workflow"]["run_id"] = json!(build);
         body["workflow"]["run_attempt"] = json!(attempt);
         body["workflow"]["job_name"] = json!(name);
         body["workflow"]["run_ended"] = json!(name == "report");
-        let mut claims = buildkite_claims(&world, build);
-        claims["job_id"] = json!(step);
-        assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"), "{step}");
-    }
-    for _ in 0..2 {
+        let mut claims = buildkite_claims(world, build);
+        claims["job_id"] = json!(job);
+        assert_eq!(four.report_as(world, &claims, &body).await, said(status), "{job}");
         assert_eq!(world.work().await, Vec::<String>::new());
-        world.later(Duration::from_secs(5 * 60));
     }
+    world.later(Duration::from_secs(5 * 60));
+    assert_eq!(world.work().await, Vec::<String>::new());
+}
+
+fn shown_job(world: &World) -> (String, Option<String>) {
     let runs = world.github.state().world.check_runs(UPSTREAM);
-    let shown = runs.iter().find(|run| run.name == JOB).expect("it is shown");
-    assert_eq!(shown.conclusion.as_deref(), Some("failure"));
+    let run = runs.into_iter().find(|run| run.name == JOB).expect("it is shown");
+    (run.status, run.conclusion)
+}
+
+#[tokio::test]
+async fn parallel_buildkite_step_that_fails_is_not_hidden_by_the_retry_of_another_one() {
+    let world = buildkite_world().await;
+    // Two parallel steps of one name, of which the first fails and passes on its retry. The second one fails later.
+    let failed = [
+        ("job-1", "1", Some("failure")),
+        ("job-3", "2", Some("success")),
+        ("job-2", "1", Some("cancelled")),
+    ];
+    report_steps(&world, &failed).await;
+    assert_eq!(shown_job(&world).1.as_deref(), Some("failure"));
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+}
+
+#[tokio::test]
+async fn parallel_buildkite_step_that_never_ends_is_not_hidden_by_the_success_of_another_one() {
+    let retried =
+        [("job-1", "1", None), ("job-2", "1", None), ("job-3", "2", None), ("job-3", "2", OK)];
+    let ended_first = [("job-1", "1", None), ("job-2", "1", None), ("job-1", "1", OK)];
+    let started_late = [("job-1", "1", None), ("job-1", "1", OK), ("job-2", "1", None)];
+    for steps in [&retried[..], &ended_first, &started_late] {
+        let world = buildkite_world().await;
+        report_steps(&world, steps).await;
+        assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None), "{steps:?}");
+        world.later(world.relay.config.lost_after);
+        assert_eq!(world.work().await, Vec::<String>::new());
+        assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("timed_out")), "{steps:?}");
+    }
+}
+
+#[tokio::test]
+async fn parallel_buildkite_steps_that_all_end_well_pass_in_any_order() {
+    for steps in [
+        [("job-1", "1", None), ("job-2", "1", None), ("job-2", "1", OK), ("job-1", "1", OK)],
+        [("job-1", "1", None), ("job-1", "1", OK), ("job-2", "1", None), ("job-2", "1", OK)],
+    ] {
+        let world = buildkite_world().await;
+        report_steps(&world, &steps).await;
+        assert_eq!(shown_job(&world).1.as_deref(), OK, "{steps:?}");
+        assert_eq!(checks(&world)[0], check(DISPATCH, "completed", OK), "{steps:?}");
+    }
 }
 
 #[tokio::test]

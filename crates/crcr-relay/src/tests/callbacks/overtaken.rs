@@ -8,6 +8,7 @@ use crate::queue::handlers;
 use crate::queue::task_kind::{ParsedTask, TaskKind};
 use crate::queue::workers;
 
+const CREATIONS: &str = "POST /repos/acme/upstream/check-runs";
 const UPDATES: &str = "PATCH /repos/acme/upstream/check-runs/*";
 
 #[tokio::test]
@@ -46,6 +47,38 @@ pub(super) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behin
     tokio::join!(frozen, others);
     world.work().await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+}
+
+#[tokio::test]
+pub(super) async fn check_run_that_two_workers_created_has_one_result() {
+    let world = World::new().await;
+    let state = world.github.state();
+    state.world.fail(CREATIONS, 1, Fault::Delay(Duration::from_secs(2)));
+    world.send(&world.pull_request("opened")).await;
+    let others = async {
+        while state.world.count(CREATIONS) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        world.later(Duration::from_secs(5 * 60));
+        assert_eq!(world.work().await, Vec::<String>::new());
+        assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
+    };
+    tokio::join!(world.work(), others);
+    let four = received(&world)("acme/four");
+    four.on_github(&world, "completed", Some("success"));
+    four.start(&world).await;
+    four.end(&world, "success").await;
+    world.later(Duration::from_secs(5 * 60));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let shown = checks(&world).into_iter().filter(|(name, ..)| name == DISPATCH);
+    // GitHub shows the newest and counts no other.
+    assert_eq!(
+        shown.collect::<Vec<_>>(),
+        [
+            check(DISPATCH, "completed", Some("cancelled")),
+            check(DISPATCH, "completed", Some("success"))
+        ]
+    );
 }
 
 #[tokio::test]
