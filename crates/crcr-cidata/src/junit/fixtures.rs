@@ -99,6 +99,27 @@ fn file_that_cannot_be_loaded_is_one_failed_suite() {
 }
 
 #[test]
+fn karmas_browser_is_the_variant_of_a_test_and_not_a_part_of_its_name() {
+    let case = named("karma", "sum adds");
+    assert_eq!((case.full_name().as_str(), &*case.suite), ("sum.sum adds", ""));
+    assert_eq!(case.variant.as_deref(), Some("Chrome Headless Linux"));
+    let lost = cases("karma").into_iter().filter(|case| case.kind == TestRowKind::Suite);
+    assert_eq!(lost.count(), 1, "the setup that failed");
+}
+
+#[test]
+fn exception_that_a_tool_writes_below_its_traceback_is_the_message() {
+    for (name, message) in [
+        ("test_breaks", "RuntimeError: boom"),
+        ("test_fails", "testtools.matchers._impl.MismatchError: 1 != 2"),
+    ] {
+        let case = named("testtools", name);
+        assert_eq!(case.message(), Some(message));
+        assert!(case.message_details().unwrap().contains("Traceback"), "{name}");
+    }
+}
+
+#[test]
 fn failed_test_whose_teardown_fails_too_is_one_test() {
     let case = named("pytest-teardown", "test_fails_twice");
     assert_eq!((case.result, case.attempts), (TestResult::Failure, 2));
