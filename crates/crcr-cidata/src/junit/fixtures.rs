@@ -62,7 +62,7 @@ fn every_tool_printed_the_counts_that_are_read_from_its_report() {
         assert_eq!(tally.unfinished, 0, "{tool}");
         tools += 1;
     }
-    assert!(tools >= 50, "{tools}");
+    assert!(tools >= 54, "{tools}");
 }
 
 #[test]
@@ -105,6 +105,13 @@ fn karmas_browser_is_the_variant_of_a_test_and_not_a_part_of_its_name() {
     assert_eq!(case.variant.as_deref(), Some("Chrome Headless Linux"));
     let lost = cases("karma").into_iter().filter(|case| case.kind == TestRowKind::Suite);
     assert_eq!(lost.count(), 1, "the setup that failed");
+}
+
+#[test]
+fn errors_that_a_tool_counts_among_the_failures_are_no_further_ones() {
+    let cases = cases("criterion");
+    assert_eq!(cases.iter().filter(|case| case.result.is_failed()).count(), 3);
+    assert!(cases.iter().all(|case| case.kind == TestRowKind::Test));
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub(super) struct OpenSuite {
     pub line: u64,
     pub declared: Declared,
     pub counted: Counted,
+    /// Whether the errors that it declares are counted among its failures, too.
+    pub errors_are_failures: bool,
     /// Whether it says that it failed.
     pub has_failed: bool,
     /// Whether what it says of a failure may only say that tests failed.
@@ -63,6 +65,7 @@ impl OpenSuite {
             file: None,
             variant: None,
             class_prefix: None,
+            errors_are_failures: false,
             element: SuiteElement { number: 0, repeats: RepeatedTest::OtherTests, labels },
             line,
             declared: Declared::default(),
@@ -80,6 +83,7 @@ impl OpenSuite {
             file: self.file.clone(),
             variant: self.variant.clone(),
             class_prefix: None,
+            errors_are_failures: self.errors_are_failures,
             element: SuiteElement { number, ..self.element.clone() },
             is_root: false,
             line,
@@ -94,7 +98,8 @@ impl OpenSuite {
     /// Compares the sums, and counts what is missing, so that suites around this one don't miss it again.
     pub(super) fn hidden_failures(&mut self) -> Option<Hidden> {
         let Self { declared, counted, .. } = self;
-        let said = declared.failures.saturating_add(declared.errors);
+        let errors = if self.errors_are_failures { 0 } else { declared.errors };
+        let said = declared.failures.saturating_add(errors);
         let seen = counted.failures + counted.errors;
         if said <= seen {
             return None;

@@ -30,7 +30,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn read_root(&mut self, tag: &BytesStart<'_>, line: u64) {
         let mut has_id = false;
         let mut declared = Default::default();
-        let mut is_pytest = false;
+        let (mut is_pytest, mut is_criterion) = (false, false);
         self.each_attribute(
             tag,
             line,
@@ -43,12 +43,16 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     "errors" => declared.errors = number(),
                     "tests" => declared.tests = number(),
                     "id" => has_id = true,
-                    _ => is_pytest = raw == "pytest tests",
+                    _ => {
+                        is_pytest = raw == "pytest tests";
+                        is_criterion = raw == "Criterion Tests";
+                    }
                 }
             },
         );
         if let Some(root) = self.suites.last_mut().filter(|suite| suite.is_root) {
             (root.declared, root.line) = (declared, line);
+            root.errors_are_failures = is_criterion;
             if is_pytest {
                 root.element.repeats = RepeatedTest::Pytest;
             }
