@@ -399,6 +399,20 @@ mod tests {
         let all = [titled(2, "CI of d"), titled(3, "72d3162e-cc79"), titled(4, "d:landed")];
         let runs = found(&all, &others, &[]);
         assert_eq!((own(&runs), runs.shared.len()), (vec!["2"], 0));
+        // A title counts at any time, and only with the whole id.
+        let late = |title: &str| [ListedRun { created_at: at(9000), ..titled(2, title) }];
+        for title in ["d", "CI of d", "CI (d)", "d: CI", "of d-2 and d"] {
+            assert_eq!(own(&found(&late(title), &[], &[])), ["2"], "{title}");
+        }
+        for title in ["d-2", "2-d", "d2", "2d", "d:landed", "CI"] {
+            assert_eq!(found(&late(title), &[], &[]), DispatchRuns::default(), "{title}");
+        }
+    }
+
+    #[test]
+    fn dispatch_stored_by_an_earlier_version_was_certainly_accepted() {
+        let stored = r#"{"delivery": "d", "event": "pull_request", "at": "1970-01-12T13:46:40Z"}"#;
+        assert_eq!(serde_json::from_str::<AcceptedSend>(stored).unwrap(), pull("d", 0));
     }
 
     #[test]

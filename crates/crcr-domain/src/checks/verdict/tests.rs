@@ -162,6 +162,40 @@ fn dispatch_without_evidence_says_why_and_an_unproven_report_is_none() {
 }
 
 #[test]
+fn reason_says_what_is_waited_for_and_what_was_missing() {
+    let job_id = id("5", 1, "CI", "test");
+    let missing = ProofStatus::Missing(MissingProof::CallbackToken);
+    let forged = HeadJob { proof: missing, ..ended(&job_id, GOOD) };
+    let queued = dispatch(&DispatchStatus::Queued, &[], vec![]);
+    let overdue = HeadDispatch { is_overdue: true, ..dispatch(&SENT, &[], vec![]) };
+    let held = HeadDispatch { held_until: Some(Timestamp::UNIX_EPOCH), ..queued.clone() };
+    let down = HeadDispatch { silence: Some("The relay was down"), ..overdue.clone() };
+    let unproven = HeadDispatch { jobs: vec![forged], ..overdue.clone() };
+    let until = "Held back until 1970-01-01T00:00:00Z by this backend's `.github/crcr.yml`";
+    for (one, reason) in [
+        (queued, "Waiting to be dispatched"),
+        (held, until),
+        (dispatch(&SENT, &[], vec![]), "Dispatched"),
+        (overdue, "It never started: no report came in time"),
+        (down, "The relay was down"),
+        (
+            unproven,
+            "It was reported without proof: it doesn't carry the dispatch's `callback_token`",
+        ),
+    ] {
+        assert_eq!(verdict(&[one], L4).unwrap().reason, reason);
+    }
+}
+
+#[test]
+fn failure_is_not_hidden_by_sending_its_dispatch_again() {
+    let job_id = id("5", 1, "CI", "test");
+    let runs = [run("5", "ci.yml", 1, RunState::Over(BAD))];
+    let again = dispatch(&DispatchStatus::Queued, &runs, vec![ended(&job_id, BAD)]);
+    assert_eq!(state_of(&[again]), FAILED);
+}
+
+#[test]
 fn another_pull_request_at_the_commit_neither_hides_nor_delays_a_result() {
     let superseded = DispatchStatus::Superseded { by: "e".to_owned() };
     let job_id = id("5", 1, "CI", "test");
@@ -245,6 +279,33 @@ fn runs_that_may_be_this_commits_are_waited_for_and_a_failed_one_is_never_succes
 }
 
 #[test]
+fn failed_run_that_may_be_this_commits_counts_until_a_newer_dispatch_ran_its_workflow() {
+    let (first, second) = (id("5", 1, "CI", "test"), id("8", 1, "CI", "test"));
+    let group = |are_good| SharedRuns {
+        workflow: "lint.yml".to_owned(),
+        is_open: false,
+        are_good,
+        include_own: true,
+    };
+    let ci = |id| run(id, "ci.yml", 1, RunState::Over(GOOD));
+    let older_runs = [ci("5")];
+    let failed = [group(false)];
+    let older = HeadDispatch {
+        shared_runs: &failed,
+        ..dispatch(&SENT, &older_runs, vec![ended(&first, GOOD)])
+    };
+    let found = |runs: &[DownstreamRun], shared_runs: &[SharedRuns]| {
+        let newer = dispatch(&SENT, runs, vec![ended(&second, GOOD)]);
+        state_of(&[older.clone(), HeadDispatch { shared_runs, ..newer }])
+    };
+    assert_eq!(found(&[ci("8")], &[]), UNKNOWN, "it ran another workflow only");
+    let lint = run("9", "lint.yml", 1, RunState::Over(GOOD));
+    assert_eq!(found(&[ci("8"), lint], &[]), PASSED);
+    assert_eq!(found(&[ci("8")], &[group(true)]), PASSED);
+    assert_eq!(found(&[ci("8")], &[group(false)]), UNKNOWN);
+}
+
+#[test]
 fn a_second_delivery_of_the_pull_request_is_waited_for_and_its_run_replaces_the_first() {
     let (first, second) = (id("5", 1, "CI", "test"), id("8", 1, "CI", "test"));
     let old_runs = [run("5", "ci.yml", 1, RunState::Over(BAD))];
@@ -297,6 +358,11 @@ fn parallel_step_that_was_not_retried_keeps_its_failure_when_another_one_passes_
         "the step that failed is the one that was retried"
     );
     assert_eq!(shown(both(2)), HeadState::Ended(BAD), "another one had failed, too");
+    let (both_again, other_retried) = (&id("a", 2, "CI", "test"), &id("a", 2, "CI", "lint"));
+    let mut jobs = both(2);
+    jobs[1] = step(both_again, GOOD, 2, 0);
+    jobs.push(step(other_retried, GOOD, 1, 0));
+    assert_eq!(shown(jobs), HeadState::Ended(GOOD), "a retry of another step says nothing of this");
     let jobs = both(2).into_iter().map(|job| (job, None)).collect::<Vec<_>>();
     assert_eq!(job_to_show(&jobs), Some(0));
     let jobs = both(1).into_iter().map(|job| (job, None)).collect::<Vec<_>>();
@@ -383,5 +449,14 @@ fn job_of_two_workflow_files_of_one_name_shows_the_worse_of_both() {
     assert_eq!(job_to_show(&two_files), Some(0));
     let one_file = [(failed, Some("a.yml")), (passed, Some("a.yml"))];
     assert_eq!(job_to_show(&one_file), Some(1), "the newest run");
+    let open = proven(&b, JobState::InProgress);
+    assert_eq!(job_to_show(&[(failed, Some("a.yml")), (open, Some("b.yml"))]), Some(0));
+    let good = ended(&a, GOOD);
+    let is_awaited = job_to_show(&[(good, Some("a.yml")), (open, Some("b.yml"))]) == Some(1);
+    assert!(is_awaited, "success of one file says nothing of the other's run");
+    // Until GitHub said which file a run is of, it may be the same.
+    for (first, second) in [(None, Some("b.yml")), (Some("a.yml"), None)] {
+        assert_eq!(job_to_show(&[(failed, first), (open, second)]), Some(1), "the newest run");
+    }
     assert_eq!(job_to_show(&[]), None);
 }
