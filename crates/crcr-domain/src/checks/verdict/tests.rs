@@ -235,7 +235,9 @@ fn passing_rerun_turns_a_failed_verdict_into_success() {
     assert_eq!(state_of(&[dispatch(&SENT, &before, jobs[..1].to_vec())]), FAILED);
     assert_eq!(state_of(&[dispatch(&SENT, &before, jobs.clone())]), RUNNING);
     let after = over(2, GOOD);
-    assert_eq!(state_of(&[dispatch(&SENT, &after, jobs)]), PASSED);
+    assert_eq!(state_of(&[dispatch(&SENT, &after, jobs.clone())]), PASSED);
+    let in_other_order = jobs.into_iter().rev().collect();
+    assert_eq!(state_of(&[dispatch(&SENT, &after, in_other_order)]), PASSED);
 }
 
 #[test]
@@ -245,8 +247,18 @@ fn failed_job_of_an_older_attempt_counts_unless_another_one_ran_in_its_place() {
     let known = run("5", "ci.yml", 2, RunState::Over(GOOD));
     let runs = [known.clone()];
     assert_eq!(state_of(&[dispatch(&SENT, &runs, jobs())]), FAILED);
-    let runs = [DownstreamRun { replaced_jobs: vec![one.clone()], ..known }];
+    let replaced = |replaced_jobs, state| [DownstreamRun { replaced_jobs, state, ..known.clone() }];
+    let runs = replaced(vec![one.clone()], RunState::Over(GOOD));
     assert_eq!(state_of(&[dispatch(&SENT, &runs, jobs())]), PASSED);
+    let runs = replaced(vec![one.clone()], RunState::OverUnknown);
+    assert_eq!(
+        state_of(&[dispatch(&SENT, &runs, jobs())]),
+        FAILED,
+        "the later one may have failed"
+    );
+    let runs = replaced(vec![two.clone()], RunState::Over(GOOD));
+    let failed_again = vec![ended(&two, BAD)];
+    assert_eq!(state_of(&[dispatch(&SENT, &runs, failed_again)]), FAILED, "nothing ran after it");
 }
 
 #[test]
@@ -338,6 +350,10 @@ fn build_elsewhere_ends_by_its_own_word_and_never_by_silence() {
     assert_eq!(found(vec![last, failed, again], false), RUNNING, "a step is retried");
     let passed = foreign(ended(retried, GOOD));
     assert_eq!(found(vec![last, failed, passed], false), PASSED);
+    // What said that the run is over is retried itself.
+    let failed_last = HeadJob { ends_run: true, ..failed };
+    assert_eq!(found(vec![failed_last, passed], false), PASSED);
+    assert_eq!(found(vec![passed, failed_last], false), PASSED);
 }
 
 #[test]
@@ -427,6 +443,35 @@ fn what_is_not_known_of_an_older_dispatch_is_settled_by_a_newer_one() {
     let runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
     let newer = dispatch(&SENT, &runs, vec![ended(&second, GOOD)]);
     assert_eq!(state_of(&[lost, newer]), PASSED);
+}
+
+#[test]
+fn job_that_is_open_when_its_run_is_over_is_waited_for_by_its_name() {
+    let job_id = id("5", 1, "CI", "test");
+    let open = proven(&job_id, JobState::InProgress);
+    let reason = |state| {
+        let runs = [run("5", "ci.yml", 1, state)];
+        verdict(&[dispatch(&SENT, &runs, vec![open])], L4).unwrap().reason
+    };
+    assert_eq!(reason(RunState::Open), "Running");
+    let waits = "Waiting for the end of job `test`, which was never reported";
+    assert_eq!(reason(RunState::Over(GOOD)), waits);
+    let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let unproven = HeadJob { ended_without_proof: true, ..open };
+    let found = state_of(&[dispatch(&SENT, &runs, vec![unproven])]);
+    assert_eq!(
+        found,
+        HeadState::Ended(Conclusion::Cancelled),
+        "an end without proof is no success"
+    );
+}
+
+#[test]
+fn run_of_another_workflow_that_github_does_not_list_replaces_none() {
+    let (build, lint) = (id("5", 1, "Build", "b"), id("6", 1, "Lint", "l"));
+    let jobs = vec![ended(&build, BAD), ended(&lint, GOOD)];
+    let one = HeadDispatch { is_given_up: true, ..dispatch(&SENT, &[], jobs) };
+    assert_eq!(state_of(&[one]), FAILED);
 }
 
 #[test]
