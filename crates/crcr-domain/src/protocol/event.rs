@@ -579,6 +579,7 @@ mod tests {
         assert_eq!((read.number, read.head_sha.as_str()), (7, SHA));
         assert_eq!(read.base_sha.as_deref(), Some(BASE));
         assert_eq!(read.labels, ["bug", "ciflow/crcr/npu"]);
+        assert_eq!(read.label.as_deref(), Some("ciflow/crcr/npu"));
     }
 
     #[test]
@@ -715,10 +716,20 @@ mod tests {
             read_value("check_run", &run).unwrap(),
             Some(UpstreamEvent::CheckRunRerequested(run)) if run.external_id == "12:7"
         ));
-        let suite = json!({
-            "action": "completed", "repository": {"full_name": "acme/upstream"},
-            "check_suite": {"id": 5, "head_sha": SHA}
-        });
-        assert_eq!(read_value("check_suite", &suite).unwrap(), None);
+        for event in ["check_run", "check_suite"] {
+            for (action, repo, ours) in [
+                ("rerequested", "acme/upstream", true),
+                ("completed", "acme/upstream", false),
+                ("rerequested", "acme/other", false),
+            ] {
+                let suite = json!({"id": 5, "head_sha": SHA});
+                let asked = json!({
+                    "action": action, "repository": {"full_name": repo},
+                    "check_run": run["check_run"], "check_suite": suite
+                });
+                let read = read_value(event, &asked).unwrap();
+                assert_eq!(read.is_some(), ours, "{event} {action} {repo}");
+            }
+        }
     }
 }
