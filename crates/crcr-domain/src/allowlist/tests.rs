@@ -51,7 +51,7 @@ fn every_invalid_file_gets_words_and_fixes_that_a_maintainer_can_follow() {
             for related in &found.related {
                 told += &format!("    also: {} [{}]\n", related.message, related.label);
             }
-            for fix in &found.fix {
+            if let Some(fix) = &found.fix {
                 let edits = fix.edits.iter().map(|edit| {
                     let before = &outcome.source.text()[edit.span.bytes.clone()];
                     format!("{before:?} to {:?}", edit.text)
