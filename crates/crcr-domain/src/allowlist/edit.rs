@@ -99,14 +99,8 @@ impl<'a> FileLines<'a> {
         let is_item = self.file.policy.iter().nth(at)?.level != Level::L3;
         let (first, column) = self.line_of(self.file.places[at].repo.bytes.start);
         let line = self.lines[first];
-        let lead = line[..column].trim_end_matches(['"', '\'']);
-        let name_column = match line[lead.len()..].chars().next()? {
-            '"' | '\'' => lead.len(),
-            _ => column,
-        };
         let indent = indent_of(line);
-        let lead = lead.trim();
-        if lead != if is_item { "-" } else { "" } {
+        if line[..column].trim() != if is_item { "-" } else { "" } {
             return None;
         }
         let mut end = first + 1;
@@ -122,7 +116,7 @@ impl<'a> FileLines<'a> {
             }
             end = index + 1;
         }
-        Some(EntryBlock { first, end, indent, name_column })
+        Some(EntryBlock { first, end, indent, name_column: column })
     }
 
     fn insertion(&self, to: Level, device: Option<&Device>, moved: usize) -> Option<Insertion> {
@@ -242,12 +236,9 @@ impl<'a> FileLines<'a> {
 
     /// The first line of an entry from its name on. L3 needs a `:` behind the name, the other levels don't.
     fn as_key(&self, at: usize, line: &str, name_column: usize, is_item: bool) -> String {
-        let (_, start) = self.line_of(self.file.places[at].repo.bytes.start);
-        let quote = line[name_column..].chars().next().filter(|c| matches!(c, '"' | '\''));
+        let is_quoted = line[name_column..].starts_with(['"', '\'']);
         let name = self.file.policy.iter().nth(at).map_or("", |entry| entry.repo.as_str());
-        let name_start = if quote.is_some() { name_column + 1 } else { start };
-        let end = name_start + name.len() + usize::from(quote.is_some());
-        let (name, rest) = line[name_column..].split_at(end - name_column);
+        let (name, rest) = line[name_column..].split_at(name.len() + if is_quoted { 2 } else { 0 });
         if is_item || rest.trim_start().starts_with(':') {
             return format!("{name}{rest}");
         }
@@ -379,6 +370,34 @@ L4:
         }
         let up = moved("L2: [c/d]\nL1:\n  - a/b: e\n", "a/b", Level::L4, None).unwrap();
         assert_eq!(up, "L2: [c/d]\nL1:\nL4:\n  - a/b: e\n");
+    }
+
+    #[test]
+    fn quotes_and_lists_at_the_column_of_their_key_move_with_their_entry() {
+        let text = "L3:\n  npu:\n    \"a/b\":\n    - c\n    # why\n    - 'd'\n    e/f: [g]\n";
+        assert_eq!(
+            moved(text, "a/b", Level::L2, None).unwrap(),
+            "L3:\n  npu:\n    e/f: [g]\nL2:\n  - \"a/b\":\n    - c\n    # why\n    - 'd'\n"
+        );
+        assert_eq!(
+            moved("L2:\n  - 'a/b'\nL4:\n  - c/d: [e]\n", "c/d", Level::L2, None).unwrap(),
+            "L2:\n  - 'a/b'\n  - c/d: [e]\nL4:\n"
+        );
+    }
+
+    #[test]
+    fn comments_and_blank_lines_do_not_end_a_section() {
+        for between in ["# The devices\n", "\n", "  # The devices\n"] {
+            let text = format!("L3:\n{between}  npu:\nL2:\n  - a/b: [c]\n");
+            assert_eq!(
+                moved(&text, "a/b", Level::L3, Some("npu")).unwrap(),
+                format!("L3:\n{between}  npu:\n    a/b: [c]\nL2:\n")
+            );
+            assert_eq!(
+                moved(&text, "a/b", Level::L3, Some("xpu")).unwrap(),
+                format!("L3:\n  xpu:\n    a/b: [c]\n{between}  npu:\nL2:\n")
+            );
+        }
     }
 
     #[test]

@@ -342,12 +342,19 @@ mod tests {
             assert_eq!(level.as_str().parse(), Ok(level));
         }
         assert!("l1".parse::<Level>().is_err() && "L5".parse::<Level>().is_err());
+        let titles = Level::ALL.map(Level::title);
+        assert_eq!(titles, ["onboarding", "observation", "stable", "mature"]);
     }
 
     #[test]
     fn device_names_fit_into_a_label() {
         assert_eq!(Device::new("xpu").unwrap().label(), "ciflow/crcr/xpu");
         assert_eq!(Device::new("NPU").unwrap(), Device::new("npu").unwrap());
+        let devices = ["NPU", "npu", "xpu"].map(|name| Device::new(name).unwrap());
+        assert_eq!(std::collections::HashSet::from(devices).len(), 2);
+        let device = Device::new("NPU").unwrap();
+        assert_eq!(format!("{device:>4} {device:?}"), " NPU \"NPU\"");
+        assert_eq!(serde_json::to_value(&device).unwrap(), "NPU");
         assert!(Device::new(&"d".repeat(38)).unwrap().label().len() <= 50);
         assert_eq!(Device::new(&"d".repeat(39)), Err(DeviceError::Long(39)));
         assert_eq!(Device::new(""), Err(DeviceError::Empty));
@@ -372,5 +379,11 @@ mod tests {
         assert_eq!(EventSet::new([Nightly, PullRequest, Nightly]), Ok(EventSet::DEFAULT));
         assert!(EventSet::new(EventKind::ALL).unwrap().iter().eq(EventKind::ALL));
         assert!(!nightly.contains(PullRequest));
+        let stored = serde_json::to_value(EventSet::DEFAULT).unwrap();
+        assert_eq!(stored, serde_json::json!(["pull_request", "nightly"]));
+        assert_eq!(
+            EventKind::ALL.map(|kind| kind.to_string()),
+            EventKind::ALL.map(EventKind::as_str)
+        );
     }
 }

@@ -32,6 +32,78 @@ fn findings(text: &str) -> Vec<String> {
     parse(text).findings.kept().iter().map(line).collect()
 }
 
+/// The files that `tests/it/allowlist.rs` shows as a maintainer sees them: what is said, and what each fix would write.
+#[test]
+fn every_invalid_file_gets_words_and_fixes_that_a_maintainer_can_follow() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/fixtures/allowlist/invalid");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let mut told = String::new();
+    for file in files {
+        let upstream = RepoName::new("pytorch/pytorch").unwrap();
+        let outcome = Allowlist::parse(&std::fs::read(&file).unwrap(), &upstream);
+        told += &format!("{}\n", file.file_name().unwrap().display());
+        for found in outcome.findings.kept() {
+            let help = found.help.as_deref().unwrap_or("-");
+            told += &format!("  {}: {} [{}] {help}\n", line(found), found.message, found.label);
+            for related in &found.related {
+                told += &format!("    also: {} [{}]\n", related.message, related.label);
+            }
+            if let Some(fix) = &found.fix {
+                let edits = fix.edits.iter().map(|edit| {
+                    let before = &outcome.source.text()[edit.span.bytes.clone()];
+                    format!("{before:?} to {:?}", edit.text)
+                });
+                told += &format!(
+                    "    fix: {}: {}\n",
+                    fix.description,
+                    edits.collect::<Vec<_>>().join(", ")
+                );
+            }
+        }
+    }
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn events_that_an_entry_gets_follow_its_level_and_its_list() {
+    let entries = |text: &str| parse(text).policy;
+    for (events, at_l4, at_l2) in [
+        ("", (true, true, false), (true, false, false)),
+        ("[pull_request]", (true, true, false), (true, false, false)),
+        ("[nightly]", (false, false, true), (false, false, true)),
+        ("[merge_group]", (false, true, false), (false, true, false)),
+        ("[nightly, merge_group]", (false, true, false), (false, true, false)),
+        ("[pull_request, merge_group]", (true, true, false), (true, true, false)),
+    ] {
+        for (level, expected) in [("L4", at_l4), ("L2", at_l2)] {
+            let events =
+                if events.is_empty() { String::new() } else { format!(", events: {events}") };
+            let policy = entries(&format!("{level}: [{{a/b: {{oncalls: [x]{events}}}}}]"));
+            assert_eq!((policy.len(), policy.is_empty()), (1, false));
+            let entry = policy.iter().next().unwrap();
+            let found =
+                (entry.is_dispatched_to(), entry.takes_merge_groups(), entry.is_nightly_only());
+            assert_eq!(found, expected, "{level} {events}");
+        }
+    }
+    assert!(entries("").is_empty());
+}
+
+#[test]
+fn allowlists_differ_if_any_entry_does() {
+    let base = parse("L1: [a/b]\nL2: [c/d]").policy;
+    assert_eq!(base, parse("L2: [C/d]\nL1: [A/b]").policy);
+    for other in ["L1: [a/b]", "L1: [a/b, c/d]", "L1: [a/b]\nL2: [c/e]", ""] {
+        assert_ne!(base, parse(other).policy, "{other}");
+        assert_ne!(parse(other).policy, base, "{other}");
+    }
+    let names: Vec<_> = (&base).into_iter().map(|entry| entry.repo.as_str()).collect();
+    assert_eq!(names, ["a/b", "c/d"]);
+}
+
 /// Every code of the reader, and where it points.
 #[test]
 fn findings_point_at_the_offending_token() {

@@ -472,8 +472,10 @@ mod tests {
         let state = HeadState::Ended(Conclusion::Failure);
         let verdict = HeadVerdict { state, run: None, is_foreign: false, reason };
         let open = CheckRunContext { keeps_failing: true, ..context(Level::L4) };
-        let title = dispatch_content(&open, &verdict).title;
+        let shown = dispatch_content(&open, &verdict);
+        let title = shown.title;
         assert!(title.starts_with("Neutral, because this backend's infrastructure"), "{title}");
+        assert!(shown.summary.contains("has failed several times in a row"), "{}", shown.summary);
         let soft = CheckRunContext { nonblocking: Some(Conclusion::Neutral), ..context(Level::L3) };
         let title = dispatch_content(&soft, &verdict).title;
         assert!(title.starts_with("Neutral, because failures at L3 block nobody"), "{title}");
@@ -607,6 +609,139 @@ mod tests {
     }
 
     #[test]
+    fn title_of_a_job_says_how_it_ended_and_whether_that_is_proven() {
+        use JobState::{Completed, Dispatched, InProgress, Lost, NeverStarted};
+        let (id, mut details) = (job(), ReportDetails::default());
+        details.tests = Some(TestCounts { passed: 9, failed: 0, skipped: 1, total: 10 });
+        let titled = |state, ended_without_proof, failed_before| {
+            let shown = ShownJob {
+                id: &id,
+                state,
+                details: &details,
+                ended_without_proof,
+                is_foreign: false,
+                failed_before,
+            };
+            let shown = job_content(&context(Level::L4), &shown);
+            let asks_for_a_retry = shown.summary.contains("press *Re-run*");
+            (shown.status, shown.title, asks_for_a_retry)
+        };
+        let ended = CheckRunStatus::Completed;
+        let unproven = "Its end was reported without proof, so its result isn't shown";
+        let lost = "No result: it started and its end was never reported";
+        for (state, without_proof, failed_before, status, title, asks) in [
+            (Dispatched, false, true, CheckRunStatus::Queued, "Queued", false),
+            (InProgress, false, true, CheckRunStatus::InProgress, "In progress", false),
+            (Dispatched, true, false, ended(Conclusion::Cancelled), unproven, true),
+            (InProgress, true, false, ended(Conclusion::Cancelled), unproven, true),
+            (NeverStarted, false, false, ended(Conclusion::TimedOut), lost, true),
+            (Lost, false, false, ended(Conclusion::TimedOut), lost, true),
+            (
+                Completed(Conclusion::Success),
+                false,
+                false,
+                ended(Conclusion::Success),
+                "Success",
+                false,
+            ),
+            (
+                Completed(Conclusion::Success),
+                false,
+                true,
+                ended(Conclusion::Success),
+                "Passed after a retry",
+                false,
+            ),
+            (
+                Completed(Conclusion::Failure),
+                false,
+                true,
+                ended(Conclusion::Failure),
+                "Failure",
+                true,
+            ),
+        ] {
+            let expected = (status, title.to_owned(), asks);
+            assert_eq!(titled(state, without_proof, failed_before), expected, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn failing_tests_that_are_not_listed_are_counted() {
+        let summary = |named: usize, more_failed_tests| {
+            let failed_tests = (0..named)
+                .map(|n| FailedTest { name: format!("test_{n}"), ..FailedTest::default() })
+                .collect();
+            let details =
+                ReportDetails { failed_tests, more_failed_tests, ..ReportDetails::default() };
+            content(&context(Level::L4), JobState::Completed(Conclusion::Failure), &details).summary
+        };
+        let unnamed = "failing tests aren't named";
+        for (named, more, told) in [
+            (0, 3, Some("\n3 failing tests aren't named")),
+            (2, 3, Some("- and 3 more\n")),
+            (SHOWN_TESTS, 1, Some("- and 1 more\n")),
+            (SHOWN_TESTS + 2, 3, Some("- and 5 more\n")),
+            (SHOWN_TESTS, 0, None),
+            (0, 0, None),
+        ] {
+            let text = summary(named, more);
+            match told {
+                Some(line) => assert!(text.contains(line), "{named} {more}: {text}"),
+                None => assert!(!text.contains(unnamed) && !text.contains("- and"), "{text}"),
+            }
+            assert_eq!(text.contains(unnamed), named == 0 && more > 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn refused_rerun_is_told_before_the_result_from_before() {
+        let ended = JobState::Completed(Conclusion::Failure);
+        let mut shown = content(&context(Level::L4), ended, &ReportDetails::default());
+        let before = shown.clone();
+        let refused = RefusedRerun {
+            run_id: 12,
+            at: jiff::Timestamp::UNIX_EPOCH,
+            reason: "403 `no`".to_owned(),
+        };
+        add_refused_rerun(&mut shown, &refused);
+        assert_eq!(shown.title, "Re-run refused by GitHub. Failure");
+        let told =
+            "GitHub refused to re-run run 12 at 1970-01-01 00:00 UTC: `403 'no'`. What is shown";
+        assert!(shown.summary.starts_with(told), "{}", shown.summary);
+        assert!(shown.summary.ends_with(&before.summary), "{}", shown.summary);
+        assert_eq!(shown.status, before.status);
+    }
+
+    #[test]
+    fn withdrawn_check_run_ends_and_says_why() {
+        use CheckRunVisibility::{NoneAtLevel, NoneForEvent, NoneWithoutLabel, Shown};
+        let level = context(Level::L3);
+        for (why, expected) in [
+            (NoneWithoutLabel, (Conclusion::Skipped, "The label was removed")),
+            (NoneAtLevel(None), (Conclusion::Neutral, "was removed from the allowlist")),
+            (NoneAtLevel(Some(Level::L2)), (Conclusion::Neutral, "The repository is at L2 now")),
+        ] {
+            let shown = withdrawn_content(&level, Some("12"), why).unwrap();
+            assert_eq!(shown.status, CheckRunStatus::Completed(expected.0));
+            assert!(shown.title.contains(expected.1), "{}", shown.title);
+            assert_eq!(shown.external_id.as_deref(), Some("12:7"));
+        }
+        assert_eq!(withdrawn_content(&level, None, Shown), None);
+        assert_eq!(withdrawn_content(&level, None, NoneForEvent), None);
+    }
+
+    #[test]
+    fn only_results_at_l4_block_the_merge_and_the_others_say_so() {
+        let ended = JobState::Completed(Conclusion::Failure);
+        for level in [Level::L1, Level::L2, Level::L3, Level::L4] {
+            let shown = content(&context(level), ended, &ReportDetails::default()).summary;
+            let is_harmless = shown.contains("This result does not block the merge.");
+            assert_eq!(is_harmless, level != Level::L4, "{level}: {shown}");
+        }
+    }
+
+    #[test]
     fn the_real_conclusion_is_shown_below_l4_unless_softened() {
         let ended = JobState::Completed(Conclusion::Failure);
         for (level, nonblocking, expected) in [
@@ -627,6 +762,18 @@ mod tests {
             let lets_through = ["success", "neutral", "skipped"].contains(&sent);
             assert_eq!(lets_through, conclusion.is_good(), "{conclusion}");
             assert!(!["stale", "startup_failure"].contains(&sent));
+        }
+    }
+
+    #[test]
+    fn an_open_check_run_has_a_status_and_no_conclusion() {
+        for (status, name, is_open) in [
+            (CheckRunStatus::Queued, "queued", true),
+            (CheckRunStatus::InProgress, "in_progress", true),
+            (CheckRunStatus::Completed(Conclusion::Success), "completed", false),
+        ] {
+            assert_eq!((status.status(), status.is_open()), (name, is_open));
+            assert_eq!(status.conclusion().is_none(), is_open);
         }
     }
 }

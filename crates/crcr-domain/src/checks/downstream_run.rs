@@ -57,7 +57,8 @@ pub struct SharedRuns {
     pub is_open: bool,
     /// Whether all of them that are over ended well.
     pub are_good: bool,
-    /// Whether one of them is certainly the dispatch's: all other dispatches that they may belong to need others of them.
+    /// Whether one of them is the dispatch's, for all that is known: the other dispatches that they may belong to need
+    /// others of them, or runs that aren't in the list.
     pub include_own: bool,
 }
 
@@ -130,16 +131,23 @@ fn is_event_title(title: &str) -> bool {
 
 /// The listed runs that the dispatch `own` started, or may have started.
 ///
-/// `others`: the other dispatches to the repository at that time. `window`: how long GitHub may take to create
-/// a run. `claimed_by` returns the delivery that proven reports of a run belong to.
+/// `listed`: all runs that were created between `listed_from` and `listed_to`. `others`: the other dispatches to the
+/// repository that may have started one of them. `window`: how long GitHub may take to create a run. `claimed_by`
+/// returns the delivery that proven reports of a run belong to.
 pub fn runs_of_dispatch<'a>(
     listed: &[ListedRun],
+    (listed_from, listed_to): (Timestamp, Timestamp),
     own: &'a AcceptedSend,
     others: &'a [AcceptedSend],
     window: Duration,
     claimed_by: impl Fn(u64) -> Option<&'a str>,
 ) -> DispatchRuns {
     let sends: Vec<&AcceptedSend> = [own].into_iter().chain(others).collect();
+    let is_seen = |send: &&AcceptedSend| {
+        let (from, to) = send.window(window);
+        listed_from <= from && to <= listed_to
+    };
+    let are_seen: Vec<bool> = sends.iter().map(is_seen).collect();
     let mut workflows: BTreeMap<&str, Vec<RunMatch<'_>>> = BTreeMap::new();
     for run in listed {
         let found = RunMatch::new(run, &sends, window, claimed_by(run.id));
@@ -150,13 +158,13 @@ pub fn runs_of_dispatch<'a>(
         let own = runs.iter().filter(|run| run.is_named && run.candidates.contains(&OWN));
         found.own.extend(own.map(RunMatch::downstream));
         let unnamed = unnamed(&runs, &sends);
-        let (possible, include_own) = possible_runs(&unnamed, sends.len());
-        if let ([run], true) = (possible.as_slice(), include_own)
-            && !run.is_doubtful
-        {
-            found.own.push(run.downstream());
-        } else if !possible.is_empty() {
-            found.shared.push(shared(workflow, &possible, include_own));
+        let (possible, belief) = possible_runs(&unnamed, &are_seen);
+        match possible.as_slice() {
+            [] => {}
+            [run] if belief == OwnRun::Certain && !run.is_doubtful => {
+                found.own.push(run.downstream());
+            }
+            runs => found.shared.push(shared(workflow, runs, belief != OwnRun::Needless)),
         }
     }
     found
@@ -227,36 +235,54 @@ fn unnamed<'a>(runs: &[RunMatch<'a>], sends: &[&AcceptedSend]) -> Vec<RunMatch<'
     unnamed
 }
 
-/// The runs that may be the own dispatch's, and whether one of them certainly is.
+/// Whether one of the runs that may be the own dispatch's is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OwnRun {
+    Certain,
+    /// Another dispatch may have started it, or have a run that isn't in the list.
+    Doubtful,
+    /// Another dispatch has none, so the workflow doesn't run for each dispatch.
+    Needless,
+}
+
+/// The runs that may be the own dispatch's, and whether one of them is. `are_seen`: of each dispatch, whether all runs
+/// of its window are listed.
 ///
 /// Every run is one of its candidates', and a dispatch starts a workflow once. So the runs are matched with dispatches,
 /// and it is found out which other matchings there are: a run of another dispatch may be the own one's if the own run
 /// can be that dispatch's, perhaps over several others. If the own run can be that of a dispatch without run, the own
 /// dispatch needn't have one.
-fn possible_runs<'a, 'b>(runs: &'b [RunMatch<'a>], sends: usize) -> (Vec<&'b RunMatch<'a>>, bool) {
+fn possible_runs<'a, 'b>(
+    runs: &'b [RunMatch<'a>],
+    are_seen: &[bool],
+) -> (Vec<&'b RunMatch<'a>>, OwnRun) {
     let is_adjacent = |run: &usize| runs[*run].candidates.contains(&OWN);
     let all = |is_possible: &dyn Fn(&usize) -> bool| {
         (0..runs.len()).filter(is_adjacent).filter(is_possible).map(|run| &runs[run]).collect()
     };
-    let mut matching = RunMatching { run_of: vec![None; sends], send_of: vec![None; runs.len()] };
+    let mut matching =
+        RunMatching { run_of: vec![None; are_seen.len()], send_of: vec![None; runs.len()] };
     for run in connected(runs) {
         if !matching.add(runs, run) {
             // GitHub accepted some dispatch more often than is known.
-            return (all(&|_| true), true);
+            return (all(&|_| true), OwnRun::Certain);
         }
     }
-    let Some(own) = matching.run_of[OWN] else { return (all(&|_| true), false) };
+    let Some(own) = matching.run_of[OWN] else { return (all(&|_| true), OwnRun::Needless) };
+    let mut belief = OwnRun::Certain;
     let mut reached = BTreeSet::from([own]);
     let mut queue = vec![own];
     while let Some(run) = queue.pop() {
         for send in runs[run].candidates.iter().filter(|send| **send != OWN) {
-            let Some(next) = matching.run_of[*send] else { return (all(&|_| true), false) };
-            if reached.insert(next) {
-                queue.push(next);
+            match matching.run_of[*send] {
+                Some(next) if reached.insert(next) => queue.push(next),
+                Some(_) => {}
+                None if are_seen[*send] => return (all(&|_| true), OwnRun::Needless),
+                None => belief = OwnRun::Doubtful,
             }
         }
     }
-    (all(&|run| reached.contains(run)), true)
+    (all(&|run| reached.contains(run)), belief)
 }
 
 /// The runs that share dispatches with those that may be the own one's, directly or over others.
@@ -367,8 +393,17 @@ mod tests {
         others: &[AcceptedSend],
         claims: &[(u64, &str)],
     ) -> DispatchRuns {
+        found_within((Timestamp::MIN, Timestamp::MAX), listed, others, claims)
+    }
+
+    fn found_within(
+        within: (Timestamp, Timestamp),
+        listed: &[ListedRun],
+        others: &[AcceptedSend],
+        claims: &[(u64, &str)],
+    ) -> DispatchRuns {
         let own = pull("d", 0);
-        runs_of_dispatch(listed, &own, others, WINDOW, |id| {
+        runs_of_dispatch(listed, within, &own, others, WINDOW, |id| {
             claims.iter().find(|(run, _)| *run == id).map(|(_, delivery)| *delivery)
         })
     }
@@ -399,6 +434,20 @@ mod tests {
         let all = [titled(2, "CI of d"), titled(3, "72d3162e-cc79"), titled(4, "d:landed")];
         let runs = found(&all, &others, &[]);
         assert_eq!((own(&runs), runs.shared.len()), (vec!["2"], 0));
+        // A title counts at any time, and only with the whole id.
+        let late = |title: &str| [ListedRun { created_at: at(9000), ..titled(2, title) }];
+        for title in ["d", "CI of d", "CI (d)", "d: CI", "of d-2 and d"] {
+            assert_eq!(own(&found(&late(title), &[], &[])), ["2"], "{title}");
+        }
+        for title in ["d-2", "2-d", "d2", "2d", "d:landed", "CI"] {
+            assert_eq!(found(&late(title), &[], &[]), DispatchRuns::default(), "{title}");
+        }
+    }
+
+    #[test]
+    fn dispatch_stored_by_an_earlier_version_was_certainly_accepted() {
+        let stored = r#"{"delivery": "d", "event": "pull_request", "at": "1970-01-12T13:46:40Z"}"#;
+        assert_eq!(serde_json::from_str::<AcceptedSend>(stored).unwrap(), pull("d", 0));
     }
 
     #[test]
@@ -476,6 +525,30 @@ mod tests {
         let all = [run(2, -40, GOOD), run(3, -40, GOOD), run(4, 5, BAD), run(5, 58, GOOD)];
         let runs = found(&all, &others, &[]);
         assert_eq!((own(&runs), runs.shared.len()), (vec!["4"], 0));
+    }
+
+    #[test]
+    fn failed_run_counts_while_the_run_of_a_dispatch_may_be_outside_of_the_list() {
+        let run = |id, second, state| ListedRun { state, ..listed(id, "gpu.yml", second) };
+        let (e, f) = (pull("e", 46), pull("f", 92));
+        let failed = run(2, 46, BAD);
+        let mut all = vec![failed.clone(), run(3, 95, GOOD), run(4, 130, GOOD)];
+        let list = |to: &AcceptedSend| (pull("d", 0).window(WINDOW).0, to.window(WINDOW).1);
+        let others = [e.clone(), f.clone()];
+        let runs = found_within(list(&f), &all, &others, &[]);
+        assert_eq!(own(&runs), ["2"], "each of the three dispatches has a run");
+        all.pop();
+        for (end, is_ours) in [(&e, true), (&f, false)] {
+            let runs = found_within(list(end), &all, &others, &[]);
+            assert!(own(&runs).is_empty() && !runs.shared[0].are_good, "{runs:?}");
+            assert_eq!(runs.shared[0].include_own, is_ours, "{runs:?}");
+        }
+        // The list begins after a dispatch whose run may have been created before.
+        let runs = found_within(list(&e), &[failed], &[pull("c", -10), e], &[]);
+        assert!(!runs.shared[0].include_own, "`e` has no run, and all of its window is listed");
+        let early = run(2, 5, BAD);
+        let runs = found_within(list(&f), &[early], &[pull("c", -10)], &[]);
+        assert!(runs.shared[0].include_own, "{runs:?}");
     }
 
     #[test]

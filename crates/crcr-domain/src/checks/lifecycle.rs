@@ -241,8 +241,31 @@ mod tests {
     }
 
     #[test]
+    fn reports_have_the_status_words_of_callbacks() {
+        for (state, status) in [
+            (JobState::Dispatched, "dispatched"),
+            (JobState::InProgress, "in_progress"),
+            (JobState::NeverStarted, "completed"),
+            (JobState::Lost, "completed"),
+            (JobState::Completed(Conclusion::Success), "completed"),
+        ] {
+            assert_eq!(state.status(), status);
+        }
+    }
+
+    #[test]
+    fn oncalls_are_alerted_of_what_failed_and_not_of_what_waits_for_somebody_else() {
+        use Conclusion::{Cancelled, Failure, StartupFailure, TimedOut};
+        for conclusion in Conclusion::BEST_TO_WORST {
+            let alerts = [Failure, StartupFailure, Cancelled, TimedOut].contains(&conclusion);
+            assert_eq!(conclusion.alerts_oncall(), alerts, "{conclusion}");
+        }
+    }
+
+    #[test]
     fn conclusions_parse_their_names_and_the_worst_wins() {
         for conclusion in Conclusion::BEST_TO_WORST {
+            assert_eq!(conclusion.to_string(), conclusion.as_str());
             assert_eq!(conclusion.as_str().parse(), Ok(conclusion));
             let json = serde_json::to_value(conclusion).unwrap();
             assert_eq!(json, conclusion.as_str());

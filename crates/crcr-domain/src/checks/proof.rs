@@ -215,6 +215,25 @@ mod tests {
     }
 
     #[test]
+    fn missing_proof_has_one_name_and_says_what_the_report_lacks() {
+        for missing in MissingProof::ALL {
+            assert_eq!(serde_json::to_value(missing).unwrap(), missing.as_str());
+            assert_eq!(MissingProof::from_name(missing.as_str()), Some(missing));
+        }
+        assert_eq!(MissingProof::from_name("Event"), None);
+        let told = MissingProof::ALL.map(|missing| missing.to_string()).join("\n");
+        insta::assert_snapshot!(told, @"
+        it was stored by an earlier version of the relay
+        it names no commit that exists upstream
+        its run wasn't started by `schedule` or `workflow_dispatch`
+        its run wasn't started by `repository_dispatch`
+        it doesn't carry the dispatch's `callback_token`
+        its run isn't on the default branch
+        its dispatch was superseded or given up
+        ");
+    }
+
+    #[test]
     fn proof_statuses_are_ordered_by_authority() {
         let missing = MissingProof::ALL.map(ProofStatus::Missing);
         assert!(missing.is_sorted());

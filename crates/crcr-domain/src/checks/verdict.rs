@@ -354,8 +354,7 @@ impl<'a> Evidence<'a> {
 
     /// The verdict when everything is over.
     fn end(&self, policy: VerdictPolicy) -> (Conclusion, Option<&EffectiveRun<'a>>, String) {
-        let severity =
-            |run: &&EffectiveRun<'_>| run.conclusion().map_or(0, |end| 1 + end.severity());
+        let severity = |run: &&EffectiveRun<'_>| run.conclusion().map(Conclusion::severity);
         let worst = self.runs.iter().max_by_key(severity);
         let conclusion = worst.and_then(EffectiveRun::conclusion);
         if let Some(end) = conclusion.filter(|end| !end.is_good()) {
@@ -444,17 +443,15 @@ impl EffectiveRun<'_> {
         !self.is_over() || self.known.is_some_and(|run| run.state == RunState::OverUnknown)
     }
 
-    /// The worst of GitHub's conclusion and the reported ones.
+    /// The worst of GitHub's conclusion and the reported ones, when it isn't open.
     fn conclusion(&self) -> Option<Conclusion> {
         let own = match self.known.map(|run| run.state) {
             Some(RunState::Over(own)) => Some(own),
             _ => None,
         };
         let counted = self.jobs.iter().filter(|job| !self.is_replaced(job));
-        let ends = counted.filter_map(|job| match job.state.conclusion() {
-            None if job.ended_without_proof => Some(Conclusion::Cancelled),
-            end => end,
-        });
+        // In a run that isn't open, a job without an end has one without proof.
+        let ends = counted.map(|job| job.state.conclusion().unwrap_or(Conclusion::Cancelled));
         Conclusion::worst(ends.chain(own))
     }
 

@@ -17,6 +17,8 @@ pub struct Codeowners {
 struct OwnerRule {
     /// Parts between slashes; `**` stands for any number of parts.
     parts: Vec<String>,
+    /// Whether it is of folders only, and not of a file of that name.
+    is_folder: bool,
     /// Whether what is in a matching folder belongs to it as well.
     includes_contents: bool,
     owners: Vec<String>,
@@ -73,7 +75,7 @@ impl OwnerRule {
         }
         // `docs/*` is of the files right in that folder only, and `*` alone of every file.
         let includes_contents = is_folder || !is_anchored || parts.last()? != "*";
-        Some(Self { parts, includes_contents, owners: words.collect() })
+        Some(Self { parts, is_folder, includes_contents, owners: words.collect() })
     }
 
     fn matches(&self, path: &[&str]) -> bool {
@@ -93,8 +95,8 @@ impl OwnerRule {
             }
             reached = next;
         }
-        let ends = if self.includes_contents { 1 } else { path.len() };
-        reached[ends..].contains(&true)
+        let is_inside = reached[1..path.len()].contains(&true);
+        (reached[path.len()] && !self.is_folder) || (is_inside && self.includes_contents)
     }
 }
 
@@ -118,7 +120,7 @@ fn matches_name(pattern: &str, name: &str) -> bool {
             _ => {
                 let Some((star_at, reach)) = &mut star else { return false };
                 *reach += 1;
-                (at, from) = (*star_at + 1, *reach);
+                (at, from) = (*star_at, *reach);
             }
         }
     }
@@ -134,7 +136,7 @@ mod tests {
         let owners = Codeowners::parse(
             "# Owners\n*  @org/all\n*.js @web # pages\n/build/logs/ @ops\ndocs/* docs@example.com\n\
              apps/ @apps\n/scripts @scripts @bob\n**/vendor @vendor\n/apps/free\n\
-             with\\ blank.txt @blank\n[ab].rs @never\n!x @never\n/a/**/z.py @deep\n",
+             with\\ blank.txt @blank\n[ab].rs @never\n!x @never\n/a/**/z.py @deep\n/team/*/ @team\n",
         );
         for (path, expected) in [
             ("README.md", &["@org/all"][..]),
@@ -152,10 +154,27 @@ mod tests {
             ("a/z.py", &["@deep"]),
             ("a/b/c/z.py", &["@deep"]),
             ("a.rs", &["@org/all"]),
+            ("[ab].rs", &["@org/all"]),
+            ("!x", &["@org/all"]),
+            ("team/a/b.c", &["@team"]),
+            ("team/b.c", &["@org/all"]),
         ] {
             assert_eq!(owners.owners(path), expected, "{path}");
         }
         assert!(Codeowners::parse("*.py @a").owners("x.js").is_empty());
+        let all = Codeowners::parse("* @a");
+        assert_eq!(all.owners(&"x".repeat(MAX_PATH_BYTES)), ["@a"]);
+        assert!(all.owners(&"x".repeat(MAX_PATH_BYTES + 1)).is_empty());
+    }
+
+    #[test]
+    fn owners_of_a_test_are_those_of_its_file_wherever_it_was_checked_out() {
+        let owners = Codeowners::parse("/test/ops/ @ops\n/test/ @tests\n/test/ops/ @ops\n");
+        let of = |file, class| owners.owners_of_test("acme/backend", file, class);
+        assert_eq!(of(Some("/home/runner/work/backend/backend/test/ops/a.py"), ""), ["@ops"]);
+        assert_eq!(of(Some("test/a.py"), "test.ops.A"), ["@tests"], "the file says more");
+        assert_eq!(of(None, "test.ops.test_a.TestA"), ["@ops"]);
+        assert!(of(Some("/elsewhere/test/ops/a.py"), "").is_empty());
     }
 
     #[test]

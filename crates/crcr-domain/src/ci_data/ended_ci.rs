@@ -152,23 +152,35 @@ mod tests {
         for odd in ["cancelled", "skipped"] {
             assert_eq!(EndedCi::from_row(&row("workflow_job", &job(odd))), None, "{odd}");
         }
+        let mut started = job("failure");
+        started["action"] = json!("in_progress");
+        assert_eq!(EndedCi::from_row(&row("workflow_job", &started)), None, "it hasn't ended");
     }
 
     #[test]
     fn run_of_a_forks_branch_main_is_no_run_of_the_branch() {
-        let run = |event: &str| {
-            let payload = json!({"action": "completed", "workflow_run": {
+        let payload = |event: &str| {
+            json!({"action": "completed", "workflow_run": {
                 "id": 9, "name": "Trunk", "run_attempt": 1, "status": "completed", "event": event,
                 "conclusion": "success", "head_sha": "abcdef0", "head_branch": "main",
                 "created_at": "2026-09-01T10:00:00Z", "updated_at": "2026-09-01T11:00:00Z",
-            }});
-            match EndedCi::from_row(&row("workflow_run", &payload)) {
-                Some(EndedCi::Run(run)) => run,
-                other => panic!("{other:?}"),
-            }
+            }})
         };
+        let read = |payload: &Value| match EndedCi::from_row(&row("workflow_run", payload)) {
+            Some(EndedCi::Run(run)) => Some(run),
+            _ => None,
+        };
+        let run = |event: &str| read(&payload(event)).unwrap();
         assert_eq!(run("push").branch.as_deref(), Some("main"));
         assert_eq!(run("pull_request").branch, None);
         assert_eq!(run("pull_request").signal_seconds(), Some(3600.0));
+        let mut odd = payload("push");
+        odd["workflow_run"]["run_attempt"] = json!(2);
+        assert_eq!(read(&odd).unwrap().signal_seconds(), None, "a person waited with the re-run");
+        odd["workflow_run"]["run_attempt"] = json!(1);
+        odd["workflow_run"]["created_at"] = json!("2026-09-01T11:00:01Z");
+        assert_eq!(read(&odd).unwrap().signal_seconds(), None, "it ended before it was created");
+        odd["action"] = json!("in_progress");
+        assert_eq!(read(&odd), None);
     }
 }

@@ -197,3 +197,92 @@ impl JobLogRow {
         if self.classification().is_some() { CLASSIFIED | time } else { time }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(outcome: JobLogOutcome, second: i64) -> JobLogRow {
+        JobLogRow {
+            job: EndedJob {
+                repository: "acme/backend".to_owned(),
+                run_id: 1,
+                run_attempt: 1,
+                job_id: 2,
+                job_name: "test".to_owned(),
+                workflow: "CI".to_owned(),
+                branch: "main".to_owned(),
+                head_sha: "0".repeat(40),
+                completed_at: Timestamp::UNIX_EPOCH,
+            },
+            looked_at: Timestamp::from_second(second).unwrap(),
+            log_key: None,
+            outcome,
+        }
+    }
+
+    fn classified(found: Option<LogMatch>) -> JobLogOutcome {
+        JobLogOutcome::Classified(Box::new(LogClassification {
+            found,
+            ..LogClassification::default()
+        }))
+    }
+
+    fn found(captures: &[&str]) -> LogMatch {
+        serde_json::from_value(serde_json::json!({
+            "rule": "oom", "category": "infra", "by": "rule", "line_number": 7,
+            "line": "x".repeat(600), "captures": captures, "context": [],
+            "certainty_percent": 90, "reasons": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn failure_is_listed_by_its_cause_and_the_start_of_its_line() {
+        let known = row(classified(Some(found(&["cuda"]))), 1);
+        let cause = |capture: String| FailureCause {
+            category: "infra".to_owned(),
+            rule: "oom".to_owned(),
+            capture,
+        };
+        assert_eq!(known.cause(), cause("cuda".to_owned()));
+        assert_eq!(known.short_line(), "x".repeat(300));
+        let without = row(classified(Some(found(&[]))), 1);
+        assert_eq!(without.cause(), cause("x".repeat(500)));
+        for nothing in [classified(None), JobLogOutcome::NoLog(NoLogReason::Gone)] {
+            let nothing = row(nothing, 1);
+            assert_eq!((nothing.cause(), &*nothing.short_line()), (FailureCause::default(), ""));
+        }
+        assert_eq!(known.job.title(), "CI / test");
+        let unnamed = EndedJob { workflow: String::new(), ..known.job };
+        assert_eq!(unnamed.title(), "test");
+    }
+
+    #[test]
+    fn classification_is_not_replaced_by_a_reason_why_there_is_no_log() {
+        let lost = row(JobLogOutcome::NoLog(NoLogReason::Refused), 9);
+        let known = |second| row(classified(None), second);
+        assert!(known(1).version() > lost.version());
+        assert!(known(2).version() > known(1).version());
+        assert!(lost.version() > row(lost.outcome.clone(), 8).version());
+        assert_eq!(
+            (lost.classification(), lost.no_log_reason()),
+            (None, Some(NoLogReason::Refused))
+        );
+        assert_eq!(known(1).classification(), Some(&LogClassification::default()));
+        assert_eq!(known(1).no_log_reason(), None);
+    }
+
+    #[test]
+    fn stored_words_are_read_again() {
+        for reason in NoLogReason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+            assert_eq!(NoLogReason::from_name(reason.as_str()), Some(reason));
+            assert!(reason.sentence().contains("log of this job"));
+        }
+        assert_eq!(NoLogReason::from_name("Gone"), None);
+        for source in [LogMatchSource::Rule, LogMatchSource::Diff, LogMatchSource::Evidence] {
+            assert_eq!(serde_json::to_value(source).unwrap(), source.as_str());
+        }
+    }
+}

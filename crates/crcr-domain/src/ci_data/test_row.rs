@@ -119,6 +119,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn stored_checks_of_job_ids_are_read_again() {
+        for check in JobIdCheck::ALL {
+            assert_eq!(serde_json::to_value(check).unwrap(), check.as_str());
+            assert_eq!(JobIdCheck::from_name(check.as_str()), Some(check));
+        }
+        assert_eq!(JobIdCheck::from_name("Missing"), None);
+    }
+
+    #[test]
     fn shards_of_a_job_have_the_same_job_and_config() {
         for (name, expected) in [
             ("linux-jammy / test (default, 1, 5, linux.4xlarge)", ("linux-jammy", "default")),

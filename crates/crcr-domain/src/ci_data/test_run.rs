@@ -228,3 +228,125 @@ impl TestTally {
         self.flaky += other.flaky;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESULTS: [TestResult; 5] = [
+        TestResult::Success,
+        TestResult::Failure,
+        TestResult::Error,
+        TestResult::Skipped,
+        TestResult::Unfinished,
+    ];
+
+    fn case(result: TestResult, details: Vec<TestDetail>) -> TestCase {
+        TestCase {
+            kind: TestRowKind::Test,
+            suite: "suite".into(),
+            classname: "Ops".into(),
+            name: "test_add".to_owned(),
+            file: None,
+            variant: None,
+            result,
+            time: None,
+            attempts: 1,
+            flaky: false,
+            details,
+        }
+    }
+
+    fn detail(kind: TestDetailKind, message: Option<&str>, text: Option<&str>) -> TestDetail {
+        let [message, text] = [message, text].map(|text| text.map(str::to_owned));
+        TestDetail { kind, type_name: None, message, text }
+    }
+
+    #[test]
+    fn stored_words_are_read_again() {
+        for result in RESULTS {
+            assert_eq!(serde_json::to_value(result).unwrap(), result.as_str());
+            assert_eq!(TestResult::from_name(result.as_str()), Some(result));
+            let is_failed = [TestResult::Failure, TestResult::Error].contains(&result);
+            assert_eq!(result.is_failed(), is_failed);
+        }
+        assert_eq!(TestResult::from_name("passed"), None);
+        let kinds =
+            [TestRowKind::Test, TestRowKind::Suite, TestRowKind::Crashed, TestRowKind::NoReport];
+        for kind in kinds {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
+            assert_eq!(TestRowKind::from_name(kind.as_str()), Some(kind));
+        }
+        assert_eq!(TestRowKind::from_name("Test"), None);
+    }
+
+    #[test]
+    fn a_test_is_named_by_what_its_report_has() {
+        assert_eq!(case(TestResult::Success, vec![]).full_name(), "Ops.test_add");
+        for (class, name, full) in
+            [("", "t", "suite.t"), ("Ops", "", "Ops"), ("", "", "suite"), ("Ops", "t", "Ops.t")]
+        {
+            assert_eq!(full_name("suite", class, name), full);
+        }
+        assert_eq!(full_name("", "", "t"), "t");
+    }
+
+    #[test]
+    fn message_is_that_of_the_first_detail_that_explains_the_result() {
+        use TestDetailKind::{Error, Failure, Rerun, Skipped};
+        let details = || {
+            vec![
+                detail(Rerun, Some("rerun"), None),
+                detail(Failure, None, None),
+                detail(Failure, None, Some("trace")),
+                detail(Failure, Some("1 != 2"), Some("where")),
+                detail(Error, Some("teardown"), Some(" ")),
+                detail(Skipped, Some("no GPU"), None),
+            ]
+        };
+        for (result, message, details_of_it) in [
+            (TestResult::Success, None, None),
+            (TestResult::Failure, Some("trace"), Some("where")),
+            (TestResult::Error, Some("teardown"), None),
+            (TestResult::Skipped, Some("no GPU"), None),
+            (TestResult::Unfinished, None, None),
+        ] {
+            let case = case(result, details());
+            assert_eq!((case.message(), case.message_details()), (message, details_of_it));
+        }
+    }
+
+    #[test]
+    fn each_test_counts_once_and_sums_of_reports_add_up() {
+        let mut tally = TestTally::default();
+        for (times, result) in RESULTS.into_iter().enumerate() {
+            for _ in 0..=times {
+                tally.count(&case(result, vec![]));
+            }
+        }
+        tally.count(&TestCase { flaky: true, ..case(TestResult::Success, vec![]) });
+        let expected = TestTally {
+            tests: 16,
+            successes: 2,
+            failures: 2,
+            errors: 3,
+            skipped: 4,
+            unfinished: 5,
+            flaky: 1,
+        };
+        assert_eq!(tally, expected);
+        let mut sum = tally;
+        sum.add(&tally);
+        sum.add(&TestTally::default());
+        let doubled = TestTally {
+            tests: 32,
+            successes: 4,
+            failures: 4,
+            errors: 6,
+            skipped: 8,
+            unfinished: 10,
+            flaky: 2,
+        };
+        assert_eq!(sum, doubled);
+    }
+}

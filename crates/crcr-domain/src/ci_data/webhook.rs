@@ -252,6 +252,52 @@ mod tests {
     }
 
     #[test]
+    fn commit_branch_and_identity_are_found_where_each_event_has_them() {
+        let head = json!({"sha": "abc", "ref": "topic"});
+        for (event, payload, expected) in [
+            (
+                "pull_request",
+                json!({"pull_request": {"id": 3, "head": head}}),
+                ("3", "abc", "topic"),
+            ),
+            ("status", json!({"sha": "abc", "status": {}}), ("d", "abc", "")),
+            ("issue_comment", json!({"comment": {"id": 4, "commit_id": "no"}}), ("4", "", "")),
+            ("deployment", json!({"deployment": {"id": 5, "sha": "abc"}}), ("5", "abc", "")),
+            (
+                "check_run",
+                json!({"check_run": {
+                    "id": 6, "head_sha": "abc", "check_suite": {"head_branch": "main"}
+                }}),
+                ("6", "abc", "main"),
+            ),
+            ("commit_comment", json!({"comment": {"id": 7, "commit_id": "abc"}}), ("7", "abc", "")),
+            ("alert", json!({"alert": {"number": 8}}), ("8", "", "")),
+            ("package", json!({"package": {"node_id": "N9"}}), ("N9", "", "")),
+            ("package", json!({"package": {"id": "P10"}}), ("P10", "", "")),
+            (
+                "repository_dispatch",
+                json!({"repository_dispatch": {"id": 11}, "branch": "main"}),
+                ("d", "", ""),
+            ),
+        ] {
+            let found = row(event, "d", &payload);
+            assert_eq!((&*found.thing, &*found.sha, &*found.branch), expected, "{event}");
+        }
+        for (name, is_event) in [
+            ("push", true),
+            ("pull_request_2", true),
+            ("", false),
+            ("Push", false),
+            ("a-b", false),
+            ("../a", false),
+            (&*"a".repeat(64), true),
+            (&*"a".repeat(65), false),
+        ] {
+            assert_eq!(is_event_name(name), is_event, "{name}");
+        }
+    }
+
+    #[test]
     fn unknown_event_and_odd_fields_have_a_row_of_their_own() {
         let odd = json!({"action": ["x"], "workflow_job": "job", "repository": 7, "number": -1});
         for event in ["workflow_job", "from_the_future"] {

@@ -291,6 +291,8 @@ mod tests {
             ("", "", CiState::Queued),
         ] {
             assert_eq!(CiState::new(status, conclusion), expected, "{status} {conclusion}");
+            let is_failure = [CiState::Failed, CiState::TimedOut].contains(&expected);
+            assert_eq!(expected.is_failure(), is_failure, "{expected:?}");
         }
     }
 
@@ -310,6 +312,7 @@ mod tests {
         );
         let job = WorkflowJob::from_row(&row("workflow_job", &job)).unwrap();
         assert_eq!(job.labels, ["linux", "gpu"]);
+        assert_eq!(job.order(), (6, 1, 5));
         assert_eq!((job.url, job.failed_step.as_deref()), (None, Some("make")));
         assert_eq!((job.state, job.run_attempt), (CiState::Failed, 1));
         assert_eq!(WorkflowJob::from_row(&row("workflow_job", &json!({"workflow_job": {}}))), None);
@@ -325,6 +328,9 @@ mod tests {
             {"added": ["a.py"], "modified": ["b.py"], "removed": []}, {"modified": ["b.py", 7]},
         ]);
         assert_eq!(changed_files(&row("push", &with_files)), ["a.py", "b.py"]);
+        let many: Vec<_> = (0..=MAX_CHANGED_FILES).map(|n| n.to_string()).collect();
+        with_files["commits"] = json!([{ "added": many }]);
+        assert_eq!(changed_files(&row("push", &with_files)).len(), MAX_CHANGED_FILES);
         let found = BranchCommit::from_row(&row("push", &push)).unwrap();
         assert_eq!((&*found.title, found.pull_request), ("Fix it (#12)", Some(12)));
         let run = |event: &str| {

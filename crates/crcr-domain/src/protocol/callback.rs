@@ -437,7 +437,8 @@ fn depth(body: &[u8]) -> usize {
     for byte in body {
         match byte {
             _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
+            // Outside of a string it isn't JSON.
+            b'\\' => escaped = true,
             b'"' => in_string = !in_string,
             b'{' | b'[' if !in_string => {
                 depth += 1;

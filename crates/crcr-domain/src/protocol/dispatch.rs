@@ -390,6 +390,71 @@ mod tests {
     }
 
     #[test]
+    fn check_run_and_report_are_expected_of_a_commit_to_merge_above_l1() {
+        let closed = Some(PullRequestAction::Closed);
+        for (event, pull_request, action, has_head, reports) in [
+            (EventName::PullRequest, Some(7), None, true, true),
+            (EventName::PullRequest, Some(7), closed, false, false),
+            (EventName::MergeGroup, None, None, true, true),
+            (EventName::Push, None, None, false, true),
+            (EventName::Landed, Some(7), None, false, false),
+        ] {
+            for level in Level::ALL {
+                let (event, labels) = (event.clone(), vec!["ciflow/crcr/npu".to_owned()]);
+                let one = Dispatch { event, pull_request, action, level, ..dispatch() };
+                let labelled = Dispatch { labels, ..one.clone() };
+                let found = (one.may_have_check_runs(), one.expects_report());
+                let shows = level != Level::L1;
+                assert_eq!(found, (has_head && shows, reports && shows), "{level} {one:?}");
+                let shown =
+                    [&one, &labelled].map(|one| one.has_check_run_when_dispatched("ciflow/crcr/"));
+                let unasked = level == Level::L4
+                    || (level == Level::L3 && one.event == EventName::MergeGroup);
+                let asked = matches!(level, Level::L3 | Level::L4);
+                assert_eq!(shown, [has_head && unasked, has_head && asked], "{level} {one:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_was_sent_or_is_waited_for_is_not_redelivered() {
+        let at = Timestamp::from_second(5).unwrap();
+        let superseded = DispatchStatus::Superseded { by: "e".to_owned() };
+        for (status, name, can_be_redelivered) in [
+            (DispatchStatus::Queued, "queued", false),
+            (DispatchStatus::Sent { at }, "sent", false),
+            (superseded, "superseded", false),
+            (DispatchStatus::Dead, "dead", true),
+            (DispatchStatus::Unreachable, "unreachable", true),
+            (DispatchStatus::RepositoryChanged, "repository_changed", true),
+            (DispatchStatus::Withheld, "withheld", true),
+            (DispatchStatus::LeftOut { why: LeftOut::Draft }, "left_out", true),
+        ] {
+            assert_eq!((status.as_str(), status.can_be_redelivered()), (name, can_be_redelivered));
+            assert_eq!(serde_json::to_value(&status).unwrap()["status"], name);
+            let sent = (name == "sent").then_some(at);
+            assert_eq!(Dispatch { status, ..dispatch() }.sent_at(), sent);
+        }
+    }
+
+    #[test]
+    fn runs_are_looked_for_from_when_github_accepted_the_dispatch() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let sent = DispatchStatus::Sent { at: at(5) };
+        assert_eq!(dispatch().accepted_send(), None);
+        let probe = Dispatch { status: sent, event: EventName::Probe, ..dispatch() };
+        let send = |at| AcceptedSend {
+            delivery: "d".to_owned(),
+            event: EventName::Push,
+            at,
+            is_certain: true,
+        };
+        assert_eq!(probe.accepted_send(), Some(send(at(5))), "a probe goes out as a push");
+        let known = Dispatch { accepted_at: Some(at(3)), ..probe };
+        assert_eq!(known.accepted_send(), Some(send(at(3))), "by GitHub's clock if that is known");
+    }
+
+    #[test]
     fn label_matches_its_device_ignoring_case() {
         let device = Device::new("npu").unwrap();
         let has = |label: &str| is_labelled(&[label.to_owned()], "ciflow/crcr/", &device);

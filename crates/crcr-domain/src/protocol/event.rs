@@ -541,6 +541,10 @@ mod tests {
             let event = EventName::from(name);
             assert!(!matches!(event, EventName::Other(_)), "{name}");
             assert_eq!(serde_json::to_value(&event).unwrap(), name);
+            assert_eq!(event.to_string(), name);
+            let sent_as = if name == "probe" { "push" } else { name };
+            assert_eq!(event.event_type(), sent_as);
+            assert_eq!(event.is_self_reported(), ["nightly", "periodic"].contains(&name));
         }
         assert_eq!(EventName::from("Push").as_str(), "Push");
         assert_ne!(EventName::from("Push"), EventName::Push);
@@ -562,6 +566,10 @@ mod tests {
         ] {
             let read = read_value("pull_request", &pull(action)).unwrap();
             assert_eq!(read.is_some(), ours, "{action}");
+            if let Some(UpstreamEvent::PullRequest(pull)) = read {
+                let is_label = action.ends_with("labeled");
+                assert_eq!(pull.action.dispatches(), !is_label, "a label asks for no build");
+            }
         }
         let Some(UpstreamEvent::PullRequest(read)) =
             read_value("pull_request", &pull("opened")).unwrap()
@@ -571,6 +579,7 @@ mod tests {
         assert_eq!((read.number, read.head_sha.as_str()), (7, SHA));
         assert_eq!(read.base_sha.as_deref(), Some(BASE));
         assert_eq!(read.labels, ["bug", "ciflow/crcr/npu"]);
+        assert_eq!(read.label.as_deref(), Some("ciflow/crcr/npu"));
     }
 
     #[test]
@@ -579,6 +588,8 @@ mod tests {
         event["label"]["name"] = json!("CIFLOW/crcr/npu");
         assert!(read_value("pull_request", &event).unwrap().is_some());
         event["label"]["name"] = json!("bug");
+        assert_eq!(read_value("pull_request", &event).unwrap(), None);
+        event["action"] = json!("unlabeled");
         assert_eq!(read_value("pull_request", &event).unwrap(), None);
     }
 
@@ -601,6 +612,7 @@ mod tests {
         assert_eq!(landed("closed", "", "closed", false, &["merged"]), Some(true));
         assert_eq!(landed("labeled", "Merged", "closed", false, &["Merged"]), Some(true));
         assert_eq!(landed("labeled", "Merged", "open", false, &["Merged"]), None, "not yet");
+        assert_eq!(landed("labeled", "bug", "closed", true, &[]), None, "it landed before");
         assert_eq!(landed("labeled", "ciflow/crcr/npu", "open", false, &["Merged"]), Some(false));
     }
 
@@ -619,6 +631,21 @@ mod tests {
         assert_eq!(group("destroyed", "acme/upstream", SHA).unwrap(), None);
         assert_eq!(group("checks_requested", "acme/other", SHA).unwrap(), None);
         assert!(group("checks_requested", "acme/upstream", "main").is_err());
+        assert_eq!(group("destroyed", "acme/upstream", "main").unwrap(), None);
+    }
+
+    #[test]
+    fn commit_id_is_a_whole_sha1_or_sha256() {
+        for (text, is_id) in [
+            (SHA.to_owned(), true),
+            ("F".repeat(64), true),
+            ("a".repeat(39), false),
+            ("a".repeat(41), false),
+            ("g".repeat(40), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(is_sha(&text), is_id, "{text}");
+        }
     }
 
     #[test]
@@ -689,10 +716,20 @@ mod tests {
             read_value("check_run", &run).unwrap(),
             Some(UpstreamEvent::CheckRunRerequested(run)) if run.external_id == "12:7"
         ));
-        let suite = json!({
-            "action": "completed", "repository": {"full_name": "acme/upstream"},
-            "check_suite": {"id": 5, "head_sha": SHA}
-        });
-        assert_eq!(read_value("check_suite", &suite).unwrap(), None);
+        for event in ["check_run", "check_suite"] {
+            for (action, repo, ours) in [
+                ("rerequested", "acme/upstream", true),
+                ("completed", "acme/upstream", false),
+                ("rerequested", "acme/other", false),
+            ] {
+                let suite = json!({"id": 5, "head_sha": SHA});
+                let asked = json!({
+                    "action": action, "repository": {"full_name": repo},
+                    "check_run": run["check_run"], "check_suite": suite
+                });
+                let read = read_value(event, &asked).unwrap();
+                assert_eq!(read.is_some(), ours, "{event} {action} {repo}");
+            }
+        }
     }
 }

@@ -80,3 +80,28 @@ impl CallerIdentity {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn github_mints_a_token_for_each_report_and_buildkite_one_for_a_step() {
+        let identity = |claims| CallerIdentity {
+            repository: RepoName::new("acme/backend").unwrap(),
+            issuer: "https://issuer.test".to_owned(),
+            expires_at: Timestamp::UNIX_EPOCH,
+            token_id: "t".to_owned(),
+            claims,
+        };
+        let of_run = GitHubClaims { run_id: Some(12), ..GitHubClaims::default() };
+        let github = identity(ProviderClaims::GitHub(of_run.clone()));
+        assert_eq!((github.github(), github.buildkite()), (Some(&of_run), None));
+        assert!(github.is_minted_per_report());
+        let of_build =
+            BuildkiteClaims { pipeline_id: "p".to_owned(), ..BuildkiteClaims::default() };
+        let buildkite = identity(ProviderClaims::Buildkite(of_build.clone()));
+        assert_eq!((buildkite.github(), buildkite.buildkite()), (None, Some(&of_build)));
+        assert!(!buildkite.is_minted_per_report());
+    }
+}

@@ -613,6 +613,58 @@ mod tests {
                 vec![here("acme/one", BAD, &["b"])],
                 vec![upstream("acme/one", "base", BAD, &["b", "c"], 100)],
             ),
+            (
+                "red on the base, and for two pushes before",
+                vec![bad()],
+                vec![
+                    upstream("acme/one", "green", GOOD, &[], 70),
+                    upstream("acme/one", "first", BAD, &[], 80),
+                    upstream("acme/one", "second", BAD, &[], 90),
+                    nightly(upstream("acme/one", "night", GOOD, &[], 95)),
+                    base_bad(),
+                    upstream("acme/one", "after", BAD, &[], 110),
+                ],
+            ),
+            (
+                "red on the base, and green before",
+                vec![bad()],
+                vec![upstream("acme/one", "green", GOOD, &[], 90), base_bad()],
+            ),
+            ("green on the base, failed twice here", vec![bad(), second(BAD)], vec![base_good()]),
+            (
+                "green on the base, failed twice here, and the other passes",
+                vec![bad(), second(BAD), here("acme/two", GOOD, &[])],
+                vec![base_good()],
+            ),
+            (
+                "green on the base, and a push after it is red",
+                vec![bad()],
+                vec![base_good(), upstream("acme/one", "push", BAD, &[], 200)],
+            ),
+            (
+                "a push that ended after the job counts for nothing",
+                vec![bad()],
+                vec![upstream("acme/one", "push", GOOD, &[], 1000)],
+            ),
+            (
+                "a probe of another commit counts for nothing",
+                vec![bad()],
+                vec![AttemptFact {
+                    event: EventName::Probe,
+                    ..upstream("acme/one", "probed", GOOD, &[], 200)
+                }],
+            ),
+            (
+                "red in a nightly run without a proven commit",
+                vec![bad()],
+                vec![
+                    base_good(),
+                    AttemptFact {
+                        head_sha: "".into(),
+                        ..nightly(upstream("acme/one", "night", BAD, &[], 500))
+                    },
+                ],
+            ),
         ];
         let table =
             cases.map(|(case, head, branch)| format!("{case}: {}", summary(&head, &branch)));
@@ -643,6 +695,43 @@ mod tests {
         let json = serde_json::to_value(&verdict).unwrap();
         let read = TriageVerdict::read(&json).expect("it is a verdict of version 1");
         assert_eq!(read, verdict);
+    }
+
+    #[test]
+    fn verdict_says_whether_a_retry_failed_again_and_which_commit_is_suspected() {
+        let bad = here("acme/one", BAD, &[]);
+        let second = |state| AttemptFact {
+            run_attempt: 2,
+            received_at: at(2000),
+            ..here("acme/one", state, &[])
+        };
+        let retried =
+            |head: &[AttemptFact]| verdict_on_first(head, &[]).unwrap().reproduced_on_retry;
+        assert_eq!(retried(&[bad.clone()]), None);
+        assert_eq!(retried(&[bad.clone(), second(BAD)]), Some(true));
+        assert_eq!(retried(&[bad.clone(), second(GOOD)]), Some(false));
+        let lost = here("acme/one", JobState::Lost, &[]);
+        assert_eq!(retried(&[lost]), None);
+        let red = |repo| upstream(repo, "base", BAD, &[], 100);
+        let suspect = |branch: &[AttemptFact]| {
+            verdict_on_first(&[bad.clone()], branch).unwrap().suspected_upstream
+        };
+        assert_eq!(suspect(&[red("acme/one")]), None);
+        let both = suspect(&[red("acme/one"), red("acme/two")]).unwrap();
+        assert_eq!((both.commit.as_deref(), both.pr), (Some("base"), None));
+    }
+
+    #[test]
+    fn verdicts_of_several_days_are_kept_together() {
+        let row = here("acme/one", BAD, &[]);
+        let verdict = verdict_on_first(std::slice::from_ref(&row), &[]).unwrap();
+        let day: BlamedJobs = [(AttemptId::of(&row), verdict.clone())].into_iter().collect();
+        let mut all = BlamedJobs::default();
+        assert!(all.is_empty());
+        all.add(&day);
+        assert_eq!((all.len(), all.is_empty()), (1, false));
+        assert_eq!(all.verdict(&row), Some(&verdict));
+        assert_eq!(all.verdict(&here("acme/two", BAD, &[])), None);
     }
 
     #[test]

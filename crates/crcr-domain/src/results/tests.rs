@@ -15,6 +15,7 @@ use super::{
 };
 use crate::allowlist::level::Level;
 use crate::checks::lifecycle::{Conclusion, JobState};
+use crate::checks::proof::MissingProof;
 use crate::protocol::callback::ReportDetails;
 use crate::protocol::event::EventName;
 use crate::results::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
@@ -611,4 +612,219 @@ fn reports_flakes_and_core_jobs_are_criteria_only_where_they_have_targets() {
     assert_eq!(found(5), (Some(0.5), 2, CriterionVerdict::NotMet));
     assert_eq!(core(&both, vec![day("b", 1, 0)]), (Some(0.5), 1, CriterionVerdict::NotMet));
     assert_eq!(core(&both, vec![]), (None, 0, CriterionVerdict::Unknown));
+}
+
+#[test]
+fn stored_words_are_read_again() {
+    for status in DispatchFactStatus::ALL {
+        assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
+        assert_eq!(DispatchFactStatus::from_name(status.as_str()), Some(status));
+    }
+    for outcome in CallbackOutcome::ALL {
+        assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
+        assert_eq!(CallbackOutcome::from_name(outcome.as_str()), Some(outcome));
+        let is_stored = [CallbackOutcome::Accepted, CallbackOutcome::Unproven].contains(&outcome);
+        assert_eq!(outcome.is_stored(), is_stored, "{outcome:?}");
+    }
+    assert_eq!(DispatchFactStatus::from_name("Sent"), None);
+    assert_eq!(CallbackOutcome::from_name("Accepted"), None);
+}
+
+#[test]
+fn of_two_rows_of_a_dispatch_the_later_counts_and_within_a_millisecond_the_one_that_went_further() {
+    use DispatchFactStatus::{Dead, NeverStarted, Queued, Sent, Superseded};
+    let row = |status, s| DispatchFact { status, ..dispatch("d", "a", s) };
+    let in_order = [
+        row(Queued, 1),
+        row(Sent, 1),
+        row(Dead, 1),
+        row(NeverStarted, 1),
+        row(Superseded, 1),
+        row(Queued, 2),
+    ];
+    assert!(in_order.is_sorted_by(|a, b| a.version() < b.version()));
+}
+
+#[test]
+fn self_report_is_evidence_only_with_a_proven_commit() {
+    let nightly = AttemptFact { event: EventName::Nightly, ..attempt("d", "a", "1", 1, GOOD, 0) };
+    assert!(nightly.is_evidence());
+    assert!(!AttemptFact { head_sha: "".into(), ..nightly.clone() }.is_evidence());
+    let unproven = AttemptFact { missing_proof: Some(MissingProof::Commit), ..nightly };
+    assert!(!unproven.is_evidence());
+    assert!(AttemptFact { event: EventName::PullRequest, ..unproven }.is_evidence());
+    let began = |queue_seconds| {
+        AttemptFact { queue_seconds, ..attempt("d", "a", "1", 1, GOOD, 100) }.began()
+    };
+    assert_eq!(began(Some(30.0)), at(70), "dispatched at 40");
+    assert_eq!(began(None), at(100));
+    assert_eq!(began(Some(f64::MAX)), at(100));
+}
+
+#[test]
+fn every_odd_target_is_told_with_its_bounds() {
+    let most = |bound: u32| LevelCriteria { promotion_days: bound, ..LevelCriteria::default() };
+    assert_eq!(LevelCriteria::default().problems(), Vec::<String>::new());
+    assert_eq!(most(366).problems(), Vec::<String>::new());
+    assert_eq!(most(14).problems(), Vec::<String>::new(), "as many as `coverage-days`");
+    let names = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
+    let own = LevelTargets {
+        flake_share: Some(1.0),
+        core_jobs: names(100),
+        core_tests: names(100),
+        ..LevelTargets::default()
+    };
+    let good = LevelCriteria { l2: own.clone(), ..LevelCriteria::default() };
+    assert_eq!(good.problems(), Vec::<String>::new());
+    let odd = LevelCriteria {
+        promotion_days: 367,
+        demotion_days: 0,
+        coverage_days: 400,
+        queue_seconds: 0.0,
+        overrun_seconds: f64::INFINITY,
+        overrun_share: -0.1,
+        job_pass_share: f64::NAN,
+        l2: LevelTargets {
+            flake_share: Some(1.1),
+            core_jobs: names(101),
+            core_tests: names(102),
+            ..own
+        },
+        l4: LevelTargets { end_to_end_seconds: Some(-1.0), ..LevelTargets::default() },
+        ..LevelCriteria::default()
+    };
+    insta::assert_snapshot!(odd.problems().join("\n"));
+}
+
+#[test]
+fn core_tests_of_all_levels_are_asked_for_once() {
+    let named = |names: &[&str]| LevelTargets {
+        core_tests: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..LevelTargets::default()
+    };
+    let criteria = LevelCriteria {
+        l2: named(&["b"]),
+        l3: named(&["a", "b"]),
+        l4: named(&["c"]),
+        ..LevelCriteria::default()
+    };
+    assert_eq!(criteria.core_tests(), ["a", "b", "c"]);
+    let own = LevelTargets { overrun_seconds: Some(5.0), ..LevelTargets::default() };
+    let criteria = LevelCriteria { l3: own, ..LevelCriteria::default() };
+    assert_eq!(criteria.targets(Level::L3).overrun_seconds, Some(5.0));
+    assert_eq!(criteria.targets(Level::L4).overrun_seconds, Some(3.0 * 3600.0));
+}
+
+#[test]
+fn review_covers_whole_days_before_its_end() {
+    let criteria = LevelCriteria::default();
+    let days = |question: ReviewQuestion| {
+        at(0).duration_since(question.from(at(0), &criteria)).as_hours() / 24
+    };
+    assert_eq!(days(ReviewQuestion::Signal), 14);
+    assert_eq!(days(ReviewQuestion::Promotion), 14);
+    assert_eq!(days(ReviewQuestion::Stay), 7);
+    let earliest = super::review::earliest_dispatch_time(at(0));
+    assert_eq!(at(0).duration_since(earliest).as_hours(), 366 * 24);
+    assert_eq!(super::review::earliest_dispatch_time(Timestamp::MIN), Timestamp::MIN);
+}
+
+#[test]
+fn standing_is_said_in_a_sentence() {
+    let subject = |level| ReviewSubject { repo: "acme/backend", level, from: at(-1), to: at(0) };
+    let empty =
+        |level| RepoReview::of(subject(level), ReviewFacts::default(), &LevelCriteria::default());
+    let sentence = |review: &RepoReview| review.standing().sentence();
+    let l3 = empty(Some(Level::L3));
+    assert!(!l3.has_results());
+    assert_eq!(sentence(&l3), "has no results yet");
+    assert_eq!(sentence(&empty(Some(Level::L1))), "has a level without criteria");
+    let with = |verdict, verdicts: &[CriterionVerdict]| {
+        let mut review = l3.clone();
+        review.verdict = verdict;
+        review.evidence.truncate(verdicts.len());
+        for (item, verdict) in review.evidence.iter_mut().zip(verdicts) {
+            (item.verdict, item.n) = (*verdict, 1);
+        }
+        assert!(review.has_results());
+        review
+    };
+    use CriterionVerdict::{Met, NotMet, Unknown};
+    assert_eq!(sentence(&with(Met, &[Met])), "meets the criterion of its level");
+    assert_eq!(sentence(&with(Met, &[Met, Met])), "meets all 2 criteria of its level");
+    let one = |verdict| {
+        let review = with(verdict, &[Met, verdict]);
+        (sentence(&review), review.evidence[1].criterion.title())
+    };
+    let (failing, title) = one(NotMet);
+    assert_eq!(failing, format!("fails its level: {title}"));
+    let (unknown, title) = one(Unknown);
+    assert_eq!(unknown, format!("can't be said yet: too few samples of {title}"));
+    let mut only_time = with(Met, &[Met]);
+    only_time.evidence[0].criterion = Criterion::TimeAtL2;
+    assert!(!only_time.has_results(), "time passes without results");
+    only_time.availability.denominator = 1;
+    assert!(only_time.has_results());
+}
+
+#[test]
+fn every_criterion_and_question_has_a_title_of_its_own() {
+    use super::criteria::ThresholdBound;
+    use super::review::SecondQuestion;
+    let second = |question| {
+        SecondQuestion { question, evidence: vec![], verdict: CriterionVerdict::Met }.title()
+    };
+    let titles = [
+        ReviewQuestion::Signal.title(),
+        ReviewQuestion::Promotion.title(),
+        ReviewQuestion::Stay.title(),
+        second(ReviewQuestion::Promotion),
+        second(ReviewQuestion::Stay),
+        Criterion::TimeAtL2.title(),
+        Criterion::Coverage.title(),
+        Criterion::Queue.title(),
+        Criterion::Overrun.title(),
+        Criterion::EndToEnd.title(),
+        Criterion::Timeouts.title(),
+        Criterion::JobPass.title(),
+        Criterion::ValidReports.title(),
+        Criterion::Flakes.title(),
+        Criterion::CoreJobs.title(),
+        Criterion::CoreTests.title(),
+        ThresholdBound::AtLeast.sign(),
+        ThresholdBound::Over.sign(),
+        ThresholdBound::AtMost.sign(),
+        ThresholdBound::Under.sign(),
+    ];
+    insta::assert_snapshot!(titles.join("\n"));
+}
+
+#[test]
+fn times_of_added_days_are_those_of_their_jobs_and_dispatches() {
+    let jobs = [attempt("d", "a", "1", 1, GOOD, 60), attempt("e", "b", "2", 1, BAD, 160)];
+    let slow = DispatchFact { sent_at: Some(at(104)), ..dispatch("e", "b", 100) };
+    let dispatches = [dispatch("d", "a", 0), slow];
+    let totals = |range: std::ops::Range<usize>| {
+        let dispatches: Vec<_> = dispatches[range.clone()].iter().collect();
+        super::ResultTotals::of(jobs_of_record(&jobs[range], &[]), &dispatches)
+    };
+    let mut sum = totals(0..1);
+    sum.add(&totals(1..2));
+    let both = totals(0..2);
+    for (name, found, expected) in [
+        ("queue", [sum.queue(), both.queue()], 60.0),
+        ("execution", [sum.execution(), both.execution()], 600.0),
+        ("end to end", [sum.end_to_end(), both.end_to_end()], 60.0),
+        ("dispatch", [sum.dispatch(), both.dispatch()], 2.5),
+    ] {
+        for stats in found {
+            let stats = stats.unwrap();
+            assert_eq!((stats.n, stats.mean), (2, expected), "{name}");
+        }
+    }
+    assert_eq!(sum.statuses[&DispatchFactStatus::Sent], 2);
+    assert_eq!(sum.statuses, both.statuses);
+    let empty = super::ResultTotals::default();
+    assert_eq!((empty.queue(), empty.dispatch()), (None, None));
+    assert_eq!(both.bytes() - empty.bytes(), (2 + 2 + 2 + 2) * size_of::<i64>());
 }

@@ -228,7 +228,12 @@ impl History {
             .filter_map(|other| self.send_of(other))
             .collect();
         let window = Duration::from_secs(WINDOW as u64);
-        let (from, to) = own.window(window);
+        // As the relay does: all runs of the windows of the dispatches that it can be confused with.
+        let own_window = own.window(window);
+        let windows = others.iter().map(|other| other.window(window));
+        let near = windows.filter(|(from, to)| *from <= own_window.1 && own_window.0 <= *to);
+        let (from, to) =
+            near.fold(own_window, |hull, other| (hull.0.min(other.0), hull.1.max(other.1)));
         let claim = |id: u64| {
             let run = self.runs.iter().find(|run| run.id == id)?;
             let reported = self.records[run.dispatch].jobs.keys().any(|(job, ..)| *job == id);
@@ -258,10 +263,11 @@ impl History {
         }
         let claims: BTreeMap<u64, String> =
             listed.iter().filter_map(|run| Some((run.id, claim(run.id)?))).collect();
-        let found = runs_of_dispatch(&listed, &own, &others, window, |id| {
+        let found = runs_of_dispatch(&listed, (from, to), &own, &others, window, |id| {
             claims.get(&id).map(String::as_str)
         });
-        let is_over = self.records[dispatch].sent.is_some_and(|sent| self.now >= sent + WINDOW);
+        let is_undecided = found.shared.iter().any(|group| !group.are_good);
+        let is_over = at(self.now) >= if is_undecided { to } else { own_window.1 };
         let shown: Vec<u64> = listed.iter().map(|run| run.id).collect();
         let seen =
             self.runs.iter().filter(|run| run.dispatch == dispatch && shown.contains(&run.id));

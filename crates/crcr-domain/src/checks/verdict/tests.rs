@@ -162,6 +162,40 @@ fn dispatch_without_evidence_says_why_and_an_unproven_report_is_none() {
 }
 
 #[test]
+fn reason_says_what_is_waited_for_and_what_was_missing() {
+    let job_id = id("5", 1, "CI", "test");
+    let missing = ProofStatus::Missing(MissingProof::CallbackToken);
+    let forged = HeadJob { proof: missing, ..ended(&job_id, GOOD) };
+    let queued = dispatch(&DispatchStatus::Queued, &[], vec![]);
+    let overdue = HeadDispatch { is_overdue: true, ..dispatch(&SENT, &[], vec![]) };
+    let held = HeadDispatch { held_until: Some(Timestamp::UNIX_EPOCH), ..queued.clone() };
+    let down = HeadDispatch { silence: Some("The relay was down"), ..overdue.clone() };
+    let unproven = HeadDispatch { jobs: vec![forged], ..overdue.clone() };
+    let until = "Held back until 1970-01-01T00:00:00Z by this backend's `.github/crcr.yml`";
+    for (one, reason) in [
+        (queued, "Waiting to be dispatched"),
+        (held, until),
+        (dispatch(&SENT, &[], vec![]), "Dispatched"),
+        (overdue, "It never started: no report came in time"),
+        (down, "The relay was down"),
+        (
+            unproven,
+            "It was reported without proof: it doesn't carry the dispatch's `callback_token`",
+        ),
+    ] {
+        assert_eq!(verdict(&[one], L4).unwrap().reason, reason);
+    }
+}
+
+#[test]
+fn failure_is_not_hidden_by_sending_its_dispatch_again() {
+    let job_id = id("5", 1, "CI", "test");
+    let runs = [run("5", "ci.yml", 1, RunState::Over(BAD))];
+    let again = dispatch(&DispatchStatus::Queued, &runs, vec![ended(&job_id, BAD)]);
+    assert_eq!(state_of(&[again]), FAILED);
+}
+
+#[test]
 fn another_pull_request_at_the_commit_neither_hides_nor_delays_a_result() {
     let superseded = DispatchStatus::Superseded { by: "e".to_owned() };
     let job_id = id("5", 1, "CI", "test");
@@ -201,7 +235,9 @@ fn passing_rerun_turns_a_failed_verdict_into_success() {
     assert_eq!(state_of(&[dispatch(&SENT, &before, jobs[..1].to_vec())]), FAILED);
     assert_eq!(state_of(&[dispatch(&SENT, &before, jobs.clone())]), RUNNING);
     let after = over(2, GOOD);
-    assert_eq!(state_of(&[dispatch(&SENT, &after, jobs)]), PASSED);
+    assert_eq!(state_of(&[dispatch(&SENT, &after, jobs.clone())]), PASSED);
+    let in_other_order = jobs.into_iter().rev().collect();
+    assert_eq!(state_of(&[dispatch(&SENT, &after, in_other_order)]), PASSED);
 }
 
 #[test]
@@ -211,8 +247,18 @@ fn failed_job_of_an_older_attempt_counts_unless_another_one_ran_in_its_place() {
     let known = run("5", "ci.yml", 2, RunState::Over(GOOD));
     let runs = [known.clone()];
     assert_eq!(state_of(&[dispatch(&SENT, &runs, jobs())]), FAILED);
-    let runs = [DownstreamRun { replaced_jobs: vec![one.clone()], ..known }];
+    let replaced = |replaced_jobs, state| [DownstreamRun { replaced_jobs, state, ..known.clone() }];
+    let runs = replaced(vec![one.clone()], RunState::Over(GOOD));
     assert_eq!(state_of(&[dispatch(&SENT, &runs, jobs())]), PASSED);
+    let runs = replaced(vec![one.clone()], RunState::OverUnknown);
+    assert_eq!(
+        state_of(&[dispatch(&SENT, &runs, jobs())]),
+        FAILED,
+        "the later one may have failed"
+    );
+    let runs = replaced(vec![two.clone()], RunState::Over(GOOD));
+    let failed_again = vec![ended(&two, BAD)];
+    assert_eq!(state_of(&[dispatch(&SENT, &runs, failed_again)]), FAILED, "nothing ran after it");
 }
 
 #[test]
@@ -242,6 +288,33 @@ fn runs_that_may_be_this_commits_are_waited_for_and_a_failed_one_is_never_succes
     assert_eq!(found(false, true, true), PASSED);
     assert_eq!(found(false, false, true), UNKNOWN);
     assert_eq!(found(false, false, false), PASSED, "the workflow doesn't run for each dispatch");
+}
+
+#[test]
+fn failed_run_that_may_be_this_commits_counts_until_a_newer_dispatch_ran_its_workflow() {
+    let (first, second) = (id("5", 1, "CI", "test"), id("8", 1, "CI", "test"));
+    let group = |are_good| SharedRuns {
+        workflow: "lint.yml".to_owned(),
+        is_open: false,
+        are_good,
+        include_own: true,
+    };
+    let ci = |id| run(id, "ci.yml", 1, RunState::Over(GOOD));
+    let older_runs = [ci("5")];
+    let failed = [group(false)];
+    let older = HeadDispatch {
+        shared_runs: &failed,
+        ..dispatch(&SENT, &older_runs, vec![ended(&first, GOOD)])
+    };
+    let found = |runs: &[DownstreamRun], shared_runs: &[SharedRuns]| {
+        let newer = dispatch(&SENT, runs, vec![ended(&second, GOOD)]);
+        state_of(&[older.clone(), HeadDispatch { shared_runs, ..newer }])
+    };
+    assert_eq!(found(&[ci("8")], &[]), UNKNOWN, "it ran another workflow only");
+    let lint = run("9", "lint.yml", 1, RunState::Over(GOOD));
+    assert_eq!(found(&[ci("8"), lint], &[]), PASSED);
+    assert_eq!(found(&[ci("8")], &[group(true)]), PASSED);
+    assert_eq!(found(&[ci("8")], &[group(false)]), UNKNOWN);
 }
 
 #[test]
@@ -277,6 +350,10 @@ fn build_elsewhere_ends_by_its_own_word_and_never_by_silence() {
     assert_eq!(found(vec![last, failed, again], false), RUNNING, "a step is retried");
     let passed = foreign(ended(retried, GOOD));
     assert_eq!(found(vec![last, failed, passed], false), PASSED);
+    // What said that the run is over is retried itself.
+    let failed_last = HeadJob { ends_run: true, ..failed };
+    assert_eq!(found(vec![failed_last, passed], false), PASSED);
+    assert_eq!(found(vec![passed, failed_last], false), PASSED);
 }
 
 #[test]
@@ -297,6 +374,11 @@ fn parallel_step_that_was_not_retried_keeps_its_failure_when_another_one_passes_
         "the step that failed is the one that was retried"
     );
     assert_eq!(shown(both(2)), HeadState::Ended(BAD), "another one had failed, too");
+    let (both_again, other_retried) = (&id("a", 2, "CI", "test"), &id("a", 2, "CI", "lint"));
+    let mut jobs = both(2);
+    jobs[1] = step(both_again, GOOD, 2, 0);
+    jobs.push(step(other_retried, GOOD, 1, 0));
+    assert_eq!(shown(jobs), HeadState::Ended(GOOD), "a retry of another step says nothing of this");
     let jobs = both(2).into_iter().map(|job| (job, None)).collect::<Vec<_>>();
     assert_eq!(job_to_show(&jobs), Some(0));
     let jobs = both(1).into_iter().map(|job| (job, None)).collect::<Vec<_>>();
@@ -364,6 +446,35 @@ fn what_is_not_known_of_an_older_dispatch_is_settled_by_a_newer_one() {
 }
 
 #[test]
+fn job_that_is_open_when_its_run_is_over_is_waited_for_by_its_name() {
+    let job_id = id("5", 1, "CI", "test");
+    let open = proven(&job_id, JobState::InProgress);
+    let reason = |state| {
+        let runs = [run("5", "ci.yml", 1, state)];
+        verdict(&[dispatch(&SENT, &runs, vec![open])], L4).unwrap().reason
+    };
+    assert_eq!(reason(RunState::Open), "Running");
+    let waits = "Waiting for the end of job `test`, which was never reported";
+    assert_eq!(reason(RunState::Over(GOOD)), waits);
+    let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let unproven = HeadJob { ended_without_proof: true, ..open };
+    let found = state_of(&[dispatch(&SENT, &runs, vec![unproven])]);
+    assert_eq!(
+        found,
+        HeadState::Ended(Conclusion::Cancelled),
+        "an end without proof is no success"
+    );
+}
+
+#[test]
+fn run_of_another_workflow_that_github_does_not_list_replaces_none() {
+    let (build, lint) = (id("5", 1, "Build", "b"), id("6", 1, "Lint", "l"));
+    let jobs = vec![ended(&build, BAD), ended(&lint, GOOD)];
+    let one = HeadDispatch { is_given_up: true, ..dispatch(&SENT, &[], jobs) };
+    assert_eq!(state_of(&[one]), FAILED);
+}
+
+#[test]
 fn the_verdict_names_the_run_to_look_at() {
     let (build, lint) = (id("5", 1, "Build", "b"), id("6", 1, "Lint", "l"));
     let runs = [
@@ -383,5 +494,14 @@ fn job_of_two_workflow_files_of_one_name_shows_the_worse_of_both() {
     assert_eq!(job_to_show(&two_files), Some(0));
     let one_file = [(failed, Some("a.yml")), (passed, Some("a.yml"))];
     assert_eq!(job_to_show(&one_file), Some(1), "the newest run");
+    let open = proven(&b, JobState::InProgress);
+    assert_eq!(job_to_show(&[(failed, Some("a.yml")), (open, Some("b.yml"))]), Some(0));
+    let good = ended(&a, GOOD);
+    let is_awaited = job_to_show(&[(good, Some("a.yml")), (open, Some("b.yml"))]) == Some(1);
+    assert!(is_awaited, "success of one file says nothing of the other's run");
+    // Until GitHub said which file a run is of, it may be the same.
+    for (first, second) in [(None, Some("b.yml")), (Some("a.yml"), None)] {
+        assert_eq!(job_to_show(&[(failed, first), (open, second)]), Some(1), "the newest run");
+    }
     assert_eq!(job_to_show(&[]), None);
 }

@@ -140,6 +140,8 @@ fn pattern_covers_its_test_only_and_characters_other_than_stars_are_literal() {
         ("tests*conv*backward", "tests.ops", "test_conv_x_backward", true),
         ("tests*conv*backward", "tests.ops", "test_backward_conv", false),
         ("abcdefgh*abcdefgh", "", "abcdefgh", false),
+        ("long_x*ab*ba*y_name", "", "long_xabay_name", false),
+        ("long_x*ab*ab*y_name", "", "long_xzabzaby_name", true),
         ("test_alone", "", "test_alone", true),
         ("suite.test_alone", "", "test_alone", true),
         ("test?", "", "test1", false),
@@ -149,6 +151,10 @@ fn pattern_covers_its_test_only_and_characters_other_than_stars_are_literal() {
         let case = failure(class, name);
         assert_eq!(quarantine(&text).covers(&case).is_some(), expected, "{pattern} {name}");
     }
+    let any =
+        quarantine(&entry("expiry: 2026-12-01").replace("tests.ops.test_conv", "'aaaaaaaaaaaa*'"));
+    let covers = |bytes| any.covers(&failure("", &"a".repeat(bytes))).is_some();
+    assert!(covers(MAX_NAME_BYTES) && !covers(MAX_NAME_BYTES + 1));
 }
 
 #[test]
@@ -166,6 +172,8 @@ fn crash_suite_failure_unfinished_and_expired_tests_are_never_covered() {
     let expired = ParsedQuarantine::parse(text.as_bytes(), tomorrow).accepted(tomorrow).unwrap();
     assert!(expired.covers(&case).is_none());
     assert_eq!(expired.expired(&case).unwrap().owner.as_str(), "alice");
+    assert!(expired.expired(&failure("tests.ops", "test_other")).is_none());
+    assert!(expired.expired(&unfinished).is_none());
 }
 
 /// jest-junit gives a test outside of any `describe` a class that begins with a blank.

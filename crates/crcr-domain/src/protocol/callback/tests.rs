@@ -144,6 +144,51 @@ fn what_reporters_in_the_field_send_as_details_is_read() {
 }
 
 #[test]
+fn absent_details_are_no_faults() {
+    for field in [
+        "job_name",
+        "check_run_id",
+        "url",
+        "artifact_url",
+        "started_at",
+        "completed_at",
+        "test_results",
+        "failed_tests",
+        "failed_tests_detail",
+        "triage_verdict",
+        "phase",
+        "environment",
+    ] {
+        for absent in [Value::Null, json!(""), json!(" ")] {
+            let details = with(field, absent.clone()).unwrap().details;
+            assert_eq!(details.warnings, Vec::<String>::new(), "{field} {absent}");
+        }
+    }
+}
+
+#[test]
+fn only_plain_addresses_are_linked() {
+    let longest = format!("https://acme.test/{}", "a".repeat(URL_BYTES - 18));
+    for good in ["https://acme.test", "http://[::1]:8080/a", "https://acme.test?a@b#c", &longest] {
+        assert_eq!(with("url", json!(good)).unwrap().details.url.as_deref(), Some(good));
+    }
+    let too_long = format!("{longest}a");
+    for bad in [
+        "ftp://acme.test/",
+        "https://",
+        "https:///a",
+        "https://-a.test/",
+        "https://a@acme.test/",
+        "https://acme.test/ a",
+        "https://acme.test/\u{202e}",
+        "https://acme.test/<a>",
+        &too_long,
+    ] {
+        assert_eq!(with("url", json!(bad)).unwrap().details.url, None, "{bad}");
+    }
+}
+
+#[test]
 fn two_long_names_with_the_same_start_stay_two_jobs() {
     let name = |end: &str| {
         let job = with("job_name", json!(format!("{}{end}", "x".repeat(300)))).unwrap().job;
@@ -151,7 +196,8 @@ fn two_long_names_with_the_same_start_stay_two_jobs() {
     };
     assert_ne!(name("a"), name("b"));
     assert_eq!(name("a"), name("a"));
-    assert!(name("a").chars().count() <= NAME_CHARS && name("a").contains('…'));
+    assert_eq!(name("a").chars().count(), NAME_CHARS);
+    assert!(name("a").starts_with(&"x".repeat(NAME_CHARS - 18)) && name("a").contains('…'));
 }
 
 #[test]
@@ -169,6 +215,60 @@ fn body_that_isnt_an_object_is_rejected() {
 #[test]
 fn brackets_in_strings_dont_count_as_nesting() {
     assert_eq!(depth(br#"{"a": "[[[[\"[[", "b": [1]}"#), 2);
+    assert_eq!(depth(br#"{"a": "]]", "b": [[1]]}"#), 3, "and don't hide any");
+    let nested = |depth: usize| {
+        let body = body().to_string();
+        let rest = body.strip_prefix('{').unwrap();
+        format!("{{\"more\": {}{}, {rest}", "[".repeat(depth - 1), "]".repeat(depth - 1))
+    };
+    assert!(read(nested(DEPTH).as_bytes()).is_ok());
+    assert_eq!(read(nested(DEPTH + 1).as_bytes()), Err(BodyError::TooDeep));
+}
+
+#[test]
+fn callback_token_is_kept_as_it_is_or_dropped_with_a_warning() {
+    let token = |value: Value| {
+        let mut body = body();
+        body["callback_token"] = value;
+        let callback = read(body.to_string().as_bytes()).unwrap();
+        (callback.callback_token, callback.details.warnings.len())
+    };
+    let longest = "t".repeat(NAME_CHARS);
+    assert_eq!(token(json!(longest)), (Some(longest.clone()), 0));
+    assert_eq!(token(Value::Null), (None, 0));
+    assert_eq!(token(json!(format!("{longest}t"))), (None, 1));
+    assert_eq!(token(json!(7)), (None, 1));
+}
+
+#[test]
+fn report_of_a_start_has_no_conclusion() {
+    let start = |conclusion: Value| {
+        let mut body = body();
+        body["workflow"]["status"] = json!("in_progress");
+        body["workflow"]["conclusion"] = conclusion;
+        let callback = read(body.to_string().as_bytes()).unwrap();
+        assert_eq!(callback.state, JobState::InProgress);
+        callback.details.warnings
+    };
+    assert_eq!(start(Value::Null), Vec::<String>::new());
+    assert_eq!(start(json!("")), Vec::<String>::new());
+    assert!(start(json!("success"))[0].contains("null while in progress"));
+}
+
+#[test]
+fn strangers_text_in_an_error_is_shortened() {
+    let told = |status: &str| with("status", json!(status)).unwrap_err();
+    assert_eq!(told(&"q".repeat(80)), BodyError::Status("q".repeat(80)));
+    assert_eq!(told(&"q".repeat(81)), BodyError::Status(format!("{}…", "q".repeat(80))));
+    assert_eq!(told("a\nb"), BodyError::Status("a b".to_owned()));
+}
+
+#[test]
+fn job_is_named_with_its_run_and_attempt() {
+    let mut job = read(body().to_string().as_bytes()).unwrap().job;
+    assert_eq!(job.to_string(), "CI/test (3.12, linux) of run 12, attempt 2");
+    job.job = None;
+    assert_eq!(job.to_string(), "CI/None of run 12, attempt 2");
 }
 
 #[test]
@@ -179,6 +279,9 @@ fn self_report_must_be_completed_and_may_name_a_commit() {
     // As a reporter on Buildkite names itself.
     nightly["delivery_id"] = json!("buildkite-89891-0192");
     nightly["workflow"].as_object_mut().unwrap().remove("check_run_id");
+    nightly["event_type"] = json!("periodic");
+    assert_eq!(read(&nightly).unwrap().kind, CallbackKind::Periodic);
+    nightly["event_type"] = json!("nightly");
     let callback = read(&nightly).unwrap();
     assert_eq!((callback.kind, callback.claimed_commit), (CallbackKind::Nightly, None));
     assert_eq!(callback.delivery, "buildkite-89891-0192");
@@ -190,6 +293,8 @@ fn self_report_must_be_completed_and_may_name_a_commit() {
     assert!(read(&nightly).is_ok());
     nightly["delivery_id"] = json!("n".repeat(201));
     assert!(read(&nightly).unwrap_err().to_string().contains("delivery_id"));
+    nightly["delivery_id"] = json!("  ");
+    assert_eq!(read(&nightly).unwrap_err(), BodyError::Missing("delivery_id"));
     nightly["delivery_id"] = json!(SHA);
     nightly["workflow"]["status"] = json!("in_progress");
     assert_eq!(
@@ -213,7 +318,98 @@ fn failing_tests_are_limited_in_number_and_length() {
     let kept = &callback.details.failed_tests;
     assert!((500..FAILED_TESTS).contains(&kept.len()), "{}", kept.len());
     assert!(kept.iter().all(|test| test.message.is_none()), "names go first");
-    assert_eq!(callback.details.warnings, ["failing tests were cut to 1000 and 128 KiB of text"]);
+    let cut = ["failing tests were cut to 1000 and 128 KiB of text"];
+    assert_eq!(callback.details.warnings, cut);
+    let short = |count| {
+        let test = json!({"name": "n"});
+        with("failed_tests", Value::Array(vec![test; count])).unwrap().details
+    };
+    assert_eq!(short(FAILED_TESTS).warnings, Vec::<String>::new());
+    assert_eq!(short(FAILED_TESTS + 1).warnings, cut);
+}
+
+#[test]
+fn names_go_before_messages_and_messages_before_stack_traces() {
+    let text = |bytes: usize| Some("x".repeat(bytes));
+    let test = |message, stacktrace| FailedTest {
+        name: "n".to_owned(),
+        message: text(message),
+        stacktrace: text(stacktrace),
+        ..FailedTest::default()
+    };
+    let limited = |mut tests: Vec<FailedTest>| {
+        let is_cut = limit_failed_tests(&mut tests);
+        let bytes = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let kept: Vec<_> =
+            tests.iter().map(|test| (bytes(&test.message), bytes(&test.stacktrace))).collect();
+        (is_cut, kept)
+    };
+    let half = FAILED_TESTS_BYTES / 2;
+    let full = vec![test(1, half - 2), test(1, half - 2)];
+    assert_eq!(limited(full), (false, vec![(1, half - 2), (1, half - 2)]), "exactly the limit");
+    let over = vec![test(1, half - 2), test(1, half - 1)];
+    assert_eq!(limited(over), (true, vec![(1, half - 2), (1, 0)]), "the last stack trace");
+    let messages = vec![test(half, half), test(half, half)];
+    assert_eq!(limited(messages), (true, vec![(half, 0), (0, 0)]), "all stack traces first");
+    let mut names = vec![FailedTest { name: "n".repeat(half), ..FailedTest::default() }; 4];
+    assert!(limit_failed_tests(&mut names));
+    assert_eq!(names.len(), 2);
+    let mut many = vec![FailedTest::default(); FAILED_TESTS];
+    assert!(!limit_failed_tests(&mut many));
+    many.push(FailedTest::default());
+    assert!(limit_failed_tests(&mut many));
+    assert_eq!(many.len(), FAILED_TESTS);
+}
+
+/// A report with every kind of text whose length its sender chooses.
+fn wordy() -> Callback {
+    let mut body = body();
+    body["workflow"]["failed_tests"] = json!([
+        {"name": "ab", "classname": "c", "file": "f.py", "message": "mmm", "stacktrace": "ssss"}
+    ]);
+    body["workflow"]["environment"] = json!("linux");
+    body["workflow"]["artifact_url"] = json!("https://acme.test/a");
+    body["workflow"]["triage_verdict"] = json!({
+        "schema_version": 1, "category": "upstream", "confidence": "high", "summary": "why"
+    });
+    body["workflow"]["url"] = json!(format!("https://acme.test/{}", "u".repeat(283)));
+    read(body.to_string().as_bytes()).unwrap()
+}
+
+#[test]
+fn texts_of_a_report_are_counted_and_dropped_without_its_result() {
+    let mut callback = wordy();
+    let details = &mut callback.details;
+    let triage = serde_json::to_vec(details.triage.as_ref().unwrap()).unwrap().len() as u64;
+    let others = "abcf.pymmmssss".len() + "linux".len() + "https://acme.test/a".len();
+    assert_eq!(details.text_bytes(), triage + others as u64 + 301);
+    details.url.as_mut().unwrap().pop();
+    assert_eq!(details.text_bytes(), triage + others as u64, "as long as a CI system's is");
+    callback.details.more_failed_tests = 2;
+    callback.drop_texts("too many");
+    assert_eq!(callback.details.text_bytes(), 0);
+    assert_eq!(callback.details.more_failed_tests, 3);
+    assert_eq!(callback.details.warnings, ["too many"]);
+    assert_eq!(callback.details.url.as_ref().map(String::len), Some(300));
+    assert_eq!(callback.details.tests.unwrap().failed, 1);
+    let mut callback = wordy();
+    callback.drop_texts("too many");
+    assert_eq!(callback.details.url, None);
+}
+
+#[test]
+fn of_the_tests_that_a_check_run_shows_the_names_are_kept_and_the_rest_is_counted() {
+    let mut details = wordy().details;
+    details.failed_tests = vec![details.failed_tests[0].clone(); SHOWN_TESTS + 3];
+    details.more_failed_tests = 2;
+    details.keep_shown_tests();
+    assert_eq!((details.failed_tests.len(), details.more_failed_tests), (SHOWN_TESTS, 5));
+    let kept = FailedTest {
+        name: "ab".to_owned(),
+        file: Some("f.py".to_owned()),
+        ..FailedTest::default()
+    };
+    assert!(details.failed_tests.iter().all(|test| *test == kept));
 }
 
 #[test]

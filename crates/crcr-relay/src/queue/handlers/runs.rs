@@ -140,7 +140,7 @@ async fn take_list(
     let listed: Vec<ListedRun> = list.runs.iter().filter_map(listed_run).collect();
     let claims = claims(relay, &dispatch.repo, &listed).await?;
     let claimed_by = |id| claims.get(&id).map(String::as_str);
-    let found = runs_of_dispatch(&listed, own, others, run_window, claimed_by);
+    let found = runs_of_dispatch(&listed, *window, own, others, run_window, claimed_by);
     let is_too_many = found.own.len().max(found.shared.len()) > RUNS_PER_DISPATCH;
     dispatch.runs = found.own;
     dispatch.shared_runs = found.shared;
@@ -157,9 +157,8 @@ async fn take_list(
         None
     };
     dispatch.runs_problem = problem.map(str::to_owned);
-    // While GitHub may still start the run of another dispatch, a failed run may turn out to be this one's.
-    let is_undecided =
-        dispatch.shared_runs.iter().any(|group| !group.include_own && !group.are_good);
+    // While GitHub may still start the run of another dispatch, it may turn out whose a failed run is.
+    let is_undecided = dispatch.shared_runs.iter().any(|group| !group.are_good);
     let over_at = if is_undecided { window.1 } else { own.window(run_window).1 };
     dispatch.are_runs_known |= problem.is_none() && list.read_at >= over_at;
     dispatch.are_runs_known &= problem.is_none();
