@@ -53,12 +53,12 @@ FAULTS = [
         RELAY + "queue/handlers/check_run.rs",
         [
             (
-                "let mut found = relay.app.own_check_run(upstream, self.head_sha, self.name).await?;",
-                "let mut found = if FAULT { None } else { relay.app.own_check_run(upstream, self.head_sha, self.name).await? };",
+                "let mut found = relay.app.own_check_runs(upstream, self.head_sha, self.name).await?;",
+                "let mut found = if FAULT { vec![] } else { relay.app.own_check_runs(upstream, self.head_sha, self.name).await? };",
             ),
             (
-                "if found.is_none()\n",
-                "if !FAULT && found.is_none()\n",
+                "if found.is_empty()\n",
+                "if !FAULT && found.is_empty()\n",
             ),
         ],
     ),
@@ -158,6 +158,26 @@ FAULTS = [
     ),
     (
         "frozen-worker-has-the-last-word",
+        RELAY + "queue/handlers/check_run.rs",
+        [
+            (
+                "known.unanswered_since.filter(|at| is_under_way(relay, *at))",
+                "known.unanswered_since.filter(|at| !FAULT && is_under_way(relay, *at))",
+            ),
+        ],
+    ),
+    (
+        "second-worker-creates-a-check-run-too",
+        RELAY + "queue/handlers/check_run.rs",
+        [
+            (
+                "unanswered.value.flatten().filter(|at| is_under_way(relay, *at))",
+                "unanswered.value.flatten().filter(|at| !FAULT && is_under_way(relay, *at))",
+            ),
+        ],
+    ),
+    (
+        "lost-lease-asks-for-no-other-look",
         RELAY + "queue/workers.rs",
         [
             (
@@ -296,6 +316,29 @@ FAULTS = [
     ),
 ]
 
+# Only seeds with this input are run for a fault.
+INPUTS = {
+    "push-back-is-taken-for-older": "quick_events",
+    "runs-are-listed-too-early": "late_runs",
+    "dispatch-is-timed-by-our-clock": "clock_drift",
+    "only-the-first-page-of-runs": "crowded_lists",
+    "check-run-is-given-up-after-70-minutes": "check_outage",
+    "frozen-worker-has-the-last-word": "early_lease_ends",
+    "second-worker-creates-a-check-run-too": "early_lease_ends",
+    "lost-lease-asks-for-no-other-look": "early_lease_ends",
+    "one-author-opens-the-breaker": "setup_attacker",
+    "downtime-counts-as-never-started": "relay_downtime",
+    "report-below-its-level-is-ignored": "allowlist_changes",
+    "allowlist-change-evaluates-nothing": "allowlist_changes",
+    "silence-ends-a-build-elsewhere": "foreign_ci",
+    "first-end-of-a-job-stays": "shared_names",
+    "unknown-conclusion-is-left-out": "odd_conclusions",
+    "skipped-jobs-are-a-success": "odd_conclusions",
+    "renamed-branch-is-not-noticed": "branch_rename",
+    "opening-takes-labels-away": "quick_events",
+}
+STEPS = "120"
+
 root = pathlib.Path(__file__).resolve().parents[2]
 copy = root / "target/faults/copy"
 environment = os.environ | {
@@ -355,7 +398,7 @@ def build():
 
 def find(program, name, seeds):
     """The first broken promise, or None."""
-    command = [program, "0", str(seeds)]
+    command = [program, "0", str(seeds), STEPS, *filter(None, [INPUTS.get(name)])]
     with subprocess.Popen(
         command, env=environment | {VARIABLE: name}, stdout=subprocess.PIPE, text=True
     ) as run:

@@ -94,6 +94,11 @@ impl GithubError {
         matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::Malformed { .. })
     }
 
+    /// Whether no answer came, so that GitHub may still do what was asked.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Transient { source, .. } if source.status().is_none())
+    }
+
     /// When GitHub allows the next try.
     pub fn retry_at(&self) -> Option<Timestamp> {
         match self {

@@ -103,6 +103,9 @@ pub const BREAKER_FAILURES: u32 = 5;
 
 /// After this, a leased task is due again.
 pub const LEASE: Duration = Duration::from_secs(120);
+/// After this, GitHub has got a request whose sender is unknown, or never gets it: no handler runs for as long as
+/// [`LEASE`], and the clocks of two relays may differ.
+pub const UNDER_WAY: Duration = Duration::from_secs(180);
 /// How long a handler may take. It is less than [`LEASE`], so that the outcome is recorded before the
 /// task can be leased again.
 pub const HANDLER: Duration = Duration::from_secs(90);

@@ -58,6 +58,9 @@ pub struct PullRecord {
     pub order: i64,
     #[serde(default)]
     pub is_closed: bool,
+    /// Whether its newest dispatched event says that it is no draft.
+    #[serde(default)]
+    pub is_ready: bool,
     /// The deliveries of that head, the newest last.
     pub deliveries: Vec<String>,
     /// The heads before it, the oldest first. Their jobs can still report.
@@ -71,6 +74,11 @@ pub struct PullRecord {
 }
 
 impl CheckRunRecord {
+    /// The record of the same check run, of which it isn't known what GitHub has.
+    pub fn with_unknown_content(&self, unanswered_since: Option<Timestamp>) -> Self {
+        Self { digest: String::new(), unanswered_since, ..self.clone() }
+    }
+
     /// Whether GitHub may show it as open.
     pub fn may_be_open(&self) -> bool {
         self.status.is_open() || self.digest.is_empty()
@@ -177,6 +185,9 @@ pub struct CheckRunRecord {
     /// When it was sent.
     #[serde(default)]
     pub sent_at: Timestamp,
+    /// When an update was begun whose answer isn't known: GitHub may still get it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered_since: Option<Timestamp>,
 }
 
 /// The use of an OIDC token.
@@ -388,6 +399,11 @@ pub fn check_run_key(head_sha: &str, name: &str) -> StoreKey {
 /// Exists when the creation of a check run was begun: GitHub may have it although it has no record.
 pub fn begun_check_run_key(head_sha: &str, name: &str) -> StoreKey {
     StoreKey::new(&["begun_check_run", head_sha, name])
+}
+
+/// When the creation of a check run was begun whose answer isn't known: GitHub may still get it.
+pub fn unanswered_creation_key(head_sha: &str, name: &str) -> StoreKey {
+    StoreKey::new(&["unanswered_creation", head_sha, name])
 }
 
 /// The delivery that the proven reports of a downstream run answer.

@@ -13,9 +13,8 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::inputs::SeedInputs;
-use crate::invariants::KnownWebhook;
-use crate::levels::BACKENDS;
-use crate::upstream::UPSTREAM;
+use crate::ledger::KnownWebhook;
+use crate::names::{BACKENDS, UPSTREAM};
 
 pub(crate) const FILE_PATH: &str = ".github/crcr.yml";
 /// The backends that may pay for probes.
@@ -131,11 +130,10 @@ impl BackendFiles {
         was_known && now + CLOCKS < webhook.at + quiet
     }
 
-    /// For how long a file may hold a dispatch back. One that waits for its place goes on waiting if its backend comes
-    /// to L4.
-    pub(crate) fn longest_hold(&self, repo: &str) -> Duration {
+    /// For how long a file may hold a dispatch back. At L4 none waits for its place.
+    pub(crate) fn longest_hold(&self, repo: &str, level: u8) -> Duration {
         let Some(file) = self.0.get(repo) else { return Duration::ZERO };
-        let days = if file.max_per_day.is_some() { 2 } else { 0 };
+        let days = if file.max_per_day.is_some() && level != 4 { 2 } else { 0 };
         Duration::from_secs(u64::from(file.quiet_minutes) * 60 + days * 24 * 3600)
     }
 }

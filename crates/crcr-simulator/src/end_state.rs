@@ -8,10 +8,12 @@ use crcr_standin::State;
 use crcr_standin::world::{CheckRun, PullRequest};
 
 use crate::gates::dispatch;
-use crate::invariants::{Broken, PromiseLedger};
+use crate::invariants::Broken;
 use crate::lab::JobReports;
+use crate::ledger::PromiseLedger;
+use crate::names::{UPSTREAM, short};
 use crate::truth::{CommitTruth, Truth, open_pulls, spelled_as_usual};
-use crate::upstream::{LABEL, UPSTREAM, short};
+use crate::upstream::LABEL;
 
 /// Checks everything; returns how many things were compared with what is true.
 pub(crate) fn check(
@@ -112,8 +114,7 @@ fn check_head(
     repo: &'static str,
 ) -> Result<usize, Broken> {
     let verdict = check_run::dispatch_name(repo);
-    let run =
-        runs.iter().find(|run| run.head_sha == head && spelled_as_usual(&run.name).0 == verdict);
+    let run = newest(runs, head, &verdict);
     let shown = run.and_then(|run| run.conclusion.as_deref());
     let level = truth.level(repo);
     let broken = |code, why: &str| {
@@ -178,6 +179,13 @@ fn check_head(
     }
 }
 
+/// The check run that GitHub shows of a name: it counts no older one.
+fn newest<'a>(runs: &'a [CheckRun], head: &str, name: &str) -> Option<&'a CheckRun> {
+    let of_name =
+        runs.iter().filter(|run| run.head_sha == head && spelled_as_usual(&run.name).0 == name);
+    of_name.max_by_key(|run| run.id)
+}
+
 /// Whether a pull request with the label has or had the commit: it counts, too.
 fn had_labelled_pull(truth: &Truth<'_>, github: &State, head: &str) -> bool {
     let is_labelled = |number| {
@@ -231,10 +239,7 @@ fn check_job(
     if ends.is_empty() || has_open_leg || is_unordered {
         return Ok(());
     }
-    let shown = runs
-        .iter()
-        .find(|run| run.head_sha == head && spelled_as_usual(&run.name).0 == name)
-        .and_then(|run| run.conclusion.as_deref());
+    let shown = newest(runs, head, name).and_then(|run| run.conclusion.as_deref());
     let is_good = ends.contains(&Some("success"))
         && ends.iter().all(|end| matches!(end, Some("success" | "skipped")));
     let may_have_ended = ends.contains(&None) && !reports.sent.is_empty();

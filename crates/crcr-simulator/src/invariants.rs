@@ -1,98 +1,28 @@
 //! The promises, checked from outside: what GitHub and the backends have seen is compared with what the
 //! store holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crcr_domain::RepoName;
 use crcr_domain::checks::check_run;
 use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_relay::state_records;
 use crcr_standin::world::CheckRun;
 use crcr_store::memory::MemoryStore;
 use crcr_store::{StoreKey, TaskState};
-use jiff::Timestamp;
 
 use crate::gates::dispatch;
+use crate::ledger::PromiseLedger;
 use crate::levels::AllowlistModel;
-use crate::probes::ProbeLog;
+use crate::names::short;
 use crate::truth::{CommitTruth, Truth, spelled_as_usual};
-use crate::upstream::short;
 
 /// A broken promise, and how it was broken.
 pub(crate) type Broken = (&'static str, String);
-
-/// A webhook that GitHub has.
-pub(crate) struct KnownWebhook {
-    /// The backends that have to get it.
-    pub(crate) targets: Vec<&'static str>,
-    /// The name of the event.
-    pub(crate) event: &'static str,
-    pub(crate) head: String,
-    pub(crate) is_draft: bool,
-    /// Whether the head changes more than documentation.
-    pub(crate) has_code: bool,
-    /// Whether backends at L4 show check runs for it.
-    pub(crate) has_check_runs: bool,
-    pub(crate) pull: Option<u64>,
-    /// Of the pull request; empty for pushes and merge groups.
-    pub(crate) author: String,
-    /// Whether that author has never contributed to upstream.
-    pub(crate) is_stranger: bool,
-    /// Whether nothing is built for it.
-    pub(crate) is_closing: bool,
-    pub(crate) at: Timestamp,
-}
-
-/// What the outside world knows.
-#[derive(Default)]
-pub(crate) struct PromiseLedger {
-    pub(crate) webhooks: BTreeMap<String, KnownWebhook>,
-    pub(crate) acknowledged: BTreeSet<String>,
-    /// Acknowledged webhooks that aren't settled, with the backends that still have to get them.
-    pub(crate) open: BTreeMap<String, BTreeSet<&'static str>>,
-    /// Dispatches that GitHub has accepted, by delivery and repository in lower case.
-    pub(crate) accepted: BTreeMap<(String, String), u32>,
-    /// Dispatches that GitHub once refused for good.
-    pub(crate) refused: BTreeSet<(String, String)>,
-    /// When the relay first acknowledged a genuine report of a delivery and repository.
-    pub(crate) answered_at: BTreeMap<(String, &'static str), Timestamp>,
-    /// Heads for which somebody pressed "Re-run".
-    pub(crate) asked_heads: BTreeSet<String>,
-    /// What the relay has run to explain failures.
-    pub(crate) probes: ProbeLog,
-    /// The backends that have reported a nightly run, and whether the relay has taken it.
-    pub(crate) nightlies: BTreeMap<&'static str, bool>,
-}
 
 /// By number: status, conclusion and number of updates of the check runs when they were last seen.
 pub(crate) type SeenCheckRuns = BTreeMap<u64, (String, Option<String>, u32)>;
 
 impl PromiseLedger {
-    /// Backends' own webhooks promise nothing.
-    pub(crate) fn acknowledge(&mut self, delivery: &str) {
-        if !self.webhooks.contains_key(delivery) {
-            return;
-        }
-        if self.acknowledged.insert(delivery.to_owned())
-            && let Some(webhook) = self.webhooks.get(delivery).filter(|one| !one.targets.is_empty())
-        {
-            let targets = webhook.targets.iter().copied().collect();
-            self.open.insert(delivery.to_owned(), targets);
-        }
-    }
-
-    /// Webhooks that are stored, and whose answers got lost.
-    pub(crate) fn note_stored(&mut self, memory: &MemoryStore) {
-        let is_stored = |id: &str| memory.record(&state_records::delivery_key(id)).is_some();
-        let stored: Vec<String> = self
-            .webhooks
-            .keys()
-            .filter(|id| !self.acknowledged.contains(*id) && is_stored(id))
-            .cloned()
-            .collect();
-        stored.iter().for_each(|id| self.acknowledge(id));
-    }
-
     /// An acknowledged delivery is dispatched to every target, superseded or withheld by the breaker, and until
     /// then a task for it is in the queue.
     pub(crate) fn check_deliveries(
@@ -364,9 +294,4 @@ fn check_verdict(run: &CheckRun, repo: &'static str, truth: &Truth<'_>) -> Resul
         CommitTruth::Bad(why) => Err(("wrong-green", format!("{end}, and {why}"))),
         _ => Err(("result-replaced", format!("{end} ({}), and its runs reported", run.title))),
     }
-}
-
-/// The name of a backend of the allowlist, from the one that GitHub uses.
-pub(crate) fn key_of(repo: &str) -> String {
-    RepoName::new(repo).map_or_else(|_| repo.to_owned(), |repo| repo.key())
 }

@@ -214,8 +214,10 @@ impl BackendLab {
         let mut agenda = vec![];
         for (file, workflow) in workflows(repo, &dispatch.event_type, self.inputs) {
             let id = self.next_run();
+            let is_gpu = *file == "gpu.yml";
             let is_silent = *file == "perf.yml"
-                || (self.inputs.late_runs && *file == "gpu.yml" && random.random_ratio(1, 3));
+                || (is_gpu && self.inputs.late_runs && random.random_ratio(1, 3))
+                || (is_gpu && self.inputs.crowded_lists && random.random_ratio(1, 2));
             let is_late = self.inputs.late_runs && random.random_ratio(1, 3);
             let delay = random.random_range(0..if is_late { 50 } else { 3 });
             let run = LabRun {
@@ -239,8 +241,14 @@ impl BackendLab {
             self.runs.insert(id, run);
             agenda.push((at + Duration::from_secs(delay), LabEvent::RunCreated(id)));
         }
-        if self.inputs.crowded_lists && random.random_ratio(1, 3) {
-            let count = CROWD[random.random_range(0..CROWD.len())];
+        // Only GitHub's list tells of a run without reports.
+        let has_silent_runs = repo == MANY_WORKFLOWS;
+        if self.inputs.crowded_lists && random.random_ratio(if has_silent_runs { 2 } else { 1 }, 3)
+        {
+            let count = match has_silent_runs {
+                true => CROWD[1],
+                false => CROWD[random.random_range(0..CROWD.len())],
+            };
             let after = Duration::from_secs(random.random_range(3..40));
             agenda.push((at + after, LabEvent::OthersRuns { repo, count }));
         }

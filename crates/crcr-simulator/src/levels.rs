@@ -6,9 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
-/// The backends of the first allowlist, in lower case.
-pub(crate) const BACKENDS: [&str; 5] =
-    ["acme/one", "acme/two", "lab/three", "acme/four", "lab/five"];
+use crate::names::BACKENDS;
+
 /// The one that may have an open demotion.
 pub(crate) const DEMOTED: &str = "lab/three";
 /// Those whose entry may change.
@@ -127,9 +126,4 @@ impl AllowlistModel {
         }
         text
     }
-}
-
-/// The backend of a check run's or repository's name, whatever its case.
-pub(crate) fn backend(name: &str) -> Option<&'static str> {
-    BACKENDS.into_iter().find(|repo| repo.eq_ignore_ascii_case(name))
 }

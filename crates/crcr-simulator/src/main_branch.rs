@@ -4,7 +4,7 @@ use crcr_standin::State;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
-use crate::upstream::UPSTREAM;
+use crate::names::UPSTREAM;
 
 /// Commits of one push at most: so many candidates has a search between two pushes.
 const COMMITS: u32 = 64;

@@ -10,10 +10,11 @@ use crcr_store::memory::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::backend_files::BackendFiles;
-use crate::invariants::{Broken, PromiseLedger};
+use crate::invariants::Broken;
 use crate::lab::BREAKING_JOB;
+use crate::ledger::{Paid, PromiseLedger};
 use crate::main_branch::MainBranch;
-use crate::upstream::{UPSTREAM, short};
+use crate::names::{UPSTREAM, short};
 
 /// Near midnight it isn't known by which day's budget a probe was paid: clocks differ, and GitHub may answer late.
 const MIDNIGHT: SignedDuration = SignedDuration::from_mins(20);
@@ -23,22 +24,6 @@ const DAY_SECONDS: i64 = 24 * 3600;
 
 /// The runs of one search at most.
 const MAX_RUNS: usize = 16;
-
-/// A re-run or a commit that a backend has paid for.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Paid {
-    /// The run, or the delivery of the probe.
-    what: String,
-    at: Timestamp,
-    /// The pull request's author whose failure it explains, or `*` for strangers; `None` if it isn't known or upstream's.
-    owner: Option<String>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct ProbeLog {
-    reruns: BTreeMap<&'static str, Vec<Paid>>,
-    commits: BTreeMap<&'static str, Vec<Paid>>,
-}
 
 /// How the searches of a seed have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -32,12 +32,13 @@ use tokio::task::JoinSet;
 use self::github_calls::CheckOutage;
 use self::results::SimulatedResults;
 use crate::backend_files::FILE_PATH;
-use crate::gates::{CommitGates, REPLICAS, SharedGates};
+use crate::gates::{CommitGates, GithubCall, REPLICAS, SharedGates};
 use crate::inputs::{MAX_DRIFT_SECONDS, SeedInputs};
-use crate::invariants::{Broken, PromiseLedger, SeenCheckRuns};
+use crate::invariants::{Broken, SeenCheckRuns};
 use crate::lab::{BackendLab, LabEvent, LabReport, NIGHTLY_COMMIT, NightlyReport};
-use crate::levels::BACKENDS;
-use crate::upstream::{ALLOWLIST_PATH, UPSTREAM, UpstreamModel};
+use crate::ledger::PromiseLedger;
+use crate::names::{BACKENDS, UPSTREAM};
+use crate::upstream::{ALLOWLIST_PATH, UpstreamModel};
 use crate::{BrokenPromise, CulpritScore, SeedSummary, end_state, probes};
 
 /// The faulty part of a seed ends after this long, so that GitHub can still redeliver everything.
@@ -87,6 +88,8 @@ enum ScheduledEvent {
         is_redelivery: bool,
     },
     BackendLab(LabEvent),
+    /// GitHub gets a request of a worker that may have stopped since.
+    LateCall(GithubCall),
     Restart(usize),
     /// A backend's default branch gets another name.
     BranchRename,

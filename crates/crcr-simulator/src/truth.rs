@@ -12,10 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::backend_files::BackendFiles;
 use crate::gates::dispatch;
-use crate::invariants::PromiseLedger;
 use crate::lab::{BackendLab, JobReports, LabDispatch, LabRun};
+use crate::ledger::{KnownWebhook, PromiseLedger};
 use crate::levels::AllowlistModel;
-use crate::upstream::UPSTREAM;
+use crate::names::{UPSTREAM, backend};
 
 /// A request to GitHub may rest on what was known this long before it: a handler takes at most 90 s.
 pub(crate) const HANDLER: SignedDuration = SignedDuration::from_secs(120);
@@ -32,7 +32,7 @@ pub(crate) struct Truth<'a> {
     pub(crate) files: &'a BackendFiles,
     /// Pull requests whose label was last set and removed within a second: no webhook says which came last.
     pub(crate) flipped: &'a BTreeMap<u64, Timestamp>,
-    pub(crate) webhooks: &'a BTreeMap<String, crate::invariants::KnownWebhook>,
+    pub(crate) webhooks: &'a BTreeMap<String, KnownWebhook>,
     /// Heads for which somebody pressed "Re-run".
     pub(crate) asked_heads: &'a BTreeSet<String>,
     pub(crate) accepted: &'a BTreeMap<(String, String), u32>,
@@ -395,6 +395,6 @@ pub(crate) fn open_pulls(github: &State, ledger: &PromiseLedger) -> Vec<PullRequ
 /// The name of a check run with its repository in lower case, and that repository.
 pub(crate) fn spelled_as_usual(name: &str) -> (String, &'static str) {
     let repo = check_run::repo_of(name).unwrap_or_default();
-    let usual = crate::levels::backend(repo).unwrap_or_default();
+    let usual = backend(repo).unwrap_or_default();
     (name.replacen(repo, usual, 1), usual)
 }

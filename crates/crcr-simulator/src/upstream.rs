@@ -15,8 +15,8 @@ use crate::backend_files::BackendFiles;
 use crate::inputs::SeedInputs;
 use crate::levels::{AllowlistModel, DEMOTED};
 use crate::main_branch::MainBranch;
+use crate::names::{UPSTREAM, short};
 
-pub(crate) const UPSTREAM: &str = "acme/upstream";
 pub(crate) const LABEL: &str = "ciflow/crcr/npu";
 pub(crate) const ALLOWLIST_PATH: &str = ".github/allowlist.yml";
 /// The author whose backends' setups all fail, if the seed has one.
@@ -457,11 +457,6 @@ fn rerun_of_suite(github: &State, random: &mut StdRng) -> Option<UpstreamEvent> 
     let payload = github.check_suite_payload(UPSTREAM, run.suite, "rerequested");
     let what = format!("re-run of suite {}", run.suite);
     Some(UpstreamEvent { name: "check_suite", payload, targets: vec![], what })
-}
-
-/// Enough of a commit to tell it from the others of one seed.
-pub(crate) fn short(sha: &str) -> &str {
-    &sha[sha.len().saturating_sub(4)..]
 }
 
 /// How long GitHub takes to deliver a webhook: mostly at once, sometimes minutes.

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use crcr_domain::RepoName;
-use crcr_domain::probes::{DOWNSTREAM_FILE, DownstreamConfig, MAX_BYTES, ParsedDownstreamFile};
+use crcr_domain::probes::{
+    DOWNSTREAM_FILE, DownstreamConfig, Drafts, MAX_BYTES, ParsedDownstreamFile,
+};
 use crcr_github::GithubError;
 use crcr_github::contents::FileContents;
 use crcr_store::{
@@ -28,6 +30,9 @@ pub(crate) struct BackendFile {
     pub(crate) checked_at: Timestamp,
     /// Why the newest version isn't in force.
     pub(crate) problem: Option<String>,
+    /// When the last version that took no drafts was replaced.
+    #[serde(default)]
+    took_drafts_at: Option<Timestamp>,
 }
 
 pub(crate) fn key(relay: &Relay, repo: &RepoName) -> StoreKey {
@@ -39,18 +44,21 @@ pub(crate) async fn config(relay: &Relay, repo: &RepoName) -> Result<DownstreamC
     Ok(known.value.unwrap_or_default().config)
 }
 
-/// Those of these backends that take no drafts.
+/// Those of these backends that may not have got a pull request while it was a draft.
 pub(crate) async fn without_drafts(
     relay: &Relay,
     repos: &[RepoName],
 ) -> Result<Vec<RepoName>, StoreError> {
     let keys = repos.iter().map(|repo| key(relay, repo)).collect();
     let files = read_records::<BackendFile>(relay.store.as_ref(), keys).await?;
-    let skips =
-        |file: BackendFile| file.config.dispatch.drafts == crcr_domain::probes::Drafts::Skip;
-    let both = repos.iter().zip(files);
+    let now = relay.now();
+    let may_lack = |file: &BackendFile| {
+        file.takes_no_drafts() || file.took_drafts_at.is_some_and(|at| now < at + relay.config.keep)
+    };
+    let both = repos.iter().zip(&files);
+    // A file that isn't known yet may come to be known before the draft is dispatched.
     Ok(both
-        .filter(|(_, file)| file.value.clone().is_some_and(skips))
+        .filter(|(_, file)| file.value.as_ref().is_none_or(may_lack))
         .map(|(repo, _)| repo.clone())
         .collect())
 }
@@ -109,6 +117,9 @@ pub(crate) async fn run(relay: &Relay, repo: &RepoName) -> Result<TaskDone, Task
             ..before.clone()
         },
     };
+    let has_changed = before.takes_no_drafts() && !next.takes_no_drafts();
+    let took_drafts_at = if has_changed { Some(now) } else { before.took_drafts_at };
+    let next = BackendFile { took_drafts_at, ..next };
     let mut batch = WriteBatch::default();
     batch.update(&known, &next, Timestamp::MAX);
     if relay.commit(batch).await? != CommitOutcome::Done {
@@ -124,6 +135,10 @@ pub(crate) async fn run(relay: &Relay, repo: &RepoName) -> Result<TaskDone, Task
 }
 
 impl BackendFile {
+    fn takes_no_drafts(&self) -> bool {
+        self.config.dispatch.drafts == Drafts::Skip
+    }
+
     /// Takes a new version. The last good one holds if it has a mistake.
     fn taken(self, bytes: &[u8], etag: Option<String>, now: Timestamp) -> Self {
         let (config, problem) = match ParsedDownstreamFile::parse(bytes).accepted() {
@@ -137,7 +152,7 @@ impl BackendFile {
                 (self.config, Some(problem))
             }
         };
-        Self { config, etag, checked_at: now, problem }
+        Self { config, etag, checked_at: now, problem, ..self }
     }
 }
 

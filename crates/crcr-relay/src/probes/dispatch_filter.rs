@@ -7,6 +7,7 @@ use crcr_domain::probes::{DispatchFilter, LeftOut, PathFilter};
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_store::{
     BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch, read_record,
+    read_records,
 };
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
@@ -74,13 +75,22 @@ pub(crate) async fn decide(
         return Ok(FilterDecision::Send);
     };
     let (filter, event) = (&file.config.dispatch, dispatch.filtered_event());
-    if let Some(why) = filter.leaves_out(event) {
+    if let Some(why) = filter.leaves_out(event)
+        && (why != LeftOut::Draft || !is_ready_meanwhile(relay, dispatch).await?)
+    {
         return Ok(FilterDecision::LeaveOut(why));
     }
     let quiet = filter.quiet_seconds(event);
-    let quiet_at = dispatch.enqueued_at + Duration::from_secs(quiet.unsigned_abs());
+    let quiet = Duration::from_secs(quiet.unsigned_abs());
     // The worker that held it back may have stopped before its task was put off.
-    let until = dispatch.held_until.unwrap_or(quiet_at);
+    let until = match dispatch.held_until {
+        // Its backend may have come to L4 while it waited for the next day.
+        Some(held) if is_required(relay, dispatch) => {
+            held.min(accepted_at(relay, dispatch) + quiet)
+        }
+        Some(held) => held,
+        None => dispatch.enqueued_at + quiet,
+    };
     if relay.now() < until {
         return Ok(FilterDecision::Wait(until));
     }
@@ -95,11 +105,37 @@ pub(crate) async fn decide(
     admit(relay, dispatch, filter).await
 }
 
+/// Whether the backend blocks merges now.
+fn is_required(relay: &Relay, dispatch: &Dispatch) -> bool {
+    let list = relay.allowlist.get();
+    let entry = list.as_ref().and_then(|list| list.get(&dispatch.repo));
+    entry.map_or(dispatch.level, |entry| entry.level).blocks_merge()
+}
+
+/// When the event came. What is measured from [`Dispatch::enqueued_at`] may begin later.
+fn accepted_at(relay: &Relay, dispatch: &Dispatch) -> Timestamp {
+    Timestamp::from_millisecond(dispatch.order).unwrap_or_else(|_| relay.now())
+}
+
 async fn is_closed(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
     let Some(number) = dispatch.pull_request else { return Ok(false) };
     let key = state_records::pull_request_key(&relay.config.upstream, number);
     let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
     Ok(pull.value.is_some_and(|pull| pull.is_closed))
+}
+
+/// Whether a draft has become ready for review, and the event that said so isn't dispatched to the backend because its
+/// file wasn't known then.
+async fn is_ready_meanwhile(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
+    let Some(number) = dispatch.pull_request else { return Ok(false) };
+    let key = state_records::pull_request_key(&relay.config.upstream, number);
+    let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
+    let is_of_head = |pull: &PullRecord| pull.is_ready && pull.head_sha == dispatch.head_sha;
+    let Some(pull) = pull.value.filter(is_of_head) else { return Ok(false) };
+    let later = pull.deliveries.iter().rev().take_while(|id| **id != dispatch.delivery);
+    let keys = later.map(|id| state_records::dispatch_key(id, &dispatch.repo)).collect();
+    let later = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
+    Ok(later.iter().all(|read| read.value.is_none()))
 }
 
 /// Whether a changed file concerns the backend. If the files can't be had, it does.
@@ -142,17 +178,13 @@ async fn admit(
     dispatch: &Dispatch,
     filter: &DispatchFilter,
 ) -> Result<FilterDecision, StoreError> {
-    let entry = relay.allowlist.get();
-    let entry = entry.as_ref().and_then(|list| list.get(&dispatch.repo));
-    let level = entry.map_or(dispatch.level, |entry| entry.level);
     let Some(capacity) = filter.max_per_day.filter(|_| dispatch.is_about_commit()) else {
         return Ok(FilterDecision::Send);
     };
-    if level.blocks_merge() {
+    if is_required(relay, dispatch) {
         return Ok(FilterDecision::Send);
     }
     let (now, repo) = (relay.now(), &dispatch.repo);
-    let accepted_at = Timestamp::from_millisecond(dispatch.order).unwrap_or(now);
     // A dispatch that is tried again has its place already.
     let own = state_records::admitted_key(&dispatch.delivery, repo);
     let charge = |bucket, capacity, first_of| BudgetCharge {
@@ -166,7 +198,9 @@ async fn admit(
     let charges =
         vec![charge(of_day, capacity, Some(own.clone())), charge(own, u64::from(u32::MAX), None)];
     match relay.commit(WriteBatch { charges, ..WriteBatch::default() }).await? {
-        CommitOutcome::Limited(_) if now >= accepted_at + limits::WAIT_FOR_PLACE => {
+        CommitOutcome::Limited(_)
+            if now >= accepted_at(relay, dispatch) + limits::WAIT_FOR_PLACE =>
+        {
             Ok(FilterDecision::LeaveOut(LeftOut::MaxPerDay))
         }
         CommitOutcome::Limited(_) => Ok(FilterDecision::Wait(next_day(now, &dispatch.delivery))),

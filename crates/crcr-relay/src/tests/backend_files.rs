@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use crcr_domain::RepoName;
 use crcr_domain::probes::LeftOut;
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
@@ -15,6 +16,7 @@ use crate::queue::task_kind::TaskKind;
 use crate::{limits, state_records};
 
 const FILE: &str = ".github/crcr.yml";
+const DAY_SECONDS: i64 = 24 * 3600;
 const COMPARE: &str = "GET /repos/acme/upstream/compare/*";
 
 impl World {
@@ -268,6 +270,42 @@ async fn a_draft_waits_until_it_is_ready_for_review_and_only_for_backends_that_t
 }
 
 #[tokio::test]
+async fn draft_that_becomes_ready_while_its_dispatch_waits_is_not_lost() {
+    let world = World::new().await;
+    let limited = Fault::Answer {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        retry_after: Some(600),
+        body: json!({"message": "You have exceeded a secondary rate limit"}).to_string(),
+    };
+    world.github.state().world.fail("POST /repos/acme/four/dispatches", 1, limited);
+    world.change(|pull| pull.draft = true);
+    world.send(&world.pull_request("opened")).await;
+    assert_eq!(world.work().await.len(), 1);
+    world.change(|pull| pull.draft = false);
+    // Its file takes drafts, and it will get this one.
+    world.event("ready_for_review").await;
+    world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/four"]));
+    world.later(Duration::from_secs(601));
+    world.work().await;
+    assert_eq!(world.dispatched(), ["acme/four"]);
+}
+
+#[tokio::test]
+async fn draft_that_becomes_ready_after_its_backend_began_to_take_drafts_is_not_lost() {
+    let world = World::new().await;
+    world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
+    world.change(|pull| pull.draft = true);
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/four"]));
+    world.push_file("acme/four", "dispatch: {drafts: dispatch}\n").await;
+    world.change(|pull| pull.draft = false);
+    world.event("ready_for_review").await;
+    assert_eq!(world.dispatched(), ["acme/four"]);
+    assert_eq!(world.verdict_of("acme/four").0, "queued");
+}
+
+#[tokio::test]
 async fn dispatches_above_the_days_number_wait_for_the_next_day_and_required_checks_dont() {
     let world = World::new().await;
     for repo in ["acme/two", "acme/four"] {
@@ -282,6 +320,55 @@ async fn dispatches_above_the_days_number_wait_for_the_next_day_and_required_che
     world.later(Duration::from_secs(24 * 3600 - 300));
     world.work().await;
     assert_eq!(world.dispatched(), ["acme/two"], "its place of the next day");
+}
+
+#[tokio::test]
+async fn required_check_of_a_backend_that_comes_to_l4_doesnt_wait_for_the_next_day() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
+    world.event("opened").await;
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    let waiting = world.event("synchronize").await;
+    world.dispatched();
+    assert_eq!(world.status_of(&waiting, "acme/two").await, DispatchStatus::Queued);
+    world.promote("acme/two").await;
+    assert_eq!(world.dispatched(), ["acme/two"]);
+    assert_eq!(world.verdict_of_newest("acme/two").0, "queued");
+}
+
+#[tokio::test]
+async fn head_that_found_no_place_is_tested_when_its_backend_comes_to_l4() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
+    world.event("opened").await;
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    let left_out = world.event("synchronize").await;
+    for _ in 0..2 {
+        // A push takes the only place of each day right after midnight.
+        let into_day = world.relay.now().as_second().rem_euclid(DAY_SECONDS);
+        world.later(Duration::from_secs((DAY_SECONDS - into_day).unsigned_abs()));
+        let state = world.github.state();
+        let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
+        world.send(&state.world.delivery("push", &push)).await;
+        world.work().await;
+        world.later(Duration::from_secs(301));
+        world.work().await;
+    }
+    let status = world.status_of(&left_out, "acme/two").await;
+    assert_eq!(status, DispatchStatus::LeftOut { why: LeftOut::MaxPerDay });
+    world.dispatched();
+    world.promote("acme/two").await;
+    assert_eq!(world.dispatched(), ["acme/two"]);
+    assert_eq!(world.verdict_of_newest("acme/two").0, "queued", "nothing was tested: not green");
+}
+
+impl World {
+    /// Moves a backend to L4, alone in the allowlist.
+    async fn promote(&self, repo: &str) {
+        self.allow(&format!("L4:\n  - {repo}: [carol]\n"));
+        self.relay.allowlist.refresh(&self.relay.app, self.relay.now()).await;
+        assert_eq!(self.work().await, Vec::<String>::new());
+    }
 }
 
 #[tokio::test]

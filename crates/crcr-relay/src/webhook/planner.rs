@@ -261,6 +261,7 @@ fn first_record(event: &PullRequest, delivery: &str, now: Timestamp) -> PullReco
         start_at: None,
         order: now.as_millisecond(),
         is_closed: event.action == PullRequestAction::Closed,
+        is_ready: dispatched && !event.is_draft,
         deliveries: if dispatched { vec![delivery.to_owned()] } else { vec![] },
         older: vec![],
         labels: event.labels.clone(),
@@ -316,6 +317,7 @@ pub fn order(
     }
     pull.updated_at = event.updated_at;
     pull.is_closed = event.action == PullRequestAction::Closed;
+    pull.is_ready = !event.is_draft;
     let replaces =
         if known.head_sha == event.head_sha { vec![] } else { pull.replace_head(&event.head_sha) };
     pull.deliveries.push(delivery.to_owned());

@@ -10,9 +10,10 @@ use rand::Rng as _;
 use super::{CALLBACK_KEYS, RequestKind, ScheduledEvent, Simulation};
 use crate::backend_files::FILE_PATH;
 use crate::gates::REPLICAS;
-use crate::invariants::{Broken, KnownWebhook};
+use crate::invariants::Broken;
 use crate::lab::{LabEvent, MANY_WORKFLOWS, NightlyReport};
-use crate::levels::BACKENDS;
+use crate::ledger::KnownWebhook;
+use crate::names::BACKENDS;
 use crate::upstream::{ATTACKER_PULL, UpstreamWebhook, delivery_delay};
 
 impl Simulation {
@@ -103,6 +104,12 @@ impl Simulation {
                 self.github.world.rename_default_branch(MANY_WORKFLOWS, "trunk");
                 self.lab.branches.insert(MANY_WORKFLOWS, "trunk".to_owned());
             }
+            ScheduledEvent::LateCall(call) => {
+                self.trace(format!("r{}'s late {}", call.replica, call.request.method()));
+                let response = self.serve(call.request, call.sent_at).await?;
+                // Its worker may have stopped.
+                let _ = call.reply.send(response);
+            }
             ScheduledEvent::BrokenFile => self.break_file(),
             ScheduledEvent::HeadMoves(pull) => self.move_head(pull),
             ScheduledEvent::AllowlistChange => {
@@ -153,7 +160,8 @@ impl Simulation {
         for pull in 1..=self.upstream.pulls {
             self.move_head(pull);
         }
-        let end = self.now() + Duration::from_secs(45);
+        // Most of them haven't reported anything by then.
+        let end = self.now() + Duration::from_secs(15);
         while self.now() < end {
             self.next_step();
             if !self.good_step().await? {

@@ -16,10 +16,11 @@ use tower::ServiceExt as _;
 
 use super::{ScheduledEvent, Simulation};
 use crate::gates::GithubCall;
-use crate::invariants::{Broken, KnownWebhook, PromiseLedger, key_of};
+use crate::invariants::Broken;
 use crate::lab::RunTarget;
-use crate::levels::backend;
-use crate::upstream::{ATTACKER, UPSTREAM, delivery_delay};
+use crate::ledger::{KnownWebhook, PromiseLedger};
+use crate::names::{UPSTREAM, backend, key_of};
+use crate::upstream::{ATTACKER, delivery_delay};
 
 impl Simulation {
     /// GitHub answers a call, or fails in one of its ways.
@@ -128,6 +129,12 @@ impl Simulation {
         self.note_made_up(&delivery, dispatch);
         let repo = backend(&dispatch.repository);
         self.check_accepted(&delivery, repo, dispatch)?;
+        if let Some((repo, webhook)) = repo.zip(self.ledger.webhooks.get_mut(&delivery))
+            && !webhook.targets.contains(&repo)
+        {
+            // A draft that is ready for review, for a backend whose file wasn't known yet.
+            webhook.targets.push(repo);
+        }
         let webhook = self.ledger.webhooks.get(&delivery);
         let head = webhook.map(|webhook| webhook.head.clone()).or_else(|| probed_head(dispatch));
         let setup_fails = webhook.is_some_and(|webhook| webhook.author == ATTACKER);

@@ -11,11 +11,11 @@ use crcr_relay::callback::auth::ProviderMap;
 use crcr_relay::http::{router, serve};
 use crcr_relay::{Config, Relay, WorkerTimeouts, run_workers, uptime};
 use crcr_standin::State;
-use crcr_standin::world::CheckRun;
 use crcr_store::{CommitOutcome, TaskState, WriteBatch};
 use http::{HeaderValue, Request, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
 use rand::Rng as _;
+use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +26,8 @@ use crate::gates::{GithubCall, REPLICAS, SimulatedStore, SubmittedBatch, unavail
 use crate::inputs::SeedInputs;
 use crate::invariants::Broken;
 use crate::lab::{BUILDKITE, FOREIGN, PIPELINE};
-use crate::upstream::{ALLOWLIST_PATH, UPSTREAM};
+use crate::names::UPSTREAM;
+use crate::upstream::ALLOWLIST_PATH;
 
 /// Only the external HUD is asked with it, whose name is never resolved: it hangs.
 static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
@@ -35,6 +36,9 @@ static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
 });
 /// With so many workers, the forwarders of two accounts could take all of them.
 const WORKERS_WITH_HUD: &str = "16";
+
+/// How long a request is on its way to GitHub at most.
+const ON_ITS_WAY_SECONDS: u64 = 60;
 
 struct SilentResolver;
 
@@ -188,19 +192,56 @@ impl Simulation {
 
     /// A worker is frozen until its lease has ended, or the other replica's clock is ahead: both work on one task.
     pub(super) fn end_a_lease(&mut self) {
-        let check_runs = self.github.world.check_runs(UPSTREAM);
         let mut leased = vec![];
         self.memory.for_each_task(|key, state, _| {
-            if state == TaskState::Leased && may_have_two_workers(key, &check_runs) {
+            if state == TaskState::Leased && may_have_two_workers(key) {
                 leased.push(key.to_owned());
             }
         });
+        let writing: Vec<String> =
+            leased.iter().filter(|key| self.check_run_write(key).is_some()).cloned().collect();
+        if !writing.is_empty() && self.chance(50) {
+            leased = writing;
+        }
         if leased.is_empty() {
             return;
         }
         let key = &leased[self.random.random_range(0..leased.len())];
         self.trace(format!("the lease of {key} ends early"));
         self.memory.end_lease(key, self.now() - SignedDuration::from_mins(2));
+        // What its worker has sent may be the last that GitHub gets.
+        if let Some(index) = self.check_run_write(key)
+            && self.chance(75)
+        {
+            let call = self.gates.lock().calls.remove(index);
+            let on_its_way = Duration::from_secs(self.random.random_range(0..ON_ITS_WAY_SECONDS));
+            let at = self.now().max(call.sent_at + on_its_way);
+            self.plan(at, ScheduledEvent::LateCall(call));
+        }
+    }
+
+    /// The request that waits to create or update the check run that a task is about.
+    fn check_run_write(&self, key: &str) -> Option<usize> {
+        let parts: Vec<String> = serde_json::from_str(key).ok()?;
+        let [kind, head, name] = <[String; 3]>::try_from(parts).ok()?;
+        let check_runs = self.github.world.check_runs(UPSTREAM);
+        let is_known = |id: &str| {
+            check_runs.iter().any(|run| {
+                run.id.to_string() == id
+                    && run.head_sha == head
+                    && run.name.eq_ignore_ascii_case(&name)
+            })
+        };
+        let is_write = |call: &GithubCall| {
+            let (_, id) = call.request.uri().path().split_once("/check-runs")?;
+            let body: Value = serde_json::from_slice(call.request.body()).ok()?;
+            let created_name = body["name"].as_str().unwrap_or_default();
+            let is_creation =
+                body["head_sha"] == head.as_str() && created_name.eq_ignore_ascii_case(&name);
+            Some(is_creation || is_known(id.trim_start_matches('/')))
+        };
+        let gates = self.gates.lock();
+        gates.calls.iter().position(|call| kind == "check_run" && is_write(call) == Some(true))
     }
 
     /// No replica runs for hours, in which runs go on and their reports are lost.
@@ -257,18 +298,10 @@ impl Simulation {
     }
 }
 
-/// Whether two workers may have a task without harm. Of two that don't find a check run, both create one.
-fn may_have_two_workers(key: &str, check_runs: &[CheckRun]) -> bool {
-    let parts: Vec<String> = serde_json::from_str(key).unwrap_or_default();
-    match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["check_run", head, name] => check_runs
-            .iter()
-            .any(|run| run.head_sha == *head && run.name.eq_ignore_ascii_case(name)),
-        [kind, ..] => {
-            ["commit_checks", "backend_checks", "labels", "dispatch", "sweep"].contains(kind)
-        }
-        [] => false,
-    }
+/// Whether two workers may have a task without harm.
+fn may_have_two_workers(key: &str) -> bool {
+    let kind = key.trim_start_matches("[\"").split('"').next().unwrap_or_default();
+    ["check_run", "commit_checks", "backend_checks", "labels", "dispatch", "sweep"].contains(&kind)
 }
 
 fn config(github: &State, traffic: SimulatedTraffic, inputs: SeedInputs, keys: usize) -> Config {

@@ -18,10 +18,11 @@ use tower::ServiceExt as _;
 
 use super::{LONGEST_PAUSE, OpenRequest, RequestKind, ScheduledEvent, Simulation};
 use crate::gates::{REPLICAS, dispatch};
-use crate::invariants::{Broken, PromiseLedger};
+use crate::invariants::Broken;
 use crate::lab::{LabEvent, LabReport, NightlyReport};
+use crate::ledger::PromiseLedger;
+use crate::names::{UPSTREAM, short};
 use crate::truth::{HANDLER, Truth, spelled_as_usual};
-use crate::upstream::{UPSTREAM, short};
 
 /// Signing takes longer than everything else, and equal claims have equal signatures.
 static TOKENS: LazyLock<Mutex<BTreeMap<String, String>>> = LazyLock::new(Mutex::default);
@@ -214,7 +215,7 @@ impl Simulation {
             let (name, repo) = spelled_as_usual(&run.name);
             let about = format!("{} at {} is {}", run.name, short(&run.head_sha), run.status);
             let last_input = self.last_input.max(sound_since);
-            let hold = self.upstream.files.longest_hold(repo);
+            let hold = self.upstream.files.longest_hold(repo, truth.level(repo));
             if now.duration_since(last_input + hold) > CHECK_RUN_END {
                 let why = truth.why_open(&run.head_sha, repo);
                 let detail = format!("{about} ({}) since {last_input}: {why}", run.title);

@@ -10,10 +10,12 @@ use crcr_github::checks::{CheckRun, CheckRunOutput};
 use crcr_store::{
     CommitOutcome, NewTask, StoreError, StoreKey, Versioned, WriteBatch, read_record,
 };
+use jiff::Timestamp;
 
 use super::head::{self, Head, HeadJobRecord};
 use super::job_checks;
 use crate::breaker::{self, BreakerChange};
+use crate::limits;
 use crate::queue::blame_cache::Blame;
 use crate::queue::task_kind::{CheckedJob, TaskDone, TaskError, TaskKind, check_name};
 use crate::relay::Relay;
@@ -169,17 +171,41 @@ fn content_of_job(
 
 /// Creates a check run, after writing down that GitHub may have it from now on: if the answer gets lost and
 /// the check run isn't wanted any more, somebody still has to end it.
+///
+/// `unanswered`: the record of the last creation without an answer, as it was before the check run was looked for.
 async fn create(
     relay: &Relay,
     head_sha: &str,
     begun: StoreKey,
+    unanswered: &Versioned<Option<Timestamp>>,
     body: &CheckRun,
 ) -> Result<u64, TaskError> {
+    // The lease of another worker may have ended before it was done, and GitHub doesn't refuse a second one.
+    if let Some(since) = unanswered.value.flatten().filter(|at| is_under_way(relay, *at)) {
+        let text = "another worker may be creating the check run";
+        let not_before = Some(since + limits::UNDER_WAY);
+        return Err(TaskError { not_before, ..TaskError::retry(text) });
+    }
     let mut batch = WriteBatch::default();
     batch.set(begun, &body.name, relay.expiry());
-    relay.commit(batch).await?;
-    let upstream = relay.config.upstream.as_str();
-    Ok(relay.app.create_check_run(upstream, head_sha, body).await?)
+    batch.update(unanswered, &Some(relay.now()), relay.expiry());
+    if relay.commit(batch).await? != CommitOutcome::Done {
+        return Err(TaskError::retry("another worker creates the check run"));
+    }
+    let created = relay.app.create_check_run(relay.config.upstream.as_str(), head_sha, body).await;
+    if created.as_ref().is_err_and(|error| !error.is_unanswered()) {
+        let mut batch = WriteBatch::default();
+        let (key, version) = (unanswered.key.clone(), unanswered.version + 1);
+        batch.update(&Versioned { key, version, value: None }, &None::<Timestamp>, relay.expiry());
+        relay.commit(batch).await?;
+    }
+    Ok(created?)
+}
+
+/// Whether GitHub may still get a request that was begun at this time, or got it unknown to anybody.
+fn is_under_way(relay: &Relay, begun_at: Timestamp) -> bool {
+    // A clock may have been set back meanwhile.
+    relay.now().duration_since(begun_at).unsigned_abs() < limits::UNDER_WAY
 }
 
 /// Writes down that it isn't known what the check run shows: if the answer to an update gets lost, GitHub has
@@ -189,11 +215,8 @@ async fn forget_content(
     known: &Versioned<CheckRunRecord>,
     before: &CheckRunRecord,
 ) -> Result<(), TaskError> {
-    if before.digest.is_empty() {
-        return Ok(());
-    }
     let mut batch = WriteBatch::default();
-    let unknown = CheckRunRecord { digest: String::new(), ..before.clone() };
+    let unknown = before.with_unknown_content(Some(relay.now()));
     batch.update(known, &unknown, relay.expiry());
     match relay.commit(batch).await? {
         CommitOutcome::Done => Ok(()),
@@ -288,23 +311,41 @@ impl ShownCheck<'_> {
         );
         let delivery = deciding.map(|dispatch| dispatch.delivery.clone()).unwrap_or_default();
         let sent_at = relay.now();
-        let sent = CheckRunRecord { id, run, status: shown.status, delivery, digest, sent_at };
-        let version = self.version_before_call();
+        let sent = CheckRunRecord {
+            id,
+            run,
+            status: shown.status,
+            delivery,
+            digest,
+            sent_at,
+            unanswered_since: None,
+        };
+        let (version, rival) = (self.version_before_call(), self.rival(relay));
         let written = relay.update(self.known.key.clone(), |now: &Versioned<CheckRunRecord>| {
-            let tasks = self.sweeps_if_opened(relay, shown);
-            let mut batch = WriteBatch { tasks, ..WriteBatch::default() };
-            if now.version == version {
-                batch.update(now, &sent, relay.expiry());
-            } else {
-                // The lease of this task ended early, because the process was frozen or a clock is ahead, and another
-                // worker changed the check run at the same time. Nobody knows which change GitHub got last.
-                let unknown = CheckRunRecord { digest: String::new(), ..sent.clone() };
-                batch.update(now, &unknown, relay.expiry());
-                batch.tasks.push(self.evaluation(relay));
-            }
+            let (record, again_at) = match rival {
+                _ if now.version != version => {
+                    // The lease of this task ended early, because the process was frozen or a clock is ahead, and
+                    // another worker changed the check run at the same time. Nobody knows which change GitHub got last.
+                    let since = now.value.as_ref().and_then(|other| other.unanswered_since);
+                    (sent.with_unknown_content(since), Some(relay.now()))
+                }
+                Some(since) => (sent.with_unknown_content(rival), Some(since + limits::UNDER_WAY)),
+                None => (sent.clone(), None),
+            };
+            let mut batch = WriteBatch::default();
+            batch.update(now, &record, relay.expiry());
+            batch.tasks.extend(self.sweeps_if_opened(relay, shown));
+            batch.tasks.extend(again_at.map(|at| self.evaluation(at)));
             (true, Some(batch))
         });
         Ok(written.await?)
+    }
+
+    /// Since when an update of another worker may be on its way, which would replace this one. That worker may have
+    /// stopped, so nobody else looks whether it does.
+    fn rival(&self, relay: &Relay) -> Option<Timestamp> {
+        let known = self.known.value.as_ref()?;
+        known.unanswered_since.filter(|at| is_under_way(relay, *at))
     }
 
     /// While nothing was shown as open, sweeps may have ended, and nobody would ask GitHub for the end of the
@@ -320,15 +361,35 @@ impl ShownCheck<'_> {
 
     /// The version of the record after [`forget_content`].
     fn version_before_call(&self) -> u64 {
-        let forgets = self.known.value.as_ref().is_some_and(|before| !before.digest.is_empty());
-        self.known.version + u64::from(forgets)
+        self.known.version + u64::from(self.known.value.is_some())
     }
 
     /// The task that evaluates this check run again.
-    fn evaluation(&self, relay: &Relay) -> NewTask {
+    fn evaluation(&self, at: Timestamp) -> NewTask {
         let (repo, head_sha) = (self.head.repo.clone(), self.head_sha.to_owned());
-        let work = TaskKind::CheckRun { repo, head_sha, job: self.checked.cloned() };
-        work.task(relay.now())
+        TaskKind::CheckRun { repo, head_sha, job: self.checked.cloned() }.task(at)
+    }
+
+    /// Updates the check run. If GitHub refuses that, nothing of it is on its way any more.
+    async fn update(
+        &self,
+        relay: &Relay,
+        id: u64,
+        body: &CheckRun,
+    ) -> Result<Result<(), GithubError>, StoreError> {
+        let upstream = relay.config.upstream.as_str();
+        let updated = relay.app.update_check_run(upstream, id, body).await;
+        if let Some(before) = &self.known.value
+            && updated.as_ref().is_err_and(|error| !error.is_unanswered())
+        {
+            let (key, version) = (self.known.key.clone(), self.version_before_call());
+            let mut batch = WriteBatch::default();
+            let unknown = before.with_unknown_content(self.rival(relay));
+            batch.update(&Versioned { key, version, value: None }, &unknown, relay.expiry());
+            // After a conflict, another worker has begun an update.
+            relay.commit(batch).await?;
+        }
+        Ok(updated)
     }
 
     /// Sends the content; returns the check run's number, or `None` if there is none and none may be created.
@@ -340,11 +401,16 @@ impl ShownCheck<'_> {
     ) -> Result<Option<u64>, TaskError> {
         let upstream = relay.config.upstream.as_str();
         let known = self.known.value.as_ref();
-        if let Some(before) = known.filter(|before| !before.digest.is_empty()) {
+        if let Some(before) = known {
             forget_content(relay, self.known, before).await?;
-            relay.app.update_check_run(upstream, before.id, body).await?;
-            return Ok(Some(before.id));
+            if !before.digest.is_empty() {
+                self.update(relay, before.id, body).await??;
+                return Ok(Some(before.id));
+            }
         }
+        let name = check_name(&self.head.repo.key(), self.checked);
+        let key = state_records::unanswered_creation_key(self.head_sha, &name);
+        let unanswered = read_record(relay.store.as_ref(), key).await?;
         // It may have been created just before a crash, or by two workers at the same time.
         let mut found = relay.app.own_check_runs(upstream, self.head_sha, self.name).await?;
         if found.is_empty()
@@ -357,7 +423,7 @@ impl ShownCheck<'_> {
             relay.app.update_check_run(upstream, older.id, &replaced(relay, body)).await?;
         }
         if let Some(id) = newest {
-            match relay.app.update_check_run(upstream, id, body).await {
+            match self.update(relay, id, body).await? {
                 Ok(()) => return Ok(Some(id)),
                 Err(GithubError::Forbidden(_)) if may_create && known.is_none() => {}
                 Err(error) => return Err(error.into()),
@@ -366,7 +432,7 @@ impl ShownCheck<'_> {
         if !may_create {
             return Ok(None);
         }
-        Ok(Some(create(relay, self.head_sha, self.begun_key(), body).await?))
+        Ok(Some(create(relay, self.head_sha, self.begun_key(), &unanswered, body).await?))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Puts the evaluation of check runs into the queue after a change that concerns all of a commit, or all open heads.
 
+use crcr_domain::probes::LeftOut;
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::{Level, RepoName};
 use crcr_store::{WriteBatch, read_record, read_records};
 
@@ -18,9 +20,28 @@ pub async fn of_commit(
     if let Some(head) = Head::read(relay, repo, head_sha, None).await? {
         let mut batch = WriteBatch::default();
         head.add_all_checks(relay, &mut batch);
+        if head.level.blocks_merge() {
+            add_required_dispatches(relay, repo, &head, &mut batch);
+        }
         relay.commit(batch).await?;
     }
     Ok(TaskDone::Finished)
+}
+
+/// Sends what the backend's file held back for want of a place among those of a day: a backend that has come to L4
+/// needs none.
+fn add_required_dispatches(relay: &Relay, repo: &RepoName, head: &Head, batch: &mut WriteBatch) {
+    let now = relay.now();
+    let is_held =
+        |one: &&Dispatch| one.status == DispatchStatus::Queued && one.held_until.is_some();
+    let held = head.dispatches().filter(is_held);
+    batch.tasks.extend(held.map(|one| TaskKind::dispatch(one).task(now)));
+    if let Some(newest) = head.dispatches().next_back()
+        && newest.status == (DispatchStatus::LeftOut { why: LeftOut::MaxPerDay })
+    {
+        let (repo, head_sha) = (repo.clone(), newest.head_sha.clone());
+        batch.tasks.push(TaskKind::Redispatch { repo, head_sha }.task(now));
+    }
 }
 
 /// Does so for the head of a pull request whose labels have changed. Only backends at L3 depend on labels.

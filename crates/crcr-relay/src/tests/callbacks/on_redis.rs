@@ -38,6 +38,8 @@ on_redis! {
         pull_request_that_had_moved_on_when_its_webhook_came_shows_the_result_of_its_commit;
     overtaken:
         worker_whose_lease_ended_early_leaves_no_old_check_run_behind,
+        update_of_a_worker_that_stopped_does_not_stay_although_it_arrives_last,
+        check_run_is_not_created_while_a_worker_that_stopped_may_have_asked_for_it,
         check_run_that_two_workers_created_has_one_result,
         refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it,
         operator_who_looks_at_a_delivery_reads_why_it_waits;

@@ -1,5 +1,6 @@
 //! What the person sees who pressed "Re-run" and is refused, and what a check run shows after two workers changed it.
 
+use crcr_github::checks::{CheckRun, CheckRunOutput};
 use crcr_store::LeaseRequest;
 
 use super::*;
@@ -17,16 +18,7 @@ pub(super) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behin
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
-    let now = world.relay.now();
-    let until = now + Duration::from_secs(1);
-    let want =
-        LeaseRequest { now, until, max_tasks: 100, max_per_lane: 100, ..LeaseRequest::default() };
-    let tasks = world.relay.store.lease_tasks(want).await.unwrap();
-    let slow = tasks.into_iter().map(ParsedTask::new);
-    let slow = slow
-        .into_iter()
-        .find(|task| matches!(task.kind, Ok(TaskKind::CheckRun { job: None, .. })))
-        .unwrap();
+    let slow = lease_verdict(&world).await;
     let state = world.github.state();
     let before = state.world.count(UPDATES);
     state.world.fail(UPDATES, 1, Fault::Delay(Duration::from_secs(2)));
@@ -47,6 +39,85 @@ pub(super) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behin
     tokio::join!(frozen, others);
     world.work().await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+}
+
+/// Runs the task of the verdict until its request reaches GitHub, and stops it there: the process ends.
+async fn stop_within(world: &World, task: &ParsedTask, route: &'static str) {
+    let state = world.github.state();
+    let before = state.world.count(route);
+    state.world.fail(route, 1, Fault::Delay(Duration::from_secs(60)));
+    let is_there = async {
+        while state.world.count(route) == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        _ = handlers::run(&world.relay, task) => panic!("GitHub answers in a minute"),
+        () = is_there => {}
+    }
+}
+
+/// Leases the task of the verdict for a second, as if the clock of the other relay were ahead.
+async fn lease_verdict(world: &World) -> ParsedTask {
+    let now = world.relay.now();
+    let until = now + Duration::from_secs(1);
+    let want =
+        LeaseRequest { now, until, max_tasks: 100, max_per_lane: 100, ..LeaseRequest::default() };
+    let tasks = world.relay.store.lease_tasks(want).await.unwrap();
+    let mut tasks = tasks.into_iter().map(ParsedTask::new);
+    tasks.find(|task| matches!(task.kind, Ok(TaskKind::CheckRun { job: None, .. }))).unwrap()
+}
+
+/// What a worker that stopped had sent, when GitHub gets it.
+fn late(status: &'static str) -> CheckRun {
+    CheckRun {
+        name: DISPATCH.to_owned(),
+        external_id: None,
+        details_url: None,
+        status,
+        conclusion: None,
+        started_at: None,
+        completed_at: None,
+        output: CheckRunOutput { title: String::new(), summary: String::new() },
+    }
+}
+
+#[tokio::test]
+pub(super) async fn update_of_a_worker_that_stopped_does_not_stay_although_it_arrives_last() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "in_progress", None);
+    four.start(&world).await;
+    let task = lease_verdict(&world).await;
+    stop_within(&world, &task, UPDATES).await;
+    four.on_github(&world, "completed", Some("success"));
+    four.end(&world, "success").await;
+    world.later(Duration::from_secs(100));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let id = runs.iter().find(|run| run.name == DISPATCH).unwrap().id;
+    world.relay.app.update_check_run(UPSTREAM, id, &late("in_progress")).await.unwrap();
+    assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+    world.later(Duration::from_secs(5 * 60));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+}
+
+#[tokio::test]
+pub(super) async fn check_run_is_not_created_while_a_worker_that_stopped_may_have_asked_for_it() {
+    let world = World::new().await;
+    world.send(&world.pull_request("opened")).await;
+    let task = lease_verdict(&world).await;
+    stop_within(&world, &task, CREATIONS).await;
+    world.later(Duration::from_secs(100));
+    assert_eq!(world.work().await, ["another worker may be creating the check run"]);
+    assert!(checks(&world).is_empty());
+    world.relay.app.create_check_run(UPSTREAM, HEAD, &late("in_progress")).await.unwrap();
+    world.later(Duration::from_secs(5 * 60));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
+    world.github.state().world.take_dispatches();
 }
 
 #[tokio::test]

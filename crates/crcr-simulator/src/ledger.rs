@@ -1,0 +1,93 @@
+//! What the outside world knows of the relay's work: webhooks and what was acknowledged, accepted and paid for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crcr_relay::state_records;
+use crcr_store::memory::MemoryStore;
+use jiff::Timestamp;
+
+/// A webhook that GitHub has.
+pub(crate) struct KnownWebhook {
+    /// The backends that have to get it.
+    pub(crate) targets: Vec<&'static str>,
+    /// The name of the event.
+    pub(crate) event: &'static str,
+    pub(crate) head: String,
+    pub(crate) is_draft: bool,
+    /// Whether the head changes more than documentation.
+    pub(crate) has_code: bool,
+    /// Whether backends at L4 show check runs for it.
+    pub(crate) has_check_runs: bool,
+    pub(crate) pull: Option<u64>,
+    /// Of the pull request; empty for pushes and merge groups.
+    pub(crate) author: String,
+    /// Whether that author has never contributed to upstream.
+    pub(crate) is_stranger: bool,
+    /// Whether nothing is built for it.
+    pub(crate) is_closing: bool,
+    pub(crate) at: Timestamp,
+}
+
+/// What the outside world knows.
+#[derive(Default)]
+pub(crate) struct PromiseLedger {
+    pub(crate) webhooks: BTreeMap<String, KnownWebhook>,
+    pub(crate) acknowledged: BTreeSet<String>,
+    /// Acknowledged webhooks that aren't settled, with the backends that still have to get them.
+    pub(crate) open: BTreeMap<String, BTreeSet<&'static str>>,
+    /// Dispatches that GitHub has accepted, by delivery and repository in lower case.
+    pub(crate) accepted: BTreeMap<(String, String), u32>,
+    /// Dispatches that GitHub once refused for good.
+    pub(crate) refused: BTreeSet<(String, String)>,
+    /// When the relay first acknowledged a genuine report of a delivery and repository.
+    pub(crate) answered_at: BTreeMap<(String, &'static str), Timestamp>,
+    /// Heads for which somebody pressed "Re-run".
+    pub(crate) asked_heads: BTreeSet<String>,
+    pub(crate) probes: ProbeLog,
+    /// The backends that have reported a nightly run, and whether the relay has taken it.
+    pub(crate) nightlies: BTreeMap<&'static str, bool>,
+}
+
+impl PromiseLedger {
+    /// Backends' own webhooks promise nothing.
+    pub(crate) fn acknowledge(&mut self, delivery: &str) {
+        if !self.webhooks.contains_key(delivery) {
+            return;
+        }
+        if self.acknowledged.insert(delivery.to_owned())
+            && let Some(webhook) = self.webhooks.get(delivery).filter(|one| !one.targets.is_empty())
+        {
+            let targets = webhook.targets.iter().copied().collect();
+            self.open.insert(delivery.to_owned(), targets);
+        }
+    }
+
+    /// Webhooks that are stored, and whose answers got lost.
+    pub(crate) fn note_stored(&mut self, memory: &MemoryStore) {
+        let is_stored = |id: &str| memory.record(&state_records::delivery_key(id)).is_some();
+        let stored: Vec<String> = self
+            .webhooks
+            .keys()
+            .filter(|id| !self.acknowledged.contains(*id) && is_stored(id))
+            .cloned()
+            .collect();
+        stored.iter().for_each(|id| self.acknowledge(id));
+    }
+}
+
+/// A re-run or a commit that a backend has paid for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Paid {
+    /// The run, or the delivery of the probe.
+    pub(crate) what: String,
+    pub(crate) at: Timestamp,
+    /// The pull request's author whose failure it explains, or `*` for strangers; `None` if it isn't known or upstream's.
+    pub(crate) owner: Option<String>,
+}
+
+/// What the relay has run to explain failures.
+#[derive(Debug, Default)]
+pub(crate) struct ProbeLog {
+    pub(crate) reruns: BTreeMap<&'static str, Vec<Paid>>,
+    pub(crate) commits: BTreeMap<&'static str, Vec<Paid>>,
+}
