@@ -51,6 +51,11 @@ const open = async (context, url, refused) => {
   return page;
 };
 
+// For people to look at, so not in CI.
+const picture = async (page, name, options) => {
+  if (!process.env.CI) await page.screenshot({ path: `${out}/${name}.png`, ...options });
+};
+
 // No finding of any severity.
 const axe = async (page, name) => {
   await page.evaluate(`${AXE}; undefined`);
@@ -91,7 +96,7 @@ const tasks = {
           expect(links === 0, `${name}: a name became a link`);
           expect((await page.locator("main").innerText()).includes("<img src=x onerror=alert(1)>"), `${name}: the name isn't shown`);
         }
-        await page.screenshot({ path: `${out}/${name}-${colorScheme}-${width}.png`, fullPage: true });
+        await picture(page, `${name}-${colorScheme}-${width}`, { fullPage: true });
         if (!(colorScheme === "light" && width === 390)) await axe(page, `${name} at ${width}`);
         if (colorScheme === "light" && width === 1280 && !name.startsWith("wide")) {
           aria[name] = await page.locator("body").ariaSnapshot();
@@ -253,7 +258,7 @@ const tasks = {
       expect((await page.evaluate(() => document.querySelector(".grid").getBoundingClientRect().top)) >= 0, "the grid has jumped");
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       expect(wide <= 0, `the panel at ${width}: ${wide} pixels too wide`);
-      await page.screenshot({ path: `${out}/job-${colorScheme}-${width}.png` });
+      await picture(page, `job-${colorScheme}-${width}`);
       await panel.getByRole("link", { name: "Close" }).click();
       await panel.waitFor({ state: "hidden" });
       // Each group unfolds, and what is shown is in the address.

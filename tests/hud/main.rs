@@ -1,6 +1,6 @@
 //! The pages in real browsers: `browser.mjs` looks in Chromium, `firefox.mjs` in Firefox, this serves and judges.
 //!
-//! Screenshots and what was measured go to `target/hud/`; what a screen reader is told is compared
+//! Screenshots go to `target/hud/`, unless `CI` is set; what a screen reader is told is compared
 //! with `snapshots/`, which `INSTA_UPDATE=always` writes anew.
 #![expect(clippy::unwrap_used, reason = "tests stop at what is wrong")]
 

@@ -62,7 +62,7 @@ fn every_tool_printed_the_counts_that_are_read_from_its_report() {
         assert_eq!(tally.unfinished, 0, "{tool}");
         tools += 1;
     }
-    assert!(tools >= 50, "{tools}");
+    assert!(tools >= 54, "{tools}");
 }
 
 #[test]
@@ -96,6 +96,34 @@ fn file_that_cannot_be_loaded_is_one_failed_suite() {
         // Two packages, and the error that the report declares.
         3
     );
+}
+
+#[test]
+fn karmas_browser_is_the_variant_of_a_test_and_not_a_part_of_its_name() {
+    let case = named("karma", "sum adds");
+    assert_eq!((case.full_name().as_str(), &*case.suite), ("sum.sum adds", ""));
+    assert_eq!(case.variant.as_deref(), Some("Chrome Headless Linux"));
+    let lost = cases("karma").into_iter().filter(|case| case.kind == TestRowKind::Suite);
+    assert_eq!(lost.count(), 1, "the setup that failed");
+}
+
+#[test]
+fn errors_that_a_tool_counts_among_the_failures_are_no_further_ones() {
+    let cases = cases("criterion");
+    assert_eq!(cases.iter().filter(|case| case.result.is_failed()).count(), 3);
+    assert!(cases.iter().all(|case| case.kind == TestRowKind::Test));
+}
+
+#[test]
+fn exception_that_a_tool_writes_below_its_traceback_is_the_message() {
+    for (name, message) in [
+        ("test_breaks", "RuntimeError: boom"),
+        ("test_fails", "testtools.matchers._impl.MismatchError: 1 != 2"),
+    ] {
+        let case = named("testtools", name);
+        assert_eq!(case.message(), Some(message));
+        assert!(case.message_details().unwrap().contains("Traceback"), "{name}");
+    }
 }
 
 #[test]

@@ -88,6 +88,54 @@ const KNOWN: &[KnownFile] = &[
 
 const JSON: KnownFile = no_tests("{", "JSON, and not the lines of `go test -json`");
 
+/// Reports that aren't XML: what all of each are near its start.
+const KNOWN_STARTS: &[(&[&str], KnownFile)] = &[
+    (&["TAP version "], TAP),
+    (
+        &["\"numTotalTestSuites\":", "\"testResults\":"],
+        tests(
+            "{",
+            "the JSON of Jest or Vitest",
+            "use `jest-junit`, or Vitest's `--reporter=junit`",
+        ),
+    ),
+    (
+        &["\"stats\":", "\"suites\":", "\"passes\":"],
+        tests("{", "Mocha's own JSON", "use `--reporter mocha-junit-reporter`"),
+    ),
+    (
+        &["\"config\":", "\"rootDir\":", "\"reporter\":"],
+        tests("{", "Playwright's own JSON", "use `--reporter=junit`"),
+    ),
+    (
+        &["\"collectors\":", "\"exitcode\":", "\"root\":"],
+        tests("{", "the JSON of pytest-json-report", "use `--junitxml=report.xml`"),
+    ),
+    (
+        &["\"pytest_version\":", "\"$report_type\":"],
+        tests("{", "a log of pytest-reportlog", "use `--junitxml=report.xml`"),
+    ),
+    (
+        &["\"examples\":", "\"rspec\":"],
+        tests("{", "RSpec's own JSON", "use the formatter `RspecJunitFormatter`"),
+    ),
+    (
+        &["\"type\":", "\"event\":", "\"started\"", "\"test_count\":"],
+        tests("{", "the JSON of Rust's libtest", "use `cargo nextest` with `junit` in its profile"),
+    ),
+    (
+        &["\"protocolVersion\":", "\"runnerVersion\":"],
+        tests("{", "the JSON of Dart's tests", "convert it by `tojunit`"),
+    ),
+    (&["\"meta\":", "\"protocolVersion\":", "\"implementation\":"], CUCUMBER),
+    (&["\"uri\":", "\"elements\":", "\"keyword\":"], CUCUMBER),
+    (&["\"uuid\":", "\"historyId\":"], tests("{", "a result of Allure", "write JUnit as well")),
+];
+
+const TAP: KnownFile =
+    tests("TAP", "the Test Anything Protocol", "convert it to JUnit in the job, as by `tap-junit`");
+const CUCUMBER: KnownFile = tests("{", "Cucumber's own JSON", "use `--format junit:report.xml`");
+
 impl OtherFile {
     pub(super) fn of_root(root: &str) -> Self {
         let known = KNOWN.iter().find(|known| known.root == root);
@@ -96,6 +144,26 @@ impl OtherFile {
 
     pub(super) fn json() -> Self {
         Self { root: "{".to_owned(), known: Some(&JSON) }
+    }
+
+    /// Of a file that starts so and isn't XML.
+    pub(super) fn of_start(text: &str) -> Option<Self> {
+        let is_result = |line: &str| line.starts_with("ok ") || line.starts_with("not ok ");
+        let is_plan =
+            |line: &str| line.strip_prefix("1..").is_some_and(|n| n.parse::<u32>().is_ok());
+        let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let first = lines.next().unwrap_or_default();
+        let known =
+            match is_result(first) || (is_plan(first) && lines.next().is_some_and(is_result)) {
+                true => &TAP,
+                false => {
+                    let is_all = |(parts, _): &&(&[&str], KnownFile)| {
+                        parts.iter().all(|part| text.contains(part))
+                    };
+                    &KNOWN_STARTS.iter().find(is_all)?.1
+                }
+            };
+        Some(Self { root: known.root.to_owned(), known: Some(known) })
     }
 
     /// Whether it is known to say nothing of tests.

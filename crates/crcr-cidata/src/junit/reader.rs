@@ -11,6 +11,7 @@ use super::elements::ElementReader;
 use super::findings::JunitRule;
 use super::go_json;
 use super::input::{AfterText, ReportText};
+use super::other_files::OtherFile;
 use super::summary::{JunitError, JunitSummary, ReportEnd, SuiteElement, read_error};
 
 /// Reads a report and passes each test to `on_case` as soon as it ends, and each suite that failed
@@ -24,11 +25,18 @@ pub fn read_cases(
     on_case: impl FnMut(TestCase, &SuiteElement),
 ) -> Result<JunitSummary, JunitError> {
     let mut text = ReportText::new(input);
-    let start = text.fill_buf().map(|text| text.trim_ascii_start().first().copied());
-    match start {
-        Ok(Some(b'{')) => go_json::read(text, on_case),
-        Ok(_) => read_xml(text, on_case),
-        Err(error) => Err(read_error(&text, error)),
+    let start = match text.fill_buf() {
+        Ok(start) => start.trim_ascii_start(),
+        Err(error) => return Err(read_error(&text, error)),
+    };
+    let other = match start.first() {
+        Some(b'<') | None => None,
+        Some(_) => OtherFile::of_start(&String::from_utf8_lossy(start)),
+    };
+    match (other, start.first()) {
+        (Some(other), _) => Err(JunitError::OtherFile(other)),
+        (None, Some(b'{')) => go_json::read(text, on_case),
+        (None, _) => read_xml(text, on_case),
     }
 }
 

@@ -14,10 +14,14 @@ pub(super) struct OpenSuite {
     pub file: Option<Arc<str>>,
     /// The browser, device or project that its tests run with.
     pub variant: Option<Arc<str>>,
+    /// What every class in it begins with and that isn't a part of its name.
+    pub class_prefix: Option<String>,
     pub element: SuiteElement,
     pub line: u64,
     pub declared: Declared,
     pub counted: Counted,
+    /// Whether the errors that it declares are counted among its failures, too.
+    pub errors_are_failures: bool,
     /// Whether it says that it failed.
     pub has_failed: bool,
     /// Whether what it says of a failure may only say that tests failed.
@@ -60,6 +64,8 @@ impl OpenSuite {
             name: Arc::clone(empty),
             file: None,
             variant: None,
+            class_prefix: None,
+            errors_are_failures: false,
             element: SuiteElement { number: 0, repeats: RepeatedTest::OtherTests, labels },
             line,
             declared: Declared::default(),
@@ -76,6 +82,8 @@ impl OpenSuite {
             name: Arc::clone(&self.name),
             file: self.file.clone(),
             variant: self.variant.clone(),
+            class_prefix: None,
+            errors_are_failures: self.errors_are_failures,
             element: SuiteElement { number, ..self.element.clone() },
             is_root: false,
             line,
@@ -90,7 +98,8 @@ impl OpenSuite {
     /// Compares the sums, and counts what is missing, so that suites around this one don't miss it again.
     pub(super) fn hidden_failures(&mut self) -> Option<Hidden> {
         let Self { declared, counted, .. } = self;
-        let said = declared.failures.saturating_add(declared.errors);
+        let errors = if self.errors_are_failures { 0 } else { declared.errors };
+        let said = declared.failures.saturating_add(errors);
         let seen = counted.failures + counted.errors;
         if said <= seen {
             return None;
@@ -108,6 +117,17 @@ impl OpenSuite {
         // Catch2, doctest and Boost.Test declare assertions, of which each failed one is an element.
         let are_assertions = said == counted.details && seen > 0;
         (!are_assertions).then_some(Hidden { kind, count })
+    }
+
+    /// Makes the name of a suite, which is that of a browser as Karma writes it, its variant without the versions: the
+    /// tests are the same ones after an update of the browser.
+    pub(super) fn take_browser_of_name(&mut self) {
+        let is_version = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
+        let words = self.name.split_whitespace().map(|word| word.trim_matches(['(', ')']));
+        let browser = words.filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ");
+        self.class_prefix = Some(format!("{}.", self.name.replace([' ', '.'], "_")));
+        self.variant = Some(browser.into());
+        self.name = "".into();
     }
 
     pub(super) fn count_failure(&mut self, result: TestResult) {

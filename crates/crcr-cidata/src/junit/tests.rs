@@ -143,6 +143,49 @@ fn browser_or_device_in_the_properties_of_a_suite_or_a_test_is_its_variant() {
 }
 
 #[test]
+fn test_is_the_same_one_after_an_update_of_karmas_browser() {
+    let of_browser = |version: &str| {
+        let class = format!("Chrome_Headless_{}_(Linux_0_0_0)", version.replace('.', "_"));
+        read(format!(
+            "<testsuite name='Chrome Headless {version} (Linux 0.0.0)' id='0' hostname='vm' tests='1' errors='0' \
+             failures='1'><properties><property name='browser.fullName' value='Mozilla/5.0 …'/></properties>\
+             <testcase name='sum adds' time='0' classname='{class}.sum'><failure/></testcase></testsuite>"
+        ))
+    };
+    let before = of_browser("155.0.1.2").cases.remove(0);
+    assert_eq!(before.full_name(), "sum.sum adds");
+    assert_eq!(before.variant.as_deref(), Some("Chrome Headless Linux"));
+    assert_eq!(before, of_browser("156.0.0.0").cases.remove(0));
+}
+
+#[test]
+fn traceback_without_a_message_is_told_by_its_exception() {
+    let message = |text: &str| {
+        let report =
+            read(suite(&format!("<testcase name='a' time='1'><error>{text}</error></testcase>")));
+        let case = &report.cases[0];
+        (case.message().unwrap().to_owned(), case.message_details().is_some())
+    };
+    let frames =
+        "Traceback (most recent call last):\n  File \"a.py\", line 5, in a\n    b()\n    ~^^";
+    for (text, cause) in [
+        (format!("x._StringException: {frames}\nRuntimeError: boom\n\n"), "RuntimeError: boom"),
+        (
+            format!("{frames}\nE: 1\n\nDuring it, another:\n\n{frames}\nF: 2 != 3\n- 2\n+ 3"),
+            "F: 2 != 3\n- 2\n+ 3",
+        ),
+        (
+            "---\n  name: AssertionError\n  at: a.js:1\n...".to_owned(),
+            "name: AssertionError\n  at: a.js:1",
+        ),
+    ] {
+        assert_eq!(message(&text), (cause.to_owned(), true), "{text}");
+    }
+    // Where the end is missing, the text is all there is.
+    assert_eq!(message(frames), (frames.to_owned(), false));
+}
+
+#[test]
 fn pytest_repetition_is_an_attempt_and_the_worst_one_counts() {
     use TestResult::{Error, Failure, Skipped, Success};
     for (later, expected) in [
@@ -475,6 +518,16 @@ fn file_that_is_no_report_is_refused_with_the_reason() {
         ("<testsuites><suite><test result='failure'/></suite></testsuites>", "libcheck"),
         ("<TestRun><FailedTests/></TestRun>", "CppUnit"),
         ("{\"name\": \"crcr\"}", "it is JSON, and not the lines of `go test -json`"),
+        ("TAP version 13\n1..1\nok 1 - a\n", "the Test Anything Protocol"),
+        ("# a comment\n\n1..2\nnot ok 1 - a\n", "the Test Anything Protocol"),
+        ("ok 1 - a\n1..1\n", "which isn't read: convert it to JUnit"),
+        ("1..2 isn't a plan", "no XML element"),
+        ("{\"numFailedTests\":0,\"numTotalTestSuites\":1,\"testResults\":[]}", "use `jest-junit`"),
+        (
+            "[{\"keyword\":\"Feature\",\"uri\":\"a.feature\",\"elements\":[]}]",
+            "Cucumber's own JSON",
+        ),
+        ("{ \"type\": \"suite\", \"event\": \"started\", \"test_count\": 2 }\n", "cargo nextest"),
         ("<1></2>", "starts with `<1>`"),
         ("</a>", "isn't XML"),
         ("<!bogus><testsuite/>", "isn't XML"),

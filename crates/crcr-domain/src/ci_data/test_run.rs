@@ -111,13 +111,16 @@ impl TestCase {
     pub fn message(&self) -> Option<&str> {
         let kind = self.explaining_kind()?;
         self.explaining(kind)
-            .find_map(|detail| detail.message.as_deref().or(detail.text.as_deref()))
+            .find_map(|detail| detail.message.as_deref().or(detail.text.as_deref().map(cause)))
     }
 
     /// The text of the detail whose message is [`message`](Self::message), if it has both.
     pub fn message_details(&self) -> Option<&str> {
         let kind = self.explaining_kind()?;
-        let has_message = |detail: &&TestDetail| detail.message.is_some();
+        let has_message = |detail: &&TestDetail| {
+            detail.message.is_some()
+                || detail.text.as_deref().is_some_and(|text| cause(text) != text)
+        };
         let detail = self.explaining(kind).find(has_message)?;
         detail.text.as_deref().filter(|text| !text.trim().is_empty())
     }
@@ -134,6 +137,22 @@ impl TestCase {
     /// The first is the cause: what fails after it, such as the teardown, is often a consequence.
     fn explaining(&self, kind: TestDetailKind) -> impl Iterator<Item = &TestDetail> {
         self.details.iter().filter(move |detail| detail.kind == kind)
+    }
+}
+
+/// The part of a text without a message of its own that says what failed: of Python's tracebacks the exception at the
+/// end, and of the YAML that follows a line of TAP all but its markers. Anything else is taken whole.
+fn cause(text: &str) -> &str {
+    let first = text.lines().next().unwrap_or_default();
+    if first.ends_with("Traceback (most recent call last):") {
+        let frames = text.rfind("\n  File \"").map(|at| &text[at + 1..]).unwrap_or_default();
+        let is_frame = |line: &&str| line.starts_with([' ', '\t']) || line.trim().is_empty();
+        let length = frames.split_inclusive('\n').take_while(is_frame).map(str::len).sum();
+        return Some(frames[length..].trim()).filter(|cause| !cause.is_empty()).unwrap_or(text);
+    }
+    match text.strip_prefix("---\n") {
+        Some(yaml) => yaml.trim_end().trim_end_matches("...").trim(),
+        None => text,
     }
 }
 

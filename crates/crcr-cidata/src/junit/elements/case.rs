@@ -107,7 +107,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         } else if is_nameless {
             self.findings.add(JunitRule::MissingName, open.line, "a test has no name");
         }
-        let OpenCase { case, failure_details, inner, trx_id, .. } = open;
+        let OpenCase { mut case, failure_details, inner, trx_id, .. } = open;
+        let prefix = self.suites.last().and_then(|suite| suite.class_prefix.as_deref());
+        if let Some(class) = prefix.and_then(|prefix| case.classname.strip_prefix(prefix)) {
+            case.classname = class.into();
+        }
         if let Some(outer) = &mut self.case {
             *outer.inner.get_or_insert(false) |= case.result.is_failed();
         }

@@ -23,11 +23,14 @@ const MAX_VARIANT_CHARS: usize = 100;
 const VARIANT_PROPERTIES: [&str; 7] =
     ["browser", "browserName", "device", "deviceName", "os", "platform", "platformName"];
 
+/// Karma's reporter has it in each suite, whose name is that of the browser.
+const KARMA_BROWSER: &str = "browser.fullName";
+
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn read_root(&mut self, tag: &BytesStart<'_>, line: u64) {
         let mut has_id = false;
         let mut declared = Default::default();
-        let mut is_pytest = false;
+        let (mut is_pytest, mut is_criterion) = (false, false);
         self.each_attribute(
             tag,
             line,
@@ -40,12 +43,16 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     "errors" => declared.errors = number(),
                     "tests" => declared.tests = number(),
                     "id" => has_id = true,
-                    _ => is_pytest = raw == "pytest tests",
+                    _ => {
+                        is_pytest = raw == "pytest tests";
+                        is_criterion = raw == "Criterion Tests";
+                    }
                 }
             },
         );
         if let Some(root) = self.suites.last_mut().filter(|suite| suite.is_root) {
             (root.declared, root.line) = (declared, line);
+            root.errors_are_failures = is_criterion;
             if is_pytest {
                 root.element.repeats = RepeatedTest::Pytest;
             }
@@ -138,12 +145,19 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let (mut known, mut value) = (None, None);
         self.each_attribute(tag, line, ["name", "value"], |this, key, raw| match key {
             "name" if raw == "go.version" => known = Some("go.version"),
+            "name" if raw == KARMA_BROWSER => known = Some(KARMA_BROWSER),
             "name" => known = VARIANT_PROPERTIES.into_iter().find(|name| *name == raw),
             _ if raw.len() <= MAX_VARIANT_CHARS => {
                 value = Some(LimitedText::of_attribute(raw, &mut this.flaws));
             }
             _ => {}
         });
+        if known == Some(KARMA_BROWSER) {
+            if let Some(suite) = self.suites.last_mut().filter(|suite| !suite.is_root) {
+                suite.take_browser_of_name();
+            }
+            return;
+        }
         let Some((known, value)) = known.zip(value.filter(|value| !value.trim().is_empty())) else {
             return;
         };

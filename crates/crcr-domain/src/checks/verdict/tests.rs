@@ -363,7 +363,7 @@ fn parallel_step_that_was_not_retried_keeps_its_failure_when_another_one_passes_
         is_foreign: true,
         ends_run: true,
         steps: StepCounts { reported, without_success },
-        ..self::ended(id, end)
+        ..ended(id, end)
     };
     let passed = step(retried, GOOD, 1, 0);
     let both = |failed| vec![step(first, BAD, 2, failed), passed];
