@@ -119,6 +119,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn test_counts_for_the_file_that_was_started_and_a_setup_holds_no_time() {
+        let mut case: TestCase = serde_json::from_value(serde_json::json!({
+            "kind": "test", "suite": "s", "classname": "Ops", "name": "t", "file": "ops.py",
+            "result": "success", "time": 1.0, "attempts": 1, "flaky": false, "details": [],
+        }))
+        .unwrap();
+        let mut source = ReportSource {
+            report_id: 1,
+            job_id: None,
+            job_id_check: JobIdCheck::Missing,
+            job: "test".into(),
+            artifact: "reports".into(),
+            path: "test_ops/run-20261123061909.xml".to_owned(),
+            invoking_file: Some("test_ops".into()),
+        };
+        assert_eq!(source.sharded_file(&case), "test_ops");
+        source.invoking_file = None;
+        assert_eq!(source.sharded_file(&case), "ops.py");
+        case.file = None;
+        assert_eq!(source.sharded_file(&case), "Ops");
+        assert_eq!(source.setup(), "test_ops/run.xml");
+    }
+
+    #[test]
     fn stored_checks_of_job_ids_are_read_again() {
         for check in JobIdCheck::ALL {
             assert_eq!(serde_json::to_value(check).unwrap(), check.as_str());

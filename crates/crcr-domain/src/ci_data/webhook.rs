@@ -147,7 +147,6 @@ fn sha(event: &str, payload: &Value, object: &Value) -> String {
         "push" => &payload["after"],
         "status" => &payload["sha"],
         "issue_comment" | "issues" | "release" => &Value::Null,
-        "pull_request" => &object["head"]["sha"],
         "merge_group" | "workflow_job" | "workflow_run" | "check_run" | "check_suite" => {
             &object["head_sha"]
         }

@@ -140,6 +140,8 @@ mod tests {
         assert_eq!((all.expected.seen, all.expected.not_seen), (2, 1));
         // The lost one, `xfail-2` on b and c, and both on the dispatch that started nothing.
         assert_eq!(all.expected.missing, 1 + 2 + 2);
+        assert_eq!(all.expected.named(), [("seen", 2), ("not seen", 1), ("missing", 5)]);
+        assert_eq!(super::ExpectedCounts::default().named(), []);
         let rate = all.sums.job_pass();
         assert_eq!((rate.numerator, rate.denominator), (1, 1));
         assert_eq!(jobs_of_record(&rows, []).len(), 1);

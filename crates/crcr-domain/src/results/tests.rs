@@ -620,6 +620,9 @@ fn stored_words_are_read_again() {
         assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
         assert_eq!(DispatchFactStatus::from_name(status.as_str()), Some(status));
     }
+    for outcome in JobOutcome::ALL {
+        assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
+    }
     for outcome in CallbackOutcome::ALL {
         assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
         assert_eq!(CallbackOutcome::from_name(outcome.as_str()), Some(outcome));
@@ -628,6 +631,18 @@ fn stored_words_are_read_again() {
     }
     assert_eq!(DispatchFactStatus::from_name("Sent"), None);
     assert_eq!(CallbackOutcome::from_name("Accepted"), None);
+}
+
+#[test]
+fn of_two_runs_of_a_job_the_one_that_began_later_counts_whatever_their_ids_are() {
+    let run = |id: &str, state, s| AttemptFact {
+        queue_seconds: None,
+        ..attempt("d", "a", id, 1, state, s)
+    };
+    let rows = [run("9", GOOD, 100), run("10", BAD, 200)];
+    assert_eq!(outcomes(&jobs_of_record(&rows, [])), [Some(JobOutcome::TestFailed)]);
+    let rows = [run("9", BAD, 200), run("10", GOOD, 100)];
+    assert_eq!(outcomes(&jobs_of_record(&rows, [])), [Some(JobOutcome::TestFailed)]);
 }
 
 #[test]

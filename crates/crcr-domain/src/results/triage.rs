@@ -496,6 +496,54 @@ mod tests {
     }
 
     #[test]
+    fn verdict_at_a_bound_is_whole_and_above_it_marked_as_cut() {
+        let is_cut = |field, value| with(field, value).unwrap().truncated;
+        assert!(!is_cut("summary", json!("s".repeat(MAX_TEXT))));
+        assert!(is_cut("summary", json!("s".repeat(MAX_TEXT + 1))));
+        let items = |count| Value::Array(vec![json!({"job": "j"}); count]);
+        assert!(
+            !is_cut("evidence", items(MAX_EVIDENCE)) && is_cut("evidence", items(MAX_EVIDENCE + 1))
+        );
+        let link = |chars: usize| {
+            let url = format!("https://a.test/{}", "u".repeat(chars - 15));
+            json!([{"log_url": url, "job": "j"}])
+        };
+        assert!(
+            !is_cut("evidence", link(MAX_URL_CHARS)) && is_cut("evidence", link(MAX_URL_CHARS + 1))
+        );
+        // A later part that fits doesn't take the mark away.
+        let long_first = json!([{"job": "j".repeat(201), "log_url": "https://a.test/"}]);
+        assert!(is_cut("evidence", long_first));
+        let mut long_summary = verdict();
+        long_summary["summary"] = json!("s".repeat(MAX_TEXT + 1));
+        assert!(TriageVerdict::read(&long_summary).unwrap().truncated);
+        let of_length = |length: usize| {
+            let mut verdict = verdict();
+            verdict["future"] = json!("");
+            let rest = published_len(&verdict);
+            with("future", json!("f".repeat(length - rest)))
+        };
+        assert!(of_length(MAX_VERDICT).is_ok() && of_length(MAX_VERDICT + 1).is_err());
+    }
+
+    #[test]
+    fn version_may_be_a_text_and_a_suspect_has_a_number_or_a_commit() {
+        assert!(with("schema_version", json!(" 1 ")).is_ok());
+        assert!(with("schema_version", json!("2")).is_err());
+        for (suspect, is_good) in [
+            (json!({"pr": 1}), true),
+            (json!({"pr": 0}), false),
+            (json!({"commit": "a".repeat(7)}), true),
+            (json!({"commit": "A".repeat(40)}), true),
+            (json!({"commit": "a".repeat(6)}), false),
+            (json!({"commit": "a".repeat(41)}), false),
+            (json!({"commit": "g".repeat(7)}), false),
+        ] {
+            assert_eq!(with("suspected_upstream", suspect.clone()).is_ok(), is_good, "{suspect}");
+        }
+    }
+
+    #[test]
     fn size_is_measured_as_the_published_schema_does() {
         // By Python's `len(json.dumps(value))`.
         for (value, expected) in [

@@ -95,6 +95,32 @@ fn each_mistake_has_a_code_and_a_line() {
 }
 
 #[test]
+fn each_mistake_says_what_is_expected_instead() {
+    let mut told = String::new();
+    for text in [
+        "- {}\n".to_owned(),
+        "tests: []\n".to_owned(),
+        "some text\n".to_owned(),
+        entry("expiry: 2026-11-22"),
+        entry("expiry: 2026-11-13"),
+        entry("expiry: 2026-12-24"),
+        entry("expiry: soon"),
+        entry("expiry: 2026-12-01\n  until: x"),
+    ] {
+        let parsed = ParsedQuarantine::parse(text.as_bytes(), today());
+        for found in parsed.findings.kept() {
+            told += &format!("{}: {}\n", found.message, found.help.as_deref().unwrap_or("-"));
+        }
+    }
+    insta::assert_snapshot!(told);
+    let fits = |bytes| {
+        let comment = "#".repeat(bytes);
+        ParsedQuarantine::parse(comment.as_bytes(), today()).findings.kept().is_empty()
+    };
+    assert!(fits(MAX_BYTES) && !fits(MAX_BYTES + 1));
+}
+
+#[test]
 fn hostile_file_is_refused_quickly_and_covers_nothing() {
     let bomb = "- &a [x, x]\n- &b [*a, *a]\n- &c [*b, *b]\n- {<<: *c, pattern: *a}\n";
     let deep = "[".repeat(100_000);
