@@ -220,13 +220,14 @@ fn check_job(
         }
     }
     let step = |run: &u64, leg: u8| (*run, if truth.lab.runs[run].is_foreign { leg } else { 0 });
-    let mut newest = BTreeMap::new();
+    let mut newest_attempts = BTreeMap::new();
     for ((run, attempt, leg), _) in sent() {
-        let known = newest.entry(step(run, *leg)).or_insert(*attempt);
+        let known = newest_attempts.entry(step(run, *leg)).or_insert(*attempt);
         *known = (*known).max(*attempt);
     }
     let counts = |run: &u64, attempt: u32, leg: u8| {
-        newest_runs.values().any(|newest| newest == run) && newest[&step(run, leg)] == attempt
+        newest_runs.values().any(|newest| newest == run)
+            && newest_attempts[&step(run, leg)] == attempt
     };
     let ends: Vec<Option<&str>> = sent()
         .filter(|((run, attempt, leg), _)| counts(run, *attempt, *leg))
