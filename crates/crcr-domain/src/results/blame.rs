@@ -707,14 +707,14 @@ mod tests {
         };
         let retried =
             |head: &[AttemptFact]| verdict_on_first(head, &[]).unwrap().reproduced_on_retry;
-        assert_eq!(retried(&[bad.clone()]), None);
+        assert_eq!(retried(std::slice::from_ref(&bad)), None);
         assert_eq!(retried(&[bad.clone(), second(BAD)]), Some(true));
         assert_eq!(retried(&[bad.clone(), second(GOOD)]), Some(false));
         let lost = here("acme/one", JobState::Lost, &[]);
         assert_eq!(retried(&[lost]), None);
         let red = |repo| upstream(repo, "base", BAD, &[], 100);
         let suspect = |branch: &[AttemptFact]| {
-            verdict_on_first(&[bad.clone()], branch).unwrap().suspected_upstream
+            verdict_on_first(std::slice::from_ref(&bad), branch).unwrap().suspected_upstream
         };
         assert_eq!(suspect(&[red("acme/one")]), None);
         let both = suspect(&[red("acme/one"), red("acme/two")]).unwrap();
