@@ -159,7 +159,7 @@ fn demo_pages_stay_open_until_ctrl_c() {
     std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
     let mut text = String::new();
     while !text.contains("Press Ctrl-C to stop") {
-        let line = receiver.recv_timeout(BOUND);
+        let line = receiver.recv_timeout(3 * BOUND);
         let Ok(line) = line else {
             let _ = child.kill();
             panic!("it told no more than: {text}");
