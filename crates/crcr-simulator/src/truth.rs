@@ -166,7 +166,7 @@ impl<'a> Truth<'a> {
                 }
             }
         }
-        // Of legs of one name it can't be told which of them has ended.
+        // Of legs of one name on GitHub it can't be told which of them has ended. Elsewhere each has a job of its own.
         let mut ended = BTreeSet::new();
         for (name, reports) in self.reports_of(&run.head, run.repo) {
             let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| *of_run == id);
@@ -177,7 +177,7 @@ impl<'a> Truth<'a> {
             }
         }
         jobs.retain(|(name, _), (attempt, end)| {
-            end.is_some() || !ended.contains(&(name.clone(), *attempt))
+            end.is_some() || run.is_foreign || !ended.contains(&(name.clone(), *attempt))
         });
         jobs
     }
