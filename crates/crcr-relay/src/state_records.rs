@@ -58,7 +58,7 @@ pub struct PullRecord {
     pub order: i64,
     #[serde(default)]
     pub is_closed: bool,
-    /// Whether its newest dispatched event says that it is no draft.
+    /// Whether its newest dispatched event says that it is ready for review.
     #[serde(default)]
     pub is_ready: bool,
     /// The deliveries of that head, the newest last.

@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(codes(base, head, ""), both);
         assert_eq!(codes(base, head, "tidy up\na/b\nxa/b: slow"), both);
         assert_eq!(codes(base, head, "A/B: no runs for a month"), both[1..]);
-        assert_eq!(codes(base, head, "a/b: x"), both, "a letter is no reason");
+        assert_eq!(codes(base, head, "a/b: x"), both, "one letter isn't a reason");
         assert_eq!(codes(base, head, "a/b: slow"), both[1..]);
         assert_eq!(codes(base, head, "- a/b and c/d were given up by their owners."), [""; 0]);
     }

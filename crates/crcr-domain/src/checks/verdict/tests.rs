@@ -462,7 +462,7 @@ fn job_that_is_open_when_its_run_is_over_is_waited_for_by_its_name() {
     assert_eq!(
         found,
         HeadState::Ended(Conclusion::Cancelled),
-        "an end without proof is no success"
+        "an end without proof isn't a success"
     );
 }
 

@@ -436,7 +436,7 @@ impl ShownCheck<'_> {
     }
 }
 
-/// The end of a check run that has a newer one of its name. It is no success: the result is that of the newer one.
+/// The end of a check run that has a newer one of its name. It never counts as a success: the newer one has the result.
 fn replaced(relay: &Relay, newer: &CheckRun) -> CheckRun {
     CheckRun {
         status: "completed",
