@@ -167,7 +167,7 @@ impl VerifiedReport<'_> {
     }
 
     /// The steps of a build elsewhere, if this report says more of them than `known`.
-    fn further_steps(&self, known: &Steps) -> Option<Steps> {
+    fn further_steps(&self, known: &StepOutcomes) -> Option<StepOutcomes> {
         let ProviderClaims::Buildkite(claims) = &self.identity.claims else { return None };
         // A token may report for several steps, which then have check runs of their own.
         let name = |check_run_id: &Option<String>| {
@@ -274,10 +274,10 @@ impl VerifiedReport<'_> {
 }
 
 /// The steps of a build elsewhere that share a name, each with whether it failed; `None` before its end.
-type Steps = BTreeMap<String, Option<bool>>;
+type StepOutcomes = BTreeMap<String, Option<bool>>;
 
 /// Whether a name isn't over because one of its steps isn't. One that failed ends it.
-fn waits_for_step(current: JobState, steps: &Steps) -> bool {
+fn waits_for_step(current: JobState, steps: &StepOutcomes) -> bool {
     let has_failed = matches!(current, JobState::Completed(end) if !end.is_good())
         || steps.values().any(|failed| *failed == Some(true));
     !has_failed && steps.values().any(Option::is_none)

@@ -30,9 +30,9 @@ pub(crate) struct BackendFile {
     pub(crate) checked_at: Timestamp,
     /// Why the newest version isn't in force.
     pub(crate) problem: Option<String>,
-    /// When the last version that took no drafts was replaced.
+    /// When a version that takes drafts replaced one that took none.
     #[serde(default)]
-    took_drafts_at: Option<Timestamp>,
+    drafts_taken_since: Option<Timestamp>,
 }
 
 pub(crate) fn key(relay: &Relay, repo: &RepoName) -> StoreKey {
@@ -53,7 +53,8 @@ pub(crate) async fn without_drafts(
     let files = read_records::<BackendFile>(relay.store.as_ref(), keys).await?;
     let now = relay.now();
     let may_lack = |file: &BackendFile| {
-        file.takes_no_drafts() || file.took_drafts_at.is_some_and(|at| now < at + relay.config.keep)
+        file.takes_no_drafts()
+            || file.drafts_taken_since.is_some_and(|at| now < at + relay.config.keep)
     };
     let both = repos.iter().zip(&files);
     // A file that isn't known yet may come to be known before the draft is dispatched.
@@ -118,8 +119,8 @@ pub(crate) async fn run(relay: &Relay, repo: &RepoName) -> Result<TaskDone, Task
         },
     };
     let has_changed = before.takes_no_drafts() && !next.takes_no_drafts();
-    let took_drafts_at = if has_changed { Some(now) } else { before.took_drafts_at };
-    let next = BackendFile { took_drafts_at, ..next };
+    let drafts_taken_since = if has_changed { Some(now) } else { before.drafts_taken_since };
+    let next = BackendFile { drafts_taken_since, ..next };
     let mut batch = WriteBatch::default();
     batch.update(&known, &next, Timestamp::MAX);
     if relay.commit(batch).await? != CommitOutcome::Done {

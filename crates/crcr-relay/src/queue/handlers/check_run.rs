@@ -320,16 +320,18 @@ impl ShownCheck<'_> {
             sent_at,
             unanswered_since: None,
         };
-        let (version, rival) = (self.version_before_call(), self.rival(relay));
+        let (version, other_update) = (self.version_before_call(), self.other_update(relay));
         let written = relay.update(self.known.key.clone(), |now: &Versioned<CheckRunRecord>| {
-            let (record, again_at) = match rival {
+            let (record, again_at) = match other_update {
                 _ if now.version != version => {
                     // The lease of this task ended early, because the process was frozen or a clock is ahead, and
                     // another worker changed the check run at the same time. Nobody knows which change GitHub got last.
                     let since = now.value.as_ref().and_then(|other| other.unanswered_since);
                     (sent.with_unknown_content(since), Some(relay.now()))
                 }
-                Some(since) => (sent.with_unknown_content(rival), Some(since + limits::UNDER_WAY)),
+                Some(since) => {
+                    (sent.with_unknown_content(other_update), Some(since + limits::UNDER_WAY))
+                }
                 None => (sent.clone(), None),
             };
             let mut batch = WriteBatch::default();
@@ -343,7 +345,7 @@ impl ShownCheck<'_> {
 
     /// Since when an update of another worker may be on its way, which would replace this one. That worker may have
     /// stopped, so nobody else looks whether it does.
-    fn rival(&self, relay: &Relay) -> Option<Timestamp> {
+    fn other_update(&self, relay: &Relay) -> Option<Timestamp> {
         let known = self.known.value.as_ref()?;
         known.unanswered_since.filter(|at| is_under_way(relay, *at))
     }
@@ -384,7 +386,7 @@ impl ShownCheck<'_> {
         {
             let (key, version) = (self.known.key.clone(), self.version_before_call());
             let mut batch = WriteBatch::default();
-            let unknown = before.with_unknown_content(self.rival(relay));
+            let unknown = before.with_unknown_content(self.other_update(relay));
             batch.update(&Versioned { key, version, value: None }, &unknown, relay.expiry());
             // After a conflict, another worker has begun an update.
             relay.commit(batch).await?;

@@ -32,10 +32,11 @@ pub async fn of_commit(
 /// needs none.
 fn add_required_dispatches(relay: &Relay, repo: &RepoName, head: &Head, batch: &mut WriteBatch) {
     let now = relay.now();
-    let is_held =
-        |one: &&Dispatch| one.status == DispatchStatus::Queued && one.held_until.is_some();
+    let is_held = |dispatch: &&Dispatch| {
+        dispatch.status == DispatchStatus::Queued && dispatch.held_until.is_some()
+    };
     let held = head.dispatches().filter(is_held);
-    batch.tasks.extend(held.map(|one| TaskKind::dispatch(one).task(now)));
+    batch.tasks.extend(held.map(|dispatch| TaskKind::dispatch(dispatch).task(now)));
     if let Some(newest) = head.dispatches().next_back()
         && newest.status == (DispatchStatus::LeftOut { why: LeftOut::MaxPerDay })
     {
