@@ -77,7 +77,7 @@ impl PromiseLedger {
 
 /// A re-run or a commit that a backend has paid for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Paid {
+pub(crate) struct PaidProbe {
     /// The run, or the delivery of the probe.
     pub(crate) what: String,
     pub(crate) at: Timestamp,
@@ -88,6 +88,6 @@ pub(crate) struct Paid {
 /// What the relay has run to explain failures.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeLog {
-    pub(crate) reruns: BTreeMap<&'static str, Vec<Paid>>,
-    pub(crate) commits: BTreeMap<&'static str, Vec<Paid>>,
+    pub(crate) reruns: BTreeMap<&'static str, Vec<PaidProbe>>,
+    pub(crate) commits: BTreeMap<&'static str, Vec<PaidProbe>>,
 }

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::backend_files::BackendFiles;
 use crate::invariants::Broken;
 use crate::lab::BREAKING_JOB;
-use crate::ledger::{Paid, PromiseLedger};
+use crate::ledger::{PaidProbe, PromiseLedger};
 use crate::main_branch::MainBranch;
 use crate::names::{UPSTREAM, short};
 
@@ -61,7 +61,7 @@ impl PromiseLedger {
         };
         let paid = self.probes.commits.entry(repo).or_default();
         if paid.iter().all(|one| one.what != delivery) {
-            paid.push(Paid { what: delivery.to_owned(), at, owner });
+            paid.push(PaidProbe { what: delivery.to_owned(), at, owner });
         }
     }
 
@@ -73,7 +73,7 @@ impl PromiseLedger {
         let (what, owner) = (run.to_string(), self.owner_of(head));
         let paid = self.probes.reruns.entry(repo).or_default();
         if paid.iter().all(|one| one.what != what) {
-            paid.push(Paid { what, at, owner });
+            paid.push(PaidProbe { what, at, owner });
         }
     }
 
@@ -96,7 +96,7 @@ impl PromiseLedger {
     }
 }
 
-fn check_budget(repo: &str, what: &str, paid: &[Paid], per_day: u64) -> Result<(), Broken> {
+fn check_budget(repo: &str, what: &str, paid: &[PaidProbe], per_day: u64) -> Result<(), Broken> {
     let mut days: BTreeMap<(i64, Option<&str>), u64> = BTreeMap::new();
     for one in paid {
         let day = one.at.as_second().div_euclid(DAY_SECONDS);

@@ -21,9 +21,9 @@ const WRITE: u64 = 2;
 
 /// The keys that were reserved.
 #[derive(Debug, Default)]
-pub struct Caches(Mutex<Vec<String>>);
+pub struct CacheEntries(Mutex<Vec<String>>);
 
-impl Caches {
+impl CacheEntries {
     pub fn keys(&self) -> Vec<String> {
         self.0.lock().clone()
     }

@@ -42,7 +42,7 @@ pub struct State {
     /// Repositories, the App, pull requests and checks.
     pub world: world::World,
     pub artifacts: artifact::Artifacts,
-    pub caches: cache::Caches,
+    pub caches: cache::CacheEntries,
 }
 
 impl State {
@@ -56,7 +56,7 @@ impl State {
             oidc: oidc::Issuer::default(),
             world: world::World::default(),
             artifacts: artifact::Artifacts::new()?,
-            caches: cache::Caches::default(),
+            caches: cache::CacheEntries::default(),
         })
     }
 

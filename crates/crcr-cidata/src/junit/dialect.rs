@@ -7,14 +7,14 @@ use crcr_domain::ci_data::test_run::TestCase;
 use quick_xml::events::BytesStart;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum ReportDialect {
     Junit,
     Nunit,
     Xunit,
     Trx,
 }
 
-impl Dialect {
+impl ReportDialect {
     pub(super) fn of_root(name: &str, tag: &BytesStart<'_>) -> Option<Self> {
         match name {
             "testsuites" | "testsuite" | "testcase" => Some(Self::Junit),

@@ -28,4 +28,6 @@ pub use self::review::RepoReview;
 pub use self::totals::{RepoDay, ResultTotals, jobs_of_days};
 
 #[cfg(test)]
+mod criteria_tests;
+#[cfg(test)]
 mod tests;

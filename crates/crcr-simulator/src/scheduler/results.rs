@@ -44,13 +44,13 @@ fn open() -> (tempfile::TempDir, SqliteResults) {
 
 /// Waits for another thread. The runtime doesn't notice, so its paused clock doesn't move meanwhile.
 fn wait_for<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
+    struct ThreadWaker(Thread);
+    impl Wake for ThreadWaker {
         fn wake(self: Arc<Self>) {
             self.0.unpark();
         }
     }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {

@@ -8,7 +8,7 @@ use crcr_domain::ci_data::test_run::{
 use quick_xml::events::BytesStart;
 
 use super::{ElementReader, OpenCase, OpenDetail, ReportElement};
-use crate::junit::dialect::Dialect;
+use crate::junit::dialect::ReportDialect;
 use crate::junit::findings::JunitRule;
 use crate::junit::suites::OpenSuite;
 use crate::junit::summary::{JunitError, MAX_CASES, SuiteElement};
@@ -124,7 +124,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if inner.is_some_and(|has_failed| has_failed || !case.result.is_failed()) {
             return Ok(());
         }
-        if self.dialect == Some(Dialect::Trx) {
+        if self.dialect == Some(ReportDialect::Trx) {
             self.trx.hold(trx_id, case);
             return Ok(());
         }
@@ -133,7 +133,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
 
     fn decide_result(&mut self, open: &mut OpenCase, is_cut: bool) {
         let case = &mut open.case;
-        if self.dialect != Some(Dialect::Junit) {
+        if self.dialect != Some(ReportDialect::Junit) {
             case.result = open.status.unwrap_or(TestResult::Unfinished);
             return;
         }

@@ -11,7 +11,7 @@ use crcr_domain::ci_data::test_run::{TestCase, TestDetail, TestDetailKind, TestR
 use quick_xml::events::BytesStart;
 use quick_xml::events::attributes::{AttrError, Attribute};
 
-use super::dialect::{Dialect, TrxTests};
+use super::dialect::{ReportDialect, TrxTests};
 use super::findings::{FindingList, JunitRule};
 use super::input::{AfterText, ReportText};
 use super::other_files::OtherFile;
@@ -66,7 +66,7 @@ struct OpenDetail {
 
 pub(super) struct ElementReader<F> {
     on_case: F,
-    pub dialect: Option<Dialect>,
+    pub dialect: Option<ReportDialect>,
     open: Vec<ReportElement>,
     pub suites: Vec<OpenSuite>,
     pub case: Option<OpenCase>,
@@ -141,7 +141,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let dialect = match self.dialect {
             Some(dialect) => dialect,
             None => {
-                let dialect = Dialect::of_root(name, tag)
+                let dialect = ReportDialect::of_root(name, tag)
                     .ok_or_else(|| JunitError::OtherFile(OtherFile::of_root(name)))?;
                 self.suites.push(OpenSuite::root(&self.empty, line));
                 *self.dialect.insert(dialect)
@@ -155,10 +155,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
         let parent = self.open.last().copied();
         let element = match dialect {
-            Dialect::Junit => self.open_junit(parent, name, tag, line)?,
-            Dialect::Nunit => self.open_nunit(parent, name, tag, line),
-            Dialect::Xunit => self.open_xunit(parent, name, tag, line),
-            Dialect::Trx => self.open_trx(parent, name, tag, line),
+            ReportDialect::Junit => self.open_junit(parent, name, tag, line)?,
+            ReportDialect::Nunit => self.open_nunit(parent, name, tag, line),
+            ReportDialect::Xunit => self.open_xunit(parent, name, tag, line),
+            ReportDialect::Trx => self.open_trx(parent, name, tag, line),
         };
         self.open.push(element);
         Ok(())
