@@ -251,7 +251,11 @@ async fn task_enqueued_while_leased_comes_back(store: &dyn StateStore) {
     settle(store, &again[0], TaskOutcome::Later(at(20)), 14).await;
     assert_eq!(lease(store, 19).await.len(), 0);
     let last = lease(store, 20).await;
-    settle(store, &last[0], TaskOutcome::Done, 20).await;
+    assert_eq!(last[0].created_at, at(20), "waiting is no outage");
+    settle(store, &last[0], TaskOutcome::Postpone { at: at(25), error: "no".to_owned() }, 21).await;
+    let last = lease(store, 25).await;
+    assert_eq!(last[0].created_at, at(20));
+    settle(store, &last[0], TaskOutcome::Done, 25).await;
     assert_eq!(store.queue_depth().await.unwrap(), QueueDepth::default());
 }
 
@@ -289,6 +293,7 @@ async fn failures_are_counted_and_dead_tasks_wait(store: &dyn StateStore) {
     enqueue(store, vec![task("t", "l", 700)], 700).await;
     let leased = lease(store, 700).await;
     assert_eq!(leased[0].failed, 0, "asked for again, it starts anew");
+    assert_eq!(leased[0].created_at, at(700), "also the time that an outage may take");
 }
 
 async fn task_enqueued_during_its_last_try_is_not_dead(store: &dyn StateStore) {

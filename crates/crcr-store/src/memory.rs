@@ -159,7 +159,7 @@ impl Tables {
                 due_at,
                 again_at: None,
                 failed: 0,
-                created_at: now,
+                created_at: due_at.max(now),
                 changed_at: now,
                 last_error: None,
             };
@@ -170,7 +170,7 @@ impl Tables {
         if task.payload != payload {
             task.payload = payload;
             task.failed = 0;
-            task.created_at = now;
+            task.created_at = due_at.max(now);
         }
         match task.state {
             TaskState::Ready => task.due_at = task.due_at.min(due_at),
@@ -181,6 +181,7 @@ impl Tables {
                 task.state = TaskState::Ready;
                 task.due_at = due_at;
                 task.failed = 0;
+                task.created_at = due_at.max(now);
             }
         }
     }
@@ -192,9 +193,10 @@ impl Tables {
         task.changed_at = now;
         task.lease = None;
         task.state = TaskState::Ready;
+        let mut begins_anew = false;
         let due_at = match &settled.outcome {
             TaskOutcome::Done => {
-                task.failed = 0;
+                begins_anew = true;
                 let Some(again_at) = again_at else {
                     let key = key.clone();
                     self.tasks.remove(&key);
@@ -203,7 +205,7 @@ impl Tables {
                 again_at
             }
             TaskOutcome::Later(at) => {
-                task.failed = 0;
+                begins_anew = true;
                 *at
             }
             TaskOutcome::Retry { at, error } => {
@@ -218,9 +220,8 @@ impl Tables {
             TaskOutcome::Release => now,
             TaskOutcome::Dead { error, expires_at } => {
                 task.last_error = Some(error.clone());
-                if again_at.is_some() {
-                    task.failed = 0;
-                } else {
+                begins_anew = again_at.is_some();
+                if !begins_anew {
                     task.state = TaskState::Dead;
                     task.failed += 1;
                 }
@@ -228,6 +229,10 @@ impl Tables {
             }
         };
         task.due_at = again_at.map_or(due_at, |again_at| again_at.min(due_at));
+        if begins_anew {
+            task.failed = 0;
+            task.created_at = task.due_at;
+        }
     }
 
     fn lease(&mut self, request: &LeaseRequest) -> Vec<LeasedTask> {

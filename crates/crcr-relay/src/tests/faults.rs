@@ -69,6 +69,33 @@ async fn broken_backend_is_unreachable_and_leaves_no_dead_letter() {
 }
 
 #[tokio::test]
+async fn dispatch_that_was_given_up_after_a_day_is_tried_for_another_day_when_it_is_redelivered() {
+    let world = World::new().await;
+    let outage = || Fault::status(502);
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 10_000, outage());
+    let delivery = world.pull_request("opened");
+    world.send(&delivery).await;
+    world.work().await;
+    world.dispatched();
+    let store = world.relay.store.as_ref();
+    while deliveries::dead_letters(store, 100).await.unwrap().is_empty() {
+        world.later(Duration::from_secs(3600));
+        world.work().await;
+    }
+    world.github.state().world.clear_faults();
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, outage());
+    let now = world.relay.now();
+    let again =
+        deliveries::redeliver(store, &delivery.id, None, now, limits::RECORD_RETENTION).await;
+    assert_eq!(again.unwrap(), 1);
+    assert_eq!(world.work().await.len(), 1);
+    assert_eq!(deliveries::dead_letters(store, 100).await.unwrap(), []);
+    world.later(Duration::from_secs(600));
+    world.work().await;
+    assert_eq!(world.dispatched(), ["acme/two"]);
+}
+
+#[tokio::test]
 async fn repeated_delivery_dispatches_nothing() {
     let world = World::new().await;
     let delivery = world.pull_request("opened");

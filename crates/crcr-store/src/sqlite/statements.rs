@@ -135,7 +135,7 @@ fn take_tokens(
 fn enqueue(tx: &Transaction<'_>, task: &NewTask, now: i64) -> rusqlite::Result<()> {
     tx.prepare_cached(
         "INSERT INTO task (key, lane, payload, state, due_at, created_at, changed_at)
-         VALUES (?1, ?2, ?3, 0, ?4, ?5, ?5)
+         VALUES (?1, ?2, ?3, 0, ?4, max(?4, ?5), ?5)
          ON CONFLICT (key) DO UPDATE SET
            payload = excluded.payload, changed_at = excluded.changed_at,
            again_at = CASE WHEN state = 1
@@ -143,8 +143,8 @@ fn enqueue(tx: &Transaction<'_>, task: &NewTask, now: i64) -> rusqlite::Result<(
            due_at = CASE state WHEN 0 THEN min(due_at, excluded.due_at)
              WHEN 1 THEN due_at ELSE excluded.due_at END,
            failed = CASE WHEN state = 2 OR payload <> excluded.payload THEN 0 ELSE failed END,
-           created_at = CASE WHEN payload <> excluded.payload THEN excluded.created_at
-             ELSE created_at END,
+           created_at = CASE WHEN state = 2 OR payload <> excluded.payload
+             THEN excluded.created_at ELSE created_at END,
            state = CASE state WHEN 2 THEN 0 ELSE state END",
     )?
     .execute(params![task.key.as_str(), task.lane, task.payload, millis(task.due_at), now])?;
@@ -156,9 +156,11 @@ fn settle(tx: &Transaction<'_>, settlement: &TaskSettlement, now: i64) -> rusqli
                  failed: &str,
                  error: Option<&str>|
      -> rusqlite::Result<()> {
+        let due_at = "min(coalesce(again_at, ?3), coalesce(?3, again_at))";
+        let created_at = if failed == "0" { due_at } else { "created_at" };
         tx.prepare_cached(&format!(
             "UPDATE task SET state = 0, lease = NULL, failed = {failed},
-               due_at = min(coalesce(again_at, ?3), coalesce(?3, again_at)), again_at = NULL,
+               created_at = {created_at}, due_at = {due_at}, again_at = NULL,
                last_error = coalesce(?4, last_error), changed_at = ?5
              WHERE id = ?1 AND lease = ?2"
         ))?
@@ -182,6 +184,7 @@ fn settle(tx: &Transaction<'_>, settlement: &TaskSettlement, now: i64) -> rusqli
                 "UPDATE task SET lease = NULL, last_error = ?3, again_at = NULL,
                    state = CASE WHEN again_at IS NULL THEN 2 ELSE 0 END,
                    failed = CASE WHEN again_at IS NULL THEN failed + 1 ELSE 0 END,
+                   created_at = coalesce(again_at, created_at),
                    due_at = coalesce(again_at, ?4), changed_at = ?5
                  WHERE id = ?1 AND lease = ?2",
             )?

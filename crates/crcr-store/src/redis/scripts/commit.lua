@@ -75,6 +75,10 @@ local function earlier(one, other)
   return one or other
 end
 
+local function later(one, other)
+  return tonumber(one) > tonumber(other) and one or other
+end
+
 -- The settled task goes first: the batch may put its own successor into the queue.
 if settled then
   local name = task_key(settled)
@@ -100,6 +104,9 @@ if settled then
       state, due_at, failed = 'dead', settled_until, failed + 1
     end
     call('HSET', name, 'state', state, 'due_at', due_at, 'failed', failed, 'changed_at', now)
+    if failed == 0 and outcome ~= 'postpone' and outcome ~= 'release' then
+      call('HSET', name, 'created_at', due_at)
+    end
     call('HDEL', name, 'lease', 'again_at')
     if settled_error ~= '' then call('HSET', name, 'last_error', settled_error) end
     place(settled, lane, 'leased', state, due_at)
@@ -114,7 +121,7 @@ each(function()
     call('HSET', prefix .. ':task_ids', key, id)
     call('SADD', kind_key(key), id)
     call('HSET', task_key(id), 'key', key, 'lane', lane, 'payload', payload, 'state', 'ready',
-      'due_at', due_at, 'failed', 0, 'created_at', now, 'changed_at', now)
+      'due_at', due_at, 'failed', 0, 'created_at', later(due_at, now), 'changed_at', now)
     place(id, lane, nil, 'ready', due_at)
     return
   end
@@ -123,7 +130,7 @@ each(function()
   local state = task[3]
   call('HSET', name, 'changed_at', now)
   if task[2] ~= payload then
-    call('HSET', name, 'payload', payload, 'failed', 0, 'created_at', now)
+    call('HSET', name, 'payload', payload, 'failed', 0, 'created_at', later(due_at, now))
   end
   if state == 'leased' then
     call('HSET', name, 'again_at', earlier(task[5], due_at))
@@ -131,7 +138,7 @@ each(function()
     if state == 'ready' then
       due_at = earlier(task[4], due_at)
     else
-      call('HSET', name, 'state', 'ready', 'failed', 0)
+      call('HSET', name, 'state', 'ready', 'failed', 0, 'created_at', later(due_at, now))
     end
     call('HSET', name, 'due_at', due_at)
     place(id, task[1], state, 'ready', due_at)
