@@ -62,7 +62,6 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   CRCR_LABEL_PREFIX        prefix of the labels that ask for check runs [ciflow/crcr/]
   CRCR_LANDED_LABEL        label of closed pull requests that have landed [Merged]
   CRCR_DEMOTION_BRANCH     prefix of the branches of demotions upstream [crcr-demotion]
-  CRCR_DEMOTION_LABEL      label of demotions upstream [crcr-auto-demotion]
   CRCR_WEBHOOK_EVENTS      events whose webhooks are rows in the results, comma list, `all` or `off`
                            [workflow_job,workflow_run,push,pull_request]
   CRCR_JOB_LOGS            explain failed jobs from their logs: on (of public repositories), all, or

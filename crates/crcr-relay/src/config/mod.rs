@@ -13,7 +13,7 @@ use std::time::Duration;
 use crcr_aws::object_store::{ObjectStore, ObjectStoreError};
 use crcr_domain::RepoName;
 use crcr_domain::allowlist::level::LABEL_PREFIX;
-use crcr_domain::checks::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
+use crcr_domain::checks::demotion::DEMOTION_BRANCH;
 use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::ci_data::webhook::is_event_name;
 use crcr_domain::protocol::event::EventFilter;
@@ -28,7 +28,6 @@ use url::Url;
 use self::config_file::FileUrl;
 use self::secrets::{Secret, SecretFormat};
 use self::settings::{Settings, is_secure_with_password, secure_url};
-use crate::demotions::DemotionNames;
 use crate::limits;
 use crate::log_rules::LogRules;
 
@@ -52,7 +51,8 @@ pub struct Config {
     pub allowlist: FileUrl,
     /// How often the allowlist is read again.
     pub allowlist_ttl: Duration,
-    pub demotions: DemotionNames,
+    /// How the names of the branches of demotions begin.
+    pub demotion_branch: String,
     /// Which upstream events are dispatched.
     pub event_filter: EventFilter,
     pub upstream: RepoName,
@@ -370,10 +370,7 @@ impl Settings<'_> {
                 landed_label: self.get_or("CRCR_LANDED_LABEL", "Merged"),
             },
             upstream,
-            demotions: DemotionNames {
-                branch: self.get_or("CRCR_DEMOTION_BRANCH", DEMOTION_BRANCH),
-                label: self.get_or("CRCR_DEMOTION_LABEL", DEMOTION_LABEL),
-            },
+            demotion_branch: self.get_or("CRCR_DEMOTION_BRANCH", DEMOTION_BRANCH),
             api_url: api_url?,
             server_url: server_url.trim_end_matches('/').to_owned(),
             public_url: public_url?,

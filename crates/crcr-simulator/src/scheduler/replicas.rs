@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crcr_github::{GithubApp, Transport};
 use crcr_relay::callback::auth::ProviderMap;
 use crcr_relay::http::{router, serve};
-use crcr_relay::{Config, Relay, WorkerTimeouts, run_workers, uptime};
+use crcr_relay::{Config, Relay, WorkerTimeouts, demotions, run_workers, uptime};
 use crcr_standin::State;
 use crcr_store::{CommitOutcome, TaskState, WriteBatch};
 use http::{HeaderValue, Request, StatusCode, header};
@@ -82,7 +82,7 @@ impl Simulation {
             };
             let demotions = async {
                 if has_demotions {
-                    relay.demotions.keep_fresh(&relay.app).await;
+                    demotions::keep_fresh(&relay).await;
                 }
             };
             tokio::join!(

@@ -8,6 +8,7 @@ use crcr_standin::world::PullRequest;
 
 use super::super::support::{HEAD, NEWER, UPSTREAM, World};
 use super::{Downstream, checks, open};
+use crate::demotions;
 
 const BRANCH: &str = "crcr-demotion/acme/three";
 const OWN_CHECK_RUNS: &str =
@@ -36,7 +37,7 @@ async fn demote(world: &World, pull: PullRequest) {
     let github = &world.github.state().world;
     github.put_pull(UPSTREAM, pull);
     github.put_branch(UPSTREAM, BRANCH, NEWER);
-    world.relay.demotions.refresh(&world.relay.app).await;
+    demotions::refresh(&world.relay).await;
 }
 
 fn of_three(world: &World) -> Vec<(String, String, Option<String>)> {
@@ -87,7 +88,7 @@ async fn closed_demotion_gives_the_check_runs_back() {
     let world = world().await;
     demote(&world, demotion(UPSTREAM)).await;
     world.github.state().world.close_pull(UPSTREAM, 50);
-    world.relay.demotions.refresh(&world.relay.app).await;
+    demotions::refresh(&world.relay).await;
     run_three(&world).await;
     assert_eq!(of_three(&world).len(), 2);
 }
@@ -103,11 +104,25 @@ async fn fork_cannot_demote_a_backend_by_naming_its_branch() {
 }
 
 #[tokio::test]
-async fn demotion_without_the_label_has_no_effect() {
+async fn demotion_whose_label_could_not_be_set_counts() {
     let world = world().await;
     demote(&world, PullRequest { labels: [].into(), ..demotion(UPSTREAM) }).await;
     run_three(&world).await;
-    assert_eq!(of_three(&world).len(), 2);
+    assert_eq!(of_three(&world), []);
+}
+
+#[tokio::test]
+async fn run_that_ended_during_a_demotion_is_shown_when_that_is_closed() {
+    let world = world().await;
+    demote(&world, demotion(UPSTREAM)).await;
+    run_three(&world).await;
+    assert_eq!(of_three(&world), []);
+    world.github.state().world.close_pull(UPSTREAM, 50);
+    demotions::refresh(&world.relay).await;
+    world.later(Duration::from_secs(300));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let ends: Vec<_> = of_three(&world).into_iter().map(|check| check.2).collect();
+    assert_eq!(ends, vec![Some("success".to_owned()); 2]);
 }
 
 #[tokio::test]
@@ -115,7 +130,7 @@ async fn outage_of_github_keeps_what_was_known_of_demotions() {
     let world = world().await;
     demote(&world, demotion(UPSTREAM)).await;
     world.github.state().world.fail(REFS, 1, Fault::status(403));
-    world.relay.demotions.refresh(&world.relay.app).await;
+    demotions::refresh(&world.relay).await;
     run_three(&world).await;
     assert_eq!(of_three(&world), []);
 }
@@ -124,9 +139,11 @@ async fn outage_of_github_keeps_what_was_known_of_demotions() {
 async fn webhook_of_a_demotion_causes_a_question_to_github_and_others_dont() {
     let world = world().await;
     let github = &world.github.state().world;
-    github.put_pull(UPSTREAM, demotion("mallory/upstream"));
+    github.put_pull(UPSTREAM, demotion(UPSTREAM));
+    let forked = PullRequest { number: 51, ..demotion("mallory/upstream") };
+    github.put_pull(UPSTREAM, forked);
     let relay = std::sync::Arc::clone(&world.relay);
-    let fresh = tokio::spawn(async move { relay.demotions.keep_fresh(&relay.app).await });
+    let fresh = tokio::spawn(async move { demotions::keep_fresh(&relay).await });
     let asked = async |times: usize| {
         for _ in 0..1000 {
             if github.count(REFS) >= times {
@@ -139,6 +156,13 @@ async fn webhook_of_a_demotion_causes_a_question_to_github_and_others_dont() {
     assert_eq!(asked(1).await, 1, "at the start");
     assert_eq!(github.pull(UPSTREAM, 7).unwrap().head_sha, HEAD);
     world.send(&world.pull_request("opened")).await;
+    // Strangers can write the name into anything, but have no branch upstream.
+    world.change(|pull| pull.body = format!("see {BRANCH}"));
+    world.send(&world.pull_request("reopened")).await;
+    let forked = world.github.state().pull_request_payload(UPSTREAM, 51, "labeled");
+    world.send(&github.delivery("pull_request", &forked)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(github.count(REFS), 1);
     let payload = world.github.state().pull_request_payload(UPSTREAM, 50, "labeled");
     world.send(&github.delivery("pull_request", &payload)).await;
     assert_eq!(asked(2).await, 2, "within seconds, and not only after a minute");
