@@ -256,25 +256,29 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
             return Err(BodyError::NotAnObject(kind_of(&value)));
         }
     }
-    let raw: RawCallback = serde_json::from_slice(body).map_err(|_| BodyError::NotJson)?;
-    let workflow = match raw.workflow {
+    // Of a field that is there twice, the last one counts, as for the deployed relay.
+    let mut fields: serde_json::Map<String, Value> =
+        serde_json::from_slice(body).map_err(|_| BodyError::NotJson)?;
+    let mut take = |name: &str| fields.remove(name).unwrap_or_default();
+    let workflow = match take("workflow") {
         Value::Object(fields) => WorkflowFields(fields),
         Value::Null => return Err(BodyError::Missing("workflow")),
         other => return Err(unexpected("workflow", &other, "an object")),
     };
     let mut reader = DetailReader::default();
-    let kind = match raw.event_type.as_str() {
+    let kind = match take("event_type").as_str() {
         Some("nightly") => CallbackKind::Nightly,
         Some("periodic") => CallbackKind::Periodic,
         _ => CallbackKind::Dispatch,
     };
-    let delivery = delivery(&raw.delivery_id)?;
-    let claimed_commit = [&raw.delivery_id, &raw.payload["head_sha"]]
+    let delivery_id = take("delivery_id");
+    let delivery = delivery(&delivery_id)?;
+    let claimed_commit = [&delivery_id, &take("payload")["head_sha"]]
         .into_iter()
         .filter(|_| kind.is_self_report())
         .filter_map(|value| Some(value.as_str()?.trim().to_ascii_lowercase()))
         .find(|text| is_sha(text));
-    let callback_token = match raw.callback_token {
+    let callback_token = match take("callback_token") {
         Value::String(token) if token.len() <= NAME_CHARS => Some(token),
         Value::Null => None,
         other => reader.drop("callback_token", &other, "a string"),
@@ -295,20 +299,6 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
     let details = reader.details(&workflow);
     let run_ended = matches!(workflow.get("run_ended"), Value::Bool(true));
     Ok(Callback { kind, delivery, claimed_commit, callback_token, state, run_ended, job, details })
-}
-
-#[derive(Deserialize)]
-struct RawCallback {
-    #[serde(default)]
-    event_type: Value,
-    #[serde(default)]
-    delivery_id: Value,
-    #[serde(default)]
-    callback_token: Value,
-    #[serde(default)]
-    payload: Value,
-    #[serde(default)]
-    workflow: Value,
 }
 
 struct WorkflowFields(serde_json::Map<String, Value>);

@@ -5,3 +5,4 @@ pub mod dispatch;
 pub mod dry_dispatch;
 pub mod event;
 pub mod identity;
+pub mod standard_json;

@@ -1,5 +1,6 @@
 //! The checks of a report before it meets the state.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use crcr_domain::protocol::callback::{self, Callback, JobId};
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::identity::{CallerIdentity, ProviderClaims};
+use crcr_domain::protocol::standard_json::standard_json;
 use crcr_domain::results::facts::CallbackOutcome;
 use crcr_store::{StoreError, read_record};
 
@@ -53,6 +55,8 @@ async fn receive(
     summary: &mut ReportSummary,
     started: Instant,
 ) -> CallbackResponse {
+    let standard = standard_json(body);
+    let body = standard.as_ref();
     // Before the token, only whether the body is JSON is checked; its content comes after.
     let parsed = callback::read(body);
     if let Err(error @ (callback::BodyError::NotJson | callback::BodyError::TooDeep)) = &parsed {
@@ -99,6 +103,10 @@ async fn receive(
             return CallbackResponse::bad_request(CallbackOutcome::BadBody, error.to_string());
         }
     };
+    if let Cow::Owned(_) = standard {
+        let warning = "half a character, or a number that isn't finite, isn't JSON: replaced";
+        callback.details.warnings.push(warning.to_owned());
+    }
     summary.callback = Some(callback.clone());
     if let Some(refused) = check_run_of_token(&identity, &callback.job) {
         return refused;

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use bytes::Bytes;
 use crcr_domain::checks::lifecycle::JobTransition;
 use crcr_domain::checks::proof::MissingProof;
 use crcr_domain::protocol::callback::Callback;
@@ -31,7 +30,8 @@ pub(super) struct VerifiedReport<'a> {
     /// `None` if results of its level aren't stored now; a dispatch may have been made at a higher one.
     pub(super) entry: Option<&'a AllowlistEntry>,
     pub(super) callback: &'a Callback,
-    pub(super) body: &'a Bytes,
+    /// Standard JSON.
+    pub(super) body: &'a [u8],
     /// When the request arrived.
     pub(super) started: Instant,
     /// Set when the repository has used its bytes of this day: the report has to be decided again without

@@ -241,6 +241,24 @@ async fn odd_details_leave_warnings_in_the_answer_and_on_the_page() {
 }
 
 #[tokio::test]
+async fn what_python_and_javascript_write_beyond_json_costs_no_result() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    let mut body = two.body("completed", Some("failure"));
+    body["workflow"]["failed_tests_detail"] = json!([{ "name": "t", "message": "cut HALF" }]);
+    body["workflow"]["environment"] = json!({ "seconds": "NUMBER" });
+    let text = body.to_string().replace("HALF", "\\ud83d").replace("\"NUMBER\"", "NaN");
+    let text = text.replacen('{', r#"{"event_type": "twice", "#, 1);
+    let token = world.github.state().oidc.sign(&two.claims(&world));
+    let (status, answer) = world.report(Some(&token), text.into_bytes()).await;
+    assert_eq!((status, &answer["status"]), (StatusCode::OK, &json!("completed")), "{answer}");
+    let warnings = answer["warnings"].to_string();
+    assert!(warnings.contains("half a character"), "{answer}");
+    let facts = world.results.attempts(&world.always()).unwrap();
+    assert_eq!(facts[0].state, JobState::Completed(Conclusion::Failure));
+}
+
+#[tokio::test]
 async fn blank_conclusion_is_stored_and_is_no_success() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
