@@ -2,6 +2,7 @@
 //!
 //! Protocol: <https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app>
 
+use crate::null_as_default;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -55,7 +56,7 @@ struct SigningKeys {
     all: Vec<EncodingKey>,
     /// The index of the key in use.
     current: usize,
-    /// With the time to replace it.
+    /// With the time when it was signed.
     jwt: Option<(SecretString, Timestamp)>,
 }
 
@@ -88,7 +89,7 @@ pub struct Installation {
     #[serde(default)]
     pub suspended_at: Option<Timestamp>,
     /// What it may do, like `contents` → `write`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub permissions: HashMap<String, String>,
 }
 
@@ -102,7 +103,7 @@ impl fmt::Debug for GithubApp {
 pub struct AppDescription {
     pub slug: String,
     /// The events that it is subscribed to.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub events: Vec<String>,
 }
 
@@ -354,13 +355,13 @@ impl GithubApp {
         struct Answer {
             token: String,
             expires_at: Timestamp,
-            #[serde(default)]
+            #[serde(default, deserialize_with = "null_as_default")]
             repositories: Vec<Repository>,
         }
         #[derive(Deserialize)]
         struct Repository {
             id: u64,
-            #[serde(default)]
+            #[serde(default, deserialize_with = "null_as_default")]
             default_branch: String,
         }
         let name = repo.split_once('/').map_or(repo, |(_, name)| name);
@@ -435,7 +436,9 @@ impl GithubApp {
         }
         let now = self.client.now();
         let mut keys = self.keys.lock();
-        if let Some((jwt, _)) = keys.jwt.as_ref().filter(|(_, until)| *until > now) {
+        // One that was signed by a clock that was ahead isn't valid yet when the clock has been set right.
+        let is_recent = |at: Timestamp| at <= now && now < at + JWT_LIFE - JWT_BACKDATE;
+        if let Some((jwt, _)) = keys.jwt.as_ref().filter(|(_, signed_at)| is_recent(*signed_at)) {
             return Ok(jwt.clone());
         }
         let exp = now + JWT_LIFE;
@@ -446,7 +449,7 @@ impl GithubApp {
             |error| GithubError::Unauthorized(format!("the App's key can't sign: {error}")),
         )?;
         let jwt = SecretString::from(jwt);
-        keys.jwt = Some((jwt.clone(), exp - JWT_BACKDATE));
+        keys.jwt = Some((jwt.clone(), now));
         Ok(jwt)
     }
 

@@ -5,6 +5,7 @@
 //! names of the protocol, 64-bit numbers as strings, defaults left out; answers may use camel case
 //! and have fields that are unknown here.
 
+use crate::null_as_default;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -296,7 +297,7 @@ impl ArtifactService {
     pub async fn list(&self, name: Option<&str>) -> Result<Vec<Artifact>, ArtifactServiceError> {
         #[derive(Deserialize)]
         struct Answer {
-            #[serde(default)]
+            #[serde(default, deserialize_with = "null_as_default")]
             artifacts: Vec<Artifact>,
         }
         let mut body = Self::body_with_ids(&self.ids);

@@ -6,6 +6,7 @@
 //!
 //! <https://docs.github.com/en/rest/git> and <https://docs.github.com/en/rest/pulls/pulls>
 
+use crate::null_as_default;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -65,7 +66,7 @@ struct PullJson {
     #[serde(default)]
     body: Option<String>,
     head: PullSide,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     labels: Vec<LabelJson>,
 }
 

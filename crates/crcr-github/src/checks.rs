@@ -2,6 +2,7 @@
 //!
 //! <https://docs.github.com/en/rest/checks/runs>
 
+use crate::null_as_default;
 use std::cmp::Reverse;
 
 use http::Method;
@@ -54,7 +55,7 @@ pub struct ListedCheckRun {
     pub id: u64,
     pub name: String,
     /// The commit that it belongs to.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub head_sha: String,
     #[serde(default)]
     pub external_id: Option<String>,

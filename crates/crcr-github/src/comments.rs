@@ -2,6 +2,7 @@
 //!
 //! <https://docs.github.com/en/rest/issues/comments> and <https://docs.github.com/en/rest/issues/labels>
 
+use crate::null_as_default;
 use http::Method;
 use serde::Deserialize;
 use serde_json::json;
@@ -16,7 +17,7 @@ const READ: Permissions = &[("pull_requests", "read")];
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PullRequestComment {
     pub id: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub body: String,
 }
 

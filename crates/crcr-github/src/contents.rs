@@ -2,6 +2,7 @@
 //!
 //! <https://docs.github.com/en/rest/repos/contents#get-repository-content>
 
+use crate::null_as_default;
 use bytes::Bytes;
 use http::{StatusCode, header};
 use jiff::Timestamp;
@@ -48,11 +49,11 @@ pub struct BranchCommit {
 #[derive(Deserialize)]
 struct Comparison {
     merge_base_commit: Commit,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     total_commits: usize,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     commits: Vec<Commit>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     files: Vec<ChangedFile>,
 }
 
@@ -81,7 +82,7 @@ struct Account {
 
 #[derive(Deserialize)]
 struct CommitBody {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     message: String,
     author: Option<Person>,
     committer: Option<Person>,

@@ -94,9 +94,11 @@ impl GithubError {
         matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::Malformed { .. })
     }
 
-    /// Whether no answer came, so that GitHub may still do what was asked.
+    /// Whether the request was sent and no answer came, so that GitHub may still do what was asked. What it answers
+    /// with 5xx isn't done later: it ends requests that take over 10 s itself
+    /// (docs.github.com, "Troubleshooting the REST API").
     pub fn is_unanswered(&self) -> bool {
-        matches!(self, Self::Transient { source, .. } if source.status().is_none())
+        matches!(self, Self::Transient { source, .. } if source.status().is_none() && source.may_be_applied())
     }
 
     /// When GitHub allows the next try.
@@ -226,6 +228,22 @@ mod tests {
             Some(60)
         );
         assert_eq!(seconds_to_retry(&classify(429, &[], "{}")), Some(60));
+    }
+
+    #[tokio::test]
+    async fn only_a_request_that_was_sent_is_unanswered() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let ask = async || {
+            let error = reqwest::Client::new().get(&url).send().await.unwrap_err();
+            GithubError::from_http("GET /x", HttpError::Transport(error), Timestamp::now())
+        };
+        let (unanswered, _) = tokio::join!(ask(), async { drop(listener.accept().await.unwrap()) });
+        assert!(unanswered.is_transient() && unanswered.is_unanswered());
+        drop(listener);
+        let refused = ask().await;
+        assert!(refused.is_transient() && !refused.is_unanswered());
+        assert!(!classify(504, &[], "").is_unanswered());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! <https://docs.github.com/en/rest/apps/webhooks>
 
+use crate::null_as_default;
 use http::{HeaderMap, Method, header};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -23,15 +24,15 @@ pub struct HookDelivery {
     pub guid: String,
     pub delivered_at: Timestamp,
     /// Whether somebody asked for this attempt.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub redelivery: bool,
     /// Such as `OK` or `failed to connect`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub status: String,
     /// The status of the App's answer; 0 when there was none.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub status_code: u16,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub event: String,
 }
 

@@ -1,9 +1,9 @@
-//! GitHub over HTTP, and AWS STS, which takes GitHub's tokens. Base addresses are arguments, so that
-//! tests and GitHub Enterprise Server only need another address.
+//! GitHub over HTTP. Base addresses are arguments, so that tests and GitHub Enterprise Server only need another
+//! address.
 //!
 //! The REST API has one client, on octocrab ([`app`], [`lookup`], [`runs_artifacts`]). On reqwest
 //! alone are the services that aren't part of that API: the token endpoint of a job ([`oidc`]), the
-//! artifact service ([`artifact`]), the issuer's keys ([`jwks`]) and STS ([`sts`]).
+//! artifact service ([`artifact`]) and the issuer's keys ([`jwks`]).
 
 mod error;
 mod rest;
@@ -29,3 +29,14 @@ pub mod lookup;
 pub mod oidc;
 pub mod runs;
 pub mod runs_artifacts;
+
+use serde::{Deserialize, Deserializer};
+
+/// Reads `null` as the default: GitHub's schemas call many fields nullable.
+pub fn null_as_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}

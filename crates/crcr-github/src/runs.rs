@@ -2,6 +2,7 @@
 //!
 //! <https://docs.github.com/en/rest/actions/workflow-runs>
 
+use crate::null_as_default;
 use http::Method;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -21,31 +22,31 @@ pub struct WorkflowRun {
     /// The same for all attempts.
     pub id: u64,
     /// The attempt, from 1.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub run_attempt: u64,
     #[serde(default)]
     pub name: Option<String>,
     #[serde(default)]
     pub workflow_id: Option<u64>,
     /// The workflow's file, such as `.github/workflows/ci.yml`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub path: String,
     #[serde(default)]
     pub head_branch: Option<String>,
     #[serde(default)]
     pub head_sha: Option<String>,
     /// The workflow's `run-name`, or GitHub's default title.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub display_title: String,
     /// The event that started it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub event: String,
     /// `queued`, `in_progress`, `completed` and others.
     #[serde(default)]
     pub status: Option<String>,
     #[serde(default)]
     pub conclusion: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub html_url: String,
     /// When its first attempt was created.
     #[serde(default)]
@@ -72,10 +73,10 @@ pub struct HeadRepository {
 pub struct WorkflowJob {
     /// Also the number of its check run. A re-run job has another one.
     pub id: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub name: String,
     /// The attempt in which it ran. A job that succeeded isn't run again with those that failed.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub run_attempt: u64,
     #[serde(default)]
     pub conclusion: Option<String>,

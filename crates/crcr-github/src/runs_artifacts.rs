@@ -2,6 +2,7 @@
 //!
 //! <https://docs.github.com/en/rest/actions/artifacts>
 
+use crate::null_as_default;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -35,10 +36,10 @@ pub struct RunArtifact {
     pub id: u64,
     pub name: String,
     /// The size of the stored blob, in bytes.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub size_in_bytes: u64,
     /// Past its retention; there is nothing to download.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub expired: bool,
     #[serde(default)]
     pub created_at: Option<Timestamp>,

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests say what went wrong by stopping")]
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crcr_github::checks::{CheckRun, CheckRunOutput, ListedCheckRun};
@@ -463,6 +464,24 @@ async fn of_two_private_keys_the_one_that_github_knows_is_used() {
         matches!(app.slug().await, Err(GithubError::Unauthorized(_))),
         "refused by both is refused"
     );
+}
+
+#[tokio::test]
+async fn clock_that_was_ahead_keeps_nobody_from_logging_in_once_it_is_right() {
+    let (github, _) = set_up();
+    let identity = world(&github).app().clone();
+    let state = Arc::clone(github.state());
+    let ahead = Arc::new(std::sync::atomic::AtomicU64::new(24 * 60 * 60));
+    let clock = {
+        let ahead = Arc::clone(&ahead);
+        Arc::new(move || state.clock.now() + Duration::from_secs(ahead.load(Relaxed)))
+    };
+    let client = http::client().unwrap();
+    let key = identity.private_key.into();
+    let app = GithubApp::new(client, &secure(github.url()), identity.id, &key, clock).unwrap();
+    assert!(matches!(app.slug().await, Err(GithubError::Unauthorized(_))));
+    ahead.store(0, Relaxed);
+    assert!(app.slug().await.is_ok());
 }
 
 #[tokio::test]

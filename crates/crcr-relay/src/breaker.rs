@@ -95,12 +95,12 @@ pub async fn withholds(
         else {
             return (false, None);
         };
-        let now = relay.now();
-        let is_recent = breaker.probed_at.is_some_and(|at| at + limits::BREAKER_PROBE > now);
+        let is_recent =
+            breaker.probed_at.is_some_and(|at| relay.is_recent(at, limits::BREAKER_PROBE));
         if is_recent && !is_asked_for {
             return (true, None);
         }
-        let probed = Breaker { probed_at: Some(now), ..breaker.clone() };
+        let probed = Breaker { probed_at: Some(relay.now()), ..breaker.clone() };
         let mut batch = WriteBatch::default();
         batch.update(known, &probed, relay.expiry());
         (false, Some(batch))

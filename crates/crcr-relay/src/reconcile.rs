@@ -195,7 +195,12 @@ async fn next_steps(
         {
             // It was delivered again in a part of the log that isn't read now, and caused nothing.
             NextStep::Nothing
-        } else if now < may_ask_at(attempt, asked.value.as_ref()) {
+        } else if now
+            < may_ask_at(
+                attempt,
+                asked.value.as_ref().filter(|it| it.asked_at <= now + limits::CLOCK_BACK),
+            )
+        {
             NextStep::Wait
         } else {
             NextStep::Ask(asked)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crcr_aws::object_store::{ObjectStore, ObjectStoreError};
 use crcr_cidata::webhook_archive::WebhookArchive;
@@ -226,7 +227,7 @@ impl Relay {
             .kept_in(Arc::clone(&store)),
             demotions: OpenDemotions::new(
                 config.upstream.clone(),
-                config.demotions.clone(),
+                &config.demotion_branch,
                 config.allowlist_ttl,
             ),
             upstream_identity: UpstreamIdentity::default(),
@@ -284,6 +285,13 @@ impl Relay {
 
     pub fn now(&self) -> Timestamp {
         (self.clock)()
+    }
+
+    /// Whether `at` is less than `period` ago. A time ahead of the clock isn't: it was written by a clock that has
+    /// been set right since.
+    pub(crate) fn is_recent(&self, at: Timestamp, period: Duration) -> bool {
+        let now = self.now();
+        at <= now && now < at + period
     }
 
     /// Commits a batch and wakes the queue when it holds tasks.
@@ -353,10 +361,10 @@ impl Relay {
     /// is tried at most once in [`limits::PROBE`], so that health checks don't load the disk.
     pub(crate) async fn can_write(&self) -> Result<(), StoreError> {
         let mut written_at = self.written_at.lock().await;
-        let now = self.now();
-        if written_at.is_some_and(|at| at <= now && now < at + limits::PROBE) {
+        if written_at.is_some_and(|at| self.is_recent(at, limits::PROBE)) {
             return Ok(());
         }
+        let now = self.now();
         *written_at = None;
         let mut batch = WriteBatch::default();
         batch.set(state_records::write_probe_key(), &now, self.expiry());
@@ -383,7 +391,7 @@ impl Relay {
         let now = self.now();
         {
             let mut read_at = self.stored_secrets_read_at.lock();
-            if read_at.is_some_and(|at| at <= now && now < at + limits::STORED_SECRETS) {
+            if read_at.is_some_and(|at| self.is_recent(at, limits::STORED_SECRETS)) {
                 return;
             }
             // The start has just read them.

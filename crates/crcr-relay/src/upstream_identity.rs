@@ -2,6 +2,7 @@
 //! of a repository that nobody knows, and would be ignored without a word.
 
 use crcr_domain::RepoName;
+use crcr_github::null_as_default;
 use crcr_store::{StateStore, StoreError, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -20,10 +21,10 @@ pub struct UpstreamIdentity {
 /// What every webhook of a repository has.
 #[derive(Deserialize)]
 struct RepositoryWebhook {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     action: String,
     repository: Option<Repository>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     changes: Changes,
 }
 

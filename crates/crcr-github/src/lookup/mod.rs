@@ -6,6 +6,7 @@
 
 pub mod cache;
 
+use crate::null_as_default;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -51,15 +52,15 @@ pub struct GithubLookup {
 pub struct RepositoryInfo {
     /// `owner/repo` in GitHub's spelling; the new name, when the repository was renamed.
     pub full_name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub archived: bool,
     /// Empty in answers that were cached by an older version.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub default_branch: String,
     /// Zero in answers that were cached by an older version, as is the owner's number.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub id: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub owner_id: u64,
     #[serde(default)]
     pub private: bool,

@@ -137,7 +137,7 @@ impl VerifiedReport<'_> {
         let Some(commit) = &self.callback.claimed_commit else { return Ok(None) };
         let key = state_records::commit_key(&self.relay.config.upstream, commit);
         let cached: Versioned<CommitLookup> = read_record(self.relay.store.as_ref(), key).await?;
-        if cached.value.is_some_and(|cached| cached.exists && cached.until > self.relay.now()) {
+        if cached.value.is_some_and(|cached| cached.exists && self.is_current(&cached)) {
             return Ok(None);
         }
         let bucket = state_records::report_limit_key(&self.identity.repository);
@@ -149,6 +149,11 @@ impl VerifiedReport<'_> {
         })
     }
 
+    fn is_current(&self, cached: &CommitLookup) -> bool {
+        let lifetime = lifetime(cached.exists);
+        self.relay.is_recent(cached.until - lifetime, lifetime)
+    }
+
     /// The commit that the report names, if upstream has it. The answer is cached, so that all jobs
     /// that report on one commit cost one request.
     async fn upstream_commit(&self) -> Result<Result<Option<String>, GithubError>, StoreError> {
@@ -158,18 +163,22 @@ impl VerifiedReport<'_> {
         let now = relay.now();
         let key = state_records::commit_key(upstream, sha);
         let cached: Versioned<CommitLookup> = read_record(relay.store.as_ref(), key).await?;
-        if let Some(cached) = cached.value.filter(|cached| cached.until > now) {
+        if let Some(cached) = cached.value.filter(|cached| self.is_current(cached)) {
             return Ok(Ok(cached.exists.then(|| sha.clone())));
         }
         let exists = match relay.app.commit_exists(upstream.as_str(), sha).await {
             Ok(exists) => exists,
             Err(error) => return Ok(Err(error)),
         };
-        let lifetime = if exists { limits::COMMIT_EXISTS } else { limits::COMMIT_ABSENT };
-        let until = now + lifetime;
+        let until = now + lifetime(exists);
         let mut batch = WriteBatch::default();
         batch.set(cached.key, &CommitLookup { exists, until }, until);
         relay.commit(batch).await?;
         Ok(Ok(exists.then(|| sha.clone())))
     }
+}
+
+/// How long GitHub's answer is cached.
+fn lifetime(exists: bool) -> Duration {
+    if exists { limits::COMMIT_EXISTS } else { limits::COMMIT_ABSENT }
 }

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tower::ServiceExt as _;
 
+use crate::demotions;
 use crate::http::http_response::{self, Refusal};
 use crate::http::{router, serve};
 use crate::limits;
@@ -168,7 +169,7 @@ impl LambdaRelay {
         let relay = &self.relay;
         let mut refreshed_at = self.refreshed_at.lock().await;
         match *refreshed_at {
-            Some(at) if relay.now() < at + relay.config.allowlist_ttl => return,
+            Some(at) if relay.is_recent(at, relay.config.allowlist_ttl) => return,
             Some(_) => {}
             // Later than now, so that many new processes don't all have the log read.
             None => {
@@ -179,7 +180,7 @@ impl LambdaRelay {
         let all = async {
             tokio::join!(
                 relay.allowlist.refresh(&relay.app, relay.now()),
-                relay.demotions.refresh(&relay.app),
+                demotions::refresh(relay),
                 relay.verifier.refresh(relay.now()),
                 relay.refresh_providers(),
             )

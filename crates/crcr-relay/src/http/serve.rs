@@ -21,7 +21,7 @@ use crate::queue::open_dispatches;
 use crate::queue::task_kind::TaskKind;
 use crate::queue::workers;
 use crate::relay::Relay;
-use crate::{limits, repository_files, uptime};
+use crate::{demotions, limits, repository_files, uptime};
 
 /// Listeners that are bound but not served yet.
 pub struct BoundListeners {
@@ -73,7 +73,7 @@ impl BoundListeners {
                 tokio::select! {
                     () = stop.cancelled() => {}
                     () = relay.allowlist.keep_fresh(&relay.app, &relay.clock) => {}
-                    () = relay.demotions.keep_fresh(&relay.app) => {}
+                    () = demotions::keep_fresh(&relay) => {}
                     () = relay.verifier.keep_fresh(|| relay.now()) => {}
                     () = read_providers_periodically(&relay) => {}
                     () = delete_expired_periodically(&relay) => {}

@@ -70,13 +70,10 @@ pub(crate) async fn refresh_if_old(
     repo: &RepoName,
     known: Option<&BackendFile>,
 ) -> Result<(), StoreError> {
-    let now = relay.now();
-    let is_fresh =
-        |file: &BackendFile| file.checked_at <= now && now < file.checked_at + limits::BACKEND_FILE;
-    if known.is_some_and(is_fresh) {
+    if known.is_some_and(|file| relay.is_recent(file.checked_at, limits::BACKEND_FILE)) {
         return Ok(());
     }
-    let tasks = vec![TaskKind::BackendFile { repo: repo.clone() }.task(now)];
+    let tasks = vec![TaskKind::BackendFile { repo: repo.clone() }.task(relay.now())];
     relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await.map(drop)
 }
 
@@ -179,6 +176,7 @@ async fn charge_call(relay: &Relay, repo: &RepoName) -> Result<(), TaskError> {
 /// The fields of GitHub's push that are used.
 mod raw {
     use crcr_domain::probes::DOWNSTREAM_FILE;
+    use crcr_github::null_as_default;
     use serde::Deserialize;
 
     /// GitHub leaves out commits of a larger push.
@@ -189,9 +187,9 @@ mod raw {
         #[serde(rename = "ref")]
         git_ref: String,
         pub(super) repository: Repository,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         forced: bool,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         commits: Vec<Commit>,
     }
 
@@ -203,11 +201,11 @@ mod raw {
 
     #[derive(Deserialize)]
     struct Commit {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         added: Vec<String>,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         modified: Vec<String>,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "null_as_default")]
         removed: Vec<String>,
     }
 

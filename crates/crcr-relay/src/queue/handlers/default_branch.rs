@@ -33,9 +33,7 @@ pub(super) async fn renamed(
     }
     let key = state_records::branch_look_key(&dispatch.repo);
     let last: Versioned<(Timestamp, String)> = read_record(relay.store.as_ref(), key).await?;
-    let now = relay.now();
-    let recent =
-        last.value.as_ref().filter(|(at, _)| *at <= now && now < *at + limits::BRANCH_LOOK);
+    let recent = last.value.as_ref().filter(|(at, _)| relay.is_recent(*at, limits::BRANCH_LOOK));
     let branch = match recent {
         Some((_, branch)) => branch.clone(),
         None => {
@@ -50,7 +48,7 @@ pub(super) async fn renamed(
                 return Ok(None);
             }
             let mut batch = WriteBatch::default();
-            batch.set(last.key, &(now, &found.default_branch), relay.expiry());
+            batch.set(last.key, &(relay.now(), &found.default_branch), relay.expiry());
             relay.commit(batch).await?;
             found.default_branch
         }

@@ -3,6 +3,7 @@
 //! It is a task of its own with a lane of its own, so a webhook is kept and a dispatch is sent whatever
 //! happens here.
 
+use crcr_github::null_as_default;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -66,7 +67,7 @@ struct JobWebhook {
 struct WebhookRepository {
     #[serde(default)]
     private: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     default_branch: String,
 }
 

@@ -147,7 +147,9 @@ async fn take_list(
     // What is dropped makes the rest incomplete.
     dispatch.runs.truncate(RUNS_PER_DISPATCH);
     dispatch.shared_runs.truncate(RUNS_PER_DISPATCH);
-    let problem = if !list.is_complete {
+    let problem = if listed.len() < list.runs.len() {
+        Some("GitHub doesn't say of one when it was created")
+    } else if !list.is_complete {
         Some("GitHub lists more of them than it shows")
     } else if is_too_many {
         Some("there are too many of them")
@@ -210,8 +212,9 @@ fn listed_run(run: &WorkflowRun) -> Option<ListedRun> {
     Some(ListedRun {
         id: run.id,
         workflow: run.path.clone(),
-        attempt: u32::try_from(run.run_attempt).ok()?,
+        attempt: u32::try_from(run.run_attempt).unwrap_or(1),
         state: run_state(run),
+        // Without it, nobody can say whether the run is the dispatch's.
         created_at: run.created_at?,
         title: run.display_title.clone(),
     })

@@ -83,6 +83,48 @@ pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_it
 }
 
 #[tokio::test]
+pub(super) async fn clock_that_was_a_day_ahead_keeps_no_backend_from_its_trials_when_it_is_set_right()
+ {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    world.allow("L4:\n  - acme/four: [dave]\n");
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    let heads = ["a", "b", "c", "d", "e"].map(|digit| digit.repeat(40));
+    for head in &heads[..3] {
+        push(&world, head).await;
+        assert_eq!(world.dispatched(), ["acme/four"]);
+        world.later(121 * MINUTE);
+        world.work().await;
+    }
+    let day = 24 * 60 * MINUTE;
+    world.later(day);
+    push(&world, &heads[3]).await;
+    assert_eq!(world.dispatched(), ["acme/four"], "a trial");
+    world.github.state().clock.set_back(day);
+    world.later(11 * MINUTE);
+    push(&world, &heads[4]).await;
+    assert_eq!(world.dispatched(), ["acme/four"], "the next trial");
+}
+
+#[tokio::test]
+pub(super) async fn clock_that_was_a_day_ahead_is_no_downtime_that_excuses_a_dead_backend() {
+    let world = World::new().await;
+    let day = 24 * 60 * MINUTE;
+    crate::uptime::beat(&world.relay).await.unwrap();
+    world.later(day);
+    crate::uptime::beat(&world.relay).await.unwrap();
+    world.github.state().clock.set_back(day);
+    crate::uptime::beat(&world.relay).await.unwrap();
+    push(&world, &"a".repeat(40)).await;
+    world.dispatched();
+    for _ in 0..121 {
+        world.later(MINUTE);
+        crate::uptime::beat(&world.relay).await.unwrap();
+    }
+    world.work().await;
+    assert_eq!(shown(&world, &"a".repeat(40)).0.as_deref(), Some("failure"));
+}
+
+#[tokio::test]
 pub(super) async fn failing_tests_never_open_the_breaker() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "1")]).await;
     let four = open(&world).await("acme/four");
