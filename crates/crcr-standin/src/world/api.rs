@@ -415,6 +415,10 @@ fn rerun_with(
     if run.status != "completed" {
         return Err(refusal(403, "The workflow run containing this job is already running"));
     }
+    // GitHub's answer for a run without a failed job.
+    if failed_only && matches!(run.conclusion.as_deref(), Some("success" | "skipped")) {
+        return Err(refusal(403, "This workflow run cannot be retried"));
+    }
     let attempt = run.attempt + 1;
     let again = Run { attempt, status: "queued".to_owned(), conclusion: None, ..(*run).clone() };
     state.runs.add(again);

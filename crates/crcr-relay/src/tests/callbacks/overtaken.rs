@@ -1,6 +1,7 @@
 //! What the person sees who pressed "Re-run" and is refused, and what a check run shows after two workers changed it.
 
 use crcr_github::checks::{CheckRun, CheckRunOutput};
+use crcr_standin::world::Started;
 use crcr_store::LeaseRequest;
 
 use super::*;
@@ -177,7 +178,10 @@ pub(super) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pre
         retry_after: None,
         body: json!({"message": why}).to_string(),
     };
-    state.world.fail("POST /repos/acme/four/actions/runs/9000/rerun-failed-jobs", 1, refusal);
+    for which in ["rerun-failed-jobs", "rerun"] {
+        let call = format!("POST /repos/acme/four/actions/runs/9000/{which}");
+        state.world.fail(&call, 1, refusal.clone());
+    }
     world.send(&press()).await;
     assert_eq!(world.work().await.len(), 1, "the on-call sees it, too");
     for name in [DISPATCH, JOB] {
@@ -191,6 +195,30 @@ pub(super) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pre
     assert_eq!(world.work().await, Vec::<String>::new());
     assert!(!shown(JOB).title.contains("refused"), "{}", shown(JOB).title);
     state.world.take_reruns();
+}
+
+#[tokio::test]
+pub(super) async fn rerun_of_a_run_without_a_failed_job_runs_all_of_it() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    // The job continues on an error.
+    four.on_github(&world, "completed", Some("success"));
+    four.start(&world).await;
+    four.end(&world, "failure").await;
+    world.later(Duration::from_secs(5 * 60));
+    world.work().await;
+    let state = world.github.state();
+    let runs = state.world.check_runs(UPSTREAM);
+    let job = runs.into_iter().find(|run| run.name == JOB).unwrap();
+    assert_eq!(job.conclusion.as_deref(), Some("failure"));
+    let payload = state.check_run_payload(UPSTREAM, job.id, "rerequested");
+    world.send(&state.world.delivery("check_run", &payload)).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let reruns = state.world.take_reruns();
+    assert!(
+        matches!(&reruns[..], [Started::Rerun { failed_only: false, run_id: 9000, .. }]),
+        "{reruns:?}"
+    );
 }
 
 #[tokio::test]
