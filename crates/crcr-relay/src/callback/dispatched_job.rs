@@ -173,13 +173,15 @@ impl VerifiedReport<'_> {
         let name = |check_run_id: &Option<String>| {
             format!("{:016x}", hash64(format!("{:?}", (&claims.job_id, check_run_id)).as_bytes()))
         };
-        let step = name(&self.callback.details.check_run_id);
-        let has_failed = self.callback.state.conclusion().map(|end| !end.is_good());
-        let is_news = match known.get(&step) {
-            // In the order of `Option`: before its end, success, failure.
-            Some(known) => has_failed > *known,
-            None => known.len() < limits::STEPS_OF_A_NAME,
-        };
+        let mut step = name(&self.callback.details.check_run_id);
+        let mut has_failed = self.callback.state.conclusion().map(|end| !end.is_good());
+        if !known.contains_key(&step) && known.len() >= limits::STEPS_OF_A_NAME {
+            // What isn't told apart is never a success together; a failure counts.
+            step = OTHER_STEPS.to_owned();
+            has_failed = has_failed.filter(|failed| *failed);
+        }
+        // In the order of `Option`: before its end, success, failure.
+        let is_news = known.get(&step).is_none_or(|known| has_failed > *known);
         is_news.then(|| {
             let mut steps = known.clone();
             // Its start may have been reported before it had a check run.
@@ -275,6 +277,9 @@ impl VerifiedReport<'_> {
 
 /// The steps of a build elsewhere that share a name, each with whether it failed; `None` before its end.
 type StepOutcomes = BTreeMap<String, Option<bool>>;
+
+/// All steps of a name beyond [`limits::STEPS_OF_A_NAME`].
+const OTHER_STEPS: &str = "others";
 
 /// Whether a name isn't over because one of its steps isn't. One that failed ends it.
 fn waits_for_step(current: JobState, steps: &StepOutcomes) -> bool {
