@@ -85,6 +85,10 @@ pub struct AcceptedSend {
     /// Whether GitHub said so, and not only may have got it.
     #[serde(default = "yes")]
     pub is_certain: bool,
+    /// [`PullRequest::author_texts`](crate::protocol::event::PullRequest::author_texts): a run's title may say what its
+    /// pull request's author wants.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub author_texts: String,
 }
 
 fn yes() -> bool {
@@ -199,11 +203,22 @@ impl<'a> RunMatch<'a> {
             return Self { run, candidates, is_named: true, is_doubtful: false };
         }
         let named = of(&|send| send.is_named_by(&run.title));
+        // The id may come from the text of another dispatch's pull request.
+        let is_wanted = |send: &AcceptedSend| {
+            let names_one = |text: &&str| named.iter().any(|one| sends[*one].is_named_by(text));
+            send.may_have_started(run, window)
+                && send.author_texts.lines().filter(names_one).any(|text| run.title.contains(text))
+        };
+        let wanted = of(&is_wanted);
         if !named.is_empty() {
-            return Self { run, candidates: named, is_named: true, is_doubtful: false };
+            let is_named = wanted.is_empty();
+            return Self { run, candidates: &named | &wanted, is_named, is_doubtful: false };
         }
-        let is_other_event =
-            |send: &AcceptedSend| is_event_title(&run.title) && run.title != send.event.as_str();
+        let is_other_event = |send: &AcceptedSend| {
+            is_event_title(&run.title)
+                && run.title != send.event.as_str()
+                && !send.author_texts.lines().any(|text| text == run.title)
+        };
         let candidates = of(&|send| send.may_have_started(run, window) && !is_other_event(send));
         Self { run, candidates, is_named: false, is_doubtful: false }
     }
@@ -381,7 +396,18 @@ mod tests {
     }
 
     fn send(delivery: &str, event: EventName, second: i64) -> AcceptedSend {
-        AcceptedSend { delivery: delivery.to_owned(), event, at: at(second), is_certain: true }
+        let author_texts = String::new();
+        AcceptedSend {
+            delivery: delivery.to_owned(),
+            event,
+            at: at(second),
+            is_certain: true,
+            author_texts,
+        }
+    }
+
+    fn pull_with(author_texts: &str, delivery: &str, second: i64) -> AcceptedSend {
+        AcceptedSend { author_texts: author_texts.to_owned(), ..pull(delivery, second) }
     }
 
     fn pull(delivery: &str, second: i64) -> AcceptedSend {
@@ -402,8 +428,17 @@ mod tests {
         others: &[AcceptedSend],
         claims: &[(u64, &str)],
     ) -> DispatchRuns {
-        let own = pull("d", 0);
-        runs_of_dispatch(listed, within, &own, others, WINDOW, |id| {
+        found_for(&pull("d", 0), within, listed, others, claims)
+    }
+
+    fn found_for(
+        own: &AcceptedSend,
+        within: (Timestamp, Timestamp),
+        listed: &[ListedRun],
+        others: &[AcceptedSend],
+        claims: &[(u64, &str)],
+    ) -> DispatchRuns {
+        runs_of_dispatch(listed, within, own, others, WINDOW, |id| {
             claims.iter().find(|(run, _)| *run == id).map(|(_, delivery)| *delivery)
         })
     }
@@ -458,6 +493,40 @@ mod tests {
             let runs = found(std::slice::from_ref(&push_only), &others, &[]);
             assert_eq!(runs, DispatchRuns::default());
         }
+    }
+
+    #[test]
+    fn author_disowns_no_failed_run_by_the_title_of_a_pull_request() {
+        let always = (Timestamp::MIN, Timestamp::MAX);
+        let failed = |title: &str| {
+            [ListedRun { title: title.to_owned(), state: BAD, ..listed(2, "lint.yml", 3) }]
+        };
+        // The title of GitHub's default for another event.
+        let own_push = pull_with("push\ntopic\nmallory", "d", 0);
+        let runs = found_for(&own_push, always, &failed("push"), &[], &[]);
+        assert_eq!(own(&runs), ["2"]);
+        let push = send("p", EventName::Push, 1);
+        let runs = found_for(&own_push, always, &failed("push"), &[push], &[]);
+        assert!(runs.own.is_empty() && !runs.shared[0].are_good, "it may be the push's, too");
+        // The id of the dispatch before, which anybody can read in its payload.
+        let named = pull_with("Retry of e\ntopic\nmallory", "d", 0);
+        for title in ["Retry of e", "CI: Retry of e"] {
+            let runs = found_for(&named, always, &failed(title), &[pull("e", -1)], &[]);
+            assert!(runs.own.is_empty() && !runs.shared[0].are_good, "{title}");
+        }
+    }
+
+    #[test]
+    fn author_makes_no_failed_run_anothers_by_the_title_of_a_pull_request() {
+        let titled = |id, title: &str, state| ListedRun {
+            title: title.to_owned(),
+            state,
+            ..listed(id, "lint.yml", 3)
+        };
+        let all = [titled(2, "CI of d", GOOD), titled(3, "CI of e: see d", BAD)];
+        let other = pull_with("see d\ntopic\nmallory", "e", 1);
+        let runs = found(&all, &[other], &[]);
+        assert_eq!((own(&runs), runs.shared.len()), (vec!["2"], 0));
     }
 
     #[test]

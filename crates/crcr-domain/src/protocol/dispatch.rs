@@ -77,6 +77,9 @@ pub struct Dispatch {
     /// Whether the pull request's author has contributed to upstream before.
     #[serde(default)]
     pub is_known_author: bool,
+    /// [`PullRequest::author_texts`](crate::protocol::event::PullRequest::author_texts).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub author_texts: String,
     /// What it is to explain, if the relay itself asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeTag>,
@@ -243,8 +246,13 @@ impl Dispatch {
     /// What the matching of runs needs, once GitHub has accepted it.
     pub fn accepted_send(&self) -> Option<AcceptedSend> {
         let at = self.accepted_at.or(self.sent_at())?;
-        let event = self.event.event_type().into();
-        Some(AcceptedSend { delivery: self.delivery.clone(), event, at, is_certain: true })
+        Some(self.send_at(at, true))
+    }
+
+    /// A request to send it that GitHub accepted then, by its clock, or, if not `is_certain`, may have accepted.
+    pub fn send_at(&self, at: Timestamp, is_certain: bool) -> AcceptedSend {
+        let (delivery, event) = (self.delivery.clone(), self.event.event_type().into());
+        AcceptedSend { delivery, event, at, is_certain, author_texts: self.author_texts.clone() }
     }
 
     /// What the backend's file decides about it.
@@ -312,6 +320,7 @@ mod tests {
             held_until: None,
             is_draft: false,
             is_known_author: false,
+            author_texts: String::new(),
             probe: None,
             runs: vec![],
             shared_runs: vec![],
@@ -325,7 +334,7 @@ mod tests {
     #[test]
     fn check_run_visibility_of_every_event_action_level_and_label() {
         use PullRequestAction::{
-            Closed, Labeled, Opened, ReadyForReview, Reopened, Synchronize, Unlabeled,
+            BaseChanged, Closed, Labeled, Opened, ReadyForReview, Reopened, Synchronize, Unlabeled,
         };
         let on = ["ciflow/crcr/npu".to_owned()];
         let events = [
@@ -336,6 +345,7 @@ mod tests {
             (EventName::PullRequest, Some(7), Some(Reopened)),
             (EventName::PullRequest, Some(7), Some(Synchronize)),
             (EventName::PullRequest, Some(7), Some(ReadyForReview)),
+            (EventName::PullRequest, Some(7), Some(BaseChanged)),
             (EventName::Probe, None, None),
             (EventName::PullRequest, Some(7), Some(Labeled)),
             (EventName::PullRequest, Some(7), Some(Unlabeled)),
@@ -385,8 +395,8 @@ mod tests {
                 }
             }
         }
-        // Three levels when dispatched; six actions: L4 twice, L3 with the label; the merge group: all.
-        assert_eq!(shown, 3 * (6 * (2 + 1) + 2 * 2));
+        // Three levels when dispatched; seven actions: L4 twice, L3 with the label; the merge group: all.
+        assert_eq!(shown, 3 * (7 * (2 + 1) + 2 * 2));
     }
 
     #[test]
@@ -448,6 +458,7 @@ mod tests {
             event: EventName::Push,
             at,
             is_certain: true,
+            author_texts: String::new(),
         };
         assert_eq!(probe.accepted_send(), Some(send(at(5))), "a probe goes out as a push");
         let known = Dispatch { accepted_at: Some(at(3)), ..probe };

@@ -128,6 +128,10 @@ pub struct PullRequest {
     /// Whether the author has contributed to upstream before.
     #[serde(default)]
     pub is_known_author: bool,
+    /// What its author has chosen and a downstream workflow may repeat in the title of its runs, a line each: the title,
+    /// the branch and the login.
+    #[serde(default)]
+    pub author_texts: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,6 +143,9 @@ pub enum PullRequestAction {
     Synchronize,
     /// It isn't a draft any more. Only those backends get it that take no drafts.
     ReadyForReview,
+    /// GitHub's `edited`, with another base branch, so other files count as changed. Only those backends get it that
+    /// were left out for their paths.
+    BaseChanged,
     Closed,
     /// Got a label with the relay's prefix.
     Labeled,
@@ -304,7 +311,7 @@ impl EventFilter {
             self.push_refs.iter().any(matches)
         };
         wanted
-            && !push.deleted
+            && push.deleted != Some(true)
             && is_sha(&push.after)
             && self.is_upstream(&push.repository.full_name)
     }
@@ -336,6 +343,9 @@ fn parse<T: DeserializeOwned>(event: &str, body: &[u8]) -> Result<T, EventError>
     })
 }
 
+/// GitHub's titles have at most 256 characters, and names of branches 255 bytes.
+const TEXT_CHARS: usize = 256;
+
 fn pull_request(
     raw: raw::PullRequestEvent,
     filter: &EventFilter,
@@ -349,6 +359,9 @@ fn pull_request(
         "reopened" => PullRequestAction::Reopened,
         "synchronize" => PullRequestAction::Synchronize,
         "ready_for_review" => PullRequestAction::ReadyForReview,
+        "edited" if raw.changes.is_some_and(|changes| changes.base.is_some()) => {
+            PullRequestAction::BaseChanged
+        }
         "closed" => PullRequestAction::Closed,
         "labeled" if prefixed || filter.is_landed_label(&label) => PullRequestAction::Labeled,
         "unlabeled" if prefixed => PullRequestAction::Unlabeled,
@@ -358,28 +371,35 @@ fn pull_request(
     if !is_sha(&pull.head.sha) {
         return Err(not_a_sha("pull_request", "pull_request.head.sha"));
     }
+    let labels: Vec<String> =
+        pull.labels.unwrap_or_default().into_iter().map(|label| label.name).collect();
     let says_landed =
-        pull.merged || pull.labels.iter().any(|label| filter.is_landed_label(&label.name));
-    let has_landed = pull.state == "closed" && says_landed;
+        pull.merged == Some(true) || labels.iter().any(|label| filter.is_landed_label(label));
+    let has_landed = pull.state.as_deref() == Some("closed") && says_landed;
     if action == PullRequestAction::Labeled && !prefixed && !has_landed {
         return Ok(None);
     }
+    let author = pull.user.map(|user| user.login);
+    let texts = [pull.title.as_deref(), pull.head.git_ref.as_deref(), author.as_deref()];
+    let texts = texts.into_iter().flatten().map(|text| text.chars().take(TEXT_CHARS).collect());
+    let author_texts = texts.collect::<Vec<String>>().join("\n");
     Ok(Some(UpstreamEvent::PullRequest(PullRequest {
         action,
         number: pull.number,
-        author: pull.user.map(|user| user.login),
+        author,
         label: Some(label).filter(|label| !label.is_empty()),
         head_sha: pull.head.sha,
         before: raw.before.filter(|sha| is_sha(sha)),
         base_sha: pull.base.map(|base| base.sha).filter(|sha| is_sha(sha)),
         updated_at: pull.updated_at,
-        labels: pull.labels.into_iter().map(|label| label.name).collect(),
+        labels,
         has_landed,
-        is_draft: pull.draft,
+        is_draft: pull.draft == Some(true),
         is_known_author: pull.author_association.is_some_and(|word| {
             // <https://docs.github.com/en/graphql/reference/enums#commentauthorassociation>
             ["OWNER", "MEMBER", "COLLABORATOR", "CONTRIBUTOR"].contains(&word.as_str())
         }),
+        author_texts,
     })))
 }
 
@@ -388,10 +408,11 @@ fn not_a_sha(event: &str, field: &str) -> EventError {
     EventError::Shape { event: event.to_owned(), reason }
 }
 
-/// The fields of GitHub's payloads that are used.
+/// The fields of GitHub's payloads that are used. Its schemas call many of them nullable.
 mod raw {
     use jiff::Timestamp;
     use serde::Deserialize;
+    use serde::de::IgnoredAny;
 
     #[derive(Deserialize)]
     pub(super) struct Repository {
@@ -406,23 +427,26 @@ mod raw {
         pub(super) pull_request: PullRequest,
         pub(super) before: Option<String>,
         pub(super) label: Option<Label>,
+        pub(super) changes: Option<PullRequestChanges>,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct PullRequestChanges {
+        pub(super) base: Option<IgnoredAny>,
     }
 
     #[derive(Deserialize)]
     pub(super) struct PullRequest {
         pub(super) number: u64,
+        pub(super) title: Option<String>,
         pub(super) updated_at: Timestamp,
         pub(super) head: Head,
         pub(super) base: Option<Head>,
         pub(super) user: Option<User>,
-        #[serde(default)]
-        pub(super) labels: Vec<Label>,
-        #[serde(default)]
-        pub(super) state: String,
-        #[serde(default)]
-        pub(super) merged: bool,
-        #[serde(default)]
-        pub(super) draft: bool,
+        pub(super) labels: Option<Vec<Label>>,
+        pub(super) state: Option<String>,
+        pub(super) merged: Option<bool>,
+        pub(super) draft: Option<bool>,
         pub(super) author_association: Option<String>,
     }
 
@@ -447,6 +471,8 @@ mod raw {
     #[derive(Deserialize)]
     pub(super) struct Head {
         pub(super) sha: String,
+        #[serde(rename = "ref")]
+        pub(super) git_ref: Option<String>,
     }
 
     #[derive(Deserialize)]
@@ -459,8 +485,7 @@ mod raw {
         #[serde(rename = "ref")]
         pub(super) git_ref: String,
         pub(super) after: String,
-        #[serde(default)]
-        pub(super) deleted: bool,
+        pub(super) deleted: Option<bool>,
         pub(super) repository: Repository,
     }
 
@@ -580,6 +605,39 @@ mod tests {
         assert_eq!(read.base_sha.as_deref(), Some(BASE));
         assert_eq!(read.labels, ["bug", "ciflow/crcr/npu"]);
         assert_eq!(read.label.as_deref(), Some("ciflow/crcr/npu"));
+    }
+
+    #[test]
+    fn another_title_changes_nothing_and_another_base_does() {
+        let mut event = pull("edited");
+        event["changes"] = json!({ "title": { "from": "Old" } });
+        assert_eq!(read_value("pull_request", &event).unwrap(), None);
+        event["changes"] =
+            json!({ "base": { "ref": { "from": "other" }, "sha": { "from": SHA } } });
+        let Some(UpstreamEvent::PullRequest(read)) = read_value("pull_request", &event).unwrap()
+        else {
+            panic!("a pull request")
+        };
+        assert_eq!(read.action, PullRequestAction::BaseChanged);
+    }
+
+    #[test]
+    fn null_means_that_nothing_is_said() {
+        let mut event = pull("opened");
+        for field in ["labels", "state", "merged", "draft", "user", "base", "author_association"] {
+            event["pull_request"][field] = Value::Null;
+        }
+        event["label"] = Value::Null;
+        let Some(UpstreamEvent::PullRequest(read)) = read_value("pull_request", &event).unwrap()
+        else {
+            panic!("a pull request")
+        };
+        assert!(!read.has_landed && !read.is_draft && read.labels.is_empty());
+        let push = json!({
+            "ref": "refs/heads/main", "after": SHA, "deleted": null,
+            "repository": { "full_name": "acme/upstream", "default_branch": "main" },
+        });
+        assert!(read_value("push", &push).unwrap().is_some());
     }
 
     #[test]

@@ -143,6 +143,7 @@ mod tests {
             held_until: None,
             is_draft: false,
             is_known_author: false,
+            author_texts: String::new(),
             probe: None,
             runs: vec![],
             shared_runs: vec![],

@@ -157,6 +157,36 @@ async fn files_that_dont_concern_a_backend_are_left_out_and_a_required_check_say
     assert!(title.contains("No changed file concerns this backend"), "{title}");
 }
 
+#[tokio::test]
+async fn another_base_of_a_pull_request_has_its_changed_files_judged_again() {
+    let world = World::new().await;
+    let state = &world.github.state().world;
+    world.push_file("acme/four", "dispatch: {paths: ['aten/**']}\n").await;
+    // A stack: the branch that it is based on contains the change of `aten` already.
+    let [stacked, main] = ["5a", "6b"].map(|byte| byte.repeat(20));
+    for base in [&stacked, &main] {
+        state.add_commit_on(UPSTREAM, base, &"b5".repeat(20), world.relay.now());
+    }
+    world.change(|pull| pull.base_sha.clone_from(&stacked));
+    state.set_changed_files(UPSTREAM, HEAD, &["docs/a.rst"]);
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/four"]));
+    assert_eq!(world.verdict_of("acme/four").1.as_deref(), Some("skipped"));
+    let edit = async |changes: Value| {
+        let mut payload = world.github.state().pull_request_payload(UPSTREAM, 7, "edited");
+        payload["changes"] = changes;
+        world.send(&state.delivery("pull_request", &payload)).await;
+        assert_eq!(world.work().await, Vec::<String>::new());
+    };
+    world.change(|pull| pull.base_sha = main);
+    state.set_changed_files(UPSTREAM, HEAD, &["docs/a.rst", "aten/a.cpp"]);
+    edit(json!({ "title": { "from": "Another one" } })).await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    edit(json!({ "base": { "ref": { "from": "stacked" }, "sha": { "from": stacked } } })).await;
+    assert_eq!(world.dispatched(), ["acme/four"], "the others have run already");
+    assert_eq!(world.verdict_of("acme/four").0, "queued", "it is required again");
+}
+
 impl World {
     fn verdict_of_newest(&self, repo: &str) -> (String, Option<String>, String) {
         let name = format!("crcr/{repo}/relay/dispatch");

@@ -13,10 +13,13 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use crcr_domain::RepoName;
+use crcr_domain::probes::LeftOut;
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::protocol::event::{self, EventName, PullRequestAction, UpstreamEvent};
 use crcr_store::{
     CommitOutcome, RecordWrite, SetInsert, StoreError, Versioned, WriteBatch, decode_record,
+    read_records,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -30,7 +33,7 @@ use crate::queue::handlers::supersede::supersede;
 use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
-use crate::state_records::{self, DeliveryRecord};
+use crate::state_records::{self, DeliveryRecord, PullRecord};
 
 enum DeliveryOutcome {
     Ping,
@@ -286,13 +289,21 @@ async fn accept(
             )));
         };
         let mut dispatches = planner::dispatches(event, id, upstream, &allowlist, now);
-        if dispatches.iter().any(|one| one.action == Some(PullRequestAction::ReadyForReview)) {
+        let pull = newest.as_ref().and_then(|newest| newest.value.as_ref());
+        let waiting = match dispatches.first().and_then(|one| one.action).zip(pull) {
             // The others have got it as a draft.
-            let repos: Vec<_> = dispatches.iter().map(|one| one.repo.clone()).collect();
-            let waiting = backend_file::without_drafts(relay, &repos).await?;
+            Some((PullRequestAction::ReadyForReview, _)) => {
+                Some(backend_file::without_drafts(relay, &repos_of(&dispatches)).await?)
+            }
+            Some((PullRequestAction::BaseChanged, pull)) => {
+                Some(left_out_for_paths(relay, pull, &repos_of(&dispatches)).await?)
+            }
+            _ => None,
+        };
+        if let Some(waiting) = waiting {
             dispatches.retain(|one| waiting.contains(&one.repo));
         }
-        if let Some(pull) = newest.as_ref().and_then(|newest| newest.value.as_ref()) {
+        if let Some(pull) = pull {
             for dispatch in &mut dispatches {
                 // A label of the same second may be missing in the event.
                 dispatch.labels.clone_from(&pull.labels);
@@ -334,6 +345,32 @@ async fn accept(
         }
         CommitOutcome::Conflict | CommitOutcome::Limited(_) | CommitOutcome::LeaseLost => None,
     })
+}
+
+fn repos_of(dispatches: &[Dispatch]) -> Vec<RepoName> {
+    dispatches.iter().map(|one| one.repo.clone()).collect()
+}
+
+/// Those of these backends whose newest dispatch of the head is left out because no changed file concerns them, or isn't
+/// decided yet.
+async fn left_out_for_paths(
+    relay: &Relay,
+    pull: &PullRecord,
+    repos: &[RepoName],
+) -> Result<Vec<RepoName>, StoreError> {
+    let mut left_out = vec![];
+    for repo in repos {
+        let keys = pull.deliveries.iter().map(|id| state_records::dispatch_key(id, repo)).collect();
+        let known = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
+        let newest = known.into_iter().rev().find_map(|read| read.value);
+        if newest.is_some_and(|dispatch| {
+            let paths = DispatchStatus::LeftOut { why: LeftOut::Paths };
+            dispatch.status == paths || dispatch.status == DispatchStatus::Queued
+        }) {
+            left_out.push(repo.clone());
+        }
+    }
+    Ok(left_out)
 }
 
 fn is_dispatched(event: &UpstreamEvent) -> bool {

@@ -136,6 +136,7 @@ impl<'a> DispatchContent<'a> {
             held_until: None,
             is_draft: self.pull.is_some_and(|pull| pull.is_draft),
             is_known_author: self.pull.is_some_and(|pull| pull.is_known_author),
+            author_texts: self.pull.map(|pull| pull.author_texts.clone()).unwrap_or_default(),
             probe: None,
             runs: vec![],
             shared_runs: vec![],
@@ -348,6 +349,7 @@ mod tests {
             has_landed: false,
             is_draft: false,
             is_known_author: true,
+            author_texts: String::new(),
         }
     }
 

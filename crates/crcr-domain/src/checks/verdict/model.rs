@@ -214,6 +214,7 @@ impl History {
             event: EventName::PullRequest,
             at,
             is_certain: true,
+            author_texts: String::new(),
         })
     }
 

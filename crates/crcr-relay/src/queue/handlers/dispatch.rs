@@ -1,7 +1,6 @@
 //! Sends an event to one downstream repository, and records that it was sent.
 
 use crcr_domain::RepoName;
-use crcr_domain::checks::downstream_run::AcceptedSend;
 use crcr_domain::checks::proof::ProofStatus;
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_github::GithubError;
@@ -265,8 +264,7 @@ async fn change_and_settle(
 fn sent_batch(relay: &Relay, dispatch: &Dispatch, at: Timestamp, is_certain: bool) -> WriteBatch {
     let mut batch = WriteBatch::default();
     if dispatch.level.shows_results() {
-        let (delivery, event) = (dispatch.delivery.clone(), dispatch.event.event_type().into());
-        let send = AcceptedSend { delivery, event, at, is_certain };
+        let send = dispatch.send_at(at, is_certain);
         batch.set_inserts.push(SetInsert {
             set: state_records::sends_key(&dispatch.repo, at.as_second().div_euclid(60)),
             member: serde_json::to_string(&send).expect("a dispatch is always JSON"),
