@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use crcr_domain::RepoName;
 use crcr_domain::probes::bisect::{
-    BisectAnswer, BisectOutcome, BisectRun, BisectStep, Suspect, next_step,
+    BisectAnswer, BisectOutcome, BisectRun, BisectStep, Suspect, answer, next_step,
 };
 use crcr_domain::probes::{Culprit, ProbeBudget, ProbeReason, ProbeTag, SuspectCommit};
 use crcr_domain::protocol::callback::JobId;
-use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record, outcome};
@@ -34,6 +34,9 @@ struct Bisection {
     started_at: Timestamp,
     good_sha: String,
     bad_sha: String,
+    /// When that one was dispatched. What ran before it doesn't tell whether the backend has changed.
+    #[serde(default)]
+    bad_at: Timestamp,
     /// The tests that failed, as far as they are known.
     tests: BTreeSet<String>,
     flake_rate: f64,
@@ -149,6 +152,7 @@ impl CulpritSearch<'_> {
             started_at: now,
             good_sha,
             bad_sha: bad_sha.to_owned(),
+            bad_at: bad.record.dispatched_at,
             tests: failed_tests(bad.record),
             flake_rate: flake_rate(&all),
             candidates,
@@ -162,9 +166,7 @@ impl CulpritSearch<'_> {
         let relay = self.relay;
         let tests = bisection.tests.clone();
         for (run, delivery) in bisection.runs.iter_mut().filter(|(run, _)| run.outcome.is_none()) {
-            let key = state_records::dispatch_key(delivery, self.repo);
-            let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
-            let Some(dispatch) = read.value else {
+            let Some(dispatch) = probe::dispatch(relay, delivery, self.repo).await? else {
                 run.outcome = Some(BisectOutcome::NoResult);
                 continue;
             };
@@ -207,7 +209,7 @@ impl CulpritSearch<'_> {
         match step {
             BisectStep::Answer(answer) => bisection.answer = Some(answer),
             // Its runs never ended, or the budget was spent.
-            _ if is_old => bisection.answer = Some(self.answer_so_far(bisection, &runs)),
+            _ if is_old => bisection.answer = Some(answer(count, bisection.flake_rate, &runs)),
             BisectStep::Wait => return Ok(again),
             BisectStep::Run { candidates, checks } => {
                 for candidate in candidates {
@@ -223,28 +225,24 @@ impl CulpritSearch<'_> {
         Ok(TaskDone::Finished)
     }
 
-    fn answer_so_far(&self, bisection: &Bisection, runs: &[BisectRun]) -> BisectAnswer {
-        let (suspect, certainty) = crcr_domain::probes::bisect::suspect(
-            bisection.candidates.len(),
-            bisection.flake_rate,
-            runs,
-        );
-        BisectAnswer { suspect, certainty, runs: runs.len() }
-    }
-
-    /// Asks for a run of a candidate; returns its delivery, or `None` if the budget of the day is used up.
+    /// Asks for a run of a candidate, or of the good commit; returns its delivery, or `None` if the budget of the day is
+    /// used up.
     async fn ask(
         &self,
         bisection: &Bisection,
-        candidate: usize,
+        candidate: Option<usize>,
     ) -> Result<Option<String>, TaskError> {
-        let same = bisection.runs.iter().filter(|(run, _)| run.candidate == candidate).count();
+        let commit =
+            candidate.map_or(&bisection.good_sha, |candidate| &bisection.candidates[candidate].sha);
+        let mut attempt = 1;
+        while self.was_run(bisection, commit, attempt).await? {
+            attempt += 1;
+        }
         let (workflow, job) = self.job;
         let bad_sha = bisection.bad_sha.clone();
-        let attempt = u32::try_from(same).unwrap_or(u32::MAX).saturating_add(1);
         let request = ProbeRequest {
             repo: self.repo,
-            commit: &bisection.candidates[candidate].sha,
+            commit,
             tag: ProbeTag { reason: ProbeReason::Bisect, of: bad_sha.clone(), attempt },
             waiter: ProbeWaiter::Bisection {
                 workflow: workflow.to_owned(),
@@ -260,12 +258,27 @@ impl CulpritSearch<'_> {
         })
     }
 
+    /// Whether this probe is a run of the search already, or older than the failure.
+    async fn was_run(
+        &self,
+        bisection: &Bisection,
+        commit: &str,
+        attempt: u32,
+    ) -> Result<bool, TaskError> {
+        let delivery = probe::delivery_id(self.repo, commit, attempt);
+        if bisection.runs.iter().any(|(_, known)| *known == delivery) {
+            return Ok(true);
+        }
+        let known = probe::dispatch(self.relay, &delivery, self.repo).await?;
+        Ok(known.is_some_and(|probe| probe.enqueued_at < bisection.bad_at))
+    }
+
     /// Keeps the answer for the pages, and sends an alert if one is configured.
     fn add_answer(&self, batch: &mut WriteBatch, bisection: &Bisection, answer: &BisectAnswer) {
         let (relay, now) = (self.relay, self.relay.now());
         let suspect = match answer.suspect {
             Suspect::Candidate(at) => bisection.candidates.get(at).cloned(),
-            Suspect::Flake => None,
+            Suspect::Flake | Suspect::BackendChanged => None,
         };
         let culprit = Culprit {
             repo: self.repo.as_str().to_owned(),
@@ -277,8 +290,9 @@ impl CulpritSearch<'_> {
             bad_sha: bisection.bad_sha.clone(),
             candidates: bisection.candidates.len(),
             suspect,
+            backend_changed: answer.suspect == Suspect::BackendChanged,
             certainty: answer.certainty,
-            is_certain: answer.is_certain(),
+            is_certain: answer.is_certain,
             runs: answer.runs,
             at: now,
         };
@@ -289,7 +303,7 @@ impl CulpritSearch<'_> {
             score: now.as_millisecond(),
             expires_at: relay.expiry(),
         });
-        if relay.config.alert_url.is_some() {
+        if relay.config.alert_url.is_some() && !culprit.backend_changed {
             let work = TaskKind::CulpritFound { culprit: Box::new(culprit) };
             batch.tasks.push(work.task(now));
         }

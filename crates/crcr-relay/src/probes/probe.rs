@@ -137,9 +137,20 @@ fn add_dispatch(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch, body
 }
 
 /// The delivery of a probe. Nobody else's has such an id, because GitHub's are GUIDs.
-fn delivery_id(repo: &RepoName, commit: &str, attempt: u32) -> String {
+pub(crate) fn delivery_id(repo: &RepoName, commit: &str, attempt: u32) -> String {
     let of_repo = signature::digest(repo.key().as_bytes());
     format!("probe-{}-{commit}-{attempt}", &of_repo[..12])
+}
+
+/// The dispatch of a probe, as far as it is known.
+pub(crate) async fn dispatch(
+    relay: &Relay,
+    delivery: &str,
+    repo: &RepoName,
+) -> Result<Option<Dispatch>, TaskError> {
+    let key = state_records::dispatch_key(delivery, repo);
+    let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    Ok(read.value)
 }
 
 /// A push of one commit to upstream's default branch, with what downstream workflows read of it.

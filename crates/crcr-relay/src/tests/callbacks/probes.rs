@@ -224,33 +224,28 @@ async fn push(world: &World, run: u64, sha: &str, conclusion: &str) {
     world.work().await;
 }
 
-#[tokio::test]
-async fn commit_that_broke_a_branch_is_found_named_on_the_pages_and_told_once() {
-    let alerts = MockServer::start().await;
-    Mock::given(any()).respond_with(ResponseTemplate::new(200)).mount(&alerts).await;
-    let url = format!("{}/culprits", alerts.uri());
-    let world =
-        World::listening(&[("CRCR_ALERT_URL", &url), ("CRCR_PUBLIC_URL", "https://relay.test")])
-            .await;
-    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
-    let commit = |n: usize| format!("{n:02x}").repeat(20);
+fn commit(n: usize) -> String {
+    format!("{n:02x}").repeat(20)
+}
+
+/// Each commit is the parent of the next one.
+fn add_commits(world: &World, last: usize) {
     let state = &world.github.state().world;
     state.add_commit(UPSTREAM, &commit(0));
-    for n in 1..=32 {
+    for n in 1..=last {
         state.add_commit_on(UPSTREAM, &commit(n), &commit(n - 1), world.relay.now());
     }
-    push(&world, 1, &commit(0), "success").await;
-    world.later(Duration::from_secs(3600));
-    push(&world, 2, &commit(32), "failure").await;
-    let culprit = 21;
+}
+
+/// Has `acme/two` run what it is sent until nothing comes any more; returns how many runs that were.
+async fn run_probes(world: &World, fails: impl Fn(&str) -> bool) -> u64 {
     let mut runs = 0;
     for _ in 0..40 {
-        soon(&world).await;
-        for sent in state.take_dispatches() {
+        soon(world).await;
+        for sent in world.github.state().world.take_dispatches() {
             let payload = sent.client_payload;
             assert_eq!(payload["crcr"]["probe"]["reason"], "bisect", "{payload}");
             let sha = payload["payload"]["after"].as_str().unwrap().to_owned();
-            let number = (1..=32).find(|n| commit(*n) == sha).expect("it is a candidate");
             runs += 1;
             let run = 100 + runs;
             let probe = Downstream {
@@ -260,13 +255,37 @@ async fn commit_that_broke_a_branch_is_found_named_on_the_pages_and_told_once() 
                 run,
                 attempt: 1,
             };
-            if number >= culprit {
-                probe.fail(&world, &["test_add"]).await;
+            if fails(&sha) {
+                probe.fail(world, &["test_add"]).await;
             } else {
-                probe.end(&world, "success").await;
+                probe.end(world, "success").await;
             }
         }
     }
+    runs
+}
+
+async fn page(world: &World, path: &str) -> String {
+    let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
+    let body = world.answer(request).await.into_body();
+    String::from_utf8(axum::body::to_bytes(body, 1 << 20).await.unwrap().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn commit_that_broke_a_branch_is_found_named_on_the_pages_and_told_once() {
+    let alerts = MockServer::start().await;
+    Mock::given(any()).respond_with(ResponseTemplate::new(200)).mount(&alerts).await;
+    let url = format!("{}/culprits", alerts.uri());
+    let world =
+        World::listening(&[("CRCR_ALERT_URL", &url), ("CRCR_PUBLIC_URL", "https://relay.test")])
+            .await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    add_commits(&world, 32);
+    push(&world, 1, &commit(0), "success").await;
+    world.later(Duration::from_secs(3600));
+    push(&world, 2, &commit(32), "failure").await;
+    let culprit = 21;
+    let runs = run_probes(&world, |sha| (culprit..=32).any(|n| commit(n) == sha)).await;
     assert!((3..=16).contains(&runs), "{runs} runs");
     let overview = crate::probes::overview(&world.relay).await.unwrap();
     let found = &overview.culprits[0];
@@ -279,10 +298,7 @@ async fn commit_that_broke_a_branch_is_found_named_on_the_pages_and_told_once() 
     );
     let sentence = "test broke with 151515151515, by octocat";
     for path in ["/crcr/acme/two", "/hud/Acme/Upstream/main"] {
-        let request = Request::get(path).body(axum::body::Body::empty());
-        let page = world.answer(request.unwrap()).await;
-        let page = axum::body::to_bytes(page.into_body(), 1 << 20).await.unwrap();
-        let page = String::from_utf8(page.to_vec()).unwrap();
+        let page = page(&world, path).await;
         assert!(page.contains(sentence), "{path}: {page}");
     }
     let told: Vec<Value> = alerts
@@ -302,18 +318,49 @@ async fn commit_that_broke_a_branch_is_found_named_on_the_pages_and_told_once() 
 }
 
 #[tokio::test]
+async fn if_the_backend_itself_broke_no_commit_is_named_and_nobody_is_told() {
+    let alerts = MockServer::start().await;
+    Mock::given(any()).respond_with(ResponseTemplate::new(200)).mount(&alerts).await;
+    let world = World::listening(&[("CRCR_ALERT_URL", &alerts.uri())]).await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    add_commits(&world, 1);
+    let request = ProbeRequest {
+        repo: &RepoName::new("acme/two").unwrap(),
+        commit: &commit(0),
+        tag: ProbeTag { reason: ProbeReason::MergeBase, of: HEAD.to_owned(), attempt: 1 },
+        waiter: ProbeWaiter::Head { head_sha: HEAD.to_owned() },
+        budget: ProbeBudget { reruns_per_day: 0, commits_per_day: 40 },
+        asker: None,
+    };
+    probe::request(&world.relay, request).await.unwrap();
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let before = Downstream { run: 50, ..received(&world)("acme/two") };
+    before.end(&world, "success").await;
+    push(&world, 1, &commit(0), "success").await;
+    world.later(Duration::from_secs(3600));
+    push(&world, 2, &commit(1), "failure").await;
+    let runs = run_probes(&world, |_| true).await;
+    assert!((2..=16).contains(&runs), "{runs} runs");
+    let overview = crate::probes::overview(&world.relay).await.unwrap();
+    let found = &overview.culprits[0];
+    assert!(found.backend_changed && found.is_certain && found.suspect.is_none(), "{found:?}");
+    let sentence = "No commit broke test: the backend changed after 000000000000";
+    let text = page(&world, "/crcr/acme/two").await;
+    assert!(text.contains(sentence), "{text}");
+    let told = alerts.received_requests().await.unwrap();
+    let told = told.iter().map(|request| String::from_utf8_lossy(&request.body).into_owned());
+    let told: Vec<_> = told.filter(|body| body.contains("culprit_found")).collect();
+    assert_eq!(told, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_broken_file_shows_on_the_backends_page() {
     let world = World::new().await;
     world.push_file("acme/two", "probes: {rerun: 1}\n").await;
-    let page = async |path: &str| {
-        let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
-        let body = world.answer(request).await.into_body();
-        String::from_utf8(axum::body::to_bytes(body, 1 << 20).await.unwrap().to_vec()).unwrap()
-    };
-    let text = page("/crcr/acme/two").await;
+    let text = page(&world, "/crcr/acme/two").await;
     assert!(
         text.contains("`rerun` isn&#39;t a key") || text.contains("`rerun` isn't a key"),
         "{text}"
     );
-    assert!(!page("/crcr/acme/four").await.contains("isn't in force"));
+    assert!(!page(&world, "/crcr/acme/four").await.contains("isn't in force"));
 }
