@@ -64,8 +64,8 @@ pub const CHANGED_FILES_BYTES: usize = 64 * 1024;
 pub const CONFIRM_DELAY: Duration = Duration::from_secs(60);
 /// How many heads and searches wait for one probe. Others see its result when they are evaluated.
 pub const PROBE_WAITERS: usize = 64;
-/// An author's pull requests get one of so many shares of a backend's probes of a day.
-pub const PROBE_SHARES: u64 = 4;
+/// An author's pull requests get one of so many shares of what a backend's file allows on a day.
+pub const AUTHOR_SHARES: u64 = 4;
 /// How many runs of one search are open at once, if the backend's budget is large.
 pub const PARALLEL_PROBES: usize = 3;
 /// How long after its start a search ends with what is known.

@@ -14,6 +14,7 @@ use jiff::{Timestamp, ToSpan as _};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::backend_file::BackendFile;
+use super::probe;
 use crate::limits;
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
@@ -187,16 +188,21 @@ async fn admit(
     let (now, repo) = (relay.now(), &dispatch.repo);
     // A dispatch that is tried again has its place already.
     let own = state_records::admitted_key(&dispatch.delivery, repo);
-    let charge = |bucket, capacity, first_of| BudgetCharge {
-        bucket,
-        capacity,
+    let mut charges = vec![probe::charge_of_day(relay, "dispatches", &repo.key(), capacity)];
+    if dispatch.pull_request.is_some() {
+        // Nobody's pull requests can use up the day of everybody else.
+        charges.push(probe::author_share(relay, "dispatches", capacity, dispatch));
+    }
+    for charge in &mut charges {
+        charge.first_of = Some(own.clone());
+    }
+    charges.push(BudgetCharge {
+        bucket: own,
+        capacity: u64::from(u32::MAX),
         per_minute: 0.0,
         cost: 1,
-        first_of,
-    };
-    let of_day = state_records::budget_of_day_key("dispatches", now, &repo.key());
-    let charges =
-        vec![charge(of_day, capacity, Some(own.clone())), charge(own, u64::from(u32::MAX), None)];
+        first_of: None,
+    });
     match relay.commit(WriteBatch { charges, ..WriteBatch::default() }).await? {
         CommitOutcome::Limited(_)
             if now >= accepted_at(relay, dispatch) + limits::WAIT_FOR_PLACE =>

@@ -97,21 +97,32 @@ pub(crate) fn charges(
     per_day: u64,
     asker: Option<&Dispatch>,
 ) -> Vec<BudgetCharge> {
-    let charge = |what: &str, owner: &str, capacity| BudgetCharge {
+    let of_day = charge_of_day(relay, what, repo.as_str(), per_day);
+    let share = asker.map(|dispatch| author_share(relay, what, per_day, dispatch));
+    std::iter::once(of_day).chain(share).collect()
+}
+
+/// The share of a pull request's author in what its backend allows on a day.
+pub(crate) fn author_share(
+    relay: &Relay,
+    what: &str,
+    per_day: u64,
+    dispatch: &Dispatch,
+) -> BudgetCharge {
+    let author = dispatch.author.as_deref().filter(|_| dispatch.is_known_author);
+    let owner = format!("{} {}", dispatch.repo, author.unwrap_or("*"));
+    let share = (per_day / limits::AUTHOR_SHARES).max(1);
+    charge_of_day(relay, &format!("{what}_share"), &owner, share)
+}
+
+pub(crate) fn charge_of_day(relay: &Relay, what: &str, owner: &str, capacity: u64) -> BudgetCharge {
+    BudgetCharge {
         bucket: state_records::budget_of_day_key(what, relay.now(), owner),
         capacity,
         per_minute: 0.0,
         cost: 1,
         first_of: None,
-    };
-    let mut charges = vec![charge(what, repo.as_str(), per_day)];
-    if let Some(dispatch) = asker {
-        let author = dispatch.author.as_deref().filter(|_| dispatch.is_known_author);
-        let owner = format!("{repo} {}", author.unwrap_or("*"));
-        let share = (per_day / limits::PROBE_SHARES).max(1);
-        charges.push(charge(&format!("{what}_share"), &owner, share));
     }
-    charges
 }
 
 fn add_dispatch(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch, body: &Value) {

@@ -323,6 +323,39 @@ async fn dispatches_above_the_days_number_wait_for_the_next_day_and_required_che
 }
 
 #[tokio::test]
+async fn one_strangers_heads_leave_room_for_the_next_authors_on_the_same_day() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {max-per-day: 8}\n").await;
+    let head = async |n: usize, author: &str, is_stranger: bool| {
+        world.change(|pull| {
+            pull.head_sha = format!("{n:040x}");
+            pull.author = author.to_owned();
+            pull.is_stranger = is_stranger;
+        });
+        world.event("synchronize").await;
+        world.dispatched().contains(&"acme/two".to_owned())
+    };
+    let mut sent = 0;
+    for n in 0..20 {
+        let author = ["eve", "mallory"][n % 2];
+        sent += usize::from(head(n, author, true).await);
+    }
+    assert_eq!(sent, 2, "a quarter of eight for all strangers");
+    assert!(head(100, "alice", false).await, "she has a quarter of her own");
+    let state = world.github.state();
+    let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
+    for _ in 0..5 {
+        world.send(&state.world.delivery("push", &push)).await;
+        world.work().await;
+        assert!(
+            world.dispatched().contains(&"acme/two".to_owned()),
+            "upstream's own have no share"
+        );
+    }
+    assert!(!head(101, "bob", false).await, "eight a day");
+}
+
+#[tokio::test]
 async fn required_check_of_a_backend_that_comes_to_l4_doesnt_wait_for_the_next_day() {
     let world = World::new().await;
     world.push_file("acme/two", "dispatch: {max-per-day: 1}\n").await;
