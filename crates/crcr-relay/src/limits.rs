@@ -68,6 +68,8 @@ pub const PROBE_WAITERS: usize = 64;
 pub const AUTHOR_SHARES: u64 = 4;
 /// How many runs of one search are open at once, if the backend's budget is large.
 pub const PARALLEL_PROBES: usize = 3;
+/// How many earlier results a search compares with its commit until one is on the same branch.
+pub const BISECT_COMPARISONS: usize = 8;
 /// How long after its start a search ends with what is known.
 pub const BISECTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How many answers the HUD shows.

@@ -1,4 +1,4 @@
-//! Finds the commit that broke a job on a branch: a backend passed on one commit and fails on a later one, and the
+//! Finds the commit that broke a job on a branch: its tests passed on one commit and some fail on a later one, and the
 //! commits between them are run, the one that tells most first. The answer is shown; nothing is reverted.
 
 use std::collections::BTreeSet;
@@ -13,6 +13,7 @@ use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record, outcome};
+use crcr_github::contents::BranchCommit;
 use crcr_results::Window;
 use crcr_results::blame::BRANCH_LOOKBACK;
 use crcr_store::{CommitOutcome, NewTask, SetInsert, Versioned, WriteBatch, read_record};
@@ -37,7 +38,7 @@ struct Bisection {
     /// When that one was dispatched. What ran before it doesn't tell whether the backend has changed.
     #[serde(default)]
     bad_at: Timestamp,
-    /// The tests that failed, as far as they are known.
+    /// The tests that failed and hadn't before, as far as they are known.
     tests: BTreeSet<String>,
     flake_rate: f64,
     /// The commits after the good one up to the bad one, oldest first.
@@ -108,7 +109,8 @@ struct CulpritSearch<'a> {
 }
 
 impl CulpritSearch<'_> {
-    /// `None` if the job failed before that commit already, never passed there, or the commits aren't a straight line.
+    /// `None` if the job failed before that commit in the same tests, or never ran there, or the commits aren't a straight
+    /// line.
     async fn begin(&self, bad_sha: &str) -> Result<Option<Bisection>, TaskError> {
         let relay = self.relay;
         let now = relay.now();
@@ -128,20 +130,21 @@ impl CulpritSearch<'_> {
         }) else {
             return Ok(None);
         };
-        let before = own.iter().filter(|job| {
-            job.record.event == bad.record.event
-                && job.record.dispatched_at < bad.record.dispatched_at
-                && job.outcome.is_some_and(|one| one.is_pass() || one == JobOutcome::TestFailed)
-        });
-        let last = before.max_by_key(|job| job.record.dispatched_at);
-        let Some(good) = last.filter(|job| job.outcome.is_some_and(JobOutcome::is_pass)) else {
+        let mut before: Vec<_> = own
+            .iter()
+            .filter(|job| {
+                job.record.event == bad.record.event
+                    && job.record.dispatched_at < bad.record.dispatched_at
+                    && job.outcome.is_some_and(|one| one.is_pass() || one == JobOutcome::TestFailed)
+            })
+            .copied()
+            .collect();
+        before.sort_by_key(|job| std::cmp::Reverse(job.record.dispatched_at));
+        let Some((last, commits)) = self.newest_on_line(&before, bad_sha).await? else {
+            tracing::info!(repo = %self.repo, bad_sha, "no straight line of at most 250 commits");
             return Ok(None);
         };
-        let good_sha = good.record.head_sha.clone();
-        let upstream = relay.config.upstream.as_str();
-        let between = relay.app.commits_between(upstream, &good_sha, bad_sha).await?;
-        let Some(commits) = between.filter(|commits| !commits.is_empty()) else {
-            tracing::info!(repo = %self.repo, good_sha, bad_sha, "no straight line of at most 250 commits");
+        let Some(tests) = newly_failed(bad.record, last).filter(|_| !commits.is_empty()) else {
             return Ok(None);
         };
         let candidates = commits
@@ -150,15 +153,35 @@ impl CulpritSearch<'_> {
             .collect();
         Ok(Some(Bisection {
             started_at: now,
-            good_sha,
+            good_sha: last.record.head_sha.clone(),
             bad_sha: bad_sha.to_owned(),
             bad_at: bad.record.dispatched_at,
-            tests: failed_tests(bad.record),
+            tests,
             flake_rate: flake_rate(&all),
             candidates,
             runs: vec![],
             answer: None,
         }))
+    }
+
+    /// The newest of these results on a commit from which a straight line leads to the bad one, and the commits of the
+    /// line. Results on other branches aren't on it.
+    async fn newest_on_line<'j>(
+        &self,
+        results: &[&'j JobOfRecord<'j>],
+        bad_sha: &str,
+    ) -> Result<Option<(&'j JobOfRecord<'j>, Vec<BranchCommit>)>, TaskError> {
+        let upstream = self.relay.config.upstream.as_str();
+        let mut seen = BTreeSet::new();
+        let of_commits = results.iter().filter(|job| seen.insert(job.record.head_sha.as_str()));
+        for job in of_commits.take(limits::BISECT_COMPARISONS) {
+            let good_sha = &job.record.head_sha;
+            let between = self.relay.app.commits_between(upstream, good_sha, bad_sha).await?;
+            if let Some(commits) = between {
+                return Ok(Some((job, commits)));
+            }
+        }
+        Ok(None)
     }
 
     /// Takes over how the open runs ended.
@@ -308,6 +331,19 @@ impl CulpritSearch<'_> {
             batch.tasks.push(work.task(now));
         }
     }
+}
+
+/// The tests that fail on the bad commit and didn't on the one before; empty if the job passed there and its tests
+/// aren't known. `None` if it isn't known of any test that it passed before.
+fn newly_failed(bad: &AttemptFact, before: &JobOfRecord<'_>) -> Option<BTreeSet<String>> {
+    let mut tests = failed_tests(bad);
+    if before.outcome.is_some_and(JobOutcome::is_pass) {
+        return Some(tests);
+    }
+    let known = failed_tests(before.record);
+    tests.retain(|test| !known.contains(test));
+    let had_passed = outcome_of(before.record, &tests) == BisectOutcome::Passed;
+    had_passed.then_some(tests)
 }
 
 fn failed_tests(record: &AttemptFact) -> BTreeSet<String> {

@@ -15,6 +15,14 @@ const BUDGET: &str = "probes: {reruns-per-day: 8, commits-per-day: 20}\n";
 const BASE: &str = "b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5";
 
 impl Downstream {
+    async fn end_with(&self, world: &World, failed: &[&str]) {
+        if failed.is_empty() {
+            self.end(world, "success").await;
+        } else {
+            self.fail(world, failed).await;
+        }
+    }
+
     /// Ends with these failing tests, and so does the run on GitHub.
     async fn fail(&self, world: &World, tests: &[&str]) {
         let mut body = self.body("completed", Some("failure"));
@@ -210,17 +218,18 @@ async fn strangers_have_one_share_of_the_probes_together_and_upstreams_own_go_on
     assert!(!ask(25, None).await, "eight a day");
 }
 
-/// Dispatches a push of `sha`, and reports how the job of `acme/two` ended.
-async fn push(world: &World, run: u64, sha: &str, conclusion: &str) {
+/// Dispatches a push of `sha`, and reports which tests of `acme/two` failed.
+async fn push(world: &World, run: u64, sha: &str, failed: &[&str]) {
+    push_to(world, "main", run, sha, failed).await;
+}
+
+async fn push_to(world: &World, branch: &str, run: u64, sha: &str, failed: &[&str]) {
     let state = world.github.state();
-    let payload = state.push_payload(UPSTREAM, "refs/heads/main", sha);
+    let payload = state.push_payload(UPSTREAM, &format!("refs/heads/{branch}"), sha);
     world.send(&state.world.delivery("push", &payload)).await;
     assert_eq!(world.work().await, Vec::<String>::new());
     let two = Downstream { run, ..received(world)("acme/two") };
-    match conclusion {
-        "failure" => two.fail(world, &["test_add"]).await,
-        end => drop(two.end(world, end).await),
-    }
+    two.end_with(world, failed).await;
     world.work().await;
 }
 
@@ -237,29 +246,26 @@ fn add_commits(world: &World, last: usize) {
     }
 }
 
-/// Has `acme/two` run what it is sent until nothing comes any more; returns how many runs that were.
-async fn run_probes(world: &World, fails: impl Fn(&str) -> bool) -> u64 {
-    let mut runs = 0;
+/// Has `acme/two` run what it is sent until nothing comes any more; returns what that was. `fails` has the failing tests
+/// of a commit.
+async fn run_probes(world: &World, fails: impl Fn(&str) -> &'static [&'static str]) -> Vec<String> {
+    let mut runs = vec![];
     for _ in 0..40 {
         soon(world).await;
         for sent in world.github.state().world.take_dispatches() {
             let payload = sent.client_payload;
             assert_eq!(payload["crcr"]["probe"]["reason"], "bisect", "{payload}");
             let sha = payload["payload"]["after"].as_str().unwrap().to_owned();
-            runs += 1;
-            let run = 100 + runs;
+            let first = world.relay.now().as_second().unsigned_abs();
             let probe = Downstream {
                 repo: "acme/two",
                 client_payload: payload,
                 job: "test",
-                run,
+                run: first + runs.len() as u64,
                 attempt: 1,
             };
-            if fails(&sha) {
-                probe.fail(world, &["test_add"]).await;
-            } else {
-                probe.end(world, "success").await;
-            }
+            probe.end_with(world, fails(&sha)).await;
+            runs.push(sha);
         }
     }
     runs
@@ -281,12 +287,13 @@ async fn commit_that_broke_a_branch_is_found_named_on_the_pages_and_told_once() 
             .await;
     world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
     add_commits(&world, 32);
-    push(&world, 1, &commit(0), "success").await;
+    push(&world, 1, &commit(0), &[]).await;
     world.later(Duration::from_secs(3600));
-    push(&world, 2, &commit(32), "failure").await;
+    push(&world, 2, &commit(32), &["test_add"]).await;
     let culprit = 21;
-    let runs = run_probes(&world, |sha| (culprit..=32).any(|n| commit(n) == sha)).await;
-    assert!((3..=16).contains(&runs), "{runs} runs");
+    let fails = |sha: &str| (culprit..=32).any(|n| commit(n) == sha);
+    let runs = run_probes(&world, |sha| if fails(sha) { &["test_add"] } else { &[] }).await;
+    assert!((3..=16).contains(&runs.len()), "{runs:?}");
     let overview = crate::probes::overview(&world.relay).await.unwrap();
     let found = &overview.culprits[0];
     assert_eq!(overview.culprits.len(), 1);
@@ -336,11 +343,11 @@ async fn if_the_backend_itself_broke_no_commit_is_named_and_nobody_is_told() {
     assert_eq!(world.work().await, Vec::<String>::new());
     let before = Downstream { run: 50, ..received(&world)("acme/two") };
     before.end(&world, "success").await;
-    push(&world, 1, &commit(0), "success").await;
+    push(&world, 1, &commit(0), &[]).await;
     world.later(Duration::from_secs(3600));
-    push(&world, 2, &commit(1), "failure").await;
-    let runs = run_probes(&world, |_| true).await;
-    assert!((2..=16).contains(&runs), "{runs} runs");
+    push(&world, 2, &commit(1), &["test_add"]).await;
+    let runs = run_probes(&world, |_| &["test_add"]).await;
+    assert!((2..=16).contains(&runs.len()), "{runs:?}");
     let overview = crate::probes::overview(&world.relay).await.unwrap();
     let found = &overview.culprits[0];
     assert!(found.backend_changed && found.is_certain && found.suspect.is_none(), "{found:?}");
@@ -351,6 +358,81 @@ async fn if_the_backend_itself_broke_no_commit_is_named_and_nobody_is_told() {
     let told = told.iter().map(|request| String::from_utf8_lossy(&request.body).into_owned());
     let told: Vec<_> = told.filter(|body| body.contains("culprit_found")).collect();
     assert_eq!(told, Vec::<String>::new());
+}
+
+/// Only the answer about this commit.
+async fn answer(world: &World, bad_sha: &str) -> crcr_domain::probes::Culprit {
+    let culprits = crate::probes::overview(&world.relay).await.unwrap().culprits;
+    culprits.into_iter().find(|found| found.bad_sha == bad_sha).expect("there is an answer")
+}
+
+#[tokio::test]
+async fn commits_that_a_merge_brings_in_are_part_of_the_merge_and_no_candidates() {
+    let world = World::listening(&[]).await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    let [q1, m1, s1, m2] = [0, 1, 2, 3].map(commit);
+    let (state, now) = (&world.github.state().world, world.relay.now());
+    state.add_commit(UPSTREAM, &q1);
+    state.add_commit_on(UPSTREAM, &m1, &q1, now);
+    state.add_commit_on(UPSTREAM, &s1, &q1, now);
+    state.add_merge(UPSTREAM, &m2, &[&m1, &s1], now);
+    push(&world, 1, &q1, &[]).await;
+    world.later(Duration::from_secs(3600));
+    push(&world, 2, &m2, &["test_add"]).await;
+    let has_fault = |sha: &str| sha == m1 || sha == m2;
+    let runs = run_probes(&world, |sha| if has_fault(sha) { &["test_add"] } else { &[] }).await;
+    assert!(!runs.contains(&s1), "the branch never was at this commit: {runs:?}");
+    let found = answer(&world, &m2).await;
+    assert_eq!((found.is_certain, found.candidates), (true, 2));
+    assert_eq!(found.suspect.unwrap().sha, m1);
+}
+
+#[tokio::test]
+async fn a_result_on_another_branch_neither_begins_nor_hides_a_search() {
+    let world = World::listening(&[("CRCR_PUSH_REF", "main,release/*")]).await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    add_commits(&world, 4);
+    let [released, fixed] = [8, 9].map(commit);
+    let (state, now) = (&world.github.state().world, world.relay.now());
+    state.add_commit_on(UPSTREAM, &released, &commit(0), now);
+    state.add_commit_on(UPSTREAM, &fixed, &released, now);
+    let mut run = 0;
+    for (branch, sha, failed) in [
+        ("main", &commit(2), &[] as &[&str]),
+        ("release/1", &released, &["test_add"]),
+        ("release/1", &fixed, &[]),
+        ("release/1", &released, &["test_add"]),
+        ("main", &commit(4), &["test_add"]),
+    ] {
+        run += 1;
+        world.later(Duration::from_secs(3600));
+        push_to(&world, branch, run, sha, failed).await;
+    }
+    let has_fault = |sha: &str| sha == commit(3) || sha == commit(4);
+    run_probes(&world, |sha| if has_fault(sha) { &["test_add"] } else { &[] }).await;
+    let found = answer(&world, &commit(4)).await;
+    assert_eq!((found.good_sha, found.is_certain), (commit(2), true));
+    assert_eq!(found.suspect.unwrap().sha, commit(3));
+}
+
+#[tokio::test]
+async fn a_test_that_breaks_in_a_job_that_is_red_already_has_its_culprit_found() {
+    let world = World::listening(&[]).await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    add_commits(&world, 9);
+    let fails = |sha: &str| match (0..=9).find(|n| commit(*n) == sha) {
+        Some(0) => &[] as &[&str],
+        Some(1..=4) => &["test_one"],
+        _ => &["test_one", "test_two"],
+    };
+    for (run, n) in [(1, 0), (2, 1), (3, 9)] {
+        world.later(Duration::from_secs(3600));
+        push(&world, run, &commit(n), fails(&commit(n))).await;
+        run_probes(&world, fails).await;
+    }
+    let found = answer(&world, &commit(9)).await;
+    assert_eq!((found.good_sha, found.is_certain), (commit(1), true));
+    assert_eq!((found.tests, found.suspect.unwrap().sha), (vec!["test_two".to_owned()], commit(5)));
 }
 
 #[tokio::test]
