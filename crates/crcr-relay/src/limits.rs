@@ -62,6 +62,8 @@ pub const BACKEND_FILE_CALLS: u64 = 30;
 pub const CHANGED_FILES_BYTES: usize = 64 * 1024;
 /// How long after a failure it is looked into, so that its run and the other backends can end.
 pub const CONFIRM_DELAY: Duration = Duration::from_secs(60);
+/// How often a merge base is run until its tests have a result.
+pub const BASE_ATTEMPTS: u32 = 3;
 /// How many heads and searches wait for one probe. Others see its result when they are evaluated.
 pub const PROBE_WAITERS: usize = 64;
 /// An author's pull requests get one of so many shares of what a backend's file allows on a day.

@@ -4,7 +4,8 @@
 use crcr_domain::RepoName;
 use crcr_domain::probes::confirm::{BaseProbe, Confirmation};
 use crcr_domain::probes::{ProbeBudget, ProbeTag};
-use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::results::{JobOutcome, outcome};
 use crcr_store::{
     BudgetCharge, CommitOutcome, RecordWrite, SetInsert, StoreKey, Versioned, WriteBatch,
     read_record,
@@ -12,8 +13,10 @@ use crcr_store::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::facts::attempt_fact;
 use crate::limits;
-use crate::queue::handlers;
+use crate::queue::blame_cache::BlamedJob;
+use crate::queue::handlers::{self, head};
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, DeliveryRecord};
@@ -162,6 +165,38 @@ pub(crate) async fn dispatch(
     let key = state_records::dispatch_key(delivery, repo);
     let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
     Ok(read.value)
+}
+
+/// Whether these jobs have a result of their tests, if the probe is over; nobody who waits for it is told a second
+/// time.
+pub(crate) async fn ended_with_result(
+    relay: &Relay,
+    delivery: &str,
+    repo: &RepoName,
+    jobs: &[&BlamedJob],
+) -> Result<Option<bool>, TaskError> {
+    let Some(dispatch) = dispatch(relay, delivery, repo).await? else { return Ok(Some(false)) };
+    let found = head::jobs(relay, delivery, repo).await?;
+    let may_go_on = match dispatch.status {
+        DispatchStatus::Queued => true,
+        DispatchStatus::Sent { .. } if found.is_empty() => !dispatch.never_started,
+        DispatchStatus::Sent { .. } => found.iter().any(|job| job.state.is_open()),
+        _ => false,
+    };
+    if may_go_on {
+        return Ok(None);
+    }
+    let has_result = |wanted: &&BlamedJob| {
+        let attempts = found
+            .iter()
+            .filter(|job| job.id.workflow == wanted.workflow && job.id.job == wanted.job);
+        attempts.max_by_key(|job| job.id.run_attempt).is_some_and(|job| {
+            let fact = attempt_fact(relay, &(&dispatch).into(), job, relay.now());
+            let outcome = outcome(&fact, false, false);
+            outcome.is_some_and(|one| one.is_pass() || one == JobOutcome::TestFailed)
+        })
+    };
+    Ok(Some(jobs.iter().all(has_result)))
 }
 
 /// A push of one commit to upstream's default branch, with what downstream workflows read of it.

@@ -10,7 +10,7 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 use super::*;
 use crate::probes::probe::{self, ProbeRequest, ProbeWaiter, Requested};
 
-const BUDGET: &str = "probes: {reruns-per-day: 8, commits-per-day: 20}\n";
+const BUDGET: &str = "probes: {reruns-per-day: 20, commits-per-day: 20}\n";
 /// The commit that pull request 7 branched off.
 const BASE: &str = "b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5";
 
@@ -88,6 +88,12 @@ async fn failed_jobs_run_once_more_and_if_they_pass_it_was_a_flake_and_nothing_i
 /// Fails twice; returns the probe of the merge base.
 async fn failed_twice(world: &World) -> Downstream {
     let four = open(world).await("acme/four");
+    fail_twice(world, four).await;
+    let probe = received(world)("acme/four");
+    Downstream { run: RUN + 1, ..probe }
+}
+
+async fn fail_twice(world: &World, four: Downstream) {
     four.start(world).await;
     four.fail(world, &["test_add"]).await;
     soon(world).await;
@@ -96,9 +102,63 @@ async fn failed_twice(world: &World) -> Downstream {
     again.start(world).await;
     again.fail(world, &["test_add"]).await;
     soon(world).await;
-    let probe = received(world)("acme/four");
     assert_eq!(world.github.state().world.take_reruns(), [], "once");
-    Downstream { run: RUN + 1, ..probe }
+}
+
+/// A new head of the same pull request, on the same merge base.
+async fn next_head(world: &World, number: u64) -> Downstream {
+    world.change(|pull| pull.head_sha = format!("{number:040x}"));
+    world.send(&world.pull_request("synchronize")).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    Downstream { run: RUN + 10 * number, ..received(world)("acme/four") }
+}
+
+#[tokio::test]
+async fn merge_base_whose_infrastructure_failed_is_run_again_for_the_next_head() {
+    let world = world().await;
+    let broken = failed_twice(&world).await;
+    broken.start(&world).await;
+    let mut body = broken.body("completed", Some("failure"));
+    body["workflow"]["phase"] = json!("setup");
+    assert_eq!(broken.report(&world, &body).await, said("completed"));
+    world.work().await;
+    fail_twice(&world, next_head(&world, 1).await).await;
+    let probe = Downstream { run: RUN + 2, ..received(&world)("acme/four") };
+    assert_eq!(probe.client_payload["payload"]["after"], BASE);
+    assert_eq!(probe.client_payload["crcr"]["probe"]["attempt"], 2);
+    probe.start(&world).await;
+    probe.end(&world, "success").await;
+    world.work().await;
+    let shown = || {
+        let runs = world.github.state().world.check_runs(UPSTREAM);
+        runs.into_iter().rfind(|run| run.name == JOB).unwrap().summary
+    };
+    assert!(shown().contains("it passed on the merge base and failed twice here"), "{}", shown());
+    fail_twice(&world, next_head(&world, 2).await).await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "the base has a result");
+    assert!(!shown().contains("Being looked into"), "{}", shown());
+}
+
+#[tokio::test]
+async fn merge_base_is_run_only_a_few_times_if_its_infrastructure_fails_again_and_again() {
+    let world = world().await;
+    let mut probe = failed_twice(&world).await;
+    for number in 1..=3 {
+        assert_eq!(probe.client_payload["crcr"]["probe"]["attempt"], number);
+        probe.start(&world).await;
+        let mut body = probe.body("completed", Some("failure"));
+        body["workflow"]["phase"] = json!("setup");
+        probe.report(&world, &body).await;
+        world.work().await;
+        fail_twice(&world, next_head(&world, number).await).await;
+        if number < 3 {
+            probe = Downstream { run: RUN + 10 * number + 5, ..received(&world)("acme/four") };
+        }
+    }
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "three times");
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let text = runs.into_iter().rfind(|run| run.name == JOB).unwrap().summary;
+    assert!(!text.contains("Being looked into"), "{text}");
 }
 
 #[tokio::test]
