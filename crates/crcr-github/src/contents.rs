@@ -106,7 +106,7 @@ impl GithubApp {
     /// The file at `path` of `repo`, unless it still has `etag`. `reference` is a branch, tag or
     /// commit; without one it is the default branch.
     ///
-    /// A file of more than `limit` bytes is [`GithubError::Malformed`].
+    /// A file of more than `limit` bytes is an error that [is too large](GithubError::is_too_large).
     pub async fn contents(
         &self,
         repo: &str,

@@ -92,6 +92,40 @@ async fn push_of_the_file_counts_at_once_and_a_broken_one_keeps_the_last_good_ve
 }
 
 #[tokio::test]
+async fn a_file_that_could_not_be_read_for_a_while_is_in_force_again() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {events: [push]}\n").await;
+    let forbidden = Fault::Answer {
+        status: StatusCode::FORBIDDEN,
+        retry_after: None,
+        body: json!({"message": "Resource not accessible by integration"}).to_string(),
+    };
+    world.github.state().world.fail("GET /repos/acme/two/contents/.github/crcr.yml", 1, forbidden);
+    world.tell_of_push("acme/two", json!([{ "modified": [FILE] }])).await;
+    world.work().await;
+    let problem = world.file_of("acme/two").await.problem.unwrap();
+    assert!(problem.contains("it can't be read"), "{problem}");
+    world.later(limits::BACKEND_FILE + Duration::from_secs(1));
+    world.event("opened").await;
+    let file = world.file_of("acme/two").await;
+    assert_eq!(file.problem, None, "the same version can be read again");
+    assert_eq!(world.dispatched(), all_but(&["acme/two"]));
+}
+
+#[tokio::test]
+async fn a_file_that_is_too_large_shows_on_the_page_and_is_no_outage() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {events: [push]}\n").await;
+    world.push_file("acme/two", &"#".repeat(70 * 1024)).await;
+    let file = world.file_of("acme/two").await;
+    assert_eq!(file.problem.as_deref(), Some("it is larger than 64 KiB"));
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/two"]), "the last good one holds");
+    world.push_file("acme/two", "dispatch: {events: [push, pull_request]}\n").await;
+    assert_eq!(world.file_of("acme/two").await.problem, None);
+}
+
+#[tokio::test]
 async fn a_file_that_was_never_good_leaves_everything_dispatched() {
     let world = World::new().await;
     world.push_file("acme/two", "dispatch: [").await;
