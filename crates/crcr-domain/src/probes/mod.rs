@@ -225,6 +225,8 @@ pub enum LeftOut {
     Closed,
     /// It waited a whole day for a place among `max-per-day`.
     MaxPerDay,
+    /// The same head is dispatched with another event of its pull request.
+    SameHead,
 }
 
 impl LeftOut {
@@ -249,6 +251,7 @@ impl LeftOut {
                 "This backend had no place for it within a day (`max-per-day` in its \
                  `.github/crcr.yml`)"
             }
+            Self::SameHead => "The same head is dispatched with another event of the pull request",
         }
     }
 }

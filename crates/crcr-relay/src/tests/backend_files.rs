@@ -287,6 +287,56 @@ async fn a_pull_request_that_is_closed_in_its_quiet_time_starts_nothing() {
 }
 
 #[tokio::test]
+async fn a_head_is_dispatched_once_even_if_it_is_closed_and_opened_again() {
+    let world = World::new().await;
+    for repo in ["acme/two", "acme/four"] {
+        world.push_file(repo, "dispatch: {quiet-minutes: 10}\n").await;
+    }
+    let minutes = async |count: u64| {
+        world.later(Duration::from_secs(60 * count));
+        assert_eq!(world.work().await, Vec::<String>::new());
+        world.dispatched()
+    };
+    let close_and_open = async || {
+        world.change(|pull| pull.open = false);
+        world.event("closed").await;
+        world.change(|pull| pull.open = true);
+        let id = world.event("reopened").await;
+        world.dispatched();
+        id
+    };
+    let first = world.event("opened").await;
+    world.dispatched();
+    assert_eq!(minutes(4).await, Vec::<String>::new());
+    let second = close_and_open().await;
+    assert_eq!(minutes(7).await, Vec::<String>::new(), "the second event begins the wait again");
+    let same = DispatchStatus::LeftOut { why: LeftOut::SameHead };
+    assert_eq!(world.status_of(&first, "acme/four").await, same);
+    assert_eq!(world.verdict_of("acme/four").0, "queued");
+    assert_eq!(minutes(4).await, ["acme/four", "acme/two"]);
+    assert!(matches!(world.status_of(&second, "acme/four").await, DispatchStatus::Sent { .. }));
+    let third = close_and_open().await;
+    assert_eq!(minutes(11).await, Vec::<String>::new(), "it was sent before");
+    assert_eq!(world.status_of(&third, "acme/four").await, same);
+    let (status, _, title) = world.verdict_of("acme/four");
+    assert_eq!((status.as_str(), title.as_str()), ("queued", "Dispatched"));
+}
+
+#[tokio::test]
+async fn a_head_that_was_dispatched_before_it_became_a_draft_isnt_dispatched_when_it_is_ready() {
+    let world = World::new().await;
+    world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), ALL);
+    world.change(|pull| pull.draft = true);
+    world.event("converted_to_draft").await;
+    world.change(|pull| pull.draft = false);
+    world.event("ready_for_review").await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    assert_eq!(world.verdict_of("acme/four").0, "queued");
+}
+
+#[tokio::test]
 async fn a_draft_waits_until_it_is_ready_for_review_and_only_for_backends_that_take_none() {
     let world = World::new().await;
     world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
