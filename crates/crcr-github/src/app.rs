@@ -2,7 +2,6 @@
 //!
 //! Protocol: <https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app>
 
-use crate::null_as_default;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use serde_json::json;
 
 use crate::error::GithubError;
 use crate::http::HttpError;
+use crate::null_as_default;
 pub use crate::rest::Clock;
 use crate::rest::{
     RestClient, RestRequest, RestResponse, Transport, all_pages, path_by_number, repo_path,

@@ -5,7 +5,6 @@
 //! names of the protocol, 64-bit numbers as strings, defaults left out; answers may use camel case
 //! and have fields that are unknown here.
 
-use crate::null_as_default;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -17,6 +16,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::http::{self, HttpError, RetryLoop, RetryPolicy};
+use crate::null_as_default;
 
 /// The artifact format of this client.
 const ARTIFACT_VERSION: u32 = 7;

@@ -6,7 +6,6 @@
 //!
 //! <https://docs.github.com/en/rest/git> and <https://docs.github.com/en/rest/pulls/pulls>
 
-use crate::null_as_default;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,6 +20,7 @@ use serde_json::{Value, json};
 use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
 use crate::http::RetryPolicy;
+use crate::null_as_default;
 use crate::rest::{RAW, RestClient, RestRequest, all_pages, contents_path, encoded, repo_path};
 use crate::{ClientSetupError, SecureUrl};
 

@@ -2,7 +2,6 @@
 //!
 //! <https://docs.github.com/en/rest/checks/runs>
 
-use crate::null_as_default;
 use std::cmp::Reverse;
 
 use http::Method;
@@ -12,6 +11,7 @@ use serde_json::json;
 
 use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
+use crate::null_as_default;
 use crate::rest::{RestRequest, encoded, repo_path};
 
 const WRITE: Permissions = &[("checks", "write")];

@@ -2,13 +2,13 @@
 //!
 //! <https://docs.github.com/en/rest/issues/comments> and <https://docs.github.com/en/rest/issues/labels>
 
-use crate::null_as_default;
 use http::Method;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
+use crate::null_as_default;
 use crate::rest::{RestRequest, repo_path};
 
 const WRITE: Permissions = &[("pull_requests", "write")];

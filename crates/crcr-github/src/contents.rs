@@ -2,7 +2,8 @@
 //!
 //! <https://docs.github.com/en/rest/repos/contents#get-repository-content>
 
-use crate::null_as_default;
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use http::{StatusCode, header};
 use jiff::Timestamp;
@@ -10,6 +11,7 @@ use serde::Deserialize;
 
 use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
+use crate::null_as_default;
 use crate::rest::{RAW, RestRequest, contents_path, encoded, repo_path};
 
 const READ: Permissions = &[("contents", "read")];
@@ -73,6 +75,13 @@ struct Commit {
     sha: String,
     commit: CommitBody,
     author: Option<Account>,
+    #[serde(default)]
+    parents: Vec<Parent>,
+}
+
+#[derive(Deserialize)]
+struct Parent {
+    sha: String,
 }
 
 #[derive(Deserialize)]
@@ -98,7 +107,7 @@ impl GithubApp {
     /// The file at `path` of `repo`, unless it still has `etag`. `reference` is a branch, tag or
     /// commit; without one it is the default branch.
     ///
-    /// A file of more than `limit` bytes is [`GithubError::Malformed`].
+    /// A file of more than `limit` bytes is an error that [is too large](GithubError::is_too_large).
     pub async fn contents(
         &self,
         repo: &str,
@@ -189,8 +198,8 @@ impl GithubApp {
         }))
     }
 
-    /// The commits after `base` up to `head`, oldest first. `None` when `base` isn't an ancestor of `head`, or there
-    /// are more of them than GitHub lists at once.
+    /// The commits of a branch after `base` up to `head`, oldest first: the first parents of `head`. What a merge brings
+    /// in is part of the merge. `None` when `base` isn't on that line, or GitHub doesn't list all commits at once.
     pub async fn commits_between(
         &self,
         repo: &str,
@@ -198,10 +207,8 @@ impl GithubApp {
         head: &str,
     ) -> Result<Option<Vec<BranchCommit>>, GithubError> {
         let found = self.compare(repo, base, head, "").await?;
-        let straight = found.filter(|found| {
-            found.merge_base_commit.sha == base && found.total_commits == found.commits.len()
-        });
-        Ok(straight.map(|found| found.commits.into_iter().map(BranchCommit::from).collect()))
+        let complete = found.filter(|found| found.total_commits == found.commits.len());
+        Ok(complete.and_then(|found| first_parents(found.commits, base, head)))
     }
 
     async fn compare(
@@ -221,6 +228,21 @@ impl GithubApp {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Those of the commits that lead from `head` back to `base`, oldest first; `None` if they don't lead there.
+fn first_parents(commits: Vec<Commit>, base: &str, head: &str) -> Option<Vec<BranchCommit>> {
+    let mut commits: HashMap<String, Commit> =
+        commits.into_iter().map(|commit| (commit.sha.clone(), commit)).collect();
+    let mut line = vec![];
+    let mut next = head.to_owned();
+    while next != base {
+        let commit = commits.remove(&next)?;
+        next = commit.parents.first()?.sha.clone();
+        line.push(BranchCommit::from(commit));
+    }
+    line.reverse();
+    Some(line)
 }
 
 impl From<Commit> for BranchCommit {

@@ -101,6 +101,11 @@ impl GithubError {
         matches!(self, Self::Transient { source, .. } if source.status().is_none() && source.may_be_applied())
     }
 
+    /// Whether the answer was longer than the caller takes, which another try doesn't change.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::Malformed { source, .. } if matches!(source.last(), HttpError::TooLarge(_)))
+    }
+
     /// When GitHub allows the next try.
     pub fn retry_at(&self) -> Option<Timestamp> {
         match self {

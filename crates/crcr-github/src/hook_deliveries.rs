@@ -2,7 +2,6 @@
 //!
 //! <https://docs.github.com/en/rest/apps/webhooks>
 
-use crate::null_as_default;
 use http::{HeaderMap, Method, header};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -10,6 +9,7 @@ use url::Url;
 
 use crate::app::GithubApp;
 use crate::error::GithubError;
+use crate::null_as_default;
 use crate::rest::{RestRequest, encoded};
 
 /// The longest cursor that is sent back to GitHub, in bytes.

@@ -2,7 +2,6 @@
 //!
 //! <https://docs.github.com/en/rest/actions/workflow-runs>
 
-use crate::null_as_default;
 use http::Method;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -10,6 +9,7 @@ use serde::Deserialize;
 use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
 use crate::http::HttpError;
+use crate::null_as_default;
 use crate::rest::{RestRequest, repo_path, response_date};
 
 /// Pages of 100 runs. GitHub's lists end after 1,000.

@@ -2,7 +2,6 @@
 //!
 //! <https://docs.github.com/en/rest/actions/artifacts>
 
-use crate::null_as_default;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -14,6 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::error::GithubError;
 use crate::http::RetryPolicy;
 use crate::job_logs::{JobLogBody, follow, location_of, log_request};
+use crate::null_as_default;
 use crate::rest::{RestClient, RestRequest, RestResponse, all_pages, encoded, repo_path};
 use crate::runs::{WorkflowJob, WorkflowRun};
 use crate::{ClientSetupError, SecureUrl};

@@ -365,6 +365,27 @@ async fn a_commit_exists_by_its_full_hash_only() {
 }
 
 #[tokio::test]
+async fn commits_of_a_branch_are_the_first_parents_without_what_merges_brought_in() {
+    let (github, app) = set_up();
+    let world = world(&github);
+    let [root, first, side, merge, last] = ["c1", "c2", "c3", "c4", "c5"].map(|one| one.repeat(20));
+    let at = Timestamp::from_second(1_790_000_000).unwrap();
+    world.add_commit(REPO, &root);
+    world.add_commit_on(REPO, &first, &root, at);
+    world.add_commit_on(REPO, &side, &root, at);
+    world.add_merge(REPO, &merge, &[&first, &side], at);
+    world.add_commit_on(REPO, &last, &merge, at);
+    let between = async |base: &str, head: &str| {
+        let found = app.commits_between(REPO, base, head).await.unwrap();
+        found.map(|found| found.into_iter().map(|commit| commit.sha).collect::<Vec<_>>())
+    };
+    assert_eq!(between(&root, &last).await, Some(vec![first, merge, last.clone()]));
+    assert_eq!(between(&side, &last).await, None, "an ancestor, and not on the branch");
+    assert_eq!(between(&last, &root).await, None);
+    assert_eq!(between(&last, &last).await, Some(vec![]));
+}
+
+#[tokio::test]
 async fn the_merge_base_is_where_a_branch_left_the_other() {
     let (github, app) = set_up();
     let world = world(&github);

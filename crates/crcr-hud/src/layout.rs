@@ -235,7 +235,7 @@ pub(crate) fn culprit_list(culprits: &[Culprit]) -> Markup {
                         bdi { (found.repo) } ": " bdi { (found.sentence()) }
                         div.detail {
                             (time(found.at)) " UTC"
-                            @if let Some(commit) = &found.suspect { " · " bdi { (commit.title) } }
+                            @if let Some(commit) = found.suspect.as_ref().filter(|_| found.is_certain) { " · " bdi { (commit.title) } }
                             @if let Some(test) = found.tests.first() { " · " bdi { (test) } @if found.tests.len() > 1 { " and " (found.tests.len() - 1) " more" } }
                         }
                     }

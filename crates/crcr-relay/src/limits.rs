@@ -62,12 +62,16 @@ pub const BACKEND_FILE_CALLS: u64 = 30;
 pub const CHANGED_FILES_BYTES: usize = 64 * 1024;
 /// How long after a failure it is looked into, so that its run and the other backends can end.
 pub const CONFIRM_DELAY: Duration = Duration::from_secs(60);
+/// How often a merge base is run until its tests have a result.
+pub const BASE_ATTEMPTS: u32 = 3;
 /// How many heads and searches wait for one probe. Others see its result when they are evaluated.
 pub const PROBE_WAITERS: usize = 64;
-/// An author's pull requests get one of so many shares of a backend's probes of a day.
-pub const PROBE_SHARES: u64 = 4;
+/// An author's pull requests get one of so many shares of what a backend's file allows on a day.
+pub const AUTHOR_SHARES: u64 = 4;
 /// How many runs of one search are open at once, if the backend's budget is large.
 pub const PARALLEL_PROBES: usize = 3;
+/// How many earlier results a search compares with its commit until one is on the same branch.
+pub const BISECT_COMPARISONS: usize = 8;
 /// How long after its start a search ends with what is known.
 pub const BISECTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How many answers the HUD shows.

@@ -117,6 +117,10 @@ impl BackendFiles {
             }
             LeftOut::Draft => file.skips_drafts && webhook.is_draft,
             LeftOut::Closed => file.quiet_minutes > 0 || file.max_per_day.is_some(),
+            LeftOut::SameHead => {
+                webhook.pull.is_some()
+                    && (file.quiet_minutes > 0 || file.max_per_day.is_some() || file.skips_drafts)
+            }
             LeftOut::MaxPerDay => file.max_per_day.is_some() && level != 4,
         }
     }

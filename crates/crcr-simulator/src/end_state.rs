@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::checks::check_run;
+use crcr_domain::probes::LeftOut;
 use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_standin::State;
 use crcr_standin::world::{CheckRun, PullRequest};
@@ -10,7 +11,7 @@ use crcr_standin::world::{CheckRun, PullRequest};
 use crate::gates::dispatch;
 use crate::invariants::Broken;
 use crate::lab::JobReports;
-use crate::ledger::PromiseLedger;
+use crate::ledger::{KnownWebhook, PromiseLedger};
 use crate::names::{UPSTREAM, short};
 use crate::truth::{CommitTruth, Truth, open_pulls, spelled_as_usual};
 use crate::upstream::LABEL;
@@ -86,7 +87,16 @@ fn check_statuses(ledger: &PromiseLedger, truth: &Truth<'_>) -> Result<usize, Br
                 Some(DispatchStatus::Withheld) => truth.may_be_withheld(repo),
                 Some(DispatchStatus::Sent { .. }) => true,
                 Some(DispatchStatus::LeftOut { why }) => {
+                    let same = DispatchStatus::LeftOut { why: LeftOut::SameHead };
+                    let is_other = |id: &String, other: &KnownWebhook| {
+                        let found = dispatch(truth.memory, id, repo);
+                        id != delivery
+                            && other.head == webhook.head
+                            && found.is_some_and(|found| found.status != same)
+                    };
                     truth.files.may_leave_out(repo, *why, webhook, truth.level(repo))
+                        && (*why != LeftOut::SameHead
+                            || ledger.webhooks.iter().any(|(id, other)| is_other(id, other)))
                 }
                 _ => false,
             };

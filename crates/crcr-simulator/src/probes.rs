@@ -139,6 +139,8 @@ pub(crate) async fn judge(
         let may_break = answer.job.as_deref() == Some(BREAKING_JOB);
         let is_right = match &answer.suspect {
             Some(suspect) => may_break && branch.has_broken(&suspect.sha),
+            // No backend of the simulation changes.
+            None if answer.backend_changed => false,
             None => !may_break || branch.is_broken(&answer.bad_sha) == Some(false),
         };
         match (answer.is_certain, is_right) {

@@ -3,6 +3,9 @@
 //!
 //! The posterior over the candidates is computed from all observations. A commit from the culprit on fails; one before
 //! it fails only as often as the test flakes. The next commit is the one whose result is expected to tell most.
+//!
+//! Perhaps no commit is at fault, and the backend itself broke: then every commit fails from some run on, also the one
+//! that was green. That one is run, too, and a culprit is named only if its parent has passed after all.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,12 +16,16 @@ const LUCKY_PASS: f64 = 0.001;
 pub const LEAST_FLAKE_RATE: f64 = 0.02;
 /// A test that flakes more often than this can't be bisected with a few runs.
 pub const MOST_FLAKE_RATE: f64 = 0.5;
+/// How probable it is, before the first run, that the backend itself broke.
+const BACKEND_CHANGED: f64 = 0.05;
+/// How probable it is that the backend breaks between two runs.
+const CHANGES_MEANWHILE: f64 = 0.002;
 /// An answer is named at this certainty.
 pub const CERTAINTY: f64 = 0.99;
 /// The runs of one bisection, those that check the answer included.
 pub const MAX_RUNS: usize = 16;
 
-/// What a run of one candidate said.
+/// What a run of one commit said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BisectOutcome {
@@ -30,8 +37,8 @@ pub enum BisectOutcome {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BisectRun {
-    /// Of the candidates, oldest first.
-    pub candidate: usize,
+    /// Of the candidates, oldest first. `None` is the green commit before them.
+    pub candidate: Option<usize>,
     /// `None` while it runs.
     pub outcome: Option<BisectOutcome>,
     /// The answer that it was to check, as an index of the candidates.
@@ -41,9 +48,9 @@ pub struct BisectRun {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum BisectStep {
-    /// Run these next. `checks` is the answer that they check.
+    /// Run these next; `None` is the green commit. `checks` is the answer that they check.
     Run {
-        candidates: Vec<usize>,
+        candidates: Vec<Option<usize>>,
         checks: Option<usize>,
     },
     /// Nothing more can be said until an open run ends.
@@ -56,15 +63,11 @@ pub struct BisectAnswer {
     pub suspect: Suspect,
     /// The probability of it.
     pub certainty: f64,
+    /// Whether it may be named: it is probable enough, and was checked. Otherwise the runs weren't enough.
+    #[serde(default)]
+    pub is_certain: bool,
     /// How many runs it took.
     pub runs: usize,
-}
-
-impl BisectAnswer {
-    /// Whether it may be named. Otherwise the runs weren't enough.
-    pub fn is_certain(&self) -> bool {
-        self.certainty >= CERTAINTY
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,9 +76,11 @@ pub enum Suspect {
     Candidate(usize),
     /// None of them: the failure that began it was a flake.
     Flake,
+    /// None of them: the green commit fails now, too.
+    BackendChanged,
 }
 
-/// The probability of each candidate, and last that none of them is the culprit.
+/// The probability that the backend changed, that of each candidate, and last that the failure was a flake.
 struct Posterior {
     weights: Vec<f64>,
     flake_rate: f64,
@@ -94,22 +99,27 @@ pub fn next_step(
     let (suspect, certainty) = posterior.suspect();
     let open = runs.iter().filter(|run| run.outcome.is_none()).count();
     let left = MAX_RUNS.saturating_sub(runs.len());
-    let answer = BisectAnswer { suspect, certainty, runs: runs.len() };
     let (mut wanted, checks) = match suspect {
-        Suspect::Candidate(culprit) if certainty >= CERTAINTY => {
-            let was_checked = |candidate: &usize| {
-                let checks = |run: &&BisectRun| run.checks == Some(culprit);
-                runs.iter().filter(checks).any(|run| run.candidate == *candidate)
-            };
-            let pair = [Some(culprit), culprit.checked_sub(1)].into_iter().flatten();
-            (pair.filter(|one| !was_checked(one)).collect(), Some(culprit))
+        // The run of the parent also tells whether it was the backend that changed.
+        Suspect::Candidate(culprit)
+            if posterior.without_change(certainty) >= CERTAINTY
+                && !to_check(culprit, runs).is_empty() =>
+        {
+            (to_check(culprit, runs), Some(culprit))
         }
-        Suspect::Flake if certainty >= CERTAINTY => (vec![], None),
+        Suspect::BackendChanged if certainty >= CERTAINTY => {
+            let is_enough = |one| matches!(one, None | Some(BisectOutcome::Failed));
+            (if of_green(runs).any(is_enough) { vec![] } else { vec![None] }, None)
+        }
+        _ if certainty >= CERTAINTY => (vec![], None),
         _ if open > 0 => return BisectStep::Wait,
         _ => (posterior.most_telling(parallel.max(1)), None),
     };
     if wanted.is_empty() || left == 0 {
-        return if open > 0 { BisectStep::Wait } else { BisectStep::Answer(answer) };
+        if open > 0 {
+            return BisectStep::Wait;
+        }
+        return BisectStep::Answer(answer(candidates, flake_rate, runs));
     }
     wanted.truncate(left.min(budget));
     if wanted.is_empty() {
@@ -118,9 +128,43 @@ pub fn next_step(
     BisectStep::Run { candidates: wanted, checks }
 }
 
-/// What is most probable by now, and how probable it is.
-pub fn suspect(candidates: usize, flake_rate: f64, runs: &[BisectRun]) -> (Suspect, f64) {
-    Posterior::of(candidates, flake_rate, runs).suspect()
+/// What is most probable by now.
+pub fn answer(candidates: usize, flake_rate: f64, runs: &[BisectRun]) -> BisectAnswer {
+    let (suspect, certainty) = Posterior::of(candidates, flake_rate, runs).suspect();
+    let is_checked = match suspect {
+        // A backend that broke in between would have failed there, too.
+        Suspect::Candidate(culprit) => {
+            let is = |run: &BisectRun, commit, outcome| {
+                run.candidate == commit && run.outcome == Some(outcome)
+            };
+            let failed = |run: &BisectRun| is(run, Some(culprit), BisectOutcome::Failed);
+            let parent = culprit.checked_sub(1);
+            let later = runs.iter().skip_while(|run| !failed(run));
+            later.into_iter().any(|run| is(run, parent, BisectOutcome::Passed))
+        }
+        Suspect::BackendChanged => {
+            of_green(runs).any(|outcome| outcome == Some(BisectOutcome::Failed))
+        }
+        Suspect::Flake => true,
+    };
+    let is_certain = is_checked && certainty >= CERTAINTY;
+    BisectAnswer { suspect, certainty, is_certain, runs: runs.len() }
+}
+
+/// What is still to be run once more before a culprit is named: the culprit, and its parent until that has passed.
+fn to_check(culprit: usize, runs: &[BisectRun]) -> Vec<Option<usize>> {
+    let parent = culprit.checked_sub(1);
+    let mut of_pair = runs.iter().filter(|run| run.checks == Some(culprit));
+    let has_culprit = of_pair.clone().any(|run| run.candidate == Some(culprit));
+    let has_parent = of_pair.any(|run| {
+        run.candidate == parent && matches!(run.outcome, None | Some(BisectOutcome::Passed))
+    });
+    let pair = [(!has_culprit).then_some(Some(culprit)), (!has_parent).then_some(parent)];
+    pair.into_iter().flatten().collect()
+}
+
+fn of_green(runs: &[BisectRun]) -> impl Iterator<Item = Option<BisectOutcome>> {
+    runs.iter().filter(|run| run.candidate.is_none()).map(|run| run.outcome)
 }
 
 impl Posterior {
@@ -128,28 +172,39 @@ impl Posterior {
         let flake_rate = flake_rate.clamp(LEAST_FLAKE_RATE, MOST_FLAKE_RATE);
         // Before the first run: the failure is as often a flake as the test flakes.
         let none = flake_rate / (1.0 + flake_rate);
-        let each = (1.0 - none) / candidates.max(1) as f64;
-        let mut weights = vec![each; candidates];
+        let each = (1.0 - none - BACKEND_CHANGED) / candidates.max(1) as f64;
+        let mut weights = vec![BACKEND_CHANGED];
+        weights.resize(1 + candidates, each);
         weights.push(none);
         let mut posterior = Self { weights, flake_rate };
         for run in runs {
             match run.outcome {
-                Some(BisectOutcome::Passed) => posterior.update(run.candidate, false),
-                Some(BisectOutcome::Failed) => posterior.update(run.candidate, true),
+                Some(BisectOutcome::Passed) => posterior.update(place(run.candidate), false),
+                Some(BisectOutcome::Failed) => posterior.update(place(run.candidate), true),
                 Some(BisectOutcome::NoResult) | None => {}
             }
         }
         posterior
     }
 
-    fn candidates(&self) -> usize {
+    /// The probability of something else if the backend hasn't changed.
+    fn without_change(&self, weight: f64) -> f64 {
+        weight / (1.0 - self.weights[0])
+    }
+
+    /// The commits that can be run: the green one, and the candidates.
+    fn places(&self) -> usize {
         self.weights.len() - 1
     }
 
     fn update(&mut self, ran: usize, failed: bool) {
-        let (candidates, flake_rate) = (self.candidates(), self.flake_rate);
+        let (places, flake_rate) = (self.places(), self.flake_rate);
+        for weight in &mut self.weights {
+            *weight *= 1.0 - CHANGES_MEANWHILE;
+        }
+        self.weights[0] += CHANGES_MEANWHILE;
         for (culprit, weight) in self.weights.iter_mut().enumerate() {
-            let has_fault = culprit <= ran && culprit < candidates;
+            let has_fault = culprit <= ran && culprit < places;
             let fails = if has_fault { 1.0 - LUCKY_PASS } else { flake_rate };
             *weight *= if failed { fails } else { 1.0 - fails };
         }
@@ -162,15 +217,19 @@ impl Posterior {
     fn suspect(&self) -> (Suspect, f64) {
         let best = self.weights.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
         let (at, certainty) = best.map_or((0, 0.0), |(at, weight)| (at, *weight));
-        let is_candidate = at < self.candidates();
-        (if is_candidate { Suspect::Candidate(at) } else { Suspect::Flake }, certainty)
+        let suspect = match commit(at) {
+            None => Suspect::BackendChanged,
+            Some(_) if at == self.places() => Suspect::Flake,
+            Some(candidate) => Suspect::Candidate(candidate),
+        };
+        (suspect, certainty)
     }
 
     /// One: the commit with the highest expected gain of information. Several: those that cut the posterior into equal
     /// parts.
-    fn most_telling(&self, parallel: usize) -> Vec<usize> {
+    fn most_telling(&self, parallel: usize) -> Vec<Option<usize>> {
         let mut before = 0.0;
-        let cumulative: Vec<f64> = self.weights[..self.candidates()]
+        let cumulative: Vec<f64> = self.weights[..self.places()]
             .iter()
             .map(|weight| {
                 before += weight;
@@ -183,13 +242,16 @@ impl Posterior {
                 // Of equal ones the first.
                 gain(*a).total_cmp(&gain(*b)).then(b.cmp(a))
             });
-            return best.into_iter().collect();
+            return best.into_iter().map(commit).collect();
         }
         let cuts = (1..=parallel).map(|cut| cut as f64 / (parallel + 1) as f64);
         let mut chosen: Vec<usize> =
             cuts.filter_map(|cut| cumulative.iter().position(|sum| *sum >= cut)).collect();
         chosen.dedup();
-        if chosen.is_empty() { self.most_telling(1) } else { chosen }
+        if chosen.is_empty() {
+            return self.most_telling(1);
+        }
+        chosen.into_iter().map(commit).collect()
     }
 
     /// What a run is expected to tell, in bits, if the commit has the fault with this probability.
@@ -198,6 +260,15 @@ impl Posterior {
         let fails = has_fault * (1.0 - LUCKY_PASS) + good * self.flake_rate;
         entropy(fails) - has_fault * entropy(LUCKY_PASS) - good * entropy(self.flake_rate)
     }
+}
+
+/// Where a commit is among those that can be run.
+fn place(candidate: Option<usize>) -> usize {
+    candidate.map_or(0, |candidate| candidate + 1)
+}
+
+fn commit(place: usize) -> Option<usize> {
+    place.checked_sub(1)
 }
 
 fn entropy(probability: f64) -> f64 {
@@ -232,6 +303,15 @@ mod tests {
         culprit: Option<usize>,
         flakes: f64,
         infra: f64,
+        /// After so many runs everything fails.
+        backend_breaks_after: usize,
+    }
+
+    impl Default for Branch {
+        fn default() -> Self {
+            let (flakes, infra) = (0.0, 0.0);
+            Self { candidates: 64, culprit: None, flakes, infra, backend_breaks_after: usize::MAX }
+        }
     }
 
     fn bisect(seed: u64, branch: &Branch, assumed: f64, parallel: usize) -> BisectAnswer {
@@ -244,7 +324,9 @@ mod tests {
                 BisectStep::Run { candidates, checks } => {
                     assert!(!candidates.is_empty() && candidates.len() <= parallel.max(2));
                     for candidate in candidates {
-                        let has_fault = branch.culprit.is_some_and(|culprit| culprit <= candidate);
+                        let has_fault =
+                            branch.culprit.is_some_and(|culprit| candidate >= Some(culprit))
+                                || runs.len() >= branch.backend_breaks_after;
                         let outcome = if random.chance(branch.infra) {
                             BisectOutcome::NoResult
                         } else if has_fault || random.chance(branch.flakes) {
@@ -273,12 +355,12 @@ mod tests {
         let mut score = Score { right: 0, named: 0, wrongly_named: 0, runs: 0, most_runs: 0 };
         for seed in 0..1000 {
             let culprit = (Random(seed ^ 0xabcd).next() % 64) as usize;
-            let branch = Branch { candidates: 64, culprit: Some(culprit), flakes, infra };
+            let branch = Branch { culprit: Some(culprit), flakes, infra, ..Branch::default() };
             let answer = bisect(seed, &branch, assumed, parallel);
             let is_right = answer.suspect == Suspect::Candidate(culprit);
             score.right += usize::from(is_right);
-            score.named += usize::from(answer.is_certain());
-            score.wrongly_named += usize::from(answer.is_certain() && !is_right);
+            score.named += usize::from(answer.is_certain);
+            score.wrongly_named += usize::from(answer.is_certain && !is_right);
             score.runs += answer.runs;
             score.most_runs = score.most_runs.max(answer.runs);
         }
@@ -316,7 +398,7 @@ mod tests {
     fn a_failure_that_was_a_flake_has_no_culprit() {
         let mut flakes = 0;
         for seed in 0..200 {
-            let branch = Branch { candidates: 20, culprit: None, flakes: 0.1, infra: 0.0 };
+            let branch = Branch { candidates: 20, flakes: 0.1, ..Branch::default() };
             let answer = bisect(seed, &branch, 0.1, 1);
             flakes += usize::from(answer.suspect == Suspect::Flake);
         }
@@ -324,25 +406,53 @@ mod tests {
     }
 
     #[test]
-    fn one_candidate_is_checked_and_its_parent_is_the_green_commit() {
-        let branch = Branch { candidates: 1, culprit: Some(0), flakes: 0.0, infra: 0.0 };
+    fn one_candidate_is_named_after_the_green_commit_has_passed_once_more() {
+        let branch = Branch { candidates: 1, culprit: Some(0), ..Branch::default() };
         let answer = bisect(1, &branch, 0.02, 1);
         assert_eq!(answer.suspect, Suspect::Candidate(0));
-        assert!(answer.is_certain() && answer.runs <= 3, "{answer:?}");
+        assert!(answer.is_certain && answer.runs <= 4, "{answer:?}");
+    }
+
+    #[test]
+    fn if_the_green_commit_fails_too_the_backend_changed_and_no_commit_is_named() {
+        for (candidates, assumed) in [(1, 0.02), (1, 0.1), (2, 0.1), (64, 0.1), (250, 0.1)] {
+            let branch = Branch { candidates, backend_breaks_after: 0, ..Branch::default() };
+            let answer = bisect(1, &branch, assumed, 1);
+            assert_eq!(answer.suspect, Suspect::BackendChanged, "{candidates} {assumed}");
+            assert!(answer.is_certain && answer.runs <= 8, "{candidates} {assumed}: {answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_backend_that_breaks_during_the_search_has_nobody_named_for_it() {
+        for seed in 0..1000 {
+            let candidates = 1 + (Random(seed).next() % 64) as usize;
+            for parallel in [1, 3] {
+                let branch = Branch {
+                    candidates,
+                    flakes: 0.02,
+                    backend_breaks_after: (seed % 6) as usize,
+                    ..Branch::default()
+                };
+                let answer = bisect(seed, &branch, 0.1, parallel);
+                let named = matches!(answer.suspect, Suspect::Candidate(_)) && answer.is_certain;
+                assert!(!named, "{seed} {candidates}: {answer:?}");
+            }
+        }
     }
 
     #[test]
     fn runs_without_a_result_tell_nothing_and_use_up_the_budget() {
-        let branch = Branch { candidates: 64, culprit: Some(3), flakes: 0.0, infra: 1.0 };
+        let branch = Branch { culprit: Some(3), infra: 1.0, ..Branch::default() };
         let answer = bisect(7, &branch, 0.1, 1);
         assert_eq!(answer.runs, MAX_RUNS);
-        assert!(!answer.is_certain(), "not enough runs is an answer");
+        assert!(!answer.is_certain, "not enough runs is an answer");
     }
 
     #[test]
     fn without_a_budget_it_waits_and_open_runs_are_waited_for() {
         assert_eq!(next_step(8, 0.1, &[], (1, 0)), BisectStep::Wait);
-        let open = BisectRun { candidate: 3, outcome: None, checks: None };
+        let open = BisectRun { candidate: Some(3), outcome: None, checks: None };
         assert_eq!(next_step(8, 0.1, &[open], (1, 9)), BisectStep::Wait);
     }
 }

@@ -139,8 +139,11 @@ pub struct Culprit {
     pub good_sha: String,
     pub bad_sha: String,
     pub candidates: usize,
-    /// `None` if the failure was a flake.
+    /// `None` if the failure was a flake, or the backend changed.
     pub suspect: Option<SuspectCommit>,
+    /// Whether the good commit fails now, too, so that no commit of upstream is at fault.
+    #[serde(default)]
+    pub backend_changed: bool,
     /// The probability of it.
     pub certainty: f64,
     /// Whether that is enough to name it. Otherwise the runs weren't enough.
@@ -176,7 +179,12 @@ impl Culprit {
         let job = self.job.as_deref().unwrap_or(&self.workflow);
         let runs = self.runs;
         let per_cent = (self.certainty * 1000.0).floor() / 10.0;
+        let good = self.good_sha.get(..12).unwrap_or(&self.good_sha);
         match &self.suspect {
+            _ if self.is_certain && self.backend_changed => format!(
+                "No commit broke {job}: the backend changed after {good}, which passed and fails now \
+                 ({runs} runs)"
+            ),
             Some(commit) if self.is_certain => {
                 let short = commit.sha.get(..12).unwrap_or(&commit.sha);
                 let pull = commit.pull_request.map(|n| format!(", #{n}")).unwrap_or_default();
@@ -189,13 +197,10 @@ impl Culprit {
             None if self.is_certain => {
                 format!("{job} has no culprit: its failure was a flake ({runs} runs)")
             }
-            _ => {
-                let short = self.good_sha.get(..12).unwrap_or(&self.good_sha);
-                format!(
-                    "Not enough runs to say which of {} commits after {short} broke {job} ({runs} runs)",
-                    self.candidates
-                )
-            }
+            _ => format!(
+                "Not enough runs to say which of {} commits after {good} broke {job} ({runs} runs)",
+                self.candidates
+            ),
         }
     }
 }
@@ -220,6 +225,8 @@ pub enum LeftOut {
     Closed,
     /// It waited a whole day for a place among `max-per-day`.
     MaxPerDay,
+    /// The same head is dispatched with another event of its pull request.
+    SameHead,
 }
 
 impl LeftOut {
@@ -244,6 +251,7 @@ impl LeftOut {
                 "This backend had no place for it within a day (`max-per-day` in its \
                  `.github/crcr.yml`)"
             }
+            Self::SameHead => "The same head is dispatched with another event of the pull request",
         }
     }
 }

@@ -92,7 +92,7 @@ pub struct BlameContext<'a> {
     pub pull_request: Option<u64>,
 }
 
-/// The failing backends' jobs on upstream's own commits: pushes, nightly and periodic runs. Only jobs
+/// The failing backends' jobs on upstream's own commits: pushes, nightly and periodic runs, and probes. Only jobs
 /// whose tests ended count.
 #[derive(Debug, Default)]
 pub struct BranchResults<'a> {
@@ -104,7 +104,8 @@ pub struct BranchResults<'a> {
 impl<'a> BranchResults<'a> {
     pub fn new(jobs: impl IntoIterator<Item = &'a JobOfRecord<'a>>) -> Self {
         let mut results = Self::default();
-        for job in jobs.into_iter().filter(|job| has_test_result(job)) {
+        let on_branch = |job: &&JobOfRecord<'_>| is_of_branch(&job.record.event);
+        for job in jobs.into_iter().filter(on_branch).filter(|job| has_test_result(job)) {
             results.by_job.entry(job_name(job.record)).or_default().push(job);
             if job.outcome == Some(JobOutcome::TestFailed) {
                 results.failing.entry(&job.record.head_sha).or_default().push(job);
@@ -112,6 +113,13 @@ impl<'a> BranchResults<'a> {
         }
         results
     }
+}
+
+/// Whether a commit without a pull request is in upstream's history. That of a merge group has pull requests in it that
+/// may be at fault, and may never get there.
+fn is_of_branch(event: &EventName) -> bool {
+    use EventName::{Nightly, Periodic, Probe, Push};
+    matches!(event, Push | Nightly | Periodic | Probe)
 }
 
 /// Repository, workflow and job.
@@ -652,6 +660,14 @@ mod tests {
                 vec![AttemptFact {
                     event: EventName::Probe,
                     ..upstream("acme/one", "probed", GOOD, &[], 200)
+                }],
+            ),
+            (
+                "a merge group with the pull request in it counts for nothing",
+                vec![bad()],
+                vec![AttemptFact {
+                    event: EventName::MergeGroup,
+                    ..upstream("acme/one", "group", BAD, &[], 200)
                 }],
             ),
             (

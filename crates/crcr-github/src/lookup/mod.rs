@@ -6,7 +6,6 @@
 
 pub mod cache;
 
-use crate::null_as_default;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,6 +23,7 @@ use self::cache::LookupCache;
 use crate::app::Clock;
 use crate::error::GithubError;
 use crate::http::{HttpError, RetryPolicy};
+use crate::null_as_default;
 use crate::rest::{
     JSON, MAX_JSON_BYTES, RAW, RestClient, RestRequest, RestResponse, contents_path, encoded,
     path_by_number, repo_path,

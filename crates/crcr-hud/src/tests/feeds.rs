@@ -70,6 +70,7 @@ async fn answer_to_which_commit_broke_a_test_is_on_the_branch_and_on_the_page_of
         bad_sha: bad_sha.clone(),
         candidates: 4,
         suspect: Some(SuspectCommit::new(bad_sha, title, None)),
+        backend_changed: false,
         certainty: 0.997,
         is_certain: true,
         runs: 6,

@@ -173,6 +173,7 @@ async fn author_reads_on_the_pull_request_what_it_broke_once_that_is_certain() {
         bad_sha: "f9".repeat(20),
         candidates: 32,
         suspect: Some(SuspectCommit::new("f5".repeat(20), title.to_owned(), None)),
+        backend_changed: false,
         certainty: 0.995,
         is_certain,
         runs: 9,

@@ -97,18 +97,22 @@ pub(crate) async fn run(relay: &Relay, repo: &RepoName) -> Result<TaskDone, Task
     charge_call(relay, repo).await?;
     let known: Versioned<BackendFile> = read_record(relay.store.as_ref(), key(relay, repo)).await?;
     let before = known.value.clone().unwrap_or_default();
-    let read = relay
-        .app
-        .contents(repo.as_str(), DOWNSTREAM_FILE, None, before.etag.as_deref(), MAX_BYTES)
-        .await;
+    // While the newest version isn't in force, "not modified" wouldn't say whether it can be now.
+    let etag = before.etag.as_deref().filter(|_| before.problem.is_none());
+    let read = relay.app.contents(repo.as_str(), DOWNSTREAM_FILE, None, etag, MAX_BYTES).await;
     let now = relay.now();
     let next = match read {
         Ok(FileContents::NotModified) => BackendFile { checked_at: now, ..before.clone() },
         Ok(FileContents::File { bytes, etag }) => before.clone().taken(&bytes, etag, now),
         Err(GithubError::NotFound(_)) => BackendFile { checked_at: now, ..BackendFile::default() },
+        Err(error) if error.is_too_large() => BackendFile {
+            checked_at: now,
+            problem: Some(format!("it is larger than {} KiB", MAX_BYTES / 1024)),
+            ..before.clone()
+        },
         Err(error) if error.is_transient() => return Err(error.into()),
         Err(error @ GithubError::Unauthorized(_)) => return Err(error.into()),
-        // It is too large, or the App may not read it.
+        // The App may not read it.
         Err(error) => BackendFile {
             checked_at: now,
             problem: Some(format!("it can't be read: {error}")),

@@ -1,18 +1,19 @@
-//! Finds the commit that broke a job on a branch: a backend passed on one commit and fails on a later one, and the
+//! Finds the commit that broke a job on a branch: its tests passed on one commit and some fail on a later one, and the
 //! commits between them are run, the one that tells most first. The answer is shown; nothing is reverted.
 
 use std::collections::BTreeSet;
 
 use crcr_domain::RepoName;
 use crcr_domain::probes::bisect::{
-    BisectAnswer, BisectOutcome, BisectRun, BisectStep, Suspect, next_step,
+    BisectAnswer, BisectOutcome, BisectRun, BisectStep, Suspect, answer, next_step,
 };
 use crcr_domain::probes::{Culprit, ProbeBudget, ProbeReason, ProbeTag, SuspectCommit};
 use crcr_domain::protocol::callback::JobId;
-use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record, outcome};
+use crcr_github::contents::BranchCommit;
 use crcr_results::Window;
 use crcr_results::blame::BRANCH_LOOKBACK;
 use crcr_store::{CommitOutcome, NewTask, SetInsert, Versioned, WriteBatch, read_record};
@@ -34,7 +35,10 @@ struct Bisection {
     started_at: Timestamp,
     good_sha: String,
     bad_sha: String,
-    /// The tests that failed, as far as they are known.
+    /// When that one was dispatched. What ran before it doesn't tell whether the backend has changed.
+    #[serde(default)]
+    bad_at: Timestamp,
+    /// The tests that failed and hadn't before, as far as they are known.
     tests: BTreeSet<String>,
     flake_rate: f64,
     /// The commits after the good one up to the bad one, oldest first.
@@ -105,7 +109,8 @@ struct CulpritSearch<'a> {
 }
 
 impl CulpritSearch<'_> {
-    /// `None` if the job failed before that commit already, never passed there, or the commits aren't a straight line.
+    /// `None` if the job failed before that commit in the same tests, or never ran there, or the commits aren't a straight
+    /// line.
     async fn begin(&self, bad_sha: &str) -> Result<Option<Bisection>, TaskError> {
         let relay = self.relay;
         let now = relay.now();
@@ -125,20 +130,21 @@ impl CulpritSearch<'_> {
         }) else {
             return Ok(None);
         };
-        let before = own.iter().filter(|job| {
-            job.record.event == bad.record.event
-                && job.record.dispatched_at < bad.record.dispatched_at
-                && job.outcome.is_some_and(|one| one.is_pass() || one == JobOutcome::TestFailed)
-        });
-        let last = before.max_by_key(|job| job.record.dispatched_at);
-        let Some(good) = last.filter(|job| job.outcome.is_some_and(JobOutcome::is_pass)) else {
+        let mut before: Vec<_> = own
+            .iter()
+            .filter(|job| {
+                job.record.event == bad.record.event
+                    && job.record.dispatched_at < bad.record.dispatched_at
+                    && job.outcome.is_some_and(|one| one.is_pass() || one == JobOutcome::TestFailed)
+            })
+            .copied()
+            .collect();
+        before.sort_by_key(|job| std::cmp::Reverse(job.record.dispatched_at));
+        let Some((last, commits)) = self.newest_on_line(&before, bad_sha).await? else {
+            tracing::info!(repo = %self.repo, bad_sha, "no straight line of at most 250 commits");
             return Ok(None);
         };
-        let good_sha = good.record.head_sha.clone();
-        let upstream = relay.config.upstream.as_str();
-        let between = relay.app.commits_between(upstream, &good_sha, bad_sha).await?;
-        let Some(commits) = between.filter(|commits| !commits.is_empty()) else {
-            tracing::info!(repo = %self.repo, good_sha, bad_sha, "no straight line of at most 250 commits");
+        let Some(tests) = newly_failed(bad.record, last).filter(|_| !commits.is_empty()) else {
             return Ok(None);
         };
         let candidates = commits
@@ -147,9 +153,10 @@ impl CulpritSearch<'_> {
             .collect();
         Ok(Some(Bisection {
             started_at: now,
-            good_sha,
+            good_sha: last.record.head_sha.clone(),
             bad_sha: bad_sha.to_owned(),
-            tests: failed_tests(bad.record),
+            bad_at: bad.record.dispatched_at,
+            tests,
             flake_rate: flake_rate(&all),
             candidates,
             runs: vec![],
@@ -157,14 +164,32 @@ impl CulpritSearch<'_> {
         }))
     }
 
+    /// The newest of these results on a commit from which a straight line leads to the bad one, and the commits of the
+    /// line. Results on other branches aren't on it.
+    async fn newest_on_line<'j>(
+        &self,
+        results: &[&'j JobOfRecord<'j>],
+        bad_sha: &str,
+    ) -> Result<Option<(&'j JobOfRecord<'j>, Vec<BranchCommit>)>, TaskError> {
+        let upstream = self.relay.config.upstream.as_str();
+        let mut seen = BTreeSet::new();
+        let of_commits = results.iter().filter(|job| seen.insert(job.record.head_sha.as_str()));
+        for job in of_commits.take(limits::BISECT_COMPARISONS) {
+            let good_sha = &job.record.head_sha;
+            let between = self.relay.app.commits_between(upstream, good_sha, bad_sha).await?;
+            if let Some(commits) = between {
+                return Ok(Some((job, commits)));
+            }
+        }
+        Ok(None)
+    }
+
     /// Takes over how the open runs ended.
     async fn read_results(&self, bisection: &mut Bisection) -> Result<(), TaskError> {
         let relay = self.relay;
         let tests = bisection.tests.clone();
         for (run, delivery) in bisection.runs.iter_mut().filter(|(run, _)| run.outcome.is_none()) {
-            let key = state_records::dispatch_key(delivery, self.repo);
-            let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
-            let Some(dispatch) = read.value else {
+            let Some(dispatch) = probe::dispatch(relay, delivery, self.repo).await? else {
                 run.outcome = Some(BisectOutcome::NoResult);
                 continue;
             };
@@ -207,7 +232,7 @@ impl CulpritSearch<'_> {
         match step {
             BisectStep::Answer(answer) => bisection.answer = Some(answer),
             // Its runs never ended, or the budget was spent.
-            _ if is_old => bisection.answer = Some(self.answer_so_far(bisection, &runs)),
+            _ if is_old => bisection.answer = Some(answer(count, bisection.flake_rate, &runs)),
             BisectStep::Wait => return Ok(again),
             BisectStep::Run { candidates, checks } => {
                 for candidate in candidates {
@@ -223,28 +248,24 @@ impl CulpritSearch<'_> {
         Ok(TaskDone::Finished)
     }
 
-    fn answer_so_far(&self, bisection: &Bisection, runs: &[BisectRun]) -> BisectAnswer {
-        let (suspect, certainty) = crcr_domain::probes::bisect::suspect(
-            bisection.candidates.len(),
-            bisection.flake_rate,
-            runs,
-        );
-        BisectAnswer { suspect, certainty, runs: runs.len() }
-    }
-
-    /// Asks for a run of a candidate; returns its delivery, or `None` if the budget of the day is used up.
+    /// Asks for a run of a candidate, or of the good commit; returns its delivery, or `None` if the budget of the day is
+    /// used up.
     async fn ask(
         &self,
         bisection: &Bisection,
-        candidate: usize,
+        candidate: Option<usize>,
     ) -> Result<Option<String>, TaskError> {
-        let same = bisection.runs.iter().filter(|(run, _)| run.candidate == candidate).count();
+        let commit =
+            candidate.map_or(&bisection.good_sha, |candidate| &bisection.candidates[candidate].sha);
+        let mut attempt = 1;
+        while self.was_run(bisection, commit, attempt).await? {
+            attempt += 1;
+        }
         let (workflow, job) = self.job;
         let bad_sha = bisection.bad_sha.clone();
-        let attempt = u32::try_from(same).unwrap_or(u32::MAX).saturating_add(1);
         let request = ProbeRequest {
             repo: self.repo,
-            commit: &bisection.candidates[candidate].sha,
+            commit,
             tag: ProbeTag { reason: ProbeReason::Bisect, of: bad_sha.clone(), attempt },
             waiter: ProbeWaiter::Bisection {
                 workflow: workflow.to_owned(),
@@ -260,12 +281,27 @@ impl CulpritSearch<'_> {
         })
     }
 
+    /// Whether this probe is a run of the search already, or older than the failure.
+    async fn was_run(
+        &self,
+        bisection: &Bisection,
+        commit: &str,
+        attempt: u32,
+    ) -> Result<bool, TaskError> {
+        let delivery = probe::delivery_id(self.repo, commit, attempt);
+        if bisection.runs.iter().any(|(_, known)| *known == delivery) {
+            return Ok(true);
+        }
+        let known = probe::dispatch(self.relay, &delivery, self.repo).await?;
+        Ok(known.is_some_and(|probe| probe.enqueued_at < bisection.bad_at))
+    }
+
     /// Keeps the answer for the pages, and sends an alert if one is configured.
     fn add_answer(&self, batch: &mut WriteBatch, bisection: &Bisection, answer: &BisectAnswer) {
         let (relay, now) = (self.relay, self.relay.now());
         let suspect = match answer.suspect {
             Suspect::Candidate(at) => bisection.candidates.get(at).cloned(),
-            Suspect::Flake => None,
+            Suspect::Flake | Suspect::BackendChanged => None,
         };
         let culprit = Culprit {
             repo: self.repo.as_str().to_owned(),
@@ -277,8 +313,9 @@ impl CulpritSearch<'_> {
             bad_sha: bisection.bad_sha.clone(),
             candidates: bisection.candidates.len(),
             suspect,
+            backend_changed: answer.suspect == Suspect::BackendChanged,
             certainty: answer.certainty,
-            is_certain: answer.is_certain(),
+            is_certain: answer.is_certain,
             runs: answer.runs,
             at: now,
         };
@@ -289,11 +326,24 @@ impl CulpritSearch<'_> {
             score: now.as_millisecond(),
             expires_at: relay.expiry(),
         });
-        if relay.config.alert_url.is_some() {
+        if relay.config.alert_url.is_some() && !culprit.backend_changed {
             let work = TaskKind::CulpritFound { culprit: Box::new(culprit) };
             batch.tasks.push(work.task(now));
         }
     }
+}
+
+/// The tests that fail on the bad commit and didn't on the one before; empty if the job passed there and its tests
+/// aren't known. `None` if it isn't known of any test that it passed before.
+fn newly_failed(bad: &AttemptFact, before: &JobOfRecord<'_>) -> Option<BTreeSet<String>> {
+    let mut tests = failed_tests(bad);
+    if before.outcome.is_some_and(JobOutcome::is_pass) {
+        return Some(tests);
+    }
+    let known = failed_tests(before.record);
+    tests.retain(|test| !known.contains(test));
+    let had_passed = outcome_of(before.record, &tests) == BisectOutcome::Passed;
+    had_passed.then_some(tests)
 }
 
 fn failed_tests(record: &AttemptFact) -> BTreeSet<String> {

@@ -88,7 +88,7 @@ enum Rerun {
 
 impl Confirm<'_> {
     async fn next(&self, unexplained: &[BlamedJob]) -> Result<TaskDone, TaskError> {
-        let mut wants_base = false;
+        let mut of_base = vec![];
         for job in unexplained {
             let failed_again = job.attempts > 1;
             let rerun = match job.run_id.parse() {
@@ -105,11 +105,13 @@ impl Confirm<'_> {
                 }
                 Rerun::Runs => {}
                 Rerun::Impossible => {
-                    wants_base |= job.verdict.as_ref().is_some_and(needs_merge_base);
+                    of_base.extend(
+                        Some(job).filter(|job| job.verdict.as_ref().is_some_and(needs_merge_base)),
+                    );
                 }
             }
         }
-        if wants_base { self.probe_base().await } else { Ok(TaskDone::Finished) }
+        if of_base.is_empty() { Ok(TaskDone::Finished) } else { self.probe_base(&of_base).await }
     }
 
     async fn confirmation(&self) -> Result<Versioned<Confirmation>, TaskError> {
@@ -202,7 +204,7 @@ impl Confirm<'_> {
         Ok(noted.await?)
     }
 
-    async fn probe_base(&self) -> Result<TaskDone, TaskError> {
+    async fn probe_base(&self, jobs: &[&BlamedJob]) -> Result<TaskDone, TaskError> {
         let (relay, dispatch) = (self.relay, self.dispatch);
         let known = self.confirmation().await?;
         if known.value.as_ref().is_some_and(|known| known.base != BaseProbe::NotAsked) {
@@ -218,18 +220,7 @@ impl Confirm<'_> {
             return Ok(if is_young { TaskDone::RunAgain(next) } else { TaskDone::Finished });
         };
         let head_sha = dispatch.head_sha.clone();
-        let request = ProbeRequest {
-            repo: &dispatch.repo,
-            commit: &base.merge_base,
-            tag: ProbeTag { reason: ProbeReason::MergeBase, of: head_sha.clone(), attempt: 1 },
-            waiter: ProbeWaiter::Head { head_sha: head_sha.clone() },
-            budget: self.budget,
-            asker: Some(dispatch),
-        };
-        let base = match probe::request(relay, request).await? {
-            Requested::Asked(delivery) => BaseProbe::Asked { sha: base.merge_base, delivery },
-            Requested::OverBudget => BaseProbe::OverBudget,
-        };
+        let base = self.ask_for_base(&base.merge_base, jobs).await?;
         let key = known.key.clone();
         let noted = relay.update(key, |known: &Versioned<Confirmation>| {
             let mut next = known.value.clone().unwrap_or_default();
@@ -241,5 +232,36 @@ impl Confirm<'_> {
         });
         noted.await?;
         Ok(TaskDone::Finished)
+    }
+
+    /// Asks for a run of the merge base. One that another head has asked for may be over; if its infrastructure failed,
+    /// the base runs again.
+    async fn ask_for_base(
+        &self,
+        merge_base: &str,
+        jobs: &[&BlamedJob],
+    ) -> Result<BaseProbe, TaskError> {
+        let (relay, dispatch) = (self.relay, self.dispatch);
+        let head_sha = &dispatch.head_sha;
+        for attempt in 1..=limits::BASE_ATTEMPTS {
+            let request = ProbeRequest {
+                repo: &dispatch.repo,
+                commit: merge_base,
+                tag: ProbeTag { reason: ProbeReason::MergeBase, of: head_sha.clone(), attempt },
+                waiter: ProbeWaiter::Head { head_sha: head_sha.clone() },
+                budget: self.budget,
+                asker: Some(dispatch),
+            };
+            let delivery = match probe::request(relay, request).await? {
+                Requested::Asked(delivery) => delivery,
+                Requested::OverBudget => return Ok(BaseProbe::OverBudget),
+            };
+            match probe::ended_with_result(relay, &delivery, &dispatch.repo, jobs).await? {
+                None => return Ok(BaseProbe::Asked { sha: merge_base.to_owned(), delivery }),
+                Some(true) => break,
+                Some(false) => {}
+            }
+        }
+        Ok(BaseProbe::Ended)
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crcr_domain::probes::{DispatchFilter, LeftOut, PathFilter};
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::event::PullRequestAction;
 use crcr_store::{
     BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch, read_record,
     read_records,
@@ -14,6 +15,7 @@ use jiff::{Timestamp, ToSpan as _};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::backend_file::BackendFile;
+use super::probe;
 use crate::limits;
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
@@ -94,8 +96,13 @@ pub(crate) async fn decide(
     if relay.now() < until {
         return Ok(FilterDecision::Wait(until));
     }
-    if dispatch.held_until.is_some() && event.has_head && is_closed(relay, dispatch).await? {
+    let was_held = dispatch.held_until.is_some() && event.has_head;
+    if was_held && is_closed(relay, dispatch).await? {
         return Ok(FilterDecision::LeaveOut(LeftOut::Closed));
+    }
+    let is_repeated = was_held || dispatch.action == Some(PullRequestAction::ReadyForReview);
+    if is_repeated && goes_out_otherwise(relay, dispatch).await? {
+        return Ok(FilterDecision::LeaveOut(LeftOut::SameHead));
     }
     if let Some(paths) = filter.paths_of(event)
         && !concerns(relay, dispatch, paths).await?
@@ -122,6 +129,28 @@ async fn is_closed(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreErro
     let key = state_records::pull_request_key(&relay.config.upstream, number);
     let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
     Ok(pull.value.is_some_and(|pull| pull.is_closed))
+}
+
+/// Whether the backend has got the same head with another event of the pull request, or will get it with a later one.
+/// Two that wait can't leave each other out, because only the later one counts.
+async fn goes_out_otherwise(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
+    let Some(number) = dispatch.pull_request else { return Ok(false) };
+    let key = state_records::pull_request_key(&relay.config.upstream, number);
+    let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
+    let is_of_head = |pull: &PullRecord| pull.head_sha == dispatch.head_sha;
+    let Some(pull) = pull.value.filter(is_of_head) else { return Ok(false) };
+    let others = pull.deliveries.iter().filter(|id| **id != dispatch.delivery);
+    let keys = others.map(|id| state_records::dispatch_key(id, &dispatch.repo)).collect();
+    let others = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
+    let mut others = others.iter().filter_map(|read| read.value.as_ref());
+    Ok(others.any(|other| {
+        let goes_out = match other.status {
+            DispatchStatus::Sent { .. } => true,
+            DispatchStatus::Queued => other.order > dispatch.order,
+            _ => false,
+        };
+        goes_out && other.head_sha == dispatch.head_sha && other.is_about_commit()
+    }))
 }
 
 /// Whether a draft has become ready for review, and the event that said so isn't dispatched to the backend because its
@@ -187,16 +216,21 @@ async fn admit(
     let (now, repo) = (relay.now(), &dispatch.repo);
     // A dispatch that is tried again has its place already.
     let own = state_records::admitted_key(&dispatch.delivery, repo);
-    let charge = |bucket, capacity, first_of| BudgetCharge {
-        bucket,
-        capacity,
+    let mut charges = vec![probe::charge_of_day(relay, "dispatches", &repo.key(), capacity)];
+    if dispatch.pull_request.is_some() {
+        // Nobody's pull requests can use up the day of everybody else.
+        charges.push(probe::author_share(relay, "dispatches", capacity, dispatch));
+    }
+    for charge in &mut charges {
+        charge.first_of = Some(own.clone());
+    }
+    charges.push(BudgetCharge {
+        bucket: own,
+        capacity: u64::from(u32::MAX),
         per_minute: 0.0,
         cost: 1,
-        first_of,
-    };
-    let of_day = state_records::budget_of_day_key("dispatches", now, &repo.key());
-    let charges =
-        vec![charge(of_day, capacity, Some(own.clone())), charge(own, u64::from(u32::MAX), None)];
+        first_of: None,
+    });
     match relay.commit(WriteBatch { charges, ..WriteBatch::default() }).await? {
         CommitOutcome::Limited(_)
             if now >= accepted_at(relay, dispatch) + limits::WAIT_FOR_PLACE =>

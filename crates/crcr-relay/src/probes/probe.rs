@@ -4,7 +4,8 @@
 use crcr_domain::RepoName;
 use crcr_domain::probes::confirm::{BaseProbe, Confirmation};
 use crcr_domain::probes::{ProbeBudget, ProbeTag};
-use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::results::{JobOutcome, outcome};
 use crcr_store::{
     BudgetCharge, CommitOutcome, RecordWrite, SetInsert, StoreKey, Versioned, WriteBatch,
     read_record,
@@ -12,8 +13,10 @@ use crcr_store::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::facts::attempt_fact;
 use crate::limits;
-use crate::queue::handlers;
+use crate::queue::blame_cache::BlamedJob;
+use crate::queue::handlers::{self, head};
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, DeliveryRecord};
@@ -97,21 +100,32 @@ pub(crate) fn charges(
     per_day: u64,
     asker: Option<&Dispatch>,
 ) -> Vec<BudgetCharge> {
-    let charge = |what: &str, owner: &str, capacity| BudgetCharge {
+    let of_day = charge_of_day(relay, what, repo.as_str(), per_day);
+    let share = asker.map(|dispatch| author_share(relay, what, per_day, dispatch));
+    std::iter::once(of_day).chain(share).collect()
+}
+
+/// The share of a pull request's author in what its backend allows on a day.
+pub(crate) fn author_share(
+    relay: &Relay,
+    what: &str,
+    per_day: u64,
+    dispatch: &Dispatch,
+) -> BudgetCharge {
+    let author = dispatch.author.as_deref().filter(|_| dispatch.is_known_author);
+    let owner = format!("{} {}", dispatch.repo, author.unwrap_or("*"));
+    let share = (per_day / limits::AUTHOR_SHARES).max(1);
+    charge_of_day(relay, &format!("{what}_share"), &owner, share)
+}
+
+pub(crate) fn charge_of_day(relay: &Relay, what: &str, owner: &str, capacity: u64) -> BudgetCharge {
+    BudgetCharge {
         bucket: state_records::budget_of_day_key(what, relay.now(), owner),
         capacity,
         per_minute: 0.0,
         cost: 1,
         first_of: None,
-    };
-    let mut charges = vec![charge(what, repo.as_str(), per_day)];
-    if let Some(dispatch) = asker {
-        let author = dispatch.author.as_deref().filter(|_| dispatch.is_known_author);
-        let owner = format!("{repo} {}", author.unwrap_or("*"));
-        let share = (per_day / limits::PROBE_SHARES).max(1);
-        charges.push(charge(&format!("{what}_share"), &owner, share));
     }
-    charges
 }
 
 fn add_dispatch(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch, body: &Value) {
@@ -137,9 +151,52 @@ fn add_dispatch(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch, body
 }
 
 /// The delivery of a probe. Nobody else's has such an id, because GitHub's are GUIDs.
-fn delivery_id(repo: &RepoName, commit: &str, attempt: u32) -> String {
+pub(crate) fn delivery_id(repo: &RepoName, commit: &str, attempt: u32) -> String {
     let of_repo = signature::digest(repo.key().as_bytes());
     format!("probe-{}-{commit}-{attempt}", &of_repo[..12])
+}
+
+/// The dispatch of a probe, as far as it is known.
+pub(crate) async fn dispatch(
+    relay: &Relay,
+    delivery: &str,
+    repo: &RepoName,
+) -> Result<Option<Dispatch>, TaskError> {
+    let key = state_records::dispatch_key(delivery, repo);
+    let read: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    Ok(read.value)
+}
+
+/// Whether these jobs have a result of their tests, if the probe is over; nobody who waits for it is told a second
+/// time.
+pub(crate) async fn ended_with_result(
+    relay: &Relay,
+    delivery: &str,
+    repo: &RepoName,
+    jobs: &[&BlamedJob],
+) -> Result<Option<bool>, TaskError> {
+    let Some(dispatch) = dispatch(relay, delivery, repo).await? else { return Ok(Some(false)) };
+    let found = head::jobs(relay, delivery, repo).await?;
+    let may_go_on = match dispatch.status {
+        DispatchStatus::Queued => true,
+        DispatchStatus::Sent { .. } if found.is_empty() => !dispatch.never_started,
+        DispatchStatus::Sent { .. } => found.iter().any(|job| job.state.is_open()),
+        _ => false,
+    };
+    if may_go_on {
+        return Ok(None);
+    }
+    let has_result = |wanted: &&BlamedJob| {
+        let attempts = found
+            .iter()
+            .filter(|job| job.id.workflow == wanted.workflow && job.id.job == wanted.job);
+        attempts.max_by_key(|job| job.id.run_attempt).is_some_and(|job| {
+            let fact = attempt_fact(relay, &(&dispatch).into(), job, relay.now());
+            let outcome = outcome(&fact, false, false);
+            outcome.is_some_and(|one| one.is_pass() || one == JobOutcome::TestFailed)
+        })
+    };
+    Ok(Some(jobs.iter().all(has_result)))
 }
 
 /// A push of one commit to upstream's default branch, with what downstream workflows read of it.

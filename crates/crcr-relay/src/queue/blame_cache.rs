@@ -48,8 +48,8 @@ type BlameOfJob = ((String, u32), JobState, Option<String>);
 pub(crate) struct BlamedJob {
     /// In lower case.
     pub(crate) repo: String,
-    workflow: String,
-    job: Option<String>,
+    pub(crate) workflow: String,
+    pub(crate) job: Option<String>,
     pub(crate) run_id: String,
     run_attempt: u32,
     state: JobState,

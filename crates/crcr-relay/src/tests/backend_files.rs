@@ -92,6 +92,40 @@ async fn push_of_the_file_counts_at_once_and_a_broken_one_keeps_the_last_good_ve
 }
 
 #[tokio::test]
+async fn a_file_that_could_not_be_read_for_a_while_is_in_force_again() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {events: [push]}\n").await;
+    let forbidden = Fault::Answer {
+        status: StatusCode::FORBIDDEN,
+        retry_after: None,
+        body: json!({"message": "Resource not accessible by integration"}).to_string(),
+    };
+    world.github.state().world.fail("GET /repos/acme/two/contents/.github/crcr.yml", 1, forbidden);
+    world.tell_of_push("acme/two", json!([{ "modified": [FILE] }])).await;
+    world.work().await;
+    let problem = world.file_of("acme/two").await.problem.unwrap();
+    assert!(problem.contains("it can't be read"), "{problem}");
+    world.later(limits::BACKEND_FILE + Duration::from_secs(1));
+    world.event("opened").await;
+    let file = world.file_of("acme/two").await;
+    assert_eq!(file.problem, None, "the same version can be read again");
+    assert_eq!(world.dispatched(), all_but(&["acme/two"]));
+}
+
+#[tokio::test]
+async fn a_file_that_is_too_large_shows_on_the_page_and_is_no_outage() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {events: [push]}\n").await;
+    world.push_file("acme/two", &"#".repeat(70 * 1024)).await;
+    let file = world.file_of("acme/two").await;
+    assert_eq!(file.problem.as_deref(), Some("it is larger than 64 KiB"));
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/two"]), "the last good one holds");
+    world.push_file("acme/two", "dispatch: {events: [push, pull_request]}\n").await;
+    assert_eq!(world.file_of("acme/two").await.problem, None);
+}
+
+#[tokio::test]
 async fn a_file_that_was_never_good_leaves_everything_dispatched() {
     let world = World::new().await;
     world.push_file("acme/two", "dispatch: [").await;
@@ -283,6 +317,56 @@ async fn a_pull_request_that_is_closed_in_its_quiet_time_starts_nothing() {
 }
 
 #[tokio::test]
+async fn a_head_is_dispatched_once_even_if_it_is_closed_and_opened_again() {
+    let world = World::new().await;
+    for repo in ["acme/two", "acme/four"] {
+        world.push_file(repo, "dispatch: {quiet-minutes: 10}\n").await;
+    }
+    let minutes = async |count: u64| {
+        world.later(Duration::from_secs(60 * count));
+        assert_eq!(world.work().await, Vec::<String>::new());
+        world.dispatched()
+    };
+    let close_and_open = async || {
+        world.change(|pull| pull.open = false);
+        world.event("closed").await;
+        world.change(|pull| pull.open = true);
+        let id = world.event("reopened").await;
+        world.dispatched();
+        id
+    };
+    let first = world.event("opened").await;
+    world.dispatched();
+    assert_eq!(minutes(4).await, Vec::<String>::new());
+    let second = close_and_open().await;
+    assert_eq!(minutes(7).await, Vec::<String>::new(), "the second event begins the wait again");
+    let same = DispatchStatus::LeftOut { why: LeftOut::SameHead };
+    assert_eq!(world.status_of(&first, "acme/four").await, same);
+    assert_eq!(world.verdict_of("acme/four").0, "queued");
+    assert_eq!(minutes(4).await, ["acme/four", "acme/two"]);
+    assert!(matches!(world.status_of(&second, "acme/four").await, DispatchStatus::Sent { .. }));
+    let third = close_and_open().await;
+    assert_eq!(minutes(11).await, Vec::<String>::new(), "it was sent before");
+    assert_eq!(world.status_of(&third, "acme/four").await, same);
+    let (status, _, title) = world.verdict_of("acme/four");
+    assert_eq!((status.as_str(), title.as_str()), ("queued", "Dispatched"));
+}
+
+#[tokio::test]
+async fn a_head_that_was_dispatched_before_it_became_a_draft_isnt_dispatched_when_it_is_ready() {
+    let world = World::new().await;
+    world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), ALL);
+    world.change(|pull| pull.draft = true);
+    world.event("converted_to_draft").await;
+    world.change(|pull| pull.draft = false);
+    world.event("ready_for_review").await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    assert_eq!(world.verdict_of("acme/four").0, "queued");
+}
+
+#[tokio::test]
 async fn a_draft_waits_until_it_is_ready_for_review_and_only_for_backends_that_take_none() {
     let world = World::new().await;
     world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
@@ -350,6 +434,39 @@ async fn dispatches_above_the_days_number_wait_for_the_next_day_and_required_che
     world.later(Duration::from_secs(24 * 3600 - 300));
     world.work().await;
     assert_eq!(world.dispatched(), ["acme/two"], "its place of the next day");
+}
+
+#[tokio::test]
+async fn one_strangers_heads_leave_room_for_the_next_authors_on_the_same_day() {
+    let world = World::new().await;
+    world.push_file("acme/two", "dispatch: {max-per-day: 8}\n").await;
+    let head = async |n: usize, author: &str, is_stranger: bool| {
+        world.change(|pull| {
+            pull.head_sha = format!("{n:040x}");
+            pull.author = author.to_owned();
+            pull.is_stranger = is_stranger;
+        });
+        world.event("synchronize").await;
+        world.dispatched().contains(&"acme/two".to_owned())
+    };
+    let mut sent = 0;
+    for n in 0..20 {
+        let author = ["eve", "mallory"][n % 2];
+        sent += usize::from(head(n, author, true).await);
+    }
+    assert_eq!(sent, 2, "a quarter of eight for all strangers");
+    assert!(head(100, "alice", false).await, "she has a quarter of her own");
+    let state = world.github.state();
+    let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
+    for _ in 0..5 {
+        world.send(&state.world.delivery("push", &push)).await;
+        world.work().await;
+        assert!(
+            world.dispatched().contains(&"acme/two".to_owned()),
+            "upstream's own have no share"
+        );
+    }
+    assert!(!head(101, "bob", false).await, "eight a day");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The routes of the REST API, except those for checks and look-ups.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
@@ -237,7 +238,8 @@ async fn commit(
     let person = json!({ "date": "2026-01-01T00:00:00Z", "email": "a@example.org", "name": "A" });
     let body = json!({
         "sha": sha, "node_id": "C_1", "url": url, "html_url": url, "author": person,
-        "committer": person, "message": "Change", "parents": [],
+        "committer": person, "message": "Change",
+        "parents": found.parents.iter().map(|sha| json!({ "sha": sha })).collect::<Vec<_>>(),
         "tree": { "sha": tree, "url": url },
         "verification": { "verified": false, "reason": "unsigned", "signature": null,
             "payload": null, "verified_at": null },
@@ -259,11 +261,14 @@ async fn compare(
     if ours.is_empty() || theirs.is_empty() {
         return Err(refusal(404, "Not Found"));
     }
-    let Some(ahead) = ours.iter().position(|sha| theirs.contains(sha)) else {
+    let all_of = |history: &[&str]| history.iter().map(|sha| (*sha).to_owned()).collect();
+    let (of_ours, of_theirs): (HashSet<String>, HashSet<String>) = (all_of(&ours), all_of(&theirs));
+    let Some(common) = ours.iter().find(|sha| of_theirs.contains(**sha)) else {
         return Err(refusal(404, &format!("No common ancestor between {base} and {head}.")));
     };
-    let common = ours[ahead];
-    let behind = theirs.iter().position(|sha| *sha == common).unwrap_or_default();
+    let added: Vec<_> = ours.iter().filter(|sha| !of_theirs.contains(**sha)).collect();
+    let ahead = added.len();
+    let behind = theirs.iter().filter(|sha| !of_ours.contains(**sha)).count();
     let show = |sha: &str| repo.commit_json(sha, state.origin());
     let status = match (ahead, behind) {
         (0, 0) => "identical",
@@ -271,7 +276,7 @@ async fn compare(
         (0, _) => "behind",
         _ => "diverged",
     };
-    let commits = ours[..ahead].iter().rev().map(|sha| show(sha)).collect();
+    let commits = added.into_iter().rev().map(|sha| show(sha)).collect();
     let url = format!("{}/{}/compare/{both}", state.origin(), repo.full_name);
     let body = json!({
         "url": format!("{}/repos/{}/compare/{both}", state.origin(), repo.full_name),

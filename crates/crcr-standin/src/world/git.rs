@@ -96,7 +96,7 @@ impl Repo {
         }
         let tree = self.add_tree(self.files.clone());
         let sha = hash(&format!("{branch} {tree}"));
-        let commit = Commit { parent: None, tree: Some(tree), committed_at: now };
+        let commit = Commit { parents: vec![], tree: Some(tree), committed_at: now };
         self.commits.entry(sha.clone()).or_insert(commit);
         Some(sha)
     }
@@ -225,8 +225,7 @@ async fn create_commit(
         return Err(refusal(422, "Tree SHA or parent does not exist"));
     }
     let sha = hash(&format!("{message} {tree} {parents:?}"));
-    let parent = parents.into_iter().next();
-    repo.commits.insert(sha.clone(), Commit { parent, tree: Some(tree), committed_at: now });
+    repo.commits.insert(sha.clone(), Commit { parents, tree: Some(tree), committed_at: now });
     Ok((StatusCode::CREATED, Json(json!({ "sha": sha, "message": message }))).into_response())
 }
 

@@ -185,12 +185,17 @@ impl World {
 
     /// Adds the commit `sha`, which has no parent, to the repository `name`.
     pub fn add_commit(&self, name: &str, sha: &str) {
-        self.lock().expect(name).commit(sha, None, Timestamp::UNIX_EPOCH);
+        self.lock().expect(name).commit(sha, &[], Timestamp::UNIX_EPOCH);
     }
 
     /// Adds the commit `sha`, committed at `at` on top of `parent`, to the repository `name`.
     pub fn add_commit_on(&self, name: &str, sha: &str, parent: &str, at: Timestamp) {
-        self.lock().expect(name).commit(sha, Some(parent), at);
+        self.lock().expect(name).commit(sha, &[parent], at);
+    }
+
+    /// Adds a merge of other commits into the first one.
+    pub fn add_merge(&self, name: &str, sha: &str, parents: &[&str], at: Timestamp) {
+        self.lock().expect(name).commit(sha, parents, at);
     }
 
     /// Opens a pull request, or replaces the one of that number. Its head commit is added, on top of

@@ -1,6 +1,6 @@
 //! The stored objects, and their JSON in the API.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ pub(super) type Files = BTreeMap<String, Vec<u8>>;
 
 #[derive(Debug)]
 pub(super) struct Commit {
-    pub(super) parent: Option<String>,
+    pub(super) parents: Vec<String>,
     /// `None` for a commit whose files no test looks at.
     pub(super) tree: Option<String>,
     pub(super) committed_at: Timestamp,
@@ -188,23 +188,34 @@ impl Repo {
     }
 
     /// Adds a commit unless it exists.
-    pub(super) fn commit(&mut self, sha: &str, parent: Option<&str>, committed_at: Timestamp) {
-        let parent = parent.map(str::to_owned);
-        let commit = Commit { parent, tree: None, committed_at };
+    pub(super) fn commit(&mut self, sha: &str, parents: &[&str], committed_at: Timestamp) {
+        let parents = parents.iter().map(|sha| (*sha).to_owned()).collect();
+        let commit = Commit { parents, tree: None, committed_at };
         self.commits.entry(sha.to_owned()).or_insert(commit);
     }
 
     /// Adds the commits that a pull request names.
     pub(super) fn head_of(&mut self, pull: &PullRequest) {
-        self.commit(&pull.base_sha, None, pull.updated_at);
-        self.commit(&pull.head_sha, Some(&pull.base_sha), pull.updated_at);
+        self.commit(&pull.base_sha, &[], pull.updated_at);
+        self.commit(&pull.head_sha, &[&pull.base_sha], pull.updated_at);
     }
 
-    /// The commit and its ancestors, newest first; empty when it doesn't exist.
+    /// The commit and its ancestors, each before its parents; empty when it doesn't exist.
     pub(super) fn history<'a>(&'a self, sha: &'a str) -> Vec<&'a str> {
-        let sha = self.commits.get_key_value(sha).map(|(sha, _)| sha.as_str());
-        let parent = |sha: &&str| self.commits.get(*sha)?.parent.as_deref();
-        std::iter::successors(sha, parent).collect()
+        let (mut found, mut seen) = (vec![], HashSet::new());
+        let mut open = vec![(sha, false)];
+        while let Some((sha, has_parents)) = open.pop() {
+            if has_parents {
+                found.push(sha);
+            } else if let Some(commit) = self.commits.get(sha)
+                && seen.insert(sha)
+            {
+                open.push((sha, true));
+                open.extend(commit.parents.iter().rev().map(|sha| (sha.as_str(), false)));
+            }
+        }
+        found.reverse();
+        found
     }
 
     pub(super) fn changed_files(&self, head: &str) -> &[String] {
@@ -215,12 +226,11 @@ impl Repo {
     pub(super) fn commit_json(&self, sha: &str, origin: &str) -> Value {
         let full_name = &self.full_name;
         let url = format!("{origin}/repos/{full_name}/commits/{sha}");
-        let (parent, date) = match self.commits.get(sha) {
-            Some(commit) => (commit.parent.as_deref(), Some(commit.committed_at)),
-            None => (None, None),
-        };
+        let commit = self.commits.get(sha);
+        let date = commit.map(|commit| commit.committed_at);
+        let parents = commit.map(|commit| commit.parents.as_slice()).unwrap_or_default();
         let person = json!({ "date": date, "email": "a@example.org", "name": "A" });
-        let parents: Vec<Value> = parent.iter().map(|sha| json!({ "sha": sha })).collect();
+        let parents: Vec<Value> = parents.iter().map(|sha| json!({ "sha": sha })).collect();
         json!({
             "sha": sha, "node_id": "C_1", "url": url, "comments_url": format!("{url}/comments"),
             "html_url": format!("{origin}/{full_name}/commit/{sha}"), "parents": parents,

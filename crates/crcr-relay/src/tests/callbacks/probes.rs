@@ -10,11 +10,19 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 use super::*;
 use crate::probes::probe::{self, ProbeRequest, ProbeWaiter, Requested};
 
-const BUDGET: &str = "probes: {reruns-per-day: 8, commits-per-day: 20}\n";
+const BUDGET: &str = "probes: {reruns-per-day: 20, commits-per-day: 20}\n";
 /// The commit that pull request 7 branched off.
 const BASE: &str = "b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5b5";
 
 impl Downstream {
+    async fn end_with(&self, world: &World, failed: &[&str]) {
+        if failed.is_empty() {
+            self.end(world, "success").await;
+        } else {
+            self.fail(world, failed).await;
+        }
+    }
+
     /// Ends with these failing tests, and so does the run on GitHub.
     async fn fail(&self, world: &World, tests: &[&str]) {
         let mut body = self.body("completed", Some("failure"));
@@ -80,6 +88,12 @@ async fn failed_jobs_run_once_more_and_if_they_pass_it_was_a_flake_and_nothing_i
 /// Fails twice; returns the probe of the merge base.
 async fn failed_twice(world: &World) -> Downstream {
     let four = open(world).await("acme/four");
+    fail_twice(world, four).await;
+    let probe = received(world)("acme/four");
+    Downstream { run: RUN + 1, ..probe }
+}
+
+async fn fail_twice(world: &World, four: Downstream) {
     four.start(world).await;
     four.fail(world, &["test_add"]).await;
     soon(world).await;
@@ -88,9 +102,63 @@ async fn failed_twice(world: &World) -> Downstream {
     again.start(world).await;
     again.fail(world, &["test_add"]).await;
     soon(world).await;
-    let probe = received(world)("acme/four");
     assert_eq!(world.github.state().world.take_reruns(), [], "once");
-    Downstream { run: RUN + 1, ..probe }
+}
+
+/// A new head of the same pull request, on the same merge base.
+async fn next_head(world: &World, number: u64) -> Downstream {
+    world.change(|pull| pull.head_sha = format!("{number:040x}"));
+    world.send(&world.pull_request("synchronize")).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    Downstream { run: RUN + 10 * number, ..received(world)("acme/four") }
+}
+
+#[tokio::test]
+async fn merge_base_whose_infrastructure_failed_is_run_again_for_the_next_head() {
+    let world = world().await;
+    let broken = failed_twice(&world).await;
+    broken.start(&world).await;
+    let mut body = broken.body("completed", Some("failure"));
+    body["workflow"]["phase"] = json!("setup");
+    assert_eq!(broken.report(&world, &body).await, said("completed"));
+    world.work().await;
+    fail_twice(&world, next_head(&world, 1).await).await;
+    let probe = Downstream { run: RUN + 2, ..received(&world)("acme/four") };
+    assert_eq!(probe.client_payload["payload"]["after"], BASE);
+    assert_eq!(probe.client_payload["crcr"]["probe"]["attempt"], 2);
+    probe.start(&world).await;
+    probe.end(&world, "success").await;
+    world.work().await;
+    let shown = || {
+        let runs = world.github.state().world.check_runs(UPSTREAM);
+        runs.into_iter().rfind(|run| run.name == JOB).unwrap().summary
+    };
+    assert!(shown().contains("it passed on the merge base and failed twice here"), "{}", shown());
+    fail_twice(&world, next_head(&world, 2).await).await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "the base has a result");
+    assert!(!shown().contains("Being looked into"), "{}", shown());
+}
+
+#[tokio::test]
+async fn merge_base_is_run_only_a_few_times_if_its_infrastructure_fails_again_and_again() {
+    let world = world().await;
+    let mut probe = failed_twice(&world).await;
+    for number in 1..=3 {
+        assert_eq!(probe.client_payload["crcr"]["probe"]["attempt"], number);
+        probe.start(&world).await;
+        let mut body = probe.body("completed", Some("failure"));
+        body["workflow"]["phase"] = json!("setup");
+        probe.report(&world, &body).await;
+        world.work().await;
+        fail_twice(&world, next_head(&world, number).await).await;
+        if number < 3 {
+            probe = Downstream { run: RUN + 10 * number + 5, ..received(&world)("acme/four") };
+        }
+    }
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "three times");
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let text = runs.into_iter().rfind(|run| run.name == JOB).unwrap().summary;
+    assert!(!text.contains("Being looked into"), "{text}");
 }
 
 #[tokio::test]
@@ -210,18 +278,63 @@ async fn strangers_have_one_share_of_the_probes_together_and_upstreams_own_go_on
     assert!(!ask(25, None).await, "eight a day");
 }
 
-/// Dispatches a push of `sha`, and reports how the job of `acme/two` ended.
-async fn push(world: &World, run: u64, sha: &str, conclusion: &str) {
+/// Dispatches a push of `sha`, and reports which tests of `acme/two` failed.
+async fn push(world: &World, run: u64, sha: &str, failed: &[&str]) {
+    push_to(world, "main", run, sha, failed).await;
+}
+
+async fn push_to(world: &World, branch: &str, run: u64, sha: &str, failed: &[&str]) {
     let state = world.github.state();
-    let payload = state.push_payload(UPSTREAM, "refs/heads/main", sha);
+    let payload = state.push_payload(UPSTREAM, &format!("refs/heads/{branch}"), sha);
     world.send(&state.world.delivery("push", &payload)).await;
     assert_eq!(world.work().await, Vec::<String>::new());
     let two = Downstream { run, ..received(world)("acme/two") };
-    match conclusion {
-        "failure" => two.fail(world, &["test_add"]).await,
-        end => drop(two.end(world, end).await),
-    }
+    two.end_with(world, failed).await;
     world.work().await;
+}
+
+fn commit(n: usize) -> String {
+    format!("{n:02x}").repeat(20)
+}
+
+/// Each commit is the parent of the next one.
+fn add_commits(world: &World, last: usize) {
+    let state = &world.github.state().world;
+    state.add_commit(UPSTREAM, &commit(0));
+    for n in 1..=last {
+        state.add_commit_on(UPSTREAM, &commit(n), &commit(n - 1), world.relay.now());
+    }
+}
+
+/// Has `acme/two` run what it is sent until nothing comes any more; returns what that was. `fails` has the failing tests
+/// of a commit.
+async fn run_probes(world: &World, fails: impl Fn(&str) -> &'static [&'static str]) -> Vec<String> {
+    let mut runs = vec![];
+    for _ in 0..40 {
+        soon(world).await;
+        for sent in world.github.state().world.take_dispatches() {
+            let payload = sent.client_payload;
+            assert_eq!(payload["crcr"]["probe"]["reason"], "bisect", "{payload}");
+            let sha = payload["payload"]["after"].as_str().unwrap().to_owned();
+            let first = world.relay.now().as_second().unsigned_abs();
+            let probe = Downstream {
+                repo: "acme/two",
+                client_payload: payload,
+                job: "test",
+                run: first + runs.len() as u64,
+                attempt: 1,
+            };
+            probe.end_with(world, fails(&sha)).await;
+            runs.push(sha);
+        }
+    }
+    runs
+}
+
+async fn page(world: &World, path: &str) -> String {
+    let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
+    let body = world.answer(request).await.into_body();
+    String::from_utf8(axum::body::to_bytes(body, 1 << 20).await.unwrap().to_vec()).unwrap()
 }
 
 #[tokio::test]
@@ -233,41 +346,14 @@ async fn commit_that_broke_a_branch_is_found_named_on_the_pages_and_told_once() 
         World::listening(&[("CRCR_ALERT_URL", &url), ("CRCR_PUBLIC_URL", "https://relay.test")])
             .await;
     world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
-    let commit = |n: usize| format!("{n:02x}").repeat(20);
-    let state = &world.github.state().world;
-    state.add_commit(UPSTREAM, &commit(0));
-    for n in 1..=32 {
-        state.add_commit_on(UPSTREAM, &commit(n), &commit(n - 1), world.relay.now());
-    }
-    push(&world, 1, &commit(0), "success").await;
+    add_commits(&world, 32);
+    push(&world, 1, &commit(0), &[]).await;
     world.later(Duration::from_secs(3600));
-    push(&world, 2, &commit(32), "failure").await;
+    push(&world, 2, &commit(32), &["test_add"]).await;
     let culprit = 21;
-    let mut runs = 0;
-    for _ in 0..40 {
-        soon(&world).await;
-        for sent in state.take_dispatches() {
-            let payload = sent.client_payload;
-            assert_eq!(payload["crcr"]["probe"]["reason"], "bisect", "{payload}");
-            let sha = payload["payload"]["after"].as_str().unwrap().to_owned();
-            let number = (1..=32).find(|n| commit(*n) == sha).expect("it is a candidate");
-            runs += 1;
-            let run = 100 + runs;
-            let probe = Downstream {
-                repo: "acme/two",
-                client_payload: payload,
-                job: "test",
-                run,
-                attempt: 1,
-            };
-            if number >= culprit {
-                probe.fail(&world, &["test_add"]).await;
-            } else {
-                probe.end(&world, "success").await;
-            }
-        }
-    }
-    assert!((3..=16).contains(&runs), "{runs} runs");
+    let fails = |sha: &str| (culprit..=32).any(|n| commit(n) == sha);
+    let runs = run_probes(&world, |sha| if fails(sha) { &["test_add"] } else { &[] }).await;
+    assert!((3..=16).contains(&runs.len()), "{runs:?}");
     let overview = crate::probes::overview(&world.relay).await.unwrap();
     let found = &overview.culprits[0];
     assert_eq!(overview.culprits.len(), 1);
@@ -279,10 +365,7 @@ async fn commit_that_broke_a_branch_is_found_named_on_the_pages_and_told_once() 
     );
     let sentence = "test broke with 151515151515, by octocat";
     for path in ["/crcr/acme/two", "/hud/Acme/Upstream/main"] {
-        let request = Request::get(path).body(axum::body::Body::empty());
-        let page = world.answer(request.unwrap()).await;
-        let page = axum::body::to_bytes(page.into_body(), 1 << 20).await.unwrap();
-        let page = String::from_utf8(page.to_vec()).unwrap();
+        let page = page(&world, path).await;
         assert!(page.contains(sentence), "{path}: {page}");
     }
     let told: Vec<Value> = alerts
@@ -302,18 +385,124 @@ async fn commit_that_broke_a_branch_is_found_named_on_the_pages_and_told_once() 
 }
 
 #[tokio::test]
+async fn if_the_backend_itself_broke_no_commit_is_named_and_nobody_is_told() {
+    let alerts = MockServer::start().await;
+    Mock::given(any()).respond_with(ResponseTemplate::new(200)).mount(&alerts).await;
+    let world = World::listening(&[("CRCR_ALERT_URL", &alerts.uri())]).await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    add_commits(&world, 1);
+    let request = ProbeRequest {
+        repo: &RepoName::new("acme/two").unwrap(),
+        commit: &commit(0),
+        tag: ProbeTag { reason: ProbeReason::MergeBase, of: HEAD.to_owned(), attempt: 1 },
+        waiter: ProbeWaiter::Head { head_sha: HEAD.to_owned() },
+        budget: ProbeBudget { reruns_per_day: 0, commits_per_day: 40 },
+        asker: None,
+    };
+    probe::request(&world.relay, request).await.unwrap();
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let before = Downstream { run: 50, ..received(&world)("acme/two") };
+    before.end(&world, "success").await;
+    push(&world, 1, &commit(0), &[]).await;
+    world.later(Duration::from_secs(3600));
+    push(&world, 2, &commit(1), &["test_add"]).await;
+    let runs = run_probes(&world, |_| &["test_add"]).await;
+    assert!((2..=16).contains(&runs.len()), "{runs:?}");
+    let overview = crate::probes::overview(&world.relay).await.unwrap();
+    let found = &overview.culprits[0];
+    assert!(found.backend_changed && found.is_certain && found.suspect.is_none(), "{found:?}");
+    let sentence = "No commit broke test: the backend changed after 000000000000";
+    let text = page(&world, "/crcr/acme/two").await;
+    assert!(text.contains(sentence), "{text}");
+    let told = alerts.received_requests().await.unwrap();
+    let told = told.iter().map(|request| String::from_utf8_lossy(&request.body).into_owned());
+    let told: Vec<_> = told.filter(|body| body.contains("culprit_found")).collect();
+    assert_eq!(told, Vec::<String>::new());
+}
+
+/// Only the answer about this commit.
+async fn answer(world: &World, bad_sha: &str) -> crcr_domain::probes::Culprit {
+    let culprits = crate::probes::overview(&world.relay).await.unwrap().culprits;
+    culprits.into_iter().find(|found| found.bad_sha == bad_sha).expect("there is an answer")
+}
+
+#[tokio::test]
+async fn commits_that_a_merge_brings_in_are_part_of_the_merge_and_no_candidates() {
+    let world = World::listening(&[]).await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    let [q1, m1, s1, m2] = [0, 1, 2, 3].map(commit);
+    let (state, now) = (&world.github.state().world, world.relay.now());
+    state.add_commit(UPSTREAM, &q1);
+    state.add_commit_on(UPSTREAM, &m1, &q1, now);
+    state.add_commit_on(UPSTREAM, &s1, &q1, now);
+    state.add_merge(UPSTREAM, &m2, &[&m1, &s1], now);
+    push(&world, 1, &q1, &[]).await;
+    world.later(Duration::from_secs(3600));
+    push(&world, 2, &m2, &["test_add"]).await;
+    let has_fault = |sha: &str| sha == m1 || sha == m2;
+    let runs = run_probes(&world, |sha| if has_fault(sha) { &["test_add"] } else { &[] }).await;
+    assert!(!runs.contains(&s1), "the branch never was at this commit: {runs:?}");
+    let found = answer(&world, &m2).await;
+    assert_eq!((found.is_certain, found.candidates), (true, 2));
+    assert_eq!(found.suspect.unwrap().sha, m1);
+}
+
+#[tokio::test]
+async fn a_result_on_another_branch_neither_begins_nor_hides_a_search() {
+    let world = World::listening(&[("CRCR_PUSH_REF", "main,release/*")]).await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    add_commits(&world, 4);
+    let [released, fixed] = [8, 9].map(commit);
+    let (state, now) = (&world.github.state().world, world.relay.now());
+    state.add_commit_on(UPSTREAM, &released, &commit(0), now);
+    state.add_commit_on(UPSTREAM, &fixed, &released, now);
+    let mut run = 0;
+    for (branch, sha, failed) in [
+        ("main", &commit(2), &[] as &[&str]),
+        ("release/1", &released, &["test_add"]),
+        ("release/1", &fixed, &[]),
+        ("release/1", &released, &["test_add"]),
+        ("main", &commit(4), &["test_add"]),
+    ] {
+        run += 1;
+        world.later(Duration::from_secs(3600));
+        push_to(&world, branch, run, sha, failed).await;
+    }
+    let has_fault = |sha: &str| sha == commit(3) || sha == commit(4);
+    run_probes(&world, |sha| if has_fault(sha) { &["test_add"] } else { &[] }).await;
+    let found = answer(&world, &commit(4)).await;
+    assert_eq!((found.good_sha, found.is_certain), (commit(2), true));
+    assert_eq!(found.suspect.unwrap().sha, commit(3));
+}
+
+#[tokio::test]
+async fn a_test_that_breaks_in_a_job_that_is_red_already_has_its_culprit_found() {
+    let world = World::listening(&[]).await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    add_commits(&world, 9);
+    let fails = |sha: &str| match (0..=9).find(|n| commit(*n) == sha) {
+        Some(0) => &[] as &[&str],
+        Some(1..=4) => &["test_one"],
+        _ => &["test_one", "test_two"],
+    };
+    for (run, n) in [(1, 0), (2, 1), (3, 9)] {
+        world.later(Duration::from_secs(3600));
+        push(&world, run, &commit(n), fails(&commit(n))).await;
+        run_probes(&world, fails).await;
+    }
+    let found = answer(&world, &commit(9)).await;
+    assert_eq!((found.good_sha, found.is_certain), (commit(1), true));
+    assert_eq!((found.tests, found.suspect.unwrap().sha), (vec!["test_two".to_owned()], commit(5)));
+}
+
+#[tokio::test]
 async fn a_broken_file_shows_on_the_backends_page() {
     let world = World::new().await;
     world.push_file("acme/two", "probes: {rerun: 1}\n").await;
-    let page = async |path: &str| {
-        let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
-        let body = world.answer(request).await.into_body();
-        String::from_utf8(axum::body::to_bytes(body, 1 << 20).await.unwrap().to_vec()).unwrap()
-    };
-    let text = page("/crcr/acme/two").await;
+    let text = page(&world, "/crcr/acme/two").await;
     assert!(
         text.contains("`rerun` isn&#39;t a key") || text.contains("`rerun` isn't a key"),
         "{text}"
     );
-    assert!(!page("/crcr/acme/four").await.contains("isn't in force"));
+    assert!(!page(&world, "/crcr/acme/four").await.contains("isn't in force"));
 }
