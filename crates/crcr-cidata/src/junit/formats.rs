@@ -195,6 +195,36 @@ fn trx_run_that_crashed_is_a_failure_beside_a_failed_test() {
 }
 
 #[test]
+fn trx_outcome_that_is_not_written_or_not_known_is_never_a_skip() {
+    let run = |outcomes: &[&str]| {
+        let results: String = (outcomes.iter().enumerate())
+            .map(|(at, outcome)| {
+                format!("<UnitTestResult testName='{at}' duration='00:00:00' {outcome}/>")
+            })
+            .collect();
+        read(&format!(
+            "<TestRun xmlns='http://microsoft.com/schemas/VisualStudio/TeamTest/2010'><Results>{results}\
+             </Results><ResultSummary outcome='Failed'><Counters error='1'/></ResultSummary></TestRun>"
+        ))
+    };
+    let found = |report: &TestReport| -> Vec<_> { report.cases.iter().map(|c| c.result).collect() };
+    let unwritten = run(&["", "outcome='Passed'"]);
+    assert_eq!(found(&unwritten), [Error, Success]);
+    assert!(unwritten.summary.findings.is_empty());
+    let skips = run(&[
+        "outcome='Error'",
+        "outcome='NotExecuted'",
+        "outcome='Inconclusive'",
+        "outcome='NotRunnable'",
+    ]);
+    assert_eq!(found(&skips), [Error, Skipped, Skipped, Skipped]);
+    let odd = run(&["outcome='failed'", "outcome='Exploded'"]);
+    assert_eq!(found(&odd), [Failure, Error]);
+    let rules: Vec<_> = odd.summary.findings.iter().map(|finding| finding.rule).collect();
+    assert_eq!(rules, [JunitRule::UnknownResult]);
+}
+
+#[test]
 fn report_of_another_format_that_is_cut_keeps_its_complete_tests() {
     for (report, last) in [(NUNIT, "</test-run>"), (XUNIT, "</assemblies>"), (TRX, "</TestRun>")] {
         let whole = read(report).tally;
