@@ -28,6 +28,8 @@ pub enum JunitRule {
     TestCount,
     /// A test whose status says that it failed, without an element that says why.
     StatusOnly,
+    /// A test of gotestsum that failed and passed: as a rerun, which `-count` looks like, too.
+    GuessedRerun,
     /// A `<warning>`, which doesn't count as a failure.
     Warning,
     DuplicateAttribute,
@@ -59,6 +61,7 @@ impl JunitRule {
             Self::UnknownResult => "unknown-result",
             Self::TestCount => "test-count",
             Self::StatusOnly => "status-only",
+            Self::GuessedRerun => "guessed-rerun",
             Self::Warning => "warning",
             Self::DuplicateAttribute => "duplicate-attribute",
             Self::BadAttribute => "bad-attribute",

@@ -310,3 +310,31 @@ fn lines_of_go_test_that_end_early_or_are_mixed_with_others_are_noted() {
     ]);
     assert_eq!((again.tally.tests, again.tally.flaky), (1, 1));
 }
+
+#[test]
+fn go_test_that_fails_once_in_a_count_is_a_failure_and_after_a_run_of_its_own_it_is_flaky() {
+    let event = |action: &str, test: &str| {
+        format!(r#"{{"Action":"{action}","Package":"p","Test":"{test}"}}"#)
+    };
+    let of_package = |action: &str| format!(r#"{{"Action":"{action}","Package":"p"}}"#);
+    let read = |lines: &[String]| go(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let attempts = |report: &TestReport| -> Vec<_> {
+        report.cases.iter().map(|case| (case.result, case.attempts)).collect()
+    };
+    let start = || of_package("start");
+    let of_test =
+        |result: &str| [event("run", "A"), event(result, "A"), of_package("fail")].to_vec();
+    let counted = [vec![start()], of_test("fail")[..2].to_vec(), of_test("pass")].concat();
+    let counted = read(&counted);
+    assert_eq!(attempts(&counted), [(Failure, 1), (Success, 1)]);
+    assert!(!counted.has_guessed_rerun());
+    let again = [vec![start()], of_test("fail"), vec![start()], of_test("pass")].concat();
+    let again = read(&again[..again.len() - 1]);
+    assert_eq!(attempts(&again), [(Success, 2)]);
+    assert!(!again.has_guessed_rerun());
+    // Its process was killed: a second start, without an end before it.
+    let killed =
+        [vec![start(), event("run", "A"), start()], of_test("pass")[..2].to_vec()].concat();
+    let killed = read(&[killed, vec![of_package("pass")]].concat());
+    assert_eq!(attempts(&killed), [(Unfinished, 1), (Success, 1)]);
+}

@@ -122,6 +122,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
             return Ok(());
         }
         let at = self.package(&event.package, line)?;
+        if event.action == "start" && self.packages[at].is_open {
+            self.end_run(at)?;
+        }
         let package = &mut self.packages[at];
         package.is_open = true;
         match (&*event.action, event.test.is_empty()) {
@@ -160,10 +163,15 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         let labels = Arc::new(SuiteLabels::default());
         self.packages.push(Package {
             name: name.into(),
-            element: SuiteElement { number: at as u32 + 1, repeats: RepeatedTest::Go, labels },
+            element: SuiteElement {
+                number: at as u32 + 1,
+                run: 1,
+                repeats: RepeatedTest::Go,
+                labels,
+            },
             running: HashMap::new(),
             output: String::new(),
-            is_open: true,
+            is_open: false,
             has_failure: false,
             line,
         });
@@ -189,13 +197,20 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         self.pass_on(case, at)
     }
 
-    fn end_package(&mut self, at: usize, event: &Event<'_>) -> Result<(), JunitError> {
+    /// Later events of the package are of another run, in which its tests are other attempts.
+    fn end_run(&mut self, at: usize) -> Result<(String, bool), JunitError> {
         self.end_running(at)?;
         let package = &mut self.packages[at];
         package.is_open = false;
-        let mut output = std::mem::take(&mut package.output);
+        package.element.run += 1;
+        let output = std::mem::take(&mut package.output);
         self.held = self.held.saturating_sub(output.len());
-        let has_failure = std::mem::take(&mut package.has_failure);
+        Ok((output, std::mem::take(&mut package.has_failure)))
+    }
+
+    fn end_package(&mut self, at: usize, event: &Event<'_>) -> Result<(), JunitError> {
+        let (mut output, has_failure) = self.end_run(at)?;
+        let package = &self.packages[at];
         if event.action != "fail" || has_failure {
             return Ok(());
         }

@@ -10,6 +10,7 @@ use super::findings::{JunitFinding, JunitGrade, JunitRule};
 use super::reader::read_cases;
 use super::summary::{JunitError, JunitSummary};
 use super::text::cut;
+use super::values::shorten;
 
 /// Texts of failures beyond this sum are cut to [`SHORT_TEXT_BYTES`].
 const FULL_TEXTS_BYTES: usize = 64 << 20;
@@ -35,7 +36,7 @@ impl TestReport {
         let mut repetitions = Repetitions::default();
         let mut ranges = SuiteRanges::default();
         let mut texts = 0;
-        let summary = read_cases(input, |mut case, element| {
+        let mut summary = read_cases(input, |mut case, element| {
             limit_texts(&mut case, &mut texts);
             let position = cases.len() as u32;
             repetitions.note(position, &case, element);
@@ -45,7 +46,15 @@ impl TestReport {
         if summary.has_namesakes {
             ranges.tell_apart(&mut cases);
         }
-        repetitions.merge(&mut cases);
+        if let Some(test) = repetitions.merge(&mut cases) {
+            let message = format!(
+                "`{}` failed and passed: the report doesn't tell whether it was run again because it \
+                 failed, or repeated by `-count`",
+                shorten(&test)
+            );
+            let rule = JunitRule::GuessedRerun;
+            summary.findings.insert(0, JunitFinding { rule, line: 1, message });
+        }
         let mut tally = TestTally::default();
         cases.iter().for_each(|case| tally.count(case));
         let hidden = summary.hidden_failures;
@@ -70,6 +79,11 @@ impl TestReport {
 
     pub fn grade(&self) -> JunitGrade {
         JunitGrade::of(&self.summary.findings)
+    }
+
+    /// Whether a test that is taken as flaky may have made the job fail.
+    pub fn has_guessed_rerun(&self) -> bool {
+        self.summary.findings.iter().any(|finding| finding.rule == JunitRule::GuessedRerun)
     }
 }
 

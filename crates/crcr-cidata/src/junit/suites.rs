@@ -66,7 +66,7 @@ impl OpenSuite {
             variant: None,
             class_prefix: None,
             errors_are_failures: false,
-            element: SuiteElement { number: 0, repeats: RepeatedTest::OtherTests, labels },
+            element: SuiteElement { number: 0, run: 0, repeats: RepeatedTest::OtherTests, labels },
             line,
             declared: Declared::default(),
             counted: Counted::default(),

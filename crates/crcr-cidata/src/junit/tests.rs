@@ -228,6 +228,10 @@ fn go_repetition_is_an_attempt_unless_tests_that_passed_ran_again() {
         [(Success, 2, true), (Success, 1, false)]
     );
     assert_eq!(attempts(&go(&[failed, failed])), [(Failure, 2, false)]);
+    let rule = |report: &TestReport| report.summary.findings.first().map(|first| first.rule);
+    let flaky = go(&[failed, ("A", "")]);
+    assert_eq!(rule(&flaky), Some(JunitRule::GuessedRerun), "`-count=2` looks like it");
+    assert!(flaky.has_guessed_rerun() && !go(&[failed, failed]).has_guessed_rerun());
     // `-count=2`: one run of each is red, and so is the job.
     let counted = go(&[failed, ("A", ""), ("B", ""), ("B", "")]);
     assert_eq!(counted.tally.failures, 1);
