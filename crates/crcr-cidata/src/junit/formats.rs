@@ -286,6 +286,39 @@ fn package_of_go_that_is_not_built_or_crashes_is_a_failed_suite() {
 }
 
 #[test]
+fn package_that_an_older_go_does_not_build_is_a_failed_suite() {
+    let lines = [
+        r#"{"Action":"run","Package":"q","Test":"TestQ"}"#,
+        r#"{"Action":"fail","Package":"q","Test":"TestQ"}"#,
+        r#"{"Action":"fail","Package":"q"}"#,
+        "# c [c.test]",
+        "./c.go:3: undefined: x",
+        "FAIL\tc [build failed]",
+        "FAIL\tb [setup failed]",
+        "FAIL\tq\t0.038s",
+        "FAIL\td\t0.1s",
+        "FAIL",
+    ];
+    let report = go(&lines);
+    let rows: Vec<_> = (report.cases.iter())
+        .map(|case| (&*case.suite, case.kind == TestRowKind::Suite, case.result))
+        .collect();
+    assert_eq!(
+        rows,
+        [("q", false, Failure), ("c", true, Error), ("b", true, Error), ("d", true, Error)]
+    );
+    assert_eq!(report.cases[1].message(), Some("./c.go:3: undefined: x"));
+    assert!(!report.summary.is_truncated);
+    // Since Go 1.24 the events say so as well.
+    let told = go(&[
+        r#"{"Action":"start","Package":"c"}"#,
+        r#"{"Action":"fail","Package":"c"}"#,
+        "FAIL\tc [build failed]",
+    ]);
+    assert_eq!(suite_failures(&told), 1);
+}
+
+#[test]
 fn lines_of_go_test_that_end_early_or_are_mixed_with_others_are_noted() {
     let run = r#"{"Action":"run","Package":"p","Test":"TestA"}"#;
     let cut = read(&format!("{run}\n{{\"Action\":\"pa"));

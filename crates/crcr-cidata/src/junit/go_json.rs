@@ -50,6 +50,8 @@ struct Package {
     output: String,
     is_open: bool,
     has_failure: bool,
+    /// Whether any run of it failed.
+    has_failed: bool,
     line: u64,
 }
 
@@ -59,6 +61,10 @@ struct GoReader<F> {
     packages: Vec<Package>,
     positions: HashMap<String, usize>,
     builds: HashMap<String, String>,
+    /// The build that a line `# PACKAGE` began.
+    build: Option<String>,
+    /// Packages that a line `FAIL` names, and where.
+    failed: Vec<(String, u64)>,
     /// In bytes, and in tests.
     held: usize,
     running: usize,
@@ -75,6 +81,8 @@ pub(super) fn read<R: Read>(
         packages: vec![],
         positions: HashMap::new(),
         builds: HashMap::new(),
+        build: None,
+        failed: vec![],
         held: 0,
         running: 0,
         cases: 0,
@@ -103,6 +111,7 @@ pub(super) fn read<R: Read>(
                 is_truncated = !line.ends_with(b"\n") && trimmed.starts_with(b"{");
                 let message = "a line isn't one of `go test -json`, and is left out";
                 reader.findings.add(JunitRule::OtherLines, number, message);
+                reader.read_other_line(&String::from_utf8_lossy(&line), number);
             }
         }
     }
@@ -173,6 +182,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
             output: String::new(),
             is_open: false,
             has_failure: false,
+            has_failed: false,
             line,
         });
         self.positions.insert(name.to_owned(), at);
@@ -210,14 +220,20 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
 
     fn end_package(&mut self, at: usize, event: &Event<'_>) -> Result<(), JunitError> {
         let (mut output, has_failure) = self.end_run(at)?;
-        let package = &self.packages[at];
+        self.packages[at].has_failed |= event.action == "fail";
         if event.action != "fail" || has_failure {
             return Ok(());
         }
         if let Some(build) = self.builds.get(&*event.failed_build) {
             output = format!("{build}{output}");
-            cut(&mut output, MAX_TEXT_BYTES);
         }
+        self.fail_package(at, output)
+    }
+
+    /// A row for a package that failed outside its tests.
+    fn fail_package(&mut self, at: usize, mut output: String) -> Result<(), JunitError> {
+        cut(&mut output, MAX_TEXT_BYTES);
+        let package = &self.packages[at];
         let text = format_args!("the package `{}` failed outside its tests", package.name);
         self.findings.add(JunitRule::SuiteFailure, package.line, text);
         let mut case = new_case(package, String::new(), TestResult::Error);
@@ -225,6 +241,41 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         case.classname = "".into();
         case.details.push(detail(TestDetailKind::Error, output));
         self.pass_on(case, at)
+    }
+
+    /// Up to Go 1.23, a package that isn't built has no events, only what a compiler prints and a line
+    /// `FAIL`.
+    fn read_other_line(&mut self, line: &str, number: u64) {
+        if let Some(build) = line.strip_prefix("# ") {
+            self.build = Some(build.trim_end().to_owned()).filter(|_| self.builds.len() < MAX_OPEN);
+        } else if let Some(rest) = line.strip_prefix("FAIL\t") {
+            self.build = None;
+            let package = rest.split(['\t', ' ']).next().unwrap_or_default().trim_end();
+            if !package.is_empty() && self.failed.len() < MAX_OPEN {
+                self.failed.push((package.to_owned(), number));
+            }
+            return;
+        }
+        if let Some(build) = &self.build {
+            let output = self.builds.entry(build.clone()).or_default();
+            self.held += keep(output, line, self.held);
+        }
+    }
+
+    /// Packages that failed without an event that says so.
+    fn end_failed(&mut self) -> Result<(), JunitError> {
+        for (name, line) in std::mem::take(&mut self.failed) {
+            let at = self.package(&name, line)?;
+            if std::mem::replace(&mut self.packages[at].has_failed, true) {
+                continue;
+            }
+            self.packages[at].is_open = false;
+            let with_tests = format!("{name} [{name}.test]");
+            let build = self.builds.remove(&with_tests).or_else(|| self.builds.remove(&name));
+            let output = build.unwrap_or_else(|| format!("`{name}` isn't built, or its tests failed"));
+            self.fail_package(at, output)?;
+        }
+        Ok(())
     }
 
     /// Tests without an end: their process ended before them.
@@ -251,6 +302,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
 
     fn finish(mut self, is_cut: bool, line: u64) -> Result<JunitSummary, JunitError> {
         let mut summary = JunitSummary::default();
+        self.end_failed()?;
         for at in 0..self.packages.len() {
             self.end_running(at)?;
             let package = &self.packages[at];
