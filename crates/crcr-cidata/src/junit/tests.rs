@@ -322,6 +322,49 @@ fn tests_in_elements_that_no_tool_of_ours_writes_are_read() {
 }
 
 #[test]
+fn tests_and_suites_in_a_test_are_read_and_the_test_around_them_stays() {
+    use TestResult::{Failure, Success};
+    let inner = "<testcase name='inner' time='1'><failure message='m'/></testcase>";
+    for nested in [
+        inner.to_owned(),
+        format!("<testsuite name='t'><properties/>{inner}</testsuite>"),
+        format!("<steps>{inner}</steps>"),
+    ] {
+        let report = read(format!(
+            "<testsuite name='s'><testcase name='outer' time='1'>{nested}</testcase>\
+             <testcase name='next' time='1'/></testsuite>"
+        ));
+        let expected = [("inner", Failure), ("outer", Success), ("next", Success)];
+        assert_eq!(results(&report), expected, "{nested}");
+        assert!(report.cases.iter().all(|case| case.kind == TestRowKind::Test), "{nested}");
+    }
+    let broken = read(suite(
+        "<testcase name='outer'><testsuite name='t'><testcase name='inner'/></testsuite>\
+         <failure/></testcase>",
+    ));
+    assert_eq!(results(&broken), [("inner", Success), ("outer", Failure)]);
+    let cut = read("<testsuite name='s'><testcase name='o' time='1'><testsuite name='t'><testcase name='i'");
+    assert_eq!(results(&cut), [("o", TestResult::Unfinished)]);
+}
+
+#[test]
+fn capitals_of_elements_do_not_matter_and_an_unknown_result_is_a_finding() {
+    use TestResult::{Failure, Skipped, Success};
+    let report = read(suite(
+        "<testcase name='a'><Failure message='m'/></testcase><testcase name='b'><FAILURE/></testcase>\
+         <testcase name='c'><Skipped/></testcase><testcase name='d'><failed/></testcase>\
+         <testcase name='e'><trace-id/></testcase>",
+    ));
+    let expected = [("a", Failure), ("b", Failure), ("c", Skipped), ("d", Success), ("e", Success)];
+    assert_eq!(results(&report), expected);
+    assert_eq!(report.cases[0].message(), Some("m"));
+    assert_eq!(rules(&report), [(JunitRule::UnknownResult, 1)]);
+    assert_eq!(report.grade(), JunitGrade::Invalid, "its result may be missing");
+    let report = read("<testsuites><TestSuite name='s'><TestCase name='a' time='1'/></TestSuite></testsuites>");
+    assert_eq!(results(&report), [("a", Success)]);
+}
+
+#[test]
 fn tests_that_did_not_run_are_skipped() {
     for status in [
         "status='notrun'",

@@ -83,7 +83,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             );
             self.findings.add(JunitRule::LongName, line, message);
         }
-        self.outer_cases.extend(self.case.replace(open));
+        self.interrupt_case();
+        self.case = Some(open);
         ReportElement::Case
     }
 
@@ -112,7 +113,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if let Some(class) = prefix.and_then(|prefix| case.classname.strip_prefix(prefix)) {
             case.classname = class.into();
         }
-        if let Some(outer) = &mut self.case {
+        // In JUnit, a test around others is one of its own.
+        if let Some(outer) = self.case.as_mut().filter(|_| self.dialect == Some(ReportDialect::Trx))
+        {
             *outer.inner.get_or_insert(false) |= case.result.is_failed();
         }
         if let Some(suite) = self.suites.last_mut() {

@@ -137,6 +137,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 !self.names.insert(Arc::clone(&suite.name)) || self.names.len() > MAX_SUITES;
         }
         self.suites.push(suite);
+        self.interrupt_case();
         ReportElement::Suite
     }
 
