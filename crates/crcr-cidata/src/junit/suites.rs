@@ -20,6 +20,8 @@ pub(super) struct OpenSuite {
     pub line: u64,
     pub declared: Declared,
     pub counted: Counted,
+    /// Whether TestCafe's reporter wrote it.
+    pub is_testcafe: bool,
     /// Whether the errors that it declares are counted among its failures, too.
     pub errors_are_failures: bool,
     /// Whether it says that it failed.
@@ -65,6 +67,7 @@ impl OpenSuite {
             file: None,
             variant: None,
             class_prefix: None,
+            is_testcafe: false,
             errors_are_failures: false,
             element: SuiteElement { number: 0, run: 0, repeats: RepeatedTest::OtherTests, labels },
             line,
@@ -83,6 +86,7 @@ impl OpenSuite {
             file: self.file.clone(),
             variant: self.variant.clone(),
             class_prefix: None,
+            is_testcafe: false,
             errors_are_failures: self.errors_are_failures,
             element: SuiteElement { number, ..self.element.clone() },
             is_root: false,
@@ -122,12 +126,19 @@ impl OpenSuite {
     /// Makes the name of a suite, which is that of a browser as Karma writes it, its variant without the versions: the
     /// tests are the same ones after an update of the browser.
     pub(super) fn take_browser_of_name(&mut self) {
-        let is_version = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
-        let words = self.name.split_whitespace().map(|word| word.trim_matches(['(', ')']));
-        let browser = words.filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ");
         self.class_prefix = Some(format!("{}.", self.name.replace([' ', '.'], "_")));
-        self.variant = Some(browser.into());
+        self.variant = Some(without_versions(&self.name).into());
         self.name = "".into();
+    }
+
+    /// The same for TestCafe's `TestCafe Tests: Chrome 119.0.0.0 / Windows 10`. It declares each failure as
+    /// an error as well.
+    pub(super) fn take_browsers_of_testcafe(&mut self, name: &str) {
+        let Some(browsers) = name.strip_prefix("TestCafe Tests: ") else { return };
+        let browsers: Vec<_> = browsers.split(", ").map(without_versions).collect();
+        self.variant = Some(browsers.join(", ").into());
+        self.name = "TestCafe Tests".into();
+        (self.is_testcafe, self.errors_are_failures) = (true, true);
     }
 
     pub(super) fn count_failure(&mut self, result: TestResult) {
@@ -150,4 +161,10 @@ impl Counted {
         self.errors += inner.errors;
         self.details += inner.details;
     }
+}
+
+fn without_versions(browser: &str) -> String {
+    let is_version = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
+    let words = browser.split_whitespace().map(|word| word.trim_matches(['(', ')']));
+    words.filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ")
 }

@@ -159,6 +159,30 @@ fn test_is_the_same_one_after_an_update_of_karmas_browser() {
 }
 
 #[test]
+fn testcafes_browsers_and_marks_are_no_part_of_names_and_a_failure_counts_once() {
+    let of_run = |version: &str, time: &str| {
+        read(format!(
+            "<testsuite name='TestCafe Tests: Chrome {version} / Windows 10, Firefox 118.0 / Linux 0.0' tests='3' \
+             failures='1' errors='1'>\
+             <testcase classname='Shop' name='buys (unstable) (screenshots: /w/{time}/test-1)' time='1'/>\
+             <testcase classname='Shop' name='looks (screenshots: /w/{time}/test-2)' time='1'><failure/></testcase>\
+             <testcase classname='Shop' name='pays' time='1'/></testsuite>"
+        ))
+    };
+    let report = of_run("119.0.0.0", "2026-11-25_10-11-12");
+    use TestResult::{Failure, Success};
+    assert_eq!(results(&report), [("buys", Success), ("looks", Failure), ("pays", Success)]);
+    let flaky: Vec<_> = report.cases.iter().map(|case| case.flaky).collect();
+    assert_eq!(flaky, [true, false, false]);
+    assert_eq!(&*report.cases[0].suite, "TestCafe Tests");
+    assert_eq!(
+        report.cases[0].variant.as_deref(),
+        Some("Chrome / Windows, Firefox / Linux")
+    );
+    assert_eq!(report.cases, of_run("120.0.0.0", "2026-11-26_01-02-03").cases);
+}
+
+#[test]
 fn traceback_without_a_message_is_told_by_its_exception() {
     let message = |text: &str| {
         let report =

@@ -50,6 +50,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 _ => {}
             },
         );
+        if self.suites.last().is_some_and(|suite| suite.is_testcafe) {
+            read_marks_of_testcafe(&mut open.case);
+        }
         self.push_case(open, has_time)
     }
 
@@ -257,6 +260,18 @@ pub(super) fn new_case(suite: &OpenSuite, empty: &Arc<str>) -> TestCase {
         attempts: 1,
         flaky: false,
         details: Vec::new(),
+    }
+}
+
+/// TestCafe writes ` (unstable)` behind the name of a test that failed in one of its attempts, and the folder
+/// of its screenshots, which has a time.
+fn read_marks_of_testcafe(case: &mut TestCase) {
+    if let Some(at) = case.name.rfind(" (screenshots: ").filter(|_| case.name.ends_with(')')) {
+        case.name.truncate(at);
+    }
+    if let Some(name) = case.name.strip_suffix(" (unstable)") {
+        case.name.truncate(name.len());
+        case.attempts = 2;
     }
 }
 

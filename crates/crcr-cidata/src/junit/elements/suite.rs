@@ -104,6 +104,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 suite.element.repeats = RepeatedTest::Pytest;
             }
             suite.name = stable_name(&name, day.as_deref().filter(|day| day.len() == 10)).into();
+            suite.take_browsers_of_testcafe(&name);
         }
         if self.is_hostname_project
             && hostname.as_deref().is_some_and(|host| !is_machine_name(host))
