@@ -329,6 +329,22 @@ fn failed_test_without_a_class_is_a_test_as_when_it_passes() {
 }
 
 #[test]
+fn failed_test_that_is_named_like_its_suite_is_a_test_unless_it_is_a_file() {
+    let kind = |name: &str, tests: u32, more: &str| {
+        let report = read(format!(
+            "<testsuite name='{name}' tests='{tests}'><testcase name='{name}' classname='{name}' time='1'>\
+             <failure/></testcase>{more}</testsuite>"
+        ));
+        report.cases[0].kind
+    };
+    let more = "<testcase name='b' classname='a' time='1'/>";
+    assert_eq!(kind("Regex", 2, more), TestRowKind::Test);
+    assert_eq!(kind("Regex", 1, ""), TestRowKind::Test);
+    assert_eq!(kind("a/b.test.mjs", 2, more), TestRowKind::Test);
+    assert_eq!(kind("a/b.test.mjs", 1, ""), TestRowKind::Suite, "Vitest couldn't load it");
+}
+
+#[test]
 fn first_failure_of_a_test_is_the_one_that_is_shown() {
     let case = only(suite(
         "<testcase name='a'><failure message='cause'>at 1</failure><failure message='teardown'/></testcase>",
