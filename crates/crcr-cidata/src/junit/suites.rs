@@ -131,6 +131,14 @@ impl OpenSuite {
         self.name = "".into();
     }
 
+    /// The same for WebdriverIO's `chrome.119_0_6045_105.linux`.
+    pub(super) fn take_browser_of_classes(&mut self, capabilities: &str) {
+        if capabilities.contains('.') && !capabilities.contains(char::is_whitespace) {
+            self.class_prefix = Some(format!("{capabilities}."));
+            self.variant = Some(without_versions(&capabilities.replace('.', " ")).into());
+        }
+    }
+
     /// The same for TestCafe's `TestCafe Tests: Chrome 119.0.0.0 / Windows 10`. It declares each failure as
     /// an error as well.
     pub(super) fn take_browsers_of_testcafe(&mut self, name: &str) {

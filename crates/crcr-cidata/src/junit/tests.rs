@@ -159,6 +159,23 @@ fn test_is_the_same_one_after_an_update_of_karmas_browser() {
 }
 
 #[test]
+fn test_is_the_same_one_after_an_update_of_webdriverios_browser() {
+    let of_browser = |browser: &str| {
+        let report = read(format!(
+            "<testsuite name='Login page'><properties><property name='specId' value='0'/>\
+             <property name='capabilities' value='{browser}'/></properties>\
+             <testcase classname='{browser}.Login_page' name='logs in' time='0'><failure/></testcase>\
+             </testsuite>"
+        ));
+        report.cases.into_iter().next().unwrap()
+    };
+    let before = of_browser("chrome.119_0_6045_105.linux");
+    assert_eq!(before.full_name(), "Login_page.logs in");
+    assert_eq!(before.variant.as_deref(), Some("chrome linux"));
+    assert_eq!(before, of_browser("chrome.120_0_1_2.linux"));
+}
+
+#[test]
 fn testcafes_browsers_and_marks_are_no_part_of_names_and_a_failure_counts_once() {
     let of_run = |version: &str, time: &str| {
         read(format!(

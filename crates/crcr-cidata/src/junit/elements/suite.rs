@@ -26,6 +26,9 @@ const VARIANT_PROPERTIES: [&str; 7] =
 /// Karma's reporter has it in each suite, whose name is that of the browser.
 const KARMA_BROWSER: &str = "browser.fullName";
 
+/// WebdriverIO's reporter has it in each suite; every class begins with it.
+const WEBDRIVERIO_BROWSER: &str = "capabilities";
+
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn read_root(&mut self, tag: &BytesStart<'_>, line: u64) {
         let mut has_id = false;
@@ -148,6 +151,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         self.each_attribute(tag, line, ["name", "value"], |this, key, raw| match key {
             "name" if raw == "go.version" => known = Some("go.version"),
             "name" if raw == KARMA_BROWSER => known = Some(KARMA_BROWSER),
+            "name" if raw == WEBDRIVERIO_BROWSER => known = Some(WEBDRIVERIO_BROWSER),
             "name" => known = VARIANT_PROPERTIES.into_iter().find(|name| *name == raw),
             _ if raw.len() <= MAX_VARIANT_CHARS => {
                 value = Some(LimitedText::of_attribute(raw, &mut this.flaws));
@@ -164,6 +168,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             return;
         };
         let suite = self.suites.last_mut();
+        if known == WEBDRIVERIO_BROWSER {
+            if let Some(suite) = suite.filter(|suite| !suite.is_root && self.case.is_none()) {
+                suite.take_browser_of_classes(&value);
+            }
+            return;
+        }
         if known == "go.version" {
             // go-junit-report, which never runs a test again, writes it as well, and a host.
             let has_host = |suite: &OpenSuite| suite.element.labels.hostname.is_some();
