@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult, TestRowKind};
 
 use super::summary::{RepeatedTest, SuiteElement, SuiteLabels};
-use super::values::is_machine_name;
 
 /// More details of one test are dropped.
 const MAX_DETAILS: usize = 1000;
@@ -167,8 +166,8 @@ impl SuiteRanges {
         }
     }
 
-    /// Gives tests of one name in different suites the host, package or file that tells them apart. What
-    /// doesn't differ tells nothing; then rows have numbers.
+    /// Gives tests of one name in different suites the package or file that tells them apart. What doesn't
+    /// differ tells nothing; then rows have numbers. A `hostname` is another one in the next run.
     pub(super) fn tell_apart(&self, cases: &mut [TestCase]) {
         let labels = |at: usize| {
             let after = self.starts.partition_point(|(start, ..)| *start as usize <= at);
@@ -188,9 +187,7 @@ impl SuiteRanges {
                 let differ = values.iter().any(|value| *value != values[0]);
                 (is_of_all && differ).then_some(values)
             };
-            let hosts = label(|labels| &labels.hostname)
-                .filter(|hosts| !hosts.iter().any(|host| is_machine_name(host)));
-            let told = hosts.or_else(|| label(|of| &of.package)).or_else(|| label(|of| &of.file));
+            let told = label(|of| &of.package).or_else(|| label(|of| &of.file));
             variants.extend(positions.iter().copied().zip(told.into_iter().flatten()));
         }
         for (at, variant) in variants {

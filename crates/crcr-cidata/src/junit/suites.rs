@@ -14,6 +14,7 @@ pub(super) struct OpenSuite {
     pub file: Option<Arc<str>>,
     /// The browser, device or project that its tests run with.
     pub variant: Option<Arc<str>>,
+    pub has_hostname: bool,
     /// What every class in it begins with and that isn't a part of its name.
     pub class_prefix: Option<String>,
     pub element: SuiteElement,
@@ -66,6 +67,7 @@ impl OpenSuite {
             name: Arc::clone(empty),
             file: None,
             variant: None,
+            has_hostname: false,
             class_prefix: None,
             is_testcafe: false,
             errors_are_failures: false,
@@ -85,6 +87,7 @@ impl OpenSuite {
             name: Arc::clone(&self.name),
             file: self.file.clone(),
             variant: self.variant.clone(),
+            has_hostname: false,
             class_prefix: None,
             is_testcafe: false,
             errors_are_failures: self.errors_are_failures,

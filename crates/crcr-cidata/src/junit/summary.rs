@@ -77,7 +77,6 @@ pub struct SuiteElement {
 /// What can tell two suites of one name apart.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SuiteLabels {
-    pub hostname: Option<Arc<str>>,
     pub package: Option<Arc<str>>,
     pub file: Option<Arc<str>>,
 }

@@ -110,11 +110,12 @@ fn tests_of_one_name_in_two_suites_are_two_tests_whatever_tells_them_apart() {
     let cases =
         ["<testcase name='a' time='1'><failure/></testcase>", "<testcase name='a' time='1'/>"];
     for (first, second, variants) in [
-        ("hostname='chromium'", "hostname='firefox'", [Some("chromium"), Some("firefox")]),
         ("package='a'", "package='b'", [Some("a"), Some("b")]),
         ("file='a.js'", "file='b.js'", [Some("a.js"), Some("b.js")]),
         // The next run has other machines.
         ("hostname='fv-az1234'", "hostname='fv-az5678'", [None, None]),
+        ("hostname='runnervmf2e7y'", "hostname='runnervmwhb2q'", [None, None]),
+        ("hostname='builder'", "hostname='worker'", [None, None]),
         ("id='0'", "id='1'", [None, None]),
         ("", "", [None, None]),
     ] {
@@ -127,6 +128,20 @@ fn tests_of_one_name_in_two_suites_are_two_tests_whatever_tells_them_apart() {
         let found: Vec<_> = report.cases.iter().map(|case| case.variant.as_deref()).collect();
         assert_eq!(found, variants, "{first}");
     }
+}
+
+#[test]
+fn hostname_is_a_project_where_the_root_is_playwrights_and_no_machine_anywhere() {
+    let variant = |root: &str, host: &str| {
+        let report = read(format!(
+            "<testsuites {root}><testsuite name='s' hostname='{host}'><testcase name='a' time='1'/>\
+             </testsuite></testsuites>"
+        ));
+        report.cases[0].variant.clone()
+    };
+    assert_eq!(variant("id='' name=''", "chromium").as_deref(), Some("chromium"));
+    assert_eq!(variant("id='' name=''", "runnervmf2e7y"), None);
+    assert_eq!(variant("name=''", "builder"), None);
 }
 
 #[test]

@@ -31,7 +31,7 @@ const WEBDRIVERIO_BROWSER: &str = "capabilities";
 
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn read_root(&mut self, tag: &BytesStart<'_>, line: u64) {
-        let mut has_id = false;
+        let (mut has_id, mut has_name) = (false, false);
         let mut declared = Default::default();
         let (mut is_pytest, mut is_criterion) = (false, false);
         self.each_attribute(
@@ -47,6 +47,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     "tests" => declared.tests = number(),
                     "id" => has_id = true,
                     _ => {
+                        has_name = true;
                         is_pytest = raw == "pytest tests";
                         is_criterion = raw == "Criterion Tests";
                     }
@@ -59,14 +60,14 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             if is_pytest {
                 root.element.repeats = RepeatedTest::Pytest;
             }
-            self.is_hostname_project = has_id;
+            self.is_hostname_project = has_id && has_name;
         }
     }
 
     pub(super) fn open_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut suite = self.new_suite(line);
         let (mut timestamp, mut day, mut name) = (None, None, None);
-        let (mut hostname, mut package) = (None, None);
+        let (mut hostname, mut package) = (None::<Arc<str>>, None);
         self.each_attribute(
             tag,
             line,
@@ -109,13 +110,14 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             suite.name = stable_name(&name, day.as_deref().filter(|day| day.len() == 10)).into();
             suite.take_browsers_of_testcafe(&name);
         }
-        if self.is_hostname_project
-            && hostname.as_deref().is_some_and(|host| !is_machine_name(host))
+        suite.has_hostname = hostname.is_some();
+        if let Some(project) = hostname.filter(|host| !is_machine_name(host))
+            && self.is_hostname_project
         {
-            suite.variant = hostname.take();
+            suite.variant = Some(project);
         }
         let file = suite.file.clone();
-        suite.element.labels = Arc::new(SuiteLabels { hostname, package, file });
+        suite.element.labels = Arc::new(SuiteLabels { package, file });
         if let Some(time) = timestamp
             && self.summary.earliest.is_none_or(|(earliest, _)| time < earliest)
         {
@@ -176,8 +178,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
         if known == "go.version" {
             // go-junit-report, which never runs a test again, writes it as well, and a host.
-            let has_host = |suite: &OpenSuite| suite.element.labels.hostname.is_some();
-            if let Some(suite) = suite.filter(|suite| !has_host(suite)) {
+            if let Some(suite) = suite.filter(|suite| !suite.has_hostname) {
                 suite.element.repeats = RepeatedTest::Go;
             }
             return;
