@@ -332,6 +332,18 @@ fn lines_of_go_test_that_end_early_or_are_mixed_with_others_are_noted() {
     ]);
     assert!(!mixed.summary.is_truncated);
     assert_eq!(mixed.summary.findings[0].rule, JunitRule::OtherLines);
+    let below = go(&[
+        "go: downloading example.com/x v1.0.0",
+        "# q [q.test]",
+        "./q.go:1: unused",
+        run,
+        r#"{"Action":"pass","Package":"p","Test":"TestA"}"#,
+        r#"{"Action":"pass","Package":"p"}"#,
+    ]);
+    assert_eq!((below.tally.tests, below.tally.successes), (1, 1));
+    assert!(below.summary.findings.iter().all(|finding| finding.rule == JunitRule::OtherLines));
+    let other = "a plain line\n{\"Action\" : 1}\n";
+    assert!(TestReport::read(other.as_bytes()).is_err(), "no line of `go test -json`");
     // What was run again because it failed.
     let again = go(&[
         run,

@@ -72,6 +72,13 @@ struct GoReader<F> {
     findings: FindingList,
 }
 
+/// Whether lines of `go test -json` follow others, such as `go: downloading …` and what a compiler prints.
+pub(super) fn begins_below(start: &[u8]) -> bool {
+    start.split(|byte| *byte == b'\n').any(|line| {
+        line.starts_with(b"{") && memchr::memmem::find(line, b"\"Action\":").is_some()
+    })
+}
+
 pub(super) fn read<R: Read>(
     mut text: ReportText<R>,
     on_case: impl FnMut(TestCase, &SuiteElement),
@@ -104,7 +111,7 @@ pub(super) fn read<R: Read>(
                 events += 1;
                 reader.read_event(&event, number)?;
             }
-            Err(_) if events == 0 => {
+            Err(_) if events == 0 && trimmed.starts_with(b"{") => {
                 return Err(JunitError::OtherFile(OtherFile::json()));
             }
             Err(_) => {
