@@ -74,9 +74,9 @@ struct GoReader<F> {
 
 /// Whether lines of `go test -json` follow others, such as `go: downloading …` and what a compiler prints.
 pub(super) fn begins_below(start: &[u8]) -> bool {
-    start.split(|byte| *byte == b'\n').any(|line| {
-        line.starts_with(b"{") && memchr::memmem::find(line, b"\"Action\":").is_some()
-    })
+    start
+        .split(|byte| *byte == b'\n')
+        .any(|line| line.starts_with(b"{") && memchr::memmem::find(line, b"\"Action\":").is_some())
 }
 
 pub(super) fn read<R: Read>(
@@ -279,7 +279,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
             self.packages[at].is_open = false;
             let with_tests = format!("{name} [{name}.test]");
             let build = self.builds.remove(&with_tests).or_else(|| self.builds.remove(&name));
-            let output = build.unwrap_or_else(|| format!("`{name}` isn't built, or its tests failed"));
+            let output =
+                build.unwrap_or_else(|| format!("`{name}` isn't built, or its tests failed"));
             self.fail_package(at, output)?;
         }
         Ok(())

@@ -2,7 +2,7 @@ use crcr_domain::ci_data::test_run::{
     CUT_MARK, MAX_TEXT_BYTES, TestCase, TestDetailKind, TestResult, TestRowKind,
 };
 
-use super::{JunitError, JunitGrade, JunitRule, TestReport};
+use super::{EarlierAttempts, JunitError, JunitGrade, JunitRule, TestReport};
 
 fn read(xml: impl AsRef<[u8]>) -> TestReport {
     TestReport::read(xml.as_ref()).unwrap()
@@ -207,10 +207,7 @@ fn testcafes_browsers_and_marks_are_no_part_of_names_and_a_failure_counts_once()
     let flaky: Vec<_> = report.cases.iter().map(|case| case.flaky).collect();
     assert_eq!(flaky, [true, false, false]);
     assert_eq!(&*report.cases[0].suite, "TestCafe Tests");
-    assert_eq!(
-        report.cases[0].variant.as_deref(),
-        Some("Chrome / Windows, Firefox / Linux")
-    );
+    assert_eq!(report.cases[0].variant.as_deref(), Some("Chrome / Windows, Firefox / Linux"));
     assert_eq!(report.cases, of_run("120.0.0.0", "2026-11-26_01-02-03").cases);
 }
 
@@ -415,7 +412,9 @@ fn tests_and_suites_in_a_test_are_read_and_the_test_around_them_stays() {
          <failure/></testcase>",
     ));
     assert_eq!(results(&broken), [("inner", Success), ("outer", Failure)]);
-    let cut = read("<testsuite name='s'><testcase name='o' time='1'><testsuite name='t'><testcase name='i'");
+    let cut = read(
+        "<testsuite name='s'><testcase name='o' time='1'><testsuite name='t'><testcase name='i'",
+    );
     assert_eq!(results(&cut), [("o", TestResult::Unfinished)]);
 }
 
@@ -432,7 +431,9 @@ fn capitals_of_elements_do_not_matter_and_an_unknown_result_is_a_finding() {
     assert_eq!(report.cases[0].message(), Some("m"));
     assert_eq!(rules(&report), [(JunitRule::UnknownResult, 1)]);
     assert_eq!(report.grade(), JunitGrade::Invalid, "its result may be missing");
-    let report = read("<testsuites><TestSuite name='s'><TestCase name='a' time='1'/></TestSuite></testsuites>");
+    let report = read(
+        "<testsuites><TestSuite name='s'><TestCase name='a' time='1'/></TestSuite></testsuites>",
+    );
     assert_eq!(results(&report), [("a", Success)]);
 }
 
@@ -853,4 +854,44 @@ fn arbitrary_damage_never_panics_and_never_adds_tests() {
             let _ = TestReport::read(&bytes[..]);
         }
     }
+}
+
+#[test]
+fn bazels_earlier_attempt_makes_a_test_that_passed_flaky_and_fails_nothing() {
+    let report = |inner: [&str; 3]| {
+        let case = |(at, inner): (usize, &str)| {
+            format!("<testcase name='{at}' classname='c' time='1'>{inner}</testcase>")
+        };
+        let cases: String = inner.into_iter().enumerate().map(case).collect();
+        read(format!("<testsuite name='s'>{cases}</testsuite>"))
+    };
+    let mut last = report(["", "<failure message='last'/>", ""]);
+    last.add_earlier_attempt(report([
+        "<error message='m'/>",
+        "<failure message='first'/>",
+        "<skipped/>",
+    ]));
+    use TestResult::{Failure, Success};
+    assert_eq!(attempts(&last), [(Success, 2, true), (Failure, 2, false), (Success, 1, false)]);
+    assert_eq!(last.cases[1].message(), Some("last"));
+    assert_eq!((last.tally.flaky, last.tally.failures, last.tally.errors), (1, 1, 0));
+}
+
+#[test]
+fn bazels_attempts_are_known_by_their_paths_beside_the_last_one() {
+    let paths = [
+        "a/foo/test.xml",
+        "a/foo/test_attempts/attempt_1.xml",
+        "a/foo/test_attempts/attempt_2.xml",
+        "test.xml",
+        "test_attempts/attempt_1.xml",
+        "b/test_attempts/attempt_1.xml",
+        "a/foo/test_attempts/attempt_x.xml",
+        "a/foo/my_test_attempts/attempt_1.xml",
+    ];
+    let attempts = EarlierAttempts::of(paths.into_iter());
+    assert_eq!(attempts.before("a/foo/test.xml"), [paths[1], paths[2]]);
+    assert_eq!(attempts.before("test.xml"), [paths[4]]);
+    let earlier: Vec<_> = paths.into_iter().filter(|path| attempts.contains(path)).collect();
+    assert_eq!(earlier, [paths[1], paths[2], paths[4]]);
 }
