@@ -308,6 +308,7 @@ fn package_that_an_older_go_does_not_build_is_a_failed_suite() {
         [("q", false, Failure), ("c", true, Error), ("b", true, Error), ("d", true, Error)]
     );
     assert_eq!(report.cases[1].message(), Some("./c.go:3: undefined: x"));
+    assert_eq!(report.cases[2].message(), Some("FAIL\tb [setup failed]"));
     assert!(!report.summary.is_truncated);
     // Since Go 1.24 the events say so as well.
     let told = go(&[

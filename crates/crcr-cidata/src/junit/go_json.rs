@@ -23,6 +23,9 @@ const MAX_OUTPUT_BYTES: usize = 64 << 20;
 /// Tests that run at one time, and packages.
 const MAX_OPEN: usize = 200_000;
 
+/// A package that failed.
+const FAIL: &str = "FAIL\t";
+
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Event<'a> {
@@ -63,7 +66,7 @@ struct GoReader<F> {
     builds: HashMap<String, String>,
     /// The build that a line `# PACKAGE` began.
     build: Option<String>,
-    /// Packages that a line `FAIL` names, and where.
+    /// Lines that begin with [`FAIL`], and their numbers.
     failed: Vec<(String, u64)>,
     /// In bytes, and in tests.
     held: usize,
@@ -109,6 +112,7 @@ pub(super) fn read<R: Read>(
         match serde_json::from_slice::<Event<'_>>(trimmed) {
             Ok(event) => {
                 events += 1;
+                reader.build = None;
                 reader.read_event(&event, number)?;
             }
             Err(_) if events == 0 && trimmed.starts_with(b"{") => {
@@ -231,7 +235,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         if event.action != "fail" || has_failure {
             return Ok(());
         }
-        if let Some(build) = self.builds.get(&*event.failed_build) {
+        let name = Arc::clone(&self.packages[at].name);
+        if let Some(build) = self.build_of(&name, &event.failed_build) {
             output = format!("{build}{output}");
         }
         self.fail_package(at, output)
@@ -250,16 +255,15 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         self.pass_on(case, at)
     }
 
-    /// Up to Go 1.23, a package that isn't built has no events, only what a compiler prints and a line
-    /// `FAIL`.
+    /// Up to Go 1.23, a package that can't be set up has no events, only what is printed of it and a line
+    /// `FAIL`. In older ones that is so for one that isn't built, too.
     fn read_other_line(&mut self, line: &str, number: u64) {
         if let Some(build) = line.strip_prefix("# ") {
             self.build = Some(build.trim_end().to_owned()).filter(|_| self.builds.len() < MAX_OPEN);
-        } else if let Some(rest) = line.strip_prefix("FAIL\t") {
+        } else if line.starts_with(FAIL) {
             self.build = None;
-            let package = rest.split(['\t', ' ']).next().unwrap_or_default().trim_end();
-            if !package.is_empty() && self.failed.len() < MAX_OPEN {
-                self.failed.push((package.to_owned(), number));
+            if self.failed.len() < MAX_OPEN {
+                self.failed.push((line.trim_end().to_owned(), number));
             }
             return;
         }
@@ -269,18 +273,25 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         }
     }
 
+    /// What the compiler printed of a package. Up to Go 1.23, no event names the build.
+    fn build_of(&self, package: &str, build: &str) -> Option<&String> {
+        let of = |build: &str| self.builds.get(build);
+        of(build).or_else(|| of(&format!("{package} [{package}.test]"))).or_else(|| of(package))
+    }
+
     /// Packages that failed without an event that says so.
     fn end_failed(&mut self) -> Result<(), JunitError> {
-        for (name, line) in std::mem::take(&mut self.failed) {
-            let at = self.package(&name, line)?;
+        for (text, line) in std::mem::take(&mut self.failed) {
+            let name = text[FAIL.len()..].split(['\t', ' ']).next().unwrap_or_default();
+            if name.is_empty() {
+                continue;
+            }
+            let at = self.package(name, line)?;
             if std::mem::replace(&mut self.packages[at].has_failed, true) {
                 continue;
             }
             self.packages[at].is_open = false;
-            let with_tests = format!("{name} [{name}.test]");
-            let build = self.builds.remove(&with_tests).or_else(|| self.builds.remove(&name));
-            let output =
-                build.unwrap_or_else(|| format!("`{name}` isn't built, or its tests failed"));
+            let output = self.build_of(name, "").unwrap_or(&text).clone();
             self.fail_package(at, output)?;
         }
         Ok(())
