@@ -282,3 +282,50 @@ fn coverage_beside_the_reports_is_left_out_and_does_not_end_the_quarantine() {
         "`coverage.xml` is left out: it isn't a test report: it is a coverage report of Cobertura";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
 }
+
+#[test]
+fn package_of_go_that_is_not_built_and_a_failure_that_may_be_of_a_count_end_the_quarantine() {
+    let file = entry("q.TestQ", "alice", 10);
+    let events = [
+        r#"{"Action":"run","Package":"q","Test":"TestQ"}"#,
+        r#"{"Action":"fail","Package":"q","Test":"TestQ"}"#,
+        r#"{"Action":"fail","Package":"q"}"#,
+    ]
+    .join("\n");
+    let gotestsum = |more: &str| {
+        format!(
+            "<testsuite name='q'><properties><property name='go.version' value='go1.26'/></properties>\
+             <testcase classname='q' name='TestQ' time='1'><failure/></testcase>{more}</testsuite>"
+        )
+    };
+    let warm = "<testcase classname='q' name='TestWarm' time='1'>";
+    let twice = format!("{warm}<failure/></testcase>{warm}</testcase>");
+    for (name, report, conclusion) in [
+        ("a.json", &events, "success"),
+        ("a.json", &format!("{events}\nFAIL\tc [build failed]\n"), "failure"),
+        ("a.xml", &gotestsum(""), "success"),
+        ("a.xml", &gotestsum(&twice), "failure"),
+    ] {
+        let Reported { workflow, ran } = reported(
+            &file,
+            &["--junit", "a.*", "--phase", "test"],
+            with_reports(&[(name, report)]),
+        );
+        assert_eq!(workflow["conclusion"], conclusion, "{report}: {}", ran.report());
+    }
+}
+
+#[test]
+fn earlier_attempts_of_bazel_are_no_failures_of_the_job() {
+    let report = |inner: &str| report_xml(&[("test_conv", inner)]);
+    let (first, last) = (report(FAILED), report(""));
+    let Reported { workflow, .. } =
+        reported("[]", &["--junit", "**/*.xml", "--phase", "test"], |run, folder| {
+            fs::create_dir_all(folder.join("foo/test_attempts")).unwrap();
+            fs::write(folder.join("foo/test.xml"), last).unwrap();
+            fs::write(folder.join("foo/test_attempts/attempt_1.xml"), first).unwrap();
+            run
+        });
+    let results = &workflow["test_results"];
+    assert_eq!((&results["failed"], &results["passed"]), (&json!(0), &json!(1)), "{results}");
+}

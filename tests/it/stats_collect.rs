@@ -448,6 +448,36 @@ fn collecting_again_or_after_a_kill_anywhere_gives_the_same_rows() {
 }
 
 #[test]
+fn earlier_attempts_of_bazel_are_attempts_of_its_tests_in_folders_and_zips() {
+    let xml = |inner: &str| {
+        format!(
+            "<testsuites><testsuite name='foo' tests='1'><testcase name='foo' time='1'>{inner}</testcase>\
+             </testsuite></testsuites>"
+        )
+    };
+    let files = [
+        ("test-reports/foo/test_attempts/attempt_1.xml", xml("<error message='flaked'/>")),
+        ("test-reports/foo/test.xml", xml("")),
+        // Whose last attempt isn't there.
+        ("test-reports/bar/test_attempts/attempt_1.xml", xml("<error message='gone'/>")),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (path, content) in &files {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    let zipped = tempfile::tempdir().unwrap();
+    let members: Vec<_> = files.iter().map(|(path, xml)| (*path, xml.as_bytes())).collect();
+    fs::write(zipped.path().join("test-reports-linux_1.zip"), zip(&members)).unwrap();
+    for folder in [folder.path(), zipped.path()] {
+        let json = parsed(&offline(folder, &["--dry-run", "--format", "json"]).run());
+        let counts = ["tests", "successes", "errors", "flaky", "files"].map(|count| &json[count]);
+        assert_eq!(counts, [2, 1, 1, 1, 2], "{json}");
+    }
+}
+
+#[test]
 fn json_has_the_counts_and_nothing_is_written_in_a_dry_run() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.xml"), report("a", 4)).unwrap();

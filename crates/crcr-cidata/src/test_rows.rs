@@ -11,6 +11,8 @@ use crcr_domain::ci_data::test_run::{
 };
 use serde::Serialize;
 
+use crate::test_names::{number_lengths, without_random_parts};
+
 /// Artifacts with reports, and those with what else is known of tests.
 pub const ARTIFACT_KINDS: [&str; 2] = ["test-reports", "test-jsons"];
 const REPORT_FOLDER: &str = "test-reports/";
@@ -107,13 +109,16 @@ pub fn report_id(run: &TestedRun, artifact: &str, path: &str) -> u64 {
 /// Rows of tests. A test has the same id wherever and whenever it runs.
 pub fn rows(repository: &str, cases: Vec<TestCase>) -> Vec<TestRunRow> {
     let repository = repository.to_ascii_lowercase();
+    let numbers = number_lengths(&cases);
     let mut ids = HashSet::with_capacity(cases.len());
-    let mut row = |case: TestCase| {
+    let row = |(at, case): (usize, TestCase)| {
         // What isn't a test must not share the id of one.
         let kind = if case.kind == TestRowKind::Test { "" } else { case.kind.as_str() };
         let class = [repository.as_str(), &case.suite, &case.classname];
         let variant = case.variant.as_deref().unwrap_or_default();
-        let name = [&*case.name, kind, variant];
+        let number = numbers.get(at).copied().unwrap_or_default();
+        let stable_name = without_random_parts(&case.name[number..]);
+        let name = [&*stable_name, kind, variant];
         // Without a variant it is what it was before there were any.
         let name = &name[..if variant.is_empty() { 2 } else { 3 }];
         let mut id = test_id(&class, name);
@@ -126,7 +131,7 @@ pub fn rows(repository: &str, cases: Vec<TestCase>) -> Vec<TestRunRow> {
         }
         TestRunRow { test_id: id, case }
     };
-    cases.into_iter().map(&mut row).collect()
+    cases.into_iter().enumerate().map(row).collect()
 }
 
 /// A row for what left no result behind.
@@ -386,9 +391,18 @@ mod tests {
             ];
             rows(repository, cases).into_iter().map(|row| row.test_id).collect()
         };
+        let ids_of = |names: &[&str]| -> Vec<u64> {
+            let cases = names.iter().map(|name| case(TestRowKind::Test, name)).collect();
+            rows("acme/widgets", cases).into_iter().map(|row| row.test_id).collect()
+        };
         assert_eq!(ids("Acme/Widgets"), ids("acme/widgets"));
         assert_ne!(ids("acme/other"), ids("acme/widgets"));
         assert_eq!(ids("acme/other").into_iter().collect::<HashSet<_>>().len(), 5);
+        assert_eq!(
+            ids_of(&["#1 adds", "#2 subtracts"])[1],
+            ids_of(&["#1 is new", "#2 adds", "#3 subtracts"])[2]
+        );
+        assert_eq!(ids_of(&["a (x at 0x7f4296f7d550)"]), ids_of(&["a (x at 0x7f42970c8550)"]));
         // Stored ids stay valid.
         assert_eq!(format!("{:016x}", ids("acme/widgets")[0]), "29476685b2f4196f");
     }

@@ -1,10 +1,10 @@
 //! Counts of JUnit reports, and the tests that failed.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crcr_artifacts::collect::{FileEntry, FileQuery, collect};
-use crcr_cidata::junit::{JunitError, JunitGrade, REPORT_EXTENSIONS, TestReport};
+use crcr_cidata::junit::{EarlierAttempts, JunitError, JunitGrade, REPORT_EXTENSIONS, TestReport};
 use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::ci_data::quarantine::Quarantine;
 use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestTally};
@@ -93,9 +93,12 @@ pub fn read(
         printer.warning(&format!("`{}` can't be read: {why}", path.escape_debug()), None);
         quarantined.not_all.push(format!("`{}` can't be read", path.escape_debug()));
     }
-    for entry in found.entries.iter().filter(|entry| is_report(entry)) {
+    let attempts = EarlierAttempts::of(found.entries.iter().map(|entry| entry.path.as_str()));
+    let is_counted = |entry: &&FileEntry| is_report(entry) && !attempts.contains(&entry.path);
+    for entry in found.entries.iter().filter(is_counted) {
         let path = found.root.join(&entry.path);
-        match add(&path, quarantine, &mut tally, &mut failed, &mut quarantined) {
+        let earlier = attempts.before(&entry.path).iter().map(|path| found.root.join(path));
+        match add(&path, earlier, quarantine, &mut tally, &mut failed, &mut quarantined) {
             Ok(()) => reports += 1,
             // Such as a coverage report that the glob finds as well.
             Err(ReportProblem::Unreadable(JunitError::OtherFile(other)))
@@ -164,13 +167,16 @@ fn globs_without_report(query: &FileQuery<'_>) -> Vec<String> {
 
 fn add(
     path: &Path,
+    earlier: impl Iterator<Item = PathBuf>,
     quarantine: &Quarantine,
     tally: &mut TestTally,
     failed: &mut Vec<FailedTest>,
     quarantined: &mut QuarantinedFailures,
 ) -> Result<(), ReportProblem> {
     let file = File::open(path).map_err(ReportProblem::Unopened)?;
-    let report = TestReport::read(file).map_err(ReportProblem::Unreadable)?;
+    let mut report = TestReport::read(file).map_err(ReportProblem::Unreadable)?;
+    let earlier = earlier.filter_map(|path| TestReport::read(File::open(path).ok()?).ok());
+    earlier.for_each(|earlier| report.add_earlier_attempt(earlier));
     tally.add(&report.tally);
     let cases = report.cases.iter();
     let of_file = cases.filter(|case| case.result.is_failed() || is_unfinished(case));
@@ -180,6 +186,10 @@ fn add(
     }
     if report.grade() == JunitGrade::Invalid {
         quarantined.not_all.push("tests may be missing in a report that isn't valid".to_owned());
+    }
+    if report.has_guessed_rerun() {
+        let why = "a test that is taken as flaky may have been repeated with `-count`";
+        quarantined.not_all.push(why.to_owned());
     }
     if report.summary.is_truncated {
         return Err(ReportProblem::Truncated);

@@ -11,7 +11,7 @@ use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, collect};
 use crcr_artifacts::digest::DigestAlgorithm;
 use crcr_artifacts::zip::write::{self as zip, DeflateLevel, FileSet};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_LISTED_SUITES, ManifestReport};
-use crcr_cidata::junit::{JunitError, OtherFile, REPORT_EXTENSIONS, TestReport};
+use crcr_cidata::junit::{EarlierAttempts, JunitError, OtherFile, REPORT_EXTENSIONS, TestReport};
 use crcr_domain::ci_data::test_run::TestTally;
 use tempfile::TempDir;
 
@@ -63,7 +63,9 @@ pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
     let staging = TempDir::with_prefix_in(".crcr-pack-", &folder)
         .map_err(failed("the reports can't be gathered"))?;
     let mut tally = TestTally::default();
-    for (source, path) in packed_paths(&found) {
+    let packed = packed_paths(&found);
+    let attempts = EarlierAttempts::of(packed.iter().map(|(_, path)| path.as_str()));
+    for (source, path) in packed {
         let report =
             TestReport::read(File::open(&source).map_err(failed("a report can't be read"))?);
         if let Some(other) = without_tests(&path, &report) {
@@ -72,7 +74,9 @@ pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
         }
         link_or_copy(&source, &staging.path().join(&path))
             .map_err(failed("the reports can't be gathered"))?;
-        manifest.reports.push(describe(path, report, &mut tally, printer));
+        let mut uncounted = TestTally::default();
+        let tally = if attempts.contains(&path) { &mut uncounted } else { &mut tally };
+        manifest.reports.push(describe(path, report, tally, printer));
     }
     warn(&manifest, args, printer);
     write_manifest(&manifest, staging.path()).map_err(failed("the reports can't be gathered"))?;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult, TestRowKind};
 
 use super::summary::{RepeatedTest, SuiteElement, SuiteLabels};
-use super::values::is_machine_name;
 
 /// More details of one test are dropped.
 const MAX_DETAILS: usize = 1000;
@@ -14,8 +13,16 @@ const MAX_DETAILS: usize = 1000;
 /// Which tests of a report may be attempts of one another.
 #[derive(Debug, Default)]
 pub(super) struct Repetitions {
-    /// Position, number of the suite's element, and what a repetition means there.
-    candidates: Vec<(u32, u32, RepeatedTest)>,
+    candidates: Vec<Candidate>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    position: u32,
+    /// The number of the suite's element.
+    element: u32,
+    run: u32,
+    repeats: RepeatedTest,
 }
 
 impl Repetitions {
@@ -24,33 +31,44 @@ impl Repetitions {
         let is_candidate =
             element.repeats != RepeatedTest::OtherTests || case.kind == TestRowKind::Suite;
         if is_candidate && !(case.name.trim().is_empty() && case.kind == TestRowKind::Test) {
-            self.candidates.push((position, element.number, element.repeats));
+            self.candidates.push(Candidate {
+                position,
+                element: element.number,
+                run: element.run,
+                repeats: element.repeats,
+            });
         }
     }
 
-    /// Puts the attempts of each test together.
-    pub(super) fn merge(mut self, cases: &mut Vec<TestCase>) {
+    /// Puts the attempts of each test together. Returns the first test that passed at last where the
+    /// report doesn't tell whether it was run again because it failed.
+    pub(super) fn merge(mut self, cases: &mut Vec<TestCase>) -> Option<String> {
         // Elements of suites can lie in each other.
-        self.candidates.sort_by_key(|(_, element, _)| *element);
+        self.candidates.sort_by_key(|candidate| candidate.element);
         let mut is_merged = vec![];
-        for of_element in self.candidates.chunk_by(|a, b| a.1 == b.1) {
+        let mut guessed = None;
+        for of_element in self.candidates.chunk_by(|a, b| a.element == b.element) {
             let groups = repeated(cases, of_element);
-            let is_rerun = is_rerun(cases, of_element, &groups);
-            for positions in groups {
-                let first = positions[0];
+            let is_rerun = is_rerun(cases, &groups);
+            for group in groups {
+                let first = group[0].position as usize;
                 let is_suite = cases[first].kind == TestRowKind::Suite;
-                let repeats = match of_element[0].2 {
+                let repeats = match group[0].repeats {
                     _ if is_suite => RepeatedTest::OtherTests,
                     RepeatedTest::Go if !is_rerun => continue,
                     repeats => repeats,
                 };
-                for later in &positions[1..] {
+                for later in &group[1..] {
                     if is_merged.is_empty() {
                         is_merged = vec![false; cases.len()];
                     }
-                    is_merged[*later] = true;
-                    let later = cases[*later].clone();
+                    let later = later.position as usize;
+                    is_merged[later] = true;
+                    let later = cases[later].clone();
                     add_attempt(&mut cases[first], later, repeats);
+                }
+                if repeats == RepeatedTest::Go && group[0].run == 0 && cases[first].flaky {
+                    guessed = guessed.or_else(|| Some(cases[first].full_name()));
                 }
             }
         }
@@ -58,46 +76,44 @@ impl Repetitions {
             let mut is_merged = is_merged.into_iter();
             cases.retain(|_| !is_merged.next().unwrap_or_default());
         }
+        guessed
     }
 }
 
-/// The positions of each test that is in an element more than once.
-fn repeated(cases: &[TestCase], of_element: &[(u32, u32, RepeatedTest)]) -> Vec<Vec<usize>> {
-    let mut first: HashMap<(bool, &str, &str, &str), (usize, usize)> = HashMap::new();
-    let mut groups: Vec<Vec<usize>> = vec![];
-    for (position, ..) in of_element {
-        let at = *position as usize;
-        let case = &cases[at];
+/// Each test that is in an element more than once.
+fn repeated<'a>(cases: &[TestCase], of_element: &'a [Candidate]) -> Vec<Vec<&'a Candidate>> {
+    let mut first: HashMap<(bool, &str, &str, &str), (&Candidate, usize)> = HashMap::new();
+    let mut groups: Vec<Vec<&Candidate>> = vec![];
+    for candidate in of_element {
+        let case = &cases[candidate.position as usize];
         let is_test = case.kind == TestRowKind::Test;
         let identity = (is_test, &*case.suite, &*case.classname, &*case.name);
         match first.get_mut(&identity) {
             None => {
-                first.insert(identity, (at, usize::MAX));
+                first.insert(identity, (candidate, usize::MAX));
             }
             Some((first, group)) => {
                 if *group == usize::MAX {
                     *group = groups.len();
                     groups.push(vec![*first]);
                 }
-                groups[*group].push(at);
+                groups[*group].push(candidate);
             }
         }
     }
     groups
 }
 
-/// Whether Go's tests were run again because they failed: then every attempt but the last one failed.
-fn is_rerun(
-    cases: &[TestCase],
-    of_element: &[(u32, u32, RepeatedTest)],
-    groups: &[Vec<usize>],
-) -> bool {
-    of_element[0].2 == RepeatedTest::Go
-        && groups.iter().all(|positions| {
-            let (last, earlier) = positions.split_last().expect("a group has two tests");
-            earlier.iter().all(|at| cases[*at].result.is_failed())
-                && cases[*last].result != TestResult::Skipped
-        })
+/// Whether Go's tests were run again because they failed: then every attempt but the last one failed, and
+/// each is of another run of the package.
+fn is_rerun(cases: &[TestCase], groups: &[Vec<&Candidate>]) -> bool {
+    let result = |candidate: &Candidate| cases[candidate.position as usize].result;
+    groups.iter().all(|group| {
+        let (last, earlier) = group.split_last().expect("a group has two tests");
+        earlier.iter().all(|candidate| result(candidate).is_failed())
+            && result(last) != TestResult::Skipped
+            && group.is_sorted_by(|a, b| a.run < b.run || (a.run, b.run) == (0, 0))
+    })
 }
 
 fn add_attempt(case: &mut TestCase, later: TestCase, repeats: RepeatedTest) {
@@ -150,8 +166,8 @@ impl SuiteRanges {
         }
     }
 
-    /// Gives tests of one name in different suites the host, package or file that tells them apart. What
-    /// doesn't differ tells nothing; then rows have numbers.
+    /// Gives tests of one name in different suites the package or file that tells them apart. What doesn't
+    /// differ tells nothing; then rows have numbers. A `hostname` is another one in the next run.
     pub(super) fn tell_apart(&self, cases: &mut [TestCase]) {
         let labels = |at: usize| {
             let after = self.starts.partition_point(|(start, ..)| *start as usize <= at);
@@ -171,9 +187,7 @@ impl SuiteRanges {
                 let differ = values.iter().any(|value| *value != values[0]);
                 (is_of_all && differ).then_some(values)
             };
-            let hosts = label(|labels| &labels.hostname)
-                .filter(|hosts| !hosts.iter().any(|host| is_machine_name(host)));
-            let told = hosts.or_else(|| label(|of| &of.package)).or_else(|| label(|of| &of.file));
+            let told = label(|of| &of.package).or_else(|| label(|of| &of.file));
             variants.extend(positions.iter().copied().zip(told.into_iter().flatten()));
         }
         for (at, variant) in variants {

@@ -13,7 +13,7 @@ use super::elements::{ElementReader, ReportElement};
 use super::findings::JunitRule;
 use super::summary::SuiteElement;
 use super::text::LimitedText;
-use super::values::{file_name, parse_seconds, parse_time_span, shared};
+use super::values::{file_name, parse_seconds, parse_time_span, shared, shorten};
 
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_nunit(
@@ -278,8 +278,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     fn open_trx_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let mut has_time = false;
-        // An outcome that isn't written is the schema's default, `Failed` not among them.
-        open.status = Some(TestResult::Skipped);
+        // vstest doesn't write the first of its outcomes, which is `Error`.
+        open.status = Some(TestResult::Error);
         self.each_attribute(
             tag,
             line,
@@ -291,7 +291,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     has_time = true;
                     open.case.time = parse_time_span(raw);
                 }
-                _ => open.status = Some(trx_result(raw)),
+                _ => open.status = Some(this.trx_result(raw, line)),
             },
         );
         // A test that didn't run has no duration.
@@ -345,8 +345,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
 
     fn read_trx_outcome(&mut self, tag: &BytesStart<'_>, line: u64) {
         let mut has_failed = false;
-        self.each_attribute(tag, line, ["outcome"], |_, _, raw| {
-            has_failed = trx_result(raw).is_failed();
+        self.each_attribute(tag, line, ["outcome"], |this, _, raw| {
+            has_failed = this.trx_result(raw, line).is_failed();
         });
         if let Some(suite) = self.suites.last_mut() {
             (suite.line, suite.has_failed) = (line, has_failed);
@@ -356,8 +356,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     /// Such as that the process of the tests crashed.
     fn open_trx_info(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut is_failure = false;
-        self.each_attribute(tag, line, ["outcome"], |_, _, raw| {
-            is_failure = trx_result(raw).is_failed();
+        self.each_attribute(tag, line, ["outcome"], |this, _, raw| {
+            is_failure = this.trx_result(raw, line).is_failed();
         });
         if is_failure {
             self.open_detail(TestDetailKind::Error, tag, line)
@@ -365,14 +365,36 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             ReportElement::Output
         }
     }
-}
 
-fn trx_result(outcome: &str) -> TestResult {
-    match outcome {
-        "Passed" | "PassedButRunAborted" | "Warning" | "Completed" => TestResult::Success,
-        "Failed" => TestResult::Failure,
-        "Error" | "Timeout" | "Aborted" | "Disconnected" => TestResult::Error,
-        "InProgress" | "Pending" => TestResult::Unfinished,
-        _ => TestResult::Skipped,
+    fn trx_result(&mut self, outcome: &str, line: u64) -> TestResult {
+        if let Some((_, result)) =
+            TRX_OUTCOMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(outcome))
+        {
+            return *result;
+        }
+        let message =
+            format_args!("the outcome `{}` isn't known and counts as an error", shorten(outcome));
+        self.findings.add(JunitRule::UnknownResult, line, message);
+        TestResult::Error
     }
 }
+
+/// The `TestOutcome` of vstest, and two words of other tools.
+const TRX_OUTCOMES: [(&str, TestResult); 16] = [
+    ("Passed", TestResult::Success),
+    ("Failed", TestResult::Failure),
+    ("NotExecuted", TestResult::Skipped),
+    ("Error", TestResult::Error),
+    ("Timeout", TestResult::Error),
+    ("Aborted", TestResult::Error),
+    ("Disconnected", TestResult::Error),
+    ("Inconclusive", TestResult::Skipped),
+    ("NotRunnable", TestResult::Skipped),
+    ("Skipped", TestResult::Skipped),
+    ("Ignored", TestResult::Skipped),
+    ("PassedButRunAborted", TestResult::Success),
+    ("Warning", TestResult::Success),
+    ("Completed", TestResult::Success),
+    ("InProgress", TestResult::Unfinished),
+    ("Pending", TestResult::Unfinished),
+];

@@ -22,10 +22,14 @@ pub enum JunitRule {
     SuiteFailure,
     /// A suite, or the report, that declares more failures and errors than its tests have.
     FailureCount,
+    /// A result in words that aren't known.
+    UnknownResult,
     /// A suite that declares more tests than it has.
     TestCount,
     /// A test whose status says that it failed, without an element that says why.
     StatusOnly,
+    /// A test of gotestsum that failed and passed: as a rerun, which `-count` looks like, too.
+    GuessedRerun,
     /// A `<warning>`, which doesn't count as a failure.
     Warning,
     DuplicateAttribute,
@@ -54,8 +58,10 @@ impl JunitRule {
             Self::NoTests => "no-tests",
             Self::SuiteFailure => "suite-failure",
             Self::FailureCount => "failure-count",
+            Self::UnknownResult => "unknown-result",
             Self::TestCount => "test-count",
             Self::StatusOnly => "status-only",
+            Self::GuessedRerun => "guessed-rerun",
             Self::Warning => "warning",
             Self::DuplicateAttribute => "duplicate-attribute",
             Self::BadAttribute => "bad-attribute",
@@ -69,7 +75,14 @@ impl JunitRule {
 
     /// Whether tests or results may be missing or mixed up.
     fn makes_invalid(self) -> bool {
-        matches!(self, Self::Truncated | Self::Malformed | Self::MissingName | Self::FailureCount)
+        matches!(
+            self,
+            Self::Truncated
+                | Self::Malformed
+                | Self::MissingName
+                | Self::FailureCount
+                | Self::UnknownResult
+        )
     }
 }
 

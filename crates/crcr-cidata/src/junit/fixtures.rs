@@ -62,7 +62,7 @@ fn every_tool_printed_the_counts_that_are_read_from_its_report() {
         assert_eq!(tally.unfinished, 0, "{tool}");
         tools += 1;
     }
-    assert!(tools >= 54, "{tools}");
+    assert!(tools >= 57, "{tools}");
 }
 
 #[test]
@@ -157,6 +157,37 @@ fn every_run_of_go_test_with_a_count_is_counted() {
     let cases = cases("go-junit-report-count");
     let of = |name: &str| cases.iter().filter(|case| case.name == name).count();
     assert_eq!((of("TestFails"), of("TestPasses")), (2, 2));
+    let of_json = reports("go-json-count").remove(0).cases;
+    assert!(of_json.iter().all(|case| case.attempts == 1), "{of_json:?}");
+}
+
+#[test]
+fn package_that_go_1_23_could_not_build_or_set_up_is_a_failed_suite_with_what_the_compiler_said() {
+    let cases = cases("go-json-unbuilt");
+    let of_suite = cases.iter().filter(|case| case.kind == TestRowKind::Suite);
+    let told: Vec<_> = of_suite.map(|case| (&*case.suite, case.message().unwrap())).collect();
+    assert_eq!(
+        told,
+        [
+            ("example.test/old/c", "c/c_test.go:5:28: undefined: undefined"),
+            (
+                "example.test/old/b",
+                "b/b_test.go:6:2: no required module provides package example.test/old/nothere; to add it:"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn numbers_of_taps_converters_are_no_part_of_an_id() {
+    use crate::test_names::number_lengths;
+    assert_eq!(number_lengths(&cases("tap-xunit")), [3, 3, 3, 3]);
+    let perl = cases("perl-tap");
+    let names: Vec<_> = (perl.iter().zip(number_lengths(&perl)))
+        .filter(|(case, _)| case.kind == TestRowKind::Test)
+        .map(|(case, length)| &case.name[length..])
+        .collect();
+    assert_eq!(names, ["passes", "fails", "3", "to do", "passes"]);
 }
 
 #[test]

@@ -195,6 +195,36 @@ fn trx_run_that_crashed_is_a_failure_beside_a_failed_test() {
 }
 
 #[test]
+fn trx_outcome_that_is_not_written_or_not_known_is_never_a_skip() {
+    let run = |outcomes: &[&str]| {
+        let results: String = (outcomes.iter().enumerate())
+            .map(|(at, outcome)| {
+                format!("<UnitTestResult testName='{at}' duration='00:00:00' {outcome}/>")
+            })
+            .collect();
+        read(&format!(
+            "<TestRun xmlns='http://microsoft.com/schemas/VisualStudio/TeamTest/2010'><Results>{results}\
+             </Results><ResultSummary outcome='Failed'><Counters error='1'/></ResultSummary></TestRun>"
+        ))
+    };
+    let found = |report: &TestReport| -> Vec<_> { report.cases.iter().map(|c| c.result).collect() };
+    let unwritten = run(&["", "outcome='Passed'"]);
+    assert_eq!(found(&unwritten), [Error, Success]);
+    assert!(unwritten.summary.findings.is_empty());
+    let skips = run(&[
+        "outcome='Error'",
+        "outcome='NotExecuted'",
+        "outcome='Inconclusive'",
+        "outcome='NotRunnable'",
+    ]);
+    assert_eq!(found(&skips), [Error, Skipped, Skipped, Skipped]);
+    let odd = run(&["outcome='failed'", "outcome='Exploded'"]);
+    assert_eq!(found(&odd), [Failure, Error]);
+    let rules: Vec<_> = odd.summary.findings.iter().map(|finding| finding.rule).collect();
+    assert_eq!(rules, [JunitRule::UnknownResult]);
+}
+
+#[test]
 fn report_of_another_format_that_is_cut_keeps_its_complete_tests() {
     for (report, last) in [(NUNIT, "</test-run>"), (XUNIT, "</assemblies>"), (TRX, "</TestRun>")] {
         let whole = read(report).tally;
@@ -256,6 +286,40 @@ fn package_of_go_that_is_not_built_or_crashes_is_a_failed_suite() {
 }
 
 #[test]
+fn package_that_an_older_go_does_not_build_is_a_failed_suite() {
+    let lines = [
+        r#"{"Action":"run","Package":"q","Test":"TestQ"}"#,
+        r#"{"Action":"fail","Package":"q","Test":"TestQ"}"#,
+        r#"{"Action":"fail","Package":"q"}"#,
+        "# c [c.test]",
+        "./c.go:3: undefined: x",
+        "FAIL\tc [build failed]",
+        "FAIL\tb [setup failed]",
+        "FAIL\tq\t0.038s",
+        "FAIL\td\t0.1s",
+        "FAIL",
+    ];
+    let report = go(&lines);
+    let rows: Vec<_> = (report.cases.iter())
+        .map(|case| (&*case.suite, case.kind == TestRowKind::Suite, case.result))
+        .collect();
+    assert_eq!(
+        rows,
+        [("q", false, Failure), ("c", true, Error), ("b", true, Error), ("d", true, Error)]
+    );
+    assert_eq!(report.cases[1].message(), Some("./c.go:3: undefined: x"));
+    assert_eq!(report.cases[2].message(), Some("FAIL\tb [setup failed]"));
+    assert!(!report.summary.is_truncated);
+    // Since Go 1.24 the events say so as well.
+    let told = go(&[
+        r#"{"Action":"start","Package":"c"}"#,
+        r#"{"Action":"fail","Package":"c"}"#,
+        "FAIL\tc [build failed]",
+    ]);
+    assert_eq!(suite_failures(&told), 1);
+}
+
+#[test]
 fn lines_of_go_test_that_end_early_or_are_mixed_with_others_are_noted() {
     let run = r#"{"Action":"run","Package":"p","Test":"TestA"}"#;
     let cut = read(&format!("{run}\n{{\"Action\":\"pa"));
@@ -269,6 +333,18 @@ fn lines_of_go_test_that_end_early_or_are_mixed_with_others_are_noted() {
     ]);
     assert!(!mixed.summary.is_truncated);
     assert_eq!(mixed.summary.findings[0].rule, JunitRule::OtherLines);
+    let below = go(&[
+        "go: downloading example.com/x v1.0.0",
+        "# q [q.test]",
+        "./q.go:1: unused",
+        run,
+        r#"{"Action":"pass","Package":"p","Test":"TestA"}"#,
+        r#"{"Action":"pass","Package":"p"}"#,
+    ]);
+    assert_eq!((below.tally.tests, below.tally.successes), (1, 1));
+    assert!(below.summary.findings.iter().all(|finding| finding.rule == JunitRule::OtherLines));
+    let other = "a plain line\n{\"Action\" : 1}\n";
+    assert!(TestReport::read(other.as_bytes()).is_err(), "no line of `go test -json`");
     // What was run again because it failed.
     let again = go(&[
         run,
@@ -279,4 +355,32 @@ fn lines_of_go_test_that_end_early_or_are_mixed_with_others_are_noted() {
         r#"{"Action":"pass","Package":"p"}"#,
     ]);
     assert_eq!((again.tally.tests, again.tally.flaky), (1, 1));
+}
+
+#[test]
+fn go_test_that_fails_once_in_a_count_is_a_failure_and_after_a_run_of_its_own_it_is_flaky() {
+    let event = |action: &str, test: &str| {
+        format!(r#"{{"Action":"{action}","Package":"p","Test":"{test}"}}"#)
+    };
+    let of_package = |action: &str| format!(r#"{{"Action":"{action}","Package":"p"}}"#);
+    let read = |lines: &[String]| go(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let attempts = |report: &TestReport| -> Vec<_> {
+        report.cases.iter().map(|case| (case.result, case.attempts)).collect()
+    };
+    let start = || of_package("start");
+    let of_test =
+        |result: &str| [event("run", "A"), event(result, "A"), of_package("fail")].to_vec();
+    let counted = [vec![start()], of_test("fail")[..2].to_vec(), of_test("pass")].concat();
+    let counted = read(&counted);
+    assert_eq!(attempts(&counted), [(Failure, 1), (Success, 1)]);
+    assert!(!counted.has_guessed_rerun());
+    let again = [vec![start()], of_test("fail"), vec![start()], of_test("pass")].concat();
+    let again = read(&again[..again.len() - 1]);
+    assert_eq!(attempts(&again), [(Success, 2)]);
+    assert!(!again.has_guessed_rerun());
+    // Its process was killed: a second start, without an end before it.
+    let killed =
+        [vec![start(), event("run", "A"), start()], of_test("pass")[..2].to_vec()].concat();
+    let killed = read(&[killed, vec![of_package("pass")]].concat());
+    assert_eq!(attempts(&killed), [(Unfinished, 1), (Success, 1)]);
 }

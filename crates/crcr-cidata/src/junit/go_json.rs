@@ -23,6 +23,9 @@ const MAX_OUTPUT_BYTES: usize = 64 << 20;
 /// Tests that run at one time, and packages.
 const MAX_OPEN: usize = 200_000;
 
+/// A package that failed.
+const FAIL: &str = "FAIL\t";
+
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Event<'a> {
@@ -50,6 +53,8 @@ struct Package {
     output: String,
     is_open: bool,
     has_failure: bool,
+    /// Whether any run of it failed.
+    has_failed: bool,
     line: u64,
 }
 
@@ -59,11 +64,22 @@ struct GoReader<F> {
     packages: Vec<Package>,
     positions: HashMap<String, usize>,
     builds: HashMap<String, String>,
+    /// The build that a line `# PACKAGE` began.
+    build: Option<String>,
+    /// Lines that begin with [`FAIL`], and their numbers.
+    failed: Vec<(String, u64)>,
     /// In bytes, and in tests.
     held: usize,
     running: usize,
     cases: u64,
     findings: FindingList,
+}
+
+/// Whether lines of `go test -json` follow others, such as `go: downloading …` and what a compiler prints.
+pub(super) fn begins_below(start: &[u8]) -> bool {
+    start
+        .split(|byte| *byte == b'\n')
+        .any(|line| line.starts_with(b"{") && memchr::memmem::find(line, b"\"Action\":").is_some())
 }
 
 pub(super) fn read<R: Read>(
@@ -75,6 +91,8 @@ pub(super) fn read<R: Read>(
         packages: vec![],
         positions: HashMap::new(),
         builds: HashMap::new(),
+        build: None,
+        failed: vec![],
         held: 0,
         running: 0,
         cases: 0,
@@ -94,15 +112,17 @@ pub(super) fn read<R: Read>(
         match serde_json::from_slice::<Event<'_>>(trimmed) {
             Ok(event) => {
                 events += 1;
+                reader.build = None;
                 reader.read_event(&event, number)?;
             }
-            Err(_) if events == 0 => {
+            Err(_) if events == 0 && trimmed.starts_with(b"{") => {
                 return Err(JunitError::OtherFile(OtherFile::json()));
             }
             Err(_) => {
                 is_truncated = !line.ends_with(b"\n") && trimmed.starts_with(b"{");
                 let message = "a line isn't one of `go test -json`, and is left out";
                 reader.findings.add(JunitRule::OtherLines, number, message);
+                reader.read_other_line(&String::from_utf8_lossy(&line), number);
             }
         }
     }
@@ -122,6 +142,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
             return Ok(());
         }
         let at = self.package(&event.package, line)?;
+        if event.action == "start" && self.packages[at].is_open {
+            self.end_run(at)?;
+        }
         let package = &mut self.packages[at];
         package.is_open = true;
         match (&*event.action, event.test.is_empty()) {
@@ -160,11 +183,17 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         let labels = Arc::new(SuiteLabels::default());
         self.packages.push(Package {
             name: name.into(),
-            element: SuiteElement { number: at as u32 + 1, repeats: RepeatedTest::Go, labels },
+            element: SuiteElement {
+                number: at as u32 + 1,
+                run: 1,
+                repeats: RepeatedTest::Go,
+                labels,
+            },
             running: HashMap::new(),
             output: String::new(),
-            is_open: true,
+            is_open: false,
             has_failure: false,
+            has_failed: false,
             line,
         });
         self.positions.insert(name.to_owned(), at);
@@ -189,20 +218,34 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         self.pass_on(case, at)
     }
 
-    fn end_package(&mut self, at: usize, event: &Event<'_>) -> Result<(), JunitError> {
+    /// Later events of the package are of another run, in which its tests are other attempts.
+    fn end_run(&mut self, at: usize) -> Result<(String, bool), JunitError> {
         self.end_running(at)?;
         let package = &mut self.packages[at];
         package.is_open = false;
-        let mut output = std::mem::take(&mut package.output);
+        package.element.run += 1;
+        let output = std::mem::take(&mut package.output);
         self.held = self.held.saturating_sub(output.len());
-        let has_failure = std::mem::take(&mut package.has_failure);
+        Ok((output, std::mem::take(&mut package.has_failure)))
+    }
+
+    fn end_package(&mut self, at: usize, event: &Event<'_>) -> Result<(), JunitError> {
+        let (mut output, has_failure) = self.end_run(at)?;
+        self.packages[at].has_failed |= event.action == "fail";
         if event.action != "fail" || has_failure {
             return Ok(());
         }
-        if let Some(build) = self.builds.get(&*event.failed_build) {
+        let name = Arc::clone(&self.packages[at].name);
+        if let Some(build) = self.build_of(&name, &event.failed_build) {
             output = format!("{build}{output}");
-            cut(&mut output, MAX_TEXT_BYTES);
         }
+        self.fail_package(at, output)
+    }
+
+    /// A row for a package that failed outside its tests.
+    fn fail_package(&mut self, at: usize, mut output: String) -> Result<(), JunitError> {
+        cut(&mut output, MAX_TEXT_BYTES);
+        let package = &self.packages[at];
         let text = format_args!("the package `{}` failed outside its tests", package.name);
         self.findings.add(JunitRule::SuiteFailure, package.line, text);
         let mut case = new_case(package, String::new(), TestResult::Error);
@@ -210,6 +253,48 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         case.classname = "".into();
         case.details.push(detail(TestDetailKind::Error, output));
         self.pass_on(case, at)
+    }
+
+    /// Up to Go 1.23, a package that can't be set up has no events, only what is printed of it and a line
+    /// `FAIL`. In older ones that is so for one that isn't built, too.
+    fn read_other_line(&mut self, line: &str, number: u64) {
+        if let Some(build) = line.strip_prefix("# ") {
+            self.build = Some(build.trim_end().to_owned()).filter(|_| self.builds.len() < MAX_OPEN);
+        } else if line.starts_with(FAIL) {
+            self.build = None;
+            if self.failed.len() < MAX_OPEN {
+                self.failed.push((line.trim_end().to_owned(), number));
+            }
+            return;
+        }
+        if let Some(build) = &self.build {
+            let output = self.builds.entry(build.clone()).or_default();
+            self.held += keep(output, line, self.held);
+        }
+    }
+
+    /// What the compiler printed of a package. Up to Go 1.23, no event names the build.
+    fn build_of(&self, package: &str, build: &str) -> Option<&String> {
+        let of = |build: &str| self.builds.get(build);
+        of(build).or_else(|| of(&format!("{package} [{package}.test]"))).or_else(|| of(package))
+    }
+
+    /// Packages that failed without an event that says so.
+    fn end_failed(&mut self) -> Result<(), JunitError> {
+        for (text, line) in std::mem::take(&mut self.failed) {
+            let name = text[FAIL.len()..].split(['\t', ' ']).next().unwrap_or_default();
+            if name.is_empty() {
+                continue;
+            }
+            let at = self.package(name, line)?;
+            if std::mem::replace(&mut self.packages[at].has_failed, true) {
+                continue;
+            }
+            self.packages[at].is_open = false;
+            let output = self.build_of(name, "").unwrap_or(&text).clone();
+            self.fail_package(at, output)?;
+        }
+        Ok(())
     }
 
     /// Tests without an end: their process ended before them.
@@ -236,6 +321,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
 
     fn finish(mut self, is_cut: bool, line: u64) -> Result<JunitSummary, JunitError> {
         let mut summary = JunitSummary::default();
+        self.end_failed()?;
         for at in 0..self.packages.len() {
             self.end_running(at)?;
             let package = &self.packages[at];

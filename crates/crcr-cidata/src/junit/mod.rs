@@ -33,5 +33,5 @@ pub const REPORT_EXTENSIONS: [&str; 4] = ["xml", "trx", "json", "jsonl"];
 pub use self::findings::{JunitFinding, JunitGrade, JunitRule};
 pub use self::other_files::OtherFile;
 pub use self::reader::read_cases;
-pub use self::report::TestReport;
+pub use self::report::{EarlierAttempts, TestReport, last_attempt_of};
 pub use self::summary::{JunitError, JunitSummary, SuiteElement};

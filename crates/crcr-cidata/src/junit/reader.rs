@@ -33,10 +33,15 @@ pub fn read_cases(
         Some(b'<') | None => None,
         Some(_) => OtherFile::of_start(&String::from_utf8_lossy(start)),
     };
-    match (other, start.first()) {
-        (Some(other), _) => Err(JunitError::OtherFile(other)),
-        (None, Some(b'{')) => go_json::read(text, on_case),
-        (None, _) => read_xml(text, on_case),
+    let is_json = match start.first() {
+        Some(b'{') => true,
+        Some(b'<') | None => false,
+        Some(_) => go_json::begins_below(start),
+    };
+    match other {
+        Some(other) => Err(JunitError::OtherFile(other)),
+        None if is_json => go_json::read(text, on_case),
+        None => read_xml(text, on_case),
     }
 }
 

@@ -1,8 +1,12 @@
 //! A whole report, in which each test is there once.
 
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
+use std::sync::Arc;
 
-use crcr_domain::ci_data::test_run::{TestCase, TestTally};
+use crcr_domain::ci_data::test_run::{
+    TestCase, TestDetailKind, TestResult, TestRowKind, TestTally,
+};
 use jiff::{SignedDuration, Timestamp};
 
 use super::attempts::{Repetitions, SuiteRanges};
@@ -10,6 +14,7 @@ use super::findings::{JunitFinding, JunitGrade, JunitRule};
 use super::reader::read_cases;
 use super::summary::{JunitError, JunitSummary};
 use super::text::cut;
+use super::values::shorten;
 
 /// Texts of failures beyond this sum are cut to [`SHORT_TEXT_BYTES`].
 const FULL_TEXTS_BYTES: usize = 64 << 20;
@@ -35,7 +40,7 @@ impl TestReport {
         let mut repetitions = Repetitions::default();
         let mut ranges = SuiteRanges::default();
         let mut texts = 0;
-        let summary = read_cases(input, |mut case, element| {
+        let mut summary = read_cases(input, |mut case, element| {
             limit_texts(&mut case, &mut texts);
             let position = cases.len() as u32;
             repetitions.note(position, &case, element);
@@ -45,7 +50,15 @@ impl TestReport {
         if summary.has_namesakes {
             ranges.tell_apart(&mut cases);
         }
-        repetitions.merge(&mut cases);
+        if let Some(test) = repetitions.merge(&mut cases) {
+            let message = format!(
+                "`{}` failed and passed: the report doesn't tell whether it was run again because it \
+                 failed, or repeated by `-count`",
+                shorten(&test)
+            );
+            let rule = JunitRule::GuessedRerun;
+            summary.findings.insert(0, JunitFinding { rule, line: 1, message });
+        }
         let mut tally = TestTally::default();
         cases.iter().for_each(|case| tally.count(case));
         let hidden = summary.hidden_failures;
@@ -54,6 +67,31 @@ impl TestReport {
         tally.tests += hidden.failures + hidden.errors;
         let time = cases.iter().filter_map(|case| case.time).fold(0.0, |sum, time| sum + time);
         Ok(Self { cases, tally, time, summary })
+    }
+
+    /// Adds the failures of an earlier attempt, whose report is `earlier`, to the tests that both have.
+    pub fn add_earlier_attempt(&mut self, earlier: Self) {
+        type Identity = (TestRowKind, Arc<str>, Arc<str>, String, Option<Arc<str>>);
+        let identity = |case: &TestCase| -> Identity {
+            let (suite, class) = (Arc::clone(&case.suite), Arc::clone(&case.classname));
+            (case.kind, suite, class, case.name.clone(), case.variant.clone())
+        };
+        let has_failed =
+            |result: TestResult| result.is_failed() || result == TestResult::Unfinished;
+        let mut failed: HashMap<Identity, TestCase> = HashMap::new();
+        for case in earlier.cases.into_iter().filter(|case| has_failed(case.result)) {
+            failed.entry(identity(&case)).or_insert(case);
+        }
+        for case in self.cases.iter_mut().filter(|case| case.kind == TestRowKind::Test) {
+            let Some(mut earlier) = failed.remove(&identity(case)) else { continue };
+            case.attempts = case.attempts.saturating_add(earlier.attempts);
+            let is_new = case.result == TestResult::Success && !case.flaky;
+            case.flaky |= is_new;
+            self.tally.flaky += u64::from(is_new);
+            earlier.details.iter_mut().for_each(|detail| detail.kind = TestDetailKind::Rerun);
+            case.details.splice(..0, earlier.details);
+            case.time = case.time.zip(earlier.time).map(|(last, first)| last + first).or(case.time);
+        }
     }
 
     /// Adds a finding if a suite ran long before `now`.
@@ -71,6 +109,52 @@ impl TestReport {
     pub fn grade(&self) -> JunitGrade {
         JunitGrade::of(&self.summary.findings)
     }
+
+    /// Whether a test that is taken as flaky may have made the job fail.
+    pub fn has_guessed_rerun(&self) -> bool {
+        self.summary.findings.iter().any(|finding| finding.rule == JunitRule::GuessedRerun)
+    }
+}
+
+/// Which of several reports are of earlier attempts of others.
+#[derive(Debug, Default)]
+pub struct EarlierAttempts {
+    by_last: HashMap<String, Vec<String>>,
+}
+
+impl EarlierAttempts {
+    pub fn of<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Self {
+        let mut by_last: HashMap<String, Vec<String>> = HashMap::new();
+        for path in paths.clone() {
+            if let Some(last) = last_attempt_of(path) {
+                by_last.entry(last).or_default().push(path.to_owned());
+            }
+        }
+        if !by_last.is_empty() {
+            let paths: HashSet<_> = paths.collect();
+            by_last.retain(|last, _| paths.contains(last.as_str()));
+        }
+        Self { by_last }
+    }
+
+    /// Those before the last attempt, whose report is at `last`.
+    pub fn before(&self, last: &str) -> &[String] {
+        self.by_last.get(last).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the report at `path` is of an earlier attempt.
+    pub fn contains(&self, path: &str) -> bool {
+        last_attempt_of(path).is_some_and(|last| self.by_last.contains_key(&last))
+    }
+}
+
+/// Of a report of an earlier attempt the path of the last one's: Bazel writes `X/test_attempts/attempt_1.xml`
+/// and `X/test.xml`.
+pub fn last_attempt_of(path: &str) -> Option<String> {
+    let (folder, name) = path.rsplit_once('/')?;
+    name.strip_prefix("attempt_")?.strip_suffix(".xml")?.parse::<u32>().ok()?;
+    let folder = folder.strip_suffix("test_attempts")?;
+    (folder.is_empty() || folder.ends_with('/')).then(|| format!("{folder}test.xml"))
 }
 
 fn limit_texts(case: &mut TestCase, texts: &mut usize) {

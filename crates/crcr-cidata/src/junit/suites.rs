@@ -14,12 +14,15 @@ pub(super) struct OpenSuite {
     pub file: Option<Arc<str>>,
     /// The browser, device or project that its tests run with.
     pub variant: Option<Arc<str>>,
+    pub has_hostname: bool,
     /// What every class in it begins with and that isn't a part of its name.
     pub class_prefix: Option<String>,
     pub element: SuiteElement,
     pub line: u64,
     pub declared: Declared,
     pub counted: Counted,
+    /// Whether TestCafe's reporter wrote it.
+    pub is_testcafe: bool,
     /// Whether the errors that it declares are counted among its failures, too.
     pub errors_are_failures: bool,
     /// Whether it says that it failed.
@@ -64,9 +67,11 @@ impl OpenSuite {
             name: Arc::clone(empty),
             file: None,
             variant: None,
+            has_hostname: false,
             class_prefix: None,
+            is_testcafe: false,
             errors_are_failures: false,
-            element: SuiteElement { number: 0, repeats: RepeatedTest::OtherTests, labels },
+            element: SuiteElement { number: 0, run: 0, repeats: RepeatedTest::OtherTests, labels },
             line,
             declared: Declared::default(),
             counted: Counted::default(),
@@ -82,7 +87,9 @@ impl OpenSuite {
             name: Arc::clone(&self.name),
             file: self.file.clone(),
             variant: self.variant.clone(),
+            has_hostname: false,
             class_prefix: None,
+            is_testcafe: false,
             errors_are_failures: self.errors_are_failures,
             element: SuiteElement { number, ..self.element.clone() },
             is_root: false,
@@ -122,12 +129,27 @@ impl OpenSuite {
     /// Makes the name of a suite, which is that of a browser as Karma writes it, its variant without the versions: the
     /// tests are the same ones after an update of the browser.
     pub(super) fn take_browser_of_name(&mut self) {
-        let is_version = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
-        let words = self.name.split_whitespace().map(|word| word.trim_matches(['(', ')']));
-        let browser = words.filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ");
         self.class_prefix = Some(format!("{}.", self.name.replace([' ', '.'], "_")));
-        self.variant = Some(browser.into());
+        self.variant = Some(without_versions(&self.name).into());
         self.name = "".into();
+    }
+
+    /// The same for WebdriverIO's `chrome.119_0_6045_105.linux`.
+    pub(super) fn take_browser_of_classes(&mut self, capabilities: &str) {
+        if capabilities.contains('.') && !capabilities.contains(char::is_whitespace) {
+            self.class_prefix = Some(format!("{capabilities}."));
+            self.variant = Some(without_versions(&capabilities.replace('.', " ")).into());
+        }
+    }
+
+    /// The same for TestCafe's `TestCafe Tests: Chrome 119.0.0.0 / Windows 10`. It declares each failure as
+    /// an error as well.
+    pub(super) fn take_browsers_of_testcafe(&mut self, name: &str) {
+        let Some(browsers) = name.strip_prefix("TestCafe Tests: ") else { return };
+        let browsers: Vec<_> = browsers.split(", ").map(without_versions).collect();
+        self.variant = Some(browsers.join(", ").into());
+        self.name = "TestCafe Tests".into();
+        (self.is_testcafe, self.errors_are_failures) = (true, true);
     }
 
     pub(super) fn count_failure(&mut self, result: TestResult) {
@@ -150,4 +172,10 @@ impl Counted {
         self.errors += inner.errors;
         self.details += inner.details;
     }
+}
+
+fn without_versions(browser: &str) -> String {
+    let is_version = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
+    let words = browser.split_whitespace().map(|word| word.trim_matches(['(', ')']));
+    words.filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ")
 }

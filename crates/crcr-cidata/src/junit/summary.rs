@@ -68,6 +68,8 @@ pub struct HiddenFailures {
 pub struct SuiteElement {
     /// Which one of the report, from 1. 0 stands for the report itself.
     pub number: u32,
+    /// Which run of a Go package in one report, from 1. 0 if the report doesn't tell runs apart.
+    pub run: u32,
     pub repeats: RepeatedTest,
     pub labels: Arc<SuiteLabels>,
 }
@@ -75,7 +77,6 @@ pub struct SuiteElement {
 /// What can tell two suites of one name apart.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SuiteLabels {
-    pub hostname: Option<Arc<str>>,
     pub package: Option<Arc<str>>,
     pub file: Option<Arc<str>>,
 }
@@ -90,7 +91,7 @@ pub enum RepeatedTest {
     /// elements.
     Pytest,
     /// `gotestsum --rerun-fails` adds the later attempts of tests that failed. `go test -count` repeats
-    /// tests that passed as well, and then each one counts.
+    /// tests within one run of their package, those that passed as well, and then each one counts.
     Go,
 }
 

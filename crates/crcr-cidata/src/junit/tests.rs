@@ -2,7 +2,7 @@ use crcr_domain::ci_data::test_run::{
     CUT_MARK, MAX_TEXT_BYTES, TestCase, TestDetailKind, TestResult, TestRowKind,
 };
 
-use super::{JunitError, JunitGrade, JunitRule, TestReport};
+use super::{EarlierAttempts, JunitError, JunitGrade, JunitRule, TestReport};
 
 fn read(xml: impl AsRef<[u8]>) -> TestReport {
     TestReport::read(xml.as_ref()).unwrap()
@@ -110,11 +110,12 @@ fn tests_of_one_name_in_two_suites_are_two_tests_whatever_tells_them_apart() {
     let cases =
         ["<testcase name='a' time='1'><failure/></testcase>", "<testcase name='a' time='1'/>"];
     for (first, second, variants) in [
-        ("hostname='chromium'", "hostname='firefox'", [Some("chromium"), Some("firefox")]),
         ("package='a'", "package='b'", [Some("a"), Some("b")]),
         ("file='a.js'", "file='b.js'", [Some("a.js"), Some("b.js")]),
         // The next run has other machines.
         ("hostname='fv-az1234'", "hostname='fv-az5678'", [None, None]),
+        ("hostname='runnervmf2e7y'", "hostname='runnervmwhb2q'", [None, None]),
+        ("hostname='builder'", "hostname='worker'", [None, None]),
         ("id='0'", "id='1'", [None, None]),
         ("", "", [None, None]),
     ] {
@@ -127,6 +128,20 @@ fn tests_of_one_name_in_two_suites_are_two_tests_whatever_tells_them_apart() {
         let found: Vec<_> = report.cases.iter().map(|case| case.variant.as_deref()).collect();
         assert_eq!(found, variants, "{first}");
     }
+}
+
+#[test]
+fn hostname_is_a_project_where_the_root_is_playwrights_and_no_machine_anywhere() {
+    let variant = |root: &str, host: &str| {
+        let report = read(format!(
+            "<testsuites {root}><testsuite name='s' hostname='{host}'><testcase name='a' time='1'/>\
+             </testsuite></testsuites>"
+        ));
+        report.cases[0].variant.clone()
+    };
+    assert_eq!(variant("id='' name=''", "chromium").as_deref(), Some("chromium"));
+    assert_eq!(variant("id='' name=''", "runnervmf2e7y"), None);
+    assert_eq!(variant("name=''", "builder"), None);
 }
 
 #[test]
@@ -156,6 +171,44 @@ fn test_is_the_same_one_after_an_update_of_karmas_browser() {
     assert_eq!(before.full_name(), "sum.sum adds");
     assert_eq!(before.variant.as_deref(), Some("Chrome Headless Linux"));
     assert_eq!(before, of_browser("156.0.0.0").cases.remove(0));
+}
+
+#[test]
+fn test_is_the_same_one_after_an_update_of_webdriverios_browser() {
+    let of_browser = |browser: &str| {
+        let report = read(format!(
+            "<testsuite name='Login page'><properties><property name='specId' value='0'/>\
+             <property name='capabilities' value='{browser}'/></properties>\
+             <testcase classname='{browser}.Login_page' name='logs in' time='0'><failure/></testcase>\
+             </testsuite>"
+        ));
+        report.cases.into_iter().next().unwrap()
+    };
+    let before = of_browser("chrome.119_0_6045_105.linux");
+    assert_eq!(before.full_name(), "Login_page.logs in");
+    assert_eq!(before.variant.as_deref(), Some("chrome linux"));
+    assert_eq!(before, of_browser("chrome.120_0_1_2.linux"));
+}
+
+#[test]
+fn testcafes_browsers_and_marks_are_no_part_of_names_and_a_failure_counts_once() {
+    let of_run = |version: &str, time: &str| {
+        read(format!(
+            "<testsuite name='TestCafe Tests: Chrome {version} / Windows 10, Firefox 118.0 / Linux 0.0' tests='3' \
+             failures='1' errors='1'>\
+             <testcase classname='Shop' name='buys (unstable) (screenshots: /w/{time}/test-1)' time='1'/>\
+             <testcase classname='Shop' name='looks (screenshots: /w/{time}/test-2)' time='1'><failure/></testcase>\
+             <testcase classname='Shop' name='pays' time='1'/></testsuite>"
+        ))
+    };
+    let report = of_run("119.0.0.0", "2026-11-25_10-11-12");
+    use TestResult::{Failure, Success};
+    assert_eq!(results(&report), [("buys", Success), ("looks", Failure), ("pays", Success)]);
+    let flaky: Vec<_> = report.cases.iter().map(|case| case.flaky).collect();
+    assert_eq!(flaky, [true, false, false]);
+    assert_eq!(&*report.cases[0].suite, "TestCafe Tests");
+    assert_eq!(report.cases[0].variant.as_deref(), Some("Chrome / Windows, Firefox / Linux"));
+    assert_eq!(report.cases, of_run("120.0.0.0", "2026-11-26_01-02-03").cases);
 }
 
 #[test]
@@ -228,6 +281,10 @@ fn go_repetition_is_an_attempt_unless_tests_that_passed_ran_again() {
         [(Success, 2, true), (Success, 1, false)]
     );
     assert_eq!(attempts(&go(&[failed, failed])), [(Failure, 2, false)]);
+    let rule = |report: &TestReport| report.summary.findings.first().map(|first| first.rule);
+    let flaky = go(&[failed, ("A", "")]);
+    assert_eq!(rule(&flaky), Some(JunitRule::GuessedRerun), "`-count=2` looks like it");
+    assert!(flaky.has_guessed_rerun() && !go(&[failed, failed]).has_guessed_rerun());
     // `-count=2`: one run of each is red, and so is the job.
     let counted = go(&[failed, ("A", ""), ("B", ""), ("B", "")]);
     assert_eq!(counted.tally.failures, 1);
@@ -301,6 +358,22 @@ fn failed_test_without_a_class_is_a_test_as_when_it_passes() {
 }
 
 #[test]
+fn failed_test_that_is_named_like_its_suite_is_a_test_unless_it_is_a_file() {
+    let kind = |name: &str, tests: u32, more: &str| {
+        let report = read(format!(
+            "<testsuite name='{name}' tests='{tests}'><testcase name='{name}' classname='{name}' time='1'>\
+             <failure/></testcase>{more}</testsuite>"
+        ));
+        report.cases[0].kind
+    };
+    let more = "<testcase name='b' classname='a' time='1'/>";
+    assert_eq!(kind("Regex", 2, more), TestRowKind::Test);
+    assert_eq!(kind("Regex", 1, ""), TestRowKind::Test);
+    assert_eq!(kind("a/b.test.mjs", 2, more), TestRowKind::Test);
+    assert_eq!(kind("a/b.test.mjs", 1, ""), TestRowKind::Suite, "Vitest couldn't load it");
+}
+
+#[test]
 fn first_failure_of_a_test_is_the_one_that_is_shown() {
     let case = only(suite(
         "<testcase name='a'><failure message='cause'>at 1</failure><failure message='teardown'/></testcase>",
@@ -315,6 +388,53 @@ fn tests_in_elements_that_no_tool_of_ours_writes_are_read() {
          </tests></testsuite></group></testsuites>",
     );
     assert_eq!(report.tally.failures, 1);
+}
+
+#[test]
+fn tests_and_suites_in_a_test_are_read_and_the_test_around_them_stays() {
+    use TestResult::{Failure, Success};
+    let inner = "<testcase name='inner' time='1'><failure message='m'/></testcase>";
+    for nested in [
+        inner.to_owned(),
+        format!("<testsuite name='t'><properties/>{inner}</testsuite>"),
+        format!("<steps>{inner}</steps>"),
+    ] {
+        let report = read(format!(
+            "<testsuite name='s'><testcase name='outer' time='1'>{nested}</testcase>\
+             <testcase name='next' time='1'/></testsuite>"
+        ));
+        let expected = [("inner", Failure), ("outer", Success), ("next", Success)];
+        assert_eq!(results(&report), expected, "{nested}");
+        assert!(report.cases.iter().all(|case| case.kind == TestRowKind::Test), "{nested}");
+    }
+    let broken = read(suite(
+        "<testcase name='outer'><testsuite name='t'><testcase name='inner'/></testsuite>\
+         <failure/></testcase>",
+    ));
+    assert_eq!(results(&broken), [("inner", Success), ("outer", Failure)]);
+    let cut = read(
+        "<testsuite name='s'><testcase name='o' time='1'><testsuite name='t'><testcase name='i'",
+    );
+    assert_eq!(results(&cut), [("o", TestResult::Unfinished)]);
+}
+
+#[test]
+fn capitals_of_elements_do_not_matter_and_an_unknown_result_is_a_finding() {
+    use TestResult::{Failure, Skipped, Success};
+    let report = read(suite(
+        "<testcase name='a'><Failure message='m'/></testcase><testcase name='b'><FAILURE/></testcase>\
+         <testcase name='c'><Skipped/></testcase><testcase name='d'><failed/></testcase>\
+         <testcase name='e'><trace-id/></testcase>",
+    ));
+    let expected = [("a", Failure), ("b", Failure), ("c", Skipped), ("d", Success), ("e", Success)];
+    assert_eq!(results(&report), expected);
+    assert_eq!(report.cases[0].message(), Some("m"));
+    assert_eq!(rules(&report), [(JunitRule::UnknownResult, 1)]);
+    assert_eq!(report.grade(), JunitGrade::Invalid, "its result may be missing");
+    let report = read(
+        "<testsuites><TestSuite name='s'><TestCase name='a' time='1'/></TestSuite></testsuites>",
+    );
+    assert_eq!(results(&report), [("a", Success)]);
 }
 
 #[test]
@@ -734,4 +854,44 @@ fn arbitrary_damage_never_panics_and_never_adds_tests() {
             let _ = TestReport::read(&bytes[..]);
         }
     }
+}
+
+#[test]
+fn bazels_earlier_attempt_makes_a_test_that_passed_flaky_and_fails_nothing() {
+    let report = |inner: [&str; 3]| {
+        let case = |(at, inner): (usize, &str)| {
+            format!("<testcase name='{at}' classname='c' time='1'>{inner}</testcase>")
+        };
+        let cases: String = inner.into_iter().enumerate().map(case).collect();
+        read(format!("<testsuite name='s'>{cases}</testsuite>"))
+    };
+    let mut last = report(["", "<failure message='last'/>", ""]);
+    last.add_earlier_attempt(report([
+        "<error message='m'/>",
+        "<failure message='first'/>",
+        "<skipped/>",
+    ]));
+    use TestResult::{Failure, Success};
+    assert_eq!(attempts(&last), [(Success, 2, true), (Failure, 2, false), (Success, 1, false)]);
+    assert_eq!(last.cases[1].message(), Some("last"));
+    assert_eq!((last.tally.flaky, last.tally.failures, last.tally.errors), (1, 1, 0));
+}
+
+#[test]
+fn bazels_attempts_are_known_by_their_paths_beside_the_last_one() {
+    let paths = [
+        "a/foo/test.xml",
+        "a/foo/test_attempts/attempt_1.xml",
+        "a/foo/test_attempts/attempt_2.xml",
+        "test.xml",
+        "test_attempts/attempt_1.xml",
+        "b/test_attempts/attempt_1.xml",
+        "a/foo/test_attempts/attempt_x.xml",
+        "a/foo/my_test_attempts/attempt_1.xml",
+    ];
+    let attempts = EarlierAttempts::of(paths.into_iter());
+    assert_eq!(attempts.before("a/foo/test.xml"), [paths[1], paths[2]]);
+    assert_eq!(attempts.before("test.xml"), [paths[4]]);
+    let earlier: Vec<_> = paths.into_iter().filter(|path| attempts.contains(path)).collect();
+    assert_eq!(earlier, [paths[1], paths[2], paths[4]]);
 }

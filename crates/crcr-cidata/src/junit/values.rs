@@ -93,8 +93,9 @@ pub(super) fn file_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
-/// Whether a host is one of many: names of projects, which tools also write as `hostname`, look like words.
+/// Whether a host is one of many: names of projects, which Playwright writes as `hostname`, look like words.
+/// GitHub's runners are `runnervmf2e7y` or `fv-az1234-567`.
 pub(super) fn is_machine_name(host: &str) -> bool {
     let digits = host.bytes().filter(u8::is_ascii_digit).count();
-    host == "localhost" || host.contains('.') || digits >= 3
+    host == "localhost" || host.contains('.') || host.starts_with("runnervm") || digits >= 3
 }

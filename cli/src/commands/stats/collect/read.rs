@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crcr_artifacts::blob_file::BlobFile;
 use crcr_artifacts::paths;
 use crcr_artifacts::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_MANIFEST_BYTES};
-use crcr_cidata::junit::{JunitError, REPORT_EXTENSIONS, TestReport};
+use crcr_cidata::junit::{JunitError, REPORT_EXTENSIONS, TestReport, last_attempt_of};
 use crcr_cidata::test_rows::{self, ReportArtifact, invoking_file, lost_case, report_path};
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestedRun};
 use crcr_domain::ci_data::test_run::{TestCase, TestRowKind, TestTally};
@@ -32,6 +32,8 @@ const MAX_LISTED: u64 = 100;
 const MAX_MISSING_PER_ARTIFACT: usize = 1_000;
 /// Larger files are unpacked on a thread of their own while they are read.
 const SMALL_FILE_BYTES: u64 = 1 << 20;
+/// The name of Bazel's report, beside which those of earlier attempts can be.
+const LAST_ATTEMPT: &str = "test.xml";
 const MAX_LABEL_CHARS: usize = 300;
 /// Timestamps in reports often lack a zone, and zones are up to 14 hours apart.
 const ZONES: SignedDuration = SignedDuration::from_hours(14);
@@ -160,10 +162,11 @@ impl ReportReader {
             } else if kind.is_file() && is_report(&name) && name != MANIFEST_FILE {
                 self.listed = 0;
                 let shown = display(&path).replace('\\', "/");
-                match File::open(&path) {
-                    Ok(file) => self.read_report(&shown, artifact, &shown, file)?,
-                    Err(error) => self.quarantine(&shown, &error),
+                let is_file = |path: &Path| path.symlink_metadata().is_ok_and(|of| of.is_file());
+                if last_attempt_of(&shown).is_some_and(|last| is_file(&root.join(last))) {
+                    continue;
                 }
+                self.read_file(&shown, artifact, &path)?;
             }
         }
         Ok(())
@@ -210,6 +213,8 @@ impl ReportReader {
         // No entry gives more than the directory announces, so this is decided before anything is
         // unpacked.
         let before = archive.unpacked;
+        let mut earlier: HashMap<String, Vec<ZipEntry>> = HashMap::new();
+        let mut last_attempts = HashSet::new();
         let announced = zip.entries(|entry| {
             archive.members += 1;
             archive.unpacked = archive.unpacked.saturating_add(entry.size);
@@ -219,8 +224,17 @@ impl ReportReader {
             if archive.unpacked > MAX_UNPACKED_BYTES {
                 return Err(ArchiveError::Cap("unpacked-size", "more than 4 GiB unpacked"));
             }
+            match last_attempt_of(&entry.path) {
+                _ if entry.kind != EntryKind::File => {}
+                Some(last) => earlier.entry(last).or_default().push(entry),
+                None if entry.path.ends_with(LAST_ATTEMPT) => {
+                    last_attempts.insert(entry.path);
+                }
+                None => {}
+            }
             Ok(())
         });
+        earlier.retain(|last, _| last_attempts.contains(last));
         let ratio = (archive.unpacked - before) / packed.max(1);
         let is_bomb = self.is_fork && ratio > MAX_RATIO;
         let bomb = || ArchiveError::Cap("ratio", "it grows more than 1,000 times");
@@ -229,6 +243,9 @@ impl ReportReader {
             return Ok(());
         }
         let read = zip.entries(|entry| {
+            if last_attempt_of(&entry.path).is_some_and(|last| last_attempts.contains(&last)) {
+                return Ok(());
+            }
             let shown = format!("{name}/{}", entry.path);
             let kind = match (&*entry.path, entry.kind) {
                 (MANIFEST_FILE, EntryKind::File) => MemberKind::Manifest,
@@ -248,7 +265,21 @@ impl ReportReader {
             };
             match kind {
                 MemberKind::Report => {
-                    self.read_member(&zip, &entry, &shown, artifact, &path, archive)?;
+                    let buffers = &mut archive.buffers;
+                    match read_member(&zip, &entry, &shown, buffers) {
+                        Ok(Some(mut report)) => {
+                            for attempt in earlier.remove(&entry.path).unwrap_or_default() {
+                                if let Ok(Some(earlier)) =
+                                    read_member(&zip, &attempt, &attempt.path, buffers)
+                                {
+                                    report.add_earlier_attempt(earlier);
+                                }
+                            }
+                            self.add_report(&shown, artifact, &path, report)?;
+                        }
+                        Ok(None) => {}
+                        Err(error) => self.quarantine(&shown, &error),
+                    }
                 }
                 MemberKind::Manifest => {
                     self.read_manifest(&zip, &entry, &shown, artifact, archive)?;
@@ -278,69 +309,26 @@ impl ReportReader {
         }
     }
 
-    fn read_member(
+    fn read_file(
         &mut self,
-        zip: &ZipReader,
-        entry: &ZipEntry,
         shown: &str,
         artifact: &ReportArtifact,
-        path: &str,
-        archive: &mut Archive,
+        path: &Path,
     ) -> Result<(), ReceiverGone> {
-        if entry.size <= SMALL_FILE_BYTES {
-            let mut bytes = Vec::with_capacity(entry.size as usize);
-            return match zip.read_content(entry, &mut archive.buffers, |part| bytes.write_all(part))
-            {
-                Ok(()) => self.read_report(shown, artifact, path, &*bytes),
-                Err(error) => {
-                    self.quarantine(shown, &error);
-                    Ok(())
-                }
-            };
-        }
-        let (reader, mut writer) = match io::pipe() {
-            Ok(pipe) => pipe,
+        let file = match File::open(path) {
+            Ok(file) => file,
             Err(error) => {
                 self.quarantine(shown, &error);
                 return Ok(());
             }
         };
-        let buffers = &mut archive.buffers;
-        std::thread::scope(|scope| {
-            let unpacking = scope
-                .spawn(move || zip.read_content(entry, buffers, |part| writer.write_all(part)));
-            // A file that turns out to be broken at its end hasn't given rows by then.
-            let report = TestReport::read(reader);
-            if let Err(error) = &report
-                && is_other_json(shown, error)
-            {
-                return Ok(());
-            }
-            let report = report.map_err(|error| error.to_string());
-            let unpacked = match unpacking.join() {
-                Ok(Err(ZipReadError::Io(_))) | Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err("it can't be unpacked".to_owned()),
-            };
-            match unpacked.and(report) {
-                Ok(report) => self.add_report(shown, artifact, path, report),
-                Err(error) => {
-                    self.quarantine(shown, &error);
-                    Ok(())
+        match TestReport::read(file) {
+            Ok(mut report) => {
+                for earlier in earlier_attempts(path) {
+                    report.add_earlier_attempt(earlier);
                 }
+                self.add_report(shown, artifact, shown, report)
             }
-        })
-    }
-
-    fn read_report(
-        &mut self,
-        shown: &str,
-        artifact: &ReportArtifact,
-        path: &str,
-        input: impl Read,
-    ) -> Result<(), ReceiverGone> {
-        match TestReport::read(input) {
-            Ok(report) => self.add_report(shown, artifact, path, report),
             Err(error) if is_other_json(shown, &error) => Ok(()),
             Err(error) => {
                 self.quarantine(shown, &error);
@@ -522,6 +510,57 @@ impl ReportReader {
         let (file, reason) = (limited(file), limited(&reason.to_string()));
         self.quarantined.push(QuarantinedFile { file, reason });
     }
+}
+
+/// The earlier attempts of the report at `last`, if it is one of Bazel's.
+fn earlier_attempts(last: &Path) -> Vec<TestReport> {
+    if !last.ends_with(LAST_ATTEMPT) {
+        return vec![];
+    }
+    let folder = last.with_file_name("test_attempts");
+    let files = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    let of_last = |name: &str| last_attempt_of(&format!("test_attempts/{name}")).is_some();
+    let attempts = files.filter(|file| {
+        file.file_type().is_ok_and(|kind| kind.is_file())
+            && file.file_name().to_str().is_some_and(of_last)
+    });
+    attempts.filter_map(|file| TestReport::read(File::open(file.path()).ok()?).ok()).collect()
+}
+
+/// The report in a zip; `None` for JSON of another kind.
+fn read_member(
+    zip: &ZipReader,
+    entry: &ZipEntry,
+    shown: &str,
+    buffers: &mut ReadBuffers,
+) -> Result<Option<TestReport>, String> {
+    let told = |report: Result<TestReport, JunitError>| match report {
+        Ok(report) => Ok(Some(report)),
+        Err(error) if is_other_json(shown, &error) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    };
+    if entry.size <= SMALL_FILE_BYTES {
+        let mut bytes = Vec::with_capacity(entry.size as usize);
+        zip.read_content(entry, buffers, |part| bytes.write_all(part))
+            .map_err(|error| error.to_string())?;
+        return told(TestReport::read(&*bytes));
+    }
+    let (reader, mut writer) = io::pipe().map_err(|error| error.to_string())?;
+    std::thread::scope(|scope| {
+        let unpacking =
+            scope.spawn(move || zip.read_content(entry, buffers, |part| writer.write_all(part)));
+        // A file that turns out to be broken at its end hasn't given rows by then.
+        let report = told(TestReport::read(reader));
+        if matches!(report, Ok(None)) {
+            return report;
+        }
+        let unpacked = match unpacking.join() {
+            Ok(Err(ZipReadError::Io(_))) | Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("it can't be unpacked".to_owned()),
+        };
+        unpacked.and(report)
+    })
 }
 
 /// What has been read of an artifact, with the zips in it.

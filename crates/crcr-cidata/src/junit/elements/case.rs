@@ -50,6 +50,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 _ => {}
             },
         );
+        if self.suites.last().is_some_and(|suite| suite.is_testcafe) {
+            read_marks_of_testcafe(&mut open.case);
+        }
         self.push_case(open, has_time)
     }
 
@@ -83,7 +86,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             );
             self.findings.add(JunitRule::LongName, line, message);
         }
-        self.outer_cases.extend(self.case.replace(open));
+        self.interrupt_case();
+        self.case = Some(open);
         ReportElement::Case
     }
 
@@ -102,7 +106,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
         self.decide_result(&mut open, is_cut);
         let is_nameless = open.case.name.trim().is_empty();
-        if open.case.result.is_failed() && is_of_suite(&open) {
+        let is_only = || {
+            let suite = self.suites.last();
+            suite.is_some_and(|suite| suite.declared.tests == 1 && suite.counted.tests == 0)
+        };
+        if open.case.result.is_failed() && (is_of_suite(&open) || is_file(&open.case) && is_only())
+        {
             open.case.kind = TestRowKind::Suite;
         } else if is_nameless {
             self.findings.add(JunitRule::MissingName, open.line, "a test has no name");
@@ -112,7 +121,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if let Some(class) = prefix.and_then(|prefix| case.classname.strip_prefix(prefix)) {
             case.classname = class.into();
         }
-        if let Some(outer) = &mut self.case {
+        // In JUnit, a test around others is one of its own.
+        if let Some(outer) = self.case.as_mut().filter(|_| self.dialect == Some(ReportDialect::Trx))
+        {
             *outer.inner.get_or_insert(false) |= case.result.is_failed();
         }
         if let Some(suite) = self.suites.last_mut() {
@@ -257,6 +268,19 @@ pub(super) fn new_case(suite: &OpenSuite, empty: &Arc<str>) -> TestCase {
     }
 }
 
+/// TestCafe writes ` (unstable)` behind the name of a test that failed in one of its attempts, and the folder
+/// of its screenshots, which has a time.
+fn read_marks_of_testcafe(case: &mut TestCase) {
+    if let Some(at) = case.name.rfind(" (screenshots: ").filter(|_| case.name.ends_with(')')) {
+        case.name.truncate(at);
+    }
+    let name = case.name.strip_suffix(" (unstable)").map(str::len);
+    if let Some(length) = name {
+        case.name.truncate(length);
+        case.attempts = 2;
+    }
+}
+
 /// Whether a failed test stands for a failure outside the tests: of a file that can't be loaded, of a
 /// package that isn't built, or of a class's setup.
 fn is_of_suite(open: &OpenCase) -> bool {
@@ -271,10 +295,17 @@ fn is_of_suite(open: &OpenCase) -> bool {
             .any(|setup| name.starts_with(setup))
     };
     name.is_empty()
-        // jest-junit and Vitest, for a file that can't be loaded.
+        // jest-junit, for a file that can't be loaded.
         || &*case.classname == "Test suite failed to run"
-        || (case.name == *case.classname && case.name == *case.suite)
         // pytest, Go, and Python's unittest. Bun and Mocha write tests without a class, too.
         || (open.is_classname_blank
             && (case.details.iter().any(is_collection) || name == "TestMain" || is_setup_of_class()))
+}
+
+/// As Vitest names the one test of a file that can't be loaded. GoogleTest has `TEST(Regex, Regex)`.
+fn is_file(case: &TestCase) -> bool {
+    let extension = case.name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    let is_extension =
+        matches!(extension.len(), 1..=5) && extension.bytes().all(|b| b.is_ascii_alphanumeric());
+    is_extension && case.name == *case.classname && case.name == *case.suite
 }

@@ -20,6 +20,7 @@ use super::summary::{
     JunitError, JunitSummary, MAX_DEPTH, MAX_ELEMENT_NAME_BYTES, ReportEnd, SuiteElement,
 };
 use super::text::{GoCrashSearch, LimitedText, TextFlaws};
+use super::values::shorten;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReportElement {
@@ -70,8 +71,9 @@ pub(super) struct ElementReader<F> {
     open: Vec<ReportElement>,
     pub suites: Vec<OpenSuite>,
     pub case: Option<OpenCase>,
-    /// Tests around the open one. Only TRX nests them.
-    pub outer_cases: Vec<OpenCase>,
+    /// Tests around the innermost open test or suite, each with the number of elements around what
+    /// interrupts it.
+    outer_cases: Vec<(usize, OpenCase)>,
     pub trx: TrxTests,
     detail: Option<OpenDetail>,
     crash: GoCrashSearch,
@@ -186,7 +188,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     "error" => self.open_detail(TestDetailKind::Error, tag, line),
                     "system-out" | "system-err" => ReportElement::SuiteOutput,
                     "properties" => ReportElement::Properties,
-                    _ => ReportElement::Wrapper,
+                    _ => match known_name(name) {
+                        Some(name) => return self.open_junit(parent, name, tag, line),
+                        None => ReportElement::Wrapper,
+                    },
                 }
             }
             Some(ReportElement::Case) => match name {
@@ -203,11 +208,25 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 }
                 "system-out" | "system-err" => ReportElement::Output,
                 "properties" => ReportElement::Properties,
-                _ => ReportElement::Other,
+                "testcase" => self.open_case(tag, line),
+                "testsuite" => self.open_suite(tag, line),
+                _ => match known_name(name) {
+                    Some(name) => return self.open_junit(parent, name, tag, line),
+                    None => {
+                        if looks_like_result(name) {
+                            let message = format_args!("`<{}>` isn't known", shorten(name));
+                            self.findings.add(JunitRule::UnknownResult, line, message);
+                        }
+                        ReportElement::Other
+                    }
+                },
             },
             Some(ReportElement::Properties) => {
                 self.read_property(tag, line);
                 ReportElement::Output
+            }
+            Some(ReportElement::Other) if self.detail.is_none() && name == "testcase" => {
+                self.open_case(tag, line)
             }
             Some(ReportElement::Detail | ReportElement::Message | ReportElement::Other) => {
                 match name {
@@ -221,10 +240,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
 
     pub(super) fn close(&mut self) -> Result<(), JunitError> {
         match self.open.pop() {
-            Some(ReportElement::Suite) => self.close_suite()?,
+            Some(ReportElement::Suite) => {
+                self.close_suite()?;
+                self.case = self.interrupted_case();
+            }
             Some(ReportElement::Case) => {
                 if let Some(case) = self.case.take() {
-                    self.case = self.outer_cases.pop();
+                    self.case = self.interrupted_case();
                     self.close_case(case, false)?;
                 }
             }
@@ -358,12 +380,48 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         } else if self.detail.is_some() {
             self.close_detail()?;
         }
-        while let Some(case) = self.case.take() {
-            self.case = self.outer_cases.pop();
+        let mut outer =
+            std::mem::take(&mut self.outer_cases).into_iter().rev().map(|(_, case)| case);
+        while let Some(case) = self.case.take().or_else(|| outer.next()) {
+            self.case = outer.next();
             self.close_case(case, true)?;
         }
         Ok(())
     }
+
+    /// A test or a suite begins: the test that is open goes on behind it.
+    fn interrupt_case(&mut self) {
+        if let Some(outer) = self.case.take() {
+            self.outer_cases.push((self.open.len(), outer));
+        }
+    }
+
+    fn interrupted_case(&mut self) -> Option<OpenCase> {
+        let depth = self.open.len();
+        self.outer_cases.pop_if(|(outer_depth, _)| *outer_depth == depth).map(|(_, case)| case)
+    }
+}
+
+/// Elements of JUnit that a tool may have written with other capitals.
+fn known_name(name: &str) -> Option<&'static str> {
+    const NAMES: [&str; 10] = [
+        "testsuites",
+        "testsuite",
+        "testcase",
+        "failure",
+        "error",
+        "skipped",
+        "rerunFailure",
+        "rerunError",
+        "flakyFailure",
+        "flakyError",
+    ];
+    NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name) && *known != name)
+}
+
+fn looks_like_result(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["fail", "error", "crash", "timeout", "abort"].iter().any(|part| name.contains(part))
 }
 
 pub(super) fn failure_detail(kind: TestDetailKind, message: String) -> TestDetail {

@@ -26,9 +26,12 @@ const VARIANT_PROPERTIES: [&str; 7] =
 /// Karma's reporter has it in each suite, whose name is that of the browser.
 const KARMA_BROWSER: &str = "browser.fullName";
 
+/// WebdriverIO's reporter has it in each suite; every class begins with it.
+const WEBDRIVERIO_BROWSER: &str = "capabilities";
+
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn read_root(&mut self, tag: &BytesStart<'_>, line: u64) {
-        let mut has_id = false;
+        let (mut has_id, mut has_name) = (false, false);
         let mut declared = Default::default();
         let (mut is_pytest, mut is_criterion) = (false, false);
         self.each_attribute(
@@ -44,6 +47,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     "tests" => declared.tests = number(),
                     "id" => has_id = true,
                     _ => {
+                        has_name = true;
                         is_pytest = raw == "pytest tests";
                         is_criterion = raw == "Criterion Tests";
                     }
@@ -56,14 +60,14 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             if is_pytest {
                 root.element.repeats = RepeatedTest::Pytest;
             }
-            self.is_hostname_project = has_id;
+            self.is_hostname_project = has_id && has_name;
         }
     }
 
     pub(super) fn open_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut suite = self.new_suite(line);
         let (mut timestamp, mut day, mut name) = (None, None, None);
-        let (mut hostname, mut package) = (None, None);
+        let (mut hostname, mut package) = (None::<Arc<str>>, None);
         self.each_attribute(
             tag,
             line,
@@ -104,14 +108,16 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 suite.element.repeats = RepeatedTest::Pytest;
             }
             suite.name = stable_name(&name, day.as_deref().filter(|day| day.len() == 10)).into();
+            suite.take_browsers_of_testcafe(&name);
         }
-        if self.is_hostname_project
-            && hostname.as_deref().is_some_and(|host| !is_machine_name(host))
+        suite.has_hostname = hostname.is_some();
+        if let Some(project) = hostname.filter(|host| !is_machine_name(host))
+            && self.is_hostname_project
         {
-            suite.variant = hostname.take();
+            suite.variant = Some(project);
         }
         let file = suite.file.clone();
-        suite.element.labels = Arc::new(SuiteLabels { hostname, package, file });
+        suite.element.labels = Arc::new(SuiteLabels { package, file });
         if let Some(time) = timestamp
             && self.summary.earliest.is_none_or(|(earliest, _)| time < earliest)
         {
@@ -137,6 +143,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 !self.names.insert(Arc::clone(&suite.name)) || self.names.len() > MAX_SUITES;
         }
         self.suites.push(suite);
+        self.interrupt_case();
         ReportElement::Suite
     }
 
@@ -146,6 +153,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         self.each_attribute(tag, line, ["name", "value"], |this, key, raw| match key {
             "name" if raw == "go.version" => known = Some("go.version"),
             "name" if raw == KARMA_BROWSER => known = Some(KARMA_BROWSER),
+            "name" if raw == WEBDRIVERIO_BROWSER => known = Some(WEBDRIVERIO_BROWSER),
             "name" => known = VARIANT_PROPERTIES.into_iter().find(|name| *name == raw),
             _ if raw.len() <= MAX_VARIANT_CHARS => {
                 value = Some(LimitedText::of_attribute(raw, &mut this.flaws));
@@ -162,10 +170,15 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             return;
         };
         let suite = self.suites.last_mut();
+        if known == WEBDRIVERIO_BROWSER {
+            if let Some(suite) = suite.filter(|suite| !suite.is_root && self.case.is_none()) {
+                suite.take_browser_of_classes(&value);
+            }
+            return;
+        }
         if known == "go.version" {
             // go-junit-report, which never runs a test again, writes it as well, and a host.
-            let has_host = |suite: &OpenSuite| suite.element.labels.hostname.is_some();
-            if let Some(suite) = suite.filter(|suite| !has_host(suite)) {
+            if let Some(suite) = suite.filter(|suite| !suite.has_hostname) {
                 suite.element.repeats = RepeatedTest::Go;
             }
             return;

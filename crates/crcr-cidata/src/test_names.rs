@@ -1,0 +1,173 @@
+//! Parts of tests' names that change from run to run, and so don't belong to their ids.
+
+use std::borrow::Cow;
+
+use crcr_domain::ci_data::test_run::{TestCase, TestRowKind};
+
+/// Folders in which names of files are random.
+const TEMPORARY_FOLDERS: [&[u8]; 4] = [b"/tmp/", b"/T/", b"\\Temp\\", b"/temp/"];
+
+/// The name without addresses in memory and without names of temporary files, as in Python's
+/// `test (obj=<Foo object at 0x7f4296f7d550>, dir='/tmp/tmp1zvcafbj')`.
+pub(crate) fn without_random_parts(name: &str) -> Cow<'_, str> {
+    if !name.contains("0x") && !name.contains("tmp") {
+        return Cow::Borrowed(name);
+    }
+    let bytes = name.as_bytes();
+    let mut kept = String::new();
+    let (mut at, mut plain_from) = (0, 0);
+    while at < bytes.len() {
+        let (before, rest) = bytes.split_at(at);
+        if let Some(length) = address(before, rest).or_else(|| temporary_file(before, rest)) {
+            kept.push_str(&name[plain_from..at]);
+            at += length;
+            plain_from = at;
+        } else {
+            at += 1;
+        }
+    }
+    kept.push_str(&name[plain_from..]);
+    Cow::Owned(kept)
+}
+
+/// Behind `at `, or as long as only addresses are: constants have up to 8 digits, or 16.
+fn address(before: &[u8], rest: &[u8]) -> Option<usize> {
+    let digits = rest.strip_prefix(b"0x")?;
+    let length = digits.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let is_end = |byte: Option<&u8>| !byte.is_some_and(u8::is_ascii_alphanumeric);
+    let is_word = is_end(before.last()) && is_end(digits.get(length));
+    let is_address = match length {
+        9..=12 => true,
+        _ => (6..=16).contains(&length) && before.ends_with(b" at "),
+    };
+    (is_word && is_address).then_some(2 + length)
+}
+
+/// `tmp1zvcafbj` of Python, `tmp.Xy12AbCd34` of `mktemp`, `.tmpXy12Ab` of Rust.
+fn temporary_file(before: &[u8], rest: &[u8]) -> Option<usize> {
+    if !TEMPORARY_FOLDERS.iter().any(|folder| before.ends_with(folder)) {
+        return None;
+    }
+    let visible = rest.strip_prefix(b".").unwrap_or(rest).strip_prefix(b"tmp")?;
+    let random = visible.strip_prefix(b".").unwrap_or(visible);
+    let is_random = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
+    let length = random.iter().take_while(is_random).count();
+    let is_end = !matches!(random.get(length), Some(b'.' | b'-'));
+    (is_end && (6..=12).contains(&length)).then_some(rest.len() - random.len() + length)
+}
+
+/// For each test the length of the number that a converter of TAP put before its name, if every test of its
+/// suite has one, in counting order: a test that is added would rename all below it. Empty if no suite is
+/// numbered.
+pub(crate) fn number_lengths(cases: &[TestCase]) -> Vec<usize> {
+    let mut lengths = vec![];
+    let mut at = 0;
+    for of_suite in cases.chunk_by(|a, b| a.suite == b.suite) {
+        if let Some(of_suite) = lengths_of_suite(of_suite) {
+            lengths.resize(at, 0);
+            lengths.extend(of_suite);
+        }
+        at += of_suite.len();
+    }
+    lengths
+}
+
+fn lengths_of_suite(cases: &[TestCase]) -> Option<Vec<usize>> {
+    let mut lengths = vec![];
+    let mut last = None;
+    for case in cases {
+        if case.kind != TestRowKind::Test {
+            lengths.push(0);
+            continue;
+        }
+        let (number, separator) = number(&case.name)?;
+        let is_next = match last {
+            None => separator == HASH || number == 1,
+            Some((last, of_last)) => (number, separator) == (last + 1, of_last),
+        };
+        if !is_next {
+            return None;
+        }
+        last = Some((number, separator));
+        let length = separator.before.len() + digits(number) + separator.after.len();
+        // Of a test without a name the number is all there is.
+        lengths.push(if length < case.name.len() { length } else { 0 });
+    }
+    last.map(|_| lengths)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+struct Separator {
+    before: &'static str,
+    after: &'static str,
+}
+
+/// tap-xunit: `#2 adds`. It goes on counting in the next suite.
+const HASH: Separator = Separator { before: "#", after: " " };
+/// TAP::Formatter::JUnit: `2 - adds`.
+const DASH: Separator = Separator { before: "", after: " - " };
+
+fn number(name: &str) -> Option<(u32, Separator)> {
+    let separator = if name.starts_with('#') { HASH } else { DASH };
+    let rest = name.strip_prefix(separator.before)?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let number: u32 = rest[..end].parse().ok().filter(|_| !rest.starts_with('0'))?;
+    let is_separated = rest.len() == end || rest[end..].starts_with(separator.after);
+    (is_separated && number < u32::MAX).then_some((number, separator))
+}
+
+fn digits(number: u32) -> usize {
+    number.checked_ilog10().map_or(1, |digits| digits as usize + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::test_rows::lost_case;
+
+    #[test]
+    fn addresses_and_temporary_files_are_left_out_and_constants_stay() {
+        for (name, stable) in [
+            (
+                "test_s (obj=<t.Foo object at 0x7f4296f7d550>, dir='/tmp/tmp1zvcafbj')",
+                "test_s (obj=<t.Foo object at >, dir='/tmp/')",
+            ),
+            ("f(<Foo at 0x1c2d3e>)", "f(<Foo at >)"),
+            ("TestX/0xc0000140a8", "TestX/"),
+            ("in /tmp/tmp.Xy12AbCd34/a.txt", "in /tmp//a.txt"),
+            ("/var/folders/a/T/.tmpXy12Ab", "/var/folders/a/T/"),
+            (r"C:\Temp\tmp1zvcafbj", r"C:\Temp\"),
+            // Constants, and names that look alike.
+            ("crc[0xdeadbeef]", "crc[0xdeadbeef]"),
+            ("hash[0x0123456789abcdef]", "hash[0x0123456789abcdef]"),
+            ("at 0x10", "at 0x10"),
+            ("TestX/tmpl_basic", "TestX/tmpl_basic"),
+            ("/tmp/tmpl.html", "/tmp/tmpl.html"),
+            ("/tmp/template.html", "/tmp/template.html"),
+            ("größe 0x7f4296f7d550", "größe "),
+        ] {
+            assert_eq!(without_random_parts(name), stable, "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_tap_are_left_out_only_where_a_whole_suite_is_counted() {
+        let lengths = |names: &[(&str, &str)]| {
+            let case = |(suite, name): &(&str, &str)| {
+                lost_case(TestRowKind::Test, Arc::from(*suite), (*name).to_owned(), String::new())
+            };
+            number_lengths(&names.iter().map(case).collect::<Vec<_>>())
+        };
+        let dashed = [("a", "1 - adds"), ("a", "2"), ("a", "3 - is 3 - 1")];
+        assert_eq!(lengths(&dashed), [4, 0, 4]);
+        let hashed = [("x", "plain"), ("a", "#9 adds"), ("a", "#10 b"), ("b", "#11 c")];
+        assert_eq!(lengths(&hashed), [0, 3, 4, 4]);
+        assert!(lengths(&[("a", "1 - a"), ("a", "3 - b")]).is_empty());
+        assert!(lengths(&[("a", "1 - a"), ("a", "b")]).is_empty());
+        assert!(lengths(&[("a", "#1 a"), ("a", "2 - b")]).is_empty());
+        assert!(lengths(&[("a", "2 - a")]).is_empty());
+        assert!(lengths(&[("a", "2024 report"), ("a", "#007 agent")]).is_empty());
+    }
+}
