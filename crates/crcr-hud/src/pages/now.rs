@@ -265,9 +265,14 @@ fn branches(model: &NowModel) -> Markup {
             @if model.branches.is_empty() { p.muted { "No pushes are known: the App has to be subscribed to " code { "push" } " and " code { "workflow_job" } "." } }
             ul.rows { @for branch in &model.branches {
                 @if branch.red.is_empty() {
-                    li.good {
-                        span.outcome.good { span.glyph aria-hidden="true" { "✓" } } " "
-                        (branch_link(branch)) " is green at " (commit_link(&branch.newest.sha)) " " bdi { (branch.newest.title) } "."
+                    @match &branch.green {
+                        Some(green) => li.good {
+                            span.outcome.good { span.glyph aria-hidden="true" { "✓" } } " "
+                            (branch_link(branch)) " is green at " (commit_link(&green.sha)) " " bdi { (green.title) } "."
+                        },
+                        None => li.muted {
+                            "Whether " (branch_link(branch)) " is green isn't known: on none of its newest commits all jobs ended and passed."
+                        },
                     }
                 } @else { @for red in &branch.red { li.bad { (red_sentence(branch, red)) } } }
                 @if branch.more > 0 { li { a href=(branch_path(&branch.repository, &branch.branch)) { (branch.more) " more jobs are red on " bdi { (branch.branch) } } } }
@@ -284,7 +289,11 @@ fn red_sentence(branch: &BranchHealth, red: &RedJob) -> Markup {
     let path = branch_path(&branch.repository, &branch.branch);
     html! {
         span.outcome.bad { span.glyph aria-hidden="true" { "✗" } } " "
-        a href=(format!("{path}?job={}#job", red.job)) rel="nofollow" { bdi { (red.title) } }
+        @match (&red.backend, red.job) {
+            (Some(repo), _) => a href=(format!("/crcr/{repo}")) { bdi { (red.title) } },
+            (None, Some(job)) => a href=(format!("{path}?job={job}#job")) rel="nofollow" { bdi { (red.title) } },
+            (None, None) => bdi { (red.title) },
+        }
         " is red on " (branch_link(branch))
         @if red.may_be_older { " since before " } @else { " since " }
         (commit_link(&red.since.sha)) " " bdi { (red.since.title) }

@@ -23,17 +23,7 @@ async fn a_pull_request_of_another_upstream_does_not_show_up() {
 /// The facts of pull request 7, whose test of aurora fails, and of upstream's pushes: where it
 /// branched off, `days` ago, where the test passed; and of today, where it fails.
 fn branched(days: i64, learned: bool) -> Vec<Fact> {
-    let generated = facts(7, now(), 1, 1, UPSTREAM);
-    let repo = "aurora-example/torch-aurora";
-    let (mut dispatch, mut attempt) = (None, None);
-    for fact in generated {
-        match fact {
-            Fact::Dispatch(fact) if fact.repo == repo => dispatch = Some(fact),
-            Fact::Attempt(fact) if fact.repo == repo => attempt = Some(fact),
-            _ => {}
-        }
-    }
-    let (dispatch, attempt) = (dispatch.unwrap(), attempt.unwrap());
+    let (dispatch, attempt) = of_aurora();
     let row = |sha: &str, pull_request, hours, conclusion| {
         let at = now() - jiff::SignedDuration::from_hours(hours);
         Fact::Attempt(Box::new(AttemptFact {
@@ -45,7 +35,7 @@ fn branched(days: i64, learned: bool) -> Vec<Fact> {
             details: ReportDetails { phase: None, ..attempt.details.clone() },
             pull_request,
             head_sha: sha.repeat(20),
-            ..(*attempt).clone()
+            ..attempt.clone()
         }))
     };
     let fork_hours = days * 24;
