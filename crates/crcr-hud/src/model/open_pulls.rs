@@ -18,7 +18,7 @@ use super::head;
 use super::head_state::HeadState;
 use crate::context::{Hud, PageError};
 
-/// Pull requests that changed last and are looked at.
+/// Open pull requests that changed last and are looked at.
 pub(crate) const MAX_PULLS: usize = 300;
 /// Without webhooks of pull requests, those that were dispatched in this time are shown.
 const RECENT: SignedDuration = SignedDuration::from_hours(72);
@@ -94,11 +94,14 @@ pub(crate) struct OpenPulls {
 /// The open pull requests of the upstream repository whose newest webhook is from before a time.
 pub(crate) async fn read(hud: &Hud, before: Timestamp) -> Result<OpenPulls, PageError> {
     let upstream = hud.upstream.as_str();
-    let selection = ThingSelection::Newest { before, limit: MAX_PULLS };
+    let selection = ThingSelection::OpenPulls { before, limit: MAX_PULLS };
     let query = ThingQuery { event: "pull_request", repository: upstream, selection };
     let rows = hud.results.current_things(&query).await?;
     let older = rows.last().filter(|_| rows.len() >= MAX_PULLS).map(|row| row.received_at);
-    let are_known = !rows.is_empty() || before != Timestamp::MAX;
+    let are_known = !rows.is_empty() || {
+        let known = hud.results.repositories("pull_request").await?;
+        known.iter().any(|known| known.name.eq_ignore_ascii_case(upstream))
+    };
     let open: Vec<PullRequestState> =
         rows.iter().filter_map(PullRequestState::from_row).filter(|pull| pull.is_open).collect();
     let numbers = if are_known {

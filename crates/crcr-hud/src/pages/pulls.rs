@@ -51,7 +51,7 @@ pub(crate) struct PullsModel {
     pub(crate) pulls: Vec<OpenPull>,
     /// How many match and aren't shown.
     pub(crate) more: usize,
-    /// How many have each standing, with the other filters.
+    /// How many of those that are looked at have each standing, with the other filters.
     pub(crate) counts: Vec<(PullStanding, usize)>,
     /// Pull requests that changed before this time may be open, too.
     pub(crate) older: Option<Timestamp>,
@@ -188,7 +188,9 @@ pub(crate) fn page(model: &PullsModel, view: &View<'_>) -> Markup {
             @if !model.are_known {
                 p.note role="status" { "Titles, authors and which pull requests are open aren't known: the relay doesn't keep webhooks of " code { "pull_request" } ". These were dispatched in the last three days." }
             }
-            @if model.pulls.is_empty() { p.muted { "No open pull request matches." } }
+            @if model.pulls.is_empty() {
+                p.muted { @if model.older.is_some() { "None of those that changed last matches." } @else { "No open pull request matches." } }
+            }
             @else { (table(model)) }
             @if model.more > 0 { p.detail { (model.more) " more match; narrow the filter to see them." } }
             @if let Some(older) = model.older {
@@ -209,7 +211,7 @@ fn filters(model: &PullsModel) -> Markup {
                 a rel="nofollow" aria-current=[filter.show.is_none().then_some("true")] href=(link(None)) { "All" }
                 @for (standing, count) in &model.counts {
                     a rel="nofollow" aria-current=[(filter.show == Some(*standing)).then_some("true")] href=(link(Some(*standing))) {
-                        (standing_name(*standing)) " " (count)
+                        (standing_name(*standing)) @if model.older.is_none() { " " (count) }
                     }
                 }
             }

@@ -231,3 +231,50 @@ async fn pull_request_page_leads_to_older_heads_and_says_the_next_step() {
     assert!(checked > 3, "{checked}");
     assert_eq!(site.get("/pr/101090?head=0000000").await.0, StatusCode::NOT_FOUND);
 }
+
+/// Pull request `number`, which changed some minutes ago.
+fn pull(number: u64, minutes: i64, state: &str) -> (&'static str, i64, serde_json::Value) {
+    let pull = json!({
+        "id": number, "number": number, "state": state, "title": format!("Pull {number}"),
+        "head": { "sha": "f2".repeat(20), "ref": "topic" },
+    });
+    ("pull_request", minutes, json!({ "number": number, "pull_request": pull }))
+}
+
+#[tokio::test]
+async fn oldest_open_pull_request_is_blocked_however_many_were_closed_since() {
+    let site = site(super::pulls::branched(2, true)).await;
+    let closed = (100..500).map(|number| pull(number, 1, "closed"));
+    site.add_webhooks(closed.chain([pull(7, 600, "open")]).collect()).await;
+    let now = site.json("/api/v1/now").await;
+    assert_eq!(now["blocked"][0]["number"], 7, "{now}");
+    assert_eq!(now["looked_at_since"], json!(null));
+}
+
+#[tokio::test]
+async fn page_that_looks_at_some_of_the_open_pull_requests_does_not_say_that_none_is_blocked() {
+    let site = site(super::pulls::branched(2, true)).await;
+    let newer = (100..400).map(|number| {
+        let (event, minutes, mut payload) = pull(number, 1, "open");
+        payload["pull_request"]["head"]["sha"] = json!("e1".repeat(20));
+        (event, minutes, payload)
+    });
+    site.add_webhooks(newer.chain([pull(7, 600, "open")]).collect()).await;
+    let (_, page) = site.get("/").await;
+    assert!(!page.contains("No backend blocks") && !page.contains("0 running"), "{page}");
+    let (_, rest) = page.split_once("<a href=\"/prs?show=blocked&amp;before=").unwrap();
+    let before = rest.split('"').next().unwrap();
+    let (_, earlier) = site.get(&format!("/prs?show=blocked&before={before}")).await;
+    assert!(earlier.contains("Pull 7"), "the link leads to the rest: {earlier}");
+    let (_, first) = site.get("/prs?show=blocked").await;
+    assert!(first.contains("None of those that changed last matches"), "{first}");
+    assert!(!first.contains("Blocked 0"), "{first}");
+}
+
+#[tokio::test]
+async fn no_pull_request_is_open_when_all_known_ones_are_closed() {
+    let site = site(super::pulls::branched(2, true)).await;
+    site.add_webhooks(vec![pull(7, 1, "closed")]).await;
+    let pulls = site.json("/api/v1/pulls").await;
+    assert_eq!((&pulls["are_known"], &pulls["pulls"]), (&json!(true), &json!([])));
+}

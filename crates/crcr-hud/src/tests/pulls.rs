@@ -22,7 +22,7 @@ async fn a_pull_request_of_another_upstream_does_not_show_up() {
 
 /// The facts of pull request 7, whose test of aurora fails, and of upstream's pushes: where it
 /// branched off, `days` ago, where the test passed; and of today, where it fails.
-fn branched(days: i64, learned: bool) -> Vec<Fact> {
+pub(super) fn branched(days: i64, learned: bool) -> Vec<Fact> {
     let (dispatch, attempt) = of_aurora();
     let row = |sha: &str, pull_request, hours, conclusion| {
         let at = now() - jiff::SignedDuration::from_hours(hours);
