@@ -220,6 +220,7 @@ fn sentence(
             let took = longest.map(|seconds| format!(", the longest took {}", duration(seconds)));
             format!("Passed: {}{}.", count(jobs.len()), took.unwrap_or_default())
         }
+        (HeadState::Skipped, _) => format!("Skipped: {}.", count(jobs.len())),
         (HeadState::Failed | HeadState::Broken, None) => {
             let bad = jobs
                 .iter()

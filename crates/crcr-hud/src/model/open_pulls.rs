@@ -40,7 +40,7 @@ pub(crate) enum PullStanding {
     Blocked,
     Running,
     Green,
-    /// No backend that may block it was told of its head.
+    /// No backend that may block it was told of its head and runs on it.
     Untold,
 }
 
@@ -201,7 +201,7 @@ impl PullFacts {
         let blocking = || backends.iter().filter(|backend| backend.level.blocks_merge());
         let fails = |backend: &&BackendAnswer| backend.state <= HeadState::Broken;
         let standing = match blocking().map(|backend| backend.state).min() {
-            None => PullStanding::Untold,
+            None | Some(HeadState::Skipped) => PullStanding::Untold,
             Some(HeadState::Failed | HeadState::Broken) => PullStanding::Blocked,
             Some(HeadState::Running) => PullStanding::Running,
             Some(HeadState::Passed) => PullStanding::Green,

@@ -1,4 +1,5 @@
 use crcr_domain::probes::{Culprit, ProbesOverview, SuspectCommit};
+use crcr_domain::results::facts::DispatchFactStatus;
 
 use super::one_test::HOSTILE;
 use super::*;
@@ -149,6 +150,29 @@ async fn pull_request_page_has_the_in_tree_jobs_of_its_head() {
     let (_, page) = site.get("/pr/7").await;
     assert!(page.contains("<p>1 failed, 1 passed, 0 still to end</p>"), "{page}");
     assert!(page.contains("Lint / lint 2") && page.contains("in step <bdi>ruff"), "{page}");
+}
+
+#[tokio::test]
+async fn backend_that_was_left_out_is_skipped_and_has_not_passed() {
+    let mut facts = branched(2, true);
+    facts.retain(|fact| !matches!(fact, Fact::Attempt(row) if row.pull_request == Some(7)));
+    for fact in &mut facts {
+        if let Fact::Dispatch(sent) = fact {
+            sent.status = DispatchFactStatus::LeftOut;
+        }
+    }
+    let site = site(facts).await;
+    let pull = site.json("/api/v1/pulls/7").await;
+    assert_eq!(pull["backends"][0]["state"], "skipped", "{pull}");
+    let pulls = site.json("/api/v1/pulls").await;
+    let pull = &pulls["pulls"][0];
+    assert_eq!((&pull["standing"], &pull["backends"][0]["state"]), (&json!("untold"), &json!("skipped")));
+    assert_eq!(site.json("/api/v1/now").await["green"], 0);
+    let (_, page) = site.get("/pr/7").await;
+    assert!(page.contains("Nothing blocks: no backend at L4 ran"), "{page}");
+    assert!(!page.contains("passed: ") && page.contains("skipped: "), "{page}");
+    let (_, page) = site.get("/prs").await;
+    assert!(page.contains("torch-aurora: skipped"), "{page}");
 }
 
 #[tokio::test]
