@@ -7,7 +7,7 @@ use std::time::Duration;
 use crcr_cidata::logs::StoredLogs;
 use crcr_domain::probes::ProbesOverview;
 use crcr_domain::results::LevelCriteria;
-use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
+use crcr_domain::{Allowlist, AllowlistEntry, Level, RepoName};
 use crcr_results::{Results, ResultsError};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
@@ -82,6 +82,14 @@ impl Hud {
     /// The repository's entry in the allowlist in force.
     pub(crate) fn entry_of(&self, repo: &RepoName) -> Option<AllowlistEntry> {
         (self.policy)()?.get(repo).cloned()
+    }
+
+    /// The level by which a backend's result counts now: the lower of the level when it was dispatched and its
+    /// present one, as for check runs. A backend that was removed has no check runs, as at L2.
+    pub(crate) fn level_now(&self, repo: &str, dispatched: Level) -> Level {
+        let Some(policy) = (self.policy)() else { return dispatched };
+        let entry = RepoName::new(repo).ok().and_then(|repo| policy.get(&repo).cloned());
+        entry.map_or(Level::L2, |entry| entry.level).min(dispatched)
     }
 
     /// The repository of `?upstream=OWNER/REPO`, or the configured one.

@@ -137,7 +137,14 @@ struct PullFacts {
 impl PullFacts {
     async fn read(hud: &Hud, numbers: &[u64]) -> Result<Self, PageError> {
         let upstream = hud.upstream.as_str();
-        let (attempts, dispatches) = hud.results.pull_request_facts(upstream, numbers).await?;
+        let (mut attempts, mut dispatches) =
+            hud.results.pull_request_facts(upstream, numbers).await?;
+        for row in &mut attempts {
+            row.level = hud.level_now(&row.repo, row.level);
+        }
+        for sent in &mut dispatches {
+            sent.level = hud.level_now(&sent.repo, sent.level);
+        }
         let mut heads: HashMap<Option<u64>, &DispatchFact> = HashMap::new();
         for sent in &dispatches {
             let newest = heads.entry(sent.pull_request).or_insert(sent);

@@ -243,7 +243,7 @@ fn pull(number: u64, minutes: i64, state: &str) -> (&'static str, i64, serde_jso
 
 #[tokio::test]
 async fn oldest_open_pull_request_is_blocked_however_many_were_closed_since() {
-    let site = site(super::pulls::branched(2, true)).await;
+    let site = site(pulls::branched(2, true)).await;
     let closed = (100..500).map(|number| pull(number, 1, "closed"));
     site.add_webhooks(closed.chain([pull(7, 600, "open")]).collect()).await;
     let now = site.json("/api/v1/now").await;
@@ -253,7 +253,7 @@ async fn oldest_open_pull_request_is_blocked_however_many_were_closed_since() {
 
 #[tokio::test]
 async fn page_that_looks_at_some_of_the_open_pull_requests_does_not_say_that_none_is_blocked() {
-    let site = site(super::pulls::branched(2, true)).await;
+    let site = site(pulls::branched(2, true)).await;
     let newer = (100..400).map(|number| {
         let (event, minutes, mut payload) = pull(number, 1, "open");
         payload["pull_request"]["head"]["sha"] = json!("e1".repeat(20));
@@ -273,7 +273,7 @@ async fn page_that_looks_at_some_of_the_open_pull_requests_does_not_say_that_non
 
 #[tokio::test]
 async fn no_pull_request_is_open_when_all_known_ones_are_closed() {
-    let site = site(super::pulls::branched(2, true)).await;
+    let site = site(pulls::branched(2, true)).await;
     site.add_webhooks(vec![pull(7, 1, "closed")]).await;
     let pulls = site.json("/api/v1/pulls").await;
     assert_eq!((&pulls["are_known"], &pulls["pulls"]), (&json!(true), &json!([])));

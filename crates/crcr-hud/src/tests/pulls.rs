@@ -166,13 +166,40 @@ async fn backend_that_was_left_out_is_skipped_and_has_not_passed() {
     assert_eq!(pull["backends"][0]["state"], "skipped", "{pull}");
     let pulls = site.json("/api/v1/pulls").await;
     let pull = &pulls["pulls"][0];
-    assert_eq!((&pull["standing"], &pull["backends"][0]["state"]), (&json!("untold"), &json!("skipped")));
+    assert_eq!(
+        (&pull["standing"], &pull["backends"][0]["state"]),
+        (&json!("untold"), &json!("skipped"))
+    );
     assert_eq!(site.json("/api/v1/now").await["green"], 0);
     let (_, page) = site.get("/pr/7").await;
     assert!(page.contains("Nothing blocks: no backend at L4 ran"), "{page}");
     assert!(!page.contains("passed: ") && page.contains("skipped: "), "{page}");
     let (_, page) = site.get("/prs").await;
     assert!(page.contains("torch-aurora: skipped"), "{page}");
+}
+
+#[tokio::test]
+async fn backend_that_was_demoted_or_removed_no_longer_blocks() {
+    let allowlists = [
+        ALLOWLIST.to_owned(),
+        ALLOWLIST.replace("L4:\n  -", "  aurora:\n   "),
+        ALLOWLIST.replace(AURORA, "other/one"),
+    ];
+    for (allowlist, level) in allowlists.into_iter().zip(["L4", "L3", "L2"]) {
+        let site = site(branched(2, true)).await.with_logs("file:none", |hud| {
+            let policy = Allowlist::parse(allowlist.as_bytes(), &hud.upstream).accepted().unwrap();
+            let policy = Arc::new(policy);
+            hud.policy = Box::new(move || Some(Arc::clone(&policy)));
+        });
+        let blocks = level == "L4";
+        let pull = site.json("/api/v1/pulls/7").await;
+        let backend = &pull["backends"][0];
+        assert_eq!((&backend["level"], &backend["blocks"]), (&json!(level), &json!(blocks)));
+        let (_, page) = site.get("/pr/7").await;
+        assert_eq!(page.contains("Blocked by"), blocks, "{level}: {page}");
+        let now = site.json("/api/v1/now").await;
+        assert_eq!(now["blocked"].as_array().unwrap().len(), usize::from(blocks), "{level}");
+    }
 }
 
 #[tokio::test]
