@@ -42,6 +42,8 @@ pub struct Hud {
     pub github_url: String,
     /// Where the relay is reached from outside, without a slash at the end; feeds need it.
     pub public_url: Option<String>,
+    /// Whether operators can log in.
+    pub has_login: bool,
     /// CODEOWNERS and quarantine files.
     pub files: FilesOf,
     /// Where logs of failed jobs are kept.
@@ -67,6 +69,7 @@ impl Hud {
             probes: Box::new(|| Box::pin(async { ProbesOverview::default() })),
             github_url: "https://github.com".to_owned(),
             public_url: None,
+            has_login: false,
             files: Box::new(|_| None),
             logs: StoredLogs::default(),
             days: DayCaches::default(),
