@@ -201,7 +201,11 @@ where
     let Path(path) = path.map_err(|problem| wrong_address(&problem))?;
     let query = Query::<Q>::try_from_uri(&asked.uri);
     // The reason says which parameter, in the parser's words.
-    let Query(query) = query.map_err(|problem| PageError::Query(problem.body_text()))?;
+    let Query(query) = query.map_err(|problem| {
+        let text = problem.body_text();
+        let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+        PageError::Query(reason.to_owned())
+    })?;
     compute(Arc::clone(hud), async move |hud| build(hud, path, query).await).await
 }
 

@@ -12,7 +12,7 @@ use super::category_text;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, short_repo, short_sha};
 use crate::model::open_pulls::{self, BackendAnswer, OpenPull, PullStanding};
-use crate::query::{SortOrder, given};
+use crate::query::{SortOrder, given, parse_time};
 use crate::view::View;
 
 /// Rows on a page.
@@ -75,17 +75,14 @@ impl PullsFilter {
                 PageError::Query(text.to_owned())
             })
         });
-        let before = given(query.before.as_deref()).map(|before| {
-            let text = "`before` has to be a time such as `2026-09-01T00:00:00Z`";
-            before.parse().map_err(|_| PageError::Query(text.to_owned()))
-        });
+        let before = given(query.before.as_deref()).as_deref().map(parse_time);
         Ok(Self {
             show: show.transpose()?,
             backend: given(query.backend.as_deref()),
             author: given(query.author.as_deref()),
             sort: SortOrder::new(query.sort.as_deref(), "state", &SORTS)
                 .map_err(PageError::Query)?,
-            before: before.transpose()?,
+            before: before.transpose().map_err(PageError::Query)?,
         })
     }
 

@@ -237,6 +237,38 @@ async fn error_says_what_is_near_which_part_is_bad_and_is_json_for_those_who_ask
 }
 
 #[tokio::test]
+async fn wrong_parameter_is_400_on_every_page_and_twin_and_is_named() {
+    let site = enterprise().await;
+    let branch = format!("hud/{UPSTREAM}/main");
+    for (page, twin, query) in [
+        ("crcr", "overview", "level=L9"),
+        ("crcr", "overview", "rows=odd"),
+        ("crcr", "overview", "heads=odd"),
+        ("crcr", "overview", "from=yesterday"),
+        (&*format!("crcr/{AURORA}"), &*format!("repositories/{AURORA}"), "events=odd"),
+        (&*format!("crcr/{AURORA}/level"), &*format!("repositories/{AURORA}/level"), "level=L9"),
+        (&*branch, &*branch, "before=yesterday"),
+        (&*branch, &*branch, "job=abc"),
+        (&*branch, &*branch, "rows=odd"),
+        ("prs", "pulls", "before=yesterday"),
+        ("failures", "failures", "before=yesterday"),
+        ("failures", "failures", "list=odd"),
+        ("failures", "failures", "sort=odd"),
+        ("failures", "failures", "before_job=abc"),
+        ("failures", "failures", "like=odd"),
+        ("failures", "failures", "page=0"),
+        ("trends", "trends", "sort=odd"),
+        ("tests", "tests", "sort=odd"),
+    ] {
+        let name = format!("`{}`", query.split('=').next().unwrap());
+        for path in [format!("/{page}?{query}"), format!("/api/v1/{twin}?{query}")] {
+            let (status, body) = site.get(&path).await;
+            assert!(status == StatusCode::BAD_REQUEST && body.contains(&name), "{path}: {body}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn api_is_described_with_every_twin_and_a_promise() {
     let site = site(vec![]).await;
     let document = site.json("/api/v1/openapi.json").await;
