@@ -332,7 +332,7 @@ fn full_hour(time: Timestamp) -> Timestamp {
 
 /// The end of this time's minute: nothing of the minute is left out, and a page and its permalink stay the same
 /// within it.
-fn end_of_minute(time: Timestamp) -> Timestamp {
+pub(super) fn end_of_minute(time: Timestamp) -> Timestamp {
     let minutes = (time.as_millisecond() + 59_999).div_euclid(60_000);
     Timestamp::from_second(minutes * 60).unwrap_or(time)
 }

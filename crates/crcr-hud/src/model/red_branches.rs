@@ -21,7 +21,7 @@ const MAX_BRANCHES: usize = 3;
 /// Red jobs of a branch that are named.
 const MAX_RED_JOBS: usize = 5;
 /// Branches that releases or everybody's work depend on.
-const TRUNKS: [&str; 4] = ["main", "master", "trunk", "develop"];
+pub(crate) const TRUNKS: [&str; 4] = ["main", "master", "trunk", "develop"];
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BranchHealth {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, Sorted, address, sort_header};
 use crate::context::{Hud, PageError};
 use crate::layout::{short_sha, time};
-use crate::query::parse_time;
+use crate::query::{end_of_minute, parse_time};
 use crate::view::View;
 
 const PER_PAGE: usize = 50;
@@ -119,7 +119,7 @@ pub(crate) async fn build(
     };
     let before = before(&query)?;
     let (repository, category) = (given(&query.repo), given(&query.category));
-    let since = hud.now() - SignedDuration::from_hours(24 * days);
+    let since = end_of_minute(hud.now()) - SignedDuration::from_hours(24 * days);
     let known = hud.results.repositories("workflow_job").await?;
     let mut model = FailuresModel {
         repository,

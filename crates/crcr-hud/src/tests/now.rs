@@ -210,6 +210,47 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
 }
 
 #[tokio::test]
+async fn each_text_of_the_first_page_is_found_by_the_search() {
+    let site = full().await;
+    let now = site.json("/api/v1/now").await;
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let mut texts = vec![];
+    for pull in now["blocked"].as_array().unwrap().iter().take(2) {
+        let number = &pull["number"];
+        let title = text(&pull["title"]);
+        texts.extend([format!("#{number} {title}"), title, text(&pull["author"])]);
+        texts.extend([format!("{UPSTREAM}#{number}"), format!("/pr/{number}")]);
+    }
+    for branch in now["branches"].as_array().unwrap() {
+        texts.push(text(&branch["branch"]));
+        for red in branch["red"].as_array().unwrap() {
+            let since = &red["since"];
+            texts.extend([&red["title"], &since["title"], &since["author"]].map(text));
+            texts.push(text(&since["sha"])[..10].to_owned());
+        }
+    }
+    for backend in now["failing"].as_array().unwrap() {
+        texts.push(text(&backend["repo"]));
+        texts.extend(backend["oncalls"].as_array().unwrap().iter().map(text));
+    }
+    assert!(texts.len() > 15, "{texts:?}");
+    for searched in texts {
+        let query: String = url::form_urlencoded::byte_serialize(searched.as_bytes()).collect();
+        let found = site.json(&format!("/api/v1/search?q={query}")).await;
+        let hits = found["hits"].as_array().unwrap().len();
+        assert!(found["page"].is_string() || hits > 0, "{searched}: {found}");
+        if let Some(page) = found["page"].as_str() {
+            assert_eq!(site.get(page).await.0, StatusCode::OK, "{searched} leads to {page}");
+        }
+    }
+    for foreign in ["//evil.example/pr/7", "/\\evil.example/pr/7", "/nowhere"] {
+        let found = site.json(&format!("/api/v1/search?q={foreign}")).await;
+        let page = found["page"].as_str().unwrap_or("/");
+        assert!(!page[1..].starts_with(['/', '\\']), "{foreign}: {found}");
+    }
+}
+
+#[tokio::test]
 async fn pull_request_page_leads_to_older_heads_and_says_the_next_step() {
     let site = full().await;
     let pulls = site.json("/api/v1/pulls?sort=number").await;

@@ -12,6 +12,10 @@ use super::*;
 
 /// A month of an upstream on a GitHub Enterprise Server, with its own CI and its pull requests.
 async fn enterprise() -> Site {
+    enterprise_at(Box::new(now)).await
+}
+
+async fn enterprise_at(clock: Box<dyn Fn() -> Timestamp + Send + Sync>) -> Site {
     const SERVER: &str = "https://github.corp.example";
     let mut facts = facts(7, now(), 3, 6, UPSTREAM);
     for fact in &mut facts {
@@ -25,7 +29,7 @@ async fn enterprise() -> Site {
     for row in &mut ci.webhooks {
         row.document = row.document.replace("https://github.com", SERVER);
     }
-    let site = site_on(facts, SERVER, Box::new(now)).await;
+    let site = site_on(facts, SERVER, clock).await;
     ci.store(&*site.hud.results).await.unwrap();
     site
 }
@@ -203,6 +207,53 @@ async fn pages_and_twins_are_compressed_tagged_and_304_when_nothing_changed() {
         assert_eq!(bytes(again).await, b"", "{path}");
         let stale = ask(&site, path, &[(header::IF_NONE_MATCH, "W/\"0\"")]).await;
         assert_eq!(stale.status(), StatusCode::OK, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn page_that_shows_the_same_three_seconds_later_is_304() {
+    static SECOND: AtomicI64 = AtomicI64::new(5);
+    let clock = || now() + jiff::SignedDuration::from_secs(SECOND.load(Ordering::Relaxed));
+    let site = enterprise_at(Box::new(clock)).await;
+    let pulls = site.json("/api/v1/pulls").await;
+    let (number, sha) = (&pulls["pulls"][0]["number"], pulls["pulls"][0]["head_sha"].as_str());
+    let pages = [
+        "/",
+        "/prs",
+        "/crcr",
+        "/hud",
+        "/tests",
+        "/quarantine",
+        "/failures",
+        "/failures?list=jobs",
+        "/trends",
+        "/trends?window=24h",
+        "/crcr/feed.atom",
+        "/search?q=torch",
+        "/crcr/ember-example/torch-ember/feed.atom",
+        "/api/v1/trends",
+        "/api/v1/failures",
+        "/api/v1/now",
+        "/api/v1/tests",
+        &format!("/hud/{UPSTREAM}/main"),
+        &format!("/feeds/{UPSTREAM}/main"),
+        &format!("/crcr/{AURORA}"),
+        &format!("/crcr/{AURORA}/level"),
+        &format!("/commit/{}", sha.unwrap()),
+        &format!("/pr/{number}"),
+    ];
+    for path in pages {
+        let first = ask(&site, path, &[]).await;
+        assert_eq!(first.status(), StatusCode::OK, "{path}");
+        let tag = first.headers()[header::ETAG].to_str().unwrap().to_owned();
+        SECOND.fetch_add(3, Ordering::Relaxed);
+        let again = ask(&site, path, &[(header::IF_NONE_MATCH, &tag)]).await;
+        SECOND.fetch_sub(3, Ordering::Relaxed);
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{path}");
+        let head = Request::head(path).body(Body::empty()).unwrap();
+        let head = site.router.clone().oneshot(head).await.unwrap();
+        assert_eq!(head.headers()[header::ETAG], tag, "{path}");
+        assert_eq!(bytes(head).await, b"", "{path}");
     }
 }
 
