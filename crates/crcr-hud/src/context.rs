@@ -7,7 +7,7 @@ use std::time::Duration;
 use crcr_cidata::logs::StoredLogs;
 use crcr_domain::probes::ProbesOverview;
 use crcr_domain::results::LevelCriteria;
-use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
+use crcr_domain::{Allowlist, AllowlistEntry, Level, RepoName};
 use crcr_results::{Results, ResultsError};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
@@ -42,6 +42,8 @@ pub struct Hud {
     pub github_url: String,
     /// Where the relay is reached from outside, without a slash at the end; feeds need it.
     pub public_url: Option<String>,
+    /// Whether operators can log in.
+    pub has_login: bool,
     /// CODEOWNERS and quarantine files.
     pub files: FilesOf,
     /// Where logs of failed jobs are kept.
@@ -67,6 +69,7 @@ impl Hud {
             probes: Box::new(|| Box::pin(async { ProbesOverview::default() })),
             github_url: "https://github.com".to_owned(),
             public_url: None,
+            has_login: false,
             files: Box::new(|_| None),
             logs: StoredLogs::default(),
             days: DayCaches::default(),
@@ -82,6 +85,14 @@ impl Hud {
     /// The repository's entry in the allowlist in force.
     pub(crate) fn entry_of(&self, repo: &RepoName) -> Option<AllowlistEntry> {
         (self.policy)()?.get(repo).cloned()
+    }
+
+    /// The level by which a backend's result counts now: the lower of the level when it was dispatched and its
+    /// present one, as for check runs. A backend that was removed has no check runs, as at L2.
+    pub(crate) fn level_now(&self, repo: &str, dispatched: Level) -> Level {
+        let Some(policy) = (self.policy)() else { return dispatched };
+        let entry = RepoName::new(repo).ok().and_then(|repo| policy.get(&repo).cloned());
+        entry.map_or(Level::L2, |entry| entry.level).min(dispatched)
     }
 
     /// The repository of `?upstream=OWNER/REPO`, or the configured one.

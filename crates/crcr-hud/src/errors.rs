@@ -51,7 +51,7 @@ pub(crate) fn error_response(problem: &PageError, hud: &Hud, asked: &Parts) -> R
         }
         _ => vec![],
     };
-    let page = page(&View::of(&hud.github_url, asked), status.as_u16(), text, &links);
+    let page = page(&View::of(hud, asked), status.as_u16(), text, &links);
     with_retry_after(wait, (status, page).into_response())
 }
 
@@ -112,7 +112,7 @@ pub async fn errors_as_pages(
     };
     let is_unknown = status == StatusCode::NOT_FOUND;
     let links = if is_unknown { near(&hud, asked_again.uri.path()) } else { vec![] };
-    let page = page(&View::of(&hud.github_url, &asked_again), status.as_u16(), &detail, &links);
+    let page = page(&View::of(&hud, &asked_again), status.as_u16(), &detail, &links);
     for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH] {
         head.headers.remove(name);
     }

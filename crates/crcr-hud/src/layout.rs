@@ -74,7 +74,7 @@ fn shell(view: &View<'_>, title: &str, refresh: bool, main: &Markup) -> Markup {
                 main #main tabindex="-1" data-refresh=[refresh.then_some(REFRESH_SECONDS)] { (main) }
                 footer {
                     p { "Rates count one attempt per job and commit: the highest attempt of the newest run. " span #zone { "Times are UTC." } }
-                    p { a href="/crcr/login" rel="nofollow" { "For operators" } " · " a href="/api/v1/openapi.json" rel="nofollow" { "API" } " · " a href="/crcr/feed.atom" { "Feed of what turned red" } }
+                    p { @if view.has_login { a href="/crcr/login" rel="nofollow" { "For operators" } " · " } a href="/api/v1/openapi.json" rel="nofollow" { "API" } " · " a href="/crcr/feed.atom" { "Feed of what turned red" } }
                     // The script's switches.
                     div #settings {}
                 }

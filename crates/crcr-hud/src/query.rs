@@ -65,7 +65,7 @@ const MAX_OPEN: usize = 20;
 /// green commit, `?before=TIME` older
 /// commits, `?open=WORKFLOW / NAME` the single jobs of groups (one a line), `?job=ID` the details of a job.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(from = "Vec<(String, String)>")]
+#[serde(try_from = "Vec<(String, String)>")]
 pub(super) struct BranchQuery {
     pub(super) q: Option<String>,
     pub(super) rows: Option<String>,
@@ -74,21 +74,33 @@ pub(super) struct BranchQuery {
     pub(super) job: Option<u64>,
 }
 
-impl From<Vec<(String, String)>> for BranchQuery {
-    fn from(pairs: Vec<(String, String)>) -> Self {
+/// `?before=TIME`.
+pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
+    let wrong = || "`before` has to be a time such as `2026-09-01T00:00:00Z`".to_owned();
+    text.parse().map_err(|_| wrong())
+}
+
+impl TryFrom<Vec<(String, String)>> for BranchQuery {
+    type Error = String;
+
+    fn try_from(pairs: Vec<(String, String)>) -> Result<Self, String> {
         let mut found = Self::default();
         for (name, value) in pairs {
             match &*name {
                 _ if value.is_empty() => {}
                 "q" => found.q = Some(value),
-                "rows" => found.rows = Some(value),
-                "before" => found.before = value.parse().ok(),
+                "rows" if ["all", "failing"].contains(&&*value) => found.rows = Some(value),
+                "rows" => return Err("`rows` has to be `all` or `failing`".to_owned()),
+                "before" => found.before = Some(parse_time(&value)?),
                 "open" if found.open.len() < MAX_OPEN => found.open.push(value),
-                "job" => found.job = value.parse().ok(),
+                "job" => {
+                    let job = value.parse();
+                    found.job = Some(job.map_err(|_| "`job` has to be the number of a job")?);
+                }
                 _ => {}
             }
         }
-        found
+        Ok(found)
     }
 }
 
@@ -247,6 +259,7 @@ impl TimeSpan {
             Some("failing") => true,
             Some(_) => return Err("`rows` has to be `all` or `failing`".to_owned()),
         };
+        query.level()?;
         let until_now = query.to.is_none();
         let span = |from, to, window| Self {
             from,
@@ -319,7 +332,7 @@ fn full_hour(time: Timestamp) -> Timestamp {
 
 /// The end of this time's minute: nothing of the minute is left out, and a page and its permalink stay the same
 /// within it.
-fn end_of_minute(time: Timestamp) -> Timestamp {
+pub(super) fn end_of_minute(time: Timestamp) -> Timestamp {
     let minutes = (time.as_millisecond() + 59_999).div_euclid(60_000);
     Timestamp::from_second(minutes * 60).unwrap_or(time)
 }

@@ -143,7 +143,7 @@ impl PageRoutes {
     {
         let html = async move |State(hud): State<Arc<Hud>>, asked: Parts, path| {
             let model = answer(&hud, &asked, path, build).await;
-            let view = View::of(&hud.github_url, &asked);
+            let view = View::of(&hud, &asked);
             match model {
                 Ok(model) => show(&model, &view).into_response(),
                 Err(problem) => error_response(&problem, &hud, &asked),
@@ -201,7 +201,11 @@ where
     let Path(path) = path.map_err(|problem| wrong_address(&problem))?;
     let query = Query::<Q>::try_from_uri(&asked.uri);
     // The reason says which parameter, in the parser's words.
-    let Query(query) = query.map_err(|problem| PageError::Query(problem.body_text()))?;
+    let Query(query) = query.map_err(|problem| {
+        let text = problem.body_text();
+        let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+        PageError::Query(reason.to_owned())
+    })?;
     compute(Arc::clone(hud), async move |hud| build(hud, path, query).await).await
 }
 
@@ -316,7 +320,7 @@ async fn search_page(State(hud): State<Arc<Hud>>, asked: Parts) -> Response {
     let query = Query::<search::SearchQuery>::try_from_uri(&asked.uri);
     let text = query.map(|Query(query)| query.text()).unwrap_or_default();
     let found = compute(Arc::clone(&hud), async move |hud| search::find(hud, &text).await).await;
-    let view = View::of(&hud.github_url, &asked);
+    let view = View::of(&hud, &asked);
     match found {
         Ok(search::SearchResult::Page(path)) => Redirect::to(&path).into_response(),
         Ok(search::SearchResult::Hits { text, hits }) => {

@@ -26,7 +26,12 @@ pub(crate) fn with_transfer<S: Clone + Send + Sync + 'static>(router: Router<S>)
         .layer(CompressionLayer::new().gzip(true).br(true))
 }
 
-async fn with_tag(request: Request, next: Next) -> Response {
+async fn with_tag(mut request: Request, next: Next) -> Response {
+    let is_head = request.method() == Method::HEAD;
+    if is_head {
+        // Its tag is that of the text, which isn't sent.
+        *request.method_mut() = Method::GET;
+    }
     let is_get = request.method() == Method::GET;
     let known = request.headers().get(header::IF_NONE_MATCH).cloned();
     let answer = next.run(request).await;
@@ -48,7 +53,7 @@ async fn with_tag(request: Request, next: Next) -> Response {
         head.headers.remove(header::CONTENT_LENGTH);
         return Response::from_parts(head, Body::empty());
     }
-    Response::from_parts(head, Body::from(body))
+    Response::from_parts(head, if is_head { Body::empty() } else { Body::from(body) })
 }
 
 /// Weak, because the bytes differ by encoding.

@@ -3,6 +3,8 @@
 use axum::http::request::Parts;
 use crcr_domain::RepoName;
 
+use crate::context::Hud;
+
 /// A request of an operator who has logged in has this extension.
 #[derive(Debug, Clone, Copy)]
 pub struct Operator;
@@ -16,12 +18,15 @@ pub struct View<'a> {
     pub path: &'a str,
     /// Whether the reader has logged in as an operator.
     pub is_operator: bool,
+    /// Whether there is a page to log in on.
+    pub has_login: bool,
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn of(github_url: &'a str, asked: &'a Parts) -> Self {
+    pub(crate) fn of(hud: &'a Hud, asked: &'a Parts) -> Self {
         let is_operator = asked.extensions.get::<Operator>().is_some();
-        Self { github_url, path: asked.uri.path(), is_operator }
+        let (github_url, has_login) = (&*hud.github_url, hud.has_login);
+        Self { github_url, path: asked.uri.path(), is_operator, has_login }
     }
 }
 

@@ -177,11 +177,12 @@ fn backend(hud: &Hud, dispatch: &DispatchFact, context: &BlameContext<'_>) -> Pu
     let states = jobs.iter().map(|job| HeadState::of_job(job.outcome, job.missing_proof.is_some()));
     let state = states.min().unwrap_or_else(|| HeadState::of_dispatch(dispatch.status));
     let verdict = verdict.map(|(_, verdict)| verdict.clone());
-    let shows_results = dispatch.level.shows_results();
+    let level = hud.level_now(&dispatch.repo, dispatch.level);
+    let shows_results = level.shows_results();
     PullBackend {
         repo: dispatch.repo.clone(),
-        level: dispatch.level,
-        blocks: dispatch.level.blocks_merge(),
+        level,
+        blocks: level.blocks_merge(),
         oncalls: entry
             .iter()
             .flat_map(|entry| &entry.oncalls)
@@ -220,6 +221,7 @@ fn sentence(
             let took = longest.map(|seconds| format!(", the longest took {}", duration(seconds)));
             format!("Passed: {}{}.", count(jobs.len()), took.unwrap_or_default())
         }
+        (HeadState::Skipped, _) => format!("Skipped: {}.", count(jobs.len())),
         (HeadState::Failed | HeadState::Broken, None) => {
             let bad = jobs
                 .iter()

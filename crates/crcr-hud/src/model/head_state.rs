@@ -14,6 +14,8 @@ pub(crate) enum HeadState {
     Broken,
     Running,
     Passed,
+    /// It didn't run, and nothing waits for it.
+    Skipped,
 }
 
 impl HeadState {
@@ -23,7 +25,7 @@ impl HeadState {
             _ if unproven => Self::Broken,
             None => Self::Running,
             Some(JobOutcome::TestFailed) => Self::Failed,
-            Some(JobOutcome::Neutral | JobOutcome::Superseded) => Self::Passed,
+            Some(JobOutcome::Neutral | JobOutcome::Superseded) => Self::Skipped,
             Some(outcome) if outcome.is_pass() => Self::Passed,
             Some(_) => Self::Broken,
         }
@@ -34,7 +36,7 @@ impl HeadState {
         match status {
             DispatchFactStatus::Sent | DispatchFactStatus::Queued => Self::Running,
             // The backend doesn't take it by its own file, so nothing is missing.
-            DispatchFactStatus::LeftOut => Self::Passed,
+            DispatchFactStatus::LeftOut => Self::Skipped,
             _ => Self::Broken,
         }
     }
@@ -45,6 +47,7 @@ impl HeadState {
             Self::Broken => "infra",
             Self::Running => "running",
             Self::Passed => "good",
+            Self::Skipped => "muted",
         }
     }
 
@@ -54,6 +57,7 @@ impl HeadState {
             Self::Broken => "⚠",
             Self::Running => "◐",
             Self::Passed => "✓",
+            Self::Skipped => "–",
         }
     }
 
@@ -63,6 +67,7 @@ impl HeadState {
             Self::Broken => "broken",
             Self::Running => "running",
             Self::Passed => "passed",
+            Self::Skipped => "skipped",
         }
     }
 }

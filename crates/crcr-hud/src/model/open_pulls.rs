@@ -18,7 +18,7 @@ use super::head;
 use super::head_state::HeadState;
 use crate::context::{Hud, PageError};
 
-/// Pull requests that changed last and are looked at.
+/// Open pull requests that changed last and are looked at.
 pub(crate) const MAX_PULLS: usize = 300;
 /// Without webhooks of pull requests, those that were dispatched in this time are shown.
 const RECENT: SignedDuration = SignedDuration::from_hours(72);
@@ -40,7 +40,7 @@ pub(crate) enum PullStanding {
     Blocked,
     Running,
     Green,
-    /// No backend that may block it was told of its head.
+    /// No backend that may block it was told of its head and runs on it.
     Untold,
 }
 
@@ -94,11 +94,14 @@ pub(crate) struct OpenPulls {
 /// The open pull requests of the upstream repository whose newest webhook is from before a time.
 pub(crate) async fn read(hud: &Hud, before: Timestamp) -> Result<OpenPulls, PageError> {
     let upstream = hud.upstream.as_str();
-    let selection = ThingSelection::Newest { before, limit: MAX_PULLS };
+    let selection = ThingSelection::OpenPulls { before, limit: MAX_PULLS };
     let query = ThingQuery { event: "pull_request", repository: upstream, selection };
     let rows = hud.results.current_things(&query).await?;
     let older = rows.last().filter(|_| rows.len() >= MAX_PULLS).map(|row| row.received_at);
-    let are_known = !rows.is_empty() || before != Timestamp::MAX;
+    let are_known = !rows.is_empty() || {
+        let known = hud.results.repositories("pull_request").await?;
+        known.iter().any(|known| known.name.eq_ignore_ascii_case(upstream))
+    };
     let open: Vec<PullRequestState> =
         rows.iter().filter_map(PullRequestState::from_row).filter(|pull| pull.is_open).collect();
     let numbers = if are_known {
@@ -134,7 +137,14 @@ struct PullFacts {
 impl PullFacts {
     async fn read(hud: &Hud, numbers: &[u64]) -> Result<Self, PageError> {
         let upstream = hud.upstream.as_str();
-        let (attempts, dispatches) = hud.results.pull_request_facts(upstream, numbers).await?;
+        let (mut attempts, mut dispatches) =
+            hud.results.pull_request_facts(upstream, numbers).await?;
+        for row in &mut attempts {
+            row.level = hud.level_now(&row.repo, row.level);
+        }
+        for sent in &mut dispatches {
+            sent.level = hud.level_now(&sent.repo, sent.level);
+        }
         let mut heads: HashMap<Option<u64>, &DispatchFact> = HashMap::new();
         for sent in &dispatches {
             let newest = heads.entry(sent.pull_request).or_insert(sent);
@@ -198,7 +208,7 @@ impl PullFacts {
         let blocking = || backends.iter().filter(|backend| backend.level.blocks_merge());
         let fails = |backend: &&BackendAnswer| backend.state <= HeadState::Broken;
         let standing = match blocking().map(|backend| backend.state).min() {
-            None => PullStanding::Untold,
+            None | Some(HeadState::Skipped) => PullStanding::Untold,
             Some(HeadState::Failed | HeadState::Broken) => PullStanding::Blocked,
             Some(HeadState::Running) => PullStanding::Running,
             Some(HeadState::Passed) => PullStanding::Green,

@@ -1,4 +1,4 @@
-//! Which of a branch's jobs are red now, and since which commit.
+//! Which of a branch's jobs and backends are red now, and since which commit.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::context::{Hud, PageError};
-use crate::pages::branch::{JobGroup, commits, jobs_of_commits, newest_of_each};
+use crate::pages::branch::{
+    JobGroup, backend_cells, commits, is_red, jobs_of_commits, newest_of_each,
+};
 
 /// The newest commits of a branch that are looked at.
 const MAX_COMMITS: usize = 15;
@@ -19,7 +21,7 @@ const MAX_BRANCHES: usize = 3;
 /// Red jobs of a branch that are named.
 const MAX_RED_JOBS: usize = 5;
 /// Branches that releases or everybody's work depend on.
-const TRUNKS: [&str; 4] = ["main", "master", "trunk", "develop"];
+pub(crate) const TRUNKS: [&str; 4] = ["main", "master", "trunk", "develop"];
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BranchHealth {
@@ -31,20 +33,24 @@ pub(crate) struct BranchHealth {
     pub(crate) more: usize,
     /// The newest commit of the branch.
     pub(crate) newest: BranchCommit,
+    /// The newest commit on which all jobs and backends ended and none failed, of those that are looked at.
+    pub(crate) green: Option<BranchCommit>,
 }
 
-/// A job that failed on the newest commit on which it ended.
+/// A job or a backend that failed on the newest commit on which it ended.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RedJob {
     pub(crate) title: String,
+    /// The backend, if it isn't a job of the repository itself.
+    pub(crate) backend: Option<String>,
     /// How many commits in a row it failed on, of those that are looked at.
     pub(crate) commits: usize,
     /// The first of them.
     pub(crate) since: BranchCommit,
     /// Whether there may be an earlier one.
     pub(crate) may_be_older: bool,
-    /// A failed job of the newest of them.
-    pub(crate) job: u64,
+    /// A failed job of the newest of them; `None` for a backend.
+    pub(crate) job: Option<u64>,
 }
 
 /// The branches of a repository that matter most, with what is red on them.
@@ -60,17 +66,19 @@ pub(crate) async fn read(hud: &Hud, repo: &RepoName) -> Result<Vec<BranchHealth>
         let (mut commits, _) = commits(hud, repo, branch, Timestamp::MAX).await?;
         commits.truncate(MAX_COMMITS);
         let Some(newest) = commits.first().cloned() else { continue };
-        let mut red = red_jobs(hud, repo, branch, &commits).await?;
+        let columns = Columns::read(hud, repo, branch, &commits).await?;
+        let green = columns.newest_green.map(|n| commits[n].clone());
+        let mut red = columns.red(&commits);
         red.sort_by(|a, b| b.commits.cmp(&a.commits).then_with(|| a.title.cmp(&b.title)));
         let more = red.len().saturating_sub(MAX_RED_JOBS);
         red.truncate(MAX_RED_JOBS);
         let (repository, branch) = (repo.as_str().to_owned(), branch.clone());
-        found.push(BranchHealth { repository, branch, red, more, newest });
+        found.push(BranchHealth { repository, branch, red, more, newest, green });
     }
     Ok(found)
 }
 
-/// A job turned red or green on a commit.
+/// A job or a backend turned red or green on a commit.
 #[derive(Debug)]
 pub(crate) struct JobTurn {
     pub(crate) title: String,
@@ -78,7 +86,7 @@ pub(crate) struct JobTurn {
     pub(crate) is_red: bool,
 }
 
-/// How the jobs of a branch turned on its newest commits.
+/// How the jobs and backends of a branch turned on its newest commits.
 pub(crate) async fn turns(
     hud: &Hud,
     repo: &RepoName,
@@ -89,12 +97,13 @@ pub(crate) async fn turns(
         return Err(PageError::NotFound(format!("no commit on `{branch}` of {repo} is known")));
     }
     let mut turns = vec![];
-    for (group, states) in ended_groups(hud, repo, branch, &commits).await? {
+    for Column { title, ended, .. } in Columns::read(hud, repo, branch, &commits).await?.columns {
         let mut was_red = None;
-        for (n, is_red, _) in states.into_iter().rev() {
+        for (n, is_red, _) in ended.into_iter().rev() {
             // A job that is red from its first known commit on didn't turn there.
             if was_red.is_some_and(|was_red| was_red != is_red) {
-                turns.push(JobTurn { title: group.title(), commit: commits[n].clone(), is_red });
+                let (title, commit) = (title.clone(), commits[n].clone());
+                turns.push(JobTurn { title, commit, is_red });
             }
             was_red = Some(is_red);
         }
@@ -102,66 +111,93 @@ pub(crate) async fn turns(
     Ok(turns)
 }
 
-/// `commits` are sorted, the newest first.
-async fn red_jobs(
-    hud: &Hud,
-    repo: &RepoName,
-    branch: &str,
-    commits: &[BranchCommit],
-) -> Result<Vec<RedJob>, PageError> {
-    let groups = ended_groups(hud, repo, branch, commits).await?;
-    let red = groups.into_iter().filter_map(|(group, states)| {
-        let failed: Vec<_> = states.iter().take_while(|(_, is_red, _)| *is_red).collect();
-        let ((_, _, job), (first, ..)) = (failed.first()?, failed.last()?);
-        Some(RedJob {
-            title: group.title(),
-            commits: failed.len(),
-            since: commits[*first].clone(),
-            may_be_older: failed.len() == states.len() && commits.len() == MAX_COMMITS,
-            job: *job,
-        })
-    });
-    Ok(red.collect())
+/// A group of jobs, or a backend.
+struct Column {
+    title: String,
+    backend: Option<String>,
+    /// The commits on which it ended, by their places: whether it failed, and a job in that state.
+    ended: Vec<(usize, bool, Option<u64>)>,
 }
 
-/// For each group, the commits on which it ended, by their places: whether it failed, and a job in that state.
-type EndedGroup = (JobGroup, Vec<(usize, bool, u64)>);
+struct Columns {
+    columns: Vec<Column>,
+    /// The place of the newest commit on which something passed, nothing failed and nothing runs.
+    newest_green: Option<usize>,
+}
 
-async fn ended_groups(
-    hud: &Hud,
-    repo: &RepoName,
-    branch: &str,
-    commits: &[BranchCommit],
-) -> Result<Vec<EndedGroup>, PageError> {
-    let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
-    let mut jobs = vec![];
-    for part in shas.chunks(COMMITS_AT_ONCE) {
-        jobs.extend(jobs_of_commits(hud, repo, part).await?);
-        if jobs.len() > MAX_JOBS_READ {
-            break;
+impl Columns {
+    /// `commits` are sorted, the newest first.
+    async fn read(
+        hud: &Hud,
+        repo: &RepoName,
+        branch: &str,
+        commits: &[BranchCommit],
+    ) -> Result<Self, PageError> {
+        let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
+        let mut jobs = vec![];
+        for part in shas.chunks(COMMITS_AT_ONCE) {
+            jobs.extend(jobs_of_commits(hud, repo, part).await?);
+            if jobs.len() > MAX_JOBS_READ {
+                break;
+            }
         }
-    }
-    jobs.retain(|job| job.branch == branch);
-    // The worst state of each group on each commit, with a job in it.
-    let mut groups: BTreeMap<JobGroup, HashMap<&str, (CiState, u64)>> = BTreeMap::new();
-    let newest = newest_of_each(&jobs);
-    for job in &newest {
-        let states = groups.entry(JobGroup::new(job.job, |_| false)).or_default();
-        let found = (job.job.state, job.job.id);
-        let worst = states.entry(job.job.head_sha.as_str()).or_insert(found);
-        *worst = (*worst).min(found);
-    }
-    let ended = |states: HashMap<&str, (CiState, u64)>| -> Vec<(usize, bool, u64)> {
-        let places = commits.iter().enumerate();
-        let found = places.filter_map(|(n, commit)| {
-            let (state, job) = states.get(commit.sha.as_str())?;
-            (state.is_failure() || *state == CiState::Passed).then_some((
-                n,
-                state.is_failure(),
-                *job,
-            ))
+        jobs.retain(|job| job.branch == branch);
+        let (backends, reported) = backend_cells(hud, repo, commits, |_| true).await?;
+        // The worst state of each group on each commit, with a job in it.
+        let mut groups: BTreeMap<JobGroup, HashMap<&str, (CiState, u64)>> = BTreeMap::new();
+        // By commit: whether something passed, and whether nothing else but that happened.
+        let mut green: HashMap<&str, (bool, bool)> = HashMap::new();
+        let newest = newest_of_each(&jobs);
+        for job in &newest {
+            let (sha, state) = (job.job.head_sha.as_str(), job.job.state);
+            let found = (state, job.job.id);
+            let states = groups.entry(JobGroup::new(job.job, |_| false)).or_default();
+            let worst = states.entry(sha).or_insert(found);
+            *worst = (*worst).min(found);
+            let (passed, only) = green.entry(sha).or_insert((false, true));
+            *passed |= state == CiState::Passed;
+            *only &= matches!(state, CiState::Passed | CiState::Neutral);
+        }
+        for (sha, cells) in &reported {
+            let (passed, only) = green.entry(sha).or_insert((false, true));
+            for cell in cells.iter().flatten() {
+                *passed |= cell.is_red() == Some(false);
+                *only &= cell.outcome.is_some() && cell.failed == 0;
+            }
+        }
+        let newest_green =
+            commits.iter().position(|commit| green.get(commit.sha.as_str()) == Some(&(true, true)));
+        let places = || commits.iter().enumerate();
+        let in_tree = groups.into_iter().map(|(group, states)| {
+            let ended = places().filter_map(|(n, commit)| {
+                let (state, job) = states.get(commit.sha.as_str())?;
+                Some((n, is_red(*state)?, Some(*job)))
+            });
+            Column { title: group.title(), backend: None, ended: ended.collect() }
         });
-        found.collect()
-    };
-    Ok(groups.into_iter().map(|(group, states)| (group, ended(states))).collect())
+        let out_of_tree = backends.iter().enumerate().map(|(at, backend)| {
+            let ended = places().filter_map(|(n, commit)| {
+                Some((n, reported.get(&commit.sha)?[at]?.is_red()?, None))
+            });
+            let (title, backend) = (backend.repo.clone(), Some(backend.repo.clone()));
+            Column { title, backend, ended: ended.collect() }
+        });
+        Ok(Self { columns: in_tree.chain(out_of_tree).collect(), newest_green })
+    }
+
+    fn red(self, commits: &[BranchCommit]) -> Vec<RedJob> {
+        let red = self.columns.into_iter().filter_map(|Column { title, backend, ended }| {
+            let failed: Vec<_> = ended.iter().take_while(|(_, is_red, _)| *is_red).collect();
+            let ((_, _, job), (first, ..)) = (failed.first()?, failed.last()?);
+            Some(RedJob {
+                title,
+                backend,
+                commits: failed.len(),
+                since: commits[*first].clone(),
+                may_be_older: failed.len() == ended.len() && commits.len() == MAX_COMMITS,
+                job: *job,
+            })
+        });
+        red.collect()
+    }
 }

@@ -1,6 +1,6 @@
 //! `/hud`: the CI of repositories themselves, commits by jobs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crcr_domain::ci_data::workflow::{BranchCommit, CiState, WorkflowJob};
 use crcr_domain::probes::Culprit;
@@ -69,13 +69,15 @@ pub(crate) struct BranchModel {
     pub(crate) red: Vec<Option<RedSince>>,
     /// Backends at L3 and L4, which upstream's own commits are dispatched to.
     pub(crate) backends: Vec<BackendColumn>,
+    /// For each backend whose newest result is a failure, since when.
+    pub(crate) red_backends: Vec<Option<RedSince>>,
     /// Which commits broke jobs of backends, the newest answer first.
     pub(crate) culprits: Vec<Culprit>,
     /// The job that the query names.
     pub(crate) job: Option<JobModel>,
 }
 
-/// The first of the newest commits on which a group failed without a green one in between.
+/// The first of the newest commits on which a group or a backend failed without a green one in between.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct RedSince {
     pub(crate) sha: String,
@@ -83,7 +85,8 @@ pub(crate) struct RedSince {
     pub(crate) commits: usize,
     /// Whether an older commit is known on which it passed.
     pub(crate) is_first: bool,
-    pub(crate) job: u64,
+    /// A failed job of that commit; `None` for a backend.
+    pub(crate) job: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -132,6 +135,14 @@ pub(crate) struct BackendCell {
     pub(crate) failed: usize,
 }
 
+impl BackendCell {
+    /// Whether it turned red or green; `None` while it runs, and if it neither passed nor failed.
+    pub(crate) fn is_red(&self) -> Option<bool> {
+        let outcome = self.outcome?;
+        (outcome.is_pass() || !is_good(outcome)).then(|| !is_good(outcome))
+    }
+}
+
 impl CommitRow {
     /// Whether every job that ran passed, and nothing runs any more.
     fn is_green(&self) -> bool {
@@ -141,6 +152,16 @@ impl CommitRow {
         states.peek().is_some()
             && states.all(|state| matches!(state, CiState::Passed | CiState::Neutral))
             && backends.into_iter().all(|cell| cell.outcome.is_some_and(is_good))
+    }
+}
+
+/// The worst first: a failure, a job that runs, one that passed.
+fn rank(outcome: Option<JobOutcome>) -> u8 {
+    match outcome {
+        Some(outcome) if !is_good(outcome) => 0,
+        None => 1,
+        Some(outcome) if outcome.is_pass() => 2,
+        Some(_) => 3,
     }
 }
 
@@ -165,6 +186,17 @@ pub(crate) struct GroupCell {
     pub(crate) was_rerun: bool,
     /// A job in that state.
     pub(crate) job: u64,
+}
+
+impl GroupCell {
+    /// Whether it turned red or green; `None` while it runs, and if it neither passed nor failed.
+    fn is_red(&self) -> Option<bool> {
+        is_red(self.state)
+    }
+}
+
+pub(crate) fn is_red(state: CiState) -> Option<bool> {
+    (state.is_failure() || state == CiState::Passed).then(|| state.is_failure())
 }
 
 pub(crate) async fn repositories(
@@ -240,16 +272,11 @@ pub(crate) async fn build(
     }
     let more_groups = groups.len().saturating_sub(MAX_GROUPS);
     let groups = most_telling(groups);
-    if query.only_failing() {
-        let failed: Vec<&str> = newest
-            .iter()
-            .filter(|job| job.job.state.is_failure())
-            .map(|job| job.job.head_sha.as_str())
-            .collect();
-        commits.retain(|commit| failed.contains(&commit.sha.as_str()));
-    }
-    let (backends, mut reported) = backend_cells(hud, repo, &commits).await?;
-    let commits: Vec<CommitRow> = commits
+    let failed = newest.iter().filter(|job| job.job.state.is_failure());
+    let failed: HashSet<&str> = failed.map(|job| job.job.head_sha.as_str()).collect();
+    let is_shown = |backend: &str| search.is_empty() || backend.to_lowercase().contains(&search);
+    let (backends, mut reported) = backend_cells(hud, repo, &commits, is_shown).await?;
+    let mut commits: Vec<CommitRow> = commits
         .into_iter()
         .map(|commit| {
             let cell = |group: &JobGroup| {
@@ -267,12 +294,27 @@ pub(crate) async fn build(
         Some(id) => known_job(hud, repo, id).await?,
         None => None,
     };
+    let in_tree = |row: &CommitRow, at: usize| {
+        let cell = row.cells[at].as_ref()?;
+        Some((cell.is_red()?, Some(cell.job)))
+    };
+    let out_of_tree = |row: &CommitRow, at: usize| Some((row.backend_cells[at]?.is_red()?, None));
+    let red = (0..groups.len()).map(|at| red_since(&commits, |row| in_tree(row, at))).collect();
+    let red_backends =
+        (0..backends.len()).map(|at| red_since(&commits, |row| out_of_tree(row, at))).collect();
+    if query.only_failing() {
+        commits.retain(|row| {
+            failed.contains(row.commit.sha.as_str())
+                || row.backend_cells.iter().flatten().any(|cell| cell.failed > 0)
+        });
+    }
     Ok(BranchModel {
         culprits: culprits_on(hud, repo, &commits).await,
         repository: repo.as_str().to_owned(),
         branch: branch.to_owned(),
         query,
-        red: (0..groups.len()).map(|at| red_since(&commits, at)).collect(),
+        red,
+        red_backends,
         groups,
         more_groups,
         commits,
@@ -330,37 +372,40 @@ async fn culprits_on(hud: &Hud, repo: &RepoName, commits: &[CommitRow]) -> Vec<C
     (hud.probes)().await.culprits.into_iter().filter(is_here).collect()
 }
 
-/// Commits on which the group didn't run, or runs still, neither begin nor end a breakage.
-fn red_since(commits: &[CommitRow], group: usize) -> Option<RedSince> {
+/// `turn` says of a commit whether a column is red there, and by which job. Commits on which it didn't run, or
+/// runs still, neither begin nor end a breakage.
+fn red_since(
+    commits: &[CommitRow],
+    turn: impl Fn(&CommitRow) -> Option<(bool, Option<u64>)>,
+) -> Option<RedSince> {
     let mut red: Option<RedSince> = None;
     for row in commits {
-        let Some(cell) = &row.cells[group] else { continue };
-        match cell.state {
-            CiState::Failed | CiState::TimedOut => {
+        match turn(row) {
+            Some((true, job)) => {
                 let commits = red.as_ref().map_or(0, |red| red.commits) + 1;
-                let sha = row.commit.sha.clone();
-                red = Some(RedSince { sha, commits, is_first: false, job: cell.job });
+                red = Some(RedSince { sha: row.commit.sha.clone(), commits, is_first: false, job });
             }
-            CiState::Passed => return red.map(|red| RedSince { is_first: true, ..red }),
-            CiState::Cancelled | CiState::Running | CiState::Queued | CiState::Neutral => {}
+            Some((false, _)) => return red.map(|red| RedSince { is_first: true, ..red }),
+            None => {}
         }
     }
     red
 }
 
-type ReportedCells = HashMap<String, Vec<Option<BackendCell>>>;
+pub(crate) type ReportedCells = HashMap<String, Vec<Option<BackendCell>>>;
 
 /// What backends at L3 and L4 reported of these commits, by commit.
-async fn backend_cells(
+pub(crate) async fn backend_cells(
     hud: &Hud,
     repo: &RepoName,
     commits: &[BranchCommit],
+    is_shown: impl Fn(&str) -> bool,
 ) -> Result<(Vec<BackendColumn>, ReportedCells), PageError> {
     let policy = (hud.policy)().filter(|_| *repo == hud.upstream);
     let backends: Vec<BackendColumn> = policy
         .iter()
         .flat_map(|policy| policy.iter())
-        .filter(|entry| entry.level >= Level::L3)
+        .filter(|entry| entry.level >= Level::L3 && is_shown(entry.repo.as_str()))
         .map(|entry| BackendColumn { repo: entry.repo.to_string(), level: entry.level })
         .collect();
     let (Some(newest), Some(oldest)) = (commits.first(), commits.last()) else {
@@ -387,8 +432,7 @@ async fn backend_cells(
         let failed = job.outcome.is_some_and(|outcome| !is_good(outcome));
         cell.jobs += 1;
         cell.failed += usize::from(failed);
-        let known_failed = cell.outcome.is_some_and(|outcome| !is_good(outcome));
-        if !known_failed && (failed || job.outcome.is_none()) {
+        if rank(job.outcome) < rank(cell.outcome) {
             cell.outcome = job.outcome;
         }
     }
@@ -572,24 +616,22 @@ fn controls(path: &str, query: &BranchQuery) -> Markup {
 
 /// What is red now, in words: since which commit, and whose.
 fn red_columns(model: &BranchModel) -> Markup {
-    let red: Vec<_> = model
-        .groups
-        .iter()
-        .zip(&model.red)
-        .filter_map(|(group, red)| Some((group, red.as_ref()?)))
-        .collect();
+    let backends =
+        model.backends.iter().map(|backend| backend.repo.clone()).zip(&model.red_backends);
+    let columns = model.groups.iter().map(JobGroup::title).zip(&model.red).chain(backends);
+    let red: Vec<_> = columns.filter_map(|(title, red)| Some((title, red.as_ref()?))).collect();
     if red.is_empty() || model.query.before.is_some() {
         return html! {};
     }
     html! {
-        ul.note.bad.red { @for (group, red) in red.iter().take(MAX_TOLD) { li {
-            strong { bdi { (group.title()) } } " is red since "
+        ul.note.bad.red { @for (title, red) in red.iter().take(MAX_TOLD) { li {
+            strong { bdi { (title) } } " is red since "
             @let first = model.commits.iter().find(|row| row.commit.sha == red.sha);
             @if !red.is_first { "at least " }
             a href=(address::commit(&model.repository, &red.sha)) { code { (short_sha(&red.sha)) } }
             @if let Some(row) = first { " " bdi { (row.commit.title) } @if !row.commit.author.is_empty() { " by " bdi { (row.commit.author) } } }
             ", " (red.commits) @if red.commits == 1 { " commit" } @else { " commits" } ". "
-            a href=(address::failure(&model.repository, red.job)) { "Why" }
+            a href=(red.job.map_or_else(|| address::commit(&model.repository, &red.sha), |job| address::failure(&model.repository, job))) { "Why" }
         } }
         @if red.len() > MAX_TOLD { li { (red.len() - MAX_TOLD) " more are marked below." } } }
     }
@@ -606,8 +648,10 @@ fn grid(model: &BranchModel, path: &str) -> Markup {
                     thead { tr {
                         th scope="col" { "Commit" }
                         @for (group, red) in model.groups.iter().zip(&model.red) { (group_header(group, red.as_ref(), model, path)) }
-                        @for backend in &model.backends {
-                            th.job.backend scope="col" { a href=(format!("/crcr/{}", backend.repo)) { span { bdi { (backend.repo.rsplit('/').next().unwrap_or_default()) } " " (backend.level.as_str()) } } }
+                        @for (backend, red) in model.backends.iter().zip(&model.red_backends) {
+                            th.job.backend.bad[red.is_some()] scope="col" title=[red.as_ref().map(|red| format!("{}, red since {}", backend.repo, short_sha(&red.sha)))] {
+                                @if red.is_some() { span.mark aria-hidden="true" { "✗" } }
+                                a href=(format!("/crcr/{}", backend.repo)) { span { bdi { (backend.repo.rsplit('/').next().unwrap_or_default()) } " " (backend.level.as_str()) } } }
                         }
                     } }
                     tbody { (commit_rows(model, path)) }
@@ -694,11 +738,17 @@ fn commit_row(row: &CommitRow, model: &BranchModel) -> Markup {
                 " " bdi { (commit.title) }
             }
             @for (cell, red) in row.cells.iter().zip(&model.red) {
-                (cell_markup(cell.as_ref(), red.as_ref().is_some_and(|red| red.is_first && red.sha == commit.sha), model))
+                (cell_markup(cell.as_ref(), is_first_red(red.as_ref(), row), model))
             }
-            @for cell in &row.backend_cells { (backend_cell(cell.as_ref(), &short, model)) }
+            @for (cell, red) in row.backend_cells.iter().zip(&model.red_backends) {
+                (backend_cell(cell.as_ref(), is_first_red(red.as_ref(), row), model, &short))
+            }
         }
     }
+}
+
+fn is_first_red(red: Option<&RedSince>, row: &CommitRow) -> bool {
+    red.is_some_and(|red| red.is_first && red.sha == row.commit.sha)
 }
 
 /// The headers of its row and column say whose it is. A script shows it beside the grid.
@@ -728,14 +778,22 @@ fn cell_markup(cell: Option<&GroupCell>, is_first_red: bool, model: &BranchModel
     }
 }
 
-fn backend_cell(cell: Option<&BackendCell>, short_sha: &str, model: &BranchModel) -> Markup {
+fn backend_cell(
+    cell: Option<&BackendCell>,
+    is_first_red: bool,
+    model: &BranchModel,
+    short_sha: &str,
+) -> Markup {
     let Some(cell) = cell else { return html! { td {} } };
     let (glyph, class, word) = outcome_parts(cell.outcome);
-    let label = match cell {
+    let mut label = match cell {
         BackendCell { failed: 0, .. } | BackendCell { jobs: ..=1, .. } => word.to_owned(),
         BackendCell { failed, jobs, .. } => format!("{word}, {failed} of {jobs} jobs"),
     };
+    if is_first_red {
+        label.push_str(", the first red one");
+    }
     html! {
-        td.(class) { a href=(address::commit(&model.repository, short_sha)) aria-label=(label) { (glyph) @if cell.failed > 0 && cell.jobs > 1 { sup { (cell.failed) } } } }
+        td.(class).first[is_first_red] { a href=(address::commit(&model.repository, short_sha)) aria-label=(label) { (glyph) @if cell.failed > 0 && cell.jobs > 1 { sup { (cell.failed) } } } }
     }
 }

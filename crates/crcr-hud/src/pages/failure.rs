@@ -59,6 +59,8 @@ pub(crate) struct JobModel {
     pub(crate) steps: Vec<WorkflowStep>,
     pub(crate) log: Option<JobLogRow>,
     pub(crate) commit: Option<BranchCommit>,
+    /// Whether it was pushed to the job's branch. That of a pull request may be a fork's.
+    pub(crate) is_on_branch: bool,
     pub(crate) pull_request: Option<u64>,
     /// Files that the push of the commit changed.
     pub(crate) changed_files: Vec<String>,
@@ -143,6 +145,7 @@ pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobMo
         job,
         log,
         commit: None,
+        is_on_branch: false,
         pull_request: None,
         changed_files: vec![],
         named_files: vec![],
@@ -212,9 +215,9 @@ async fn add_commit(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<
                 model.changed_files = changed_files(&row);
             }
             model.pull_request = model.pull_request.or(row.number);
-            if model.commit.is_none() {
-                model.commit = BranchCommit::from_row(&row);
-            }
+            let commit = BranchCommit::from_row(&row);
+            model.is_on_branch |= commit.is_some() && row.branch == model.branch();
+            model.commit = model.commit.take().or(commit);
         }
     }
     model.pull_request = model.pull_request.or(model.commit.as_ref().and_then(|c| c.pull_request));
@@ -417,7 +420,7 @@ fn facts(model: &JobModel, view: &View<'_>) -> Markup {
         p.detail {
             @if !sha.is_empty() { "commit " a href=(address::commit(&model.repository, sha)) { code { (short_sha(sha)) } } " · " }
             @if let Some(number) = model.pull_request { a href=(address::pull(&model.repository, number)) { "#" (number) } " · " }
-            @if !branch.is_empty() {
+            @if model.is_on_branch && !branch.is_empty() {
                 a href=(format!("{}?job={}#job", branch_path(&model.repository, branch), model.job_id)) { "grid of " bdi { (branch) } } " · "
             }
             bdi { (model.repository) } " · attempt " (model.run().1.max(1))
@@ -602,9 +605,11 @@ fn next_steps(model: &JobModel, view: &View<'_>) -> Markup {
             @if let Some(green) = &model.last_green {
                 li { "It passed last on " a href=(address::commit(&green.repository, &green.head_sha)) { code { (short_sha(&green.head_sha)) } } " of " bdi { (green.branch) } ", " (time(green.completed_at)) }
             }
-            @if !branch.is_empty() && !name.is_empty() {
+            @if model.is_on_branch && !branch.is_empty() && !name.is_empty() {
                 @let base = name.split_once(" (").map_or(name, |(base, _)| base);
                 li { a href=(address(&branch_path(&model.repository, branch), [("q", Some(base))])) { "This job on the grid" } }
+            } @else if let Some(number) = model.pull_request {
+                li { a href=(address::pull(&model.repository, number)) { "The other jobs of its pull request" } }
             }
             @if !model.changed_files.is_empty() {
                 li { details { summary { (model.changed_files.len()) " files changed" } ul.plain { @for file in model.changed_files.iter().take(50) { li { code { bdi { (file) } } } } } } }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, Sorted, address, sort_header};
 use crate::context::{Hud, PageError};
 use crate::layout::{short_sha, time};
+use crate::query::{end_of_minute, parse_time};
 use crate::view::View;
 
 const PER_PAGE: usize = 50;
@@ -23,7 +24,7 @@ const DEFAULT_DAYS: i64 = 7;
 const MAX_FILTER: usize = 200;
 
 /// `?repo=OWNER/REPO&category=NAME&days=N&sort=failures|newest|oldest&page=N` groups failures by cause.
-/// `?list=jobs` lists them one by one, `?like=OWNER/REPO/JOB` those with the cause of this job, `before=TIME` older ones.
+/// `?list=jobs` lists them one by one, `?like=OWNER/REPO/JOB` those with the cause of this job, `before=TIME&before_job=ID` older ones.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct FailuresQuery {
     repo: Option<String>,
@@ -34,6 +35,7 @@ pub(crate) struct FailuresQuery {
     list: Option<String>,
     like: Option<String>,
     before: Option<String>,
+    before_job: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -79,8 +81,9 @@ pub(crate) struct FailedJobs {
     /// What its log says.
     pub(crate) line: Option<String>,
     pub(crate) jobs: Vec<JobLogRow>,
-    /// Older ones ended before this time.
+    /// Older ones ended before this time, or at it and have a smaller id than `older_job`.
     pub(crate) older: Option<Timestamp>,
+    pub(crate) older_job: Option<u64>,
 }
 
 pub(crate) async fn build(
@@ -109,8 +112,14 @@ pub(crate) async fn build(
             return Err(PageError::Query(text.to_owned()));
         }
     };
+    let is_list = match given(&query.list).as_deref() {
+        None => query.like.is_some(),
+        Some("jobs") => true,
+        Some(_) => return Err(PageError::Query("`list` has to be `jobs`".to_owned())),
+    };
+    let before = before(&query)?;
     let (repository, category) = (given(&query.repo), given(&query.category));
-    let since = hud.now() - SignedDuration::from_hours(24 * days);
+    let since = end_of_minute(hud.now()) - SignedDuration::from_hours(24 * days);
     let known = hud.results.repositories("workflow_job").await?;
     let mut model = FailuresModel {
         repository,
@@ -126,8 +135,9 @@ pub(crate) async fn build(
         repositories: known.into_iter().map(|known| known.name).collect(),
         categories: vec![],
     };
-    if query.like.is_some() || query.list.as_deref() == Some("jobs") {
-        model.jobs = Some(one_by_one(hud, &model, &query).await?);
+    if is_list {
+        model.categories.extend(model.category.clone());
+        model.jobs = Some(one_by_one(hud, &model, &query, before).await?);
     } else {
         add_groups(hud, &mut model).await?;
     }
@@ -169,17 +179,22 @@ async fn add_groups(hud: &Hud, model: &mut FailuresModel) -> Result<(), PageErro
     Ok(())
 }
 
+/// Where a page of jobs begins.
+fn before(query: &FailuresQuery) -> Result<(Timestamp, Option<u64>), PageError> {
+    let time = query.before.as_deref().filter(|time| !time.is_empty()).map(parse_time);
+    let job = query.before_job.as_deref().filter(|job| !job.is_empty()).map(str::parse);
+    let job = job
+        .transpose()
+        .map_err(|_| PageError::Query("`before_job` has to be the number of a job".to_owned()))?;
+    Ok((time.transpose().map_err(PageError::Query)?.unwrap_or(Timestamp::MAX), job))
+}
+
 async fn one_by_one(
     hud: &Hud,
     model: &FailuresModel,
     query: &FailuresQuery,
+    (to, to_job): (Timestamp, Option<u64>),
 ) -> Result<FailedJobs, PageError> {
-    let before = match query.before.as_deref().filter(|before| !before.is_empty()) {
-        None => Timestamp::MAX,
-        Some(before) => before.parse().map_err(|_| {
-            PageError::Query("`before` has to be a time such as `2026-09-01T00:00:00Z`".to_owned())
-        })?,
-    };
     let like = match query.like.as_deref().filter(|like| !like.is_empty()) {
         None => None,
         Some(like) => Some(log_of(hud, like).await?),
@@ -188,20 +203,25 @@ async fn one_by_one(
     let asked = FailedJobsQuery {
         repository: model.repository.as_deref(),
         cause: cause.as_ref().map(|cause| (&*cause.rule, &*cause.capture)),
+        category: model.category.as_deref(),
         from: model.since,
-        to: before,
+        to,
+        to_job,
         limit: PER_PAGE + 1,
     };
     let mut jobs = hud.results.failed_jobs(&asked).await?;
     let has_more = jobs.len() > PER_PAGE;
     jobs.truncate(PER_PAGE);
-    // Jobs that ended in the same moment stay together.
-    let older = jobs.last().filter(|_| has_more).map(|last| last.job.completed_at);
+    // Many jobs end in the same moment, such as the legs of a cancelled run.
+    let last =
+        jobs.last().filter(|_| has_more).map(|last| (last.job.completed_at, last.job.job_id));
+    let (older, older_job) = last.unzip();
     Ok(FailedJobs {
         line: like.as_ref().map(JobLogRow::short_line),
         like: query.like.clone().filter(|_| like.is_some()),
         jobs,
         older,
+        older_job,
     })
 }
 
@@ -233,16 +253,19 @@ impl FailuresModel {
         )
     }
 
-    fn jobs_url(&self, like: Option<&str>, before: Option<Timestamp>) -> String {
-        let (days, before) = (self.days.to_string(), before.map(|before| before.to_string()));
+    fn jobs_url(&self, like: Option<&str>, before: Option<(Timestamp, u64)>) -> String {
+        let days = self.days.to_string();
+        let (before, job) = before.map(|(at, job)| (at.to_string(), job.to_string())).unzip();
         address(
             "/failures",
             [
                 ("list", Some("jobs")),
                 ("like", like),
                 ("repo", self.repository.as_deref()),
+                ("category", self.category.as_deref().filter(|_| like.is_none())),
                 ("days", Some(&*days)),
                 ("before", before.as_deref()),
+                ("before_job", job.as_deref()),
             ],
         )
     }
@@ -282,7 +305,7 @@ fn filters(model: &FailuresModel) -> Markup {
                     option selected[model.repository.as_ref().is_some_and(|repo| repo.eq_ignore_ascii_case(name))] { (name) }
                 }
             } }
-            @if model.jobs.is_none() { " " label { "Category " select name="category" {
+            @if !model.categories.is_empty() || model.jobs.is_none() { " " label { "Category " select name="category" {
                 option value="" { "all" }
                 @for name in &model.categories { option selected[model.category.as_ref() == Some(name)] { (name) } }
             } } }
@@ -385,7 +408,7 @@ fn job_list(list: &FailedJobs, model: &FailuresModel) -> Markup {
                 tbody { @for row in &list.jobs { (job_row(row)) } }
             } }
         }
-        @if let Some(older) = list.older {
+        @if let Some(older) = list.older.zip(list.older_job) {
             p.pager { a rel="nofollow" href=(model.jobs_url(list.like.as_deref(), Some(older))) { "Older failures" } }
         }
     }

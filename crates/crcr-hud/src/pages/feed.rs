@@ -7,6 +7,7 @@ use crcr_results::Window;
 use crcr_results::test_runs::hex_id;
 use jiff::Timestamp;
 use maud::{Markup, PreEscaped, html};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::test::{self, TestPageQuery};
 use crate::address::{self, branch_path};
@@ -30,7 +31,6 @@ pub(crate) struct FeedModel {
     /// The address of the feed, and of the page with the same content.
     path: String,
     page: String,
-    now: Timestamp,
     /// Sorted, the newest first.
     entries: Vec<FeedEntry>,
 }
@@ -55,24 +55,27 @@ impl FeedModel {
 
 /// The last 30 days of all backends or one.
 pub(crate) async fn build(hud: &Hud, repo: Option<&RepoName>) -> Result<FeedModel, PageError> {
-    let repo = repo.map(RepoName::as_str);
-    let now = hud.now();
-    let month = TimeSpan::from_query(&SpanQuery::month(), now).map_err(PageError::Query)?;
+    let month = TimeSpan::from_query(&SpanQuery::month(), hud.now()).map_err(PageError::Query)?;
     let mut window = Window::all(month.from, month.to);
-    window.repos = repo.map(|repo| vec![repo.to_owned()]);
+    window.repos = repo.map(|repo| vec![repo.as_str().to_owned()]);
+    if let Some(repo) = repo
+        && hud.entry_of(repo).is_none()
+        && hud.results.day_revisions(&window).await?.is_empty()
+    {
+        return Err(PageError::NotFound(format!("no result of {repo} is known")));
+    }
     let regressions = regressions(hud, &window).await?;
     let upstream = hud.upstream.as_str();
     let page = repo.map_or("/crcr".to_owned(), |repo| format!("/crcr/{repo}"));
     let feed = FeedModel {
         base: hud.public_url.clone().unwrap_or_default(),
-        id: format!("urn:crcr:red:{}", repo.unwrap_or(upstream)),
+        id: format!("urn:crcr:red:{}", repo.map_or(upstream, RepoName::as_str)),
         title: match repo {
             Some(repo) => format!("{repo}: red and green"),
             None => format!("Backends of {upstream} that turned red or green"),
         },
         path: format!("{page}/feed.atom"),
         page,
-        now,
         entries: vec![],
     };
     Ok(feed.with_entries(regressions.iter().flat_map(entries).collect()))
@@ -113,7 +116,6 @@ pub(crate) async fn build_branch(
         title: format!("{branch} of {repo}: red and green"),
         path: page.replacen("/hud/", "/feeds/", 1),
         page: page.clone(),
-        now: hud.now(),
         entries: vec![],
     };
     let entry = |turn: red_branches::JobTurn| {
@@ -151,7 +153,6 @@ pub(crate) async fn build_test(
         title: format!("{name} in {repo}: red and green"),
         path: test::feed_address(&repo, found),
         page,
-        now: hud.now(),
         entries: vec![],
     };
     let mut was_red = None;
@@ -175,14 +176,29 @@ pub(crate) async fn build_test(
     Ok(feed.with_entries(entries))
 }
 
+/// Names of jobs and branches have blanks and more that an IRI can't have.
+/// <https://www.rfc-editor.org/rfc/rfc4287#section-4.2.6>
+fn iri(id: &str) -> String {
+    const NOT_IN_IDS: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b':')
+        .remove(b'/')
+        .remove(b'@')
+        .remove(b'-')
+        .remove(b'_')
+        .remove(b'.')
+        .remove(b'~');
+    utf8_percent_encode(id, NOT_IN_IDS).to_string()
+}
+
 pub(crate) fn feed(model: &FeedModel) -> Markup {
     let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
     let link = |path: &str| format!("{}{path}", model.base);
-    let updated = model.entries.first().map_or(model.now, |entry| entry.at);
+    // Nothing was ever updated in an empty feed, which is the same each time.
+    let updated = model.entries.first().map_or(Timestamp::UNIX_EPOCH, |entry| entry.at);
     html! {
         (PreEscaped("<?xml version=\"1.0\" encoding=\"utf-8\"?>"))
         feed xmlns="http://www.w3.org/2005/Atom" {
-            id { (printable(&model.id)) }
+            id { (iri(&model.id)) }
             title { (printable(&model.title)) }
             updated { (second(updated)) }
             author { name { "Cross-repository CI" } }
@@ -190,7 +206,7 @@ pub(crate) fn feed(model: &FeedModel) -> Markup {
             link rel="alternate" type="text/html" href=(link(&model.page)) {}
             @for entry in &model.entries {
                 entry {
-                    id { (printable(&entry.id)) }
+                    id { (iri(&entry.id)) }
                     title { (printable(&entry.title)) }
                     updated { (second(entry.at)) }
                     link rel="alternate" type="text/html" href=(link(&entry.page)) {}

@@ -85,7 +85,14 @@ pub(super) fn summary(shown: &[&PullBackend]) -> Markup {
     } else if blocking.is_empty() {
         ("good", "✓", "Nothing blocks: no backend at L4 takes part".to_owned())
     } else {
-        ("good", "✓", "Nothing blocks: every backend at L4 passed".to_owned())
+        let skipped = with(&[HeadState::Skipped]).len();
+        match blocking.len() - skipped {
+            0 => ("muted", "–", "Nothing blocks: no backend at L4 ran".to_owned()),
+            _ if skipped > 0 => {
+                ("good", "✓", "Nothing blocks: every backend at L4 that ran passed".to_owned())
+            }
+            _ => ("good", "✓", "Nothing blocks: every backend at L4 passed".to_owned()),
+        }
     };
     html! { p.note.(class) role="status" { strong { span aria-hidden="true" { (glyph) } " " bdi { (text) } } } }
 }

@@ -11,9 +11,9 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::category_text;
-use crate::address::branch_path;
+use crate::address::{address, branch_path};
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, commit_link, duration, short_repo};
+use crate::layout::{ago, commit_link, duration, short_repo, time};
 use crate::model::open_pulls::{self, OpenPull, PullStanding};
 use crate::model::red_branches::{self, BranchHealth, RedJob};
 use crate::model::{days, total};
@@ -32,7 +32,9 @@ pub(crate) struct NowModel {
     pub(crate) upstream: String,
     /// The longest blocked first.
     pub(crate) blocked: Vec<OpenPull>,
-    /// How many more are blocked, and how many of each standing there are.
+    /// Only the open pull requests that changed since then are looked at; `None` if those are all.
+    pub(crate) looked_at_since: Option<Timestamp>,
+    /// How many more of those that are looked at are blocked, and how many have each standing.
     pub(crate) more_blocked: usize,
     pub(crate) running: usize,
     pub(crate) green: usize,
@@ -92,7 +94,7 @@ pub(crate) async fn build(hud: &Hud, (): (), _: NoQuery) -> Result<NowModel, Pag
     );
     let count = |standing| pulls.pulls.iter().filter(|pull| pull.standing == standing).count();
     let (running, green) = (count(PullStanding::Running), count(PullStanding::Green));
-    let mut blocked: Vec<OpenPull> = pulls.pulls;
+    let mut blocked = pulls.pulls;
     blocked.retain(|pull| pull.standing == PullStanding::Blocked);
     blocked.sort_by_key(|pull| (pull.since, pull.number));
     let more_blocked = blocked.len().saturating_sub(MAX_BLOCKED);
@@ -102,6 +104,7 @@ pub(crate) async fn build(hud: &Hud, (): (), _: NoQuery) -> Result<NowModel, Pag
     Ok(NowModel {
         upstream,
         blocked,
+        looked_at_since: pulls.older,
         more_blocked,
         running,
         green,
@@ -226,16 +229,26 @@ pub(crate) fn page(model: &NowModel, view: &View<'_>) -> Markup {
 }
 
 fn blocked(model: &NowModel) -> Markup {
+    let is_whole = model.looked_at_since.is_none();
     html! {
         section aria-labelledby="blocked" {
             div.title {
                 h2 #blocked { "Blocked pull requests" }
                 a href="/prs" { "All open pull requests" }
-                span.detail { a href="/prs?show=running" { (model.running) " running" } ", " a href="/prs?show=green" { (model.green) " green" } }
+                span.detail {
+                    a href="/prs?show=running" { @if is_whole { (model.running) " " } "running" } ", "
+                    a href="/prs?show=green" { @if is_whole { (model.green) " " } "green" }
+                }
             }
-            @if model.blocked.is_empty() { (well("No backend blocks a pull request.")) }
+            @if model.blocked.is_empty() && is_whole { (well("No backend blocks a pull request.")) }
             ul.rows { @for pull in &model.blocked { li.bad { (blocked_sentence(pull)) } } }
-            @if model.more_blocked > 0 { p { a href="/prs?show=blocked" rel="nofollow" { (model.more_blocked) " more are blocked" } } }
+            @if model.more_blocked > 0 { p { a href="/prs?show=blocked" rel="nofollow" { @if is_whole { (model.more_blocked) " more" } @else { "More" } " are blocked" } } }
+            @if let Some(since) = model.looked_at_since {
+                p.detail {
+                    "Only the open pull requests that changed since " (time(since)) " UTC are looked at here. "
+                    a href=(address("/prs", [("show", Some("blocked")), ("before", Some(&*since.to_string()))])) rel="nofollow" { "Those that changed earlier" }
+                }
+            }
         }
     }
 }
@@ -265,9 +278,14 @@ fn branches(model: &NowModel) -> Markup {
             @if model.branches.is_empty() { p.muted { "No pushes are known: the App has to be subscribed to " code { "push" } " and " code { "workflow_job" } "." } }
             ul.rows { @for branch in &model.branches {
                 @if branch.red.is_empty() {
-                    li.good {
-                        span.outcome.good { span.glyph aria-hidden="true" { "✓" } } " "
-                        (branch_link(branch)) " is green at " (commit_link(&branch.newest.sha)) " " bdi { (branch.newest.title) } "."
+                    @match &branch.green {
+                        Some(green) => li.good {
+                            span.outcome.good { span.glyph aria-hidden="true" { "✓" } } " "
+                            (branch_link(branch)) " is green at " (commit_link(&green.sha)) " " bdi { (green.title) } "."
+                        },
+                        None => li.muted {
+                            "Whether " (branch_link(branch)) " is green isn't known: on none of its newest commits all jobs ended and passed."
+                        },
                     }
                 } @else { @for red in &branch.red { li.bad { (red_sentence(branch, red)) } } }
                 @if branch.more > 0 { li { a href=(branch_path(&branch.repository, &branch.branch)) { (branch.more) " more jobs are red on " bdi { (branch.branch) } } } }
@@ -284,7 +302,11 @@ fn red_sentence(branch: &BranchHealth, red: &RedJob) -> Markup {
     let path = branch_path(&branch.repository, &branch.branch);
     html! {
         span.outcome.bad { span.glyph aria-hidden="true" { "✗" } } " "
-        a href=(format!("{path}?job={}#job", red.job)) rel="nofollow" { bdi { (red.title) } }
+        @match (&red.backend, red.job) {
+            (Some(repo), _) => a href=(format!("/crcr/{repo}")) { bdi { (red.title) } },
+            (None, Some(job)) => a href=(format!("{path}?job={job}#job")) rel="nofollow" { bdi { (red.title) } },
+            (None, None) => bdi { (red.title) },
+        }
         " is red on " (branch_link(branch))
         @if red.may_be_older { " since before " } @else { " since " }
         (commit_link(&red.since.sha)) " " bdi { (red.since.title) }

@@ -12,7 +12,7 @@ use super::category_text;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, short_repo, short_sha};
 use crate::model::open_pulls::{self, BackendAnswer, OpenPull, PullStanding};
-use crate::query::{SortOrder, given};
+use crate::query::{SortOrder, given, parse_time};
 use crate::view::View;
 
 /// Rows on a page.
@@ -51,7 +51,7 @@ pub(crate) struct PullsModel {
     pub(crate) pulls: Vec<OpenPull>,
     /// How many match and aren't shown.
     pub(crate) more: usize,
-    /// How many have each standing, with the other filters.
+    /// How many of those that are looked at have each standing, with the other filters.
     pub(crate) counts: Vec<(PullStanding, usize)>,
     /// Pull requests that changed before this time may be open, too.
     pub(crate) older: Option<Timestamp>,
@@ -75,17 +75,14 @@ impl PullsFilter {
                 PageError::Query(text.to_owned())
             })
         });
-        let before = given(query.before.as_deref()).map(|before| {
-            let text = "`before` has to be a time such as `2026-09-01T00:00:00Z`";
-            before.parse().map_err(|_| PageError::Query(text.to_owned()))
-        });
+        let before = given(query.before.as_deref()).as_deref().map(parse_time);
         Ok(Self {
             show: show.transpose()?,
             backend: given(query.backend.as_deref()),
             author: given(query.author.as_deref()),
             sort: SortOrder::new(query.sort.as_deref(), "state", &SORTS)
                 .map_err(PageError::Query)?,
-            before: before.transpose()?,
+            before: before.transpose().map_err(PageError::Query)?,
         })
     }
 
@@ -188,7 +185,9 @@ pub(crate) fn page(model: &PullsModel, view: &View<'_>) -> Markup {
             @if !model.are_known {
                 p.note role="status" { "Titles, authors and which pull requests are open aren't known: the relay doesn't keep webhooks of " code { "pull_request" } ". These were dispatched in the last three days." }
             }
-            @if model.pulls.is_empty() { p.muted { "No open pull request matches." } }
+            @if model.pulls.is_empty() {
+                p.muted { @if model.older.is_some() { "None of those that changed last matches." } @else { "No open pull request matches." } }
+            }
             @else { (table(model)) }
             @if model.more > 0 { p.detail { (model.more) " more match; narrow the filter to see them." } }
             @if let Some(older) = model.older {
@@ -209,7 +208,7 @@ fn filters(model: &PullsModel) -> Markup {
                 a rel="nofollow" aria-current=[filter.show.is_none().then_some("true")] href=(link(None)) { "All" }
                 @for (standing, count) in &model.counts {
                     a rel="nofollow" aria-current=[(filter.show == Some(*standing)).then_some("true")] href=(link(Some(*standing))) {
-                        (standing_name(*standing)) " " (count)
+                        (standing_name(*standing)) @if model.older.is_none() { " " (count) }
                     }
                 }
             }

@@ -1,24 +1,31 @@
 //! `/search`: finds the page that a search is about, or lists what it may be about, by kind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::pull_request::PullRequestState;
+use crcr_domain::ci_data::workflow::BranchCommit;
+use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit};
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use super::{commit, tests};
+use crate::address::{address, branch_path};
 use crate::context::{Hud, PageError};
 use crate::layout::short_sha;
+use crate::model::red_branches::TRUNKS;
 use crate::query::MAX_SEARCH_CHARS;
 use crate::view::View;
 
 /// Pages of one kind that are listed.
 const MAX_OF_A_KIND: usize = 50;
-/// Pull requests that changed last, and are looked at for a title or an author.
-const MAX_PULLS: usize = 300;
+/// Pull requests that changed last, and commits that were pushed last: they are looked at for a title or an author.
+const MAX_NEWEST: usize = 300;
+const MAX_BRANCHES: usize = 200;
+/// Jobs that ended since then are known by their name.
+const JOB_DAYS: i64 = 7;
 
 /// `?q=TEXT`.
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
@@ -40,6 +47,8 @@ pub(crate) enum HitKind {
     Commit,
     Backend,
     Repository,
+    Branch,
+    Job,
     Test,
 }
 
@@ -50,6 +59,8 @@ impl HitKind {
             Self::Commit => "Commits",
             Self::Backend => "Backends",
             Self::Repository => "Repositories",
+            Self::Branch => "Branches",
+            Self::Job => "Jobs",
             Self::Test => "Tests",
         }
     }
@@ -101,9 +112,22 @@ pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageErro
     })
 }
 
-/// The page about what a pasted address of GitHub or of this HUD shows.
+/// The page about what a pasted address of GitHub or of this HUD shows, or `OWNER/REPO#NUMBER`.
 fn pasted_url(hud: &Hud, text: &str) -> Option<String> {
-    let url = url::Url::parse(text).ok().filter(|url| ["http", "https"].contains(&url.scheme()))?;
+    if let Some((repo, number)) = text.split_once('#')
+        && let (Ok(repo), Ok(number)) = (RepoName::new(repo), number.parse::<u64>())
+    {
+        return Some(format!("/pr/{number}?upstream={repo}"));
+    }
+    // A path is one of this HUD.
+    let here = url::Url::parse("http://here.invalid").ok()?;
+    let url = match text.strip_prefix('/') {
+        Some(path) => here.join(&format!("/{}", path.trim_start_matches(['/', '\\']))).ok()?,
+        None => url::Url::parse(text).ok()?,
+    };
+    if !["http", "https"].contains(&url.scheme()) {
+        return None;
+    }
     let parts: Vec<&str> = url.path().split('/').filter(|part| !part.is_empty()).collect();
     let github = url::Url::parse(&hud.github_url).ok()?;
     if url.host_str() != github.host_str() {
@@ -160,12 +184,17 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
     hits.extend(backends(hud, text));
     hits.extend(repositories(hud, text).await?);
     hits.extend(pulls(hud, text).await?);
+    hits.extend(commits(hud, text).await?);
+    hits.extend(branches(hud, text).await?);
     hits.sort_by_key(|hit| hit.kind);
     // A whole name is about that one, even if others contain it.
     let exact: Vec<_> =
         hits.iter().filter(|hit| hit.name.eq_ignore_ascii_case(text)).cloned().collect();
     if let [hit] = exact.as_slice() {
         return Ok(vec![hit.clone()]);
+    }
+    if hits.is_empty() {
+        hits = jobs(hud, text).await?;
     }
     if hits.is_empty() {
         let found = tests::search(hud, text).await?;
@@ -217,12 +246,12 @@ async fn repositories(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError
 /// The pull requests with the text in their title, their branch's name, or of this author.
 async fn pulls(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let lower = text.to_lowercase();
-    let selection = ThingSelection::Newest { before: Timestamp::MAX, limit: MAX_PULLS };
+    let selection = ThingSelection::Newest { before: Timestamp::MAX, limit: MAX_NEWEST };
     let repository = hud.upstream.as_str();
     let query = ThingQuery { event: "pull_request", repository, selection };
     let rows = hud.results.current_things(&query).await?;
     let found = rows.iter().filter_map(PullRequestState::from_row).filter(|pull| {
-        pull.title.to_lowercase().contains(&lower)
+        format!("#{} {}", pull.number, pull.title).to_lowercase().contains(&lower)
             || pull.branch.to_lowercase() == lower
             || pull.author.to_lowercase() == lower.trim_start_matches('@')
     });
@@ -232,6 +261,65 @@ async fn pulls(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
         name: format!("#{} {}", pull.number, pull.title),
     };
     Ok(found.take(MAX_OF_A_KIND).map(hit).collect())
+}
+
+/// The commits with the text in their title, or of this author.
+async fn commits(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let lower = text.to_lowercase();
+    let selection = ThingSelection::Newest { before: Timestamp::MAX, limit: MAX_NEWEST };
+    let repository = hud.upstream.as_str();
+    let query = ThingQuery { event: "push", repository, selection };
+    let rows = hud.results.current_things(&query).await?;
+    let found = rows.iter().filter_map(BranchCommit::from_row).filter(|commit| {
+        commit.title.to_lowercase().contains(&lower) || commit.author.to_lowercase() == lower
+    });
+    let hit = |commit: BranchCommit| SearchHit {
+        kind: HitKind::Commit,
+        path: format!("/commit/{}", commit.sha),
+        name: format!("{} {}", short_sha(&commit.sha), commit.title),
+    };
+    Ok(found.take(MAX_OF_A_KIND).map(hit).collect())
+}
+
+/// The branches with the text in their name.
+async fn branches(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let (lower, upstream) = (text.to_lowercase(), hud.upstream.as_str());
+    let known = hud.results.branches("push", upstream, MAX_BRANCHES).await?;
+    let found = known.into_iter().filter(|name| name.to_lowercase().contains(&lower));
+    let hit = |name: String| SearchHit {
+        kind: HitKind::Branch,
+        path: branch_path(upstream, &name),
+        name,
+    };
+    Ok(found.take(MAX_OF_A_KIND).map(hit).collect())
+}
+
+/// The jobs of the newest branch with the text in their name: shown on its grid.
+async fn jobs(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let (lower, now) = (text.to_lowercase(), hud.now());
+    let query = CiTimesQuery {
+        repository: hud.upstream.to_string(),
+        grouping: CiGrouping::Job,
+        unit: CiUnit::Day,
+        from: now - SignedDuration::from_hours(24 * JOB_DAYS),
+        to: now,
+        name: None,
+    };
+    let rows = hud.results.ci_times(&query).await?;
+    // The shards of a job are one column of the grid.
+    let titles = rows.iter().map(|row| row.name.split(" (").next().unwrap_or_default());
+    let names: BTreeSet<&str> =
+        titles.filter(|title| title.to_lowercase().contains(&lower)).collect();
+    let branches = hud.results.branches("push", hud.upstream.as_str(), MAX_BRANCHES).await?;
+    let main = branches.iter().find(|name| TRUNKS.contains(&name.as_str())).or(branches.first());
+    let Some(branch) = main else { return Ok(vec![]) };
+    let grid = branch_path(hud.upstream.as_str(), branch);
+    let hit = |name: &str| SearchHit {
+        kind: HitKind::Job,
+        path: address(&grid, [("q", Some(name))]),
+        name: name.to_owned(),
+    };
+    Ok(names.into_iter().take(MAX_OF_A_KIND).map(hit).collect())
 }
 
 pub(crate) fn page(text: &str, hits: &[SearchHit], view: &View<'_>) -> Markup {
@@ -247,7 +335,7 @@ pub(crate) fn page(text: &str, hits: &[SearchHit], view: &View<'_>) -> Markup {
             @if hits.is_empty() {
                 @if text.is_empty() { p.muted { "Nothing was asked for." } }
                 @else { p role="status" { "Nothing is known about " strong { bdi { (text) } } "." } }
-                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall or a test, or paste an address." }
+                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall or a test, a branch or a job, or paste an address." }
             }
             @for (kind, hits) in &kinds {
                 h2 { (kind.title()) }

@@ -17,7 +17,7 @@ use crate::layout::{duration, percent, rate, time};
 use crate::model::RateView;
 use crate::model::days::{day_tallies, facts};
 use crate::plot::{Plot, PlotLine, Unit};
-use crate::query::SpanQuery;
+use crate::query::{SpanQuery, end_of_minute};
 use crate::view::View;
 
 /// Rows of a table on a page.
@@ -194,7 +194,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TrendsQuery) -> Result<Trend
         branches,
         window,
         from: buckets.from,
-        to: buckets.to.min(hud.now()),
+        to: buckets.to.min(end_of_minute(hud.now())),
         runner: given(&query.runner),
         job: given(&query.job),
         sort,

@@ -131,3 +131,70 @@ async fn repositories_branches_and_search_lead_to_the_branch() {
         assert_eq!(site.get(missing).await.0, StatusCode::NOT_FOUND, "{missing}");
     }
 }
+
+fn push(sha: &str, minutes: i64) -> (&'static str, i64, serde_json::Value) {
+    let commit = json!({ "message": format!("Commit {sha}"), "author": { "name": "Ada" } });
+    let push = json!({ "ref": "refs/heads/main", "after": sha.repeat(20), "head_commit": commit });
+    ("push", minutes, push)
+}
+
+fn job(sha: &str, conclusion: Option<&str>) -> (&'static str, i64, serde_json::Value) {
+    let job = json!({
+        "id": u64::from_str_radix(sha, 16).unwrap(), "name": "build", "workflow_name": "CI",
+        "status": if conclusion.is_some() { "completed" } else { "in_progress" },
+        "conclusion": conclusion, "head_sha": sha.repeat(20), "head_branch": "main",
+    });
+    ("workflow_job", 1, json!({ "workflow_job": job }))
+}
+
+#[tokio::test]
+async fn branch_is_green_only_at_a_commit_on_which_everything_ended_and_passed() {
+    let site = site(vec![]).await;
+    let green = async || {
+        let now = site.json("/api/v1/now").await;
+        let page = site.get("/").await.1;
+        let green = now["branches"][0]["green"]["sha"].as_str().map(str::to_owned);
+        assert_eq!(page.contains("</a> is green at <a"), green.is_some(), "{page}");
+        assert_eq!(page.contains("is green isn't known"), green.is_none(), "{page}");
+        green
+    };
+    site.add_webhooks(vec![push("a1", 99)]).await;
+    assert_eq!(green().await, None, "no job is known");
+    site.add_webhooks(vec![job("a1", Some("skipped"))]).await;
+    assert_eq!(green().await, None, "nothing passed");
+    site.add_webhooks(vec![push("b2", 98), job("b2", Some("success"))]).await;
+    site.add_webhooks(vec![push("c3", 97), job("c3", None)]).await;
+    assert_eq!(green().await, Some("b2".repeat(20)), "a job of the newest commit runs");
+    site.add_webhooks(vec![push("d4", 96), job("d4", Some("cancelled"))]).await;
+    assert_eq!(green().await, Some("b2".repeat(20)));
+}
+
+#[tokio::test]
+async fn backend_that_is_red_on_a_branch_is_red_on_each_page_of_the_branch() {
+    let facts = vec![pushed("a1", Conclusion::Success), pushed("b2", Conclusion::Failure)];
+    let site = site(facts).await;
+    let green = |sha, minutes| [push(sha, minutes), job(sha, Some("success"))];
+    site.add_webhooks([green("a1", 99), green("b2", 98)].concat()).await;
+    let now = site.json("/api/v1/now").await;
+    let health = &now["branches"][0];
+    let red = &health["red"][0];
+    assert_eq!((&red["backend"], &red["commits"]), (&json!(AURORA), &json!(1)), "{health}");
+    assert_eq!(health["green"]["sha"], "a1".repeat(20), "{health}");
+    let (_, page) = site.get("/").await;
+    assert!(page.contains(" is red on ") && !page.contains("</a> is green at <a"), "{page}");
+    let path = format!("/hud/{UPSTREAM}/main");
+    let grid = site.json(&format!("/api/v1{path}")).await;
+    let column = grid["backends"].as_array().unwrap().iter().position(|b| b["repo"] == AURORA);
+    let red = &grid["red_backends"][column.unwrap()];
+    assert_eq!((&red["sha"], &red["is_first"]), (&json!("b2".repeat(20)), &json!(true)), "{grid}");
+    let (_, page) = site.get(&path).await;
+    for expected in ["torch-aurora</bdi></strong> is red since", "the first red one"] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    let failing = site.json(&format!("/api/v1{path}?rows=failing")).await;
+    assert_eq!(failing["commits"].as_array().unwrap().len(), 1, "{failing}");
+    assert_eq!(failing["commits"][0]["sha"], "b2".repeat(20));
+    assert_eq!(failing["red_backends"], grid["red_backends"], "hidden commits count");
+    let (_, feed) = site.get(&format!("/feeds/{UPSTREAM}/main")).await;
+    assert!(feed.contains(&format!("<title>{AURORA} turned red on main at b2b2")), "{feed}");
+}

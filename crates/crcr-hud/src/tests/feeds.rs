@@ -34,6 +34,11 @@ async fn branch_and_test_have_feeds_of_red_and_green_with_absolute_links() {
         assert_eq!(status, StatusCode::OK, "{feed}: {atom}");
         let titles = titles(&atom);
         assert!(titles.iter().any(|title| title.contains(" turned red ")), "{feed}: {titles:?}");
+        let ids = atom.split("<id>").skip(1).map(|rest| rest.split("</id>").next().unwrap());
+        let in_iri = |c: char| c.is_ascii_alphanumeric() || ":/@-_.~%".contains(c);
+        for id in ids {
+            assert!(id.starts_with("urn:crcr:") && id.chars().all(in_iri), "{feed}: {id}");
+        }
         let is_absolute = |link: &&str| link.starts_with(&format!("{PUBLIC_URL}/"));
         assert!(links(&atom).iter().all(is_absolute), "{feed}: {atom}");
         for link in links(&atom).into_iter().take(6) {
@@ -48,8 +53,11 @@ async fn branch_and_test_have_feeds_of_red_and_green_with_absolute_links() {
     let titles = titles(&atom);
     assert!(titles.iter().any(|title| title.contains(" is green again ")), "{titles:?}");
     assert!(titles.iter().all(|title| title.contains(" on main at ")), "{titles:?}");
-    for unknown in [format!("/feeds/{UPSTREAM}/none"), format!("/test/{UPSTREAM}/feed.atom?name=n")]
-    {
+    for unknown in [
+        format!("/feeds/{UPSTREAM}/none"),
+        format!("/test/{UPSTREAM}/feed.atom?name=n"),
+        "/crcr/no-such/repo/feed.atom".to_owned(),
+    ] {
         assert_eq!(site.get(&unknown).await.0, StatusCode::NOT_FOUND, "{unknown}");
     }
 }

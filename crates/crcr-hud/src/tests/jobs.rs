@@ -3,7 +3,7 @@
 use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::logs::{LogPacker, StoredLogs, log_key};
 use crcr_domain::ci_data::job_log::{
-    EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource,
+    EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource, NoLogReason,
 };
 use crcr_standin::generate::UpstreamCi;
 
@@ -155,7 +155,7 @@ async fn a_count_leads_to_what_it_counts_and_older_failures_go_on() {
         let list = site.json(&query).await["jobs"].take();
         jobs.extend(list["jobs"].as_array().unwrap().iter().map(|job| job["job_id"].clone()));
         match list["older"].as_str() {
-            Some(older) => before = older.to_owned(),
+            Some(older) => before = format!("{older}&before_job={}", list["older_job"]),
             None => break,
         }
     }
@@ -170,6 +170,41 @@ async fn a_count_leads_to_what_it_counts_and_older_failures_go_on() {
     assert!(page.contains("/failures?list=jobs&amp;like="), "{page}");
     for wrong in ["sort=odd", "before=odd&list=jobs", "like=odd", "page=99"] {
         assert_eq!(site.get(&format!("/failures?{wrong}")).await.0, 400, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn each_of_sixty_jobs_that_failed_in_one_second_is_on_a_page() {
+    let site = site(vec![]).await;
+    let row = |job_id| {
+        let job = EndedJob {
+            repository: UPSTREAM.to_owned(),
+            run_id: 1,
+            run_attempt: 1,
+            job_id,
+            job_name: format!("leg {job_id}"),
+            workflow: String::new(),
+            branch: "main".to_owned(),
+            head_sha: "abc".to_owned(),
+            completed_at: now() - jiff::SignedDuration::from_hours(1),
+        };
+        let outcome = JobLogOutcome::NoLog(NoLogReason::Gone);
+        JobLogRow { job, looked_at: now(), log_key: None, outcome }
+    };
+    site.hud.results.put_job_logs((1..=60).map(row).collect()).await.unwrap();
+    let link = format!("href=\"/failure/{UPSTREAM}/");
+    let (mut path, mut seen) = ("/failures?list=jobs".to_owned(), vec![]);
+    loop {
+        let (_, page) = site.get(&path).await;
+        let jobs = page.split(&link).skip(1);
+        seen.extend(jobs.map(|rest| rest.split('"').next().unwrap().parse::<u64>().unwrap()));
+        let Some((link, _)) = page.split_once("\">Older failures") else { break };
+        path = link.rsplit("href=\"").next().unwrap().replace("&amp;", "&");
+    }
+    assert_eq!(seen, (1..=60).rev().collect::<Vec<_>>());
+    for (category, count) in [("nonsense", 0), ("", 50)] {
+        let path = format!("/api/v1/failures?list=jobs&category={category}");
+        assert_eq!(site.json(&path).await["jobs"]["jobs"].as_array().unwrap().len(), count);
     }
 }
 

@@ -69,7 +69,49 @@ async fn site_on(
     Site { router: router(Arc::clone(&hud)), hud, store, _folder: folder }
 }
 
+const AURORA: &str = "aurora-example/torch-aurora";
+
+/// A dispatch to the backend at L4 and an attempt of its job, to be changed into others.
+fn of_aurora() -> (DispatchFact, AttemptFact) {
+    let (mut dispatch, mut attempt) = (None, None);
+    for fact in facts(7, now(), 1, 1, UPSTREAM) {
+        match fact {
+            Fact::Dispatch(fact) if fact.repo == AURORA => dispatch = Some(fact),
+            Fact::Attempt(fact) if fact.repo == AURORA => attempt = Some(*fact),
+            _ => {}
+        }
+    }
+    (dispatch.unwrap(), attempt.unwrap())
+}
+
+/// A result of the backend at L4 on a commit that was pushed two hours ago.
+fn pushed(sha: &str, conclusion: Conclusion) -> Fact {
+    let at = now() - jiff::SignedDuration::from_hours(2);
+    Fact::Attempt(Box::new(AttemptFact {
+        delivery: format!("of-{sha}"),
+        dispatched_at: at,
+        received_at: at,
+        event: EventName::Push,
+        state: JobState::Completed(conclusion),
+        pull_request: None,
+        head_sha: sha.repeat(20),
+        ..of_aurora().1
+    }))
+}
+
 impl Site {
+    /// Stores webhooks of the upstream repository: event, how many minutes ago it was received, payload.
+    async fn add_webhooks(&self, rows: Vec<(&str, i64, serde_json::Value)>) {
+        let row = |(event, minutes, mut payload): (&str, i64, serde_json::Value)| {
+            payload["repository"] = json!({ "full_name": UPSTREAM });
+            let (at, body) =
+                (now() - jiff::SignedDuration::from_mins(minutes), payload.to_string());
+            WebhookRow::new(event, &body, at, body.as_bytes()).unwrap()
+        };
+        let rows = rows.into_iter().map(row).collect();
+        self.hud.results.append_webhooks(rows).await.unwrap();
+    }
+
     async fn get(&self, path: &str) -> (StatusCode, String) {
         let request = Request::get(path).body(Body::empty()).unwrap();
         let answer = self.router.clone().oneshot(request).await.unwrap();

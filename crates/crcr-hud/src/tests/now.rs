@@ -210,6 +210,47 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
 }
 
 #[tokio::test]
+async fn each_text_of_the_first_page_is_found_by_the_search() {
+    let site = full().await;
+    let now = site.json("/api/v1/now").await;
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let mut texts = vec![];
+    for pull in now["blocked"].as_array().unwrap().iter().take(2) {
+        let number = &pull["number"];
+        let title = text(&pull["title"]);
+        texts.extend([format!("#{number} {title}"), title, text(&pull["author"])]);
+        texts.extend([format!("{UPSTREAM}#{number}"), format!("/pr/{number}")]);
+    }
+    for branch in now["branches"].as_array().unwrap() {
+        texts.push(text(&branch["branch"]));
+        for red in branch["red"].as_array().unwrap() {
+            let since = &red["since"];
+            texts.extend([&red["title"], &since["title"], &since["author"]].map(text));
+            texts.push(text(&since["sha"])[..10].to_owned());
+        }
+    }
+    for backend in now["failing"].as_array().unwrap() {
+        texts.push(text(&backend["repo"]));
+        texts.extend(backend["oncalls"].as_array().unwrap().iter().map(text));
+    }
+    assert!(texts.len() > 15, "{texts:?}");
+    for searched in texts {
+        let query: String = url::form_urlencoded::byte_serialize(searched.as_bytes()).collect();
+        let found = site.json(&format!("/api/v1/search?q={query}")).await;
+        let hits = found["hits"].as_array().unwrap().len();
+        assert!(found["page"].is_string() || hits > 0, "{searched}: {found}");
+        if let Some(page) = found["page"].as_str() {
+            assert_eq!(site.get(page).await.0, StatusCode::OK, "{searched} leads to {page}");
+        }
+    }
+    for foreign in ["//evil.example/pr/7", "/\\evil.example/pr/7", "/nowhere"] {
+        let found = site.json(&format!("/api/v1/search?q={foreign}")).await;
+        let page = found["page"].as_str().unwrap_or("/");
+        assert!(!page[1..].starts_with(['/', '\\']), "{foreign}: {found}");
+    }
+}
+
+#[tokio::test]
 async fn pull_request_page_leads_to_older_heads_and_says_the_next_step() {
     let site = full().await;
     let pulls = site.json("/api/v1/pulls?sort=number").await;
@@ -230,4 +271,51 @@ async fn pull_request_page_leads_to_older_heads_and_says_the_next_step() {
     }
     assert!(checked > 3, "{checked}");
     assert_eq!(site.get("/pr/101090?head=0000000").await.0, StatusCode::NOT_FOUND);
+}
+
+/// Pull request `number`, which changed some minutes ago.
+fn pull(number: u64, minutes: i64, state: &str) -> (&'static str, i64, serde_json::Value) {
+    let pull = json!({
+        "id": number, "number": number, "state": state, "title": format!("Pull {number}"),
+        "head": { "sha": "f2".repeat(20), "ref": "topic" },
+    });
+    ("pull_request", minutes, json!({ "number": number, "pull_request": pull }))
+}
+
+#[tokio::test]
+async fn oldest_open_pull_request_is_blocked_however_many_were_closed_since() {
+    let site = site(pulls::branched(2, true)).await;
+    let closed = (100..500).map(|number| pull(number, 1, "closed"));
+    site.add_webhooks(closed.chain([pull(7, 600, "open")]).collect()).await;
+    let now = site.json("/api/v1/now").await;
+    assert_eq!(now["blocked"][0]["number"], 7, "{now}");
+    assert_eq!(now["looked_at_since"], json!(null));
+}
+
+#[tokio::test]
+async fn page_that_looks_at_some_of_the_open_pull_requests_does_not_say_that_none_is_blocked() {
+    let site = site(pulls::branched(2, true)).await;
+    let newer = (100..400).map(|number| {
+        let (event, minutes, mut payload) = pull(number, 1, "open");
+        payload["pull_request"]["head"]["sha"] = json!("e1".repeat(20));
+        (event, minutes, payload)
+    });
+    site.add_webhooks(newer.chain([pull(7, 600, "open")]).collect()).await;
+    let (_, page) = site.get("/").await;
+    assert!(!page.contains("No backend blocks") && !page.contains("0 running"), "{page}");
+    let (_, rest) = page.split_once("<a href=\"/prs?show=blocked&amp;before=").unwrap();
+    let before = rest.split('"').next().unwrap();
+    let (_, earlier) = site.get(&format!("/prs?show=blocked&before={before}")).await;
+    assert!(earlier.contains("Pull 7"), "the link leads to the rest: {earlier}");
+    let (_, first) = site.get("/prs?show=blocked").await;
+    assert!(first.contains("None of those that changed last matches"), "{first}");
+    assert!(!first.contains("Blocked 0"), "{first}");
+}
+
+#[tokio::test]
+async fn no_pull_request_is_open_when_all_known_ones_are_closed() {
+    let site = site(pulls::branched(2, true)).await;
+    site.add_webhooks(vec![pull(7, 1, "closed")]).await;
+    let pulls = site.json("/api/v1/pulls").await;
+    assert_eq!((&pulls["are_known"], &pulls["pulls"]), (&json!(true), &json!([])));
 }

@@ -1,4 +1,5 @@
 use crcr_domain::probes::{Culprit, ProbesOverview, SuspectCommit};
+use crcr_domain::results::facts::DispatchFactStatus;
 
 use super::one_test::HOSTILE;
 use super::*;
@@ -22,18 +23,8 @@ async fn a_pull_request_of_another_upstream_does_not_show_up() {
 
 /// The facts of pull request 7, whose test of aurora fails, and of upstream's pushes: where it
 /// branched off, `days` ago, where the test passed; and of today, where it fails.
-fn branched(days: i64, learned: bool) -> Vec<Fact> {
-    let generated = facts(7, now(), 1, 1, UPSTREAM);
-    let repo = "aurora-example/torch-aurora";
-    let (mut dispatch, mut attempt) = (None, None);
-    for fact in generated {
-        match fact {
-            Fact::Dispatch(fact) if fact.repo == repo => dispatch = Some(fact),
-            Fact::Attempt(fact) if fact.repo == repo => attempt = Some(fact),
-            _ => {}
-        }
-    }
-    let (dispatch, attempt) = (dispatch.unwrap(), attempt.unwrap());
+pub(super) fn branched(days: i64, learned: bool) -> Vec<Fact> {
+    let (dispatch, attempt) = of_aurora();
     let row = |sha: &str, pull_request, hours, conclusion| {
         let at = now() - jiff::SignedDuration::from_hours(hours);
         Fact::Attempt(Box::new(AttemptFact {
@@ -45,7 +36,7 @@ fn branched(days: i64, learned: bool) -> Vec<Fact> {
             details: ReportDetails { phase: None, ..attempt.details.clone() },
             pull_request,
             head_sha: sha.repeat(20),
-            ..(*attempt).clone()
+            ..attempt.clone()
         }))
     };
     let fork_hours = days * 24;
@@ -159,6 +150,56 @@ async fn pull_request_page_has_the_in_tree_jobs_of_its_head() {
     let (_, page) = site.get("/pr/7").await;
     assert!(page.contains("<p>1 failed, 1 passed, 0 still to end</p>"), "{page}");
     assert!(page.contains("Lint / lint 2") && page.contains("in step <bdi>ruff"), "{page}");
+}
+
+#[tokio::test]
+async fn backend_that_was_left_out_is_skipped_and_has_not_passed() {
+    let mut facts = branched(2, true);
+    facts.retain(|fact| !matches!(fact, Fact::Attempt(row) if row.pull_request == Some(7)));
+    for fact in &mut facts {
+        if let Fact::Dispatch(sent) = fact {
+            sent.status = DispatchFactStatus::LeftOut;
+        }
+    }
+    let site = site(facts).await;
+    let pull = site.json("/api/v1/pulls/7").await;
+    assert_eq!(pull["backends"][0]["state"], "skipped", "{pull}");
+    let pulls = site.json("/api/v1/pulls").await;
+    let pull = &pulls["pulls"][0];
+    assert_eq!(
+        (&pull["standing"], &pull["backends"][0]["state"]),
+        (&json!("untold"), &json!("skipped"))
+    );
+    assert_eq!(site.json("/api/v1/now").await["green"], 0);
+    let (_, page) = site.get("/pr/7").await;
+    assert!(page.contains("Nothing blocks: no backend at L4 ran"), "{page}");
+    assert!(!page.contains("passed: ") && page.contains("skipped: "), "{page}");
+    let (_, page) = site.get("/prs").await;
+    assert!(page.contains("torch-aurora: skipped"), "{page}");
+}
+
+#[tokio::test]
+async fn backend_that_was_demoted_or_removed_no_longer_blocks() {
+    let allowlists = [
+        ALLOWLIST.to_owned(),
+        ALLOWLIST.replace("L4:\n  -", "  aurora:\n   "),
+        ALLOWLIST.replace(AURORA, "other/one"),
+    ];
+    for (allowlist, level) in allowlists.into_iter().zip(["L4", "L3", "L2"]) {
+        let site = site(branched(2, true)).await.with_logs("file:none", |hud| {
+            let policy = Allowlist::parse(allowlist.as_bytes(), &hud.upstream).accepted().unwrap();
+            let policy = Arc::new(policy);
+            hud.policy = Box::new(move || Some(Arc::clone(&policy)));
+        });
+        let blocks = level == "L4";
+        let pull = site.json("/api/v1/pulls/7").await;
+        let backend = &pull["backends"][0];
+        assert_eq!((&backend["level"], &backend["blocks"]), (&json!(level), &json!(blocks)));
+        let (_, page) = site.get("/pr/7").await;
+        assert_eq!(page.contains("Blocked by"), blocks, "{level}: {page}");
+        let now = site.json("/api/v1/now").await;
+        assert_eq!(now["blocked"].as_array().unwrap().len(), usize::from(blocks), "{level}");
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,10 @@ use super::*;
 
 /// A month of an upstream on a GitHub Enterprise Server, with its own CI and its pull requests.
 async fn enterprise() -> Site {
+    enterprise_at(Box::new(now)).await
+}
+
+async fn enterprise_at(clock: Box<dyn Fn() -> Timestamp + Send + Sync>) -> Site {
     const SERVER: &str = "https://github.corp.example";
     let mut facts = facts(7, now(), 3, 6, UPSTREAM);
     for fact in &mut facts {
@@ -25,7 +29,7 @@ async fn enterprise() -> Site {
     for row in &mut ci.webhooks {
         row.document = row.document.replace("https://github.com", SERVER);
     }
-    let site = site_on(facts, SERVER, Box::new(now)).await;
+    let site = site_on(facts, SERVER, clock).await;
     ci.store(&*site.hud.results).await.unwrap();
     site
 }
@@ -87,6 +91,10 @@ async fn every_page_of_an_enterprise_server_links_to_that_server_and_to_what_exi
         parts.truncate(1 + usize::from(parts.len() > 3));
         let last = path.rsplit('/').next().unwrap_or_default();
         let last = if ["level", "main"].contains(&last) { last } else { "" };
+        // A failure of a pull request has other links than one of a branch.
+        if parts[0] == "failure" {
+            return path.to_owned();
+        }
         let names: BTreeSet<&str> = query.split('&').filter_map(|p| p.split('=').next()).collect();
         format!("{parts:?} {last} {names:?}")
     };
@@ -105,6 +113,15 @@ async fn every_page_of_an_enterprise_server_links_to_that_server_and_to_what_exi
     assert!(fetched > 20, "{fetched}");
     for kind in ["", "prs", "pr", "crcr", "hud", "commit", "tests"] {
         assert!(kinds.contains(kind), "{kind} isn't linked from anywhere: {kinds:?}");
+    }
+}
+
+#[tokio::test]
+async fn login_is_linked_only_where_operators_can_log_in() {
+    for has_login in [false, true] {
+        let site = site(vec![]).await.with_logs("file:none", |hud| hud.has_login = has_login);
+        let (_, page) = site.get("/").await;
+        assert_eq!(page.contains("href=\"/crcr/login\""), has_login, "{page}");
     }
 }
 
@@ -194,6 +211,53 @@ async fn pages_and_twins_are_compressed_tagged_and_304_when_nothing_changed() {
 }
 
 #[tokio::test]
+async fn page_that_shows_the_same_three_seconds_later_is_304() {
+    static SECOND: AtomicI64 = AtomicI64::new(5);
+    let clock = || now() + jiff::SignedDuration::from_secs(SECOND.load(Ordering::Relaxed));
+    let site = enterprise_at(Box::new(clock)).await;
+    let pulls = site.json("/api/v1/pulls").await;
+    let (number, sha) = (&pulls["pulls"][0]["number"], pulls["pulls"][0]["head_sha"].as_str());
+    let pages = [
+        "/",
+        "/prs",
+        "/crcr",
+        "/hud",
+        "/tests",
+        "/quarantine",
+        "/failures",
+        "/failures?list=jobs",
+        "/trends",
+        "/trends?window=24h",
+        "/crcr/feed.atom",
+        "/search?q=torch",
+        "/crcr/ember-example/torch-ember/feed.atom",
+        "/api/v1/trends",
+        "/api/v1/failures",
+        "/api/v1/now",
+        "/api/v1/tests",
+        &format!("/hud/{UPSTREAM}/main"),
+        &format!("/feeds/{UPSTREAM}/main"),
+        &format!("/crcr/{AURORA}"),
+        &format!("/crcr/{AURORA}/level"),
+        &format!("/commit/{}", sha.unwrap()),
+        &format!("/pr/{number}"),
+    ];
+    for path in pages {
+        let first = ask(&site, path, &[]).await;
+        assert_eq!(first.status(), StatusCode::OK, "{path}");
+        let tag = first.headers()[header::ETAG].to_str().unwrap().to_owned();
+        SECOND.fetch_add(3, Ordering::Relaxed);
+        let again = ask(&site, path, &[(header::IF_NONE_MATCH, &tag)]).await;
+        SECOND.fetch_sub(3, Ordering::Relaxed);
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{path}");
+        let head = Request::head(path).body(Body::empty()).unwrap();
+        let head = site.router.clone().oneshot(head).await.unwrap();
+        assert_eq!(head.headers()[header::ETAG], tag, "{path}");
+        assert_eq!(bytes(head).await, b"", "{path}");
+    }
+}
+
+#[tokio::test]
 async fn error_says_what_is_near_which_part_is_bad_and_is_json_for_those_who_ask() {
     let site = enterprise().await;
     let (status, page) = site.get("/crcr/aurora-example/torch-auroa").await;
@@ -219,6 +283,38 @@ async fn error_says_what_is_near_which_part_is_bad_and_is_json_for_those_who_ask
             let link = format!("<a href=\"{narrower}\"><bdi>This page with its usual filters");
             assert!(page.contains(&link), "{path}: {page}");
             assert_eq!(site.get(narrower).await.0, StatusCode::OK, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn wrong_parameter_is_400_on_every_page_and_twin_and_is_named() {
+    let site = enterprise().await;
+    let branch = format!("hud/{UPSTREAM}/main");
+    for (page, twin, query) in [
+        ("crcr", "overview", "level=L9"),
+        ("crcr", "overview", "rows=odd"),
+        ("crcr", "overview", "heads=odd"),
+        ("crcr", "overview", "from=yesterday"),
+        (&*format!("crcr/{AURORA}"), &*format!("repositories/{AURORA}"), "events=odd"),
+        (&*format!("crcr/{AURORA}/level"), &*format!("repositories/{AURORA}/level"), "level=L9"),
+        (&*branch, &*branch, "before=yesterday"),
+        (&*branch, &*branch, "job=abc"),
+        (&*branch, &*branch, "rows=odd"),
+        ("prs", "pulls", "before=yesterday"),
+        ("failures", "failures", "before=yesterday"),
+        ("failures", "failures", "list=odd"),
+        ("failures", "failures", "sort=odd"),
+        ("failures", "failures", "before_job=abc"),
+        ("failures", "failures", "like=odd"),
+        ("failures", "failures", "page=0"),
+        ("trends", "trends", "sort=odd"),
+        ("tests", "tests", "sort=odd"),
+    ] {
+        let name = format!("`{}`", query.split('=').next().unwrap());
+        for path in [format!("/{page}?{query}"), format!("/api/v1/{twin}?{query}")] {
+            let (status, body) = site.get(&path).await;
+            assert!(status == StatusCode::BAD_REQUEST && body.contains(&name), "{path}: {body}");
         }
     }
 }

@@ -246,6 +246,7 @@ pub fn hud_of(relay: &Arc<Relay>) -> Hud {
     hud.criteria = relay.config.criteria.clone();
     hud.github_url.clone_from(&relay.config.server_url);
     hud.public_url = relay.config.public_url.as_ref().map(ToString::to_string);
+    hud.has_login = relay.config.admin_token.is_some();
     let files = Arc::clone(relay);
     hud.files = Box::new(move |repository| files.files.get(repository));
     hud.logs = StoredLogs::new(relay.config.archive.clone());

@@ -179,6 +179,16 @@ impl JobLogResults for ClickHouseResults {
             ("to".to_owned(), QueryValue::Number(query.to.as_millisecond())),
         ];
         let mut of = "completed_at >= {from:Int64} AND completed_at < {to:Int64}".to_owned();
+        if let Some(job) = query.to_job {
+            values.push(("job".to_owned(), QueryValue::Number(job.cast_signed())));
+            of = "completed_at >= {from:Int64} \
+                  AND (completed_at, job_id) < ({to:Int64}, {job:Int64})"
+                .to_owned();
+        }
+        if let Some(category) = query.category {
+            values.push(("category".to_owned(), QueryValue::Text(category)));
+            of.push_str(" AND category = {category:String}");
+        }
         if let Some(repo) = &repo {
             values.push(("repo".to_owned(), QueryValue::Text(repo)));
             of.push_str(" AND repo_key = {repo:String}");
@@ -190,12 +200,12 @@ impl JobLogResults for ClickHouseResults {
         }
         let newest = format!(
             "SELECT repo_key, job_id FROM crcr_job_log PREWHERE {of}
-             GROUP BY repo_key, job_id ORDER BY max(completed_at) DESC LIMIT {}",
+             GROUP BY repo_key, job_id ORDER BY max(completed_at) DESC, job_id DESC LIMIT {}",
             query.limit
         );
         let condition = format!("{of} AND (repo_key, job_id) IN ({newest})");
         let mut found = self.log_rows(&condition, &values).await?;
-        found.sort_by_key(|row| std::cmp::Reverse(row.job.completed_at));
+        found.sort_by_key(|row| std::cmp::Reverse((row.job.completed_at, row.job.job_id)));
         found.truncate(query.limit);
         Ok(found)
     }

@@ -36,10 +36,13 @@ pub struct FailedJobsQuery<'a> {
     pub repository: Option<&'a str>,
     /// Only those with this rule and capture; both are empty where nothing explains the failure.
     pub cause: Option<(&'a str, &'a str)>,
+    pub category: Option<&'a str>,
     /// Jobs that ended from here (inclusive) ...
     pub from: Timestamp,
     /// ... to here (exclusive).
     pub to: Timestamp,
+    /// Also those that ended exactly at `to` and have a smaller id than this.
+    pub to_job: Option<u64>,
     pub limit: usize,
 }
 
@@ -85,7 +88,7 @@ pub trait JobLogResults: Send + Sync {
         query: &FailureQuery<'_>,
     ) -> Result<Vec<FailureGroup>, ResultsError>;
 
-    /// The newest first.
+    /// The newest first, and of those that ended at the same time, the greatest id first.
     async fn failed_jobs(
         &self,
         query: &FailedJobsQuery<'_>,
@@ -288,7 +291,15 @@ pub(crate) mod suite {
         let one_by_one =
             async |query: FailedJobsQuery<'_>| ids(results.failed_jobs(&query).await.unwrap());
         let (from, to) = (at(0), at(9999));
-        let all = FailedJobsQuery { repository: None, cause: None, from, to, limit: 9 };
+        let all = FailedJobsQuery {
+            repository: None,
+            cause: None,
+            category: None,
+            from,
+            to,
+            to_job: None,
+            limit: 9,
+        };
         assert_eq!(one_by_one(all.clone()).await, [6, 5, 4, 3, 2, 1]);
         let linker = FailedJobsQuery { cause: Some(("oom", "linker")), ..all.clone() };
         assert_eq!(one_by_one(linker.clone()).await, [4, 2, 1]);
@@ -296,6 +307,14 @@ pub(crate) mod suite {
         assert_eq!(one_by_one(older).await, [2]);
         let here = FailedJobsQuery { repository: Some("acme/UPSTREAM"), ..linker };
         assert_eq!(one_by_one(here).await, [2, 1]);
+        let at_400 = FailedJobsQuery { to: at(400), to_job: Some(5), ..all.clone() };
+        assert_eq!(one_by_one(at_400.clone()).await[0], 4, "at the same time, the smaller id");
+        let below = FailedJobsQuery { to_job: Some(4), ..at_400 };
+        assert_eq!(one_by_one(below).await, [3, 2, 1]);
+        let oom = FailedJobsQuery { category: Some("category of oom"), ..all.clone() };
+        assert_eq!(one_by_one(oom).await, [4, 3, 2, 1]);
+        let injected = FailedJobsQuery { category: Some("' OR 1=1 --"), ..all.clone() };
+        assert_eq!(one_by_one(injected).await, [0; 0]);
         let unexplained = FailedJobsQuery { cause: Some(("", "")), ..all };
         assert_eq!(one_by_one(unexplained).await, [6, 5]);
     }

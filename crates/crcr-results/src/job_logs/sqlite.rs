@@ -152,17 +152,29 @@ impl JobLogResults for SqliteResults {
         &self,
         query: &FailedJobsQuery<'_>,
     ) -> Result<Vec<JobLogRow>, ResultsError> {
-        let mut conditions = "completed_at >= ?1 AND completed_at < ?2".to_owned();
         let mut arguments: Vec<Box<dyn ToSql + Send>> =
             vec![Box::new(millis(query.from)), Box::new(millis(query.to))];
+        let mut conditions = match query.to_job {
+            None => "completed_at >= ?1 AND completed_at < ?2".to_owned(),
+            Some(job) => {
+                arguments.push(Box::new(job.cast_signed()));
+                "completed_at >= ?1 AND (completed_at, job_id) < (?2, ?3)".to_owned()
+            }
+        };
         let (rule, capture) = query.cause.unzip();
-        for (column, value) in [("repo", query.repository), ("rule", rule), ("capture", capture)] {
+        for (column, value) in [
+            ("repo", query.repository),
+            ("rule", rule),
+            ("capture", capture),
+            ("category", query.category),
+        ] {
             if let Some(value) = value {
                 arguments.push(Box::new(value.to_owned()));
                 conditions.push_str(&format!(" AND {column} = ?{}", arguments.len()));
             }
         }
-        let order = format!("{conditions} ORDER BY completed_at DESC LIMIT {}", query.limit);
+        let order =
+            format!("{conditions} ORDER BY completed_at DESC, job_id DESC LIMIT {}", query.limit);
         self.log_rows(&order, arguments).await
     }
 

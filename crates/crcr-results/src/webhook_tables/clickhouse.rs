@@ -76,6 +76,7 @@ impl WebhookResults for ClickHouseResults {
             ("event".to_owned(), QueryValue::Text(query.event)),
             ("repo".to_owned(), QueryValue::Text(&repo)),
         ];
+        let of = "event = {event:String} AND repo_key = {repo:String}";
         // What stays on its commit is found by the primary key.
         let key = if is_on_one_commit(query.event) { "sha" } else { "thing" };
         let condition = match &query.selection {
@@ -112,6 +113,17 @@ impl WebhookResults for ClickHouseResults {
                     limit.saturating_mul(BRANCH_MARGIN)
                 )
             }
+            ThingSelection::OpenPulls { before, limit } => {
+                values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
+                // Documents are read only of what wasn't just closed.
+                format!(
+                    "received_at < {{before:Int64}} AND (thing, version) IN \
+                       (SELECT thing, max(version) FROM crcr_webhook PREWHERE {of} \
+                        GROUP BY thing HAVING argMax(action, version) != 'closed') \
+                     WHERE JSONExtractString(document, 'pull_request', 'state') = 'open' \
+                     ORDER BY received_at DESC LIMIT 1 BY thing LIMIT {limit}"
+                )
+            }
             ThingSelection::Number(number) => {
                 values.push(("number".to_owned(), QueryValue::Number(number.cast_signed())));
                 "number = {number:Int64}".to_owned()
@@ -121,7 +133,6 @@ impl WebhookResults for ClickHouseResults {
                 "thing = {thing:String}".to_owned()
             }
         };
-        let of = "event = {event:String} AND repo_key = {repo:String}";
         let keys = match query.selection {
             ThingSelection::Commits(_) if key == "sha" => condition,
             _ => format!("{key} IN (SELECT {key} FROM crcr_webhook PREWHERE {of} AND {condition})"),

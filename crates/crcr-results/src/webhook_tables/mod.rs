@@ -28,6 +28,8 @@ pub enum ThingSelection<'a> {
     CommitPrefix(&'a str),
     /// The newest: `limit` things whose current state was received before the time.
     Newest { before: Timestamp, limit: usize },
+    /// Open pull requests: `limit` of those whose current state was received before the time, the newest.
+    OpenPulls { before: Timestamp, limit: usize },
     /// Those of a pull request or issue.
     Number(u64),
     /// The thing with GitHub's id.
@@ -78,13 +80,17 @@ pub(crate) fn select_current(
                     row.branch == *name && row.received_at < *before
                 }
                 ThingSelection::CommitPrefix(prefix) => row.sha.starts_with(prefix),
-                ThingSelection::Newest { before, .. } => row.received_at < *before,
+                ThingSelection::Newest { before, .. }
+                | ThingSelection::OpenPulls { before, .. } => row.received_at < *before,
                 ThingSelection::Number(number) => row.number == Some(*number),
                 ThingSelection::Id(thing) => row.thing == *thing,
             }
     });
     rows.sort_by(|a, b| b.received_at.cmp(&a.received_at).then_with(|| b.version.cmp(&a.version)));
-    if let ThingSelection::Branch { limit, .. } | ThingSelection::Newest { limit, .. } = selection {
+    if let ThingSelection::Branch { limit, .. }
+    | ThingSelection::Newest { limit, .. }
+    | ThingSelection::OpenPulls { limit, .. } = selection
+    {
         rows.truncate(*limit);
     }
     rows
@@ -125,6 +131,16 @@ pub(crate) mod suite {
         row("workflow_job", delivery, second, &payload)
     }
 
+    fn pull(number: u64, action: &str, state: &str, second: i64) -> WebhookRow {
+        let payload = json!({
+            "action": action, "number": number, "repository": { "full_name": "Acme/Upstream" },
+            "pull_request": {
+                "id": number, "number": number, "state": state, "updated_at": at(second).to_string(),
+            },
+        });
+        row("pull_request", &format!("p{number}-{second}"), second, &payload)
+    }
+
     fn rows() -> Vec<WebhookRow> {
         let deleted = json!({
             "action": "deleted", "repository": { "full_name": "acme/upstream" },
@@ -148,6 +164,13 @@ pub(crate) mod suite {
             row("issue_comment", "e1", 70, &edited),
             row("issue_comment", "e2", 75, &deleted),
             row("issue_comment", "f1", 80, &kept),
+            pull(1, "opened", "open", 60),
+            pull(2, "opened", "open", 61),
+            pull(2, "closed", "closed", 66),
+            pull(3, "opened", "open", 62),
+            pull(3, "closed", "closed", 63),
+            pull(3, "reopened", "open", 64),
+            pull(4, "labeled", "closed", 65),
             row(
                 "push",
                 "g1",
@@ -202,6 +225,11 @@ pub(crate) mod suite {
         let newest = |second, limit| ThingSelection::Newest { before: at(second), limit };
         assert_eq!(deliveries(results, "workflow_job", newest(999, 2)).await, ["d1", "c1"]);
         assert_eq!(deliveries(results, "workflow_job", newest(50, 9)).await, ["a2", "b1"]);
+        let open = |second, limit| ThingSelection::OpenPulls { before: at(second), limit };
+        let pulls = deliveries(results, "pull_request", open(999, 9)).await;
+        assert_eq!(pulls, ["p3-64", "p1-60"], "closed ones don't count, whatever came before");
+        assert_eq!(deliveries(results, "pull_request", open(999, 1)).await, ["p3-64"]);
+        assert_eq!(deliveries(results, "pull_request", open(64, 9)).await, ["p1-60"]);
         let comments = deliveries(results, "issue_comment", ThingSelection::Number(3)).await;
         assert_eq!(comments, ["f1"], "nothing undoes a deletion");
         let query = ThingQuery {

@@ -96,6 +96,21 @@ impl WebhookResults for SqliteResults {
                     ),
                     Box::new(millis(before)),
                 ),
+                ThingSelection::OpenPulls { before, limit } => (
+                    "webhook_newest",
+                    // CASE looks at what is cheap first: most rows are of closed ones, or not the current state.
+                    format!(
+                        "received_at < ?3 AND CASE
+                           WHEN action = 'closed' THEN 0
+                           WHEN EXISTS (SELECT 1 FROM webhook AS later
+                             WHERE later.event = webhook.event AND later.repo = webhook.repo
+                               AND later.thing = webhook.thing AND later.version > webhook.version)
+                             THEN 0
+                           ELSE document ->> '$.pull_request.state' = 'open' END
+                         ORDER BY received_at DESC LIMIT {limit}"
+                    ),
+                    Box::new(millis(before)),
+                ),
                 ThingSelection::Number(number) => {
                     ("webhook_number", "number = ?3".to_owned(), Box::new(number.cast_signed()))
                 }
