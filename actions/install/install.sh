@@ -7,6 +7,7 @@
 # INPUT_INSTALL      auto (default): a release that manifest.json lists, else the source; release; source
 # INPUT_VERSION      a version that manifest.json lists; default: the manifest's own default
 # CRCR_DOWNLOAD_URL  where releases are, for a mirror; the hash decides, so any mirror will do
+# CRCR_RETRY_SECONDS how long a download goes on while the network or the server fails; default: 75
 # CRCR_BUILD_DIR     where cargo keeps what it builds; default: a temporary folder, removed afterwards
 # CRCR_ACTION_REPOSITORY  the repository of this action, where its releases are
 #
@@ -76,21 +77,58 @@ node_path() {
   done
 }
 
-# download URL FILE: with whichever program is here.
+# is_final CODE LOG: whether a failed download fails again, whenever it is tried. A 403 may be a proxy's.
+is_final() {
+  local status=
+  [[ ! $(<"$2") =~ rror:\ ([0-9]{3}) ]] || status=${BASH_REMATCH[1]}
+  case $1/$status in
+    # 23: the file can't be written. 47, 63: too many redirects, too large. 60, 77: no root certificates.
+    23/* | 47/* | 60/* | 63/* | 77/* | 127/*) return 0 ;;
+    */403 | */408 | */429) return 1 ;;
+    */4??) return 0 ;;
+  esac
+  return 1
+}
+
+# is_page FILE: whether it is a web page, which only something in between sends.
+is_page() {
+  case $(head -c 200 -- "$1" | LC_ALL=C tr -cd '[:alpha:]<!' | tr '[:upper:]' '[:lower:]') in
+    '<html'* | '<!doctypehtml'*) return 0 ;;
+  esac
+  return 1
+}
+
+# download URL FILE: again while the network or the server fails, for 75 seconds or as CRCR_RETRY_SECONDS says.
 download() {
-  local node code=127 try
+  local patience=${CRCR_RETRY_SECONDS:-75} started=$SECONDS try pause=2 code log=$2.log
+  [[ $patience =~ ^[0-9]{1,5}$ ]] || patience=75
+  for ((try = 1; ; try++)); do
+    code=0
+    download_once "$1" "$2" >"$log" 2>&1 || code=$?
+    if [[ $code == 0 ]]; then
+      is_page "$2" || return 0
+      code=1
+      echo 'something in between answered with a web page' >"$log"
+    fi
+    # A try may have taken long, and gets a second one all the same.
+    if is_final "$code" "$log" || ((SECONDS - started + pause > patience && (try > 1 || patience == 0))); then
+      cat -- "$log" >&2
+      return "$code"
+    fi
+    [[ $try != 1 ]] || echo "waiting, and trying again for up to $patience s: $(tail -n 1 -- "$log")" >&2
+    sleep $((pause / 2 + RANDOM % (pause / 2 + 1)))
+    pause=$((pause < 8 ? pause * 2 : 8))
+  done
+}
+
+# download_once URL FILE: with whichever program is here. A status of 400 or above is told as `error: STATUS`.
+download_once() {
+  local node code=127 text
   if have curl; then
-    # curl repeats timeouts, 429 and 5xx by itself, but not a lost name or connection.
-    for try in 1 2 3; do
-      code=0
-      curl --proto '=https,http' --fail --silent --show-error --location --max-redirs 5 \
-        --retry 3 --retry-connrefused --connect-timeout 10 --max-time 300 \
-        --max-filesize "$max_bytes" --output "$2" -- "$1" || code=$?
-      # 22: the server's answer stays. 60, 77: no root certificates.
-      case $code in 0 | 22 | 60 | 77) break ;; esac
-      [[ $try == 3 ]] || sleep "$try"
-    done
-    [[ $code != 0 ]] || return 0
+    code=0
+    curl --proto '=https,http' --fail --silent --show-error --location --max-redirs 5 \
+      --connect-timeout 10 --speed-limit 1 --speed-time 30 --max-time 300 \
+      --max-filesize "$max_bytes" --output "$2" -- "$1" || code=$?
     [[ $code == 60 || $code == 77 ]] || return "$code"
   fi
   node=$(node_path)
@@ -103,7 +141,10 @@ download() {
         const chunks = [];
         let size = 0;
         for await (const chunk of answer.body) {
-          if ((size += chunk.length) > Number(max)) throw new Error("too large");
+          if ((size += chunk.length) > Number(max)) {
+            console.error("too large");
+            process.exit(63);
+          }
           chunks.push(chunk);
         }
         require("fs").writeFileSync(file, Buffer.concat(chunks));
@@ -112,8 +153,14 @@ download() {
     return
   fi
   if [[ $code == 127 ]] && have wget; then
-    wget --quiet --tries=3 --timeout=30 -O "$2" -- "$1"
-    return
+    code=0
+    text=$(wget --quiet --server-response --tries=1 --timeout=30 -O "$2" -- "$1" 2>&1) || code=$?
+    # The rest are headers, which may be anything.
+    if [[ $text =~ .*HTTP/[0-9.]+\ ([0-9]{3}) ]]; then
+      echo "wget: error: ${BASH_REMATCH[1]}"
+    else
+      echo "wget: no answer (exit code $code)"
+    fi
   fi
   return "$code"
 }

@@ -127,8 +127,9 @@ pub const ACTIONS_RESULTS_URL: &str = "ACTIONS_RESULTS_URL";
 
 /// Read timeout of artifact stores in seconds; the default is 60.
 pub const CRCR_READ_TIMEOUT: &str = "CRCR_READ_TIMEOUT";
-/// How long the artifact commands go on during an outage of a store, in seconds. The default depends on
-/// what is waited for: a minute for one call, longer where no other store is left.
+/// How long the artifact commands go on during an outage of a store, and `report` during one of the relay, in
+/// seconds. The default depends on what is waited for: a minute for one call, longer where no other store is
+/// left.
 pub const CRCR_RETRY_SECONDS: &str = "CRCR_RETRY_SECONDS";
 
 // The user's folders: https://specifications.freedesktop.org/basedir-spec/latest/

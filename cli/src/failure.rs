@@ -75,6 +75,12 @@ impl Failure {
         &self.causes
     }
 
+    /// The message and its causes on one line.
+    pub fn with_causes(&self) -> String {
+        let parts = std::iter::once(&self.message).chain(&self.causes);
+        parts.map(String::as_str).collect::<Vec<_>>().join(": ")
+    }
+
     pub fn help(&self) -> Option<&str> {
         self.hint.as_deref()
     }

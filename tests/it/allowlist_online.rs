@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use axum::http::StatusCode;
 use crcr_standin::StandIn;
 use crcr_standin::traffic::Fault;
 use crcr_standin::world::{PullRequest, World};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Crcr, Ran};
 
@@ -137,7 +138,9 @@ fn fix_online_writes_the_names_of_github() {
 #[test]
 fn fix_online_lists_names_it_could_not_check() {
     let github = github();
-    github.state().world.fail("GET /repos/acme/two", 9, Fault::status(403));
+    let body = json!({ "message": "Resource not accessible by integration" }).to_string();
+    let refused = Fault::Answer { status: StatusCode::FORBIDDEN, retry_after: None, body };
+    github.state().world.fail("GET /repos/acme/two", 9, refused);
     let home = tempfile::tempdir().unwrap();
     let ran = crcr(&github, home.path(), &["fix"], LIST).run().expect_code(0);
     for rule in ["repository-not-found", "repository-renamed", "repository-case"] {

@@ -13,6 +13,7 @@ use crcr_standin::traffic::Fault;
 use crcr_testkit::fault::{FaultProxy, Rule, s3_error, web_page};
 use crcr_testkit::s3::S3Server;
 
+use crate::artifact_download::{World, zip};
 use crate::artifact_upload::{noise, step, with_github};
 use crate::artifact_upload_faults::{outcome, with_bucket};
 use crate::support::{Crcr, Ran};
@@ -30,23 +31,24 @@ fn download() -> Crcr {
     Crcr::step(&args, "push", &serde_json::json!({}))
 }
 
+const FORMS: [(u16, &str); 11] = [
+    (200, PAGE),
+    (200, ""),
+    (200, "{\"ok\": tr"),
+    (204, ""),
+    (403, PAGE),
+    (403, "Forbidden"),
+    (403, ""),
+    (404, PAGE),
+    (401, PAGE),
+    (451, PAGE),
+    (502, PAGE),
+];
+
 #[test]
 fn answer_that_is_not_githubs_is_waited_out_by_each_call() {
-    let forms = [
-        (200, PAGE),
-        (200, ""),
-        (200, "{\"ok\": tr"),
-        (204, ""),
-        (403, PAGE),
-        (403, "Forbidden"),
-        (403, ""),
-        (404, PAGE),
-        (401, PAGE),
-        (451, PAGE),
-        (502, PAGE),
-    ];
     std::thread::scope(|scope| {
-        for (status, body) in forms {
+        for (status, body) in FORMS {
             scope.spawn(move || {
                 let github = StandIn::start().unwrap();
                 let traffic = &github.state().traffic;
@@ -72,6 +74,54 @@ fn answer_that_is_not_githubs_is_waited_out_by_each_call() {
             });
         }
     });
+}
+
+/// The first answer to each call of the REST API that a download from another run makes.
+fn another_run_answers_first(fault: Fault) {
+    let world = World::new(Run::push());
+    world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
+    let reader = world.in_run(Run { id: 5000, ..Run::push() });
+    let traffic = &reader.github.state().traffic;
+    let calls = ["run-artifacts", "run", "artifact-zip"];
+    for call in calls {
+        traffic.fail(call, 1, fault.clone());
+    }
+    let args = ["--name", "wheels", "--run-id", "4242", "--github-token", "ghs_reader"];
+    let ran = reader.step("download", &args).env("GITHUB_RUN_ID", "5000").run().expect_code(0);
+    assert!(ran.path("a").exists() && traffic.unmet().is_empty(), "{fault:?}");
+    for call in calls {
+        assert_eq!(traffic.calls(call), 2, "{call} {fault:?}");
+    }
+}
+
+#[test]
+fn answer_that_is_not_githubs_is_waited_out_by_each_call_about_another_run() {
+    let limit = r#"{"message": "You have exceeded a secondary rate limit"}"#.to_owned();
+    let status = StatusCode::FORBIDDEN;
+    let limit = Fault::Answer { status, retry_after: Some(1), body: limit };
+    let forms = FORMS.into_iter().map(|(status, body)| answer(status, body));
+    std::thread::scope(|scope| {
+        for fault in forms.chain([limit]) {
+            scope.spawn(move || another_run_answers_first(fault));
+        }
+    });
+}
+
+#[test]
+fn answer_about_another_run_that_is_cut_is_asked_for_again() {
+    let world = World::new(Run::push());
+    world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
+    let reader = world.in_run(Run { id: 5000, ..Run::push() });
+    let api = reader.github.state().origin().parse().unwrap();
+    for cut in [Fault::CutAfterBytes(9), Fault::ResetAfterBytes(9)] {
+        let proxy = FaultProxy::start(&api).unwrap();
+        proxy.add(Rule::any(cut.clone()).path("/actions/runs/4242/artifacts").times(1));
+        proxy.add(Rule::any(cut).path("/actions/runs/4242").times(1));
+        let args = ["--name", "wheels", "--run-id", "4242", "--github-token", "ghs_reader"];
+        let step = reader.step("download", &args).env("GITHUB_RUN_ID", "5000");
+        let ran = step.env("GITHUB_API_URL", proxy.url().as_str()).run().expect_code(0);
+        assert!(ran.path("a").exists() && proxy.seen().len() == 5, "{:?}", proxy.seen());
+    }
 }
 
 /// Protobuf leaves fields with their default out, so `{}` is `ok: false`.

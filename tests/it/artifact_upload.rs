@@ -5,6 +5,7 @@ use std::io::Cursor;
 
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
 use crcr_testkit::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
 
 use crate::support::Crcr;
@@ -188,8 +189,9 @@ fn renewed(audience: &str) {
     let job = world.job(Run::same_repository());
     let configured = world.step(&job).arg("--audience").arg(audience).run().expect_code(0);
     let s3 = S3Server::start("artifacts").unwrap();
-    let (id, secret) = crcr_testkit::sts::key(2);
-    s3.add_key(&id, &secret);
+    let keys = [2, 3].map(crcr_testkit::sts::key);
+    keys.iter().for_each(|(id, secret)| s3.add_key(id, secret));
+    let secret = &keys[0].1;
     let upload = || {
         let mut step = with_s3(step(&["--path", "dist", "--fallback", "never"]), &s3);
         let job = world.github.state().job_environment(&job);
@@ -205,8 +207,16 @@ fn renewed(audience: &str) {
     assert_eq!((&*ran.outputs["reason"], world.sts.granted().len()), ("s3-denied", 1));
     let ran = upload().run().expect_code(0);
     assert_eq!((&*ran.outputs["store"], world.sts.granted().len()), ("s3", 2));
+    // The token endpoint is away while the credentials are renewed: for a while, and for good.
+    let away = |times| world.github.state().traffic.fail("mint", times, Fault::status(503));
+    away(7);
+    assert_eq!(upload().run().expect_code(0).outputs["store"], "s3");
+    away(999);
+    let gone = upload().env("CRCR_RETRY_SECONDS", "10").run().expect_code(2);
+    assert_eq!(gone.outputs["reason"], "s3-unreachable", "{}", gone.report());
+    assert!(gone.stderr.contains("token endpoint gave no token"), "{}", gone.report());
     let shown = ran.stderr.replace(&format!("::add-mask::{secret}\n"), "");
-    assert!(shown.len() < ran.stderr.len() && !shown.contains(&secret), "{}", ran.report());
+    assert!(shown.len() < ran.stderr.len() && !shown.contains(secret), "{}", ran.report());
 }
 
 #[test]

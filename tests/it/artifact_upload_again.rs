@@ -163,6 +163,40 @@ fn simultaneous_overwrites_all_succeed_and_one_of_them_is_whole() {
 }
 
 #[test]
+fn simultaneous_overwrites_on_s3_all_succeed_and_the_locator_is_of_what_is_there() {
+    for (archive, size) in [("zip", 1000), ("zip", 6 << 20), ("none", 6 << 20)] {
+        for same in [true, false] {
+            let s3 = S3Server::start("artifacts").unwrap();
+            let steps = (0..4).map(|n: u8| {
+                let args = ["--path", "dist", "--archive", archive, "--overwrite"];
+                let step = with_s3(step(&[&args[..], &["--fallback", "never"]].concat()), &s3);
+                let mut bytes = noise(size);
+                bytes[0] = if same { 0 } else { n };
+                fs::write(step.folder().join("dist/a.txt"), &bytes[..1000]).unwrap();
+                fs::write(step.folder().join("dist/large.bin"), &bytes).unwrap();
+                let index = n.to_string();
+                step.env("CRCR_MATRIX", &format!("{{\"n\": {n}}}")).env("CRCR_JOB_INDEX", &index)
+            });
+            let steps: Vec<Crcr> = steps.collect();
+            std::thread::scope(|scope| {
+                let running: Vec<_> =
+                    steps.into_iter().map(|step| scope.spawn(move || step.run())).collect();
+                for ran in running {
+                    ran.join().unwrap().expect_code(0);
+                }
+            });
+            assert!(s3.unfinished().is_empty(), "{archive} {size} {same}");
+            // A download verifies each byte by the locator.
+            let args = ["artifact", "download", "--name", "linux", "--path", "out"];
+            let download = Crcr::step(&args, "push", &serde_json::json!({}));
+            let ran = with_s3(download, &s3).run().expect_code(0);
+            let first = |name: &str| fs::read(ran.path("out").join(name)).unwrap()[0];
+            assert_eq!(first("a.txt"), first("large.bin"), "{archive} {size} {same}");
+        }
+    }
+}
+
+#[test]
 fn upload_to_github_never_deletes_a_running_upload_of_the_same_name() {
     for attempt in ["1", "2"] {
         let github = StandIn::start().unwrap();

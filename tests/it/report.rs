@@ -6,8 +6,10 @@ use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
 use serde_json::{Value, json};
 
 use crate::support::{Crcr, Ran};
@@ -37,10 +39,13 @@ pub(crate) enum Answer {
 }
 
 impl Relay {
-    pub(crate) fn start(answers: Vec<Answer>) -> Self {
+    pub(crate) fn start(
+        answers: impl IntoIterator<Item = Answer, IntoIter: Send + 'static>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/github/callback", listener.local_addr().unwrap());
         let (sender, requests) = mpsc::channel();
+        let answers = answers.into_iter();
         std::thread::spawn(move || {
             for answer in answers {
                 let (stream, _) = listener.accept().unwrap();
@@ -62,7 +67,7 @@ impl Relay {
                 reader.read_exact(&mut body).unwrap();
                 let body = serde_json::from_slice(&body).unwrap();
                 let line = line.trim().to_owned();
-                sender.send(Request { line, authorization, body }).unwrap();
+                let _ = sender.send(Request { line, authorization, body });
                 let (status, body, turn) = match answer {
                     Answer::Say(status, body) => (status, body, String::new()),
                     Answer::Later(seconds) => {
@@ -344,6 +349,59 @@ fn every_try_has_a_new_token() {
     assert_eq!(job.minted(), 3);
 }
 
+const PAGE: &str = "<html><head><title>Welcome</title></head></html>";
+
+#[test]
+fn outage_of_relay_or_token_endpoint_and_answer_of_a_proxy_are_waited_out() {
+    let down = || Answer::Say(503, r#"{"detail":"redis temporary outage"}"#);
+    let outages = [
+        // The pauses before the seventh try are at least 7.8 seconds.
+        (6, Some(down as fn() -> Answer)),
+        (6, None),
+        (1, Some(|| Answer::Say(200, PAGE))),
+        (1, Some(|| Answer::Say(200, ""))),
+        (1, Some(|| Answer::Say(403, PAGE))),
+        (1, Some(|| Answer::Say(404, PAGE))),
+        (1, Some(|| Answer::Say(429, PAGE))),
+        (1, Some(|| Answer::Say(408, ""))),
+    ];
+    std::thread::scope(|scope| {
+        for (times, bad) in outages {
+            scope.spawn(move || {
+                let job = Job::new();
+                let bad: Vec<_> = bad.iter().flat_map(|bad| (0..times).map(|_| bad())).collect();
+                let is_long = times > 1;
+                if bad.is_empty() {
+                    let status = StatusCode::SERVICE_UNAVAILABLE;
+                    let fault = Fault::Answer { status, retry_after: None, body: String::new() };
+                    job.github.state().traffic.fail("mint", times, fault);
+                }
+                let relay = Relay::start(bad.into_iter().chain([Answer::Say(200, OK)]));
+                let ran = job.report(&relay, &SUCCESS).run().expect_code(0);
+                assert_eq!(ran.outputs["outcome"], "recorded", "{}", ran.report());
+                let waits = ran.report().matches("waiting, and trying again for up to").count();
+                assert_eq!(waits, usize::from(is_long), "{}", ran.report());
+            });
+        }
+    });
+}
+
+#[test]
+fn page_in_place_of_the_relay_for_good_is_named_with_how_long_was_waited() {
+    for (status, on_unreachable, code) in [(200, "warn", 0), (404, "fail", 2)] {
+        let job = Job::new();
+        let relay = Relay::start(std::iter::repeat_with(move || Answer::Say(status, PAGE)));
+        let args = [&SUCCESS[..], &["--on-unreachable", on_unreachable]].concat();
+        let ran = job.report(&relay, &args).env("CRCR_RETRY_SECONDS", "2").run();
+        let ran = ran.expect_code(code);
+        for part in
+            [&format!("in between answered {status}"), "`Welcome`", "times in", "callback URL"]
+        {
+            assert!(ran.stderr.contains(part), "{part}: {}", ran.report());
+        }
+    }
+}
+
 #[test]
 fn lost_response_of_the_deployed_relay_is_not_a_failure() {
     let refused =
@@ -390,16 +448,15 @@ fn unreachable_relay_fails_the_job_only_with_on_unreachable_fail() {
         },
         requests: mpsc::channel().1,
     };
-    let quick = [&SUCCESS[..], &["--max-time", "1"]].concat();
-    let ran = job.report(&dead(), &quick).run().expect_code(0);
+    let ran = job.report(&dead(), &SUCCESS).env("CRCR_RETRY_SECONDS", "2").run().expect_code(0);
     assert_eq!(ran.outputs["outcome"], "unreachable");
     assert!(
         ran.stderr.contains("::warning::the relay at `127.0.0.1` can't be reached"),
         "{}",
         ran.report()
     );
-    let fail = [&quick[..], &["--on-unreachable", "fail"]].concat();
-    let ran = job.report(&dead(), &fail).run().expect_code(2);
+    let fail = [&SUCCESS[..], &["--on-unreachable", "fail"]].concat();
+    let ran = job.report(&dead(), &fail).env("CRCR_RETRY_SECONDS", "2").run().expect_code(2);
     assert!(ran.outputs.is_empty(), "{}", ran.report());
 }
 

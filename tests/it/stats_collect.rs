@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows};
 use crcr_domain::ci_data::test_run::TestRowKind;
 use crcr_results::test_runs::{FileTimesQuery, TestQuery, TestRanking};
@@ -516,6 +517,23 @@ fn exit_codes_tell_a_wrong_call_an_empty_folder_and_a_service_that_is_down_apart
     let ran = collect(&world, &["--results", "sqlite:r.db"]).run().expect_code(0);
     assert!(ran.stderr.contains("isn't counted"), "{}", ran.report());
     assert_eq!(rows(&ran.path("r.db")).len(), 1, "the other artifact counts");
+}
+
+#[test]
+fn page_of_a_proxy_is_waited_out_by_each_call_of_a_collection() {
+    let world = World::new(Run::push());
+    let job = job(&world, "a", "success");
+    let name = format!("test-reports-runattempt1-a_{}.zip", job.check_run_id);
+    world.github(&name, "application/zip", &zip(&[("a.xml", report("s", 1).as_bytes())]));
+    let body = "<html><title>Sign in</title></html>".to_owned();
+    let page = Fault::Answer { status: StatusCode::NOT_FOUND, retry_after: None, body };
+    let traffic = &world.github.state().traffic;
+    for call in ["run-artifacts", "artifact-zip", "run-jobs"] {
+        traffic.fail(call, 1, page.clone());
+    }
+    let ran = collect(&world, &["--results", "sqlite:r.db"]).run().expect_code(0);
+    assert_eq!(rows(&ran.path("r.db")).len(), 1, "{}", ran.report());
+    assert!(traffic.unmet().is_empty(), "{:?}", traffic.unmet());
 }
 
 #[test]

@@ -79,7 +79,8 @@ pub struct ReportArgs {
     /// Audience of the OIDC token [default: CRCR_OIDC_AUDIENCE, then pytorch-cross-repo-ci-relay]
     #[arg(long, value_name = "AUDIENCE")]
     pub audience: Option<String>,
-    /// Seconds that one try may take; no new try starts after three times as many
+    /// Seconds that one try may take. An outage of the relay is waited out for 75 seconds, or for three times
+    /// as many as this if that is longer
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub max_time: u64,
     /// What to do when the relay can't be reached

@@ -9,9 +9,9 @@ use crate::choose::{StorePlan, StoreReason};
 use crate::layout;
 use crate::locator::{ArchiveFormat, Locator, StoredPlace, VERSION};
 use crate::source::{StoredArtifact, UploadSource};
-use crate::store::StoreError;
 use crate::store::github::GitHubStore;
 use crate::store::s3::{self, S3Config, S3Store};
+use crate::store::{MAX_REPLACED, StoreError};
 
 pub struct UploadStores {
     pub s3: Option<S3Config>,
@@ -153,17 +153,42 @@ async fn store_to_s3(
 ) -> Result<UploadResult, StoreError> {
     let (folder, mut warnings) = (stores.folder.as_str(), Vec::new());
     let mut bucket = S3Store::connect(config.clone()).await?;
-    let (stored, before) = match bucket.put(source, folder).await {
-        Err(StoreError::WrongRegion { requested, actual, .. }) => {
-            bucket = bucket.in_region(actual).await?;
-            warnings.push(format!(
-                "the bucket `{}` is in `{}`, not in `{requested}`: correct `aws-region`",
-                config.bucket,
-                bucket.region(),
-            ));
-            bucket.put(source, folder).await?
+    let mut left = if source.overwrite { MAX_REPLACED } else { 0 };
+    let (stored, locator) = loop {
+        let (stored, before) = match bucket.put(source, folder).await {
+            Err(StoreError::WrongRegion { requested, actual, .. }) => {
+                bucket = bucket.in_region(actual).await?;
+                warnings.push(format!(
+                    "the bucket `{}` is in `{}`, not in `{requested}`: correct `aws-region`",
+                    config.bucket,
+                    bucket.region(),
+                ));
+                bucket.put(source, folder).await?
+            }
+            other => other?,
+        };
+        let place = StoredPlace::S3 {
+            bucket: config.bucket.clone(),
+            key: match stored.archive {
+                ArchiveFormat::Zip => layout::archive_key(folder),
+                ArchiveFormat::None => format!("{folder}/"),
+            },
+            endpoint: config.endpoint.as_ref().map(ToString::to_string),
+            region: Some(bucket.region().to_owned()),
+        };
+        let locator = locator(source, &stored, place, now());
+        let (located, ()) = tokio::join!(
+            bucket.put_locator(source, &locator, folder, &before),
+            bucket.abort_unfinished(source, folder)
+        );
+        match located {
+            // The object may be the other upload's, too, so both are written again.
+            Err(StoreError::Conflict { .. }) if left > 0 => left -= 1,
+            located => {
+                located?;
+                break (stored, locator);
+            }
         }
-        other => other?,
     };
     if stored.tag_refused {
         let why = "the bucket refused the tag `retention-days`, so no lifecycle rule will delete \
@@ -171,21 +196,6 @@ async fn store_to_s3(
         warnings.push(why.to_owned());
     }
     warnings.extend(stored.leftover_warning.clone());
-    let place = StoredPlace::S3 {
-        bucket: config.bucket.clone(),
-        key: match stored.archive {
-            ArchiveFormat::Zip => layout::archive_key(folder),
-            ArchiveFormat::None => format!("{folder}/"),
-        },
-        endpoint: config.endpoint.as_ref().map(ToString::to_string),
-        region: Some(bucket.region().to_owned()),
-    };
-    let locator = locator(source, &stored, place, now());
-    let (located, ()) = tokio::join!(
-        bucket.put_locator(&locator, folder, &before),
-        bucket.abort_unfinished(source, folder)
-    );
-    located?;
     let download_url = match (&locator.place, stores.presign) {
         (StoredPlace::S3 { key, .. }, Some(validity)) if stored.archive == ArchiveFormat::Zip => {
             Some(bucket.presigned(key, validity).await?)

@@ -174,9 +174,12 @@ impl RepositoryApi {
     ) -> Result<Option<Bytes>, GithubError> {
         let path = format!("{}?ref={}", contents_path(&self.repo, path), encoded(commit));
         let request = RestRequest::get(path).accepting(RAW);
-        let sent = self.client.send_with_retries(&request, &self.token, self.retry).await;
-        match sent {
-            Ok(response) => Ok(Some(self.client.read(&request, response, limit).await?)),
+        let read = self.client.with_retries(self.retry, || async {
+            let response = self.client.send(&request, &self.token).await?;
+            self.client.read(&request, response, limit).await
+        });
+        match read.await {
+            Ok(bytes) => Ok(Some(bytes)),
             Err(GithubError::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -283,8 +286,7 @@ impl RepositoryApi {
     }
 
     async fn json<T: DeserializeOwned>(&self, request: RestRequest) -> Result<T, GithubError> {
-        let response = self.client.send_with_retries(&request, &self.token, self.retry).await?;
-        self.client.read_json(&request, response).await
+        self.client.json_with_retries(&request, &self.token, self.retry).await
     }
 
     /// Sent once: after a lost answer a second try would be refused, or would do it twice.

@@ -57,7 +57,7 @@ pub enum GithubError {
     /// GitHub re-runs finished runs only.
     #[error("the run is already running: {0}")]
     AlreadyRunning(String),
-    /// No answer, a time-out, or 5xx.
+    /// No answer, a time-out, 5xx, or an answer of something in between.
     #[error("GitHub didn't answer `{call}`")]
     Transient {
         call: String,

@@ -64,7 +64,12 @@ pub(crate) fn location_of(
             ..
         }) => headers.get(header::LOCATION).and_then(|to| to.to_str().ok()).map(str::to_owned),
         Err(error) => return Err(error),
-        Ok(_) => None,
+        // GitHub itself always redirects.
+        Ok(response) => {
+            let (status, body) = (response.status(), Bytes::new());
+            let source = HttpError::Intermediary { status, body };
+            return Err(GithubError::Transient { call: request.name(), source });
+        }
     };
     location.map(SecretString::from).ok_or_else(|| GithubError::Malformed {
         call: request.name(),
@@ -83,7 +88,7 @@ pub(crate) async fn follow(
         call: call.clone(),
         source: HttpError::Malformed(format!("the address of the log {error}")),
     })?;
-    match web::send_once(http.get((*url).clone())).await {
+    match web::send_once(http.get((*url).clone())).await.map_err(HttpError::unless_page) {
         Ok(response) => Ok(JobLogBody { response, call }),
         // The store of logs answers this once a log is deleted.
         Err(HttpError::Status { status: StatusCode::NOT_FOUND | StatusCode::GONE, .. }) => {

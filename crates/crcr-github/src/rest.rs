@@ -30,7 +30,7 @@ use octocrab::{AuthState, OctoBody, Octocrab, OctocrabBuilder};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::SecretString;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::error::GithubError;
 use crate::http::{self as web, HttpError, RetryPolicy};
@@ -173,16 +173,44 @@ impl RestClient {
         self.send_raw(request, None).await.map_err(|error| self.error(request, error))
     }
 
-    /// Sends a call, again while the failure is transient and `retry` allows it.
-    pub(crate) async fn send_with_retries(
+    /// Calls `attempt`, which sends and reads, again during an outage or until a rate limit ends, while `retry` allows
+    /// it.
+    pub(crate) async fn with_retries<T, F: Future<Output = Result<T, GithubError>>>(
+        &self,
+        retry: RetryPolicy,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, GithubError> {
+        let mut tries = retry.start();
+        loop {
+            match attempt().await {
+                Err(GithubError::Transient { call, source }) => {
+                    let text = format!("GitHub didn't answer `{call}`: {source}");
+                    if !tries.wait_to_retry(&text, source.retry_after()).await {
+                        return Err(GithubError::Transient { call, source: source.after(&tries) });
+                    }
+                }
+                Err(error @ GithubError::RateLimited { until, .. }) => {
+                    let left = until.duration_since(self.now()).unsigned_abs();
+                    if !tries.wait_to_retry(&error, Some(left)).await {
+                        return Err(error);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Sends a call and reads its JSON, as [`RestClient::with_retries`] does.
+    pub(crate) async fn json_with_retries<T: DeserializeOwned>(
         &self,
         request: &RestRequest,
         token: &SecretString,
         retry: RetryPolicy,
-    ) -> Result<RestResponse, GithubError> {
-        web::with_retries(retry, || self.send_raw(request, Some(token)))
-            .await
-            .map_err(|error| self.error(request, error))
+    ) -> Result<T, GithubError> {
+        self.with_retries(retry, || async {
+            self.read_json(request, self.send(request, token).await?).await
+        })
+        .await
     }
 
     /// The whole body of an answer to `request`, at most `limit` bytes.
@@ -203,9 +231,16 @@ impl RestClient {
         request: &RestRequest,
         response: RestResponse,
     ) -> Result<T, GithubError> {
+        let status = response.status();
         let body = self.read(request, response, MAX_JSON_BYTES).await?;
-        serde_json::from_slice(&body)
-            .map_err(|error| self.error(request, HttpError::Malformed(error.to_string())))
+        serde_json::from_slice(&body).map_err(|error| {
+            let error = match error.is_data() {
+                true => HttpError::Malformed(error.to_string()),
+                // GitHub's own answer is JSON, whatever it says.
+                false => HttpError::Intermediary { status, body },
+            };
+            self.error(request, error)
+        })
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -269,7 +304,11 @@ impl RestClient {
         }
         let (parts, body) = response.into_parts();
         let body = read_at_most(body, web::ERROR_BODY_BYTES, true).await.unwrap_or_default();
-        Err(HttpError::refused(status, Box::new(parts.headers), body))
+        // GitHub's own refusal is JSON. A proxy's may have any text, or none.
+        if status == StatusCode::FORBIDDEN && serde_json::from_slice::<IgnoredAny>(&body).is_err() {
+            return Err(HttpError::Intermediary { status, body });
+        }
+        Err(HttpError::refused(status, Box::new(parts.headers), body).unless_page())
     }
 
     fn error(&self, request: &RestRequest, error: HttpError) -> GithubError {

@@ -14,7 +14,7 @@ use crate::error::GithubError;
 use crate::http::RetryPolicy;
 use crate::job_logs::{JobLogBody, follow, location_of, log_request};
 use crate::null_as_default;
-use crate::rest::{RestClient, RestRequest, RestResponse, all_pages, encoded, repo_path};
+use crate::rest::{RestClient, RestRequest, all_pages, encoded, repo_path};
 use crate::runs::{WorkflowJob, WorkflowRun};
 use crate::{ClientSetupError, SecureUrl};
 
@@ -170,23 +170,24 @@ impl ActionsApi {
     pub async fn archive_url(&self, repo: &str, id: u64) -> Result<SecretString, GithubError> {
         let path = format!("{}/actions/artifacts/{id}/zip", repo_path(repo));
         let request = RestRequest::get(path);
-        let answer = self.send(&request).await;
-        location_of(&request, answer, "the artifact")
+        let location = || async {
+            location_of(&request, self.client.send(&request, &self.token).await, "the artifact")
+        };
+        self.client.with_retries(self.retry, location).await
     }
 
     /// Starts to read the log of job number `job_id` of `repo`.
     pub async fn job_log(&self, repo: &str, job_id: u64) -> Result<JobLogBody, GithubError> {
         let request = log_request(repo, job_id);
-        let url = location_of(&request, self.send(&request).await, "the log")?;
-        follow(&self.http, &request, &url).await
+        let open = || async {
+            let answer = self.client.send(&request, &self.token).await;
+            follow(&self.http, &request, &location_of(&request, answer, "the log")?).await
+        };
+        self.client.with_retries(self.retry, open).await
     }
 
     async fn get_json<T: DeserializeOwned>(&self, request: RestRequest) -> Result<T, GithubError> {
-        self.client.read_json(&request, self.send(&request).await?).await
-    }
-
-    async fn send(&self, request: &RestRequest) -> Result<RestResponse, GithubError> {
-        self.client.send_with_retries(request, &self.token, self.retry).await
+        self.client.json_with_retries(&request, &self.token, self.retry).await
     }
 }
 

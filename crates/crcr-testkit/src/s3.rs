@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use crcr_standin::server::{Bound, Server};
-use futures_util::TryStreamExt as _;
+use futures_util::{TryStreamExt as _, stream};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::checksum::ChecksumHasher;
@@ -39,6 +40,7 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use s3s_fs::FileSystem;
 use tempfile::TempDir;
+use tokio::sync::RwLock;
 use url::Url;
 use url::form_urlencoded::parse;
 
@@ -139,7 +141,11 @@ impl S3Server {
         let shared = Arc::new(Shared::default());
         shared.lock().keys.insert(ACCESS_KEY.to_owned(), SECRET_KEY.to_owned());
 
-        let mut builder = S3ServiceBuilder::new(ObjectStore { files, shared: shared.clone() });
+        let mut builder = S3ServiceBuilder::new(ObjectStore {
+            files,
+            shared: shared.clone(),
+            whole: RwLock::default(),
+        });
         builder.set_auth(AccessGuard { shared: shared.clone(), root: folder.path().to_owned() });
         builder.set_access(AccessGuard { shared: shared.clone(), root: folder.path().to_owned() });
         let service = builder.build();
@@ -310,6 +316,9 @@ impl S3Access for AccessGuard {
 struct ObjectStore {
     files: FileSystem,
     shared: Arc<Shared>,
+    /// Held while a condition is checked and the object written, and while an object is opened: `s3s-fs` would let two
+    /// writers with one condition succeed, and could pair the bytes of one with the entity tag of the other.
+    whole: RwLock<()>,
 }
 
 impl ObjectStore {
@@ -419,6 +428,7 @@ impl S3 for ObjectStore {
         let signed = request.credentials.is_some();
         let (wanted, unwanted) =
             (request.input.if_match.clone(), request.input.if_none_match.clone());
+        let _whole = self.whole.read().await;
         let answer = self.files.get_object(request).await.map_err(|e| self.missing(e, signed))?;
         check_conditions(answer.output.e_tag.as_ref(), wanted.as_ref(), unwanted.as_ref())?;
         Ok(answer)
@@ -431,6 +441,7 @@ impl S3 for ObjectStore {
         let signed = request.credentials.is_some();
         let (wanted, unwanted) =
             (request.input.if_match.clone(), request.input.if_none_match.clone());
+        let _whole = self.whole.read().await;
         let answer = self.files.head_object(request).await.map_err(|e| self.missing(e, signed))?;
         check_conditions(answer.output.e_tag.as_ref(), wanted.as_ref(), unwanted.as_ref())?;
         Ok(answer)
@@ -446,6 +457,14 @@ impl S3 for ObjectStore {
         }
         let key = request.input.key.clone();
         let tags = self.allowed_tags(request.input.tagging.as_deref())?;
+        if let Some(body) = request.input.body.take() {
+            // A client that stalls mustn't keep the others waiting.
+            let pieces: Vec<Bytes> =
+                body.try_collect().await.map_err(|_| s3_error!(IncompleteBody))?;
+            let pieces = pieces.into_iter().map(Ok::<_, io::Error>);
+            request.input.body = Some(StreamingBlob::wrap(stream::iter(pieces)));
+        }
+        let _whole = self.whole.write().await;
         let answer = self.files.put_object(request).await?;
         self.shared.lock().tags.insert(key, tags);
         Ok(answer)
@@ -456,6 +475,7 @@ impl S3 for ObjectStore {
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let key = request.input.key.clone();
+        let _whole = self.whole.write().await;
         let answer = match self.files.delete_object(request).await {
             // Deleting a missing object succeeds.
             Err(error) if *error.code() == S3ErrorCode::NoSuchKey => {
@@ -604,6 +624,7 @@ impl S3 for ObjectStore {
             request.input.if_match = None;
         }
         let (id, key) = (request.input.upload_id.clone(), request.input.key.clone());
+        let _whole = self.whole.write().await;
         {
             let known = self.shared.lock();
             let upload = known.uploads.get(&id).ok_or_else(|| s3_error!(NoSuchUpload))?;

@@ -93,7 +93,7 @@ pub fn github(env: &Env, printer: &Printer) -> Result<GitHubStore, String> {
     match sources::service(env, printer) {
         Ok(Some(service)) => Ok(service),
         Ok(None) => Err("this step has no runtime token of the job".to_owned()),
-        Err(failure) => Err(format!("{failure}: {}", failure.causes().join(": "))),
+        Err(failure) => Err(failure.with_causes()),
     }
 }
 

@@ -412,7 +412,7 @@ pub fn summarize_failure(name: &str, failure: &Failure, runner: &Runner, printer
     // A step's summary may have 1 MiB, and a failure may list many files.
     text.truncate(text.floor_char_boundary(16 * 1024));
     if let Err(failure) = runner.append_summary(&text) {
-        printer.warning(&format!("{failure}: {}", failure.causes().join(": ")), failure.help());
+        printer.warning(&failure.with_causes(), failure.help());
     }
 }
 
@@ -433,7 +433,7 @@ pub fn set_empty_outputs(outputs: &[&str], reason: &str, runner: &Runner, printe
     let values: Vec<_> = outputs.iter().map(|name| (*name, value(name))).collect();
     let pairs: Vec<_> = values.iter().map(|(name, value)| (*name, value.as_str())).collect();
     if let Err(failure) = runner.set_outputs(&pairs) {
-        printer.warning(&format!("{failure}: {}", failure.causes().join(": ")), failure.help());
+        printer.warning(&failure.with_causes(), failure.help());
     }
 }
 

@@ -63,8 +63,7 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
         Ok(UploadEnd::Stored { source, uploaded }) => {
             match print_result(&source, &uploaded, &runner, printer) {
                 Err(failure) if !args.required => {
-                    let text = format!("{failure}: {}", failure.causes().join(": "));
-                    printer.warning(&text, failure.help());
+                    printer.warning(&failure.with_causes(), failure.help());
                     Ok(ExitCode::SUCCESS)
                 }
                 outcome => outcome,
@@ -568,15 +567,11 @@ fn failure_or_warning(
                  to 12 hours",
             )
         }
-        UploadError::Store(error @ store::StoreError::Conflict { store: S3, .. }) => {
-            Failure::user("conflict", what).because(error).hint(
-                "give each job, and each leg of a matrix, a name of its own, or set `overwrite`",
-            )
-        }
         UploadError::Store(error @ store::StoreError::Conflict { .. }) => {
-            Failure::user("conflict", what).because(error).hint(
-                "give each job, and each leg of a matrix, a name of its own, or set `overwrite`",
-            )
+            let or_overwrite = if args.overwrite { "" } else { ", or set `overwrite`" };
+            Failure::user("conflict", what).because(error).hint(format!(
+                "give each job, and each leg of a matrix, a name of its own{or_overwrite}"
+            ))
         }
         UploadError::Store(store::StoreError::Source(error)) => Failure::user("unreadable", what)
             .because(error)

@@ -6,22 +6,27 @@ use std::time::Duration;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, future};
+use crcr_artifacts::store::s3::CredentialsOutage;
 use crcr_aws::sts::AssumeRole;
 use crcr_github::http;
 use crcr_github::oidc::TokenEndpoint;
 use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 
+use super::decide::AuthReason;
 use super::exchange::Exchange;
 use super::{earlier_credentials, inputs};
+use crate::commands::artifact::sources::patience;
 use crate::env_vars::{self, Env};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
 /// A shorter session could expire during a long upload again.
 const SESSION_SECONDS: u32 = 3600;
-/// For one exchange with all its tries.
+/// For one exchange with all its tries, of which the uploads that wait for it begin several.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(90);
+/// One try of an exchange takes no longer.
+const SHORTEST_EXCHANGE: Duration = Duration::from_secs(10);
 /// Credentials are renewed this long before they expire.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 
@@ -33,6 +38,7 @@ pub struct RenewingCredentials {
     endpoint: TokenEndpoint,
     request: AssumeRole,
     audience: String,
+    timeout: Duration,
     printer: Printer,
 }
 
@@ -60,7 +66,10 @@ impl RenewingCredentials {
         let endpoint = TokenEndpoint::new(url, bearer).ok()?;
         let client = http::client().ok()?;
         let audience = env.get(env_vars::CRCR_AUTH_AUDIENCE)?.to_owned();
-        Some(Self { first, ends, client, endpoint, request, audience, printer: printer.clone() })
+        let patience = patience(env).ok().flatten().map_or(EXCHANGE_TIMEOUT, |retry| retry.total);
+        let timeout = patience.clamp(SHORTEST_EXCHANGE, EXCHANGE_TIMEOUT);
+        let printer = printer.clone();
+        Some(Self { first, ends, client, endpoint, request, audience, timeout, printer })
     }
 
     async fn load(&self) -> Result<Credentials, CredentialsError> {
@@ -74,11 +83,14 @@ impl RenewingCredentials {
             endpoint: &self.endpoint,
             audience: &self.audience,
             request: &self.request,
-            timeout: EXCHANGE_TIMEOUT,
+            timeout: self.timeout,
             printer: &self.printer,
         };
-        let made = exchange.run().await.map_err(|(_, failure)| {
-            CredentialsError::provider_error(std::io::Error::other(failure.to_string()))
+        let made = exchange.run().await.map_err(|(reason, failure)| match reason {
+            AuthReason::TokenEndpoint | AuthReason::StsUnreachable => {
+                CredentialsError::provider_error(CredentialsOutage(failure.with_causes()))
+            }
+            _ => CredentialsError::provider_error(std::io::Error::other(failure.to_string())),
         })?;
         let (secret, token) =
             (made.secret_access_key.expose_secret(), made.session_token.expose_secret());

@@ -19,8 +19,9 @@ use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use self::relay_response::{ReportOutcome, RetryableFailure};
+use self::relay_response::{Cause, ReportOutcome, RetryableFailure};
 use crate::cli::report::{OnUnreachable, ReportArgs, Status};
+use crate::commands::artifact::sources::patience;
 use crate::commands::quarantine::read_committed;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -55,7 +56,16 @@ pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     let source = token::TokenSource::find(args.audience.as_deref(), env)?;
     let client = http::client()
         .map_err(|error| Failure::unexpected("http-client", "no HTTP client").because(error))?;
-    let call = RelayCall { client, url, body: Bytes::from(body.json), source, args, printer };
+    let per_try = Duration::from_secs(args.max_time);
+    let call = RelayCall {
+        client,
+        url,
+        body: Bytes::from(body.json),
+        source,
+        per_try,
+        outage: patience(env)?.unwrap_or(RetryPolicy::CALL.within(PATIENCE.max(per_try * 3))),
+        printer,
+    };
     match call.send_with_retries().await {
         // Its step's end is what `crcr doctor` reads.
         outcome if is_dry => print_dry_outcome(outcome, &call.url, &runner, printer),
@@ -65,13 +75,7 @@ pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
             OnUnreachable::Fail => Err(failure),
             OnUnreachable::Warn => {
                 runner.set_outputs(&[("outcome", "unreachable")])?;
-                let why = failure.causes().join(": ");
-                let text = if why.is_empty() {
-                    failure.message().to_owned()
-                } else {
-                    format!("{}: {why}", failure.message())
-                };
-                printer.warning(&text, failure.help());
+                printer.warning(&failure.with_causes(), failure.help());
                 Ok(ExitCode::SUCCESS)
             }
         },
@@ -100,6 +104,8 @@ fn callback_url(
     })
 }
 
+/// How long an outage of the relay, or of GitHub's token endpoint, is waited out.
+const PATIENCE: Duration = RetryPolicy::CALL.total;
 /// How long a report waits while the relay has many of the same repository to take.
 const TURN_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -113,69 +119,75 @@ struct RelayCall<'a> {
     url: SecureUrl,
     body: Bytes,
     source: token::TokenSource,
-    args: &'a ReportArgs,
+    per_try: Duration,
+    outage: RetryPolicy,
     printer: &'a Printer,
 }
 
 impl RelayCall<'_> {
     /// Sends the report until the response is final, with a new token each time.
     async fn send_with_retries(&self) -> Result<ReportOutcome, CallError> {
-        let per_try = Duration::from_secs(self.args.max_time);
-        let mut tries =
-            RetryPolicy { tries: 4, total: per_try * 3, ..RetryPolicy::default() }.start();
+        let mut outage = self.outage.start();
+        // What a relay may refuse only because it doesn't know yet, such as a new dispatch.
+        let mut refusal = RetryPolicy { tries: 4, ..self.outage }.start();
         let mut earlier = relay_response::EarlierTry::Nothing;
         let started = Instant::now();
         loop {
-            let again = match self.attempt(per_try, earlier).await {
+            let again = match self.attempt(earlier).await {
                 ReportOutcome::Retry(again) => again,
                 ReportOutcome::Refused(failure) => return Err(CallError::Refused(failure)),
                 good => return Ok(good),
             };
             // With many jobs at once, each gets a turn of its own. Keeping to it isn't a try.
-            if let Some(wait) = again.after.filter(|_| again.has_turn)
+            if let Some(wait) = again.after.filter(|_| again.cause == Cause::RateLimit)
                 && started.elapsed() + wait < TURN_PATIENCE
             {
                 tracing::info!(seconds = wait.as_secs(), "the relay takes this report later");
                 tokio::time::sleep(wait).await;
                 continue;
             }
-            if !tries.wait_to_retry(&again.end.message(), again.after).await {
-                return Err(if again.unreachable {
-                    CallError::Unreachable(again.end)
-                } else {
-                    CallError::Refused(again.end)
+            let tries = if again.cause == Cause::Refusal { &mut refusal } else { &mut outage };
+            if !tries.wait_to_retry(&again.end.with_causes(), again.after).await {
+                return Err(match again.cause {
+                    Cause::Outage => CallError::Unreachable(match tries.history() {
+                        Some(history) => again.end.because(anyhow::anyhow!(history)),
+                        None => again.end,
+                    }),
+                    Cause::RateLimit | Cause::Refusal => CallError::Refused(again.end),
                 });
             }
             earlier = earlier.max(again.leaves);
         }
     }
 
-    async fn attempt(
-        &self,
-        per_try: Duration,
-        earlier: relay_response::EarlierTry,
-    ) -> ReportOutcome {
-        let token = match self.source.mint(&self.client, per_try).await {
+    async fn attempt(&self, earlier: relay_response::EarlierTry) -> ReportOutcome {
+        let token = match self.source.mint(&self.client, self.per_try).await {
             Ok(token) => token,
             Err(token::TokenError::Final(failure)) => return ReportOutcome::Refused(failure),
-            Err(token::TokenError::Retry(failure)) => {
-                return ReportOutcome::Retry(RetryableFailure::unreachable(
-                    failure,
-                    relay_response::EarlierTry::Nothing,
-                ));
+            Err(token::TokenError::Retry(failure, after)) => {
+                let leaves = relay_response::EarlierTry::Nothing;
+                let again = RetryableFailure::unreachable(failure, leaves);
+                return ReportOutcome::Retry(RetryableFailure { after, ..again });
             }
         };
         self.printer.mask(token.expose_secret());
-        match self.post(&token, per_try).await {
+        match self.post(&token).await {
             Ok((status, body, after)) => relay_response::read(status, &body, after, earlier),
             Err(error) => {
                 let host = self.url.host_str().unwrap_or_default();
+                let hint = match error {
+                    http::HttpError::Intermediary { .. } => {
+                        "the callback URL has to be the relay's, which ends with \
+                         `/github/callback`; if it is, a proxy answered, and the job can be run again"
+                    }
+                    _ => "the result of this job isn't recorded; run the job again to report it",
+                };
                 let failure = Failure::unexpected(
                     "relay-unreachable",
                     format!("the relay at `{host}` can't be reached"),
                 )
                 .because(error)
-                .hint("the result of this job isn't recorded; run the job again to report it");
+                .hint(hint);
                 ReportOutcome::Retry(RetryableFailure::unreachable(
                     failure,
                     relay_response::EarlierTry::Silence,
@@ -187,19 +199,23 @@ impl RelayCall<'_> {
     async fn post(
         &self,
         token: &SecretString,
-        per_try: Duration,
     ) -> Result<(u16, Bytes, Option<Duration>), http::HttpError> {
         let request = self
             .client
             .post(Url::from(self.url.clone()))
-            .timeout(per_try)
+            .timeout(self.per_try)
             .bearer_auth(token.expose_secret())
             .header("content-type", "application/json")
             .body(self.body.clone());
-        match http::send_once(request).await {
+        match http::send_once(request).await.map_err(http::HttpError::unless_page) {
             Ok(response) => {
-                let status = response.status().as_u16();
-                Ok((status, http::read(response, MAX_RESPONSE_BYTES).await?, None))
+                let status = response.status();
+                let body = http::read(response, MAX_RESPONSE_BYTES).await?;
+                // Each relay answers with JSON, so this is from something in between.
+                if serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_err() {
+                    return Err(http::HttpError::Intermediary { status, body });
+                }
+                Ok((status.as_u16(), body, None))
             }
             Err(http::HttpError::Status { status, body, retry_after, headers }) => {
                 let moved = headers.get("location").map(|to| Bytes::copy_from_slice(to.as_bytes()));

@@ -30,12 +30,19 @@ pub struct RetryableFailure {
     pub after: Option<Duration>,
     /// The error if no retry helps.
     pub end: Failure,
-    /// Whether the relay (or GitHub) failed, instead of refusing the report.
-    pub unreachable: bool,
+    pub cause: Cause,
     /// What this try may have changed at the relay.
     pub leaves: EarlierTry,
-    /// Whether the relay has named a time at which it takes the report.
-    pub has_turn: bool,
+}
+
+/// Why a try failed, which decides how long it is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The relay, GitHub or something in between failed.
+    Outage,
+    /// With [`RetryableFailure::after`], the relay has named a time at which it takes the report.
+    RateLimit,
+    Refusal,
 }
 
 /// What earlier tries may have changed at the relay.
@@ -50,7 +57,7 @@ pub enum EarlierTry {
 
 impl RetryableFailure {
     pub fn unreachable(end: Failure, leaves: EarlierTry) -> Self {
-        Self { after: None, end, unreachable: true, leaves, has_turn: false }
+        Self { after: None, end, cause: Cause::Outage, leaves }
     }
 }
 
@@ -95,9 +102,9 @@ pub fn read(
         other => other.to_string(),
     };
     match status {
-        500.. => ReportOutcome::Retry(RetryableFailure { after, ..failed(status, &detail) }),
+        408 | 500.. => ReportOutcome::Retry(RetryableFailure { after, ..failed(status, &detail) }),
         300..400 => ReportOutcome::Refused(moved(body)),
-        _ if detail.is_empty() => ReportOutcome::Refused(stranger(status)),
+        _ if detail.is_empty() && status != 429 => ReportOutcome::Refused(stranger(status)),
         _ => refused(status, &detail, after, earlier),
     }
 }
@@ -118,9 +125,8 @@ fn refused(
         ReportOutcome::Retry(RetryableFailure {
             after,
             end: refusal(code, status, detail).hint(hint),
-            unreachable: false,
+            cause: if status == 429 { Cause::RateLimit } else { Cause::Refusal },
             leaves: EarlierTry::Nothing,
-            has_turn: status == 429 && after.is_some(),
         })
     };
     match status {
@@ -202,7 +208,7 @@ mod tests {
     fn told(status: u16, body: &str, earlier: EarlierTry) -> String {
         match read(status, body.as_bytes(), None, earlier) {
             ReportOutcome::Retry(again) => {
-                let kind = if again.unreachable { "unreachable" } else { "refused" };
+                let kind = if again.cause == Cause::Outage { "unreachable" } else { "refused" };
                 format!("again, then {kind} [{}]", again.end.code())
             }
             ReportOutcome::Refused(failure) => {
@@ -226,7 +232,6 @@ mod tests {
             (r#"{"ok":true,"status":"ignored","dry_dispatch":true}"#, "DryDispatch"),
             (r#"{"ok":true,"duplicate":true}"#, "Duplicate"),
             (r#"{"ok":true,"stale":true}"#, "Stale"),
-            ("<html>welcome</html>", "refused [callback-url]"),
             ("{}", "refused [callback-url]"),
         ] {
             assert_eq!(told(200, body, EarlierTry::Nothing), meaning, "{body}");
@@ -272,7 +277,13 @@ mod tests {
             told(502, "<html>", EarlierTry::Nothing),
             "again, then unreachable [relay-failed]"
         );
-        assert_eq!(told(403, "<html>", EarlierTry::Nothing), "refused [callback-url]");
+        for (status, meaning) in [
+            (403, "refused [callback-url]"),
+            (408, "again, then unreachable [relay-failed]"),
+            (429, "again, then refused [rate-limit]"),
+        ] {
+            assert_eq!(told(status, "", EarlierTry::Nothing), meaning, "{status}");
+        }
         assert_eq!(told(307, "https://other/", EarlierTry::Nothing), "refused [callback-url]");
     }
 

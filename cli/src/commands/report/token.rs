@@ -19,7 +19,8 @@ const BUILDKITE_SECONDS: &str = "300";
 pub enum TokenError {
     /// A retry can't help.
     Final(Failure),
-    Retry(Failure),
+    /// With how long GitHub wants us to wait.
+    Retry(Failure, Option<Duration>),
 }
 
 /// Mints tokens for one audience.
@@ -69,12 +70,19 @@ impl TokenSource {
                 .mint(client, &self.audience, RetryPolicy::ONCE, per_try)
                 .await
                 .map_err(|error| {
-                    let again = matches!(&error, MintError::Http(error) if error.is_transient());
+                    let (again, after) = match &error {
+                        MintError::Http(error) => (error.is_transient(), error.retry_after()),
+                        MintError::Url => (false, None),
+                    };
                     let failure =
                         Failure::unexpected("token-endpoint", "GitHub gave no OIDC token")
                             .because(error)
                             .hint("run the job again; look at githubstatus.com if it stays");
-                    if again { TokenError::Retry(failure) } else { TokenError::Final(failure) }
+                    if again {
+                        TokenError::Retry(failure, after)
+                    } else {
+                        TokenError::Final(failure)
+                    }
                 }),
             Issuer::Buildkite => self.ask_agent(per_try).await,
         }
@@ -97,14 +105,14 @@ impl TokenSource {
             .output();
         let output = tokio::time::timeout(limit, run)
             .await
-            .map_err(|_| TokenError::Retry(failed()))?
+            .map_err(|_| TokenError::Retry(failed(), None))?
             .map_err(|error| {
                 let failure = failed().because(error);
                 TokenError::Final(failure.hint("run this step where `buildkite-agent` is on PATH"))
             })?;
         let token = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         if !output.status.success() || token.split('.').count() != 3 {
-            return Err(TokenError::Retry(failed()));
+            return Err(TokenError::Retry(failed(), None));
         }
         Ok(token.into())
     }

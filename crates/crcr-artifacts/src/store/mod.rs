@@ -4,6 +4,8 @@ pub mod github;
 pub mod s3;
 mod send;
 
+/// How often an upload with `overwrite` begins again after another one has replaced it.
+pub(crate) const MAX_REPLACED: usize = 20;
 /// What to do about time-outs, for messages.
 const SLOW_CONNECTION: &str = "on a slow connection give each request more time by the environment \
                                variable `CRCR_READ_TIMEOUT`, in seconds";

@@ -23,7 +23,7 @@ use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 use crate::locator::{ARTIFACT_PREFIX, ArchiveFormat, Locator, MAX_BYTES};
 use crate::source::{StoredArtifact, UploadSource, content_type};
 use crate::store::send::{self, BlobStart, BlockPacing};
-use crate::store::{SLOW_CONNECTION, StoreError};
+use crate::store::{MAX_REPLACED, SLOW_CONNECTION, StoreError};
 
 /// Small, so that many blocks are sent in parallel when latency is high.
 const BLOCK_BYTES: usize = 4 * 1024 * 1024;
@@ -32,8 +32,6 @@ const MAX_BLOCKS: u64 = 50_000;
 
 /// Blocks that are sent at a time, as long as none times out; the buffers allow no more.
 const PARALLEL_BLOCKS: usize = 16;
-/// How often an upload begins again after another one with `overwrite` has deleted it.
-const MAX_REPLACED: usize = 20;
 
 /// A file that marks an upload of this job and attempt as begun. It survives a killed process, so that
 /// the job's next try recognizes the unfinished upload as its own.

@@ -8,10 +8,29 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use tokio::sync::Mutex;
 
-/// Renewing takes an OIDC token and a call of STS, both with retries.
-const PROVIDER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longer than an exchange of an OIDC token with all its tries, which has a limit and an error of its own.
+const PROVIDER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Credentials aren't used during this time before they expire.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
+
+/// No credentials because of an outage: a later try may get some.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CredentialsOutage(pub String);
+
+/// Whether `error` was caused by an outage of what provides the credentials.
+pub(super) fn is_outage(mut error: &(dyn std::error::Error + 'static)) -> bool {
+    loop {
+        let timed_out = matches!(error.downcast_ref(), Some(CredentialsError::ProviderTimedOut(_)));
+        if timed_out || error.is::<CredentialsOutage>() {
+            return true;
+        }
+        match error.source() {
+            Some(source) => error = source,
+            None => return false,
+        }
+    }
+}
 
 /// Shared by the SDK and our own client.
 #[derive(Debug, Clone)]
@@ -49,5 +68,19 @@ impl ProvideCredentials for CachedCredentials {
         Self: 'a,
     {
         future::ProvideCredentials::new(self.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outage_of_the_provider_is_told_apart_from_its_refusal() {
+        let outage = CredentialsError::provider_error(CredentialsOutage("503".to_owned()));
+        assert!(is_outage(&outage));
+        assert!(is_outage(&CredentialsError::provider_timed_out(PROVIDER_TIMEOUT)));
+        assert!(!is_outage(&CredentialsError::provider_error("the role denies it")));
+        assert!(!is_outage(&CredentialsError::not_loaded("there are none")));
     }
 }

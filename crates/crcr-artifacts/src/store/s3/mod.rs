@@ -32,6 +32,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use self::credentials::CachedCredentials;
+pub use self::credentials::CredentialsOutage;
 pub use self::refusal::S3Refusal;
 use self::wire::SignedClient;
 pub use self::wire::signature;

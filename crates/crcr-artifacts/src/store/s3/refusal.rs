@@ -10,6 +10,7 @@ use crcr_github::http::{self, RetryLoop};
 use reqwest::header::HeaderMap;
 
 use super::REGION_HEADER;
+use super::credentials::is_outage;
 
 #[derive(Debug, Default)]
 pub struct S3Refusal {
@@ -22,6 +23,8 @@ pub struct S3Refusal {
     pub(super) region: Option<String>,
     /// The request couldn't be built or signed, mostly because there are no credentials.
     pub(super) not_sent: bool,
+    /// What provides the credentials can't be reached.
+    pub(super) credentials_outage: bool,
     /// The answer is a web page, so it isn't from S3.
     pub(super) is_web_page: bool,
     /// A time limit of ours ended the request.
@@ -34,6 +37,10 @@ pub struct S3Refusal {
 impl fmt::Display for S3Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.status, self.code.as_deref()) {
+            _ if self.credentials_outage => write!(f, "no credentials for S3: {}", self.message),
+            (Some(status), _) if self.is_web_page => {
+                write!(f, "something in between answered {status} instead of S3")
+            }
             (Some(status), Some(code)) => write!(f, "S3 answered {status} {code}"),
             (Some(status), None) => write!(f, "S3 answered {status}"),
             (None, _) => write!(f, "no answer from S3: {}", self.message),
@@ -42,8 +49,9 @@ impl fmt::Display for S3Refusal {
 }
 
 impl S3Refusal {
-    pub(super) fn before_sending(error: &dyn std::error::Error) -> Self {
-        Self { message: one_line(&root_cause(error)), not_sent: true, ..Self::default() }
+    pub(super) fn before_sending(error: &(dyn std::error::Error + 'static)) -> Self {
+        let (message, credentials_outage) = (one_line(&root_cause(error)), is_outage(error));
+        Self { message, not_sent: true, credentials_outage, ..Self::default() }
     }
 
     /// Whether another try may help.
@@ -60,7 +68,7 @@ impl S3Refusal {
             (Some(407), _) => false,
             (Some(200..500), _) => self.is_web_page,
             (Some(_), _) => false,
-            (None, _) => !self.not_sent,
+            (None, _) => !self.not_sent || self.credentials_outage,
         }
     }
 
@@ -101,6 +109,7 @@ where
             region: response.and_then(|it| it.headers().get(REGION_HEADER)).map(str::to_owned),
             // The SDK gets the credentials while it builds the request.
             not_sent: matches!(error, SdkError::ConstructionFailure(_)),
+            credentials_outage: is_outage(error),
             is_web_page: response.is_some_and(is_web_page),
             is_timeout: match error {
                 SdkError::TimeoutError(_) => true,

@@ -2,7 +2,8 @@
 //!
 //! The locator is written last. It holds the digest, which isn't known yet when a multipart upload
 //! begins. Every write is conditional (`If-None-Match`, `If-Match`), so that of two simultaneous
-//! uploads one succeeds and the other one gets a conflict.
+//! uploads one succeeds and the other one gets a conflict. With `overwrite` the other one writes again, object and
+//! locator: it has read the locator before it writes the object, so the last locator is of the last object.
 
 mod files;
 mod multipart;
@@ -23,8 +24,8 @@ use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 use crate::layout::{self, META_ATTEMPT, META_BLAKE3, META_JOB, META_MODE, META_SHA256};
 use crate::locator::{ArchiveFormat, Locator, MAX_BYTES, StoredPlace};
 use crate::source::{StoredArtifact, UploadSource};
-use crate::store::StoreError;
 use crate::store::send::{self, BlobStart};
+use crate::store::{MAX_REPLACED, StoreError};
 
 /// Small, so that many parts are sent in parallel when latency is high. A little over the 5 MiB that
 /// S3 requires: a proxy that cuts connections after a round number of MiB would cut a part of 5 MiB
@@ -86,9 +87,18 @@ enum WriteCondition {
     Version(String),
 }
 
-/// The locator that existed when an upload began, if it can be read.
+impl WriteCondition {
+    /// That the object is still the one with this ETag.
+    fn of(etag: Option<&str>) -> Self {
+        etag.map_or(Self::Any, |etag| Self::Version(etag.to_owned()))
+    }
+}
+
+/// The locator that existed when an upload began.
 pub struct ExistingLocator {
-    version: Option<String>,
+    /// For writing the next one in its place.
+    condition: WriteCondition,
+    /// `None` if there is none that can be read.
     locator: Option<Locator>,
 }
 
@@ -100,7 +110,7 @@ impl S3Store {
         source: &UploadSource,
         folder: &str,
     ) -> Result<(StoredArtifact, ExistingLocator), StoreError> {
-        let existing = self.existing_locator(folder).await?;
+        let existing = self.existing_locator(source, folder).await?;
         let before = existing.locator.as_ref();
         let (is_zip, key) = match source.archive {
             ArchiveFormat::Zip => (true, layout::archive_key(folder)),
@@ -137,24 +147,22 @@ impl S3Store {
     /// upload has stored its own meanwhile.
     pub async fn put_locator(
         &self,
+        source: &UploadSource,
         locator: &Locator,
         folder: &str,
         before: &ExistingLocator,
     ) -> Result<(), StoreError> {
         let key = layout::locator_key(folder);
         let bytes = Bytes::from(locator.to_json(MAX_BYTES));
-        let condition = match &before.version {
-            Some(version) => WriteCondition::Version(version.clone()),
-            None => WriteCondition::Free,
-        };
         let digest = Digest::of(&bytes);
         let headers = vec![("content-type".into(), "application/json".to_owned())];
-        match self.put_object(&key, headers, &condition, bytes, digest).await {
+        match self.put_object(&key, headers, &before.condition, bytes, digest).await {
             Ok(()) => Ok(()),
             // It may be ours, if the response to an earlier try was lost.
             Err(refusal) if refusal.is_precondition_failed() => {
-                match self.existing_locator(folder).await?.locator {
+                match self.existing_locator(source, folder).await?.locator {
                     Some(there) if is_same_upload(&there, locator) => Ok(()),
+                    Some(there) if source.overwrite && there.digest == locator.digest => Ok(()),
                     _ => Err(conflict(&key)),
                 }
             }
@@ -194,10 +202,13 @@ impl S3Store {
         known: Option<Digest>,
         open: impl Fn() -> BlobBlocks,
     ) -> Result<(FinishedBlob, PutOutcome), StoreError> {
-        match self.try_blob(object, size, known, &open).await {
-            // Another upload of the same key has finished and aborted this one. Try again, to compare.
-            Err(StoreError::NotFound { .. }) => self.try_blob(object, size, known, &open).await,
-            done => done,
+        // Another upload of the same key may finish and abort this one. Try again, to compare or to overwrite.
+        let mut left = if object.source.overwrite { MAX_REPLACED } else { 1 };
+        loop {
+            match self.try_blob(object, size, known, &open).await {
+                Err(StoreError::NotFound { .. }) if left > 0 => left -= 1,
+                done => return done,
+            }
         }
     }
 
@@ -236,7 +247,7 @@ impl S3Store {
                         return Err(conflict(&object.key));
                     }
                 };
-                self.put_multipart(object, &condition, (first, blocks)).await
+                self.put_multipart(object, condition, (first, blocks)).await
             }
         }
     }
@@ -257,22 +268,26 @@ impl S3Store {
         {
             return Ok(put);
         }
-        let put = match self.existing_object(object, known).await? {
-            ExistingObject::Compare(there) => {
-                (there == digest).then_some(PutOutcome::ALREADY_STORED)
-            }
-            ExistingObject::Write(condition) => {
-                match self.put_if(object, &condition, bytes, digest).await? {
-                    Some(put) => Some(put),
-                    // An earlier try may have stored it although its answer was lost.
-                    None => {
-                        let there = self.read_digest(&object.key, digest.algorithm()).await?;
-                        (there == Some(digest)).then_some(PutOutcome::ALREADY_STORED)
+        let mut left = if object.source.overwrite { MAX_REPLACED } else { 0 };
+        loop {
+            let there = match self.existing_object(object, known).await? {
+                ExistingObject::Compare(there) => Some(there),
+                ExistingObject::Write(condition) => {
+                    if let Some(put) = self.put_if(object, &condition, bytes, digest).await? {
+                        return Ok(put);
                     }
+                    // An earlier try may have stored it although its answer was lost.
+                    self.read_digest(&object.key, digest.algorithm()).await?
                 }
+            };
+            if there == Some(digest) {
+                return Ok(PutOutcome::ALREADY_STORED);
             }
-        };
-        put.ok_or_else(|| conflict(&object.key))
+            if left == 0 {
+                return Err(conflict(&object.key));
+            }
+            left -= 1;
+        }
     }
 
     /// Puts a whole object; `None` if the condition doesn't hold.
@@ -365,9 +380,7 @@ impl S3Store {
         let attempt: Option<u64> = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
         let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.job.label()));
         let noted = layout::digest_in_metadata(meta);
-        let version = there
-            .e_tag()
-            .map_or(WriteCondition::Any, |etag| WriteCondition::Version(etag.to_owned()));
+        let version = WriteCondition::of(there.e_tag());
         match (attempt, noted.or(known)) {
             _ if source.overwrite => Ok(ExistingObject::Write(version)),
             (Some(attempt), _) if attempt < source.job.run_attempt => {
@@ -383,29 +396,37 @@ impl S3Store {
         }
     }
 
-    async fn existing_locator(&self, folder: &str) -> Result<ExistingLocator, StoreError> {
+    async fn existing_locator(
+        &self,
+        source: &UploadSource,
+        folder: &str,
+    ) -> Result<ExistingLocator, StoreError> {
         let key = layout::locator_key(folder);
         let get = || self.client().get_object().bucket(self.bucket()).key(&key).send();
         let answer = match self.send(get).await {
             Ok(answer) => answer,
             Err(refusal) => {
                 return match self.error(refusal, &key) {
+                    // These credentials may write but not read.
+                    StoreError::Denied { .. } if source.overwrite => {
+                        Ok(ExistingLocator { condition: WriteCondition::Any, locator: None })
+                    }
                     StoreError::NotFound { .. }
                     | StoreError::Denied { .. }
                     | StoreError::Refused { .. } => {
-                        Ok(ExistingLocator { version: None, locator: None })
+                        Ok(ExistingLocator { condition: WriteCondition::Free, locator: None })
                     }
                     error => Err(error),
                 };
             }
         };
-        let version = answer.e_tag().map(str::to_owned);
-        let nothing = ExistingLocator { version: version.clone(), locator: None };
+        let condition = WriteCondition::of(answer.e_tag());
         if answer.content_length().is_none_or(|length| length > MAX_BYTES as i64) {
-            return Ok(nothing);
+            return Ok(ExistingLocator { condition, locator: None });
         }
-        let Ok(body) = answer.body.collect().await else { return Ok(nothing) };
-        Ok(ExistingLocator { version, locator: Locator::parse(&body.into_bytes()).ok() })
+        let body = answer.body.collect().await;
+        let locator = body.ok().and_then(|body| Locator::parse(&body.into_bytes()).ok());
+        Ok(ExistingLocator { condition, locator })
     }
 
     /// Downloads an object to compute its digest; `None` if it doesn't exist.

@@ -104,17 +104,21 @@ impl SignedClient {
     pub(super) async fn put(&self, put: PutRequest<'_>) -> Result<Response, S3Refusal> {
         let (mut tries, mut slowed) = (self.retry.start(), self.pacing.slowed());
         loop {
-            let request = self.signed(&put).await?;
-            let sent = self.pacing.send(self.http.send(request, put.body.clone())).await;
-            let error = match sent {
-                Ok(response) if response.headers().contains_key("etag") => return Ok(response),
-                // Each S3 server names what it has stored.
-                Ok(response) => {
-                    http::HttpError::Intermediary { status: response.status(), body: Bytes::new() }
+            let refusal = match self.signed(&put).await {
+                Ok(request) => {
+                    let sent = self.http.send(request, put.body.clone());
+                    match self.pacing.send(sent).await {
+                        Ok(done) if done.headers().contains_key("etag") => return Ok(done),
+                        // Each S3 server names what it has stored.
+                        Ok(done) => S3Refusal::from(&http::HttpError::Intermediary {
+                            status: done.status(),
+                            body: Bytes::new(),
+                        }),
+                        Err(error) => S3Refusal::from(&error.unless_page()),
+                    }
                 }
-                Err(error) => error.unless_page(),
+                Err(refusal) => refusal,
             };
-            let refusal = S3Refusal::from(&error);
             if refusal.is_throttled() {
                 self.throttled.fetch_add(1, Ordering::Relaxed);
             }
@@ -122,7 +126,8 @@ impl SignedClient {
                 slowed = self.pacing.slowed();
                 tries.progressed();
             }
-            if !refusal.is_transient() || !tries.wait_to_retry(&error, error.retry_after()).await {
+            if !refusal.is_transient() || !tries.wait_to_retry(&refusal, refusal.retry_after).await
+            {
                 return Err(refusal.after(&tries));
             }
         }

@@ -8,16 +8,17 @@ use bytes::Bytes;
 use percent_encoding::utf8_percent_encode;
 
 use super::{
-    CHECKSUM_HEADER, NewObject, PutOutcome, WriteCondition, checksum, conflict, retention_tag,
+    CHECKSUM_HEADER, ExistingObject, NewObject, PutOutcome, WriteCondition, checksum, conflict,
+    retention_tag,
 };
 use crate::blocks::{BlobBlocks, FinishedBlob};
 use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
-use crate::store::StoreError;
 use crate::store::s3::refusal::S3Refusal;
 use crate::store::s3::wire::{PutRequest, UNRESERVED};
 use crate::store::s3::{S3Store, STORE};
 use crate::store::send;
+use crate::store::{MAX_REPLACED, StoreError};
 
 pub(super) struct MultipartUpload {
     id: String,
@@ -29,7 +30,7 @@ impl S3Store {
     pub(super) async fn put_multipart(
         &self,
         object: &NewObject<'_>,
-        condition: &WriteCondition,
+        condition: WriteCondition,
         (first, blocks): (Vec<Bytes>, BlobBlocks),
     ) -> Result<(FinishedBlob, PutOutcome), StoreError> {
         let upload = Arc::new(self.create_multipart(object).await?);
@@ -124,37 +125,55 @@ impl S3Store {
     ///
     /// If the condition doesn't hold or the upload doesn't exist any more, the object is compared: an
     /// earlier try may have completed it although its response was lost, or another upload may have
-    /// finished first and aborted this one.
+    /// finished first and aborted this one. With `overwrite` it is then completed over the other one.
     async fn complete(
         &self,
         object: &NewObject<'_>,
         upload: &MultipartUpload,
-        condition: &WriteCondition,
+        mut condition: WriteCondition,
         made: &FinishedBlob,
         parts: Vec<CompletedPart>,
     ) -> Result<bool, StoreError> {
-        let complete = self
+        let unconditional = self
             .client()
             .complete_multipart_upload()
             .bucket(self.bucket())
             .key(&object.key)
             .upload_id(&upload.id)
             .multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build());
-        let complete = match condition {
-            WriteCondition::Free => complete.if_none_match("*"),
-            WriteCondition::Version(etag) => complete.if_match(etag),
-            WriteCondition::Any => complete,
-        };
-        let Err(refusal) = self.send(|| complete.clone().send()).await else { return Ok(false) };
-        let is_precondition_failed = refusal.is_precondition_failed();
-        let error = self.error(refusal, &object.key);
-        if !is_precondition_failed && !matches!(error, StoreError::NotFound { .. }) {
-            return Err(error);
-        }
-        match self.read_digest(&object.key, object.algorithm()).await? {
-            Some(there) if there == made.digest => Ok(true),
-            None if !is_precondition_failed => Err(error),
-            _ => Err(conflict(&object.key)),
+        let mut left = MAX_REPLACED;
+        loop {
+            let complete = match condition {
+                WriteCondition::Free => unconditional.clone().if_none_match("*"),
+                WriteCondition::Version(etag) => unconditional.clone().if_match(etag),
+                WriteCondition::Any => unconditional.clone(),
+            };
+            let Err(refusal) = self.send(|| complete.clone().send()).await else {
+                return Ok(false);
+            };
+            let is_precondition_failed = refusal.is_precondition_failed();
+            let error = self.error(refusal, &object.key);
+            if !is_precondition_failed && !matches!(error, StoreError::NotFound { .. }) {
+                return Err(error);
+            }
+            let overwrite = object.source.overwrite;
+            if !is_precondition_failed || !overwrite {
+                return match self.read_digest(&object.key, object.algorithm()).await? {
+                    Some(there) if there == made.digest => Ok(true),
+                    // The caller begins again.
+                    Some(_) if !is_precondition_failed && overwrite => Err(error),
+                    None if !is_precondition_failed => Err(error),
+                    _ => Err(conflict(&object.key)),
+                };
+            }
+            if left == 0 {
+                return Err(conflict(&object.key));
+            }
+            left -= 1;
+            condition = match self.existing_object(object, None).await? {
+                ExistingObject::Write(condition) => condition,
+                ExistingObject::Compare(_) => return Err(conflict(&object.key)),
+            };
         }
     }
 
