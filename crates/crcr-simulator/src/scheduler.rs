@@ -454,7 +454,10 @@ impl Simulation {
         let mut next = self.agenda.first_key_value().map(|((at, _), _)| *at);
         let mut reconcile = None;
         let hud_gives_up = self.now() + HUD_TIMEOUT;
+        // Tasks are due by the clock of whoever does them.
+        let drift = self.gates.lock().drift;
         self.memory.for_each_task(|key, state, due_at| {
+            let due_at = due_at - drift;
             if key == "[\"reconcile\"]" {
                 reconcile = Some(due_at);
             } else if state == TaskState::Leased && key.starts_with("[\"forward\"") {
