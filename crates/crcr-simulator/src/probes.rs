@@ -148,7 +148,9 @@ pub(crate) async fn judge(
         }
         let is_wrong = answer.is_certain && !is_right;
         let (good, bad) = (short(&answer.good_sha), short(&answer.bad_sha));
-        let detail = format!("{} from {good} to {bad}: {}", answer.repo, answer.sentence());
+        let named = answer.suspect.as_ref().map_or("none", |suspect| short(&suspect.sha));
+        let sentence = answer.sentence();
+        let detail = format!("{} from {good} to {bad} named {named}: {sentence}", answer.repo);
         if (is_wrong && !has_flaked) || answer.runs > MAX_RUNS {
             return Err(("wrong-culprit", detail));
         }
