@@ -99,6 +99,14 @@ impl PullRecord {
         older.map(|older| older.deliveries.as_slice()).unwrap_or_default()
     }
 
+    /// Adds a delivery of the head that came later than the newest one, and is about an earlier event.
+    pub fn add_older_delivery(&mut self, delivery: &str) {
+        let newest = self.deliveries.len().saturating_sub(1);
+        self.deliveries.insert(newest, delivery.to_owned());
+        let surplus = self.deliveries.len().saturating_sub(limits::DELIVERIES_PER_HEAD);
+        self.deliveries.drain(..surplus);
+    }
+
     /// Makes another head the current one. Returns the deliveries of the one before.
     pub fn replace_head(&mut self, head_sha: &str) -> Vec<String> {
         // Somebody may push an earlier head again.

@@ -3,7 +3,7 @@
 //!
 //! usage: seeds FIRST COUNT [STEPS [LINES]] [INPUT]
 //! STEPS: of hours of a large upstream, their number and an `h`. LINES: how many of the last steps are printed of a
-//! finding. INPUT: only seeds that have this input.
+//! finding, and of a seed that names a wrong culprit. INPUT: only seeds that have this input.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -39,7 +39,8 @@ fn main() -> std::io::Result<()> {
             writeln!(out, "seeds before {seed} are done")?;
         }
         match simulate(seed, traffic, lines) {
-            Ok(summary) => {
+            Ok(mut summary) => {
+                let trace = std::mem::take(&mut summary.trace);
                 if lines > 0 {
                     writeln!(out, "seed {seed}: no finding, {summary:?}")?;
                 }
@@ -54,6 +55,9 @@ fn main() -> std::io::Result<()> {
                 culprits.add(summary.culprits);
                 if summary.culprits.wrong > 0 {
                     writeln!(out, "seed {seed} names a wrong culprit: {:?}", summary.culprits)?;
+                    for line in trace {
+                        writeln!(out, "  {line}")?;
+                    }
                 }
             }
             Err(finding) => {

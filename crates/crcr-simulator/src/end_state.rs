@@ -63,8 +63,8 @@ pub(crate) fn check(
     Ok(compared + ledger.nightlies.len())
 }
 
-/// Every delivery got to every backend, or was replaced by a newer one of its pull request. The current head of each
-/// open pull request got to all.
+/// Every delivery got to every backend, or was replaced by a newer one of its pull request that is for the same backend.
+/// The current head of each open pull request got to all.
 fn check_statuses(ledger: &PromiseLedger, truth: &Truth<'_>) -> Result<usize, Broken> {
     let mut compared = 0;
     for (delivery, webhook) in &ledger.webhooks {
@@ -77,9 +77,9 @@ fn check_statuses(ledger: &PromiseLedger, truth: &Truth<'_>) -> Result<usize, Br
             let is_right = match &status {
                 Some(DispatchStatus::Superseded { .. }) => {
                     webhook.pull.is_some()
-                        && ledger.webhooks.values().any(|other| {
+                        && ledger.webhooks.iter().any(|(id, other)| {
                             other.pull == webhook.pull
-                                && !other.targets.is_empty()
+                                && dispatch(truth.memory, id, repo).is_some()
                                 && other.at.as_second() >= webhook.at.as_second()
                                 && !std::ptr::eq(other, webhook)
                         })

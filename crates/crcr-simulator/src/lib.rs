@@ -23,7 +23,7 @@ pub use self::probes::CulpritScore;
 pub use self::scheduler::SimulatedTraffic;
 
 /// The result of a seed without a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedSummary {
     /// A hash of everything that happened.
     pub trace_hash: u64,
@@ -36,6 +36,8 @@ pub struct SeedSummary {
     pub compared: usize,
     /// How the searches for the commit that broke something have ended.
     pub culprits: CulpritScore,
+    /// The last steps, the newest last, with each answer that was wrong.
+    pub trace: Vec<String>,
 }
 
 /// A promise that the relay broke.

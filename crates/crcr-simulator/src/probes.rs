@@ -121,16 +121,16 @@ fn check_budget(repo: &str, what: &str, paid: &[PaidProbe], per_day: u64) -> Res
     Ok(())
 }
 
-/// Compares the answers of all searches with what is true. `has_flaked` tells whether a run on the branch ever failed
+/// Compares the answers of all searches with what is true, and returns the wrong ones, too. `has_flaked` tells whether a run on the branch ever failed
 /// for no reason: without that, no answer may be wrong.
 pub(crate) async fn judge(
     memory: &MemoryStore,
     branch: &MainBranch,
     has_flaked: bool,
-) -> Result<CulpritScore, Broken> {
+) -> Result<(CulpritScore, Vec<String>), Broken> {
     let upstream = RepoName::new(UPSTREAM).expect("it is a name");
     let answers = memory.members(&state_records::culprits_key(&upstream), usize::MAX).await;
-    let mut score = CulpritScore::default();
+    let (mut score, mut wrong) = (CulpritScore::default(), vec![]);
     for text in answers.unwrap_or_default() {
         let Ok(answer) = serde_json::from_str::<Culprit>(&text) else {
             return Err(("wrong-culprit", format!("an answer can't be read: {text}")));
@@ -148,12 +148,15 @@ pub(crate) async fn judge(
             (true, true) => score.right += 1,
             (true, false) => score.wrong += 1,
         }
-        let is_wrong = answer.is_certain && !is_right && !has_flaked;
-        if is_wrong || answer.runs > MAX_RUNS {
-            let bad = short(&answer.bad_sha);
-            let detail = format!("{} at {bad}: {}", answer.repo, answer.sentence());
+        let is_wrong = answer.is_certain && !is_right;
+        let (good, bad) = (short(&answer.good_sha), short(&answer.bad_sha));
+        let named = answer.suspect.as_ref().map_or("none", |suspect| short(&suspect.sha));
+        let sentence = answer.sentence();
+        let detail = format!("{} from {good} to {bad} named {named}: {sentence}", answer.repo);
+        if (is_wrong && !has_flaked) || answer.runs > MAX_RUNS {
             return Err(("wrong-culprit", detail));
         }
+        wrong.extend(is_wrong.then_some(detail));
     }
-    Ok(score)
+    Ok((score, wrong))
 }

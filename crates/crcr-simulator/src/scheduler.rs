@@ -165,8 +165,9 @@ pub(crate) async fn run(
     let mut simulation = Simulation::new(seed, traffic, trace_lines);
     match simulation.run_all().await {
         Ok(()) => {
-            let trace_hash = simulation.gates.lock().trace.hash;
-            Ok(SeedSummary { trace_hash, ..simulation.summary })
+            let gates = simulation.gates.lock();
+            let trace = gates.trace.lines.iter().cloned().collect();
+            Ok(SeedSummary { trace_hash: gates.trace.hash, trace, ..simulation.summary.clone() })
         }
         Err((invariant, detail)) => {
             let gates = simulation.gates.lock();
@@ -234,6 +235,7 @@ impl Simulation {
                 crashes: 0,
                 compared: 0,
                 culprits: CulpritScore::default(),
+                trace: vec![],
             },
         }
     }
@@ -329,8 +331,10 @@ impl Simulation {
         let compared = end_state::check(&self.ledger, &self.truth(later), &self.github)?;
         self.summary.compared = compared;
         let has_flaked = self.inputs.flaky_tests;
-        self.summary.culprits =
+        let (culprits, wrong) =
             probes::judge(&self.memory, &self.upstream.branch, has_flaked).await?;
+        self.summary.culprits = culprits;
+        wrong.into_iter().for_each(|answer| self.trace(format!("wrong: {answer}")));
         Ok(())
     }
 
@@ -454,7 +458,10 @@ impl Simulation {
         let mut next = self.agenda.first_key_value().map(|((at, _), _)| *at);
         let mut reconcile = None;
         let hud_gives_up = self.now() + HUD_TIMEOUT;
+        // Tasks are due by the clock of whoever does them.
+        let drift = self.gates.lock().drift;
         self.memory.for_each_task(|key, state, due_at| {
+            let due_at = due_at - drift;
             if key == "[\"reconcile\"]" {
                 reconcile = Some(due_at);
             } else if state == TaskState::Leased && key.starts_with("[\"forward\"") {

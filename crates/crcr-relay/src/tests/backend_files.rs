@@ -420,6 +420,45 @@ async fn draft_that_becomes_ready_after_its_backend_began_to_take_drafts_is_not_
 }
 
 #[tokio::test]
+async fn head_of_a_draft_whose_opening_comes_late_reaches_the_backends_that_take_drafts() {
+    let world = World::new().await;
+    for repo in ALL {
+        let drafts = if repo == "acme/four" { "skip" } else { "dispatch" };
+        world.push_file(repo, &format!("dispatch: {{drafts: {drafts}}}\n")).await;
+    }
+    world.change(|pull| pull.draft = true);
+    let opened = world.pull_request("opened");
+    world.change(|pull| pull.draft = false);
+    let ready = world.event("ready_for_review").await;
+    assert_eq!(world.dispatched(), ["acme/four"]);
+    world.send(&opened).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(world.dispatched(), all_but(&["acme/four"]));
+    let by_ready = DispatchStatus::Superseded { by: ready };
+    assert_eq!(world.status_of(&opened.id, "acme/four").await, by_ready);
+}
+
+#[tokio::test]
+async fn late_opening_of_a_draft_that_was_not_sent_is_superseded_by_the_next_head() {
+    let world = World::new().await;
+    for repo in ALL {
+        world.push_file(repo, "dispatch: {drafts: dispatch}\n").await;
+    }
+    world.change(|pull| pull.draft = true);
+    let opened = world.pull_request("opened");
+    world.change(|pull| pull.draft = false);
+    world.event("ready_for_review").await;
+    world.send(&opened).await;
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    let moved = world.pull_request("synchronize");
+    world.send(&moved).await;
+    world.work().await;
+    assert_eq!(world.dispatched(), ALL, "once, the newest head");
+    let by_moved = DispatchStatus::Superseded { by: moved.id };
+    assert_eq!(world.status_of(&opened.id, "acme/two").await, by_moved);
+}
+
+#[tokio::test]
 async fn dispatches_above_the_days_number_wait_for_the_next_day_and_required_checks_dont() {
     let world = World::new().await;
     for repo in ["acme/two", "acme/four"] {

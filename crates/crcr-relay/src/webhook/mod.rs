@@ -19,7 +19,7 @@ use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::protocol::event::{self, EventName, PullRequestAction, UpstreamEvent};
 use crcr_store::{
     CommitOutcome, RecordWrite, SetInsert, StoreError, Versioned, WriteBatch, decode_record,
-    read_records,
+    read_record, read_records,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -230,6 +230,7 @@ async fn accept(
     let mut batch = WriteBatch::default();
     let mut delivery = DeliveryRecord::new(id, name, now);
     let mut landed_now = None;
+    let mut replacement = None;
     match event {
         UpstreamEvent::PullRequest(pull) => {
             delivery.pull_request = Some(pull.number);
@@ -245,10 +246,18 @@ async fn accept(
             let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
             landed_now = (pull.has_landed && !had_landed).then_some(pull);
             let order = planner::order(known.value.as_ref(), pull, id, now);
-            delivery.superseded_by = order.superseded_by;
-            // The replaced deliveries have to be in the store before they can be read from it.
-            if !order.replaces.is_empty() && !turn.wait_for_disk().await {
+            let reads_deliveries = !order.replaces.is_empty() || order.is_of_newest_head;
+            // Other deliveries have to be in the store before they can be read from it.
+            if reads_deliveries && !turn.wait_for_disk().await {
                 return Ok(None);
+            }
+            match &order.superseded_by {
+                Some(by) if order.is_of_newest_head => {
+                    let newer: Versioned<DeliveryRecord> =
+                        read_record(store, state_records::delivery_key(by)).await?;
+                    replacement = newer.value;
+                }
+                by => delivery.superseded_by.clone_from(by),
             }
             for replaced in &order.replaces {
                 supersede(relay, replaced, id, &mut batch).await?;
@@ -308,6 +317,16 @@ async fn accept(
                 // A label of the same second may be missing in the event.
                 dispatch.labels.clone_from(&pull.labels);
                 dispatch.order = pull.order;
+            }
+        }
+        if let Some(newer) = replacement {
+            // Not every backend gets that a draft is ready for review: the others may lack its head.
+            let is_replaced = |one: &Dispatch| newer.targets.contains(&one.repo);
+            for dispatch in dispatches.iter_mut().filter(|one| is_replaced(one)) {
+                dispatch.status = DispatchStatus::Superseded { by: newer.id.clone() };
+            }
+            if dispatches.iter().all(is_replaced) {
+                delivery.superseded_by = Some(newer.id);
             }
         }
         add_dispatches(relay, &mut batch, &mut delivery, dispatches);
@@ -427,6 +446,8 @@ fn add_dispatches(
         delivery.targets.push(dispatch.repo.clone());
         if let Some(by) = &delivery.superseded_by {
             dispatch.status = DispatchStatus::Superseded { by: by.clone() };
+        }
+        if matches!(dispatch.status, DispatchStatus::Superseded { .. }) {
             record_dispatch_change(relay, batch, &dispatch);
             // Others may have had results at this commit before it had a pull request, or one with the label.
             if dispatch.may_have_check_runs() {

@@ -155,8 +155,16 @@ pub struct EventOrder {
     pub pull: PullRecord,
     /// The newer delivery that arrived before this event.
     pub superseded_by: Option<String>,
+    /// Whether that delivery is of the same head, which it may not have brought to every backend.
+    pub is_of_newest_head: bool,
     /// Deliveries of an older head. Their unsent dispatches are cancelled.
     pub replaces: Vec<String>,
+}
+
+impl EventOrder {
+    fn newest(pull: PullRecord, replaces: Vec<String>) -> Self {
+        Self { pull, superseded_by: None, is_of_newest_head: false, replaces }
+    }
 }
 
 /// The head after all these moves, in whatever order they are known. Every head but the last is left as often as it
@@ -281,7 +289,7 @@ pub fn order(
 ) -> EventOrder {
     let Some(known) = known else {
         let pull = first_record(event, delivery, now);
-        return EventOrder { pull, superseded_by: None, replaces: vec![] };
+        return EventOrder::newest(pull, vec![]);
     };
     let mut pull = known.clone();
     // The clocks of two relays may differ.
@@ -289,11 +297,18 @@ pub fn order(
     pull.has_landed |= event.has_landed;
     take_labels(&mut pull, event);
     if !event.action.dispatches() {
-        return EventOrder { pull, superseded_by: None, replaces: vec![] };
+        return EventOrder::newest(pull, vec![]);
     }
-    let superseded = |pull| {
+    let superseded = |mut pull: PullRecord| {
         let by = known.deliveries.last().cloned();
-        EventOrder { pull, superseded_by: by, replaces: vec![] }
+        // Nothing is built for one that is closed, and it has been opened again since.
+        let is_of_newest_head = by.is_some()
+            && event.head_sha == known.head_sha
+            && event.action != PullRequestAction::Closed;
+        if is_of_newest_head {
+            pull.add_older_delivery(delivery);
+        }
+        EventOrder { pull, superseded_by: by, is_of_newest_head, replaces: vec![] }
     };
     if event.updated_at < known.updated_at {
         let is_start = take_start(&mut pull, event);
@@ -305,7 +320,7 @@ pub fn order(
         // The pushes of that second have led back to this head.
         let replaces = pull.replace_head(&event.head_sha);
         pull.deliveries.push(delivery.to_owned());
-        return EventOrder { pull, superseded_by: None, replaces };
+        return EventOrder::newest(pull, replaces);
     }
     pull.moves = moves_with(event, known);
     if event.updated_at > known.updated_at {
@@ -324,7 +339,7 @@ pub fn order(
     pull.deliveries.push(delivery.to_owned());
     let surplus = pull.deliveries.len().saturating_sub(limits::DELIVERIES_PER_HEAD);
     pull.deliveries.drain(..surplus);
-    EventOrder { pull, superseded_by: None, replaces }
+    EventOrder::newest(pull, replaces)
 }
 
 #[cfg(test)]

@@ -254,7 +254,7 @@ pub(crate) fn current(entry: &AllowlistEntry) -> CurrentEntry<'_> {
 
 /// Whether nothing more is expected of runs whose state isn't known. While the commit had no check runs, nobody asked
 /// for its runs, and that is done first.
-fn is_given_up(relay: &Relay, dispatch: &Dispatch, jobs: &[JobRecord]) -> bool {
+pub(super) fn is_given_up(relay: &Relay, dispatch: &Dispatch, jobs: &[JobRecord]) -> bool {
     let was_asked = dispatch.are_runs_known || dispatch.runs_problem.is_some();
     was_asked && given_up_at(relay, dispatch, jobs).is_some_and(|at| at <= relay.now())
 }

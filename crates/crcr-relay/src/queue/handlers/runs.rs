@@ -53,12 +53,16 @@ pub(super) async fn find(
         note_replaced_jobs(relay, dispatch, id, &jobs).await?;
     }
     dispatch.runs.sort_by(|a, b| a.id.cmp(&b.id));
-    let is_open = dispatch.runs.iter().any(|run| run.state == RunState::Open)
-        || dispatch.shared_runs.iter().any(|group| group.is_open);
-    let is_settled = dispatch.are_runs_known && is_readable && !is_open;
+    let is_settled = dispatch.are_runs_known && is_readable && !has_open_ones(dispatch);
     // A quick look as soon as GitHub's window is over, and otherwise at the usual times.
     let soon = window_left.unwrap_or(SignedDuration::MAX);
     Ok((!is_settled).then(|| relay.now().saturating_add(soon).unwrap_or(Timestamp::MAX)))
+}
+
+/// Whether GitHub says of one of its runs, or of one that may be its own, that it is open.
+pub(super) fn has_open_ones(dispatch: &Dispatch) -> bool {
+    dispatch.runs.iter().any(|run| run.state == RunState::Open)
+        || dispatch.shared_runs.iter().any(|group| group.is_open)
 }
 
 /// Why a dispatch without reports doesn't tell that the backend is dead; `None` if nothing ran.

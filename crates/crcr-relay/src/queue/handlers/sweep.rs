@@ -58,10 +58,14 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     record(relay, &known, &dispatch, &changed, &jobs).await?;
     let lost = jobs.iter().filter(|job| job.state.is_open()).map(lost_at).min();
     let overdue = (now < overdue_at && !answered).then_some(overdue_at);
-    // Nobody reports that a run elsewhere, or one that can't be read, isn't expected to end any more.
-    let given_up =
-        given_up_at(relay, &changed, &jobs).filter(|at| is_shown && answered && *at > now);
-    let poll = list_again.map(|soon| soon.min(poll_at(now, sent_at)));
+    // Nobody reports that a run elsewhere, or one that can't be read, isn't expected to end any more. A minute later,
+    // the clock of each replica says so, whichever of them evaluates the check run.
+    let given_up_at = given_up_at(relay, &changed, &jobs).map(|at| at + limits::RUN_POLL);
+    let given_up = given_up_at.filter(|at| is_shown && answered && *at > now);
+    // What GitHub doesn't show after that time is not asked for until something new is heard of the dispatch.
+    let is_over = given_up.is_none() && head::is_given_up(relay, &changed, &jobs);
+    let asks_again = !is_over || runs::has_open_ones(&changed);
+    let poll = list_again.filter(|_| asks_again).map(|soon| soon.min(poll_at(now, sent_at)));
     Ok([lost, overdue, given_up, poll]
         .into_iter()
         .flatten()

@@ -24,6 +24,7 @@ on_redis! {
         failed_run_counts_if_the_earlier_dispatches_have_runs_of_their_own,
         failed_run_counts_although_the_relays_clock_is_ahead_of_githubs,
         failed_run_on_the_second_page_of_githubs_list_is_not_lost,
+        list_of_runs_that_github_does_not_show_as_a_whole_is_not_read_for_weeks,
         two_legs_of_one_name_cannot_hide_a_failure,
         job_of_two_workflow_files_of_one_name_shows_the_failure_of_the_older_run,
         job_that_never_ended_keeps_a_run_open_that_github_says_passed,

@@ -252,6 +252,34 @@ pub(super) async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() 
 }
 
 #[tokio::test]
+pub(super) async fn list_of_runs_that_github_does_not_show_as_a_whole_is_not_read_for_weeks() {
+    let world = World::listening(&[]).await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    // With them there is one more than GitHub pages through.
+    for n in 1..=1000 {
+        let client_payload = ci.client_payload.clone();
+        let other = Downstream { run: RUN + n, client_payload, ..ci };
+        other.workflow_on_github(&world, "bot.yml", "completed", Some("success"));
+    }
+    ci.end(&world, "success").await;
+    wait(&world, 10 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
+    wait(&world, 6 * 60 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"), "it isn't known, and never success");
+    let calls = || world.github.state().traffic.calls("runs");
+    let before = calls();
+    for _ in 0..24 {
+        wait(&world, 60 * MINUTE).await;
+    }
+    assert_eq!(calls(), before);
+    let again = Downstream { attempt: 2, client_payload: ci.client_payload.clone(), ..ci };
+    again.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert!(calls() > before, "after a new report it is read again");
+}
+
+#[tokio::test]
 pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
     for [first, second] in [["success", "failure"], ["failure", "success"]] {
         let world = World::listening(&[]).await;
