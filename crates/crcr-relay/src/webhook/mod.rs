@@ -246,7 +246,9 @@ async fn accept(
             let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
             landed_now = (pull.has_landed && !had_landed).then_some(pull);
             let order = planner::order(known.value.as_ref(), pull, id, now);
-            let reads_deliveries = !order.replaces.is_empty() || order.is_of_newest_head;
+            let reads_deliveries = !order.replaces.is_empty()
+                || order.is_of_newest_head
+                || pull.action == PullRequestAction::BaseChanged;
             // Other deliveries have to be in the store before they can be read from it.
             if reads_deliveries && !turn.wait_for_disk().await {
                 return Ok(None);
