@@ -70,7 +70,7 @@ class Log:
         self.set = pathlib.Path(folder).name
         self.share = 1.0 if self.is_public else OWN_LOGS
         # `tells_of_failure` in features.rs.
-        signs = [*names[:8], "word of failure", "printed in red", "specific rule", "general rule", "not in the green run"]
+        signs = [*names[:8], "word of failure", "printed in red", "specific rule", "general rule", "not in the green run", "end of a traceback"]
         self.tells_of_failure = self.values[:, [names.index(sign) for sign in signs]].any(axis=1)
 
 
