@@ -168,7 +168,8 @@ def main():
                 log.kind, log.set = kind, pathlib.Path(folder).name
                 log.share /= len(variants)
             logs += of_kind
-    projects = sorted({log.project for log in logs})
+    # The public ones first, so that a new log of this repository doesn't move them to other folds.
+    projects = [project for _, project in sorted({(not log.is_public, log.project) for log in logs})]
     fold = {project: number % FOLDS for number, project in enumerate(projects)}
     green, traceback, rule = (names.index(name) for name in (GREEN_RUN, END_OF_TRACEBACK, "specific rule"))
 

@@ -38,7 +38,7 @@ fn classify_as_json_has_line_captures_context_and_what_is_new() {
             "rule": "C or C++ error", "category": "compile", "line_number": 2, "line": line,
             "captures": ["core.c", "12", "'x' undeclared"],
             "context": ["start 2", line, "##[error]Process completed with exit code 2."],
-            "by": "rule", "certainty_percent": 85, "reasons": null
+            "by": "rule", "certainty_percent": 90, "reasons": null
         })
     );
 }
