@@ -33,6 +33,8 @@ FOLDS = 5
 # Taken from a line that the green run has, too, beyond what is learned: few of the labelled logs have such an error.
 GREEN_RUN = "in the green run, too"
 GREEN_RUN_PENALTY = 3.0
+# Weighs at least as much as a line of a specific rule: few of the labelled tracebacks end with an unusual name.
+END_OF_TRACEBACK = "end of a traceback"
 
 HEADER = """\
 # How much each feature of a line counts; features.rs has what they are.
@@ -70,7 +72,7 @@ class Log:
         self.set = pathlib.Path(folder).name
         self.share = 1.0 if self.is_public else OWN_LOGS
         # `tells_of_failure` in features.rs.
-        signs = [*names[:8], "word of failure", "printed in red", "specific rule", "general rule", "not in the green run"]
+        signs = [*names[:8], "word of failure", "printed in red", "specific rule", "general rule", "not in the green run", "end of a traceback"]
         self.tells_of_failure = self.values[:, [names.index(sign) for sign in signs]].any(axis=1)
 
 
@@ -166,10 +168,18 @@ def main():
                 log.kind, log.set = kind, pathlib.Path(folder).name
                 log.share /= len(variants)
             logs += of_kind
-    projects = sorted({log.project for log in logs})
+    # The public ones first, so that a new log of this repository doesn't move them to other folds.
+    projects = [project for _, project in sorted({(not log.is_public, log.project) for log in logs})]
     fold = {project: number % FOLDS for number, project in enumerate(projects)}
-    green = np.array([GREEN_RUN_PENALTY * (name == GREEN_RUN) for name in names])
-    weights = [learn([log for log in logs if fold[log.project] != number]) - green for number in range(FOLDS)]
+    green, traceback, rule = (names.index(name) for name in (GREEN_RUN, END_OF_TRACEBACK, "specific rule"))
+
+    def weights_of(logs):
+        weights = learn(logs)
+        weights[green] -= GREEN_RUN_PENALTY
+        weights[traceback] = max(weights[traceback], weights[rule])
+        return weights
+
+    weights = [weights_of([log for log in logs if fold[log.project] != number]) for number in range(FOLDS)]
     results = collections.defaultdict(list)
     of_language = collections.defaultdict(list)
     for log in logs:
@@ -181,7 +191,7 @@ def main():
     table(results.items())
     print()
     table(sorted(of_language.items()))
-    weights = learn(logs) - green
+    weights = weights_of(logs)
     results = collections.defaultdict(list)
     for log in logs:
         results[f"{log.set}, {log.kind}"].append(count(log, weights))

@@ -26,7 +26,8 @@ const CANDIDATES: usize = 3;
 /// Reads a log to its end and finds the line that explains the failure.
 ///
 /// A rule that counts anywhere decides first, then one that counts in a failing section, then what speaks for
-/// each line; a rule of last resort if there is nothing better.
+/// each line; a rule of last resort if there is nothing better. Outside failing sections, a rule that counts anywhere
+/// decides only if nothing specific is in one, or if the runner itself reports the error.
 pub fn classify(
     input: impl Read,
     rules: &RuleSet,
@@ -80,13 +81,31 @@ impl ReadLog<'_> {
 
     /// The line of a specific rule, which decides whatever else is known.
     fn found_by_rule(&self) -> Option<LogMatch> {
-        let anywhere = self.by_rule.as_ref().filter(|(rule, _)| !self.is_last_resort(*rule));
-        let rule = anywhere.map(|(rule, found)| (&self.rules.rules[*rule], found.line_number));
         let certainty_percent = rule_certainty_percent();
-        let weighed = self.weighed.by_rule(rule);
+        let in_section = self.weighed.by_rule_of_failing_section();
+        let anywhere = self.by_rule.as_ref().filter(|(rule, found)| {
+            !self.is_last_resort(*rule)
+                && in_section.is_none_or(|line| self.decides_over(*rule, found, line))
+        });
+        let weighed = match anywhere {
+            Some((rule, found)) => {
+                self.weighed.by_rule_anywhere(&self.rules.rules[*rule], found.line_number)
+            }
+            None => in_section,
+        };
         weighed
             .map(|line| self.weighed.describe(line, certainty_percent))
             .or_else(|| anywhere.map(|(_, found)| LogMatch { certainty_percent, ..found.clone() }))
+    }
+
+    /// Whether a rule that counts anywhere decides although a specific rule matches a line of a failing section, too:
+    /// what follows the failing step, such as an upload, often fails for lack of what that step would have made.
+    fn decides_over(&self, rule: usize, found: &LogMatch, line_of_section: usize) -> bool {
+        let is_of_runner =
+            matches!(&*self.rules.rules[rule].category, "infrastructure" | "timeout");
+        let is_before = found.line_number < self.weighed.line(line_of_section).0;
+        self.weighed.is_in_failed_section(found.line_number)
+            || (found.line.starts_with("##[error]") && (is_of_runner || is_before))
     }
 
     fn classification(self) -> LogClassification {

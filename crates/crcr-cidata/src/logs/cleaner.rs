@@ -2,8 +2,12 @@
 //! and control characters.
 
 use std::io::{self, Read};
+use std::sync::LazyLock;
 
 use memchr::{memchr, memchr_iter, memrchr};
+use regex_automata::meta::Regex;
+
+use super::features::line_regex;
 
 /// The most of a log that is read at once.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -194,6 +198,17 @@ fn timestamp_length(line: &[u8]) -> Option<usize> {
         Some(b'\r') => Some(at + 1),
         Some(_) => None,
     }
+}
+
+/// What Nix (`    > error`), Stack (`app> error`), pytest (`INTERNALERROR> error`) and BuildKit (`#12 0.63 error`) write
+/// before the output of another tool.
+static TOOL_PREFIX: LazyLock<Regex> = LazyLock::new(|| {
+    line_regex(r"^(?: {4,}> |[A-Za-z][\w.+-]*> +|[a-z][\w.+-]* +> |#\d+ \d+\.\d+ )")
+});
+
+/// `None` if the line has no such prefix.
+pub(super) fn without_tool_prefix(line: &[u8]) -> Option<&[u8]> {
+    TOOL_PREFIX.find(line).map(|prefix| &line[prefix.end()..])
 }
 
 fn is_control(byte: u8) -> bool {

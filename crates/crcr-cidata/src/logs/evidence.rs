@@ -5,15 +5,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
+use std::ops::RangeInclusive;
 
 use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, LogReason};
 
-use super::cleaner::{CleanChunk, cut_text};
+use super::cleaner::{CleanChunk, cut_text, without_tool_prefix};
 use super::diff::{Baseline, IsHash, ShapeHasher};
-use super::features::{Features, Trait, score_of_no_line};
+use super::features::{Features, Trait, is_never_the_cause, score_of_no_line};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleScope, RuleSet};
 use super::sections::{SectionEnd, SectionStart, section_end, section_start};
+use super::traceback::{TracebackPart, traceback_part};
 
 /// Lines of a section that are kept while it runs; a third of them are its first ones.
 const POOL_LINES: usize = 192;
@@ -52,6 +54,8 @@ pub(super) struct Candidate {
 struct CandidateText {
     /// At most `MAX_LINE_BYTES` of it.
     line: Box<[u8]>,
+    /// What it is in a Python traceback.
+    traceback: Option<TracebackPart>,
     is_cut: bool,
     before: Vec<String>,
     after: Vec<String>,
@@ -72,10 +76,29 @@ pub(super) struct WeighedLine {
     section: Option<u64>,
 }
 
+impl WeighedLine {
+    fn is_never_the_cause(&self) -> bool {
+        let text = self.candidate.text();
+        let is_in_stack =
+            matches!(text.traceback, Some(TracebackPart::Frame | TracebackPart::Source));
+        self.features.get(Trait::SpecificRule) == 0.0
+            && (is_in_stack || is_never_the_cause(&text.line))
+    }
+}
+
+/// A section that failed.
+struct FailedSection {
+    /// The numbers of its lines.
+    numbers: RangeInclusive<u64>,
+    lines: Vec<WeighedLine>,
+}
+
 /// The section that the log is in.
 #[derive(Default)]
 struct OpenSection {
     start: u64,
+    /// The number of its first line.
+    start_line: u64,
     is_echo: bool,
     pool: Vec<Candidate>,
     /// Lines that promise less than this aren't looked at any more.
@@ -90,7 +113,7 @@ pub(super) struct Evidence<'r> {
     ordinal: u64,
     last_line_number: u64,
     section: OpenSection,
-    failed: VecDeque<Vec<WeighedLine>>,
+    failed: VecDeque<FailedSection>,
     failed_count: u64,
     elsewhere: Vec<Candidate>,
     repeated: HashMap<u64, u32, BuildHasherDefault<IsHash>>,
@@ -134,7 +157,7 @@ impl<'r> Evidence<'r> {
             if line.marks.has(LineMarks::SECTION_START)
                 && let Some(start) = section_start(text)
             {
-                self.start_section(start, ordinal);
+                self.start_section(start, ordinal, chunk.segments[line.segment].line_number);
             } else if line.marks.has(LineMarks::SECTION_END)
                 && let Some(end) = section_end(text)
             {
@@ -165,7 +188,8 @@ impl<'r> Evidence<'r> {
     /// Adds lines after candidates whose chunk ended before them.
     fn complete_contexts(&mut self, chunk: &CleanChunk) {
         let end = self.ordinal;
-        let weighed = self.failed.iter_mut().flatten().map(|line| &mut line.candidate);
+        let failed = self.failed.iter_mut().flat_map(|section| &mut section.lines);
+        let weighed = failed.map(|line| &mut line.candidate);
         let open = self.section.pool.iter_mut().chain(&mut self.elsewhere);
         for candidate in weighed.chain(open) {
             let Some(text) = &mut candidate.text else { continue };
@@ -195,32 +219,40 @@ impl<'r> Evidence<'r> {
         }
     }
 
-    fn start_section(&mut self, start: SectionStart, ordinal: u64) {
+    fn start_section(&mut self, start: SectionStart, ordinal: u64, line_number: u64) {
         if start == SectionStart::EchoEnd {
             if self.section.is_echo {
                 self.section.is_echo = false;
                 self.section.start = ordinal + 1;
+                self.section.start_line = line_number + 1;
             }
             return;
         }
         let is_echo = start == SectionStart::Echo;
         let before = std::mem::replace(
             &mut self.section,
-            OpenSection { start: ordinal, is_echo, ..OpenSection::default() },
+            OpenSection {
+                start: ordinal,
+                start_line: line_number,
+                is_echo,
+                ..OpenSection::default()
+            },
         );
         self.remember_elsewhere(before.pool);
     }
 
     fn end_section(&mut self, how: SectionEnd, chunk: &CleanChunk, segment: usize) {
         let end = self.ordinal + segment as u64;
-        let next = OpenSection { start: end + 1, ..OpenSection::default() };
+        let end_line = chunk.segments[segment].line_number;
+        let next =
+            OpenSection { start: end + 1, start_line: end_line + 1, ..OpenSection::default() };
         let mut section = std::mem::replace(&mut self.section, next);
         match how {
             SectionEnd::Passed => self.remember_elsewhere(section.pool),
-            SectionEnd::Stopped => self.weigh_section(chunk, section, end, false),
+            SectionEnd::Stopped => self.weigh_section(chunk, section, end, end_line, false),
             SectionEnd::Failed => {
                 self.add_last_lines(&mut section, chunk, segment);
-                self.weigh_section(chunk, section, end, true);
+                self.weigh_section(chunk, section, end, end_line, true);
             }
         }
     }
@@ -291,8 +323,11 @@ impl<'r> Evidence<'r> {
             .collect();
         let from = index.saturating_sub(CONTEXT_LINES);
         before.extend(context(chunk, from, index - from));
+        let earlier = (0..index).rev().map(|index| chunk.segment(index));
+        let earlier = earlier.chain(self.tail.iter().rev().map(|line| &*line.text));
         CandidateText {
             line: line[..line.len().min(MAX_LINE_BYTES)].into(),
+            traceback: traceback_part(line, earlier),
             is_cut: line.len() > MAX_LINE_BYTES,
             before,
             after: context(chunk, index + 1, CONTEXT_LINES).collect(),
@@ -338,6 +373,10 @@ impl<'r> Evidence<'r> {
             shape: self.hasher.shape_of(&line.text),
             text: Some(Box::new(CandidateText {
                 line: line.text.clone(),
+                traceback: traceback_part(
+                    &line.text,
+                    self.tail.range(..index).rev().map(|line| &*line.text),
+                ),
                 is_cut: line.text.len() == MAX_LINE_BYTES,
                 before: before.map(text).collect(),
                 after: after.map(text).collect(),
@@ -351,8 +390,10 @@ impl<'r> Evidence<'r> {
         chunk: &CleanChunk,
         mut section: OpenSection,
         end: u64,
+        end_line: u64,
         is_known_to_fail: bool,
     ) {
+        let numbers = section.start_line..=end_line;
         for candidate in &mut section.pool {
             self.copy_text(chunk, candidate);
         }
@@ -374,7 +415,7 @@ impl<'r> Evidence<'r> {
             kept <= KEPT_OF_SECTION || line.features.get(Trait::SpecificRule) > 0.0
         });
         lines.sort_by_key(|line| line.candidate.ordinal);
-        self.failed.push_back(lines);
+        self.failed.push_back(FailedSection { numbers, lines });
         if self.failed.len() > FAILED_SECTIONS {
             self.failed.pop_front();
         }
@@ -391,6 +432,7 @@ impl<'r> Evidence<'r> {
         let mut lines: Vec<WeighedLine> = pool
             .into_iter()
             .map(|candidate| self.weighed(candidate, start, end, section))
+            .filter(|line| !line.is_never_the_cause())
             .collect();
         let strong = lines.iter().filter(|line| line.features.is_strong()).count();
         let (mut before, mut last_strong, mut last_word) = (0, None::<u64>, None::<u64>);
@@ -425,7 +467,8 @@ impl<'r> Evidence<'r> {
     ) -> WeighedLine {
         let text = candidate.text();
         let line = &text.line;
-        let mut features = Features::of_line(line);
+        let mut features = Features::of_line(without_tool_prefix(line).unwrap_or(line));
+        features.flag(Trait::EndOfTraceback, text.traceback == Some(TracebackPart::End));
         // A rule may need the end of the line.
         let decides = if text.is_cut { None } else { self.rules.deciding_rule(line) };
         let rule = decides.filter(|rule| rule.kind == RuleKind::Match);
@@ -479,7 +522,7 @@ impl<'r> Evidence<'r> {
             if self.baseline.is_some_and(Baseline::has_green) {
                 self.add_last_lines(&mut section, &no_chunk, 0);
             }
-            self.weigh_section(&no_chunk, section, end, false);
+            self.weigh_section(&no_chunk, section, end, self.last_line_number, false);
         } else {
             self.elsewhere.append(&mut self.section.pool);
         }
@@ -487,12 +530,16 @@ impl<'r> Evidence<'r> {
         let elsewhere = std::mem::take(&mut self.elsewhere);
         let mut lines = self.weigh(elsewhere, 0, end, None);
         let last = self.failed_count.checked_sub(1);
-        for mut line in self.failed.into_iter().flatten() {
-            line.features.flag(Trait::LastFailingSection, line.section == last);
-            lines.push(line);
+        let mut failed_sections = vec![];
+        for FailedSection { numbers, lines: of_section } in self.failed {
+            failed_sections.push(numbers);
+            for mut line in of_section {
+                line.features.flag(Trait::LastFailingSection, line.section == last);
+                lines.push(line);
+            }
         }
         lines.sort_by_key(|line| line.candidate.ordinal);
-        WeighedLog { rules: self.rules, lines }
+        WeighedLog { rules: self.rules, lines, failed_sections }
     }
 }
 
@@ -530,24 +577,37 @@ fn keep_most_promising(pool: &mut Vec<Candidate>, first: usize, last: usize) {
 pub(super) struct WeighedLog<'r> {
     rules: &'r RuleSet,
     pub(super) lines: Vec<WeighedLine>,
+    /// The numbers of their lines.
+    failed_sections: Vec<RangeInclusive<u64>>,
 }
 
 impl WeighedLog<'_> {
-    /// The line that a rule found in the whole log, if it was weighed; else, of those that count in a failing section,
-    /// the one of the rule that stands highest.
-    pub(super) fn by_rule(&self, anywhere: Option<(&LogRule, u64)>) -> Option<usize> {
+    /// The line that a rule found in the whole log, if it was weighed.
+    pub(super) fn by_rule_anywhere(&self, found: &LogRule, line_number: u64) -> Option<usize> {
+        self.best_of_rules(|line, rule| {
+            let is_line = line.candidate.line_number == line_number;
+            rule.name == found.name && (found.pick == Pick::Best || is_line)
+        })
+    }
+
+    /// The line of a failing section that a specific rule matches, preferably one that counts anywhere.
+    pub(super) fn by_rule_of_failing_section(&self) -> Option<usize> {
+        let of_scope =
+            |scope| self.best_of_rules(|line, rule| line.section.is_some() && rule.scope == scope);
+        of_scope(RuleScope::Log).or_else(|| of_scope(RuleScope::FailingSection))
+    }
+
+    pub(super) fn is_in_failed_section(&self, line_number: u64) -> bool {
+        self.failed_sections.iter().any(|numbers| numbers.contains(&line_number))
+    }
+
+    /// Of the lines that count, the one of the rule that stands highest.
+    fn best_of_rules(&self, counts: impl Fn(&WeighedLine, &LogRule) -> bool) -> Option<usize> {
         let mut best: Option<(usize, usize)> = None;
         for (index, line) in self.lines.iter().enumerate() {
             let Some(priority) = line.rule else { continue };
             let rule = &self.rules.rules[priority];
-            let counts = match anywhere {
-                Some((found, line_number)) => {
-                    let is_line = line.candidate.line_number == line_number;
-                    rule.name == found.name && (found.pick == Pick::Best || is_line)
-                }
-                None => line.section.is_some() && rule.scope == RuleScope::FailingSection,
-            };
-            if !counts || rule.category == LAST_RESORT {
+            if rule.category == LAST_RESORT || !counts(line, rule) {
                 continue;
             }
             let is_better = best.is_none_or(|(known, known_index)| {

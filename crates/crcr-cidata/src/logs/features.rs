@@ -8,7 +8,7 @@ use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 
 /// Forms of lines, tried on the lines that are worth it.
-const FORMS: [(&str, &str); 23] = [
+const FORMS: [(&str, &str); 22] = [
     (
         "error at the start",
         r"(?i)^\s*(?:##\[error\]|\[?(?:error|fatal|fail(?:ed|ure)?|severe|err!?|exception)\]?)(?:[:\s!\]]|$)",
@@ -42,11 +42,7 @@ const FORMS: [(&str, &str); 23] = [
     ),
     (
         "summary",
-        r"(?i)^\W*(?:\[\w+\]\s*)?(?:\d+ (?:of \d+ )?\w* ?(?:errors?|failures?|failed|failing|problems?|tests?|examples?|specs?|offenses?)\b|(?:tests|failures|errors|total|suites|test suites|snapshots|time|ran|result|summary|test result)\b ?[:=]|=+ .*(?:failed|passed|error).* =+|FAILURES|FAILED \(|Failed: |build failed|there (?:was|were) \d+|rake aborted|exit status|.*exit(?:ed)? (?:with )?(?:code|status)|make(?:\[\d+\])?: \*\*\*|npm err!|npm error|error command failed|lerna|gmake|ninja: build|##\[error\]Process|error: test failed|.*returned (?:a )?non-?zero|.*errors? (?:found|generated|occurred)|.*(?:is not recoverable|exiting now|child returned status))",
-    ),
-    (
-        "stack frame",
-        r#"^\s*(?:at \S+|File "|from \S+:\d+|#\d+ |\.\.\. \d+ more|in \S+ \(|\S+@\S+:\d+:\d+$|\[error\]\s+at )"#,
+        r"(?i)^\W*(?:\[\w+\]\s*)?(?:\d+ (?:of \d+ )?\w* ?(?:errors?|failures?|failed|failing|problems?|tests?|examples?|specs?|offenses?)\b|(?:tests|failures|errors|total|suites|test suites|snapshots|time|ran|result|summary|test result)\b ?[:=]|=+ .*(?:failed|passed|error).* =+|(?:\d+\) )?(?:failure|error)s?\s*:?\s*$|found \d+ |FAILURES|FAILED \(|Failed: |build failed|there (?:was|were) \d+|rake aborted|exit status|.*exit(?:ed)? (?:with )?(?:code|status)|make(?:\[\d+\])?: \*\*\*|npm err!|npm error|error command failed|lerna|gmake|ninja: build|##\[error\]Process|error: test failed|.*returned (?:a )?non-?zero|.*errors? (?:found|generated|occurred)|.*(?:is not recoverable|exiting now|child returned status))",
     ),
     ("head of a traceback", r"^\s*(?:E   )?Traceback \(most recent"),
     (
@@ -104,9 +100,10 @@ pub(super) enum Trait {
     InEarlierLogs,
     NotInEarlierLogs,
     NearTheEnd,
+    EndOfTraceback,
 }
 
-const TRAITS: [(Trait, &str); 28] = [
+const TRAITS: [(Trait, &str); 29] = [
     (Trait::FailureWord, "word of failure"),
     (Trait::Red, "printed in red"),
     (Trait::SpecificRule, "specific rule"),
@@ -135,6 +132,7 @@ const TRAITS: [(Trait, &str); 28] = [
     (Trait::InEarlierLogs, "in earlier logs, too"),
     (Trait::NotInEarlierLogs, "in no earlier log"),
     (Trait::NearTheEnd, "near the end"),
+    (Trait::EndOfTraceback, "end of a traceback"),
 ];
 
 pub(super) const COUNT: usize = FORMS.len() + TRAITS.len();
@@ -148,14 +146,26 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FORMS.iter().map(|(name, _)| *name).chain(TRAITS.iter().map(|(_, name)| *name))
 }
 
-static FORM_REGEXES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    let syntax = syntax::Config::new().unicode(false).utf8(false);
-    let build = |(name, pattern): &(&str, &str)| {
-        let built = Regex::builder().syntax(syntax).build(pattern);
-        built.unwrap_or_else(|error| unreachable!("the form `{name}` is tested: {error}"))
-    };
-    FORMS.iter().map(build).collect()
+static FORM_REGEXES: LazyLock<Vec<Regex>> =
+    LazyLock::new(|| FORMS.iter().map(|(_, pattern)| line_regex(pattern)).collect());
+
+/// A frame of a stack, or the environment that Meson echoes: they only surround the line that explains the failure.
+static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
+    line_regex(
+        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=",
+    )
 });
+
+pub(super) fn is_never_the_cause(line: &[u8]) -> bool {
+    NEVER_THE_CAUSE.is_match(line)
+}
+
+/// A pattern of this crate, for bytes of one line.
+pub(super) fn line_regex(pattern: &str) -> Regex {
+    let syntax = syntax::Config::new().unicode(false).utf8(false);
+    let built = Regex::builder().syntax(syntax).build(pattern);
+    built.unwrap_or_else(|error| unreachable!("the pattern `{pattern}` is tested: {error}"))
+}
 
 struct Weights {
     of_features: [f32; COUNT],
@@ -215,14 +225,16 @@ impl Features {
 
     /// Whether the line has one of the forms in which tools tell an error.
     pub(super) fn is_strong(&self) -> bool {
-        self.0[..6].iter().any(|value| *value > 0.0) || self.get(Trait::SpecificRule) > 0.0
+        let traits = [Trait::SpecificRule, Trait::EndOfTraceback];
+        self.0[..6].iter().any(|value| *value > 0.0)
+            || traits.into_iter().any(|which| self.get(which) > 0.0)
     }
 
     /// Whether more than its place in the log speaks for the line: its form or its words, its colour, a rule, or that
     /// the green run hasn't got it.
     pub(super) fn tells_of_failure(&self) -> bool {
-        use Trait::{FailureWord, HintRule, NotInGreenRun, Red, SpecificRule};
-        let traits = [FailureWord, Red, SpecificRule, HintRule, NotInGreenRun];
+        use Trait::{EndOfTraceback, FailureWord, HintRule, NotInGreenRun, Red, SpecificRule};
+        let traits = [FailureWord, Red, SpecificRule, HintRule, NotInGreenRun, EndOfTraceback];
         // The first eight forms are those of errors and of places in files.
         self.0[..8].iter().any(|value| *value > 0.0)
             || traits.into_iter().any(|which| self.get(which) > 0.0)

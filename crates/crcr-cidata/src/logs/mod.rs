@@ -20,6 +20,7 @@ mod sections;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod traceback;
 mod unpack;
 
 pub use classifier::{LineFeatures, classify, matching_rules, weighed_lines};

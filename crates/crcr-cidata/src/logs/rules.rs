@@ -24,7 +24,7 @@ use regex_syntax::hir::Hir;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::cleaner::cut_text;
+use super::cleaner::{cut_text, without_tool_prefix};
 use super::line_marks::{LINE_MARKS, LineMarks};
 use super::literals::{required_literals, within_line};
 
@@ -67,7 +67,7 @@ pub enum RuleKind {
 /// How far a match is believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleScope {
-    /// Anywhere in the log.
+    /// Anywhere in the log; outside failing sections only if nothing specific is in one, or if the runner reports it.
     Log,
     /// In a section that failed, where nothing but another rule above it can win over it.
     FailingSection,
@@ -106,6 +106,14 @@ impl LogRule {
     pub(super) fn captures(&self, line: &[u8]) -> (Vec<String>, usize) {
         let mut groups = self.regex.create_captures();
         self.regex.captures(line, &mut groups);
+        let (mut line, mut start) = (line, 0);
+        if !groups.is_match()
+            && let Some(unprefixed) = without_tool_prefix(line)
+        {
+            start = line.len() - unprefixed.len();
+            line = unprefixed;
+            self.regex.captures(line, &mut groups);
+        }
         let text = |span: Span| cut_text(&line[span.range()], MAX_CAPTURE_BYTES);
         let mut captures: Vec<String> =
             groups.iter().skip(1).flatten().take(MAX_CAPTURES).map(text).collect();
@@ -113,7 +121,7 @@ impl LogRule {
         if captures.is_empty() {
             captures.extend(whole.map(text));
         }
-        (captures, whole.map_or(0, |span| span.start))
+        (captures, start + whole.map_or(0, |span| span.start))
     }
 
     /// Whether every line of the log is tried, and not only those that may explain a failure anyway.
@@ -193,9 +201,12 @@ impl RuleSet {
 
     /// The first rule that matches a line: the one that decides about it.
     pub(super) fn deciding_rule(&self, line: &[u8]) -> Option<&LogRule> {
-        let mut text = Vec::with_capacity(line.len() + 2);
-        text.push(b'\n');
-        text.extend_from_slice(line);
+        let unprefixed = without_tool_prefix(line);
+        let mut text = Vec::with_capacity(2 * line.len() + 3);
+        for line in std::iter::once(line).chain(unprefixed) {
+            text.push(b'\n');
+            text.extend_from_slice(line);
+        }
         text.push(b'\n');
         let mut candidates: Vec<u16> = self.tried_with_others.clone();
         candidates.extend(&self.without_literal);
@@ -205,7 +216,9 @@ impl RuleSet {
         candidates.sort_unstable();
         candidates.dedup();
         let mut rules = candidates.iter().map(|&index| &self.rules[usize::from(index)]);
-        rules.find(|rule| rule.regex.is_match(line))
+        rules.find(|rule| {
+            rule.regex.is_match(line) || unprefixed.is_some_and(|line| rule.regex.is_match(line))
+        })
     }
 
     /// The place of a rule in the order of priority.

@@ -537,3 +537,92 @@ fn compressed_logs_are_read_and_a_cut_one_is_an_error() {
     unpacked(&b"ab"[..]).unwrap().read_to_string(&mut short).unwrap();
     assert_eq!(short, "ab");
 }
+
+/// A job of GitHub Actions whose tests failed; `before` and `after` are what other steps wrote.
+fn log_of_failed_tests(before: &str, own: &str, after: &str) -> String {
+    format!(
+        "##[group]Run ./setup\n##[endgroup]\n{before}\n##[group]Run pytest\n##[endgroup]\n{own}\n\
+        ##[error]Process completed with exit code 1.\n##[group]Run other\n##[endgroup]\n{after}\nPost job cleanup.\n"
+    )
+}
+
+fn found_line(log: &str) -> String {
+    classify(log.as_bytes(), &RuleSet::starter(), None).unwrap().found.unwrap().line
+}
+
+#[test]
+fn failed_test_wins_over_what_counts_anywhere_but_stands_in_another_step() {
+    let test = "FAILED test_a.py::test_one - assert 1 == 2";
+    for (before, own, after) in [
+        ("", "", "##[warning]No files were found with the provided path: a.xml. No artifacts"),
+        ("", "", "##[error]No files were found with the provided path: a.xml. No artifacts"),
+        ("", "", "##[error]Unable to download artifact(s): Artifact not found for name: a"),
+        ("##[warning]Unexpected input(s) 'x', valid inputs are ['y']", "", ""),
+        ("upload: AccessDenied when calling PutObject (skipped)", "", ""),
+        ("", "test_d.py::test_w[No space left on device] PASSED [ 10%]", ""),
+        ("", "test_d.py::test_w XFAIL (CUDA out of memory) [ 10%]", ""),
+        ("", "INFO  server: The runner has received a shutdown signal in mock mode", ""),
+    ] {
+        let log = log_of_failed_tests(before, &format!("{own}\n{test}"), after);
+        assert_eq!(found_line(&log), test, "{before}{own}{after}");
+    }
+}
+
+#[test]
+fn error_of_the_runner_or_of_an_earlier_step_wins_over_a_failed_test() {
+    let test = "FAILED test_a.py::test_one - assert 1 == 2";
+    let shutdown = "##[error]The runner has received a shutdown signal.";
+    assert_eq!(found_line(&log_of_failed_tests("", test, shutdown)), shutdown);
+    let download = "##[error]Unable to download artifact(s): Artifact not found for name: a";
+    assert_eq!(found_line(&log_of_failed_tests(download, test, "")), download);
+    let disk = "cp: error writing 'a': No space left on device";
+    assert_eq!(found_line(&log_of_failed_tests("", &format!("{disk}\n{test}"), "")), disk);
+}
+
+#[test]
+fn exception_of_any_name_is_found_and_never_a_line_of_its_traceback() {
+    for end in [
+        "subprocess.TimeoutExpired: Command '['sleep', '5']' timed out after 1 seconds",
+        "torch._dynamo.exc.Unsupported: call_function BuiltinVariable(print)",
+        "django.core.exceptions.ImproperlyConfigured: Requested setting DATABASES",
+        "StopIteration",
+    ] {
+        let own = format!(
+            "step 1 done\nTraceback (most recent call last):\n  File \"a.py\", line 9, in <module>\n    main()\n  \
+            File \"a.py\", line 3, in main\n    run(model)\n    ~~~^^^^^^^\n{end}"
+        );
+        let log = log_of_failed_tests("", &own, "");
+        let result = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap();
+        assert_eq!(result.found.unwrap().line, end);
+        let offered: Vec<&str> = result.candidates.iter().map(|line| &*line.line).collect();
+        assert!(
+            offered.iter().all(|line| !line.contains("main") && !line.contains("run(")),
+            "{offered:?}"
+        );
+    }
+}
+
+#[test]
+fn frames_and_echoed_environments_are_never_offered() {
+    let own = "Error: it broke\n    at viteLog (file:///work/node.js:34880:57)\n    at file:///work/a.mjs:47:26\n    \
+        at async Promise.all (index 0)\n    at eval (eval at run (a.ts:3:2), <anonymous>:13:8)\n\tat com.acme.Core.add(Core.java:7)\n#0 0x55d1 in main a.c:3\n\
+        >>> UBSAN_OPTIONS=halt_on_error=1 ./test\n    at least one test failed (see above)";
+    let log = log_of_failed_tests("", own, "");
+    let result = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap();
+    let offered: Vec<&str> = result.candidates.iter().map(|line| &*line.line).collect();
+    assert_eq!(offered, ["Error: it broke", "    at least one test failed (see above)"]);
+}
+
+#[test]
+fn rule_matches_behind_the_prefix_of_nix_stack_and_buildkit() {
+    for (line, rule) in [
+        ("       > a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
+        ("app> src/Lib.hs:7:9: error: [GHC-88464]", "GHC"),
+        ("#12 0.630 a.c:3:10: fatal error: zlib.h: No such file or directory", "C or C++ error"),
+    ] {
+        let log = log_of_failed_tests("", &format!("building\n{line}"), "");
+        let found = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap().found.unwrap();
+        assert_eq!((found.rule.as_deref(), &*found.line), (Some(rule), line));
+        assert!(found.captures[0].ends_with(['c', 's']), "{:?}", found.captures);
+    }
+}
