@@ -43,7 +43,7 @@ pub fn handled(
             reach.overlaps(outputs) || events::is_text(&reach, &step.events)
         })
     };
-    if downloads.iter().any(|step| is_chosen(step)) {
+    if downloads.iter().any(is_chosen) {
         found.push(Exposure::ArtifactName);
     }
     let folders: Vec<_> = downloads.iter().map(|step| own_folder(step)).collect();
