@@ -49,6 +49,8 @@ pub struct PullRequest {
     /// GitHub's merge of head and base, if it could be made.
     pub merge_commit_sha: Option<String>,
     pub user: Option<User>,
+    /// Its description.
+    pub body: Option<String>,
 }
 
 /// The head or the base of a pull request.

@@ -194,6 +194,24 @@ fn long_review_is_cut_in_the_comment_and_complete_in_the_summary() {
 }
 
 #[test]
+fn reason_is_in_the_pull_requests_description_however_long_that_is() {
+    let told = |body: String, reason: &str| {
+        let args = ["allowlist", "validate", "new.yml", "--base", "old.yml", "--format", "json"];
+        let payload = serde_json::json!({ "pull_request": { "number": 7, "body": body } });
+        let run = Crcr::step(&args, "pull_request", &payload).env("INPUT_REASON", reason);
+        fs::write(run.folder().join("old.yml"), "L2: [acme/backend]\n").unwrap();
+        fs::write(run.folder().join("new.yml"), "L1: [acme/backend]\n").unwrap();
+        run.run().expect_code(0).stdout.contains("demotion-without-reason")
+    };
+    let reason = "acme/backend: its machines are gone\n";
+    // A variable of a process holds 128 KiB.
+    assert!(!told(format!("{}\n{reason}", "ä".repeat(70_000)), ""));
+    assert!(told("ä".repeat(70_000), ""));
+    assert!(told(reason.to_owned(), "another reason"), "the input wins");
+    assert!(!told(String::new(), reason));
+}
+
+#[test]
 fn explain_covers_every_level_of_the_real_allowlist() {
     let file = folder().join("valid/pytorch.yml");
     let explain = |repo: &str, flags: &[&str]| {

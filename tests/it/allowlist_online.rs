@@ -86,7 +86,24 @@ fn downstream_that_exposes_a_token_to_upstream_code_gets_a_warning() {
     github.state().world.put_file("acme/two", ".github/workflows/ci.yml", exposed);
     let ran = validate(&github, LIST).expect_code(0);
     assert_eq!(rules(&ran), ["token-exposed 2:6"]);
-    assert!(ran.stdout.contains("any pull request can get tokens of its default branch"));
+    assert!(
+        ran.stdout.contains("any pull request can get tokens of this repository's default branch")
+    );
+    // Other workflows count, too, also those that are read after one that reports.
+    let world = &github.state().world;
+    world.put_file("acme/two", ".github/workflows/ci.yml", REPORTING);
+    let target = "on: pull_request_target\npermissions: {contents: write}\njobs: {a: {runs-on: \
+                  ubuntu-latest, steps: [{run: 'gh pr checkout 7'}]}}\n";
+    world.put_file("acme/two", ".github/workflows/z.yml", target);
+    let ran = validate(&github, LIST).expect_code(0);
+    assert_eq!(rules(&ran), ["token-exposed 2:6"]);
+    assert!(ran.stdout.contains("a token that may write"), "{}", ran.report());
+    world.put_file("acme/two", ".github/workflows/z.yml", "on: [");
+    let ran = validate(&github, LIST).expect_code(0);
+    assert_eq!(rules(&ran), [""; 0]);
+    let told = "`token-exposed` wasn't checked: `acme/two`, not understood: \
+                `.github/workflows/z.yml` isn't YAML";
+    assert!(ran.stderr.contains(told), "{}", ran.report());
 }
 
 #[test]

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
+use axum::http::StatusCode;
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
 use crcr_testkit::iam::{Caller, Decision, Request, decide};
 use crcr_testkit::policed_s3::{PolicedBucket, PolicedS3, PolicedState};
-use crcr_testkit::sts::{Role, Sts};
+use crcr_testkit::sts::{OPERATION, Role, Sts, error as sts_error};
 use serde_json::{Value, json};
 
 use crate::act_terraform::write_terraform;
@@ -525,5 +527,76 @@ fn doctor_aws_in_a_job_says_what_its_role_may_and_refuses_a_branchs_sub() {
         assert_check(&ran, check, status, message);
         assert!(!ran.report().contains("eyJ"), "a token is shown: {}", ran.report());
         assert_eq!(s3.written(), [""; 0]);
+    }
+}
+
+#[test]
+fn doctor_aws_takes_no_page_no_outage_and_no_missing_bucket_for_an_answer_about_rights() {
+    let s3 = PolicedS3::start(buckets()).unwrap();
+    s3.change(|state| state.buckets.clear());
+    let ran = doctor(&s3, &[]).run().expect_code(1);
+    for (check, bucket) in [
+        ("bucket-region", CACHE),
+        ("cache-read", CACHE),
+        ("cache-write", CACHE),
+        ("artifacts-private", ARTIFACTS),
+    ] {
+        assert_check(&ran, check, "error", &format!("there is no bucket `{bucket}`"));
+    }
+    let questions =
+        ["bucket-region", "cache-read", "cache-scope", "cache-write", "artifacts-private"];
+    let page = "<html><title>Blocked</title></html>";
+    let unavailable = "<Error><Code>SlowDown</Code></Error>";
+    for (times, status, kind, body) in [
+        (usize::MAX, 403, "text/html", page),
+        (usize::MAX, 404, "text/plain", page),
+        (usize::MAX, 200, "text/html", page),
+        (3, 503, "application/xml", unavailable),
+    ] {
+        let s3 = PolicedS3::start(buckets()).unwrap();
+        s3.change(|state| state.instead = Some((times, status, kind, body)));
+        let ran = doctor(&s3, &[]).run().expect_code(0);
+        for check in questions {
+            let expected = if status == 503 { "ok" } else { "not-checked" };
+            assert_check(&ran, check, expected, "");
+        }
+    }
+}
+
+#[test]
+fn doctor_aws_takes_only_a_refusal_by_sts_for_one() {
+    let page = |status: u16| Fault::Answer {
+        status: StatusCode::from_u16(status).unwrap(),
+        retry_after: None,
+        body: "<html><title>Blocked</title></html>".to_owned(),
+    };
+    for (times, fault, status, message) in [
+        (1, sts_error(503, "ServiceUnavailable", "down"), "ok", "STS gives the role"),
+        (99, sts_error(400, "ExpiredTokenException", "late"), "not-checked", "STS can't be asked"),
+        (99, page(404), "not-checked", "STS can't be asked"),
+        (99, page(403), "not-checked", "STS can't be asked"),
+        (99, sts_error(403, "AccessDenied", "no"), "error", "STS refuses the role"),
+    ] {
+        let s3 = PolicedS3::start(buckets()).unwrap();
+        s3.change(|state| state.role = Some((ROLE.to_owned(), role_of("default-branch"))));
+        let github = StandIn::start().unwrap();
+        let sts = Sts::start(vec![Role {
+            arn: ROLE.to_owned(),
+            issuer: github.state().origin().to_owned(),
+            audience: "sts.amazonaws.com".to_owned(),
+            subject: "repo:acme/upstream:environment:ci".to_owned(),
+            max_seconds: 3600,
+        }])
+        .unwrap();
+        sts.traffic().fail(OPERATION, times, fault);
+        let runs = &github.state().runs;
+        let mut job = runs.add_job(runs.add(Run::push()), "build");
+        job.environment = Some("ci".to_owned());
+        runs.update_job(&job);
+        let mut run = doctor(&s3, &["--sts-endpoint", sts.url().as_str()]);
+        for name in ["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"] {
+            run = run.env(name, &github.state().job_environment(&job)[name]);
+        }
+        assert_check(&run.run(), "role", status, message);
     }
 }

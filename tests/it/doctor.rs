@@ -307,6 +307,12 @@ fn workflows_of_the_checkout_are_looked_at_and_each_escape_is_named() {
         ("artifact-in-script", "error", report, step("run: cat test-reports/log.txt")),
         ("output-in-script", "error", report, step("run: echo ${{ needs.test.outputs.title }}")),
         (
+            "untrusted-expression",
+            "error",
+            report,
+            step("run: echo ${{ github.event.client_payload.payload.pull_request.title }}"),
+        ),
+        (
             "reported-conclusion",
             "warning",
             conclusion,
@@ -317,4 +323,15 @@ fn workflows_of_the_checkout_are_looked_at_and_each_escape_is_named() {
         let ran = run(&template.replace(from, &to));
         assert_check(&ran, check, status, "`.github/workflows/ci.yml`");
     }
+    let broken = "on: pull_request_target\njobs: {a: {steps: [\n";
+    assert_check(&run(broken), "workflows", "not-checked", "`.github/workflows/ci.yml` isn't YAML");
+    fs::write(folder.join("ci.yml"), [0xff, 0xfe]).unwrap();
+    let ran = doctor(&github, &[]).dir(checkout.path()).run();
+    assert_check(&ran, "workflows", "not-checked", "`.github/workflows/ci.yml`:");
+    let local = "on: issues\njobs: {a: {runs-on: ubuntu-latest, steps: [{uses: ./say}]}}";
+    assert_check(&run(local), "workflows", "not-checked", "uses `./say`, which can't be read");
+    fs::create_dir(checkout.path().join("say")).unwrap();
+    let say = "runs: {using: composite, steps: [{run: 'echo ${{ github.event.issue.title }}'}]}";
+    fs::write(checkout.path().join("say/action.yaml"), say).unwrap();
+    assert_check(&run(local), "untrusted-expression", "error", "`a` in `.github/workflows/ci.yml`");
 }

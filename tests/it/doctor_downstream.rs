@@ -116,6 +116,7 @@ fn correct_repository_has_no_findings_and_what_needs_the_app_is_not_checked() {
         ("crcr-yml", "info"),
         ("dispatch", "not-checked"),
         ("event-types", "ok"),
+        ("fork-runner", "ok"),
         ("git-credentials", "ok"),
         ("id-token", "ok"),
         ("nightly", "ok"),
@@ -217,6 +218,23 @@ fn each_fault_of_the_workflow_is_found() {
         world.put_file("acme/backend", FILE, workflow().replace(from, to));
         assert_check(&doctor(&github, &[]).run(), check, status, message);
     }
+    // An action of the repository is read; one that isn't there leaves the question open.
+    let local = workflow().replace("run: make test", "uses: ./.github/actions/test");
+    world.put_file("acme/backend", FILE, local);
+    assert_check(&doctor(&github, &[]).run(), "secret-exposed", "ok", "");
+    let other = ".github/workflows/comment.yml";
+    let comment = "on: issue_comment\njobs: {a: {runs-on: ubuntu-latest, steps: [{uses: ./say}]}}";
+    world.put_file("acme/backend", other, comment);
+    let ran = doctor(&github, &[]).run();
+    assert_check(&ran, "untrusted-expression", "not-checked", "uses `./say`, which can't be read");
+    let say = "runs: {using: composite, steps: [{run: 'echo ${{ github.event.comment.body }}'}]}";
+    world.put_file("acme/backend", "say/action.yml", say);
+    let ran = doctor(&github, &[]).run();
+    assert_check(&ran, "untrusted-expression", "error", "`a` in `.github/workflows/comment.yml`");
+    world.put_file("acme/backend", other, "on: [");
+    assert_check(&doctor(&github, &[]).run(), "token-exposed", "not-checked", "isn't YAML");
+    world.put_file("acme/backend", other, "on: push\njobs: {}");
+
     world.put_file("acme/backend", FILE, "on: push");
     let ran = doctor(&github, &[]).run();
     assert_check(&ran, "pinned", "not-checked", "there is no such workflow");

@@ -235,6 +235,37 @@ except Exception as error:
 }
 
 #[test]
+fn step_that_fails_leaves_neither_the_machines_identity_nor_a_cache_that_fails_compilations() {
+    let world = world();
+    for (run, changes, code) in [
+        (Run::push(), &[("ACTIONS_ID_TOKEN_REQUEST_URL", "")][..], 1),
+        (Run::push(), &[("INPUT_TIMEOUT", "abc")], 2),
+        (Run::fork(), &[("INPUT_TIMEOUT", "abc")], 2),
+        (Run::push(), &[("INPUT_TIMEOUT", "abc"), ("INPUT_ON_UNAVAILABLE", "degrade")], 0),
+    ] {
+        let machine = [
+            ("SCCACHE_BUCKET", "own"),
+            ("AWS_WEB_IDENTITY_TOKEN_FILE", "/token"),
+            ("AWS_PROFILE", "x"),
+        ];
+        let step = world.step(&world.job(run));
+        let set = machine.iter().chain(changes);
+        let ran = set.fold(step, |step, (name, value)| step.env(name, value));
+        let ran = ran.run().expect_code(code);
+        for (name, value) in [
+            ("SCCACHE_MULTILEVEL_CHAIN", "disk"),
+            ("SCCACHE_BUCKET", ""),
+            ("AWS_WEB_IDENTITY_TOKEN_FILE", ""),
+            ("AWS_PROFILE", "default"),
+            ("AWS_EC2_METADATA_DISABLED", "true"),
+        ] {
+            let exported = ran.exported.get(name).map(String::as_str);
+            assert_eq!(exported, Some(value), "{name}: {}", ran.report());
+        }
+    }
+}
+
+#[test]
 #[ignore = "needs botocore"]
 fn fork_does_not_get_the_runners_own_aws_identity_by_default() {
     let world = world();

@@ -219,6 +219,25 @@ fn a_forks_compilation_works_whatever_cache_the_job_or_the_image_has_set() {
         let without = step.run().expect_code(0);
         assert_eq!(without.outputs["sccache-mode"], "off", "{}", without.report());
         Sccache::on(&machine, folder.path(), &without).compile("a.c");
+        // The step fails, or can't read its inputs, and the job goes on.
+        for (run, changes, code, mode) in [
+            (Run::push(), &[("ACTIONS_ID_TOKEN_REQUEST_URL", "")][..], 1, "error"),
+            (Run::fork(), &[("INPUT_ON_UNAVAILABLE", "fail")], 1, "anonymous"),
+            (Run::fork(), &[("INPUT_TIMEOUT", "abc")], 2, "error"),
+            (
+                Run::push(),
+                &[("INPUT_TIMEOUT", "abc"), ("INPUT_ON_UNAVAILABLE", "degrade")],
+                0,
+                "anonymous",
+            ),
+        ] {
+            let step = world.step(&world.job(run)).without("ACTIONS_RUNTIME_TOKEN");
+            let set = machine.iter().chain(changes);
+            let ran = set.fold(step, |step, (k, v)| step.env(k, v)).run().expect_code(code);
+            let told = (&*ran.outputs["mode"], &*ran.outputs["sccache-mode"]);
+            assert_eq!(told, (mode, "off"), "{}", ran.report());
+            Sccache::on(&machine, folder.path(), &ran).compile("a.c");
+        }
         // The bucket can be read: it is used, and no other cache.
         s3.rules(|rules| rules.anonymous = Anonymous::ReadAndList);
         let reader = configure_on(&machine, &world, &s3, Run::fork(), "ro");

@@ -122,7 +122,8 @@ pub struct ValidateArgs {
     /// File or git revision to compare with: adds the review rules
     #[arg(long, value_name = "BASE")]
     pub base: Option<String>,
-    /// Why repositories are demoted or removed, for the review rules
+    /// Why repositories are demoted or removed, for the review rules [default: the description of
+    /// the run's pull request]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub reason: Option<String>,
     /// Also write the findings to this file, as SARIF

@@ -9,6 +9,7 @@ use crcr_github::{GithubApp, GithubError, SecureUrl, SecureUrlError};
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 
+use crate::commands::stranger_code::WorkflowSet;
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -67,6 +68,27 @@ pub fn cache_file(env: &Env) -> Option<PathBuf> {
     let folder = env.get(env_vars::XDG_CACHE_HOME).map(PathBuf::from).filter(|f| f.is_absolute());
     let home = || Some(PathBuf::from(env.get(env_vars::HOME)?).join(".cache"));
     Some(folder.or_else(home)?.join("crcr/github.json"))
+}
+
+/// Reads the repository's own actions that its workflows use, at most this many.
+pub async fn add_actions(
+    set: &mut WorkflowSet,
+    lookup: &GithubLookup,
+    repository: &str,
+) -> Result<(), GithubError> {
+    const MAX_ACTIONS: usize = 100;
+    let mut read = 0;
+    while let wanted = set.wanted_actions()
+        && !wanted.is_empty()
+        && read < MAX_ACTIONS
+    {
+        for path in wanted {
+            let text = lookup.file(repository, &path).await?;
+            set.add_action(&path, text.as_deref());
+            read += 1;
+        }
+    }
+    Ok(())
 }
 
 pub fn lookup_failure(error: GithubError, subject: &str) -> Failure {

@@ -15,8 +15,6 @@ pub struct WorkflowUse {
     pub receives: bool,
     /// One has a step that reports.
     pub reports: bool,
-    /// One has a job that checks out the dispatched code and may request OIDC tokens.
-    pub exposes_token: bool,
     /// One calls a workflow or an action that isn't read here and may report.
     pub calls_others: bool,
 }
@@ -29,9 +27,6 @@ impl WorkflowUse {
             Self { receives: starts_on(&workflow, "repository_dispatch"), ..Self::default() };
         let jobs = workflow.get("jobs").and_then(Value::as_mapping);
         for job in jobs.into_iter().flat_map(|jobs| jobs.values()) {
-            // A job's own permissions replace those of the workflow.
-            let permissions = job.get("permissions").or_else(|| workflow.get("permissions"));
-            let has_token = permissions.is_some_and(grants_id_token);
             if let Some(called) = job.get("uses").and_then(Value::as_str) {
                 // Workflows of the same repository are read, too.
                 seen.calls_others |= !called.starts_with("./");
@@ -42,11 +37,6 @@ impl WorkflowUse {
                 let path = text("uses").split('@').next().unwrap_or_default();
                 seen.reports |= reports(step);
                 seen.calls_others |= path.starts_with("./");
-                let repository = step.get("with").and_then(|with| with.get("repository"));
-                let dispatched = repository
-                    .and_then(Value::as_str)
-                    .is_some_and(|repository| repository.contains("client_payload"));
-                seen.exposes_token |= has_token && (path.ends_with("/checkout-pr") || dispatched);
             }
         }
         seen
@@ -56,7 +46,6 @@ impl WorkflowUse {
         Self {
             receives: self.receives | other.receives,
             reports: self.reports | other.reports,
-            exposes_token: self.exposes_token | other.exposes_token,
             calls_others: self.calls_others | other.calls_others,
         }
     }
@@ -74,8 +63,6 @@ pub struct DispatchWorkflow {
     pub types: Option<Vec<String>>,
     /// Actions and workflows that aren't pinned by commit.
     pub unpinned: Vec<String>,
-    /// Jobs with a script that holds an expression about the event, which is text of a stranger.
-    pub expression_in_script: Vec<String>,
     /// Jobs that report and may request no OIDC token.
     pub reports_without_token: Vec<String>,
     /// Whether `run-name` holds the delivery, so that a run shows which dispatch started it.
@@ -111,13 +98,6 @@ impl DispatchWorkflow {
             found.unpinned.extend(uses.filter(|uses| !is_pinned(uses)).map(str::to_owned));
             if steps.iter().any(reports) && !has_token {
                 found.reports_without_token.push(name.to_owned());
-            }
-            let script = |step: &Value| {
-                let with = step.get("with").and_then(|with| with.get("script"));
-                [step.get("run"), with].into_iter().flatten().any(has_event_expression)
-            };
-            if steps.iter().any(script) {
-                found.expression_in_script.push(name.to_owned());
             }
         }
         found.unpinned.sort();
@@ -255,29 +235,23 @@ pub fn reports(step: &Value) -> bool {
     REPORTING_ACTIONS.iter().any(|end| path.ends_with(end)) || text("run").contains("crcr report")
 }
 
-/// Whether a script holds an expression with text of the event. `github` alone would be all of it.
-fn has_event_expression(script: &Value) -> bool {
-    let expressions = script.as_str().unwrap_or_default().split("${{").skip(1);
-    let mut inner = expressions.map(|rest| rest.split("}}").next().unwrap_or_default());
-    inner.any(|expression| {
-        let compact: String = expression.to_ascii_lowercase().split_whitespace().collect();
-        ["github.event.", "github.event[", "github['event", "(github)", "(github.event)"]
-            .iter()
-            .any(|part| compact.contains(part))
-    })
-}
-
 pub fn triggers(workflow: &Value) -> Option<&Value> {
     // YAML 1.1 reads the key `on` as a boolean.
     workflow.get("on").or_else(|| workflow.get(Value::Bool(true)))
 }
 
 pub fn starts_on(workflow: &Value, event: &str) -> bool {
+    events_of(workflow).iter().any(|one| one == event)
+}
+
+/// The names of the events that start a workflow.
+pub fn events_of(workflow: &Value) -> Vec<String> {
+    let name = |event: &Value| event.as_str().map(str::to_owned);
     match triggers(workflow) {
-        Some(Value::String(one)) => one == event,
-        Some(Value::Sequence(events)) => events.iter().any(|one| one == event),
-        Some(Value::Mapping(events)) => events.contains_key(event),
-        _ => false,
+        Some(Value::String(one)) => vec![one.clone()],
+        Some(Value::Sequence(events)) => events.iter().filter_map(name).collect(),
+        Some(Value::Mapping(events)) => events.keys().filter_map(name).collect(),
+        _ => vec![],
     }
 }
 
@@ -331,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_types_pins_and_tokens_of_a_dispatched_workflow_are_found() {
+    fn types_pins_and_tokens_of_a_dispatched_workflow_are_found() {
         assert_eq!(DispatchWorkflow::read("on: push\njobs: {}"), None);
         let read = |on: &str, job: &str| {
             DispatchWorkflow::read(&format!("on: {on}\njobs: {{a: {job}}}")).unwrap()
@@ -340,17 +314,6 @@ mod tests {
         assert_eq!(read(all, "{}").types, None);
         let one = "{repository_dispatch: {types: push}}";
         assert_eq!(read(one, "{}").types.unwrap(), ["push"]);
-        for (script, found) in [
-            ("echo ${{ github.event.client_payload.x }}", true),
-            ("echo ${{ toJSON( github ) }}", true),
-            ("echo ${{ github['event'].action }}", true),
-            ("echo ${{ GITHUB.EVENT.action }}", true),
-            ("echo ${{ github.event_name }} ${{ matrix.python }}", false),
-            ("echo $TITLE # github.event.x", false),
-        ] {
-            let script = Value::from(script);
-            assert_eq!(has_event_expression(&script), found, "{script:?}");
-        }
         let sha = "0123456789abcdef0123456789abcdef01234567";
         let job = format!(
             "{{steps: [{{uses: a/b@v1}}, {{uses: c/d@{sha}}}, {{uses: ./e}}, {{uses: 'docker://f:1'}}, \
@@ -375,28 +338,5 @@ mod tests {
         for other in [pinned, "./local", "docker://alpine:3", "actions@v1", "a/b", "../..@v1"] {
             assert_eq!(found(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn job_with_upstream_code_and_id_token_permission_exposes_token() {
-        let job = |permissions: &str, step: &str| {
-            WorkflowUse::read(&format!(
-                "on: repository_dispatch\n{permissions}\njobs: {{a: {{steps: [{{{step}}}]}}}}"
-            ))
-            .exposes_token
-        };
-        let ours = "uses: pytorch/crcr/actions/checkout-pr@v1";
-        let theirs = "uses: actions/checkout@v6, with: {repository: '${{ github.event.\
-                      client_payload.payload.repository.full_name }}'}";
-        for code in [ours, theirs] {
-            assert!(job("permissions: {id-token: write}", code));
-            assert!(job("permissions: write-all", code));
-            assert!(!job("permissions: {contents: read}", code));
-            assert!(!job("", code), "jobs get no OIDC token by default");
-        }
-        assert!(!job("permissions: {id-token: write}", "uses: actions/checkout@v6"));
-        let template = include_str!("../../../workflows-templates/downstream-ci.yml");
-        let seen = WorkflowUse::read(template);
-        assert!(seen.receives && seen.reports && !seen.exposes_token, "{seen:?}");
     }
 }

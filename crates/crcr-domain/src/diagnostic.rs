@@ -226,7 +226,7 @@ rules! {
     LabelMissing "label-missing" Warning,
     /// No workflow on the default branch receives the events, or none reports
     WorkflowMissing "workflow-missing" Warning,
-    /// A job that checks out upstream code may mint tokens of the default branch
+    /// A workflow lets the code or the text of strangers reach a token or a secret
     TokenExposed "token-exposed" Warning,
     /// A repository that enters above L1 or climbs two levels at once
     LevelSkipped "level-skipped" Error,

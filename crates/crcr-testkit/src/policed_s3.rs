@@ -29,6 +29,8 @@ pub struct PolicedState {
     pub buckets: BTreeMap<String, PolicedBucket>,
     /// The role of whoever signs, and its policy. Signatures aren't checked.
     pub role: Option<(String, Value)>,
+    /// What something in between answers instead, this many times: a status, a type and a body.
+    pub instead: Option<(usize, u16, &'static str, &'static str)>,
     /// What was stored, which a check must never do.
     pub written: Vec<String>,
 }
@@ -66,10 +68,16 @@ async fn serve(
     headers: HeaderMap,
 ) -> Response {
     let mut state = state.lock();
+    if let Some((times @ 1.., status, kind, body)) = &mut state.instead {
+        *times -= 1;
+        let status = StatusCode::from_u16(*status).unwrap_or_default();
+        return (status, [(header::CONTENT_TYPE, *kind)], *body).into_response();
+    }
     let path = uri.path().trim_start_matches('/');
     let (name, key) = path.split_once('/').unwrap_or((path, ""));
     let Some(bucket) = state.buckets.get(name) else {
-        return StatusCode::NOT_FOUND.into_response();
+        let body = "<Error><Code>NoSuchBucket</Code></Error>";
+        return (StatusCode::NOT_FOUND, body).into_response();
     };
     let region = [("x-amz-bucket-region", bucket.region.clone())];
     let signed = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());

@@ -18,6 +18,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::cli::allowlist::OnlineArgs;
 use crate::commands::github;
+use crate::commands::stranger_code::{Exposure, WorkflowSet};
 use crate::commands::workflow::WorkflowUse;
 use crate::env_vars::Env;
 use crate::failure::Failure;
@@ -271,28 +272,38 @@ impl OnlineCheck<'_> {
         let paths = match self.lookup.workflows(&repository.full_name).await {
             Err(GithubError::Forbidden(why)) => {
                 let why = format!("the workflows of `{repo}` can't be read: {why}");
-                return Ok(vec![CheckResult::NotChecked(Rule::WorkflowMissing, why)]);
+                let rules = [Rule::WorkflowMissing, Rule::TokenExposed];
+                return Ok(rules.map(|rule| CheckResult::NotChecked(rule, why.clone())).into());
             }
             other => other?,
         };
+        let mut set = WorkflowSet::new(Some(&repository.full_name), self.upstream.as_str());
         for path in paths.iter().take(MAX_WORKFLOWS_PER_REPOSITORY) {
-            if is_complete(seen) {
-                break;
-            }
-            let text = self.lookup.file(&repository.full_name, path).await?;
-            seen = seen.union(WorkflowUse::read(&text.unwrap_or_default()));
+            let text = self.lookup.file(&repository.full_name, path).await?.unwrap_or_default();
+            seen = seen.union(WorkflowUse::read(&text));
+            set.add_workflow(path, &text);
         }
+        github::add_actions(&mut set, &self.lookup, &repository.full_name).await?;
+        let judged = set.judge();
         let mut found = vec![];
-        if seen.exposes_token {
-            let message = format!(
-                "a job of `{repo}` checks out upstream code and has `id-token: write`, so any pull \
-                 request can get tokens of its default branch"
-            );
+        for exposure in Exposure::ALL.into_iter().filter(|exposure| exposure.gives_token()) {
+            let jobs = judged.found.iter().filter(|(of, _)| *of == exposure);
+            let jobs: Vec<_> = jobs.map(|(_, job)| job.as_str()).collect();
+            if jobs.is_empty() {
+                continue;
+            }
+            let message = format!("`{repo}`: {}: {}", exposure.found(), jobs.join(", "));
             let finding = Diagnostic::new(Rule::TokenExposed, place.clone(), message);
-            let help = "report from a separate job, as workflows-templates/downstream-ci.yml does";
-            found.push(CheckResult::Finding(
-                finding.label("untrusted code can get a token").help(help),
-            ));
+            let finding = finding.label("strangers can get a token or a secret");
+            found.push(CheckResult::Finding(finding.help(exposure.fix())));
+        }
+        let mut unknown: Vec<_> = judged.unknown;
+        if paths.len() > MAX_WORKFLOWS_PER_REPOSITORY {
+            unknown.push(format!("it has {} workflows, and only 100 are read", paths.len()));
+        }
+        if !unknown.is_empty() {
+            let why = format!("`{repo}`, not understood: {}", unknown.join(", "));
+            found.push(CheckResult::NotChecked(Rule::TokenExposed, why));
         }
         if is_complete(seen) {
             return Ok(found);

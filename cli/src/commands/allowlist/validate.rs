@@ -17,6 +17,12 @@ use crate::printer::Printer;
 use crate::render::{FindingsReport, ListedEntries};
 use crate::runner::Runner;
 
+/// The description of the pull request that the run is about; empty if there is none. It is read from the event's
+/// file, since no variable holds one of more than 128 KiB.
+fn description(runner: &Runner) -> Result<String, Failure> {
+    Ok(runner.event()?.pull_request.and_then(|pull| pull.body).unwrap_or_default())
+}
+
 /// Prints the findings to stdout; in a workflow also sets outputs and writes the step summary.
 pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
     let upstream = &args.file.upstream;
@@ -27,8 +33,11 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
         None => None,
     };
     if let Some(base) = &base {
-        let reason = args.reason.as_deref().unwrap_or_default();
-        let found = diff::review(&base.policy, &outcome, reason);
+        let reason = match &args.reason {
+            Some(reason) => reason.clone(),
+            None => description(&Runner::new(env, printer))?,
+        };
+        let found = diff::review(&base.policy, &outcome, &reason);
         outcome.findings.extend(found);
     }
     let evidence = match &base {

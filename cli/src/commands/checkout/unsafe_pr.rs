@@ -1,5 +1,8 @@
 //! Refuses the code of a fork where the run has the base repository's secrets and cache, as
 //! `actions/checkout` does since version 7. Whoever runs such code there gives the secrets to everybody.
+//!
+//! Commits of forks are in the base repository, too, and in every fork of it. So what counts isn't where a
+//! commit is fetched from: in these runs only commits that are known to be the repository's own are taken.
 
 use crate::cli::checkout::CheckoutArgs;
 use crate::commands::checkout::source::CheckoutSource;
@@ -7,10 +10,9 @@ use crate::env_vars;
 use crate::failure::Failure;
 use crate::runner::{Event, Runner};
 
-/// Events that strangers cause, that run on the default branch, and that don't say which commit they are
-/// about. A pull request's commits are also in the base repository, so there only the run's own commit is
-/// known to be the repository's.
-const STRANGERS_EVENTS: [&str; 8] = [
+/// Events that strangers cause and that run on the default branch, with its rights.
+const STRANGERS_EVENTS: [&str; 11] = [
+    "pull_request_target",
     "issue_comment",
     "issues",
     "discussion",
@@ -19,6 +21,21 @@ const STRANGERS_EVENTS: [&str; 8] = [
     "check_suite",
     "status",
     "fork",
+    "watch",
+    "gollum",
+];
+
+/// Events that only people with write access cause, or that name no code of a pull request. A run of
+/// `workflow_run` after another event may be about a stranger's.
+const OWN_TRIGGERS: [&str; 8] = [
+    "push",
+    "schedule",
+    "workflow_dispatch",
+    "repository_dispatch",
+    "release",
+    "merge_group",
+    "create",
+    "delete",
 ];
 
 /// Fails if the commit is, or may be, of a fork's pull request.
@@ -30,34 +47,23 @@ pub fn refuse_fork_code(
     source: &CheckoutSource,
     runner: &Runner,
 ) -> Result<(), Failure> {
-    if args.allow_unsafe_pr_checkout {
-        return Ok(());
-    }
     let name = runner.event_name();
-    let repository = source.repository.to_string();
-    let is_own = runner.repository().is_some_and(|own| own.eq_ignore_ascii_case(&repository));
-    let is_runs_commit = runner
-        .env()
-        .get(env_vars::GITHUB_SHA)
-        .is_some_and(|sha| sha.eq_ignore_ascii_case(&source.sha) && is_own);
-    let refused = match name {
-        "pull_request_target" | "workflow_run" => match ForkHead::of(name, &runner.event()?) {
-            None => false,
-            Some(head) => head.has(&repository, &source.sha) || (is_own && !is_runs_commit),
-        },
-        _ if STRANGERS_EVENTS.contains(&name) => is_own && !is_runs_commit,
-        _ => false,
+    let is_about_strangers = match name {
+        "workflow_run" => runner
+            .event()?
+            .workflow_run
+            .is_none_or(|run| !OWN_TRIGGERS.contains(&run.event.as_str())),
+        name => STRANGERS_EVENTS.contains(&name),
     };
-    // The base of a pull request is the repository's own code.
-    if !refused || is_base(source, is_own, runner) {
+    if args.allow_unsafe_pr_checkout || !is_about_strangers || is_known(source, runner) {
         return Ok(());
     }
     Err(Failure::user(
         "unsafe-pr-checkout",
         format!(
-            "`{}` of `{repository}` may be a fork's code, and this `{name}` run has the secrets, the \
-             token and the cache of the base repository",
-            source.sha
+            "`{}` of `{}` may be a fork's code, and this `{name}` run has the secrets, the token and \
+             the cache of the base repository",
+            source.sha, source.repository
         ),
     )
     .hint(
@@ -66,41 +72,49 @@ pub fn refuse_fork_code(
     ))
 }
 
-fn is_base(source: &CheckoutSource, is_own: bool, runner: &Runner) -> bool {
-    let pull_request = runner.event().ok().and_then(|event| event.pull_request);
-    is_own && pull_request.is_some_and(|pull| pull.base.sha.eq_ignore_ascii_case(&source.sha))
-}
-
-/// The head of a pull request from a fork that an event is about.
-struct ForkHead {
-    /// `None` if it was deleted.
-    repository: Option<String>,
-    commits: Vec<String>,
-}
-
-impl ForkHead {
-    /// `None` if the event isn't about a fork.
-    fn of(name: &str, event: &Event) -> Option<Self> {
-        let base = event.repository.as_ref().map(|repository| repository.full_name.as_str());
-        let (repository, commits) = if name == "pull_request_target" {
-            let pull = event.pull_request.as_ref()?;
-            let head = pull.head.repo.as_ref().map(|repository| repository.full_name.clone());
-            let merge = pull.merge_commit_sha.clone();
-            (head, [Some(pull.head.sha.clone()), merge].into_iter().flatten().collect())
-        } else {
-            let run = event.workflow_run.as_ref()?;
-            if !run.event.starts_with("pull_request") {
-                return None;
-            }
-            let head = run.head_repository.as_ref().map(|repository| repository.full_name.clone());
-            (head, run.head_sha.clone().into_iter().collect())
+/// Whether the commit is of the repository itself, or of another one of its owner, where the run's strangers
+/// have no pull request.
+fn is_known(source: &CheckoutSource, runner: &Runner) -> bool {
+    let Some(own) = runner.repository() else { return false };
+    let repository = source.repository.to_string();
+    if !own.eq_ignore_ascii_case(&repository) {
+        let owner = |name: &str| name.split('/').next().map(str::to_lowercase);
+        let is_forks_head = || {
+            let event = runner.event().unwrap_or_default();
+            head_repository(&event).is_some_and(|head| head.eq_ignore_ascii_case(&repository))
         };
-        let same = repository.as_deref().zip(base).is_some_and(|(a, b)| a.eq_ignore_ascii_case(b));
-        (!same).then_some(Self { repository, commits })
+        return owner(own) == owner(&repository) && !is_forks_head();
     }
+    let own_commit = runner.env().get(env_vars::GITHUB_SHA).map(str::to_owned);
+    let event = runner.event().unwrap_or_default();
+    let commits = own_commit.into_iter().chain(own_commits(&event, own));
+    commits.into_iter().any(|commit| commit.eq_ignore_ascii_case(&source.sha))
+}
 
-    fn has(&self, repository: &str, sha: &str) -> bool {
-        self.repository.as_ref().is_some_and(|head| head.eq_ignore_ascii_case(repository))
-            || self.commits.iter().any(|commit| commit.eq_ignore_ascii_case(sha))
+/// The commits of an event that people with write access made: the base of its pull request, and the head if
+/// it is a branch of this repository.
+fn own_commits(event: &Event, own: &str) -> Vec<String> {
+    let is_own_head = head_repository(event).is_some_and(|head| head.eq_ignore_ascii_case(own));
+    let mut commits = vec![];
+    if let Some(pull) = &event.pull_request {
+        commits.push(pull.base.sha.clone());
+        if is_own_head {
+            commits.push(pull.head.sha.clone());
+            commits.extend(pull.merge_commit_sha.clone());
+        }
     }
+    if let Some(run) = &event.workflow_run
+        && is_own_head
+    {
+        commits.extend(run.head_sha.clone());
+    }
+    commits
+}
+
+/// `None` if it was deleted, or if the event names none.
+fn head_repository(event: &Event) -> Option<&str> {
+    let pull = event.pull_request.as_ref().and_then(|pull| pull.head.repo.as_ref());
+    let run = event.workflow_run.as_ref().and_then(|run| run.head_repository.as_ref());
+    let run = run.map(|repository| repository.full_name.as_str());
+    pull.map(|repository| repository.full_name.as_str()).or(run)
 }

@@ -9,11 +9,12 @@ use aws_credential_types::Credentials;
 use crcr_artifacts::digest::Digest;
 use crcr_artifacts::store::s3::signature;
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName, RoleArn};
-use crcr_aws::sts::{self, AssumeRole, StsErrorClass};
-use crcr_github::http::RetryPolicy;
+use crcr_aws::sts::{self, AssumeRole, SessionCredentials, StsError, StsErrorClass};
+use crcr_github::http::{self, HttpError, RetryPolicy};
 use crcr_github::oidc::{TokenEndpoint, unverified_claims};
+use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, StatusCode};
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::report::{CheckReport, CheckResult};
 use crate::cli::doctor::AwsArgs;
@@ -23,6 +24,8 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Somebody may be waiting for the report.
+const RETRY: RetryPolicy = RetryPolicy::CALL.within(Duration::from_secs(15));
 /// The folders of the classes of trust, as docs/aws.md has them.
 const DEFAULT_BRANCH: &str = "default-branch";
 const PULL_REQUESTS: &str = "pull-requests";
@@ -103,12 +106,22 @@ struct Answer {
     status: StatusCode,
     /// The region of the bucket, which S3 names even to those whom it refuses.
     region: Option<String>,
+    /// The bucket, if S3 has none of that name.
+    missing: Option<String>,
 }
 
 impl Answer {
+    fn new(status: StatusCode, headers: &HeaderMap, body: &[u8], bucket: &str) -> Self {
+        let region = headers.get("x-amz-bucket-region");
+        let region = region.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let is_missing = String::from_utf8_lossy(body).contains("<Code>NoSuchBucket</Code>");
+        Self { status, region, missing: is_missing.then(|| bucket.to_owned()) }
+    }
+
     /// Rights are looked at before objects and conditions.
     fn is_allowed(&self) -> Option<bool> {
         match self.status.as_u16() {
+            _ if self.missing.is_some() => None,
             200 | 204 | 404 | 412 => Some(true),
             401 | 403 => Some(false),
             _ => None,
@@ -134,26 +147,37 @@ impl AwsSetup<'_> {
         credentials: Option<&Credentials>,
     ) -> Result<Answer, String> {
         let url = self.url(bucket, key);
-        let mut request = self.client.request(method.clone(), &url).timeout(TIMEOUT);
-        if method == Method::PUT {
-            request = request.header("if-match", "\"crcr-doctor\"").header("content-length", "0");
-        }
+        let mut signed = vec![];
         if let Some(credentials) = credentials {
             let nothing = Some(Digest::of(b""));
             let (region, now) = (&self.region, SystemTime::now());
-            let signed =
+            let headers =
                 signature(method.as_str(), &url, &[], nothing, region, credentials.clone(), now);
-            for (name, value) in signed.map_err(|error| error.to_string())? {
-                request = request.header(name, value);
-            }
+            signed.extend(headers.map_err(|error| error.to_string())?);
         }
-        let answer = request.send().await.map_err(|error| {
-            let late = "no answer within ten seconds".to_owned();
-            if error.is_timeout() { late } else { "no connection".to_owned() }
-        })?;
-        let region = answer.headers().get("x-amz-bucket-region");
-        let region = region.and_then(|value| value.to_str().ok()).map(str::to_owned);
-        Ok(Answer { status: answer.status(), region })
+        let request = || {
+            let mut request = self.client.request(method.clone(), &url).timeout(TIMEOUT);
+            if method == Method::PUT {
+                request =
+                    request.header("if-match", "\"crcr-doctor\"").header("content-length", "0");
+            }
+            signed.iter().fold(request, |request, (name, value)| request.header(*name, value))
+        };
+        let page =
+            |status: StatusCode| format!("something in between answers {status} with a web page");
+        match http::send(RETRY, request).await {
+            Ok(answer) if http::is_web_page(answer.headers(), b"") => Err(page(answer.status())),
+            Ok(answer) => Ok(Answer::new(answer.status(), answer.headers(), b"", bucket)),
+            Err(error) => match error.last() {
+                HttpError::Status { status, headers, body, .. } if !error.is_transient() => {
+                    match http::is_web_page(headers, body) {
+                        true => Err(page(*status)),
+                        false => Ok(Answer::new(*status, headers, body, bucket)),
+                    }
+                }
+                _ => Err(error.to_string()),
+            },
+        }
     }
 
     /// What somebody without credentials may do.
@@ -199,6 +223,7 @@ impl AwsSetup<'_> {
         let (bucket, region) = (&self.args.bucket, &self.region);
         match read {
             Err(why) => CheckResult::not_checked(CHECK, format!("`{bucket}`: {why}")),
+            Ok(Answer { missing: Some(bucket), .. }) => no_bucket(CHECK, bucket),
             Ok(Answer { region: Some(there), .. }) if there != region => CheckResult::error(
                 CHECK,
                 format!("`{bucket}` is in `{there}`, not in `{region}`"),
@@ -346,9 +371,10 @@ impl AwsSetup<'_> {
             policy: None,
             policy_arns: vec![],
         };
-        let answer =
-            sts::assume_role_with_web_identity(&self.client, &request, &token, TIMEOUT).await;
-        let session = answer.result.map_err(|error| {
+        let session = self.assume(&request, &token).await.map_err(|error| {
+            if !is_refusal(&error) {
+                return CheckResult::not_checked(CHECK, format!("STS can't be asked: {error}"));
+            }
             let message = format!("STS refuses the role to the `sub` `{subject}`: {error}");
             CheckResult::error(CHECK, message, "let the role's trust policy name this `sub`")
         })?;
@@ -367,6 +393,24 @@ impl AwsSetup<'_> {
         Ok((credentials, vec![trust(&subject), audience, self.unseen_trust(&subject)]))
     }
 
+    /// Asks again while STS is out of order.
+    async fn assume(
+        &self,
+        request: &AssumeRole,
+        token: &SecretString,
+    ) -> Result<SessionCredentials, StsError> {
+        let mut tries = RETRY.start();
+        loop {
+            let answer = sts::assume_role_with_web_identity(&self.client, request, token, TIMEOUT);
+            match answer.await.result {
+                Err(error)
+                    if error.class() == StsErrorClass::Transient
+                        && tries.wait_to_retry(&error, error.retry_after()).await => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Whether a token for another service gets the role, too.
     async fn audience(&self, endpoint: &TokenEndpoint, request: AssumeRole) -> CheckResult {
         const CHECK: &str = "role-audience";
@@ -379,18 +423,14 @@ impl AwsSetup<'_> {
             }
         };
         self.printer.mask(token.expose_secret());
-        let answer =
-            sts::assume_role_with_web_identity(&self.client, &request, &token, TIMEOUT).await;
-        match answer.result {
+        match self.assume(&request, &token).await {
             Ok(_) => CheckResult::error(
                 CHECK,
                 format!("STS gives the role to a token for `{OTHER}`, too"),
                 "let the trust policy and the identity provider accept `aud` `sts.amazonaws.com` only: \
                  whoever this job sends another token to could take the role with it",
             ),
-            Err(error)
-                if matches!(error.class(), StsErrorClass::Denied | StsErrorClass::Refused) =>
-            {
+            Err(error) if is_refusal(&error) => {
                 CheckResult::ok(CHECK, format!("only tokens for `{AUDIENCE}` get the role"))
             }
             Err(error) => CheckResult::not_checked(CHECK, format!("STS can't be asked: {error}")),
@@ -415,6 +455,11 @@ impl AwsSetup<'_> {
     }
 }
 
+/// Whether STS itself said no, and not something in between or a fault of it.
+fn is_refusal(error: &StsError) -> bool {
+    matches!(error.class(), StsErrorClass::Denied | StsErrorClass::Refused)
+}
+
 /// A result for an answer that says whether the caller may; others couldn't be checked.
 fn judge(
     check: &'static str,
@@ -423,6 +468,7 @@ fn judge(
 ) -> CheckResult {
     match answer {
         Err(why) => CheckResult::not_checked(check, format!("S3 can't be asked: {why}")),
+        Ok(Answer { missing: Some(bucket), .. }) => no_bucket(check, bucket),
         Ok(answer) => match answer.is_allowed() {
             Some(allowed) => result(allowed),
             None => {
@@ -431,6 +477,14 @@ fn judge(
             }
         },
     }
+}
+
+fn no_bucket(check: &'static str, bucket: &str) -> CheckResult {
+    CheckResult::error(
+        check,
+        format!("there is no bucket `{bucket}`"),
+        "correct the name, or create it: `crcr init aws` writes what it needs",
+    )
 }
 
 /// A role that a branch's own `sub` gets is one for whatever runs as that branch.

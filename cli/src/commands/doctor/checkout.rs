@@ -3,53 +3,96 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::downstream::stranger_code;
-use super::report::{CheckResult, CheckStatus};
+use super::report::CheckResult;
+use super::strangers;
+use crate::commands::stranger_code::WorkflowSet;
 use crate::env_vars::{self, Env};
 use crate::render::plural;
 
 const FOLDER: &str = ".github/workflows";
 const MAX_WORKFLOWS: usize = 100;
-const MAX_WORKFLOW_BYTES: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+/// Whose pull requests are tested, where no option says it.
+const UPSTREAM: &str = "pytorch/pytorch";
 
-/// The findings; one result that nothing was found if there is nothing. Empty outside of a checkout.
+/// The findings and what isn't understood; one result that nothing was found if there is neither. Empty outside
+/// of a checkout.
 pub fn check(env: &Env) -> Vec<CheckResult> {
-    let Some(folder) = workflow_folder(env) else { return vec![] };
-    let files = read(&folder);
-    let texts: Vec<_> = files.iter().map(|(path, text)| (&**path, &**text)).collect();
-    let results = stranger_code(&texts, env).into_iter();
-    let mut results: Vec<_> = results.filter(|found| found.status != CheckStatus::Ok).collect();
-    if results.is_empty() && !files.is_empty() {
-        let count = plural(files.len(), "workflow", "workflows");
+    const CHECK: &str = "workflows";
+    let Some(top) = checkout(env) else { return vec![] };
+    let own = env.get(env_vars::GITHUB_REPOSITORY).map(str::to_owned).or_else(|| origin(&top));
+    let mut set = WorkflowSet::new(own.as_deref(), UPSTREAM);
+    let count = add_workflows(&mut set, &top);
+    while let wanted = set.wanted_actions()
+        && !wanted.is_empty()
+    {
+        for path in wanted {
+            set.add_action(&path, read(&top.join(&path)).ok().as_deref());
+        }
+    }
+    let judged = set.judge();
+    let mut results = strangers::open_ways(&judged, env);
+    if let Some(unknown) = strangers::unknown(&judged) {
+        results.push(CheckResult::not_checked(CHECK, unknown));
+    }
+    if count > 0 && results.is_empty() {
+        let count = plural(count, "workflow", "workflows");
         let message = format!("{count} of this checkout: strangers' code reaches nothing");
-        results.push(CheckResult::ok("workflows", message));
+        results.push(CheckResult::ok(CHECK, message));
     }
     results
 }
 
-/// That of the job's workspace, or of the repository around the working directory.
-fn workflow_folder(env: &Env) -> Option<PathBuf> {
+/// The top of the job's workspace, or of the repository around the working directory, if it has workflows.
+fn checkout(env: &Env) -> Option<PathBuf> {
     let here = std::env::current_dir().ok();
     let start = env.get(env_vars::GITHUB_WORKSPACE).map(PathBuf::from).or(here)?;
     let top = start.ancestors().find(|folder| folder.join(".git").exists())?;
-    Some(top.join(FOLDER)).filter(|folder| folder.is_dir())
+    Some(top.to_owned()).filter(|top| top.join(FOLDER).is_dir())
 }
 
-/// The workflows of a folder, at most a hundred, by their paths.
-fn read(folder: &Path) -> Vec<(String, String)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries
-        .filter(|entry| {
-            let small = |file: fs::Metadata| file.is_file() && file.len() <= MAX_WORKFLOW_BYTES;
-            entry.metadata().is_ok_and(small)
-        })
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|end| end == "yml" || end == "yaml"))
-        .collect();
-    paths.sort();
-    let read = |path: PathBuf| {
-        let name = path.file_name()?.to_string_lossy().into_owned();
-        Some((format!("{FOLDER}/{name}"), fs::read_to_string(path).ok()?))
+/// Adds the workflows, at most a hundred, and returns how many there are.
+fn add_workflows(set: &mut WorkflowSet, top: &Path) -> usize {
+    let entries = match fs::read_dir(top.join(FOLDER)) {
+        Ok(entries) => entries,
+        Err(error) => {
+            set.add_unknown(format!("`{FOLDER}`: {error}"));
+            return 0;
+        }
     };
-    paths.into_iter().take(MAX_WORKFLOWS).filter_map(read).collect()
+    let paths = entries.flatten().map(|entry| entry.path());
+    let is_workflow =
+        |path: &PathBuf| path.extension().is_some_and(|end| end == "yml" || end == "yaml");
+    let mut paths: Vec<_> = paths.filter(is_workflow).filter(|path| path.is_file()).collect();
+    paths.sort();
+    for path in paths.iter().take(MAX_WORKFLOWS) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("{FOLDER}/{name}");
+        match read(path) {
+            Ok(text) => set.add_workflow(&name, &text),
+            Err(why) => set.add_unknown(format!("`{name}`: {why}")),
+        }
+    }
+    if paths.len() > MAX_WORKFLOWS {
+        set.add_unknown(format!("{} of {} workflows", paths.len() - MAX_WORKFLOWS, paths.len()));
+    }
+    paths.len()
+}
+
+/// The repository that a clone is of, `owner/repo`.
+fn origin(top: &Path) -> Option<String> {
+    let config = read(&top.join(".git/config")).ok()?;
+    let section = config.split("[remote \"origin\"]").nth(1)?;
+    let url = section.lines().find_map(|line| line.trim().strip_prefix("url = "))?;
+    let mut parts = url.trim_end_matches('/').trim_end_matches(".git").rsplit(['/', ':']);
+    let (name, owner) = (parts.next()?, parts.next()?);
+    Some(format!("{owner}/{name}"))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > MAX_FILE_BYTES {
+        return Err("larger than 1 MiB".to_owned());
+    }
+    fs::read_to_string(path).map_err(|error| error.to_string())
 }

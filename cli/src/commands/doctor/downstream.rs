@@ -3,7 +3,6 @@
 //! What can't be seen with the credentials at hand is listed as not checked, and never as right.
 
 use crcr_domain::probes::{DOWNSTREAM_FILE, ParsedDownstreamFile};
-use crcr_github::artifact::is_enterprise_server;
 use crcr_github::lookup::cache::LookupCache;
 use crcr_github::lookup::{GithubLookup, RepositoryInfo, Variable};
 use crcr_github::runs::WorkflowRun;
@@ -14,11 +13,12 @@ use url::Url;
 
 use super::dry_dispatch::DryDispatch;
 use super::report::{CheckReport, CheckResult};
+use super::strangers::{self, listed};
 use crate::cli::doctor::DownstreamArgs;
 use crate::commands::github;
-use crate::commands::stranger_code::{Exposure, exposures};
+use crate::commands::stranger_code::{Exposure, Judgement, WorkflowSet};
 use crate::commands::workflow::{DispatchWorkflow, ScheduledWorkflow, WorkflowUse, starts_on};
-use crate::env_vars::{self, Env};
+use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::render::plural;
@@ -67,7 +67,8 @@ pub async fn check(
             results.push(check.repository());
             results.extend(check.app().await.map_err(failed)?);
             let files = check.workflow_files().await.map_err(failed)?;
-            results.extend(workflows(&files, check.env));
+            let judged = check.stranger_code(&files).await.map_err(failed)?;
+            results.extend(workflows(&files, &judged, check.env));
             results.push(check.downstream_file().await.map_err(failed)?);
             results.push(check.callback_variable(&files).await.map_err(failed)?);
             results.push(check.nightly(&files).await.map_err(failed)?);
@@ -158,6 +159,17 @@ impl DownstreamCheck<'_> {
             files.push(WorkflowFile { path, text });
         }
         Ok(files)
+    }
+
+    /// What strangers' code and text reach in these workflows.
+    async fn stranger_code(&self, files: &[WorkflowFile]) -> Result<Judgement, GithubError> {
+        let mut set = WorkflowSet::new(Some(self.name()), self.args.upstream.as_str());
+        files.iter().for_each(|file| set.add_workflow(&file.path, &file.text));
+        if files.len() == MAX_WORKFLOWS {
+            set.add_unknown(format!("what comes after {MAX_WORKFLOWS} workflows"));
+        }
+        github::add_actions(&mut set, &self.lookup, self.name()).await?;
+        Ok(set.judge())
     }
 
     /// What the repository says that it takes. The relay goes on with the last good version of a broken file.
@@ -341,7 +353,7 @@ fn started_at(run: &WorkflowRun) -> Option<Timestamp> {
 }
 
 /// What the texts of the workflows say.
-fn workflows(files: &[WorkflowFile], env: &Env) -> Vec<CheckResult> {
+fn workflows(files: &[WorkflowFile], judged: &Judgement, env: &Env) -> Vec<CheckResult> {
     let read = |file: &WorkflowFile| Some((file.path.clone(), DispatchWorkflow::read(&file.text)?));
     let dispatched: Vec<_> = files.iter().filter_map(read).collect();
     let all = files.iter().map(|file| WorkflowUse::read(&file.text));
@@ -350,7 +362,7 @@ fn workflows(files: &[WorkflowFile], env: &Env) -> Vec<CheckResult> {
         let message = "no workflow on the default branch starts on `repository_dispatch`";
         let mut results = vec![CheckResult::error("workflow", message, TEMPLATE)];
         let exposures = Exposure::ALL.iter().map(|exposure| exposure.check());
-        let checks = ["event-types", "id-token", "pinned", "untrusted-expression"];
+        let checks = ["event-types", "id-token", "pinned"];
         for check in checks.into_iter().chain(exposures) {
             results.push(CheckResult::not_checked(check, "there is no such workflow"));
         }
@@ -360,8 +372,7 @@ fn workflows(files: &[WorkflowFile], env: &Env) -> Vec<CheckResult> {
     let message = format!("`repository_dispatch` starts {}", paths.join(", "));
     let mut results = vec![CheckResult::ok("workflow", message), event_types(&dispatched)];
     results.push(id_token(&dispatched, all));
-    let texts: Vec<_> = files.iter().map(|file| (&*file.path, &*file.text)).collect();
-    results.extend(stranger_code(&texts, env));
+    results.extend(strangers::every_result(judged, env));
     let named = |found: fn(&DispatchWorkflow) -> &Vec<String>| -> Vec<String> {
         let of = |(path, workflow): &(String, DispatchWorkflow)| {
             found(workflow).iter().map(|name| format!("`{name}` in `{path}`")).collect::<Vec<_>>()
@@ -377,46 +388,7 @@ fn workflows(files: &[WorkflowFile], env: &Env) -> Vec<CheckResult> {
             "pin them by a full commit: whoever moves a tag runs code with this job's rights",
         ),
     });
-    let unsafe_jobs = named(|workflow| &workflow.expression_in_script);
-    results.push(match unsafe_jobs.is_empty() {
-        true => CheckResult::ok("untrusted-expression", "no script holds text of the event"),
-        false => CheckResult::error(
-            "untrusted-expression",
-            format!(
-                "a script holds an expression with text of the event: {}",
-                listed(&unsafe_jobs)
-            ),
-            "pass the value as `env:` and use the quoted variable: a title may be shell code",
-        ),
-    });
     results
-}
-
-/// What upstream's code can reach in these workflows, each with its path: one result for each way.
-pub fn stranger_code(files: &[(&str, &str)], env: &Env) -> Vec<CheckResult> {
-    let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
-    let found: Vec<_> = files
-        .iter()
-        .flat_map(|(path, text)| {
-            let all = exposures(text).into_iter();
-            all.map(move |(exposure, job)| (exposure, format!("`{job}` in `{path}`")))
-        })
-        .collect();
-    let judge = |exposure: Exposure| {
-        let (check, jobs) = (exposure.check(), found.iter().filter(|(of, _)| *of == exposure));
-        let jobs: Vec<_> = jobs.map(|(_, job)| job.clone()).collect();
-        let message = || format!("{}: {}", exposure.found(), listed(&jobs));
-        if jobs.is_empty() {
-            CheckResult::ok(check, exposure.held())
-        } else if exposure == Exposure::Cache && is_enterprise_server(server) {
-            CheckResult::not_checked(check, "GitHub Enterprise Server has no `cache-mode`")
-        } else if exposure.is_warning() {
-            CheckResult::warning(check, message(), exposure.fix())
-        } else {
-            CheckResult::error(check, message(), exposure.fix())
-        }
-    };
-    Exposure::ALL.into_iter().map(judge).collect()
 }
 
 fn event_types(dispatched: &[(String, DispatchWorkflow)]) -> CheckResult {
@@ -456,15 +428,6 @@ fn id_token(dispatched: &[(String, DispatchWorkflow)], all: WorkflowUse) -> Chec
     }
     let fix = "add a job with the action `report-ci-result` before asking for L2";
     CheckResult::warning(CHECK, "no job reports, which is enough for L1 only", fix)
-}
-
-/// At most ten names.
-fn listed(names: &[String]) -> String {
-    let shown = names.iter().take(10).cloned().collect::<Vec<_>>().join(", ");
-    match names.len() {
-        ..=10 => shown,
-        n => format!("{shown} and {} more", n - 10),
-    }
 }
 
 /// Whether a relay has accepted a report of this repository, as its HUD says.

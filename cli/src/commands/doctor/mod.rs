@@ -7,6 +7,7 @@ mod downstream;
 mod dry_dispatch;
 mod machine;
 mod report;
+mod strangers;
 
 use self::report::{CheckReport, CheckStatus};
 use crate::cli::allowlist::ReviewFormat;

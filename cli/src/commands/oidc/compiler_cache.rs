@@ -39,12 +39,25 @@ impl CompilerCache {
     }
 
     /// Only the disk, whatever else is set.
-    fn disk_only(word: &'static str, args: &ConfigureArgs, runner: &Runner) -> Self {
-        let exports = |container| disk_only(Some(args), runner, container);
+    fn disk_only(word: &'static str, args: Option<&ConfigureArgs>, runner: &Runner) -> Self {
+        let exports = |container| disk_only(args, runner, container);
         Self { word, exports: exports(false), for_containers: exports(true) }
     }
 
-    /// Sets up sccache, if the job goes on.
+    /// For a step that fails, whose job may go on all the same. `args` is `None` if they can't be parsed.
+    pub fn without_credentials(
+        args: Option<&ConfigureArgs>,
+        runner: &Runner,
+        printer: &Printer,
+    ) -> Self {
+        // Credentials of an earlier step, or of the job itself, are still there.
+        match runner.env().get(env_vars::AWS_ACCESS_KEY_ID) {
+            Some(_) => Self::untouched("off"),
+            None => without_bucket(args, runner, printer),
+        }
+    }
+
+    /// Sets up sccache for the later steps of the job, which may go on after a failure.
     pub async fn set_up(
         args: &ConfigureArgs,
         facts: &JobFacts,
@@ -56,7 +69,10 @@ impl CompilerCache {
         let (env, write) = (runner.env(), outputs.can_write);
         // sccache reads credentials only from the environment.
         let serves = args.output_env_credentials || args.env_file.is_some() || !write;
-        if outputs.mode == AuthMode::Error || !serves {
+        if outputs.mode == AuthMode::Error {
+            return Self::without_credentials(Some(args), runner, printer);
+        }
+        if !serves {
             return Self::untouched("off");
         }
         // Without credentials a job reads what the default branch wrote.
@@ -66,12 +82,12 @@ impl CompilerCache {
             None => SccacheBucket::from_env(args, env),
             given => given,
         };
-        let Some(bucket) = bucket else { return without_bucket(args, runner, printer) };
+        let Some(bucket) = bucket else { return without_bucket(Some(args), runner, printer) };
         match probed(bucket, write, signing, env).await {
             Ok(bucket) => with_bucket(args, &bucket, write, runner, printer).await,
             Err(SccacheOff { why, hint }) => {
                 printer.warning(&format!("sccache is off: {why}"), Some(&hint));
-                Self::disk_only("off", args, runner)
+                Self::disk_only("off", Some(args), runner)
             }
         }
     }
@@ -110,7 +126,7 @@ async fn with_bucket(
                     "sccache uses its disk alone: before 0.18 it doesn't write to the disk while \
                      the bucket behind it is read-only",
                 );
-                return CompilerCache::disk_only("disk", args, runner);
+                return CompilerCache::disk_only("disk", Some(args), runner);
             }
             Some("disk,s3")
         }
@@ -152,7 +168,11 @@ fn own_settings(env: &Env) -> CompilerCache {
 }
 
 /// Without credentials and without a bucket, other caches that need credentials would stop sccache.
-fn without_bucket(args: &ConfigureArgs, runner: &Runner, printer: &Printer) -> CompilerCache {
+fn without_bucket(
+    args: Option<&ConfigureArgs>,
+    runner: &Runner,
+    printer: &Printer,
+) -> CompilerCache {
     let env = runner.env();
     let names = remote_caches(env);
     let gha = [env_vars::SCCACHE_GHA_ENABLED, env_vars::SCCACHE_GHA_VERSION];
@@ -160,8 +180,8 @@ fn without_bucket(args: &ConfigureArgs, runner: &Runner, printer: &Printer) -> C
     let gha_works = env.get(env_vars::ACTIONS_RUNTIME_TOKEN).is_some()
         && service.iter().any(|name| env.get(name).is_some());
     if names.is_empty() {
-        let for_containers = disk_only(Some(args), runner, true);
-        let exports = disk_folder(args, runner).into_iter().collect();
+        let for_containers = disk_only(args, runner, true);
+        let exports = args.and_then(|args| disk_folder(args, runner)).into_iter().collect();
         return CompilerCache { word: "off", exports, for_containers };
     }
     // GitHub gives every job its cache service, and a fork's a part of it.

@@ -64,11 +64,14 @@ pub async fn run(args: &ConfigureArgs, env: &Env, printer: &Printer) -> Outcome 
         Err(failure) => not_authenticated(AuthReason::EventPayload, failure),
     };
     let outputs = action_outputs(outcome.result, args.on_unavailable);
-    let mut overrides = Ok(vec![]);
     if outputs.mode == AuthMode::Anonymous {
         warn_of_defined_keys(env, printer);
-        overrides = runner_identity::overrides(&runner);
     }
+    // The job may go on after a failure, too: `continue-on-error`, or a step with `always()`.
+    let overrides = match has_no_credentials(outputs) {
+        true => runner_identity::overrides(&runner),
+        false => Ok(vec![]),
+    };
     let (overrides, unwritable) =
         overrides.map_or_else(|failure| (vec![], Some(failure)), |overrides| (overrides, None));
     runner_identity::warn(&overrides, printer);
@@ -80,7 +83,14 @@ pub async fn run(args: &ConfigureArgs, env: &Env, printer: &Printer) -> Outcome 
     let step = StepOutputs { args: Some(args), outputs, credentials, cache: &cache, overrides };
     step.write(&runner)?;
     // Without the overrides later steps would use the machine's identity, so the job must not go on.
-    unwritable.map_or_else(|| print_outcome(outputs, outcome, printer), Err)
+    match unwritable.filter(|_| outputs.mode != AuthMode::Error) {
+        Some(failure) => Err(failure),
+        None => print_outcome(outputs, outcome, printer),
+    }
+}
+
+fn has_no_credentials(outputs: ActionOutputs) -> bool {
+    matches!(outputs.mode, AuthMode::Anonymous | AuthMode::Error)
 }
 
 /// Writes the outputs of a step whose inputs can't be parsed. Returns whether the job goes on, because
@@ -96,8 +106,8 @@ pub fn handle_usage_error(
     let policy = if degrade { OnUnavailable::Degrade } else { OnUnavailable::Auto };
     let outputs = action_outputs(AuthResult::Broken(AuthReason::InvalidInput), policy);
     let runner = Runner::new(env, printer);
-    let overrides = if degrade { runner_identity::overrides(&runner)? } else { vec![] };
-    let cache = CompilerCache::untouched("off");
+    let overrides = runner_identity::overrides(&runner)?;
+    let cache = CompilerCache::without_credentials(None, &runner, printer);
     StepOutputs { args: None, outputs, credentials: None, cache: &cache, overrides }
         .write(&runner)?;
     Ok(degrade)
@@ -392,23 +402,21 @@ impl StepOutputs<'_> {
             (env_vars::CRCR_AUTH_MODE, self.outputs.mode.word().to_owned()),
             (env_vars::CRCR_AUTH_REASON, self.outputs.reason.word().to_owned()),
         ];
-        if self.outputs.mode == AuthMode::Anonymous {
+        if has_no_credentials(self.outputs) {
             exports.push((env_vars::AWS_EC2_METADATA_DISABLED, "true".to_owned()));
         }
         exports
     }
 
     fn exports(&self, credentials: &JobCredentials) -> Vec<Export> {
-        let Self { outputs, cache, overrides, .. } = self;
+        let Self { cache, overrides, .. } = self;
         let mut exports = credentials.exports.clone();
         exports.extend(self.region().into_iter().flatten());
         exports.extend(self.decision());
         // An empty value can't be unset, and tools would use it.
         exports.retain(|(_, value)| !value.is_empty());
         exports.extend(cache.exports.iter().cloned());
-        if outputs.mode == AuthMode::Anonymous {
-            exports.extend(overrides.iter().cloned());
-        }
+        exports.extend(overrides.iter().cloned());
         exports
     }
 }

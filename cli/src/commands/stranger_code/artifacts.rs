@@ -1,0 +1,114 @@
+//! How a job with a token handles what strangers left: the artifacts of a job with their code, or of a run that
+//! they caused.
+
+use super::exposure::Exposure;
+use super::expression::mentions;
+use super::job::{Job, Step, action_path, input};
+use super::script::{downloads_artifacts, scripts, treats_files_as_data, writes_environment};
+use super::{events, expression};
+
+/// `outputs` are those of the strangers' jobs that it needs.
+pub fn handled(
+    job: &Job<'_>,
+    strangers: &[&Job<'_>],
+    own: &[&Job<'_>],
+    outputs: &[&str],
+) -> Vec<Exposure> {
+    let of_run = |step: &Step<'_>| step.events.iter().any(|event| event == "workflow_run");
+    let by_script = |step: &Step<'_>| {
+        (of_run(step) || !strangers.is_empty())
+            && scripts(step.value).iter().any(|script| downloads_artifacts(script))
+    };
+    let by_action = |step: &Step<'_>| {
+        let path = action_path(step.value);
+        if !path.contains("download-artifact") {
+            return false;
+        }
+        match input(step.value, "run-id").or_else(|| input(step.value, "run_id")) {
+            Some(run) => of_run(step) || events::is_code(&step.scope.reach(&run), &step.events),
+            None if path.starts_with("actions/") || path.ends_with("-with-fallback") => {
+                !strangers.is_empty() && !is_of_own_job(step, own)
+            }
+            None => of_run(step) || !strangers.is_empty(),
+        }
+    };
+    let Some(first) = job.steps.iter().position(|step| by_script(step) || by_action(step)) else {
+        return vec![];
+    };
+    let mut found = vec![];
+    let downloads: Vec<_> = job.steps.iter().filter(|step| by_action(step)).collect();
+    let is_chosen = |step: &&Step<'_>| {
+        input(step.value, "name").is_none_or(|name| {
+            let reach = step.scope.reach(&name);
+            reach.overlaps(outputs) || events::is_text(&reach, &step.events)
+        })
+    };
+    if downloads.iter().any(is_chosen) {
+        found.push(Exposure::ArtifactName);
+    }
+    let folders: Vec<_> = downloads.iter().map(|step| own_folder(step)).collect();
+    if folders.iter().any(Option::is_none) {
+        found.push(Exposure::ArtifactPath);
+    }
+    for step in &job.steps[first..] {
+        let all = scripts(step.value);
+        if all.iter().any(|script| writes_environment(script)) {
+            found.push(Exposure::ArtifactToEnvironment);
+        }
+        let path = action_path(step.value);
+        let is_in_artifact = path.strip_prefix("./").is_some_and(|path| {
+            folders
+                .iter()
+                .any(|folder| folder.as_ref().is_none_or(|folder| path.starts_with(folder)))
+        });
+        if is_in_artifact || (!all.is_empty() && !treats_files_as_data(step.value)) {
+            found.push(Exposure::ArtifactInScript);
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Whether the artifact that a step downloads is one that a job without strangers' code uploads.
+fn is_of_own_job(step: &Step<'_>, own: &[&Job<'_>]) -> bool {
+    let Some(name) = input(step.value, "name") else { return false };
+    own.iter().flat_map(|job| &job.steps).any(|step| {
+        action_path(step.value).contains("upload-artifact")
+            && input(step.value, "name").is_some_and(|uploaded| uploaded == name)
+    })
+}
+
+/// The folder that a download alone writes to; `None` if others may have files there, or if it isn't known.
+fn own_folder(step: &Step<'_>) -> Option<String> {
+    let path = input(step.value, "path")?;
+    let mut folder = String::new();
+    let mut rest = path.trim();
+    while let Some(start) = rest.find("${{") {
+        folder.push_str(&rest[..start]);
+        let inner = *expression::expressions(rest).first()?;
+        let expression = format!("${{{{{inner}}}}}");
+        let found = mentions(&expression);
+        let [mention] = &found[..] else { return None };
+        folder.push_str(match mention.path.as_str() {
+            "runner.temp" => "@temp",
+            "github.workspace" => ".",
+            path if path.starts_with("matrix.") => "x",
+            "github.job" | "github.run_id" | "github.run_attempt" => "x",
+            _ => return None,
+        });
+        rest = rest[start + 3 + inner.len()..].strip_prefix("}}")?;
+    }
+    folder.push_str(rest);
+    if folder.starts_with(['/', '~']) || folder.contains(['$', '\\']) {
+        return None;
+    }
+    let parts: Vec<_> = folder.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let own = match parts[..] {
+        ["@temp", ref own @ ..] => own,
+        ref own => own,
+    };
+    let first = own.first()?;
+    let is_plain = !first.starts_with('.') && !own.contains(&"..");
+    is_plain.then(|| parts.join("/"))
+}

@@ -1,0 +1,307 @@
+//! A job as it runs: with the steps of the repository's own actions, and the jobs of its own workflows that it calls.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use serde_yaml::Value;
+
+use super::events::narrowed;
+use super::scope::{MAX_NAMES, Names, Reach, Scope};
+use super::script::{scripts, sets_variables};
+use super::{Source, WorkflowSet};
+use crate::commands::workflow::{events_of, steps, triggers};
+
+/// As deep as GitHub lets workflows call each other.
+const MAX_DEPTH: usize = 10;
+/// Jobs and steps of a workflow with all that it calls. More aren't read.
+const MAX_PARTS: usize = 2500;
+
+pub struct Step<'a> {
+    pub value: &'a Value,
+    pub scope: Scope,
+    pub events: Vec<String>,
+}
+
+pub struct Job<'a> {
+    /// Its key; of a called workflow's job, after that of the job that calls it and `/`.
+    pub name: String,
+    /// As the report names it.
+    pub shown: String,
+    pub value: &'a Value,
+    pub workflow: &'a Value,
+    /// The events for which it runs.
+    pub events: Vec<String>,
+    pub steps: Vec<Step<'a>>,
+    pub scope: Scope,
+    pub outputs: Names,
+    pub permissions: Option<&'a Value>,
+    pub cache_mode: Option<&'a Value>,
+    /// The jobs that it needs, as they are called in `name`.
+    pub needs: Vec<String>,
+    /// Why it isn't understood.
+    pub unknown: Vec<String>,
+}
+
+/// What a called workflow has from the job that calls it.
+struct Caller<'a> {
+    prefix: String,
+    shown: String,
+    events: Vec<String>,
+    inputs: Names,
+    permissions: Option<&'a Value>,
+    cache_mode: Option<&'a Value>,
+    needs: Vec<String>,
+}
+
+/// The jobs of a workflow as they are read.
+struct Reading<'a> {
+    set: &'a WorkflowSet,
+    jobs: Vec<Job<'a>>,
+    /// How many parts may still be read.
+    left: usize,
+}
+
+impl Reading<'_> {
+    /// Whether another part may be read.
+    fn take(&mut self) -> bool {
+        let more = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        more
+    }
+}
+
+/// Every job of a workflow, for the events that start it. `None` if it is too large.
+pub fn jobs_of<'a>(set: &'a WorkflowSet, path: &str, workflow: &'a Value) -> Option<Vec<Job<'a>>> {
+    let caller = Caller {
+        prefix: String::new(),
+        shown: String::new(),
+        events: events_of(workflow),
+        inputs: Names::new(),
+        permissions: None,
+        cache_mode: None,
+        needs: vec![],
+    };
+    let mut reading = Reading { set, jobs: vec![], left: MAX_PARTS };
+    add_jobs(&mut reading, path, workflow, &caller, 0);
+    (reading.left > 0).then_some(reading.jobs)
+}
+
+fn add_jobs<'a>(
+    reading: &mut Reading<'a>,
+    path: &str,
+    workflow: &'a Value,
+    caller: &Caller<'a>,
+    depth: usize,
+) {
+    let named = workflow.get("jobs").and_then(Value::as_mapping);
+    let mut waiting: Vec<_> = named
+        .into_iter()
+        .flatten()
+        .map(|(name, job)| (name.as_str().unwrap_or_default().to_owned(), job))
+        .take(MAX_PARTS + 1)
+        .collect();
+    let mut pending: BTreeSet<_> = waiting.iter().map(|(name, _)| name.clone()).collect();
+    let mut outputs: BTreeMap<String, Names> = BTreeMap::new();
+    // A job's outputs are known before those of the jobs that need it. A circle runs nowhere.
+    while !waiting.is_empty() && reading.take() {
+        let is_ready = |(_, job): &(String, &Value)| needs(job).all(|need| !pending.contains(need));
+        let at = waiting.iter().position(is_ready).unwrap_or_default();
+        let (name, value) = waiting.remove(at);
+        pending.remove(&name);
+        let needed =
+            needs(value).filter_map(|need| Some((need.to_lowercase(), outputs.get(need)?.clone())));
+        let scope =
+            Scope { inputs: caller.inputs.clone(), needs: needed.collect(), ..Scope::default() };
+        let job = read_job(reading, (path, workflow), caller, (&name, value), scope, depth);
+        outputs.insert(name, job);
+    }
+}
+
+/// Adds a job, or those of the workflow that it calls, and returns its outputs.
+fn read_job<'a>(
+    reading: &mut Reading<'a>,
+    (path, workflow): (&str, &'a Value),
+    caller: &Caller<'a>,
+    (name, value): (&str, &'a Value),
+    mut scope: Scope,
+    depth: usize,
+) -> Names {
+    let set = reading.set;
+    if let Some(matrix) = value.get("strategy") {
+        scope.matrix = Rc::new(scope.reach_all(matrix));
+    }
+    for level in [workflow, value] {
+        let env = scope.names(level.get("env"));
+        scope.env.extend(env);
+    }
+    let condition = value.get("if").map(super::scope::texts).unwrap_or_default().join("");
+    let events = narrowed(&caller.events, &condition);
+    let inherited = |key: &str| value.get(key).or_else(|| workflow.get(key));
+    let permissions = inherited("permissions").or(caller.permissions);
+    let cache_mode = inherited("cache-mode").or(caller.cache_mode);
+    let full_name = format!("{}{name}", caller.prefix);
+    let shown = format!("{}`{name}` in `{path}`", caller.shown);
+    let mut needed: Vec<_> = needs(value).map(|need| format!("{}{need}", caller.prefix)).collect();
+    needed.extend(caller.needs.iter().cloned());
+
+    let called = value.get("uses").and_then(Value::as_str);
+    let local = called.and_then(|called| called.strip_prefix("./"));
+    if let Some(Source::Read(callee)) = local.and_then(|path| set.source(path))
+        && let Some(local) = local
+        && depth < MAX_DEPTH
+    {
+        let event = triggers(callee).and_then(|events| events.get("workflow_call"));
+        let inner = Caller {
+            prefix: format!("{full_name}/"),
+            shown: format!("{shown}: "),
+            events,
+            inputs: inputs(event.and_then(|event| event.get("inputs")), value, &scope),
+            permissions,
+            cache_mode,
+            needs: needed,
+        };
+        let before = reading.jobs.len();
+        add_jobs(reading, local, callee, &inner, depth + 1);
+        let called = reading.jobs[before..].iter().flat_map(|job| job.outputs.values());
+        let merged = Rc::new(Reach::of_all(called.map(Rc::as_ref)));
+        let declared = event.and_then(|event| event.get("outputs")).and_then(Value::as_mapping);
+        let names = declared.into_iter().flatten().filter_map(|(name, _)| name.as_str());
+        return names.map(|name| (name.to_lowercase(), merged.clone())).collect();
+    }
+    let mut job = Job {
+        name: full_name,
+        shown,
+        value,
+        workflow,
+        events,
+        steps: vec![],
+        outputs: Names::new(),
+        permissions,
+        cache_mode,
+        needs: needed,
+        unknown: vec![],
+        scope,
+    };
+    if let Some(called) = called {
+        job.unknown.push(format!("calls `{called}`, which isn't read here"));
+    }
+    let mut scope = job.scope.clone();
+    add_steps(reading, steps(value), &mut scope, &mut job, 0);
+    job.outputs = scope.names(value.get("outputs"));
+    let outputs = job.outputs.clone();
+    reading.jobs.push(job);
+    outputs
+}
+
+fn add_steps<'a>(
+    reading: &mut Reading<'a>,
+    steps: &'a [Value],
+    scope: &mut Scope,
+    job: &mut Job<'a>,
+    depth: usize,
+) {
+    for value in steps {
+        if !reading.take() {
+            return;
+        }
+        let mut inner = scope.clone();
+        let env = inner.names(value.get("env"));
+        inner.env.extend(env);
+        let condition = value.get("if").map(super::scope::texts).unwrap_or_default().join("");
+        let events = narrowed(&job.events, &condition);
+        let path = action_path(value);
+        // Ours checks out what its inputs say, wherever it is.
+        let local = path.strip_prefix("./").filter(|_| !is_checkout_pr(&path));
+        let action = local.and_then(|local| reading.set.action(local));
+        let mut left;
+        match action {
+            Some(Source::Read(action)) if depth < MAX_DEPTH => {
+                let runs = action.get("runs");
+                let composite =
+                    runs.and_then(|runs| runs.get("steps")).and_then(Value::as_sequence);
+                if let Some(composite) = composite {
+                    let mut within = Scope {
+                        inputs: inputs(action.get("inputs"), value, &inner),
+                        steps: Names::new(),
+                        needs: BTreeMap::new(),
+                        ..inner
+                    };
+                    let before = std::mem::replace(&mut job.events, events);
+                    add_steps(reading, composite, &mut within, job, depth + 1);
+                    job.events = before;
+                    left = Reach::of_all(within.steps.values().map(Rc::as_ref));
+                    Rc::make_mut(&mut scope.written).merge(&within.written);
+                    if let Some(outputs) = action.get("outputs") {
+                        left.merge(&within.reach_all(outputs));
+                    }
+                } else {
+                    left = inner.reach_all(value);
+                    job.steps.push(Step { value, scope: inner, events });
+                }
+            }
+            found => {
+                if local.is_some() && !matches!(found, Some(Source::Read(_))) {
+                    let why = format!("uses `{path}`, which can't be read here");
+                    job.unknown.push(why);
+                }
+                left = inner.reach_all(value);
+                if scripts(value).iter().any(|script| sets_variables(script)) {
+                    Rc::make_mut(&mut scope.written).merge(&left);
+                }
+                job.steps.push(Step { value, scope: inner, events });
+            }
+        }
+        if let Some(id) = value.get("id").and_then(Value::as_str) {
+            scope.steps.insert(id.to_lowercase(), Rc::new(left));
+        }
+    }
+}
+
+/// The inputs of an action or of a called workflow, by what it is given and by their defaults.
+fn inputs(declared: Option<&Value>, call: &Value, outside: &Scope) -> Names {
+    let mut inputs = Names::new();
+    for (name, input) in declared.and_then(Value::as_mapping).into_iter().flatten().take(MAX_NAMES)
+    {
+        let Some(name) = name.as_str() else { continue };
+        let default = input.get("default").map(|default| Scope::default().reach_all(default));
+        inputs.insert(name.to_lowercase(), Rc::new(default.unwrap_or_default()));
+    }
+    inputs.extend(outside.names(call.get("with")));
+    inputs
+}
+
+pub fn needs(job: &Value) -> impl Iterator<Item = &str> {
+    let (one, many) = match job.get("needs") {
+        Some(Value::String(one)) => (Some(one.as_str()), None),
+        Some(Value::Sequence(many)) => (None, Some(many.iter().filter_map(Value::as_str))),
+        _ => (None, None),
+    };
+    one.into_iter().chain(many.into_iter().flatten())
+}
+
+/// The action of a step without its version, in lower case as GitHub doesn't distinguish it; a path of this
+/// repository as it is.
+pub fn action_path(step: &Value) -> String {
+    let uses = step.get("uses").and_then(Value::as_str).unwrap_or_default();
+    match uses.starts_with("./") {
+        true => uses.to_owned(),
+        false => uses.split('@').next().unwrap_or_default().to_lowercase(),
+    }
+}
+
+pub fn is_checkout_pr(path: &str) -> bool {
+    path.trim_end_matches('/').ends_with("/checkout-pr")
+}
+
+/// An input of a step, as text.
+pub fn input(step: &Value, name: &str) -> Option<String> {
+    let with = step.get("with")?.as_mapping()?;
+    let given =
+        with.iter().find(|(key, _)| key.as_str().is_some_and(|key| key.eq_ignore_ascii_case(name)));
+    match given?.1 {
+        Value::String(text) => Some(text.clone()).filter(|text| !text.trim().is_empty()),
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}

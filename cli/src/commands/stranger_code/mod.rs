@@ -1,0 +1,505 @@
+//! What a workflow lets code reach that its repository doesn't control: upstream's pull requests, forks.
+//!
+//! A job that runs such code is lost as a whole: the code can change every later step of it, by environment
+//! files, by git's configuration, or by processes that it leaves behind. So the job must have nothing to take,
+//! and the jobs that have something must read what it left as data. A script that holds text of a stranger is
+//! such code, too.
+//!
+//! What isn't understood is said, so that nobody takes it for safe.
+
+mod artifacts;
+mod events;
+mod exposure;
+mod expression;
+mod job;
+mod runner;
+mod scope;
+mod script;
+
+use std::collections::BTreeMap;
+
+use serde_yaml::Value;
+
+pub use self::exposure::Exposure;
+use self::expression::mentions;
+use self::job::{Job, Step, action_path, input, is_checkout_pr, jobs_of};
+use self::runner::Runner;
+use self::scope::{Reach, texts};
+use self::script::scripts;
+use super::workflow::{grants_id_token, reports, steps};
+
+/// Actions that exchange the job's OIDC token for the rights of a cloud role, by the end of their path.
+const ROLE_ACTIONS: [&str; 4] = [
+    "/configure-oidc-fallback",
+    "aws-actions/configure-aws-credentials",
+    "google-github-actions/auth",
+    "azure/login",
+];
+
+#[derive(Debug)]
+pub(crate) enum Source {
+    Read(Value),
+    /// Not YAML, or not there.
+    Unreadable,
+}
+
+/// The workflows of a repository, with its own actions that they use.
+#[derive(Debug)]
+pub struct WorkflowSet {
+    workflows: BTreeMap<String, Source>,
+    actions: BTreeMap<String, Source>,
+    /// `None` if it isn't known.
+    own: Option<String>,
+    upstream: String,
+    unknown: Vec<String>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Judgement {
+    /// Each exposure with its job.
+    pub found: Vec<(Exposure, String)>,
+    /// What isn't understood, so that nothing can be said about it.
+    pub unknown: Vec<String>,
+}
+
+impl WorkflowSet {
+    /// `own` is the name of the repository, `upstream` that of the one whose pull requests it tests.
+    pub fn new(own: Option<&str>, upstream: &str) -> Self {
+        Self {
+            workflows: BTreeMap::new(),
+            actions: BTreeMap::new(),
+            own: own.map(str::to_lowercase),
+            upstream: upstream.to_lowercase(),
+            unknown: vec![],
+        }
+    }
+
+    pub fn add_workflow(&mut self, path: &str, text: &str) {
+        self.workflows.insert(path.to_owned(), Source::parse(text));
+    }
+
+    /// Something that can't be read, as the end of the sentence "not checked: …".
+    pub fn add_unknown(&mut self, what: String) {
+        self.unknown.push(what);
+    }
+
+    /// The files of the repository's own actions that haven't been added yet.
+    pub fn wanted_actions(&self) -> Vec<String> {
+        let workflows = self.workflows.values().chain(self.actions.values());
+        let used = workflows.filter_map(Source::read).flat_map(|value| {
+            let jobs = value.get("jobs").and_then(Value::as_mapping);
+            let of_jobs = jobs.into_iter().flat_map(|jobs| jobs.values()).flat_map(steps);
+            of_jobs.chain(value.get("runs").map(steps).into_iter().flatten())
+        });
+        let mut wanted: Vec<_> = used
+            .map(action_path)
+            .filter(|path| !is_checkout_pr(path))
+            .filter_map(|path| {
+                let folder = path.strip_prefix("./").and_then(action_folder)?;
+                let names = ["action.yml", "action.yaml"].map(|name| format!("{folder}{name}"));
+                let is_read =
+                    |name: &&String| matches!(self.actions.get(*name), Some(Source::Read(_)));
+                if names.iter().any(|name| is_read(&name)) {
+                    return None;
+                }
+                names.into_iter().find(|name| !self.actions.contains_key(name))
+            })
+            .collect();
+        wanted.sort();
+        wanted.dedup();
+        wanted
+    }
+
+    /// `None` for a file that isn't there.
+    pub fn add_action(&mut self, path: &str, text: Option<&str>) {
+        self.actions.insert(path.to_owned(), text.map_or(Source::Unreadable, Source::parse));
+    }
+
+    fn source(&self, path: &str) -> Option<&Source> {
+        self.workflows.get(path)
+    }
+
+    fn action(&self, path: &str) -> Option<&Source> {
+        let folder = action_folder(path)?;
+        let found =
+            ["action.yml", "action.yaml"].map(|name| self.actions.get(&format!("{folder}{name}")));
+        found.into_iter().flatten().max_by_key(|source| source.read().is_some())
+    }
+
+    pub fn judge(&self) -> Judgement {
+        let mut judged = Judgement { found: vec![], unknown: self.unknown.clone() };
+        let (mut any_strangers, mut roles) = (false, vec![]);
+        for (path, source) in &self.workflows {
+            let Source::Read(workflow) = source else {
+                judged.unknown.push(format!("`{path}` isn't YAML"));
+                continue;
+            };
+            let Some(jobs) = jobs_of(self, path, workflow) else {
+                judged.unknown.push(format!("`{path}` has too many jobs and steps"));
+                continue;
+            };
+            any_strangers |= self.judge_workflow(&jobs, &mut judged);
+            let takes = jobs.iter().filter(|job| job.takes_branch_role());
+            roles.extend(takes.map(|job| (Exposure::RoleWithoutEnvironment, job.shown.clone())));
+        }
+        // Upstream's code runs as the default branch, which every role without an environment trusts.
+        if any_strangers {
+            judged.found.extend(roles);
+        }
+        judged.found.sort();
+        judged.found.dedup();
+        judged.unknown.sort();
+        judged.unknown.dedup();
+        judged
+    }
+
+    /// Whether a job runs strangers' code.
+    fn judge_workflow(&self, jobs: &[Job<'_>], judged: &mut Judgement) -> bool {
+        let relayed = jobs.iter().any(|job| {
+            job.events.iter().any(|event| event == "repository_dispatch")
+                || job.steps.iter().any(|step| reports(step.value))
+        });
+        let mut found: Vec<(Exposure, &Job<'_>)> = vec![];
+        let (mut strangers, mut own) = (vec![], vec![]);
+        for job in jobs {
+            if let Some(exposure) = job.fork_runner(&mut judged.unknown) {
+                found.push((exposure, job));
+            }
+            if job.holds_event_text() {
+                found.push((Exposure::EventInScript, job));
+            }
+            if !job.is_privileged() {
+                continue;
+            }
+            let mut doubts = vec![];
+            let code = job.steps.iter().map(|step| self.code_of(step, relayed));
+            let runs_stranger = code
+                .map(|code| match code {
+                    Code::Own => false,
+                    Code::Strangers => true,
+                    Code::Unknown(why) => {
+                        doubts.push(why);
+                        false
+                    }
+                })
+                .fold(false, |any, one| any | one);
+            if runs_stranger {
+                strangers.push(job);
+                continue;
+            }
+            own.push(job);
+            doubts.extend(job.unknown.iter().filter(|_| job.has_something()).cloned());
+            judged.unknown.extend(doubts.into_iter().map(|why| format!("{} {why}", job.shown)));
+        }
+        for job in &strangers {
+            found.extend(job.as_stranger().into_iter().map(|exposure| (exposure, *job)));
+        }
+        for job in &own {
+            let exposed = job.beside_strangers(&strangers, &own);
+            found.extend(exposed.into_iter().map(|exposure| (exposure, *job)));
+        }
+        judged.found.extend(found.into_iter().map(|(exposure, job)| (exposure, job.shown.clone())));
+        !strangers.is_empty()
+    }
+
+    /// Whose code a step brings into its job.
+    fn code_of(&self, step: &Step<'_>, relayed: bool) -> Code {
+        if !step.events.iter().any(|event| events::PRIVILEGED.contains(&&**event)) {
+            return Code::Own;
+        }
+        let path = action_path(step.value);
+        let given = |name: &str| input(step.value, name).map(|text| step.scope.reach(&text));
+        let (repository, revision) = (given("repository"), given("ref").or_else(|| given("sha")));
+        if is_checkout_pr(&path) {
+            let is_own = repository.is_some_and(|reach| self.is_own(&reach))
+                && revision.is_some_and(|reach| reach.paths.iter().eq(["github.sha"]));
+            return if is_own { Code::Own } else { Code::Strangers };
+        }
+        let from_others = |script: &String| {
+            let is_own = |text: &str| self.own.as_ref().is_some_and(|own| text.contains(own));
+            script.contains("crcr checkout")
+                || script::fetches_code(script, step, &step.events, relayed, is_own, &self.upstream)
+        };
+        if scripts(step.value).iter().any(from_others) {
+            return Code::Strangers;
+        }
+        let named = Reach::of_all(repository.iter().chain(&revision));
+        if path != "actions/checkout" {
+            let takes_code = events::is_code(&named, &step.events) && !is_known_action(&path);
+            return match takes_code {
+                true => {
+                    Code::Unknown(format!("gives `{path}` a commit or repository of a stranger"))
+                }
+                false => Code::Own,
+            };
+        }
+        if events::is_code(&named, &step.events) {
+            return Code::Strangers;
+        }
+        if events::is_empty_here(&named, &step.events) {
+            return Code::Own;
+        }
+        let of_pull = |text: &String| text.contains("refs/pull/") || text.starts_with("pull/");
+        if revision.as_ref().is_some_and(|reach| reach.texts.iter().any(of_pull)) {
+            return Code::Strangers;
+        }
+        if let Some(repository) = repository.filter(|reach| !self.is_own(reach)) {
+            let is_upstream = |text: &String| text.trim().eq_ignore_ascii_case(&self.upstream);
+            if relayed || repository.texts.iter().any(is_upstream) {
+                return Code::Strangers;
+            }
+        }
+        let computed = |path: &&String| {
+            let parts: Vec<_> = path.split('.').collect();
+            parts[0] == "env" || matches!(parts[..], ["steps" | "needs", _, "outputs", ..])
+        };
+        match named.paths.iter().find(computed) {
+            Some(path) if events::name_strangers(&step.events) => {
+                Code::Unknown(format!("checks out `{path}`, which is computed while it runs"))
+            }
+            _ => Code::Own,
+        }
+    }
+
+    /// This repository, or another one of its owner that isn't upstream.
+    fn is_own(&self, repository: &Reach) -> bool {
+        let paths = &repository.paths;
+        let owner = |name: &str| name.split('/').next().map(str::to_owned);
+        let is_own = |text: &String| {
+            let text = text.trim().to_lowercase();
+            self.own.as_ref().is_some_and(|own| {
+                own == &text || (text != self.upstream && owner(own) == owner(&text))
+            })
+        };
+        (!paths.is_empty() && paths.iter().all(|path| path.starts_with("github.repository")))
+            || (paths.is_empty() && repository.texts.iter().any(is_own))
+    }
+}
+
+/// Whose code a step brings.
+enum Code {
+    Own,
+    Strangers,
+    /// Why it can't be said.
+    Unknown(String),
+}
+
+impl Source {
+    fn parse(text: &str) -> Self {
+        match serde_yaml::from_str::<Value>(text) {
+            Ok(value) if value.is_mapping() => Self::Read(value),
+            _ => Self::Unreadable,
+        }
+    }
+
+    fn read(&self) -> Option<&Value> {
+        match self {
+            Self::Read(value) => Some(value),
+            Self::Unreadable => None,
+        }
+    }
+}
+
+/// The folder of an action, with a slash at its end. `None` for one outside of the repository.
+fn action_folder(path: &str) -> Option<String> {
+    let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    if parts.contains(&"..") {
+        return None;
+    }
+    Some(parts.iter().map(|part| format!("{part}/")).collect())
+}
+
+/// Actions that check out nothing, whatever they are given.
+fn is_known_action(path: &str) -> bool {
+    path.starts_with("actions/") || reports_path(path) || path.is_empty()
+}
+
+fn reports_path(path: &str) -> bool {
+    ["/report-ci-result", "/collect-test-stats", "/validate-allowlist", "/pack-test-reports"]
+        .iter()
+        .any(|end| path.ends_with(end))
+}
+
+impl Job<'_> {
+    fn is_privileged(&self) -> bool {
+        self.events.iter().any(|event| events::PRIVILEGED.contains(&&**event))
+    }
+
+    /// Whether the job has more than a token that reads.
+    fn has_something(&self) -> bool {
+        self.has_token()
+            || (events::name_strangers(&self.events) && self.value.get("with").is_some())
+    }
+
+    fn has_token(&self) -> bool {
+        self.permissions
+            .is_none_or(|permissions| grants_id_token(permissions) || may_write(permissions))
+            || self.holds_secret()
+    }
+
+    fn holds_secret(&self) -> bool {
+        let is_secret = |path: &str| {
+            path != "secrets.github_token" && path.split('.').next() == Some("secrets")
+        };
+        let inherits = self.value.get("secrets").and_then(Value::as_str) == Some("inherit");
+        let written = [Some(self.value), self.workflow.get("env")].into_iter().flatten();
+        let written = written.flat_map(texts).collect::<Vec<_>>();
+        inherits
+            || written.iter().flat_map(|text| mentions(text)).any(|found| is_secret(&found.path))
+            || self
+                .scope
+                .inputs
+                .values()
+                .any(|reach| reach.paths.iter().any(|path| is_secret(path)))
+    }
+
+    /// Whether a script holds an expression with text of a stranger.
+    fn holds_event_text(&self) -> bool {
+        self.steps.iter().any(|step| {
+            scripts(step.value)
+                .iter()
+                .any(|script| events::is_text(&step.scope.reach(script), &step.events))
+        })
+    }
+
+    /// A fork's pull request that runs on a machine that other jobs use, too.
+    fn fork_runner(&self, unknown: &mut Vec<String>) -> Option<Exposure> {
+        if !self.events.iter().any(|event| events::FORKS.contains(&&**event)) {
+            return None;
+        }
+        let mut found = None;
+        for runner in Runner::all_of(self) {
+            match runner {
+                Runner::Own(_) => found = Some(Exposure::ForkRunner),
+                Runner::Unknown(text) => unknown.push(format!("{} runs on `{text}`", self.shown)),
+                Runner::Hosted | Runner::ByFork => {}
+            }
+        }
+        found
+    }
+
+    /// Whether it gets a cloud role that has to trust a branch.
+    fn takes_branch_role(&self) -> bool {
+        let is_role =
+            |step: &Step<'_>| ROLE_ACTIONS.iter().any(|end| action_path(step.value).ends_with(end));
+        let of_branch = |event: &String| !events::FORKS.contains(&&**event);
+        self.steps.iter().any(is_role)
+            && self.value.get("environment").is_none()
+            && self.events.iter().any(of_branch)
+    }
+
+    fn as_stranger(&self) -> Vec<Exposure> {
+        let mut found = vec![];
+        if self.permissions.is_some_and(grants_id_token) {
+            found.push(Exposure::Token);
+        }
+        if self.permissions.is_none_or(may_write) {
+            found.push(Exposure::WritePermission);
+        }
+        if self.holds_secret() {
+            found.push(Exposure::Secret);
+        }
+        let keeps_token = |step: &Step<'_>| {
+            action_path(step.value) == "actions/checkout"
+                && input(step.value, "persist-credentials").is_none_or(|value| value != "false")
+        };
+        if self.steps.iter().any(keeps_token) {
+            found.push(Exposure::GitCredentials);
+        }
+        if !matches!(self.cache_mode.and_then(Value::as_str), Some("none" | "read")) {
+            found.push(Exposure::Cache);
+        }
+        found
+    }
+
+    /// Of a job that runs no stranger's code itself, in a workflow where others may.
+    fn beside_strangers(&self, strangers: &[&Job<'_>], own: &[&Job<'_>]) -> Vec<Exposure> {
+        let mut found = vec![];
+        let needed: Vec<_> = strangers.iter().filter_map(|job| self.need_of(job)).collect();
+        let outputs: Vec<_> = needed.iter().map(|need| format!("needs.{need}.outputs")).collect();
+        let outputs: Vec<_> = outputs.iter().map(String::as_str).collect();
+        let holds_output = |step: &Step<'_>| {
+            scripts(step.value).iter().any(|script| step.scope.reach(script).overlaps(&outputs))
+        };
+        if self.steps.iter().any(holds_output) {
+            found.push(Exposure::OutputInScript);
+        }
+        if self.steps.iter().any(|step| self.chooses_conclusion(step, &needed)) {
+            found.push(Exposure::ReportedConclusion);
+        }
+        if !self.has_token() {
+            return found;
+        }
+        let runners = Runner::all_of(self);
+        let shares = |stranger: &&Job<'_>| {
+            let theirs = Runner::all_of(stranger);
+            theirs.iter().any(|theirs| runners.iter().any(|own| own.is_shared_with(theirs)))
+        };
+        if strangers.iter().any(shares) {
+            found.push(Exposure::SharedRunner);
+        }
+        found.extend(artifacts::handled(self, strangers, own, &outputs));
+        found
+    }
+
+    /// As what this job needs another, directly; in lower case.
+    fn need_of(&self, other: &Job<'_>) -> Option<String> {
+        let within = |need: &&String| {
+            let rest = other.name.strip_prefix(need.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let need = self.needs.iter().find(within)?;
+        Some(need.rsplit('/').next().unwrap_or(need).to_lowercase())
+    }
+
+    /// Whether a step reports something else of the jobs with upstream's code than GitHub's own result.
+    fn chooses_conclusion(&self, step: &Step<'_>, needed: &[String]) -> bool {
+        if needed.is_empty() || !reports(step.value) {
+            return false;
+        }
+        let Some(conclusion) = input(step.value, "conclusion") else {
+            let scripts = scripts(step.value).join(" ");
+            let env = Reach::of_all(step.scope.env.values().map(std::rc::Rc::as_ref));
+            let mut reach = step.scope.reach(&scripts);
+            reach.merge(&env);
+            return scripts.contains("--conclusion")
+                && reach.paths.iter().any(|path| path.contains(".outputs"));
+        };
+        let reach = step.scope.reach(&conclusion);
+        let chosen = |path: &String| {
+            let parts: Vec<_> = path.split('.').collect();
+            !matches!(parts[..], ["needs", _, "result"])
+        };
+        if reach.paths.iter().any(chosen) {
+            return true;
+        }
+        let result = |text: &str| {
+            mentions(text)
+                .iter()
+                .any(|found| needed.iter().any(|need| found.path == format!("needs.{need}.result")))
+        };
+        // The condition of a step or of the job may decide which fixed word is reported.
+        let conditions = [step.value.get("if"), self.value.get("if")].into_iter().flatten();
+        let conditions = conditions.flat_map(texts).collect::<Vec<_>>().join(" ");
+        let conditions = format!("${{{{ {} }}}}", conditions.replace("${{", "").replace("}}", ""));
+        let is_success = conclusion.trim().eq_ignore_ascii_case("success")
+            || expression::expressions(&conclusion).iter().any(|_| !result(&conclusion));
+        let by_env = reach.texts.iter().any(|text| result(text));
+        is_success && !by_env && !result(&conditions)
+    }
+}
+
+/// Whether the token of a job with these permissions may change something. OIDC tokens are another matter.
+fn may_write(permissions: &Value) -> bool {
+    match permissions {
+        Value::String(all) => all == "write-all",
+        Value::Mapping(each) => each.iter().any(|(name, level)| {
+            name.as_str() != Some("id-token") && level.as_str() == Some("write")
+        }),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! What a text of a workflow leads to, through environments, inputs and outputs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use serde_yaml::Value;
+
+use super::expression::{mentions, overlaps};
+
+/// The contexts whose text may be in a value, and every text on the way to them.
+#[derive(Debug, Clone, Default)]
+pub struct Reach {
+    pub paths: BTreeSet<String>,
+    pub texts: BTreeSet<String>,
+}
+
+/// Names of an environment, inputs or outputs.
+pub type Names = BTreeMap<String, Rc<Reach>>;
+
+/// More names in one mapping aren't read.
+pub const MAX_NAMES: usize = 200;
+
+impl Reach {
+    /// A workflow that leads everywhere must not fill the memory.
+    const MAX_ENTRIES: usize = 200;
+    const MAX_TEXT_BYTES: usize = 500;
+
+    pub fn merge(&mut self, other: &Self) {
+        other.paths.iter().for_each(|path| self.add_path(path));
+        other.texts.iter().for_each(|text| self.add_text(text));
+    }
+
+    fn add_path(&mut self, path: &str) {
+        match self.paths.len() < Self::MAX_ENTRIES {
+            true => self.paths.insert(path.to_owned()),
+            false => self.paths.insert("*".to_owned()),
+        };
+    }
+
+    fn add_text(&mut self, text: &str) {
+        if self.texts.len() < Self::MAX_ENTRIES {
+            let end = text.floor_char_boundary(Self::MAX_TEXT_BYTES);
+            self.texts.insert(text[..end].to_owned());
+        }
+    }
+
+    pub fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut merged = Self::default();
+        all.into_iter().for_each(|one| merged.merge(one));
+        merged
+    }
+
+    pub fn overlaps(&self, patterns: &[&str]) -> bool {
+        self.paths.iter().any(|path| patterns.iter().any(|pattern| overlaps(path, pattern)))
+    }
+}
+
+/// What the contexts of one place lead to. Names are in lower case, as in `expression`.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    pub env: Names,
+    pub inputs: Names,
+    pub steps: Names,
+    /// The outputs of each job that is needed.
+    pub needs: BTreeMap<String, Names>,
+    pub matrix: Rc<Reach>,
+    /// What earlier steps may have written into the job's environment.
+    pub written: Rc<Reach>,
+}
+
+impl Scope {
+    pub fn reach(&self, text: &str) -> Reach {
+        let mut found = Reach::default();
+        found.add_text(text);
+        for mention in mentions(text).into_iter().filter(|found| found.is_value) {
+            self.follow(&mention.path, &mut found);
+        }
+        found
+    }
+
+    /// Of every text in a value.
+    pub fn reach_all(&self, value: &Value) -> Reach {
+        let mut found = Reach::default();
+        for text in texts(value) {
+            found.merge(&self.reach(&text));
+        }
+        found
+    }
+
+    fn follow(&self, path: &str, found: &mut Reach) {
+        let parts: Vec<_> = path.split('.').collect();
+        let name = parts.get(1).copied().unwrap_or("*");
+        let mut add = |names: &Names, name: &str| {
+            let all = names.iter().filter(|(key, _)| name == "*" || *key == name);
+            let all: Vec<_> = all.collect();
+            all.iter().for_each(|(_, reach)| found.merge(reach));
+            !all.is_empty()
+        };
+        let is_known = match parts[0] {
+            "env" => add(&self.env, name),
+            "inputs" => add(&self.inputs, name),
+            "steps" if matches!(parts.get(2), Some(&("outcome" | "conclusion"))) => false,
+            "steps" => {
+                add(&self.steps, name);
+                false
+            }
+            "needs" if parts.get(2) == Some(&"result") => false,
+            "needs" => {
+                let jobs = self.needs.iter().filter(|(key, _)| name == "*" || *key == name);
+                let output = parts.get(3).copied().unwrap_or("*");
+                for (_, outputs) in jobs {
+                    add(outputs, output);
+                }
+                false
+            }
+            "matrix" | "strategy" => {
+                found.merge(&self.matrix);
+                false
+            }
+            _ => false,
+        };
+        if !is_known {
+            found.add_path(path);
+            if parts[0] == "env" {
+                found.merge(&self.written);
+            }
+        }
+    }
+
+    /// The names of a mapping, with what each leads to here.
+    pub fn names(&self, mapping: Option<&Value>) -> Names {
+        let all = mapping.and_then(Value::as_mapping).into_iter().flatten().take(MAX_NAMES);
+        let named = all.filter_map(|(key, value)| {
+            Some((key.as_str()?.to_lowercase(), Rc::new(self.reach_all(value))))
+        });
+        named.collect()
+    }
+}
+
+/// Every text in a value, with numbers and booleans as texts.
+pub fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Number(number) => vec![number.to_string()],
+        Value::Bool(flag) => vec![flag.to_string()],
+        Value::Sequence(list) => list.iter().flat_map(texts).collect(),
+        Value::Mapping(map) => map.values().flat_map(texts).collect(),
+        _ => vec![],
+    }
+}

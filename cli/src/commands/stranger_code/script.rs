@@ -1,0 +1,208 @@
+//! What a step's script may do. It is read as words, so that every doubt counts as yes.
+
+use serde_yaml::Value;
+
+use super::events;
+use super::job::{Step, input};
+use super::scope::Reach;
+
+/// Inputs that actions run as a script.
+const SCRIPT_INPUTS: [&str; 6] =
+    ["script", "run", "command", "inlinescript", "new_command_on_retry", "cmd"];
+
+/// The scripts of a step: its own, and what an action such as `github-script` runs for it.
+pub fn scripts(step: &Value) -> Vec<String> {
+    let with = step.get("with").and_then(Value::as_mapping).into_iter().flatten();
+    let given = with.filter_map(|(key, value)| {
+        let key = key.as_str()?.to_lowercase();
+        SCRIPT_INPUTS.contains(&&*key).then(|| value.as_str().map(str::to_owned))?
+    });
+    let own = step.get("run").and_then(Value::as_str).map(str::to_owned);
+    // A backslash continues a line of shell.
+    own.into_iter().chain(given).map(|script| script.replace("\\\n", " ")).collect()
+}
+
+fn words(text: &str) -> Vec<String> {
+    let is_part = |c: char| c.is_alphanumeric() || "_-./".contains(c);
+    let words = text.split(|c| !is_part(c)).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect()
+}
+
+/// Whether a command is followed by one of these words, with at most some options between them.
+fn runs(words: &[String], command: &str, verbs: &[&str]) -> bool {
+    words.iter().enumerate().any(|(at, word)| {
+        let is_command = word == command || word.ends_with(&format!("/{command}"));
+        let next = words.iter().skip(at + 1).take(8);
+        is_command && next.into_iter().any(|word| verbs.contains(&&**word))
+    })
+}
+
+const GIT_VERBS: [&str; 14] = [
+    "clone",
+    "fetch",
+    "checkout",
+    "pull",
+    "switch",
+    "worktree",
+    "reset",
+    "merge",
+    "cherry-pick",
+    "rebase",
+    "restore",
+    "submodule",
+    "archive",
+    "remote",
+];
+
+/// Whether a script may fetch code of a stranger. `from_others` says that a clone of any other repository counts.
+pub fn fetches_code(
+    script: &str,
+    step: &Step<'_>,
+    events: &[String],
+    from_others: bool,
+    is_own: impl Fn(&str) -> bool,
+    upstream: &str,
+) -> bool {
+    let words = words(script);
+    let reach = used(script, step);
+    let git = runs(&words, "git", &GIT_VERBS);
+    if events::is_empty_here(&reach, events) {
+        return false;
+    }
+    let checks_out = words.windows(3).any(|three| {
+        matches!([&*three[0], &*three[1], &*three[2]], ["gh" | "hub", "pr", "checkout"])
+    });
+    let pull =
+        |line: &str| line.contains("pull/") && (line.contains("/head") || line.contains("/merge"));
+    let applies = runs(&words, "gh", &["diff"]) && script.contains("apply");
+    if checks_out || applies || (git && script.lines().any(pull)) {
+        return true;
+    }
+    let lower = script.to_lowercase();
+    let archive = ["raw.githubusercontent", "codeload", "/archive", "tarball", "zipball", "git+"];
+    let downloads =
+        git || runs(&words, "gh", &["clone"]) || archive.iter().any(|part| lower.contains(part));
+    if !downloads {
+        return false;
+    }
+    let event_file = ["github_event_path", "github_head_ref", "context.payload", "context.issue"];
+    if events::is_code(&reach, events)
+        || (events::name_strangers(events) && event_file.iter().any(|part| lower.contains(part)))
+    {
+        return true;
+    }
+    let clones = runs(&words, "git", &["clone"]) || runs(&words, "gh", &["clone"]);
+    let names_upstream =
+        reach.texts.iter().any(|text| text.to_lowercase().contains(&upstream.to_lowercase()));
+    clones && (names_upstream || (from_others && !is_own(&lower)))
+}
+
+/// What a script's expressions and the variables that it names lead to.
+fn used(script: &str, step: &Step<'_>) -> Reach {
+    let mut found = step.scope.reach(script);
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let names: Vec<_> = script.split(|c| !is_name(c)).map(str::to_lowercase).collect();
+    for (name, reach) in &step.scope.env {
+        if names.contains(name) {
+            found.merge(reach);
+        }
+    }
+    if script.contains('$') || script.contains("process.env") {
+        found.merge(&step.scope.written);
+    }
+    found
+}
+
+/// Whether a script changes the environment of later steps.
+pub fn writes_environment(script: &str) -> bool {
+    ["GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "exportVariable", "addPath"]
+        .iter()
+        .any(|part| script.contains(part))
+}
+
+/// Whether a script may set variables for later steps.
+pub fn sets_variables(script: &str) -> bool {
+    script.contains("GITHUB_ENV") || script.contains("exportVariable")
+}
+
+/// Whether a script downloads artifacts itself.
+pub fn downloads_artifacts(script: &str) -> bool {
+    let words = words(script);
+    script.contains("downloadArtifact")
+        || script.contains("/artifacts")
+        || runs(&words, "gh", &["download"])
+        || runs(&words, "artifact", &["download"])
+}
+
+/// Whether a step can be seen to neither run nor print files that lie beside it.
+pub fn treats_files_as_data(step: &Value) -> bool {
+    let uses = super::job::action_path(step);
+    if uses == "actions/github-script" {
+        return input(step, "script").is_none_or(|script| javascript_reads_data(&script));
+    }
+    let plain_shell = step.get("shell").and_then(Value::as_str).is_none_or(|shell| {
+        matches!(shell.split_whitespace().next(), Some("bash" | "sh" | "pwsh"))
+    });
+    scripts(step)
+        .iter()
+        .all(|script| plain_shell && script.lines().all(|line| is_harmless_line(line.trim())))
+}
+
+/// A line that prints fixed words or the step's own variables, or runs our own command, which expects such files.
+fn is_harmless_line(line: &str) -> bool {
+    let line = line.replace(">> \"$GITHUB_STEP_SUMMARY\"", "");
+    let first = line.split_whitespace().next().unwrap_or_default();
+    let own = first == "crcr"
+        && line.split_whitespace().nth(1).is_some_and(|command| command == "report");
+    let fixed = ["echo", "printf", "true", ":", "exit", "set"].contains(&first);
+    first.is_empty()
+        || first.starts_with('#')
+        || ((own || (fixed && !line.contains(['*', '?', '['])))
+            && !line.contains(['`', '<', '>', '|', '&', ';'])
+            && !line.contains("$("))
+}
+
+/// JavaScript that only reads files and talks to GitHub's API: nothing in it runs, prints, exports or writes one.
+fn javascript_reads_data(script: &str) -> bool {
+    const OTHERS: [&str; 26] = [
+        "import",
+        "eval",
+        "Function",
+        "exec",
+        "child_process",
+        "spawn",
+        "execSync",
+        "vm",
+        "console",
+        "stdout",
+        "stderr",
+        "info",
+        "setOutput",
+        "exportVariable",
+        "addPath",
+        "saveState",
+        "startGroup",
+        "group",
+        "GITHUB_ENV",
+        "GITHUB_PATH",
+        "GITHUB_OUTPUT",
+        "writeFile",
+        "writeFileSync",
+        "appendFileSync",
+        "createWriteStream",
+        "globalThis",
+    ];
+    const MODULES: [&str; 6] = ["fs", "node:fs", "path", "node:path", "zlib", "node:zlib"];
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    if script.split(|c| !is_name(c)).any(|word| OTHERS.contains(&word)) {
+        return false;
+    }
+    let fixed_names =
+        !["core[", "process[", "require[", "fs[", "]("].iter().any(|part| script.contains(part));
+    let loads_modules = script.split("require").skip(1).all(|rest| {
+        let module = rest.trim_start().strip_prefix('(').and_then(|rest| rest.split(')').next());
+        let module = module.map(|module| module.trim().trim_matches(['\'', '"']));
+        module.is_some_and(|module| MODULES.contains(&module))
+    });
+    fixed_names && loads_modules
+}

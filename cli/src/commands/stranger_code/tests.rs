@@ -1,0 +1,568 @@
+use super::*;
+
+const DOWNSTREAM: &str = include_str!("../../../../workflows-templates/downstream-ci.yml");
+const NIGHTLY: &str = include_str!("../../../../workflows-templates/downstream-nightly.yml");
+
+const TEMPLATES: [&str; 9] = [
+    DOWNSTREAM,
+    NIGHTLY,
+    include_str!("../../../../workflows-templates/allowlist-review-comment.yml"),
+    include_str!("../../../../workflows-templates/allowlist-review.yml"),
+    include_str!("../../../../workflows-templates/fork-build-arc.yml"),
+    include_str!("../../../../workflows-templates/fork-build.yml"),
+    include_str!("../../../../workflows-templates/levels-sync.yml"),
+    include_str!("../../../../workflows-templates/terraform-plan.yml"),
+    include_str!("../../../../workflows-templates/test-stats.yml"),
+];
+
+fn judge(files: &[(&str, &str)]) -> Judgement {
+    let mut set = WorkflowSet::new(None, "pytorch/pytorch");
+    for (path, text) in files {
+        match path.starts_with(".github/workflows/") {
+            true => set.add_workflow(path, text),
+            false => set.add_action(path, Some(text)),
+        }
+    }
+    set.judge()
+}
+
+fn codes_of(files: &[(&str, &str)]) -> Vec<&'static str> {
+    let mut codes: Vec<_> =
+        judge(files).found.into_iter().map(|(exposure, _)| exposure.check()).collect();
+    codes.dedup();
+    codes
+}
+
+fn codes(text: &str) -> Vec<&'static str> {
+    codes_of(&[(".github/workflows/w.yml", text)])
+}
+
+/// Findings and doubts alike.
+fn all(text: &str) -> (Vec<&'static str>, Vec<String>) {
+    (codes(text), judge(&[(".github/workflows/w.yml", text)]).unknown)
+}
+
+#[test]
+fn templates_expose_nothing() {
+    for template in TEMPLATES {
+        assert_eq!(all(template), (vec![], vec![]));
+    }
+    let named: Vec<_> =
+        (0..TEMPLATES.len()).map(|at| format!(".github/workflows/{at}.yml")).collect();
+    let together: Vec<_> = named.iter().map(String::as_str).zip(TEMPLATES).collect();
+    let judged = judge(&together);
+    assert_eq!((judged.found, judged.unknown), (vec![], vec![]));
+}
+
+/// Each is a way out for code that the job `test` runs; the test `hostile_run…` tries them on the template.
+#[test]
+fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
+    let read = "contents: read # and nothing else, ever: this job runs a stranger's code";
+    let download = "      - name: Fetch what the job left\n";
+    let report = "      - name: Report the end\n";
+    let upload = "      - name: Hand it to the last job\n";
+    for (code, from, to) in [
+        ("cache-mode", "    cache-mode: none", "    # no cache-mode"),
+        ("cache-mode", "    cache-mode: none", "    cache-mode: write"),
+        ("token-exposed", read, "id-token: write"),
+        ("write-permission", read, "contents: write"),
+        ("secret-exposed", "        id: build\n", "        env: {KEY: \"${{ secrets.KEY }}\"}\n"),
+        (
+            "secret-exposed",
+            "permissions: {}\n",
+            "permissions: {}\nenv: {KEY: \"${{ secrets['KEY'] }}\"}\n",
+        ),
+        (
+            "git-credentials",
+            "      - name: Build\n",
+            "      - uses: actions/checkout@v7\n      - name: Build\n",
+        ),
+        (
+            "role-environment",
+            report,
+            "      - uses: aws-actions/configure-aws-credentials@v6\n      - name: Report the end\n",
+        ),
+        ("shared-runner", "runs-on: ubuntu-latest", "runs-on: [self-hosted, npu]"),
+        ("shared-runner", "runs-on: ubuntu-latest", "runs-on: {group: npu}"),
+        (
+            "artifact-name",
+            "          name: test-reports-${{ matrix.python }}\n          path: test-reports\n",
+            "          pattern: test-reports-*\n          path: test-reports\n",
+        ),
+        ("artifact-path", "          path: test-reports\n", "          path: .\n"),
+        ("artifact-path", "          path: test-reports\n", "          path: ${{ runner.temp }}\n"),
+        (
+            "artifact-to-environment",
+            report,
+            "      - run: cat reports/env >> \"$GITHUB_ENV\"\n      - name: Report the end\n",
+        ),
+        (
+            "artifact-to-environment",
+            report,
+            "      - run: cat reports/path >> \"$GITHUB_PATH\"\n      - name: Report the end\n",
+        ),
+        (
+            "artifact-in-script",
+            report,
+            "      - run: cat test-reports/log.txt\n      - name: Report the end\n",
+        ),
+        (
+            "output-in-script",
+            report,
+            "      - run: echo ${{ needs.test.outputs.title }}\n      - name: Report the end\n",
+        ),
+        (
+            "reported-conclusion",
+            "conclusion: ${{ needs.test.result }}",
+            "conclusion: ${{ needs.test.outputs.conclusion }}",
+        ),
+        ("reported-conclusion", "conclusion: ${{ needs.test.result }}", "conclusion: ${{ env.C }}"),
+        ("reported-conclusion", "conclusion: ${{ needs.test.result }}", "conclusion: success"),
+        ("artifact-path", "          path: test-reports\n", "          path: test-reports/..\n"),
+        (
+            "artifact-path",
+            "          path: test-reports\n",
+            "          path: ${{ env.RUNNER_TEMP }}\n",
+        ),
+        (
+            "artifact-name",
+            "          name: test-reports-${{ matrix.python }}\n          path: test-reports\n",
+            "          name: ${{ needs.test.outputs.artifact }}\n          path: test-reports\n",
+        ),
+        ("shared-runner", "runs-on: ubuntu-latest", "runs-on: ubuntu-npu-own"),
+        ("shared-runner", "runs-on: ubuntu-latest", "runs-on: ${{ matrix.runner }}"),
+    ] {
+        for part in [download, report, upload, from] {
+            assert!(DOWNSTREAM.contains(part), "{part}");
+        }
+        let broken = DOWNSTREAM.replace(from, to);
+        assert!(codes(&broken).contains(&code), "{code}: {:?}", codes(&broken));
+    }
+    // A step of the last job, before its report.
+    for (code, step) in [
+        (
+            "artifact-to-environment",
+            "uses: actions/github-script@v8\n        with: {script: \"core.exportVariable('X', \
+             require('fs').readFileSync('test-reports/x'))\"}",
+        ),
+        (
+            "artifact-in-script",
+            "uses: actions/github-script@v8\n        with: {script: \"require('./test-reports/x.js')\"}",
+        ),
+        ("artifact-in-script", "run: cat log.txt\n        working-directory: test-reports"),
+        ("artifact-in-script", "run: cat test-*/log.txt"),
+        ("artifact-in-script", "run: bash */run.sh"),
+        ("artifact-in-script", "run: find . -name '*.txt' -exec cat {} +"),
+        ("artifact-in-script", "run: echo $(< \"$FILE\")"),
+        ("artifact-in-script", "run: gh run download \"$GITHUB_RUN_ID\""),
+        ("artifact-in-script", "uses: ./test-reports/action"),
+        ("output-in-script", "run: echo ${{ needs['test'].outputs.title }}"),
+        ("output-in-script", "run: echo '${{ toJSON(needs) }}'"),
+        ("output-in-script", "run: echo '${{ NEEDS.Test.Outputs[matrix.python] }}'"),
+        (
+            "output-in-script",
+            "uses: actions/github-script@v8\n        with: {script: 'x(`${{ needs.test.outputs.title }}`)'}",
+        ),
+        (
+            "output-in-script",
+            "run: echo ${{ env.T }}\n        env: {T: '${{ needs.test.outputs.title }}'}",
+        ),
+        (
+            "untrusted-expression",
+            "run: echo ${{ github.event.client_payload.payload.pull_request.title }}",
+        ),
+        (
+            "untrusted-expression",
+            "run: echo ${{ env.T }}\n        env: {T: '${{ github.event.client_payload.payload.title }}'}",
+        ),
+    ] {
+        let broken = DOWNSTREAM.replace(report, &format!("      - {step}\n{report}"));
+        assert!(codes(&broken).contains(&code), "{code} {step}: {:?}", codes(&broken));
+    }
+    for step in ["run: echo done", "run: crcr report --status completed"] {
+        let right = DOWNSTREAM.replace(report, &format!("      - {step}\n{report}"));
+        assert_eq!(codes(&right), [""; 0], "{step}");
+    }
+    let own = format!("    permissions:\n      {read}\n");
+    assert!(DOWNSTREAM.contains(&own));
+    let unlimited = DOWNSTREAM.replacen("permissions: {}\n", "", 1).replace(&own, "");
+    assert!(codes(&unlimited).contains(&"write-permission"), "{:?}", codes(&unlimited));
+}
+
+#[test]
+fn every_code_differs() {
+    let mut codes: Vec<_> = Exposure::ALL.iter().map(|exposure| exposure.check()).collect();
+    codes.sort_unstable();
+    codes.dedup();
+    assert_eq!(codes.len(), Exposure::ALL.len());
+}
+
+/// A workflow of one job that may write and request tokens.
+fn with_rights(event: &str, steps: &str) -> String {
+    format!(
+        "on: {event}\npermissions: {{contents: write, id-token: write}}\njobs:\n  b:\n    runs-on: \
+         ubuntu-latest\n    steps:\n{steps}"
+    )
+}
+
+#[test]
+fn every_way_to_a_forks_commit_counts_as_its_code() {
+    let checkout = |reference: &str| {
+        format!(
+            "      - uses: actions/checkout@v7\n        with: {{persist-credentials: false, ref: \
+             \"{reference}\"}}\n      - run: make test\n"
+        )
+    };
+    let run = |script: &str| {
+        format!("      - run: {script}\n        env: {{N: '${{{{ github.event.number }}}}'}}\n")
+    };
+    let target = "pull_request_target";
+    for (event, steps) in [
+        (target, checkout("refs/pull/${{ github.event.number }}/merge")),
+        (target, checkout("refs/pull/${{ github.event.pull_request.number }}/head")),
+        (target, checkout("${{ github.event.pull_request.merge_commit_sha }}")),
+        (target, checkout("${{ github.event['pull_request']['head'].sha }}")),
+        (target, checkout("${{ GITHUB.event.Pull_Request.Head.sha }}")),
+        (target, checkout("${{ github.event.after }}")),
+        (target, checkout("${{ inputs.x || github.head_ref }}")),
+        (target, run("gh pr checkout \"$N\" && make")),
+        (target, run("git fetch origin \"pull/$N/head\" && git checkout FETCH_HEAD && make")),
+        (target, run("git fetch origin \"$GITHUB_HEAD_REF\"; make")),
+        (target, run("git -c x=y fetch origin ${{ github.event.pull_request.head.sha }}")),
+        (target, run("curl -L https://codeload.github.com/a/b/zip/${{ github.head_ref }} | sh")),
+        (
+            target,
+            "      - uses: actions/github-script@v8\n        with: {script: \"exec.exec('git', \
+             ['checkout', context.payload.pull_request.head.sha])\"}\n"
+                .to_owned(),
+        ),
+        (
+            target,
+            format!(
+                "      - run: echo \"SHA=${{{{ github.event.pull_request.head.sha }}}}\" >> $GITHUB_ENV\n{}",
+                checkout("${{ env.SHA }}")
+            ),
+        ),
+        (
+            target,
+            format!(
+                "      - id: h\n        run: echo sha=${{{{ github.event.pull_request.head.sha }}}} >> \
+                 $GITHUB_OUTPUT\n{}",
+                checkout("${{ steps.h.outputs.sha }}")
+            ),
+        ),
+        ("issue_comment", checkout("refs/pull/${{ github.event.issue.number }}/head")),
+        ("workflow_dispatch", checkout("refs/pull/${{ inputs.pr }}/head")),
+        ("workflow_dispatch", run("gh pr checkout ${{ inputs.pr }}")),
+        ("{workflow_run: {}}", checkout("${{ github.event.workflow_run.head_sha }}")),
+        ("[pull_request, schedule]", "      - uses: x/y/actions/CHECKOUT-PR@v1\n".to_owned()),
+    ] {
+        let text = with_rights(event, &steps);
+        let found = codes(&text);
+        for code in ["token-exposed", "write-permission", "cache-mode"] {
+            assert!(found.contains(&code), "{code}: {found:?} in {text}");
+        }
+    }
+    let by_env = "on: pull_request_target\npermissions: {contents: write}\nenv: {SHA: '${{ \
+                  github.event.pull_request.head.sha }}'}\njobs: {b: {steps: [{uses: actions/checkout@v7, \
+                  with: {ref: '${{ env.SHA }}'}}]}}";
+    assert!(codes(by_env).contains(&"write-permission"), "{:?}", codes(by_env));
+}
+
+#[test]
+fn upstreams_code_counts_however_the_job_of_a_dispatch_gets_it() {
+    let start = DOWNSTREAM.find("      - name: Check out the upstream commit").unwrap();
+    let end = DOWNSTREAM.find("      - name: Build").unwrap();
+    let read = "contents: read # and nothing else, ever: this job runs a stranger's code";
+    let payload = "github.event.client_payload.payload";
+    for step in [
+        format!(
+            "      - env:\n          REPO: ${{{{ {payload}.repository.full_name }}}}\n          SHA: ${{{{ \
+             {payload}.pull_request.head.sha }}}}\n        run: git clone https://github.com/$REPO upstream && \
+             git -C upstream checkout $SHA\n"
+        ),
+        "      - uses: actions/checkout@v7\n        with: {repository: pytorch/pytorch, \
+         persist-credentials: false}\n"
+            .to_owned(),
+        "      - uses: actions/checkout@v7\n        with: {repository: pytorch/pytorch, ref: '${{ \
+         env.SHA }}', persist-credentials: false}\n"
+            .to_owned(),
+        "      - uses: ./.github/actions/checkout-upstream\n".to_owned(),
+    ] {
+        let text = format!("{}{step}{}", &DOWNSTREAM[..start], &DOWNSTREAM[end..]);
+        let text = text.replace(read, "id-token: write");
+        let action = "inputs: {sha: {default: x}}\nruns:\n  using: composite\n  steps: [{uses: \
+                      pytorch/crcr/actions/checkout-pr@v1, with: {sha: '${{ inputs.sha }}'}}]\n";
+        let files = [
+            (".github/workflows/w.yml", text.as_str()),
+            (".github/actions/checkout-upstream/action.yml", action),
+        ];
+        assert!(codes_of(&files).contains(&"token-exposed"), "{step}: {:?}", codes_of(&files));
+    }
+}
+
+#[test]
+fn called_workflows_and_actions_are_judged_with_what_they_are_given() {
+    let head = "${{ github.event.client_payload.payload.pull_request.head.sha }}";
+    let caller = format!(
+        "on: repository_dispatch\njobs: {{b: {{uses: ./.github/workflows/x.yml, secrets: inherit, \
+         permissions: {{id-token: write}}, with: {{sha: '{head}'}}}}}}"
+    );
+    let callee = "on: {workflow_call: {inputs: {sha: {type: string}}}}\njobs: {t: {steps: [{uses: \
+                  actions/checkout@v7, with: {ref: '${{ inputs.sha }}'}}, {run: make, env: {K: '${{ \
+                  secrets.K }}'}}]}}";
+    let files = [(".github/workflows/w.yml", &*caller), (".github/workflows/x.yml", callee)];
+    let found = codes_of(&files);
+    assert!(found.contains(&"token-exposed") && found.contains(&"secret-exposed"), "{found:?}");
+    // A called workflow may take rights away.
+    let narrow = callee.replace("{steps", "{permissions: {contents: read}, steps");
+    let files = [(".github/workflows/w.yml", &*caller), (".github/workflows/x.yml", &*narrow)];
+    assert!(!codes_of(&files).contains(&"token-exposed"), "{:?}", codes_of(&files));
+    let (found, unknown) = all(&caller);
+    assert_eq!(found, [""; 0]);
+    assert_eq!(
+        unknown,
+        [
+            "`b` in `.github/workflows/w.yml` calls `./.github/workflows/x.yml`, which isn't read here"
+        ]
+    );
+
+    let title = "on: issues\njobs: {a: {permissions: {}, steps: [{uses: ./say, with: {text: '${{ \
+                 github.event.issue.title }}'}}]}}";
+    let say = "runs: {using: composite, steps: [{run: 'echo ${{ inputs.text }}', shell: bash}]}";
+    let files = [(".github/workflows/w.yml", title), ("say/action.yml", say)];
+    assert_eq!(codes_of(&files), ["untrusted-expression"]);
+}
+
+#[test]
+fn what_is_not_understood_is_told_and_never_safe() {
+    for (text, why) in [
+        ("on: pull_request_target\njobs: {a: {steps: [\n", "isn't YAML"),
+        ("not a mapping", "isn't YAML"),
+        (
+            "on: pull_request_target\njobs: {a: {uses: x/y/.github/workflows/z.yml@v1, secrets: inherit}}",
+            "calls `x/y/.github/workflows/z.yml@v1`",
+        ),
+        ("on: issue_comment\njobs: {a: {steps: [{uses: ./gone}]}}", "uses `./gone`"),
+        (
+            "on: issue_comment\njobs: {a: {steps: [{id: b, uses: x/branch@v1}, {uses: actions/checkout@v7, \
+             with: {ref: '${{ steps.b.outputs.ref }}'}}]}}",
+            "checks out `steps.b.outputs.ref`",
+        ),
+        (
+            "on: pull_request_target\njobs: {a: {steps: [{uses: x/clone@v1, with: {ref: '${{ \
+             github.head_ref }}'}}]}}",
+            "gives `x/clone` a commit",
+        ),
+        (
+            "on: pull_request\njobs: {a: {runs-on: '${{ vars.RUNNER }}'}}",
+            "runs on `${{ vars.RUNNER }}`",
+        ),
+    ] {
+        let (found, unknown) = all(text);
+        assert!(
+            found.is_empty() && unknown.len() == 1 && unknown[0].contains(why),
+            "{text}: {found:?} {unknown:?}"
+        );
+    }
+}
+
+/// Of a repository that somebody else wrote, too.
+#[test]
+fn workflow_that_grows_without_end_is_not_understood() {
+    let calls: String =
+        (0..20).map(|n| format!("  j{n}: {{uses: ./.github/workflows/w.yml}}\n")).collect();
+    let circle = format!("on: [workflow_call, repository_dispatch]\njobs:\n{calls}");
+    let step = "      - uses: ./again\n".repeat(20);
+    let steps = format!("on: issues\njobs:\n  a:\n    steps:\n{step}");
+    let again = format!("runs:\n  using: composite\n  steps:\n{}", step.replace("      ", "    "));
+    for workflow in [&circle, &steps] {
+        let files = [(".github/workflows/w.yml", &**workflow), ("again/action.yml", &*again)];
+        let told = ["`.github/workflows/w.yml` has too many jobs and steps"];
+        assert_eq!(judge(&files).unknown, told);
+    }
+    let chain: String = (1..1000)
+        .map(|n| {
+            format!("      - {{id: s{n}, env: {{A: '${{{{ steps.s{}.outputs.x }}}}'}}}}\n", n - 1)
+        })
+        .collect();
+    let env: String = (0..5000).map(|n| format!("A{n}: 'x', ")).collect();
+    let chain = format!("on: issues\nenv: {{{env}}}\njobs:\n  a:\n    steps:\n{chain}");
+    assert_eq!(codes(&chain), [""; 0]);
+}
+
+#[test]
+fn text_of_strangers_in_a_script_is_found_in_every_privileged_event() {
+    let run = |script: &str| with_rights("EVENT", &format!("      - run: {script}\n"));
+    for (event, text) in [
+        ("pull_request_target", run("echo \"${{ github.event.pull_request.title }}\"")),
+        ("pull_request_target", run("echo \"${{ github.head_ref }}\"")),
+        ("pull_request_target", run("echo '${{ toJSON(github.event) }}'")),
+        (
+            "pull_request_target",
+            run("echo ${{ format('{0}', github.event['pull_request'].body) }}"),
+        ),
+        ("issue_comment", run("echo ${{ github.event.comment.body }}")),
+        ("{workflow_run: {}}", run("echo ${{ github.event.workflow_run.head_branch }}")),
+        ("{workflow_run: {}}", run("echo ${{ github.event.workflow_run.display_title }}")),
+        ("push", run("echo ${{ github.event.head_commit.message }}")),
+        ("discussion", run("echo ${{ github.event.discussion.title }}")),
+        (
+            "pull_request_target",
+            with_rights(
+                "EVENT",
+                "      - uses: actions/github-script@v8\n        with: {script: 'x(`${{ \
+                 github.event.pull_request.body }}`)'}\n",
+            ),
+        ),
+    ] {
+        let text = text.replace("EVENT", event);
+        assert_eq!(codes(&text), ["untrusted-expression"], "{text}");
+    }
+    for (event, script) in [
+        ("pull_request_target", "echo ${{ github.event.pull_request.number }}"),
+        (
+            "pull_request_target",
+            "echo ${{ github.event.pull_request.head.sha }} ${{ github.actor }}",
+        ),
+        ("pull_request_target", "echo ${{ github.event.pull_request.base.ref }}"),
+        ("pull_request_target", "echo ${{ contains(github.event.pull_request.title, 'x') }}"),
+        ("pull_request_target", "echo \"$TITLE\" # ${{ github.event_name }}"),
+        ("pull_request", "echo ${{ github.event.pull_request.title }}"),
+        ("[pull_request, workflow_dispatch]", "echo ${{ github.event.pull_request.title }}"),
+        ("workflow_dispatch", "echo ${{ github.event.inputs.version }}"),
+    ] {
+        let text = run(script).replace("EVENT", event);
+        assert_eq!(codes(&text), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn artifact_of_a_run_that_a_stranger_caused_is_a_strangers() {
+    let run = "on: {workflow_run: {workflows: [ci], types: [completed]}}\njobs:\n  b:\n    permissions: \
+               {actions: read}\n    steps:\n";
+    let download = "      - uses: actions/download-artifact@v8\n        with: {run-id: '${{ \
+                    github.event.workflow_run.id }}', name: b, path: left}\n";
+    let build = "      - run: ./left/build.sh\n        env: {K: '${{ secrets.KEY }}'}\n";
+    let with_secret = format!("{run}{download}{build}");
+    assert_eq!(codes(&with_secret), ["artifact-in-script"]);
+    let writes =
+        "      - run: cat left/env >> \"$GITHUB_ENV\"\n        env: {K: '${{ secrets.KEY }}'}\n";
+    let found = codes(&format!("{run}{download}{writes}"));
+    assert!(found.contains(&"artifact-to-environment"), "{found:?}");
+    for script in [
+        "gh run download ${{ github.event.workflow_run.id }} && ./build.sh",
+        "gh api repos/a/b/actions/runs/1/artifacts && ./build.sh",
+    ] {
+        let text =
+            format!("{run}      - run: {script}\n        env: {{K: '${{{{ secrets.KEY }}}}'}}\n");
+        assert_eq!(codes(&text), ["artifact-in-script"], "{script}");
+    }
+    let by_script = "      - uses: actions/github-script@v8\n        with: {script: \
+                     'github.rest.actions.downloadArtifact({})'}\n      - run: unzip x.zip && ./run\n        \
+                     env: {K: '${{ secrets.KEY }}'}\n";
+    assert_eq!(codes(&format!("{run}{by_script}")), ["artifact-in-script"]);
+    // Without rights there is nothing to take; a run of a push is the repository's own.
+    assert_eq!(codes(&format!("{run}{download}      - run: ./left/build.sh\n")), [""; 0]);
+    let own = with_secret
+        .replace("permissions", "if: github.event.workflow_run.event == 'push'\n    permissions");
+    assert_eq!(codes(&own), [""; 0]);
+}
+
+#[test]
+fn forks_pull_request_on_a_self_hosted_runner_is_told() {
+    let on = |runner: &str| {
+        codes(&format!(
+            "on: [push, pull_request]\njobs: {{b: {{runs-on: {runner}, strategy: {{matrix: \
+            {{os: [ubuntu-24.04, macos-15], own: [ubuntu-latest, npu]}}}}, steps: [{{run: make}}]}}}}"
+        ))
+    };
+    for own in [
+        "self-hosted",
+        "[self-hosted, npu]",
+        "{group: npu}",
+        "ubuntu-npu-own",
+        "'${{ matrix.own }}'",
+    ] {
+        assert_eq!(on(own), ["fork-runner"], "{own}");
+    }
+    for hosted in [
+        "ubuntu-latest",
+        "Windows-2025",
+        "'${{ matrix.os }}'",
+        "\"${{ github.event_name == 'push' && 'ubuntu-latest' || 'macos-15' }}\"",
+        "\"${{ github.event.pull_request.head.repo.fork && 'forks' || 'own' }}\"",
+    ] {
+        assert_eq!(on(hosted), [""; 0], "{hosted}");
+    }
+    for gate in [
+        "github.event_name == 'push'",
+        "github.event_name != 'pull_request'",
+        "github.event.pull_request.head.repo.full_name == github.repository",
+    ] {
+        let text = format!(
+            "on: [push, pull_request]\njobs: {{b: {{if: \"{gate}\", runs-on: self-hosted}}}}"
+        );
+        assert_eq!(codes(&text), [""; 0], "{gate}");
+    }
+    let either = "on: [pull_request]\njobs: {b: {if: \"github.event_name == 'push' || true\", runs-on: npu}}";
+    assert_eq!(codes(either), ["fork-runner"]);
+}
+
+#[test]
+fn workflows_without_strangers_are_left_alone() {
+    let deploy = |on: &str, action: &str| {
+        format!(
+            "on: {on}\njobs: {{d: {{runs-on: ubuntu-latest, permissions: {{id-token: write, contents: read}}, \
+             steps: [{{uses: {action}}}]}}}}"
+        )
+    };
+    for text in [
+        "on: push\njobs: {a: {steps: [{uses: x/y/actions/checkout-pr@v1}]}}".to_owned(),
+        "on: pull_request\njobs: {a: {steps: [{uses: actions/checkout@v7}]}}".to_owned(),
+        "on: schedule\njobs: []".to_owned(),
+        "on: pull_request_target\npermissions: {pull-requests: write}\njobs: {b: {runs-on: ubuntu-latest, \
+         steps: [{uses: actions/labeler@v6}, {run: 'gh pr comment \"$N\" -b hello', env: {N: '${{ \
+         github.event.number }}', GH_TOKEN: '${{ github.token }}'}}]}}"
+            .to_owned(),
+        "on: [pull_request, workflow_dispatch]\njobs: {b: {permissions: {contents: read}, steps: [{uses: \
+         actions/checkout@v7, with: {ref: '${{ github.event.pull_request.head.sha }}'}}]}}"
+            .to_owned(),
+        "on: {pull_request: {}, push: {}, schedule: []}\npermissions: {contents: read}\njobs: {b: {steps: \
+         [{uses: actions/checkout@v7, with: {ref: '${{ github.head_ref || github.ref }}'}}]}}"
+            .to_owned(),
+        "on: [pull_request, workflow_dispatch]\njobs: {b: {steps: [{run: 'git fetch origin pull/${{ \
+         github.event.number }}/head'}]}}"
+            .to_owned(),
+        "on: pull_request_target\njobs: {b: {if: github.event.pull_request.head.repo.full_name == \
+         github.repository, steps: [{uses: actions/checkout@v7, with: {ref: '${{ github.head_ref }}'}}]}}"
+            .to_owned(),
+        "on: schedule\njobs: {b: {steps: [{uses: ./actions/checkout-pr, with: {repository: '${{ \
+         github.repository }}', sha: '${{ github.sha }}'}}]}}"
+            .to_owned(),
+        deploy("{push: {branches: [main]}, workflow_dispatch: {}}", "aws-actions/configure-aws-credentials@v6"),
+        deploy("{schedule: []}", "azure/login@v2"),
+        deploy("{release: {types: [published]}, workflow_dispatch: {}}", "google-github-actions/auth@v3"),
+    ] {
+        assert_eq!(all(&text), (vec![], vec![]), "{text}");
+    }
+}
+
+#[test]
+fn role_without_an_environment_is_told_in_every_workflow_beside_upstreams_code() {
+    let deploy = |on: &str| {
+        format!(
+            "on: {on}\njobs: {{deploy: {{permissions: {{id-token: write}}, steps: [{{uses: \
+             aws-actions/configure-aws-credentials@v6}}]}}}}"
+        )
+    };
+    let with = |deploy: &str| {
+        judge(&[(".github/workflows/ci.yml", DOWNSTREAM), (".github/workflows/deploy.yml", deploy)])
+            .found
+    };
+    let named = "`deploy` in `.github/workflows/deploy.yml`".to_owned();
+    let found = with(&deploy("{push: {branches: [main]}}"));
+    assert_eq!(found, [(Exposure::RoleWithoutEnvironment, named)]);
+    // GitHub gives such a run another name than the branch's.
+    assert_eq!(with(&deploy("pull_request")), []);
+}
