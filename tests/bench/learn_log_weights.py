@@ -73,7 +73,6 @@ class Log:
         self.share = 1.0 if self.is_public else OWN_LOGS
         # `tells_of_failure` in features.rs.
         signs = [*names[:8], "word of failure", "printed in red", "specific rule", "general rule", "not in the green run", "end of a traceback"]
-        self.is_of_stack = self.values[:, names.index("part of a stack")] > 0
         self.tells_of_failure = self.values[:, [names.index(sign) for sign in signs]].any(axis=1)
 
 
@@ -135,15 +134,12 @@ def count(log, weights):
     order = list(np.argsort(-scores, kind="stable"))
     no_line = len(log.values) - 1
     lines = [line for line in order if line != no_line]
-    # As in classifier.rs: what only surrounds an error is never the first.
-    lines.sort(key=lambda line: (line != next((it for it in lines if not log.is_of_stack[it]), line)))
     if log.rule is not None:
         rest = [line for line in lines if line != log.rule][:2]
         return np.array([log.rule_is_right, log.rule_is_right or log.right[rest].any(), False], int)
-    best = lines[0] if lines and not log.is_of_stack[lines[0]] else no_line
-    share = 1 / np.exp(scores - scores[best]).sum()
-    is_unsure = scores[best] <= scores[no_line] or not (share > 0.5 or log.tells_of_failure[best])
-    return np.array([not is_unsure and log.right[best], log.right[lines[:3]].any(), is_unsure], int)
+    share = 1 / np.exp(scores - scores[order[0]]).sum()
+    is_unsure = order[0] == no_line or not (share > 0.5 or log.tells_of_failure[order[0]])
+    return np.array([not is_unsure and log.right[order[0]], log.right[lines[:3]].any(), is_unsure], int)
 
 
 def table(rows):

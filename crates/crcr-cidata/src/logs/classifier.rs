@@ -12,7 +12,7 @@ use regex_automata::Input;
 use super::cleaner::{CleanChunk, LogReader, RawChunk, cut_text};
 use super::diff::{Baseline, NovelLines, ShapeHasher};
 use super::evidence::{CONTEXT_LINES, Evidence, WeighedLog, line_match};
-use super::features::{COUNT, Trait, rule_certainty_percent};
+use super::features::{COUNT, rule_certainty_percent};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
 
@@ -122,13 +122,7 @@ impl ReadLog<'_> {
         let mut candidates: Vec<LogMatch> = by_rule.into_iter().collect();
         let mut order: Vec<usize> = (0..shares.len()).collect();
         order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
-        // What surrounds the line that explains the failure may be offered, but never before any other line.
-        let is_other =
-            |&index: &usize| weighed.lines[index].features.get(Trait::PartOfStack) == 0.0;
-        if let Some(place) = order.iter().position(is_other) {
-            order[..=place].rotate_right(1);
-        }
-        let best = order.first().copied().filter(is_other);
+        let best = order.first().copied();
         for index in order {
             let (line_number, _) = weighed.line(index);
             let is_listed = candidates.iter().any(|known| known.line_number == line_number);

@@ -11,7 +11,7 @@ use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, LogReason};
 
 use super::cleaner::{CleanChunk, cut_text, without_tool_prefix};
 use super::diff::{Baseline, IsHash, ShapeHasher};
-use super::features::{Features, Trait, is_surroundings, score_of_no_line};
+use super::features::{Features, Trait, is_never_the_cause, score_of_no_line};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleScope, RuleSet};
 use super::sections::{SectionEnd, SectionStart, section_end, section_start};
@@ -74,6 +74,16 @@ pub(super) struct WeighedLine {
     rule: Option<usize>,
     /// `None` outside failed sections.
     section: Option<u64>,
+}
+
+impl WeighedLine {
+    fn is_never_the_cause(&self) -> bool {
+        let text = self.candidate.text();
+        let is_in_stack =
+            matches!(text.traceback, Some(TracebackPart::Frame | TracebackPart::Source));
+        self.features.get(Trait::SpecificRule) == 0.0
+            && (is_in_stack || is_never_the_cause(&text.line))
+    }
 }
 
 /// A section that failed.
@@ -422,6 +432,7 @@ impl<'r> Evidence<'r> {
         let mut lines: Vec<WeighedLine> = pool
             .into_iter()
             .map(|candidate| self.weighed(candidate, start, end, section))
+            .filter(|line| !line.is_never_the_cause())
             .collect();
         let strong = lines.iter().filter(|line| line.features.is_strong()).count();
         let (mut before, mut last_strong, mut last_word) = (0, None::<u64>, None::<u64>);
@@ -458,8 +469,6 @@ impl<'r> Evidence<'r> {
         let line = &text.line;
         let mut features = Features::of_line(without_tool_prefix(line).unwrap_or(line));
         features.flag(Trait::EndOfTraceback, text.traceback == Some(TracebackPart::End));
-        let is_in_traceback =
-            matches!(text.traceback, Some(TracebackPart::Frame | TracebackPart::Source));
         // A rule may need the end of the line.
         let decides = if text.is_cut { None } else { self.rules.deciding_rule(line) };
         let rule = decides.filter(|rule| rule.kind == RuleKind::Match);
@@ -468,10 +477,6 @@ impl<'r> Evidence<'r> {
         features.flag(Trait::FailureWord, candidate.marks.has(LineMarks::FAILURE));
         features.flag(Trait::Red, candidate.is_red);
         features.flag(Trait::SpecificRule, rule.is_some() && !is_last_resort && !is_hint);
-        features.flag(
-            Trait::PartOfStack,
-            features.get(Trait::SpecificRule) == 0.0 && (is_in_traceback || is_surroundings(line)),
-        );
         features.flag(Trait::HintRule, is_hint && !is_last_resort);
         features.flag(Trait::LastResortRule, is_last_resort);
         features.flag(Trait::Ignored, decides.is_some() && rule.is_none());

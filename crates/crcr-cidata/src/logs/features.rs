@@ -101,10 +101,9 @@ pub(super) enum Trait {
     NotInEarlierLogs,
     NearTheEnd,
     EndOfTraceback,
-    PartOfStack,
 }
 
-const TRAITS: [(Trait, &str); 30] = [
+const TRAITS: [(Trait, &str); 29] = [
     (Trait::FailureWord, "word of failure"),
     (Trait::Red, "printed in red"),
     (Trait::SpecificRule, "specific rule"),
@@ -134,7 +133,6 @@ const TRAITS: [(Trait, &str); 30] = [
     (Trait::NotInEarlierLogs, "in no earlier log"),
     (Trait::NearTheEnd, "near the end"),
     (Trait::EndOfTraceback, "end of a traceback"),
-    (Trait::PartOfStack, "part of a stack"),
 ];
 
 pub(super) const COUNT: usize = FORMS.len() + TRAITS.len();
@@ -152,14 +150,14 @@ static FORM_REGEXES: LazyLock<Vec<Regex>> =
     LazyLock::new(|| FORMS.iter().map(|(_, pattern)| line_regex(pattern)).collect());
 
 /// A frame of a stack, or the environment that Meson echoes: they only surround the line that explains the failure.
-static SURROUNDINGS: LazyLock<Regex> = LazyLock::new(|| {
+static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
         r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=",
     )
 });
 
-pub(super) fn is_surroundings(line: &[u8]) -> bool {
-    SURROUNDINGS.is_match(line)
+pub(super) fn is_never_the_cause(line: &[u8]) -> bool {
+    NEVER_THE_CAUSE.is_match(line)
 }
 
 /// A pattern of this crate, for bytes of one line.

@@ -603,17 +603,14 @@ fn exception_of_any_name_is_found_and_never_a_line_of_its_traceback() {
 }
 
 #[test]
-fn frames_and_echoed_environments_are_never_offered_first() {
+fn frames_and_echoed_environments_are_never_offered() {
     let own = "Error: it broke\n    at viteLog (file:///work/node.js:34880:57)\n    at file:///work/a.mjs:47:26\n    \
         at async Promise.all (index 0)\n    at eval (eval at run (a.ts:3:2), <anonymous>:13:8)\n\tat com.acme.Core.add(Core.java:7)\n#0 0x55d1 in main a.c:3\n\
         >>> UBSAN_OPTIONS=halt_on_error=1 ./test\n    at least one test failed (see above)";
     let log = log_of_failed_tests("", own, "");
     let result = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap();
-    assert_eq!(result.candidates[0].line, "Error: it broke");
-    let frames = own.lines().filter(|line| !line.contains("broke") && !line.contains("least"));
-    let log = log_of_failed_tests("", &frames.collect::<Vec<_>>().join("\n"), "");
-    let result = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap();
-    assert!(result.found.is_none_or(|line| !own.contains(&line.line)));
+    let offered: Vec<&str> = result.candidates.iter().map(|line| &*line.line).collect();
+    assert_eq!(offered, ["Error: it broke", "    at least one test failed (see above)"]);
 }
 
 #[test]
