@@ -4,8 +4,9 @@
 usage: tests/bench/learn_log_weights.py CRCR FOLDER...     (needs numpy and scipy)
 
 Each FOLDER is one that `crcr logs test --fixtures` takes. The weights go to crates/crcr-cidata/src/logs/weights.toml.
-First they are learned five times from four fifths of the projects and counted on the fifth left out: that is what
-docs/benchmarks.md shows for logs of projects that nothing was learned from.
+First they are learned five times from four fifths of the projects and counted on the fifth left out, for each of
+five divisions of the projects: their mean is what docs/benchmarks.md shows for logs of projects that nothing was
+learned from.
 
 The model is a conditional logit: of all lines of a log, and the case that none of them explains the failure, one is
 chosen with a probability that grows with the sum of its weighted features.
@@ -15,6 +16,7 @@ import collections
 import json
 import os
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -30,6 +32,8 @@ PENALTY = 0.0007
 # Logs that were made for this repository, of few kinds, count less than those of other projects.
 OWN_LOGS = 0.5
 FOLDS = 5
+# Which projects are left out together moves the result by several percent, so it is the mean of several divisions.
+DIVISIONS = 5
 # Taken from a line that the green run has, too, beyond what is learned: few of the labelled logs have such an error.
 GREEN_RUN = "in the green run, too"
 GREEN_RUN_PENALTY = 3.0
@@ -148,7 +152,8 @@ def table(rows):
     for name, results in rows:
         right, among_three, nothing = sum(results)
         logs = len(results)
-        print(f"| {name} | {logs} | {right} ({right / logs:.0%}) | {among_three} ({among_three / logs:.0%}) | {nothing} |")
+        share = lambda count: f"{count:.0f} ({count / logs:.0%})"
+        print(f"| {name} | {logs} | {share(right)} | {share(among_three)} | {nothing:.0f} |")
 
 
 def main():
@@ -168,9 +173,7 @@ def main():
                 log.kind, log.set = kind, pathlib.Path(folder).name
                 log.share /= len(variants)
             logs += of_kind
-    # The public ones first, so that a new log of this repository doesn't move them to other folds.
-    projects = [project for _, project in sorted({(not log.is_public, log.project) for log in logs})]
-    fold = {project: number % FOLDS for number, project in enumerate(projects)}
+    projects = sorted({log.project for log in logs})
     green, traceback, rule = (names.index(name) for name in (GREEN_RUN, END_OF_TRACEBACK, "specific rule"))
 
     def weights_of(logs):
@@ -179,11 +182,15 @@ def main():
         weights[traceback] = max(weights[traceback], weights[rule])
         return weights
 
-    weights = [weights_of([log for log in logs if fold[log.project] != number]) for number in range(FOLDS)]
+    sums = np.zeros((len(logs), 3))
+    for division in range(DIVISIONS):
+        random.Random(division).shuffle(projects)
+        fold = {project: number % FOLDS for number, project in enumerate(projects)}
+        weights = [weights_of([log for log in logs if fold[log.project] != number]) for number in range(FOLDS)]
+        sums += [count(log, weights[fold[log.project]]) for log in logs]
     results = collections.defaultdict(list)
     of_language = collections.defaultdict(list)
-    for log in logs:
-        result = count(log, weights[fold[log.project]])
+    for log, result in zip(logs, sums / DIVISIONS):
         results[f"{log.set}, {log.kind}"].append(result)
         if log.is_public and log.kind == ("with green logs" if log.set == "cidiff" else "alone"):
             of_language[f"{log.set}: {log.language}"].append(result)

@@ -363,6 +363,7 @@ async fn deliveries(store: &SqliteStore) {
             is_asked_for: false,
             held_until: None,
             is_draft: false,
+            author_texts: String::new(),
             is_known_author: false,
             probe: None,
             runs: vec![],
