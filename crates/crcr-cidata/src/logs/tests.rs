@@ -604,7 +604,7 @@ fn exception_of_any_name_is_found_and_never_a_line_of_its_traceback() {
 
 #[test]
 fn frames_and_echoed_environments_are_never_offered() {
-    let own = "Error: it broke\n    at viteLog (file:///work/node.js:34880:57)\n    at file:///work/a.mjs:47:26\n    \
+    let own = "Error: it broke\n    at viteLog (file:///src/node.js:34880:57)\n    at file:///src/a.mjs:47:26\n    \
         at async Promise.all (index 0)\n    at eval (eval at run (a.ts:3:2), <anonymous>:13:8)\n\tat com.acme.Core.add(Core.java:7)\n#0 0x55d1 in main a.c:3\n\
         >>> UBSAN_OPTIONS=halt_on_error=1 ./test\n    at least one test failed (see above)";
     let log = log_of_failed_tests("", own, "");
