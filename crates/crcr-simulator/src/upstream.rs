@@ -326,7 +326,8 @@ impl UpstreamModel {
                 let action = if known.open { "closed" } else { "reopened" };
                 vec![self.pull_event(github, number, action, None)]
             }
-            _ if known.draft && kind < 8 => {
+            // GitHub offers it for open pull requests only.
+            _ if known.draft && known.open && kind < 8 => {
                 github.world.change_pull(UPSTREAM, number, |pull| pull.draft = false);
                 vec![self.pull_event(github, number, "ready_for_review", None)]
             }
