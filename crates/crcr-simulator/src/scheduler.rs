@@ -553,15 +553,16 @@ impl Simulation {
             // The HUD will never answer.
             let _ = self.memory.discard_dead_task(&key).await;
         }
-        let again = admin::deliveries::redeliver_all(&*self.memory, self.now(), KEEP).await;
+        // By the replicas' clocks, as the command asks one of them.
+        let now = self.now() + self.gates.lock().drift;
+        let again = admin::deliveries::redeliver_all(&*self.memory, now, KEEP).await;
         let mut count = again.unwrap_or_default().requeued;
         // An unreachable dispatch is no dead letter: it is redelivered with its delivery.
         let known = admin::deliveries::newest(&*self.memory, usize::MAX).await.unwrap_or_default();
         let unreachable = known.iter().flat_map(|overview| &overview.dispatches);
         for dispatch in unreachable.filter(|one| one.status == DispatchStatus::Unreachable) {
             let (id, repo) = (&dispatch.delivery, Some(&dispatch.repo));
-            let again =
-                admin::deliveries::redeliver(&*self.memory, id, repo, self.now(), KEEP).await;
+            let again = admin::deliveries::redeliver(&*self.memory, id, repo, now, KEEP).await;
             count += again.unwrap_or_default();
         }
         self.trace(format!("an operator redelivers {count} tasks"));
