@@ -97,17 +97,17 @@ fn lengths_of_suite(cases: &[TestCase]) -> Option<Vec<usize>> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-struct Separator {
+struct NumberSeparator {
     before: &'static str,
     after: &'static str,
 }
 
 /// tap-xunit: `#2 adds`. It goes on counting in the next suite.
-const HASH: Separator = Separator { before: "#", after: " " };
+const HASH: NumberSeparator = NumberSeparator { before: "#", after: " " };
 /// TAP::Formatter::JUnit: `2 - adds`.
-const DASH: Separator = Separator { before: "", after: " - " };
+const DASH: NumberSeparator = NumberSeparator { before: "", after: " - " };
 
-fn number(name: &str) -> Option<(u32, Separator)> {
+fn number(name: &str) -> Option<(u32, NumberSeparator)> {
     let separator = if name.starts_with('#') { HASH } else { DASH };
     let rest = name.strip_prefix(separator.before)?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());

@@ -76,11 +76,11 @@ struct Commit {
     commit: CommitBody,
     author: Option<Account>,
     #[serde(default)]
-    parents: Vec<Parent>,
+    parents: Vec<ParentCommit>,
 }
 
 #[derive(Deserialize)]
-struct Parent {
+struct ParentCommit {
     sha: String,
 }
 

@@ -22,7 +22,7 @@ pub async fn beat(relay: &Relay) -> Result<(), StoreError> {
         uptime.downtimes.drain(..surplus);
     }
     uptime.alive_at = Some(now);
-    // A clock that was ahead, and has been set right, saw a downtime that hasn't been.
+    // One that ends in the future was written down by a clock that was ahead.
     uptime.downtimes.retain(|(_, up)| *up <= now + limits::CLOCK_BACK);
     let mut batch = WriteBatch::default();
     batch.update(&known, &uptime, relay.expiry());

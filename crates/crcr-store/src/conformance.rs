@@ -251,7 +251,7 @@ async fn task_enqueued_while_leased_comes_back(store: &dyn StateStore) {
     settle(store, &again[0], TaskOutcome::Later(at(20)), 14).await;
     assert_eq!(lease(store, 19).await.len(), 0);
     let last = lease(store, 20).await;
-    assert_eq!(last[0].created_at, at(20), "waiting is no outage");
+    assert_eq!(last[0].created_at, at(20), "time that it waited doesn't count");
     settle(store, &last[0], TaskOutcome::Postpone { at: at(25), error: "no".to_owned() }, 21).await;
     let last = lease(store, 25).await;
     assert_eq!(last[0].created_at, at(20));

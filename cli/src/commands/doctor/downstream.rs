@@ -16,7 +16,7 @@ use super::report::{CheckReport, CheckResult};
 use super::strangers::{self, listed};
 use crate::cli::doctor::DownstreamArgs;
 use crate::commands::github;
-use crate::commands::stranger_code::{Exposure, Judgement, WorkflowSet};
+use crate::commands::stranger_code::{Exposure, WorkflowJudgement, WorkflowSet};
 use crate::commands::workflow::{DispatchWorkflow, ScheduledWorkflow, WorkflowUse, starts_on};
 use crate::env_vars::Env;
 use crate::failure::Failure;
@@ -162,7 +162,10 @@ impl DownstreamCheck<'_> {
     }
 
     /// What strangers' code and text reach in these workflows.
-    async fn stranger_code(&self, files: &[WorkflowFile]) -> Result<Judgement, GithubError> {
+    async fn stranger_code(
+        &self,
+        files: &[WorkflowFile],
+    ) -> Result<WorkflowJudgement, GithubError> {
         let mut set = WorkflowSet::new(Some(self.name()), self.args.upstream.as_str());
         files.iter().for_each(|file| set.add_workflow(&file.path, &file.text));
         if files.len() == MAX_WORKFLOWS {
@@ -353,7 +356,7 @@ fn started_at(run: &WorkflowRun) -> Option<Timestamp> {
 }
 
 /// What the texts of the workflows say.
-fn workflows(files: &[WorkflowFile], judged: &Judgement, env: &Env) -> Vec<CheckResult> {
+fn workflows(files: &[WorkflowFile], judged: &WorkflowJudgement, env: &Env) -> Vec<CheckResult> {
     let read = |file: &WorkflowFile| Some((file.path.clone(), DispatchWorkflow::read(&file.text)?));
     let dispatched: Vec<_> = files.iter().filter_map(read).collect();
     let all = files.iter().map(|file| WorkflowUse::read(&file.text));

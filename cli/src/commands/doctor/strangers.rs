@@ -3,11 +3,11 @@
 use crcr_github::artifact::is_enterprise_server;
 
 use super::report::CheckResult;
-use crate::commands::stranger_code::{Exposure, Judgement};
+use crate::commands::stranger_code::{Exposure, WorkflowJudgement};
 use crate::env_vars::{self, Env};
 
 /// One result for each way, also for those that are closed.
-pub fn every_result(judged: &Judgement, env: &Env) -> Vec<CheckResult> {
+pub fn every_result(judged: &WorkflowJudgement, env: &Env) -> Vec<CheckResult> {
     let result = |exposure: Exposure| {
         found(exposure, judged, env).unwrap_or_else(|| match unknown(judged) {
             Some(unknown) => CheckResult::not_checked(exposure.check(), unknown),
@@ -18,16 +18,16 @@ pub fn every_result(judged: &Judgement, env: &Env) -> Vec<CheckResult> {
 }
 
 /// One result for each way that is open.
-pub fn open_ways(judged: &Judgement, env: &Env) -> Vec<CheckResult> {
+pub fn open_ways(judged: &WorkflowJudgement, env: &Env) -> Vec<CheckResult> {
     Exposure::ALL.into_iter().filter_map(|exposure| found(exposure, judged, env)).collect()
 }
 
 /// What isn't understood, as a sentence.
-pub fn unknown(judged: &Judgement) -> Option<String> {
+pub fn unknown(judged: &WorkflowJudgement) -> Option<String> {
     (!judged.unknown.is_empty()).then(|| format!("not understood: {}", listed(&judged.unknown)))
 }
 
-fn found(exposure: Exposure, judged: &Judgement, env: &Env) -> Option<CheckResult> {
+fn found(exposure: Exposure, judged: &WorkflowJudgement, env: &Env) -> Option<CheckResult> {
     let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
     let (check, jobs) = (exposure.check(), judged.found.iter().filter(|(of, _)| *of == exposure));
     let jobs: Vec<_> = jobs.map(|(_, job)| job.clone()).collect();

@@ -3,23 +3,23 @@
 
 use super::exposure::Exposure;
 use super::expression::mentions;
-use super::job::{Job, Step, action_path, input};
+use super::job::{JobStep, JudgedJob, action_path, input};
 use super::script::{downloads_artifacts, scripts, treats_files_as_data, writes_environment};
 use super::{events, expression};
 
 /// `outputs` are those of the strangers' jobs that it needs.
 pub fn handled(
-    job: &Job<'_>,
-    strangers: &[&Job<'_>],
-    own: &[&Job<'_>],
+    job: &JudgedJob<'_>,
+    strangers: &[&JudgedJob<'_>],
+    own: &[&JudgedJob<'_>],
     outputs: &[&str],
 ) -> Vec<Exposure> {
-    let of_run = |step: &Step<'_>| step.events.iter().any(|event| event == "workflow_run");
-    let by_script = |step: &Step<'_>| {
+    let of_run = |step: &JobStep<'_>| step.events.iter().any(|event| event == "workflow_run");
+    let by_script = |step: &JobStep<'_>| {
         (of_run(step) || !strangers.is_empty())
             && scripts(step.value).iter().any(|script| downloads_artifacts(script))
     };
-    let by_action = |step: &Step<'_>| {
+    let by_action = |step: &JobStep<'_>| {
         let path = action_path(step.value);
         if !path.contains("download-artifact") {
             return false;
@@ -37,7 +37,7 @@ pub fn handled(
     };
     let mut found = vec![];
     let downloads: Vec<_> = job.steps.iter().filter(|step| by_action(step)).collect();
-    let is_chosen = |step: &&Step<'_>| {
+    let is_chosen = |step: &&JobStep<'_>| {
         input(step.value, "name").is_none_or(|name| {
             let reach = step.scope.reach(&name);
             reach.overlaps(outputs) || events::is_text(&reach, &step.events)
@@ -71,7 +71,7 @@ pub fn handled(
 }
 
 /// Whether the artifact that a step downloads is one that a job without strangers' code uploads.
-fn is_of_own_job(step: &Step<'_>, own: &[&Job<'_>]) -> bool {
+fn is_of_own_job(step: &JobStep<'_>, own: &[&JudgedJob<'_>]) -> bool {
     let Some(name) = input(step.value, "name") else { return false };
     own.iter().flat_map(|job| &job.steps).any(|step| {
         action_path(step.value).contains("upload-artifact")
@@ -80,7 +80,7 @@ fn is_of_own_job(step: &Step<'_>, own: &[&Job<'_>]) -> bool {
 }
 
 /// The folder that a download alone writes to; `None` if others may have files there, or if it isn't known.
-fn own_folder(step: &Step<'_>) -> Option<String> {
+fn own_folder(step: &JobStep<'_>) -> Option<String> {
     let path = input(step.value, "path")?;
     let mut folder = String::new();
     let mut rest = path.trim();

@@ -1,10 +1,10 @@
 //! Which part of an event is of a stranger.
 
 use super::expression::overlaps;
-use super::scope::Reach;
+use super::scope::ContextReach;
 
 /// Events whose runs have the repository's own rights, whoever wrote the code that they check out.
-pub const PRIVILEGED: [&str; 14] = [
+pub const PRIVILEGED: [&str; 15] = [
     "repository_dispatch",
     "schedule",
     "workflow_dispatch",
@@ -19,6 +19,7 @@ pub const PRIVILEGED: [&str; 14] = [
     "status",
     "fork",
     "watch",
+    "gollum",
 ];
 
 /// Events of which runs for a fork have no secret and a token that only reads.
@@ -71,6 +72,8 @@ fn text_of(event: &str) -> &'static [&'static str] {
         "discussion" | "discussion_comment" => {
             &["github.event.discussion", "github.event.comment", "github.event.changes"]
         }
+        // Many wikis can be edited by anybody.
+        "gollum" => &["github.event.pages"],
         // Messages and authors come from the pull requests that were merged.
         "push" => &["github.event.head_commit", "github.event.commits"],
         _ => code_of(event),
@@ -121,12 +124,12 @@ const HARMLESS: [&str; 37] = [
 /// Parts of an event that the repository's own people choose.
 const OWN_PARTS: [&str; 5] = ["base", "labels", "milestone", "assignees", "requested_reviewers"];
 
-pub fn is_code(reach: &Reach, events: &[String]) -> bool {
+pub fn is_code(reach: &ContextReach, events: &[String]) -> bool {
     events.iter().any(|event| reach.overlaps(code_of(event)))
 }
 
 /// Whether a value may hold text of a stranger that is more than a number, a hash or a name without quotes.
-pub fn is_text(reach: &Reach, events: &[String]) -> bool {
+pub fn is_text(reach: &ContextReach, events: &[String]) -> bool {
     reach.paths.iter().any(|path| {
         events.iter().any(|event| {
             text_of(event).iter().any(|pattern| overlaps(path, pattern))
@@ -150,7 +153,7 @@ pub fn name_strangers(events: &[String]) -> bool {
 }
 
 /// Whether a value is of a pull request that none of these events is about, so that it is empty in all of them.
-pub fn is_empty_here(reach: &Reach, events: &[String]) -> bool {
+pub fn is_empty_here(reach: &ContextReach, events: &[String]) -> bool {
     let is_fixed = |path: &String| path.starts_with("github.") || path.starts_with("secrets.");
     reach.overlaps(&PULL_REQUEST)
         && reach.paths.iter().all(is_fixed)

@@ -3,7 +3,7 @@
 /// A context that an expression reads, such as `github.event.pull_request.title`: in lower case, since GitHub
 /// doesn't distinguish it, and with `['a']` written as `.a`. `*` stands for a name that isn't fixed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mention {
+pub struct ContextMention {
     pub path: String,
     /// Whether its text can be in the result. It can't if the expression only compares it.
     pub is_value: bool,
@@ -36,20 +36,20 @@ fn end_of(inner: &str) -> usize {
 }
 
 /// What the expressions of a text read.
-pub fn mentions(text: &str) -> Vec<Mention> {
+pub fn mentions(text: &str) -> Vec<ContextMention> {
     expressions(text).into_iter().flat_map(mentions_of).collect()
 }
 
 /// The quoted texts that an expression may result in.
 pub fn literals(expression: &str) -> Vec<String> {
-    let mut reader = Reader::new(expression);
+    let mut reader = ExpressionReader::new(expression);
     reader.read(false);
     reader.literals
 }
 
 /// What one expression reads, without `${{ }}` around it.
-pub fn mentions_of(expression: &str) -> Vec<Mention> {
-    let mut reader = Reader::new(expression);
+pub fn mentions_of(expression: &str) -> Vec<ContextMention> {
+    let mut reader = ExpressionReader::new(expression);
     reader.read(false);
     reader.found
 }
@@ -60,15 +60,15 @@ const TELLING_FUNCTIONS: [&str; 4] = ["contains", "startswith", "endswith", "has
 /// Brackets in brackets. Nobody writes as many, and each takes a part of the stack.
 const MAX_DEPTH: usize = 50;
 
-struct Reader {
+struct ExpressionReader {
     text: Vec<char>,
     at: usize,
-    found: Vec<Mention>,
+    found: Vec<ContextMention>,
     literals: Vec<String>,
     depth: usize,
 }
 
-impl Reader {
+impl ExpressionReader {
     fn new(expression: &str) -> Self {
         let text = expression.to_lowercase().chars().collect();
         Self { text, at: 0, found: vec![], literals: vec![], depth: 0 }
@@ -96,7 +96,7 @@ impl Reader {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             // It may read anything.
-            self.found.push(Mention { path: "*".to_owned(), is_value: true });
+            self.found.push(ContextMention { path: "*".to_owned(), is_value: true });
             self.at = self.text.len();
         }
         self.read_inside(compared);
@@ -209,7 +209,7 @@ impl Reader {
             }
         }
         let is_value = !self.is_before_comparison() && !compared;
-        self.found.push(Mention { path, is_value });
+        self.found.push(ContextMention { path, is_value });
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use serde_yaml::Value;
 
 use super::events::narrowed;
-use super::scope::{MAX_NAMES, Names, Reach, Scope};
+use super::scope::{ContextReach, ContextScope, MAX_NAMES, Names};
 use super::script::{scripts, sets_variables};
 use super::{Source, WorkflowSet};
 use crate::commands::workflow::{events_of, steps, triggers};
@@ -16,13 +16,13 @@ const MAX_DEPTH: usize = 10;
 /// Jobs and steps of a workflow with all that it calls. More aren't read.
 const MAX_PARTS: usize = 2500;
 
-pub struct Step<'a> {
+pub struct JobStep<'a> {
     pub value: &'a Value,
-    pub scope: Scope,
+    pub scope: ContextScope,
     pub events: Vec<String>,
 }
 
-pub struct Job<'a> {
+pub struct JudgedJob<'a> {
     /// Its key; of a called workflow's job, after that of the job that calls it and `/`.
     pub name: String,
     /// As the report names it.
@@ -31,8 +31,8 @@ pub struct Job<'a> {
     pub workflow: &'a Value,
     /// The events for which it runs.
     pub events: Vec<String>,
-    pub steps: Vec<Step<'a>>,
-    pub scope: Scope,
+    pub steps: Vec<JobStep<'a>>,
+    pub scope: ContextScope,
     pub outputs: Names,
     pub permissions: Option<&'a Value>,
     pub cache_mode: Option<&'a Value>,
@@ -54,14 +54,14 @@ struct Caller<'a> {
 }
 
 /// The jobs of a workflow as they are read.
-struct Reading<'a> {
+struct JobReading<'a> {
     set: &'a WorkflowSet,
-    jobs: Vec<Job<'a>>,
+    jobs: Vec<JudgedJob<'a>>,
     /// How many parts may still be read.
     left: usize,
 }
 
-impl Reading<'_> {
+impl JobReading<'_> {
     /// Whether another part may be read.
     fn take(&mut self) -> bool {
         let more = self.left > 0;
@@ -71,7 +71,11 @@ impl Reading<'_> {
 }
 
 /// Every job of a workflow, for the events that start it. `None` if it is too large.
-pub fn jobs_of<'a>(set: &'a WorkflowSet, path: &str, workflow: &'a Value) -> Option<Vec<Job<'a>>> {
+pub fn jobs_of<'a>(
+    set: &'a WorkflowSet,
+    path: &str,
+    workflow: &'a Value,
+) -> Option<Vec<JudgedJob<'a>>> {
     let caller = Caller {
         prefix: String::new(),
         shown: String::new(),
@@ -81,13 +85,13 @@ pub fn jobs_of<'a>(set: &'a WorkflowSet, path: &str, workflow: &'a Value) -> Opt
         cache_mode: None,
         needs: vec![],
     };
-    let mut reading = Reading { set, jobs: vec![], left: MAX_PARTS };
+    let mut reading = JobReading { set, jobs: vec![], left: MAX_PARTS };
     add_jobs(&mut reading, path, workflow, &caller, 0);
     (reading.left > 0).then_some(reading.jobs)
 }
 
 fn add_jobs<'a>(
-    reading: &mut Reading<'a>,
+    reading: &mut JobReading<'a>,
     path: &str,
     workflow: &'a Value,
     caller: &Caller<'a>,
@@ -110,8 +114,11 @@ fn add_jobs<'a>(
         pending.remove(&name);
         let needed =
             needs(value).filter_map(|need| Some((need.to_lowercase(), outputs.get(need)?.clone())));
-        let scope =
-            Scope { inputs: caller.inputs.clone(), needs: needed.collect(), ..Scope::default() };
+        let scope = ContextScope {
+            inputs: caller.inputs.clone(),
+            needs: needed.collect(),
+            ..ContextScope::default()
+        };
         let job = read_job(reading, (path, workflow), caller, (&name, value), scope, depth);
         outputs.insert(name, job);
     }
@@ -119,11 +126,11 @@ fn add_jobs<'a>(
 
 /// Adds a job, or those of the workflow that it calls, and returns its outputs.
 fn read_job<'a>(
-    reading: &mut Reading<'a>,
+    reading: &mut JobReading<'a>,
     (path, workflow): (&str, &'a Value),
     caller: &Caller<'a>,
     (name, value): (&str, &'a Value),
-    mut scope: Scope,
+    mut scope: ContextScope,
     depth: usize,
 ) -> Names {
     let set = reading.set;
@@ -163,12 +170,12 @@ fn read_job<'a>(
         let before = reading.jobs.len();
         add_jobs(reading, local, callee, &inner, depth + 1);
         let called = reading.jobs[before..].iter().flat_map(|job| job.outputs.values());
-        let merged = Rc::new(Reach::of_all(called.map(Rc::as_ref)));
+        let merged = Rc::new(ContextReach::of_all(called.map(Rc::as_ref)));
         let declared = event.and_then(|event| event.get("outputs")).and_then(Value::as_mapping);
         let names = declared.into_iter().flatten().filter_map(|(name, _)| name.as_str());
         return names.map(|name| (name.to_lowercase(), merged.clone())).collect();
     }
-    let mut job = Job {
+    let mut job = JudgedJob {
         name: full_name,
         shown,
         value,
@@ -194,10 +201,10 @@ fn read_job<'a>(
 }
 
 fn add_steps<'a>(
-    reading: &mut Reading<'a>,
+    reading: &mut JobReading<'a>,
     steps: &'a [Value],
-    scope: &mut Scope,
-    job: &mut Job<'a>,
+    scope: &mut ContextScope,
+    job: &mut JudgedJob<'a>,
     depth: usize,
 ) {
     for value in steps {
@@ -220,7 +227,7 @@ fn add_steps<'a>(
                 let composite =
                     runs.and_then(|runs| runs.get("steps")).and_then(Value::as_sequence);
                 if let Some(composite) = composite {
-                    let mut within = Scope {
+                    let mut within = ContextScope {
                         inputs: inputs(action.get("inputs"), value, &inner),
                         steps: Names::new(),
                         needs: BTreeMap::new(),
@@ -229,14 +236,14 @@ fn add_steps<'a>(
                     let before = std::mem::replace(&mut job.events, events);
                     add_steps(reading, composite, &mut within, job, depth + 1);
                     job.events = before;
-                    left = Reach::of_all(within.steps.values().map(Rc::as_ref));
+                    left = ContextReach::of_all(within.steps.values().map(Rc::as_ref));
                     Rc::make_mut(&mut scope.written).merge(&within.written);
                     if let Some(outputs) = action.get("outputs") {
                         left.merge(&within.reach_all(outputs));
                     }
                 } else {
                     left = inner.reach_all(value);
-                    job.steps.push(Step { value, scope: inner, events });
+                    job.steps.push(JobStep { value, scope: inner, events });
                 }
             }
             found => {
@@ -248,7 +255,7 @@ fn add_steps<'a>(
                 if scripts(value).iter().any(|script| sets_variables(script)) {
                     Rc::make_mut(&mut scope.written).merge(&left);
                 }
-                job.steps.push(Step { value, scope: inner, events });
+                job.steps.push(JobStep { value, scope: inner, events });
             }
         }
         if let Some(id) = value.get("id").and_then(Value::as_str) {
@@ -258,12 +265,13 @@ fn add_steps<'a>(
 }
 
 /// The inputs of an action or of a called workflow, by what it is given and by their defaults.
-fn inputs(declared: Option<&Value>, call: &Value, outside: &Scope) -> Names {
+fn inputs(declared: Option<&Value>, call: &Value, outside: &ContextScope) -> Names {
     let mut inputs = Names::new();
     for (name, input) in declared.and_then(Value::as_mapping).into_iter().flatten().take(MAX_NAMES)
     {
         let Some(name) = name.as_str() else { continue };
-        let default = input.get("default").map(|default| Scope::default().reach_all(default));
+        let default =
+            input.get("default").map(|default| ContextScope::default().reach_all(default));
         inputs.insert(name.to_lowercase(), Rc::new(default.unwrap_or_default()));
     }
     inputs.extend(outside.names(call.get("with")));

@@ -22,9 +22,9 @@ use serde_yaml::Value;
 
 pub use self::exposure::Exposure;
 use self::expression::mentions;
-use self::job::{Job, Step, action_path, input, is_checkout_pr, jobs_of};
+use self::job::{JobStep, JudgedJob, action_path, input, is_checkout_pr, jobs_of};
 use self::runner::Runner;
-use self::scope::{Reach, texts};
+use self::scope::{ContextReach, texts};
 use self::script::scripts;
 use super::workflow::{grants_id_token, reports, steps};
 
@@ -56,7 +56,7 @@ pub struct WorkflowSet {
 
 /// What was found.
 #[derive(Debug, Default)]
-pub struct Judgement {
+pub struct WorkflowJudgement {
     /// Each exposure with its job.
     pub found: Vec<(Exposure, String)>,
     /// What isn't understood, so that nothing can be said about it.
@@ -127,8 +127,8 @@ impl WorkflowSet {
         found.into_iter().flatten().max_by_key(|source| source.read().is_some())
     }
 
-    pub fn judge(&self) -> Judgement {
-        let mut judged = Judgement { found: vec![], unknown: self.unknown.clone() };
+    pub fn judge(&self) -> WorkflowJudgement {
+        let mut judged = WorkflowJudgement { found: vec![], unknown: self.unknown.clone() };
         let (mut any_strangers, mut roles) = (false, vec![]);
         for (path, source) in &self.workflows {
             let Source::Read(workflow) = source else {
@@ -155,12 +155,12 @@ impl WorkflowSet {
     }
 
     /// Whether a job runs strangers' code.
-    fn judge_workflow(&self, jobs: &[Job<'_>], judged: &mut Judgement) -> bool {
+    fn judge_workflow(&self, jobs: &[JudgedJob<'_>], judged: &mut WorkflowJudgement) -> bool {
         let relayed = jobs.iter().any(|job| {
             job.events.iter().any(|event| event == "repository_dispatch")
                 || job.steps.iter().any(|step| reports(step.value))
         });
-        let mut found: Vec<(Exposure, &Job<'_>)> = vec![];
+        let mut found: Vec<(Exposure, &JudgedJob<'_>)> = vec![];
         let (mut strangers, mut own) = (vec![], vec![]);
         for job in jobs {
             if let Some(exposure) = job.fork_runner(&mut judged.unknown) {
@@ -204,7 +204,7 @@ impl WorkflowSet {
     }
 
     /// Whose code a step brings into its job.
-    fn code_of(&self, step: &Step<'_>, relayed: bool) -> Code {
+    fn code_of(&self, step: &JobStep<'_>, relayed: bool) -> Code {
         if !step.events.iter().any(|event| events::PRIVILEGED.contains(&&**event)) {
             return Code::Own;
         }
@@ -224,7 +224,7 @@ impl WorkflowSet {
         if scripts(step.value).iter().any(from_others) {
             return Code::Strangers;
         }
-        let named = Reach::of_all(repository.iter().chain(&revision));
+        let named = ContextReach::of_all(repository.iter().chain(&revision));
         if path != "actions/checkout" {
             let takes_code = events::is_code(&named, &step.events) && !is_known_action(&path);
             return match takes_code {
@@ -263,7 +263,7 @@ impl WorkflowSet {
     }
 
     /// This repository, or another one of its owner that isn't upstream.
-    fn is_own(&self, repository: &Reach) -> bool {
+    fn is_own(&self, repository: &ContextReach) -> bool {
         let paths = &repository.paths;
         let owner = |name: &str| name.split('/').next().map(str::to_owned);
         let is_own = |text: &String| {
@@ -321,7 +321,7 @@ fn reports_path(path: &str) -> bool {
         .any(|end| path.ends_with(end))
 }
 
-impl Job<'_> {
+impl JudgedJob<'_> {
     fn is_privileged(&self) -> bool {
         self.events.iter().any(|event| events::PRIVILEGED.contains(&&**event))
     }
@@ -381,8 +381,9 @@ impl Job<'_> {
 
     /// Whether it gets a cloud role that has to trust a branch.
     fn takes_branch_role(&self) -> bool {
-        let is_role =
-            |step: &Step<'_>| ROLE_ACTIONS.iter().any(|end| action_path(step.value).ends_with(end));
+        let is_role = |step: &JobStep<'_>| {
+            ROLE_ACTIONS.iter().any(|end| action_path(step.value).ends_with(end))
+        };
         let of_branch = |event: &String| !events::FORKS.contains(&&**event);
         self.steps.iter().any(is_role)
             && self.value.get("environment").is_none()
@@ -400,7 +401,7 @@ impl Job<'_> {
         if self.holds_secret() {
             found.push(Exposure::Secret);
         }
-        let keeps_token = |step: &Step<'_>| {
+        let keeps_token = |step: &JobStep<'_>| {
             action_path(step.value) == "actions/checkout"
                 && input(step.value, "persist-credentials").is_none_or(|value| value != "false")
         };
@@ -414,12 +415,16 @@ impl Job<'_> {
     }
 
     /// Of a job that runs no stranger's code itself, in a workflow where others may.
-    fn beside_strangers(&self, strangers: &[&Job<'_>], own: &[&Job<'_>]) -> Vec<Exposure> {
+    fn beside_strangers(
+        &self,
+        strangers: &[&JudgedJob<'_>],
+        own: &[&JudgedJob<'_>],
+    ) -> Vec<Exposure> {
         let mut found = vec![];
         let needed: Vec<_> = strangers.iter().filter_map(|job| self.need_of(job)).collect();
         let outputs: Vec<_> = needed.iter().map(|need| format!("needs.{need}.outputs")).collect();
         let outputs: Vec<_> = outputs.iter().map(String::as_str).collect();
-        let holds_output = |step: &Step<'_>| {
+        let holds_output = |step: &JobStep<'_>| {
             scripts(step.value).iter().any(|script| step.scope.reach(script).overlaps(&outputs))
         };
         if self.steps.iter().any(holds_output) {
@@ -432,7 +437,7 @@ impl Job<'_> {
             return found;
         }
         let runners = Runner::all_of(self);
-        let shares = |stranger: &&Job<'_>| {
+        let shares = |stranger: &&JudgedJob<'_>| {
             let theirs = Runner::all_of(stranger);
             theirs.iter().any(|theirs| runners.iter().any(|own| own.is_shared_with(theirs)))
         };
@@ -444,7 +449,7 @@ impl Job<'_> {
     }
 
     /// As what this job needs another, directly; in lower case.
-    fn need_of(&self, other: &Job<'_>) -> Option<String> {
+    fn need_of(&self, other: &JudgedJob<'_>) -> Option<String> {
         let within = |need: &&String| {
             let rest = other.name.strip_prefix(need.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -454,13 +459,13 @@ impl Job<'_> {
     }
 
     /// Whether a step reports something else of the jobs with upstream's code than GitHub's own result.
-    fn chooses_conclusion(&self, step: &Step<'_>, needed: &[String]) -> bool {
+    fn chooses_conclusion(&self, step: &JobStep<'_>, needed: &[String]) -> bool {
         if needed.is_empty() || !reports(step.value) {
             return false;
         }
         let Some(conclusion) = input(step.value, "conclusion") else {
             let scripts = scripts(step.value).join(" ");
-            let env = Reach::of_all(step.scope.env.values().map(std::rc::Rc::as_ref));
+            let env = ContextReach::of_all(step.scope.env.values().map(std::rc::Rc::as_ref));
             let mut reach = step.scope.reach(&scripts);
             reach.merge(&env);
             return scripts.contains("--conclusion")

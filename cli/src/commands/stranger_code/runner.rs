@@ -3,7 +3,7 @@
 use serde_yaml::Value;
 
 use super::expression::{expressions, literals, mentions};
-use super::job::Job;
+use super::job::JudgedJob;
 
 /// The labels of GitHub's own runners, which take one job each and are gone.
 /// <https://docs.github.com/en/actions/reference/runners/github-hosted-runners>
@@ -50,7 +50,7 @@ pub enum Runner {
 
 impl Runner {
     /// Of each job that a matrix makes.
-    pub fn all_of(job: &Job<'_>) -> Vec<Self> {
+    pub fn all_of(job: &JudgedJob<'_>) -> Vec<Self> {
         let Some(runs_on) = job.value.get("runs-on") else { return vec![] };
         let group = runs_on.get("group").and_then(Value::as_str);
         let labels = match runs_on.get("labels").unwrap_or(runs_on) {
@@ -79,7 +79,7 @@ impl Runner {
         }
     }
 
-    fn of_expression(job: &Job<'_>, text: &str) -> Vec<Self> {
+    fn of_expression(job: &JudgedJob<'_>, text: &str) -> Vec<Self> {
         let expression = expressions(text).join(" ");
         if expression.to_lowercase().contains("pull_request.head.repo") {
             return vec![Self::ByFork];
@@ -108,7 +108,7 @@ impl Runner {
 }
 
 /// The fixed values of a matrix's name, or of an input.
-fn values_of(job: &Job<'_>, path: &str) -> Option<Vec<String>> {
+fn values_of(job: &JudgedJob<'_>, path: &str) -> Option<Vec<String>> {
     let name = path.split_once('.')?.1;
     if path.starts_with("inputs.") {
         let reach = job.scope.inputs.get(name)?;

@@ -9,18 +9,18 @@ use super::expression::{mentions, overlaps};
 
 /// The contexts whose text may be in a value, and every text on the way to them.
 #[derive(Debug, Clone, Default)]
-pub struct Reach {
+pub struct ContextReach {
     pub paths: BTreeSet<String>,
     pub texts: BTreeSet<String>,
 }
 
 /// Names of an environment, inputs or outputs.
-pub type Names = BTreeMap<String, Rc<Reach>>;
+pub type Names = BTreeMap<String, Rc<ContextReach>>;
 
 /// More names in one mapping aren't read.
 pub const MAX_NAMES: usize = 200;
 
-impl Reach {
+impl ContextReach {
     /// A workflow that leads everywhere must not fill the memory.
     const MAX_ENTRIES: usize = 200;
     const MAX_TEXT_BYTES: usize = 500;
@@ -57,20 +57,20 @@ impl Reach {
 
 /// What the contexts of one place lead to. Names are in lower case, as in `expression`.
 #[derive(Debug, Clone, Default)]
-pub struct Scope {
+pub struct ContextScope {
     pub env: Names,
     pub inputs: Names,
     pub steps: Names,
     /// The outputs of each job that is needed.
     pub needs: BTreeMap<String, Names>,
-    pub matrix: Rc<Reach>,
+    pub matrix: Rc<ContextReach>,
     /// What earlier steps may have written into the job's environment.
-    pub written: Rc<Reach>,
+    pub written: Rc<ContextReach>,
 }
 
-impl Scope {
-    pub fn reach(&self, text: &str) -> Reach {
-        let mut found = Reach::default();
+impl ContextScope {
+    pub fn reach(&self, text: &str) -> ContextReach {
+        let mut found = ContextReach::default();
         found.add_text(text);
         for mention in mentions(text).into_iter().filter(|found| found.is_value) {
             self.follow(&mention.path, &mut found);
@@ -79,15 +79,15 @@ impl Scope {
     }
 
     /// Of every text in a value.
-    pub fn reach_all(&self, value: &Value) -> Reach {
-        let mut found = Reach::default();
+    pub fn reach_all(&self, value: &Value) -> ContextReach {
+        let mut found = ContextReach::default();
         for text in texts(value) {
             found.merge(&self.reach(&text));
         }
         found
     }
 
-    fn follow(&self, path: &str, found: &mut Reach) {
+    fn follow(&self, path: &str, found: &mut ContextReach) {
         let parts: Vec<_> = path.split('.').collect();
         let name = parts.get(1).copied().unwrap_or("*");
         let mut add = |names: &Names, name: &str| {

@@ -3,8 +3,8 @@
 use serde_yaml::Value;
 
 use super::events;
-use super::job::{Step, input};
-use super::scope::Reach;
+use super::job::{JobStep, input};
+use super::scope::ContextReach;
 
 /// Inputs that actions run as a script.
 const SCRIPT_INPUTS: [&str; 6] =
@@ -57,7 +57,7 @@ const GIT_VERBS: [&str; 14] = [
 /// Whether a script may fetch code of a stranger. `from_others` says that a clone of any other repository counts.
 pub fn fetches_code(
     script: &str,
-    step: &Step<'_>,
+    step: &JobStep<'_>,
     events: &[String],
     from_others: bool,
     is_own: impl Fn(&str) -> bool,
@@ -98,7 +98,7 @@ pub fn fetches_code(
 }
 
 /// What a script's expressions and the variables that it names lead to.
-fn used(script: &str, step: &Step<'_>) -> Reach {
+fn used(script: &str, step: &JobStep<'_>) -> ContextReach {
     let mut found = step.scope.reach(script);
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let names: Vec<_> = script.split(|c| !is_name(c)).map(str::to_lowercase).collect();

@@ -15,7 +15,7 @@ const TEMPLATES: [&str; 9] = [
     include_str!("../../../../workflows-templates/test-stats.yml"),
 ];
 
-fn judge(files: &[(&str, &str)]) -> Judgement {
+fn judge(files: &[(&str, &str)]) -> WorkflowJudgement {
     let mut set = WorkflowSet::new(None, "pytorch/pytorch");
     for (path, text) in files {
         match path.starts_with(".github/workflows/") {

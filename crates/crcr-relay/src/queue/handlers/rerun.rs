@@ -24,12 +24,15 @@ pub async fn run(
         tracing::info!(%repo, run_id, "not re-run: the repository isn't at L3 or L4");
         return Ok(TaskDone::Finished);
     }
-    let mut asked = Err(GithubError::Forbidden(String::new()));
-    if failed_only {
-        asked = relay.app.rerun_failed_jobs(repo.as_str(), run_id).await;
-    }
-    // Without a failed job, GitHub re-runs only the whole run: a verdict may have failed for a report that was lost.
-    if let Err(GithubError::Forbidden(_) | GithubError::Unprocessable(_)) = asked {
+    let mut asked = if failed_only {
+        relay.app.rerun_failed_jobs(repo.as_str(), run_id).await
+    } else {
+        relay.app.rerun(repo.as_str(), run_id).await
+    };
+    // GitHub refuses that for a run without a failed job, whose verdict may have failed for a report that was lost.
+    let is_refused =
+        matches!(&asked, Err(GithubError::Forbidden(_) | GithubError::Unprocessable(_)));
+    if failed_only && is_refused {
         asked = relay.app.rerun(repo.as_str(), run_id).await;
     }
     match asked {

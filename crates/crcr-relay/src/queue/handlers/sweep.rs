@@ -58,8 +58,8 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     record(relay, &known, &dispatch, &changed, &jobs).await?;
     let lost = jobs.iter().filter(|job| job.state.is_open()).map(lost_at).min();
     let overdue = (now < overdue_at && !answered).then_some(overdue_at);
-    // Nobody reports that a run elsewhere, or one that can't be read, isn't expected to end any more. A minute later,
-    // the clock of each replica says so, whichever of them evaluates the check run.
+    // No event tells that a run elsewhere, or one that can't be read, has been given up. The last look comes a minute
+    // after that time, so that the replica which evaluates the check run agrees by its own clock.
     let given_up_at = given_up_at(relay, &changed, &jobs).map(|at| at + limits::RUN_POLL);
     let given_up = given_up_at.filter(|at| is_shown && answered && *at > now);
     // What GitHub doesn't show after that time is not asked for until something new is heard of the dispatch.

@@ -427,7 +427,7 @@ async fn report_steps(world: &World, steps: &[(&str, &str, Option<&str>)]) {
         body["workflow"]["run_ended"] = json!(name == "report");
         let mut claims = buildkite_claims(world, build);
         claims["job_id"] = json!(job);
-        // The end of one of several is no news of their name, and answered as such.
+        // A later end under the same name is answered as a duplicate.
         assert_eq!(four.report_as(world, &claims, &body).await.0, StatusCode::OK, "{job}");
         assert_eq!(world.work().await, Vec::<String>::new());
     }
