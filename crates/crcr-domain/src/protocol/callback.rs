@@ -4,18 +4,17 @@
 //! pull request are never taken from it. A fault in a detail costs that detail and leaves a warning, but
 //! never the result: reporters in the field send what they like there.
 
-pub(crate) mod details;
+mod details;
 
 use std::fmt;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::details::DetailReader;
+pub use self::details::ReportDetails;
 use crate::checks::lifecycle::JobState;
 use crate::protocol::event::is_sha;
-use crate::results::triage::TriageVerdict;
 use crate::text::breaks_text;
 
 pub const NAME_CHARS: usize = 200;
@@ -28,6 +27,8 @@ pub const MESSAGE_CHARS: usize = 1000;
 pub const STACK_TRACE_CHARS: usize = 4000;
 /// All texts of a report's failing tests, in bytes. What doesn't fit is dropped.
 pub const FAILED_TESTS_BYTES: usize = 128 * 1024;
+/// A check run names so many failing tests. Others are only counted.
+pub const SHOWN_TESTS: usize = 20;
 /// Maximum nesting of arrays and objects.
 pub const DEPTH: usize = 64;
 
@@ -74,91 +75,6 @@ pub struct JobId {
     pub workflow: String,
     /// The name of the job, if the reporter sends it.
     pub job: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ReportDetails {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// The check run of the downstream job, or `<run id>-<attempt>`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub check_run_id: Option<String>,
-    /// According to the reporter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<Timestamp>,
-    /// According to the reporter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub completed_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tests: Option<TestCounts>,
-    /// At most [`FAILED_TESTS`] and [`FAILED_TESTS_BYTES`].
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub failed_tests: Vec<FailedTest>,
-    /// How many more tests failed than `failed_tests` names.
-    pub more_failed_tests: usize,
-    /// The downstream repository's own verdict on a failure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub triage: Option<TriageVerdict>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub artifact_url: Option<String>,
-    /// The phase in which the job ended, such as `checkout`, `setup`, `build` or `test`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub phase: Option<String>,
-    /// Where it ran, as the reporter describes it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub environment: Option<String>,
-    /// What was dropped from the report or changed in it, and why: for its sender and for the job's page.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<String>,
-}
-
-/// A check run names so many failing tests. Others are only counted.
-pub const SHOWN_TESTS: usize = 20;
-
-impl ReportDetails {
-    /// The bytes of texts whose length the reporter chooses.
-    pub fn text_bytes(&self) -> u64 {
-        let tests: usize = self.failed_tests.iter().map(FailedTest::text_bytes).sum();
-        let triage = self
-            .triage
-            .as_ref()
-            .map_or(0, |triage| serde_json::to_vec(triage).map_or(0, |text| text.len()));
-        let others = [&self.environment, &self.artifact_url, &self.long_url().cloned()];
-        let others: usize = others.into_iter().flatten().map(String::len).sum();
-        (tests + triage + others) as u64
-    }
-
-    /// The job's address, if it is longer than those of CI systems are.
-    fn long_url(&self) -> Option<&String> {
-        self.url.as_ref().filter(|url| url.len() > 300)
-    }
-
-    /// Keeps the names of the tests that a check run shows, and how many more there are.
-    pub fn keep_shown_tests(&mut self) {
-        let more = self.failed_tests.len().saturating_sub(SHOWN_TESTS);
-        self.more_failed_tests += more;
-        self.failed_tests.truncate(SHOWN_TESTS);
-        for test in &mut self.failed_tests {
-            let FailedTest { name, file, .. } = std::mem::take(test);
-            *test = FailedTest { name, file, ..FailedTest::default() };
-        }
-    }
-}
-
-impl Callback {
-    /// Drops the texts, of which their owner has sent too many, and tells the reporter why.
-    pub fn drop_texts(&mut self, warning: &str) {
-        self.details.more_failed_tests += self.details.failed_tests.len();
-        self.details.failed_tests.clear();
-        self.details.environment = None;
-        self.details.artifact_url = None;
-        self.details.triage = None;
-        if self.details.long_url().is_some() {
-            self.details.url = None;
-        }
-        self.details.warnings.push(warning.to_owned());
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -256,7 +172,7 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
             return Err(BodyError::NotAnObject(kind_of(&value)));
         }
     }
-    // Of a field that is there twice, the last one counts, as for the deployed relay.
+    // If a field is there twice, the last one counts, as for the deployed relay.
     let mut fields: serde_json::Map<String, Value> =
         serde_json::from_slice(body).map_err(|_| BodyError::NotJson)?;
     let mut take = |name: &str| fields.remove(name).unwrap_or_default();

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::days::push_facts;
 use super::head_state::HeadState;
+use super::job_details::JobDetails;
 use crate::context::{Hud, PageError};
 use crate::layout::{duration, outcome_parts};
 use crate::pages::branch;
@@ -65,7 +66,8 @@ pub(crate) struct PullJob {
     pub(crate) execution_seconds: Option<f64>,
     /// When its newest report was received.
     pub(crate) received_at: Timestamp,
-    pub(crate) url: Option<String>,
+    #[serde(flatten)]
+    pub(crate) details: JobDetails,
     pub(crate) tests: Option<TestCounts>,
     pub(crate) failed_tests: Vec<FailedTest>,
     /// Whether each failing test is new; `None` if there is nothing to compare with.
@@ -74,11 +76,6 @@ pub(crate) struct PullJob {
     pub(crate) verdict: Option<TriageVerdict>,
     /// The verdict of the backend itself.
     pub(crate) reported_verdict: Option<TriageVerdict>,
-    /// Where it ran, as the backend says.
-    pub(crate) environment: Option<String>,
-    pub(crate) artifact_url: Option<String>,
-    /// What was dropped from its reports or changed in them, and why.
-    pub(crate) warnings: Vec<String>,
     /// What its reports lack as proof. An unproven result changes no check run.
     pub(crate) missing_proof: Option<MissingProof>,
 }
@@ -160,12 +157,9 @@ fn backend(hud: &Hud, dispatch: &DispatchFact, context: &BlameContext<'_>) -> Pu
             queue_seconds: job.first.queue_seconds,
             execution_seconds: job.record.execution_seconds,
             received_at: job.record.received_at,
-            url: job.record.details.url.clone(),
+            details: (&job.record.details).into(),
             tests: job.record.details.tests,
             failed_tests: job.record.details.failed_tests.clone(),
-            environment: job.record.details.environment.clone(),
-            artifact_url: job.record.details.artifact_url.clone(),
-            warnings: job.record.details.warnings.clone(),
             missing_proof: job.record.missing_proof,
         })
         .collect();

@@ -151,7 +151,7 @@ impl NextStep<'_> {
 
 /// What to do about a failure: fix, re-run, revert, or ask; by whose fault it is.
 fn next_step(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
-    let run = backend.jobs.iter().find_map(|job| job.url.as_deref());
+    let run = backend.jobs.iter().find_map(|job| job.details.url.as_deref());
     let rerun = html! {
         @if backend.level >= Level::L3 { a href=(next.checks_url()) rel="noreferrer nofollow" { "Re-run it" } " with its check's button" }
         @else { "Have its run started again downstream" }
@@ -193,7 +193,7 @@ fn job_times(job: &PullJob) -> Markup {
 fn job(job: &PullJob) -> Markup {
     html! {
         (outcome(job.outcome)) " "
-        @match &job.url { Some(url) => (external_link(url, &job.name)), None => bdi { (job.name) } }
+        @match &job.details.url { Some(url) => (external_link(url, &job.name)), None => bdi { (job.name) } }
         (job_times(job))
         @if job.attempts > 1 { span.detail { " · " (job.attempts) " attempts" } }
         @if let Some(tests) = &job.tests {
@@ -202,9 +202,8 @@ fn job(job: &PullJob) -> Markup {
         @if let Some(missing) = job.missing_proof {
             div.detail { strong { "Reported without proof" } ": " (missing) ". It changes no check run." }
         }
-        @for warning in &job.warnings { div.detail { "In its report, " bdi { (warning) } } }
-        @if let Some(environment) = &job.environment { span.detail { " · on " bdi { (environment) } } }
-        @if let Some(url) = &job.artifact_url { span.detail { " · " (external_link(url, "artifact")) } }
+        @for warning in &job.details.warnings { div.detail { "In its report, " bdi { (warning) } } }
+        @if job.details.is_shown() { span.detail { (job.details.markup()) } }
         @if let Some(reported) = &job.reported_verdict { (reported_verdict(reported)) }
         @if !job.failed_tests.is_empty() {
             ul.tests { @for (n, test) in job.failed_tests.iter().enumerate().take(MAX_FAILED_TESTS) {

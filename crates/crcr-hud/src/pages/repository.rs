@@ -20,9 +20,8 @@ use super::{category_text, controls, freshness};
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
-use crate::layout::{
-    culprit_list, distribution, external_link, outcome_parts, rate, short_sha, time,
-};
+use crate::layout::{culprit_list, distribution, outcome_parts, rate, short_sha, time};
+use crate::model::job_details::JobDetails;
 use crate::model::{RateSummary, RateView, TrendDay, days, total, trend};
 use crate::query::SpanQuery;
 use crate::query::{EventFilter, TimeSpan};
@@ -94,12 +93,8 @@ pub(crate) struct MatrixCell {
     /// `None` while it runs.
     pub(crate) outcome: Option<JobOutcome>,
     pub(crate) attempts: usize,
-    pub(crate) url: Option<String>,
-    /// Hardware, driver and image, as reported.
-    pub(crate) environment: Option<String>,
-    pub(crate) artifact_url: Option<String>,
-    /// What was dropped from its reports or changed in them, and why.
-    pub(crate) warnings: Vec<String>,
+    #[serde(flatten)]
+    pub(crate) details: JobDetails,
     /// Why nothing is concluded from it.
     pub(crate) missing_proof: Option<MissingProof>,
     /// Whose fault a failure is, and why; `None` if it didn't fail.
@@ -266,10 +261,7 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) ->
             row.cells[*at] = Some(MatrixCell {
                 outcome: job.outcome,
                 attempts: job.attempts,
-                url: record.details.url.clone(),
-                environment: record.details.environment.clone(),
-                artifact_url: record.details.artifact_url.clone(),
-                warnings: record.details.warnings.clone(),
+                details: (&record.details).into(),
                 missing_proof: record.missing_proof,
                 blame: blamed.verdict(record).map(|verdict| CellBlame {
                     category: verdict.category,
@@ -554,20 +546,18 @@ fn row_artifacts(row: &MatrixRow, matrix: &JobMatrix) -> Markup {
     let told: Vec<_> = (row.cells.iter().zip(&matrix.columns))
         .filter_map(|(cell, name)| Some((cell.as_ref()?, name)))
         .filter(|(cell, _)| {
-            cell.environment.is_some()
-                || cell.artifact_url.is_some()
+            cell.details.is_shown()
                 || cell.missing_proof.is_some()
-                || !cell.warnings.is_empty()
+                || !cell.details.warnings.is_empty()
         })
         .collect();
     html! { @if !told.is_empty() { details {
         summary.detail { "Details of the jobs" }
         ul.tests { @for (cell, name) in told { li.detail {
             bdi { (name) }
-            @if let Some(environment) = &cell.environment { " · on " bdi { (environment) } }
-            @if let Some(url) = &cell.artifact_url { " · " (external_link(url, "artifact")) }
+            (cell.details.markup())
             @if let Some(missing) = cell.missing_proof { " · reported without proof: " (missing) }
-            @for warning in &cell.warnings { " · in its report, " bdi { (warning) } }
+            @for warning in &cell.details.warnings { " · in its report, " bdi { (warning) } }
         } } }
     } } }
 }
@@ -580,8 +570,11 @@ fn matrix_cell(cell: Option<&MatrixCell>, name: &str) -> Markup {
     let attempts =
         if cell.attempts > 1 { format!(", {} attempts", cell.attempts) } else { String::new() };
     let label = format!("{name}: {word}{attempts}");
-    let link =
-        cell.url.as_deref().filter(|url| url.starts_with("https://") || url.starts_with("http://"));
+    let link = cell
+        .details
+        .url
+        .as_deref()
+        .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     let shown = html! { span.glyph aria-hidden="true" { (glyph) } " " span.word { (word) } };
     html! {
         td.(class) { @match link {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
-use crcr_domain::protocol::callback::{JobId, ReportDetails};
+use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::identity::ProviderClaims;
 use crcr_domain::results::facts::{CallbackOutcome, Fact};
@@ -97,6 +97,7 @@ impl VerifiedReport<'_> {
         let state = if waits { JobState::InProgress } else { callback.state };
         let started_at = job.value.as_ref().and_then(|job| job.started_at);
         let is_first_start = callback.state == JobState::InProgress && started_at.is_none();
+        let earlier = job.value.as_ref().map(|job| job.details.clone()).unwrap_or_default();
         let mut next = JobRecord {
             id: callback.job.clone(),
             state,
@@ -104,7 +105,7 @@ impl VerifiedReport<'_> {
             started_at: if is_first_start { Some(now) } else { started_at },
             ended_at: (!state.is_open()).then_some(now),
             is_first_of_run: first_job.value.as_ref().is_none_or(|first| *first == callback.job),
-            details: merge_details(job.value.as_ref().map(|job| &job.details), &callback.details),
+            details: callback.details.clone().after(earlier),
             provenance,
             ended_without_proof: false,
             ends_run: callback.run_ended || job.value.as_ref().is_some_and(|job| job.ends_run),
@@ -296,28 +297,4 @@ fn outcome_of(dispatch: &Dispatch, proof: ProofStatus) -> (CallbackOutcome, Opti
     let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
     tracing::warn!(delivery, %repo, %missing, "reported without proof");
     (CallbackOutcome::Unproven, Some(missing))
-}
-
-/// Keeps what the first report said and the second one leaves out.
-fn merge_details(before: Option<&ReportDetails>, report: &ReportDetails) -> ReportDetails {
-    let before = before.cloned().unwrap_or_default();
-    let report = report.clone();
-    let mut warnings = before.warnings;
-    warnings.extend(report.warnings);
-    warnings.sort_unstable();
-    warnings.dedup();
-    ReportDetails {
-        url: report.url.or(before.url),
-        check_run_id: report.check_run_id.or(before.check_run_id),
-        started_at: report.started_at.or(before.started_at),
-        completed_at: report.completed_at.or(before.completed_at),
-        tests: report.tests.or(before.tests),
-        failed_tests: report.failed_tests,
-        more_failed_tests: report.more_failed_tests,
-        triage: report.triage,
-        artifact_url: report.artifact_url.or(before.artifact_url),
-        phase: report.phase.or(before.phase),
-        environment: report.environment.or(before.environment),
-        warnings,
-    }
 }

@@ -137,7 +137,7 @@ async fn receive(
             Ok(None) if texts_refused.into_inner() => {
                 let repo = identity.repository.as_str();
                 relay.usage.add(now, Resource::DroppedTexts, repo, 1);
-                callback.drop_texts(&format!(
+                callback.details.drop_texts(&format!(
                     "`{}` has sent {} MB of texts today, which is the limit: the result is recorded, and \
                      the texts of this report aren't",
                     identity.repository,

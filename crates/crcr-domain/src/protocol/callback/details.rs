@@ -1,18 +1,123 @@
-//! Reads what a report says about its job beyond the result.
+//! What a report says about its job beyond the result: how it is kept, and how it is read.
 
 use std::collections::HashSet;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    FAILED_TESTS, FAILED_TESTS_BYTES, FailedTest, MESSAGE_CHARS, NAME_CHARS, ReportDetails,
+    FAILED_TESTS, FAILED_TESTS_BYTES, FailedTest, MESSAGE_CHARS, NAME_CHARS, SHOWN_TESTS,
     STACK_TRACE_CHARS, TestCounts, URL_BYTES, WorkflowFields, is_blank, kind_of,
     limit_failed_tests, one_line, received_text,
 };
 use crate::checks::lifecycle::Conclusion;
 use crate::results::triage::TriageVerdict;
 use crate::text::{breaks_text, fnv1a, utc_time};
+
+/// What a report says about its job beyond the result. Records and facts have it as JSON.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReportDetails {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The check run of the downstream job, or `<run id>-<attempt>`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check_run_id: Option<String>,
+    /// According to the reporter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// According to the reporter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tests: Option<TestCounts>,
+    /// At most [`FAILED_TESTS`] and [`FAILED_TESTS_BYTES`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed_tests: Vec<FailedTest>,
+    /// How many more tests failed than `failed_tests` names.
+    pub more_failed_tests: usize,
+    /// The downstream repository's own verdict on a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub triage: Option<TriageVerdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifact_url: Option<String>,
+    /// The phase in which the job ended, such as `checkout`, `setup`, `build` or `test`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// Where it ran, as the reporter describes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// What was dropped from the report or changed in it, and why: for its sender and for the job's page.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+impl ReportDetails {
+    /// The bytes of texts whose length the reporter chooses.
+    pub fn text_bytes(&self) -> u64 {
+        let tests: usize = self.failed_tests.iter().map(FailedTest::text_bytes).sum();
+        let triage = self
+            .triage
+            .as_ref()
+            .map_or(0, |triage| serde_json::to_vec(triage).map_or(0, |text| text.len()));
+        let others = [&self.environment, &self.artifact_url, &self.long_url().cloned()];
+        let others: usize = others.into_iter().flatten().map(String::len).sum();
+        (tests + triage + others) as u64
+    }
+
+    /// The job's address, if it is longer than those of CI systems are.
+    fn long_url(&self) -> Option<&String> {
+        self.url.as_ref().filter(|url| url.len() > 300)
+    }
+
+    /// Keeps the names of the tests that a check run shows, and how many more there are.
+    pub fn keep_shown_tests(&mut self) {
+        let more = self.failed_tests.len().saturating_sub(SHOWN_TESTS);
+        self.more_failed_tests += more;
+        self.failed_tests.truncate(SHOWN_TESTS);
+        for test in &mut self.failed_tests {
+            let FailedTest { name, file, .. } = std::mem::take(test);
+            *test = FailedTest { name, file, ..FailedTest::default() };
+        }
+    }
+
+    /// Drops the texts, of which their owner has sent too many, and tells the reporter why.
+    pub fn drop_texts(&mut self, warning: &str) {
+        self.more_failed_tests += self.failed_tests.len();
+        self.failed_tests.clear();
+        self.environment = None;
+        self.artifact_url = None;
+        self.triage = None;
+        if self.long_url().is_some() {
+            self.url = None;
+        }
+        self.warnings.push(warning.to_owned());
+    }
+
+    /// Adds what an earlier report of the same job said and this one leaves out.
+    #[must_use]
+    pub fn after(self, earlier: Self) -> Self {
+        let mut warnings = earlier.warnings;
+        warnings.extend(self.warnings);
+        warnings.sort_unstable();
+        warnings.dedup();
+        Self {
+            url: self.url.or(earlier.url),
+            check_run_id: self.check_run_id.or(earlier.check_run_id),
+            started_at: self.started_at.or(earlier.started_at),
+            completed_at: self.completed_at.or(earlier.completed_at),
+            tests: self.tests.or(earlier.tests),
+            failed_tests: self.failed_tests,
+            more_failed_tests: self.more_failed_tests,
+            triage: self.triage,
+            artifact_url: self.artifact_url.or(earlier.artifact_url),
+            phase: self.phase.or(earlier.phase),
+            environment: self.environment.or(earlier.environment),
+            warnings,
+        }
+    }
+}
 
 /// Collects what it had to drop.
 #[derive(Default)]

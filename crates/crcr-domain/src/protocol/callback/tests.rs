@@ -386,14 +386,14 @@ fn texts_of_a_report_are_counted_and_dropped_without_its_result() {
     details.url.as_mut().unwrap().pop();
     assert_eq!(details.text_bytes(), triage + others as u64, "as long as a CI system's is");
     callback.details.more_failed_tests = 2;
-    callback.drop_texts("too many");
+    callback.details.drop_texts("too many");
     assert_eq!(callback.details.text_bytes(), 0);
     assert_eq!(callback.details.more_failed_tests, 3);
     assert_eq!(callback.details.warnings, ["too many"]);
     assert_eq!(callback.details.url.as_ref().map(String::len), Some(300));
     assert_eq!(callback.details.tests.unwrap().failed, 1);
     let mut callback = wordy();
-    callback.drop_texts("too many");
+    callback.details.drop_texts("too many");
     assert_eq!(callback.details.url, None);
 }
 
