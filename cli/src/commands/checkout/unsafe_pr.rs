@@ -6,24 +6,10 @@
 
 use crate::cli::checkout::CheckoutArgs;
 use crate::commands::checkout::source::CheckoutSource;
+use crate::commands::stranger_code::STRANGERS_EVENTS;
 use crate::env_vars;
 use crate::failure::Failure;
 use crate::runner::{Event, Runner};
-
-/// Events that strangers cause and that run on the default branch, with its rights.
-const STRANGERS_EVENTS: [&str; 11] = [
-    "pull_request_target",
-    "issue_comment",
-    "issues",
-    "discussion",
-    "discussion_comment",
-    "check_run",
-    "check_suite",
-    "status",
-    "fork",
-    "watch",
-    "gollum",
-];
 
 /// Events that only people with write access cause, or that name no code of a pull request. A run of
 /// `workflow_run` after another event may be about a stranger's.

@@ -3,8 +3,9 @@
 
 use super::exposure::Exposure;
 use super::expression::mentions;
-use super::job::{JobStep, JudgedJob, action_path, input};
+use super::job::JudgedJob;
 use super::script::{downloads_artifacts, scripts, treats_files_as_data, writes_environment};
+use super::step::{JobStep, action_path, input};
 use super::{events, expression};
 
 /// `outputs` are those of the strangers' jobs that it needs.

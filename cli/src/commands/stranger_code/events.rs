@@ -3,11 +3,8 @@
 use super::expression::overlaps;
 use super::scope::ContextReach;
 
-/// Events whose runs have the repository's own rights, whoever wrote the code that they check out.
-pub const PRIVILEGED: [&str; 15] = [
-    "repository_dispatch",
-    "schedule",
-    "workflow_dispatch",
+/// Events that anybody may cause, and whose runs are on the default branch with its rights.
+pub const STRANGERS_EVENTS: [&str; 12] = [
     "pull_request_target",
     "workflow_run",
     "issue_comment",
@@ -21,6 +18,12 @@ pub const PRIVILEGED: [&str; 15] = [
     "watch",
     "gollum",
 ];
+
+/// Whether the event's runs have the repository's own rights, whoever wrote the code that they check out.
+pub fn is_privileged(event: &str) -> bool {
+    STRANGERS_EVENTS.contains(&event)
+        || ["repository_dispatch", "schedule", "workflow_dispatch"].contains(&event)
+}
 
 /// Events of which runs for a fork have no secret and a token that only reads.
 pub const FORKS: [&str; 3] = ["pull_request", "pull_request_review", "pull_request_review_comment"];

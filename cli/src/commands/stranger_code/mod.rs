@@ -15,17 +15,20 @@ mod job;
 mod runner;
 mod scope;
 mod script;
+mod step;
 
 use std::collections::BTreeMap;
 
 use serde_yaml::Value;
 
+pub use self::events::STRANGERS_EVENTS;
 pub use self::exposure::Exposure;
 use self::expression::mentions;
-use self::job::{JobStep, JudgedJob, action_path, input, is_checkout_pr, jobs_of};
+use self::job::{JudgedJob, jobs_of};
 use self::runner::Runner;
 use self::scope::{ContextReach, texts};
 use self::script::scripts;
+use self::step::{JobStep, action_path, input, is_checkout_pr};
 use super::workflow::{grants_id_token, reports, steps};
 
 /// Actions that exchange the job's OIDC token for the rights of a cloud role, by the end of their path.
@@ -54,7 +57,6 @@ pub struct WorkflowSet {
     unknown: Vec<String>,
 }
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct WorkflowJudgement {
     /// Each exposure with its job.
@@ -205,7 +207,7 @@ impl WorkflowSet {
 
     /// Whose code a step brings into its job.
     fn code_of(&self, step: &JobStep<'_>, relayed: bool) -> Code {
-        if !step.events.iter().any(|event| events::PRIVILEGED.contains(&&**event)) {
+        if !step.events.iter().any(|event| events::is_privileged(event)) {
             return Code::Own;
         }
         let path = action_path(step.value);
@@ -323,7 +325,7 @@ fn reports_path(path: &str) -> bool {
 
 impl JudgedJob<'_> {
     fn is_privileged(&self) -> bool {
-        self.events.iter().any(|event| events::PRIVILEGED.contains(&&**event))
+        self.events.iter().any(|event| events::is_privileged(event))
     }
 
     /// Whether the job has more than a token that reads.
@@ -414,7 +416,7 @@ impl JudgedJob<'_> {
         found
     }
 
-    /// Of a job that runs no stranger's code itself, in a workflow where others may.
+    /// What is exposed in a job that runs no stranger's code itself, in a workflow where others may.
     fn beside_strangers(
         &self,
         strangers: &[&JudgedJob<'_>],
@@ -448,7 +450,7 @@ impl JudgedJob<'_> {
         found
     }
 
-    /// As what this job needs another, directly; in lower case.
+    /// The name by which this job needs the other one directly, in lower case.
     fn need_of(&self, other: &JudgedJob<'_>) -> Option<String> {
         let within = |need: &&String| {
             let rest = other.name.strip_prefix(need.as_str());

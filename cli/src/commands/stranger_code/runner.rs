@@ -49,7 +49,7 @@ pub enum Runner {
 }
 
 impl Runner {
-    /// Of each job that a matrix makes.
+    /// The runners of a job; several if a matrix chooses them.
     pub fn all_of(job: &JudgedJob<'_>) -> Vec<Self> {
         let Some(runs_on) = job.value.get("runs-on") else { return vec![] };
         let group = runs_on.get("group").and_then(Value::as_str);

@@ -78,7 +78,7 @@ impl ContextScope {
         found
     }
 
-    /// Of every text in a value.
+    /// What every text in a value reaches.
     pub fn reach_all(&self, value: &Value) -> ContextReach {
         let mut found = ContextReach::default();
         for text in texts(value) {

@@ -3,8 +3,8 @@
 use serde_yaml::Value;
 
 use super::events;
-use super::job::{JobStep, input};
 use super::scope::ContextReach;
+use super::step::{JobStep, action_path, input};
 
 /// Inputs that actions run as a script.
 const SCRIPT_INPUTS: [&str; 6] =
@@ -136,7 +136,7 @@ pub fn downloads_artifacts(script: &str) -> bool {
 
 /// Whether a step can be seen to neither run nor print files that lie beside it.
 pub fn treats_files_as_data(step: &Value) -> bool {
-    let uses = super::job::action_path(step);
+    let uses = action_path(step);
     if uses == "actions/github-script" {
         return input(step, "script").is_none_or(|script| javascript_reads_data(&script));
     }

@@ -77,11 +77,6 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
             "      - name: Build\n",
             "      - uses: actions/checkout@v7\n      - name: Build\n",
         ),
-        (
-            "role-environment",
-            report,
-            "      - uses: aws-actions/configure-aws-credentials@v6\n      - name: Report the end\n",
-        ),
         ("shared-runner", "runs-on: ubuntu-latest", "runs-on: [self-hosted, npu]"),
         ("shared-runner", "runs-on: ubuntu-latest", "runs-on: {group: npu}"),
         (
@@ -91,26 +86,6 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
         ),
         ("artifact-path", "          path: test-reports\n", "          path: .\n"),
         ("artifact-path", "          path: test-reports\n", "          path: ${{ runner.temp }}\n"),
-        (
-            "artifact-to-environment",
-            report,
-            "      - run: cat reports/env >> \"$GITHUB_ENV\"\n      - name: Report the end\n",
-        ),
-        (
-            "artifact-to-environment",
-            report,
-            "      - run: cat reports/path >> \"$GITHUB_PATH\"\n      - name: Report the end\n",
-        ),
-        (
-            "artifact-in-script",
-            report,
-            "      - run: cat test-reports/log.txt\n      - name: Report the end\n",
-        ),
-        (
-            "output-in-script",
-            report,
-            "      - run: echo ${{ needs.test.outputs.title }}\n      - name: Report the end\n",
-        ),
         (
             "reported-conclusion",
             "conclusion: ${{ needs.test.result }}",
@@ -149,6 +124,10 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
             "artifact-in-script",
             "uses: actions/github-script@v8\n        with: {script: \"require('./test-reports/x.js')\"}",
         ),
+        ("role-environment", "uses: aws-actions/configure-aws-credentials@v6"),
+        ("artifact-to-environment", "run: cat reports/env >> \"$GITHUB_ENV\""),
+        ("artifact-to-environment", "run: cat reports/path >> \"$GITHUB_PATH\""),
+        ("artifact-in-script", "run: cat test-reports/log.txt"),
         ("artifact-in-script", "run: cat log.txt\n        working-directory: test-reports"),
         ("artifact-in-script", "run: cat test-*/log.txt"),
         ("artifact-in-script", "run: bash */run.sh"),
@@ -156,6 +135,7 @@ fn each_escape_is_named_in_a_copy_of_the_template_that_allows_it() {
         ("artifact-in-script", "run: echo $(< \"$FILE\")"),
         ("artifact-in-script", "run: gh run download \"$GITHUB_RUN_ID\""),
         ("artifact-in-script", "uses: ./test-reports/action"),
+        ("output-in-script", "run: echo ${{ needs.test.outputs.title }}"),
         ("output-in-script", "run: echo ${{ needs['test'].outputs.title }}"),
         ("output-in-script", "run: echo '${{ toJSON(needs) }}'"),
         ("output-in-script", "run: echo '${{ NEEDS.Test.Outputs[matrix.python] }}'"),
