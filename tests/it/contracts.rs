@@ -510,25 +510,14 @@ fn code_spans(page: &str) -> Vec<&str> {
 }
 
 #[test]
-fn architecture_page_names_only_existing_files_and_functions() {
+fn architecture_page_names_only_existing_files_and_folders() {
     let page = text("docs/architecture.md");
-    let sources: String = ["crates", "cli/src"]
-        .iter()
-        .flat_map(|folder| files(folder, |path| path.ends_with(".rs")))
-        .map(|path| text(&path))
-        .collect();
-    let mut checked = 0;
-    for span in code_spans(&page) {
-        if let Some((_, function)) = span.split_once("::") {
-            assert!(sources.contains(&format!("fn {function}(")), "no function `{span}`");
-        } else if span.contains('/') && !span.contains(' ') {
-            assert!(root().join(span).exists(), "`{span}` doesn't exist");
-        } else {
-            continue;
-        }
-        checked += 1;
+    let is_path = |span: &&str| span.contains('/') && !span.contains([' ', ':']);
+    let paths: Vec<_> = code_spans(&page).into_iter().filter(is_path).collect();
+    for path in &paths {
+        assert!(root().join(path).exists(), "`{path}` doesn't exist");
     }
-    assert!(checked > 20, "only {checked} names were found");
+    assert!(paths.len() > 20, "only {} paths were found", paths.len());
 }
 
 #[test]
