@@ -50,6 +50,27 @@ fn every_setting_and_command_under_deploy_exists() {
     assert!(seen.len() > 8, "{seen:?}");
 }
 
+/// The help is the only list of all settings; a wrong one is refused with a pointer to it.
+#[test]
+fn every_setting_that_the_relay_reads_is_in_its_help() {
+    let help = Crcr::new(&["relay", "serve", "--help"]).run().expect_code(0).stdout;
+    let words: BTreeSet<&str> =
+        help.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    // Lambda sets the first one; the other has no effect, and the relay says so.
+    let own = ["AWS_LAMBDA_FUNCTION_NAME", "MAX_CLEANUP_WORKERS"];
+    let name = Regex::new(r#""([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)""#).unwrap();
+    let mut seen = BTreeSet::new();
+    for file in files("crates/crcr-relay/src/config", |path| !path.ends_with("tests.rs")) {
+        for found in name.captures_iter(&text(&file)) {
+            let setting = found[1].strip_suffix("_FILE").unwrap_or(&found[1]).to_owned();
+            let is_known = words.contains(&*setting) || own.contains(&&*setting);
+            assert!(is_known, "{file}: `{setting}` isn't in `crcr relay serve --help`");
+            seen.insert(setting);
+        }
+    }
+    assert!(seen.len() > 40, "{seen:?}");
+}
+
 #[test]
 fn image_has_no_shell_and_does_not_run_as_root() {
     let recipe = text("deploy/Dockerfile");

@@ -66,10 +66,11 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
                            [workflow_job,workflow_run,push,pull_request]
   CRCR_JOB_LOGS            explain failed jobs from their logs: on (of public repositories), all, or
                            off [on]
+  CRCR_RUN_WINDOW          how long GitHub may take to create the runs of a dispatch [60s]
   CRCR_CRITERIA            criteria of promotions and demotions, YAML or JSON, as for --criteria of
                            `crcr levels review` [the ratified criteria]
   CRCR_BREAKER_FAILURES    failures of a backend's infrastructure in a row, after which they are neutral
-                           and only probes are dispatched, or `off` [5]
+                           and only trials are dispatched, or `off` [5]
   CRCR_EXPECTED_CONCLUSIONS  jobs that fail on purpose, OWNER/REPO:JOB=CONCLUSION, comma list; `*` in
                            JOB is any text; `off` for none [for PyTorch those of its canary]
   CRCR_ADMIN_TOKEN         token for operators on the public listener [none]
@@ -280,7 +281,7 @@ pub struct SizeArgs {
     /// Upstream pull requests a week
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub pulls: u32,
-    /// Downstream repositories
+    /// Downstream repositories that get them
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub backends: u32,
     /// Commits that a pull request has in its life
@@ -336,7 +337,7 @@ pub struct RestoreArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct SimulateArgs {
-    /// The first seed
+    /// The first seed; it decides everything that is left to chance
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// How many steps with faults each seed has
@@ -348,7 +349,7 @@ pub struct SimulateArgs {
     /// How many seeds to run
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub seeds: u64,
-    /// How many of the last steps are printed of a broken promise
+    /// How many of the last steps are printed when a promise is broken
     #[arg(long, value_name = "LINES", default_value_t = 80)]
     pub trace: usize,
 }
@@ -410,7 +411,7 @@ pub enum DeliveriesCommand {
         after_help = "Example:\n  crcr relay deliveries show 72d3162e-cc78-11e3-81ab-4c9367dc0958"
     )]
     Show {
-        /// The delivery's id
+        /// The delivery's id, which GitHub sends as `X-GitHub-Delivery`
         id: String,
         #[command(flatten)]
         store: StoreArgs,
