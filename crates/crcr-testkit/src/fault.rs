@@ -3,7 +3,6 @@
 use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
@@ -385,11 +384,6 @@ pub fn other_region(region: &str) -> Rule {
     let status = StatusCode::MOVED_PERMANENTLY;
     let fault = Fault::Answer { status, retry_after: None, body: body.to_owned() };
     Rule::any(fault).header("x-amz-bucket-region", region)
-}
-
-/// Delays all answers by this time, like the round trip of a network.
-pub fn round_trip(time: Duration) -> Rule {
-    Rule::any(Fault::Delay(time))
 }
 
 #[cfg(test)]

@@ -334,11 +334,6 @@ impl World {
         left
     }
 
-    /// A repository as the API and webhooks show it.
-    pub fn repository_json(&self, name: &str, origin: &str) -> Option<Value> {
-        self.lock().repo(name).map(|repo| repo.json(origin))
-    }
-
     fn lock(&self) -> MutexGuard<'_, WorldState> {
         self.inner.lock()
     }
