@@ -18,7 +18,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::cli::allowlist::OnlineArgs;
 use crate::commands::github;
-use crate::commands::stranger_code::{Exposure, WorkflowSet};
+use crate::commands::stranger_code::{Exposure, WorkflowJudgement, WorkflowSet};
 use crate::commands::workflow::WorkflowUse;
 use crate::env_vars::Env;
 use crate::failure::Failure;
@@ -284,27 +284,12 @@ impl OnlineCheck<'_> {
             set.add_workflow(path, &text);
         }
         github::add_actions(&mut set, &self.lookup, &repository.full_name).await?;
-        let judged = set.judge();
-        let mut found = vec![];
-        for exposure in Exposure::ALL.into_iter().filter(|exposure| exposure.gives_token()) {
-            let jobs = judged.found.iter().filter(|(of, _)| *of == exposure);
-            let jobs: Vec<_> = jobs.map(|(_, job)| job.as_str()).collect();
-            if jobs.is_empty() {
-                continue;
-            }
-            let message = format!("`{repo}`: {}: {}", exposure.found(), jobs.join(", "));
-            let finding = Diagnostic::new(Rule::TokenExposed, place.clone(), message);
-            let finding = finding.label("strangers can get a token or a secret");
-            found.push(CheckResult::Finding(finding.help(exposure.fix())));
-        }
-        let mut unknown: Vec<_> = judged.unknown;
+        let mut judged = set.judge();
         if paths.len() > MAX_WORKFLOWS_PER_REPOSITORY {
-            unknown.push(format!("it has {} workflows, and only 100 are read", paths.len()));
+            let only = format!("it has {} workflows, and only 100 are read", paths.len());
+            judged.unknown.push(only);
         }
-        if !unknown.is_empty() {
-            let why = format!("`{repo}`, not understood: {}", unknown.join(", "));
-            found.push(CheckResult::NotChecked(Rule::TokenExposed, why));
-        }
+        let mut found = exposed_tokens(repo, &judged, place);
         if is_complete(seen) {
             return Ok(found);
         }
@@ -442,4 +427,29 @@ impl OnlineCheck<'_> {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What workflows let strangers take, and what isn't understood of them.
+fn exposed_tokens(
+    repo: &RepoName,
+    judged: &WorkflowJudgement,
+    place: &SourceSpan,
+) -> Vec<CheckResult> {
+    let mut found = vec![];
+    for exposure in Exposure::ALL.into_iter().filter(|exposure| exposure.gives_token()) {
+        let jobs = judged.found.iter().filter(|(of, _)| *of == exposure);
+        let jobs: Vec<_> = jobs.map(|(_, job)| job.as_str()).collect();
+        if jobs.is_empty() {
+            continue;
+        }
+        let message = format!("`{repo}`: {}: {}", exposure.found(), jobs.join(", "));
+        let finding = Diagnostic::new(Rule::TokenExposed, place.clone(), message);
+        let finding = finding.label("strangers can get a token or a secret");
+        found.push(CheckResult::Finding(finding.help(exposure.fix())));
+    }
+    if !judged.unknown.is_empty() {
+        let why = format!("`{repo}`, not understood: {}", judged.unknown.join(", "));
+        found.push(CheckResult::NotChecked(Rule::TokenExposed, why));
+    }
+    found
 }

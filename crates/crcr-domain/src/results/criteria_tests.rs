@@ -32,21 +32,28 @@ fn month(days: i64, bad_every: i64) -> (Vec<AttemptFact>, Vec<DispatchFact>) {
         .unzip()
 }
 
+/// What there is of a repository in the first `days`, without reports and named tests.
+fn window<'a>(
+    attempts: &'a [&'a AttemptFact],
+    dispatches: &'a [&'a DispatchFact],
+    days: i64,
+) -> ReviewWindow<'a> {
+    ReviewWindow {
+        attempts,
+        dispatches,
+        reports: Rate::default(),
+        core_tests: &[],
+        until: at(days * 86_400),
+        upstream_failures: 0,
+    }
+}
+
 #[test]
 fn promotion_has_evidence_for_every_criterion() {
     let (attempts, dispatches) = month(40, 8);
-    let until = at(40 * 86_400);
     let since = at_level_since(&dispatches, Level::L2);
     let (attempts, dispatches) = (refs(&attempts), refs(&dispatches));
-    let reports = Rate::default();
-    let window = ReviewWindow {
-        attempts: &attempts,
-        dispatches: &dispatches,
-        reports,
-        core_tests: &[],
-        until,
-        upstream_failures: 0,
-    };
+    let window = window(&attempts, &dispatches, 40);
     assert_eq!(since, Some(at(0)));
     let evidence = promotion(window, since, &LevelCriteria::default());
     let of = |criterion| evidence.iter().find(|e| e.criterion == criterion).unwrap();
@@ -65,14 +72,8 @@ fn promotion_has_evidence_for_every_criterion() {
 #[test]
 fn too_few_samples_are_unknown_and_cause_no_demotion() {
     let (attempts, dispatches) = month(19, 2);
-    let window = ReviewWindow {
-        upstream_failures: 0,
-        attempts: &refs(&attempts),
-        dispatches: &refs(&dispatches),
-        reports: Rate::default(),
-        core_tests: &[],
-        until: at(19 * 86_400),
-    };
+    let (attempts, dispatches) = (refs(&attempts), refs(&dispatches));
+    let window = window(&attempts, &dispatches, 19);
     for evidence in demotion(window, &LevelCriteria::default()) {
         assert_eq!(evidence.verdict, CriterionVerdict::Unknown, "{evidence:?}");
     }
@@ -84,14 +85,8 @@ fn end_to_end_time_at_the_threshold_changes_no_level() {
     for (row, dispatch) in attempts.iter_mut().zip(&dispatches) {
         row.received_at = dispatch.enqueued_at + 3.hours();
     }
-    let window = ReviewWindow {
-        upstream_failures: 0,
-        attempts: &refs(&attempts),
-        dispatches: &refs(&dispatches),
-        reports: Rate::default(),
-        core_tests: &[],
-        until: at(20 * 86_400),
-    };
+    let (attempts, dispatches) = (refs(&attempts), refs(&dispatches));
+    let window = window(&attempts, &dispatches, 20);
     let verdict = |evidence: Vec<super::criteria::CriterionEvidence>| {
         evidence.iter().find(|e| e.criterion == Criterion::EndToEnd).unwrap().verdict
     };
@@ -108,14 +103,8 @@ fn timeouts_dont_count_as_overruns() {
     attempts[3].state = JobState::Completed(Conclusion::TimedOut);
     attempts[3].execution_seconds = Some(20_000.0);
     attempts[4].execution_seconds = Some(20_000.0);
-    let window = ReviewWindow {
-        upstream_failures: 0,
-        attempts: &refs(&attempts),
-        dispatches: &refs(&dispatches),
-        reports: Rate::default(),
-        core_tests: &[],
-        until: at(40 * 86_400),
-    };
+    let (attempts, dispatches) = (refs(&attempts), refs(&dispatches));
+    let window = window(&attempts, &dispatches, 40);
     let evidence = demotion(window, &LevelCriteria::default());
     let overrun = evidence.iter().find(|e| e.criterion == Criterion::Overrun).unwrap();
     assert_eq!((overrun.n, overrun.verdict), (39, CriterionVerdict::NotMet));

@@ -420,34 +420,7 @@ fn load_part(
     LoadPart { run, source, rows }: &LoadPart,
 ) -> rusqlite::Result<u64> {
     let (report, day) = (source.report_id.cast_signed(), day_of(run.started_at));
-    let (job_base, config) = job_and_config(&source.job);
-    tx.prepare_cached(
-        "INSERT OR IGNORE INTO test_report VALUES
-            (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-             ?20)",
-    )?
-    .execute(params![
-        report,
-        run.repository,
-        run.workflow_id.map(u64::cast_signed),
-        run.workflow,
-        run.run_id.cast_signed(),
-        run.run_attempt,
-        run.head_branch,
-        run.head_sha,
-        run.on_default_branch,
-        millis(run.started_at),
-        day,
-        source.job_id.map(u64::cast_signed),
-        source.job_id_check.as_str(),
-        &*source.job,
-        job_base,
-        config,
-        &*source.artifact,
-        source.path,
-        source.invoking_file.as_deref(),
-        source.setup(),
-    ])?;
+    write_report(tx, run, source)?;
     let mut scopes = [0; 2];
     for (scope, job) in scopes.iter_mut().zip(["", &*source.job]) {
         *scope = scope_id(&run.repository, run.on_default_branch, job);
@@ -528,6 +501,52 @@ fn load_part(
         *timed += u64::from(case.time.is_some());
         *time += case.time.unwrap_or_default();
     }
+    add_to_summaries(tx, report, sums)?;
+    Ok(written)
+}
+
+fn write_report(
+    tx: &Transaction<'_>,
+    run: &TestedRun,
+    source: &ReportSource,
+) -> rusqlite::Result<()> {
+    let (job_base, config) = job_and_config(&source.job);
+    tx.prepare_cached(
+        "INSERT OR IGNORE INTO test_report VALUES
+            (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+             ?20)",
+    )?
+    .execute(params![
+        source.report_id.cast_signed(),
+        run.repository,
+        run.workflow_id.map(u64::cast_signed),
+        run.workflow,
+        run.run_id.cast_signed(),
+        run.run_attempt,
+        run.head_branch,
+        run.head_sha,
+        run.on_default_branch,
+        millis(run.started_at),
+        day_of(run.started_at),
+        source.job_id.map(u64::cast_signed),
+        source.job_id_check.as_str(),
+        &*source.job,
+        job_base,
+        config,
+        &*source.artifact,
+        source.path,
+        source.invoking_file.as_deref(),
+        source.setup(),
+    ])?;
+    Ok(())
+}
+
+/// Adds the sums of a report's classes, each by its file and name.
+fn add_to_summaries(
+    tx: &Transaction<'_>,
+    report: i64,
+    sums: HashMap<(&str, &str), (TestTally, u64, f64)>,
+) -> rusqlite::Result<()> {
     let mut add = tx.prepare_cached(
         "INSERT INTO test_run_summary VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
          ON CONFLICT DO UPDATE SET tests = tests + excluded.tests,
@@ -552,7 +571,7 @@ fn load_part(
             time
         ])?;
     }
-    Ok(written)
+    Ok(())
 }
 
 /// Other reports of the same commit, job and path, from re-runs and other runs.

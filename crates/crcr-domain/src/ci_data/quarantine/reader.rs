@@ -18,6 +18,13 @@ const MAX_REASON_CHARS: usize = 1000;
 /// Letters and digits that a pattern with `*` needs. `test*` would hide most failures of a repository.
 const MIN_LITERAL: usize = 8;
 const FIELDS: [&str; 5] = ["pattern", "owner", "reason", "expiry", "mode"];
+/// What to do if one is missing.
+const REQUIRED_FIELDS: [(&str, &str); 4] = [
+    ("pattern", "name the test as `crcr stats flaky` prints it"),
+    ("owner", "name a login or `org/team` who mends the test"),
+    ("reason", "say why it fails, with a link to the issue"),
+    ("expiry", "name the last day, at most 30 days from now, such as `expiry: 2026-11-30`"),
+];
 const SHAPE: &str = "each item is a mapping with `pattern`, `owner`, `reason`, `expiry` and `mode`";
 
 impl ParsedQuarantine {
@@ -203,17 +210,9 @@ impl<'a> QuarantineReader<'a> {
         let start = if before.ends_with('-') { before.len() - 1 } else { start };
         let place =
             self.source.span(start..start + text[start..].chars().next().map_or(0, char::len_utf8));
-        for field in ["pattern", "owner", "reason", "expiry"] {
+        for (field, help) in REQUIRED_FIELDS {
             if !seen.contains_key(field) {
                 let text = format!("the entry has no `{field}`");
-                let help = match field {
-                    "pattern" => "name the test as `crcr stats flaky` prints it",
-                    "owner" => "name a login or `org/team` who mends the test",
-                    "reason" => "say why it fails, with a link to the issue",
-                    _ => {
-                        "name the last day, at most 30 days from now, such as `expiry: 2026-11-30`"
-                    }
-                };
                 self.findings
                     .push(Diagnostic::new(Rule::MissingField, place.clone(), text).help(help));
             }
