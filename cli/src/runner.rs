@@ -49,7 +49,7 @@ pub struct PullRequest {
     /// GitHub's merge of head and base, if it could be made.
     pub merge_commit_sha: Option<String>,
     pub user: Option<User>,
-    /// Its description.
+    /// The description that its author writes.
     pub body: Option<String>,
 }
 

@@ -99,7 +99,7 @@ pub enum FindingsFormat {
     Text,
     /// Annotations of GitHub Actions
     Github,
-    /// One JSON document
+    /// One JSON document, for programs
     Json,
     /// SARIF 2.1.0, for code scanning
     Sarif,
@@ -182,7 +182,7 @@ impl fmt::Display for ApprovalTeam {
     }
 }
 
-/// What changes of level are reviewed by.
+/// The results and the criteria by which changes of level are reviewed.
 #[derive(Debug, Clone, Args)]
 pub struct EvidenceArgs {
     /// Results to review level changes by: the URL of a HUD, sqlite:PATH, PATH, or
@@ -214,7 +214,7 @@ pub struct ShowArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
-    /// Repository to explain
+    /// Repository whose treatment is explained
     #[arg(value_name = "OWNER/REPO")]
     pub repo: RepoName,
     #[command(flatten)]
@@ -222,7 +222,7 @@ pub struct ExplainArgs {
     /// Label that the pull request carries; repeats
     #[arg(long, value_name = "LABEL")]
     pub label: Vec<String>,
-    /// Event to explain
+    /// Event of upstream, or kind of run, to explain
     #[arg(long, value_enum, value_name = "EVENT", default_value_t = ExplainEvent::PullRequest)]
     pub event: ExplainEvent,
     /// How the explanation is printed
@@ -233,23 +233,23 @@ pub struct ExplainArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum ExplainEvent {
-    /// A pull request
+    /// A pull request is opened or pushed to
     PullRequest,
     /// A push to an upstream branch
     Push,
     /// A group of a merge queue
     MergeGroup,
-    /// A nightly run
+    /// A nightly run that the repository starts itself
     Nightly,
-    /// A periodic run
+    /// A periodic run that the repository starts itself
     Periodic,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ReviewFormat {
-    /// For people
+    /// Sentences and tables, for people
     Text,
-    /// For programs
+    /// JSON, for programs to read
     Json,
     /// For a comment or the step summary
     Markdown,

@@ -112,7 +112,7 @@ pub enum AuthMode {
     Env,
     /// Whatever the machine has: profiles, container and instance roles
     Ambient,
-    /// None
+    /// Nobody's: requests aren't signed
     Anonymous,
 }
 
@@ -156,7 +156,7 @@ pub struct UploadArgs {
     /// The same as `--aws-region`, as upload-artifact-s3 calls it
     #[arg(long, value_name = "REGION", conflicts_with = "aws_region")]
     pub region: Option<String>,
-    /// Checksum that S3 verifies what is sent by
+    /// Checksum by which S3 verifies what it receives
     #[arg(long, value_enum, default_value_t = S3Checksum::Crc64nvme, value_name = "CHECKSUM")]
     pub s3_checksum: S3Checksum,
     /// Make `artifact-url` on S3 an address that anybody can download from for so many seconds, at
@@ -166,11 +166,12 @@ pub struct UploadArgs {
     /// When GitHub's store is used
     #[arg(long, value_enum, default_value_t = FallbackArg::Auto, value_name = "WHEN")]
     pub fallback: FallbackArg,
-    /// Most bytes of files that GitHub's store gets when S3 fails, such as `500MB` or `2GiB`; more
-    /// fail the step [default: no limit]
+    /// Total size of files that may go to GitHub's store when S3 fails, such as `500MB` or `2GiB`;
+    /// with more the step fails [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub fallback_max_size: Option<String>,
-    /// `false` stores it as any other, and never fails the step
+    /// `false`: the run can do without the artifact; what goes wrong is a warning, and the step
+    /// doesn't fail
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     pub required: bool,
     /// Also store the locator as a GitHub artifact, `crcr-locator-NAME`
@@ -209,7 +210,7 @@ pub struct MergeArgs {
     pub s3: S3Args,
     #[command(flatten)]
     pub s3_objects: S3ObjectArgs,
-    /// Checksum that S3 verifies what is sent by
+    /// Checksum by which S3 verifies what it receives
     #[arg(long, value_enum, default_value_t = S3Checksum::Crc64nvme, value_name = "CHECKSUM")]
     pub s3_checksum: S3Checksum,
 }
@@ -217,11 +218,11 @@ pub struct MergeArgs {
 /// What to do when no file is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum NoFiles {
-    /// A warning
+    /// Print a warning and go on
     Warn,
-    /// Fail
+    /// Fail the step
     Error,
-    /// Nothing
+    /// Go on without a word
     Ignore,
 }
 
@@ -237,16 +238,16 @@ pub enum SymlinksArg {
 /// What to do when the storage is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OnQuota {
-    /// Fail
+    /// Fail the step
     Fail,
-    /// A warning
+    /// Print a warning and go on without the artifact
     Warn,
 }
 
 /// How the files are stored; `true` and `false` are the words of upload-artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ArchiveArg {
-    /// One zip
+    /// One zip with all files
     #[value(alias = "true")]
     Zip,
     /// The files as they are
@@ -254,10 +255,10 @@ pub enum ArchiveArg {
     None,
 }
 
-/// The checksum that S3 verifies what is sent by.
+/// The checksum by which S3 verifies what it receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum S3Checksum {
-    /// CRC-64/NVME
+    /// CRC-64/NVME, which S3 itself prefers
     Crc64nvme,
     /// None, for servers that refuse the header
     None,
@@ -331,7 +332,8 @@ pub struct DownloadArgs {
     /// Keep each archive as it is, as NAME.zip
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
     pub skip_decompress: bool,
-    /// `false` downloads as ever, and never fails the step
+    /// `false`: the job can do without the artifact; what goes wrong is a warning, and the step
+    /// doesn't fail
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     pub required: bool,
     /// What to do when two artifacts hold one path
@@ -370,7 +372,7 @@ pub struct ListArgs {
 /// What to do when two artifacts hold one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OnCollisionArg {
-    /// Fail
+    /// Fail, with nothing unpacked
     Error,
     /// Take the later artifact's file
     Last,
@@ -379,11 +381,11 @@ pub enum OnCollisionArg {
 /// What to do when an artifact isn't what its digest says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DigestMismatch {
-    /// Nothing
+    /// Unpack it without a word
     Ignore,
-    /// A line in the log
+    /// Unpack it, and say so in the log
     Info,
-    /// A warning
+    /// Unpack it, and print a warning
     Warn,
     /// Fail, with nothing unpacked
     Error,

@@ -31,7 +31,7 @@ pub struct CheckoutArgs {
     /// Which submodules to check out
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = Submodules::False)]
     pub submodules: Submodules,
-    /// Check out what GitHub merged the pull request's head to, instead of the head itself
+    /// Check out GitHub's merge of the pull request into its base, instead of its head
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
     pub merge: bool,
     /// Only these folders, and the files at the top; repeats, or one a line
@@ -58,7 +58,7 @@ pub struct CheckoutArgs {
 /// Which submodules are checked out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Submodules {
-    /// No submodules
+    /// Submodules stay empty folders
     False,
     /// The submodules of the repository itself
     True,

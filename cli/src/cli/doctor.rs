@@ -61,7 +61,7 @@ pub struct AwsArgs {
     /// Bucket of artifacts, which has to be private
     #[arg(long, value_name = "BUCKET")]
     pub artifact_bucket: Option<String>,
-    /// The build's `sccache-key-prefix`
+    /// The `sccache-key-prefix` that the build gives to `configure-oidc-fallback`
     #[arg(long, value_name = "PREFIX")]
     pub prefix: Option<String>,
     /// The cache is for a private repository, so nobody else may read it
@@ -94,7 +94,7 @@ Exit codes: 0 no error was found; 1 an error was found; 2 GitHub couldn't be ask
 
 #[derive(Debug, Clone, Args)]
 pub struct DownstreamArgs {
-    /// The downstream repository
+    /// The downstream repository to check
     #[arg(value_name = "OWNER/REPO")]
     pub repository: RepoName,
     /// Repository whose pull requests are tested

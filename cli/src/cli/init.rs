@@ -136,7 +136,7 @@ pub struct AwsArgs {
     /// AWS account; JSON needs it
     #[arg(long, value_name = "NUMBER")]
     pub account_id: Option<String>,
-    /// What is written
+    /// Form in which the roles and buckets are written
     #[arg(long, value_enum, default_value_t = AwsFormat::Terraform, value_name = "FORMAT")]
     pub format: AwsFormat,
     /// Folder in this repository to write to

@@ -139,13 +139,13 @@ pub struct SyncArgs {
     /// Branches of demotions are called PREFIX/OWNER/REPO
     #[arg(long, value_name = "PREFIX", default_value = DEMOTION_BRANCH)]
     pub demotion_branch: String,
-    /// Label of demotions
+    /// Label of pull requests that demote
     #[arg(long, value_name = "LABEL", default_value = DEMOTION_LABEL)]
     pub demotion_label: String,
     /// Branches of promotions are called PREFIX/OWNER/REPO
     #[arg(long, value_name = "PREFIX", default_value = "crcr-promotion")]
     pub promotion_branch: String,
-    /// Label of promotions
+    /// Label of pull requests that promote
     #[arg(long, value_name = "LABEL", default_value = "crcr-auto-promotion")]
     pub promotion_label: String,
     /// Print what would be done, and change nothing
@@ -161,7 +161,7 @@ pub struct SyncArgs {
     pub format: DataFormat,
 }
 
-/// `OWNER/REPO=DEVICE`.
+/// The device of a repository that is promoted to L3, given as `OWNER/REPO=DEVICE`.
 #[derive(Debug, Clone)]
 pub struct DeviceOf {
     pub repo: RepoName,

@@ -92,7 +92,7 @@ pub struct ClassifyArgs {
     /// Rules to use instead of those of `crcr`
     #[arg(long, value_name = "FILE")]
     pub rules: Option<String>,
-    /// Say what speaks for each line, in points
+    /// Show which features count for each line, with their points
     #[arg(long)]
     pub explain: bool,
     /// For people or for programs
@@ -118,7 +118,7 @@ pub struct TestArgs {
     /// Leave out the logs of green and earlier runs
     #[arg(long)]
     pub without_baseline: bool,
-    /// Write what is weighed in each line to a file, to learn weights from
+    /// Write the features of each line to a file, from which weights are learned
     #[arg(long, value_name = "FILE", requires = "fixtures")]
     pub features: Option<PathBuf>,
     /// For people or for programs

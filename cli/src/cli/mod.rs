@@ -86,9 +86,9 @@ pub enum ColorChoice {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DataFormat {
-    /// For people
+    /// Sentences and tables, for people
     Text,
-    /// For programs
+    /// JSON, for programs to read
     Json,
 }
 
@@ -113,7 +113,7 @@ pub enum CliCommand {
     #[cfg(feature = "relay")]
     #[command(subcommand, after_help = "Example:\n  crcr relay serve --check")]
     Relay(relay::RelayCommand),
-    /// What the recorded results say to each repository's level
+    /// Compare recorded results with the criteria of each level
     #[command(
         subcommand,
         after_help = "Example:\n  crcr levels review --results https://hud.example.org"
@@ -123,7 +123,7 @@ pub enum CliCommand {
     #[cfg(feature = "relay")]
     #[command(after_help = demo::EXAMPLES)]
     Demo(demo::DemoArgs),
-    /// Tell the relay how a downstream job stands
+    /// Tell the relay that a downstream job has started or ended
     #[command(after_help = report::EXAMPLES)]
     Report(Box<report::ReportArgs>),
     /// Test reports, and what they show: flaky, slow and failing tests
@@ -144,7 +144,7 @@ pub enum CliCommand {
     /// Check what CI needs here, or in a downstream repository
     #[command(after_help = doctor::EXAMPLES, args_conflicts_with_subcommands = true)]
     Doctor(Box<doctor::DoctorArgs>),
-    /// Write down what repeats a backend's failure on a pull request
+    /// Write down what a developer needs to repeat a backend's failure
     #[command(after_help = reproduce::EXAMPLES)]
     Reproduce(Box<reproduce::ReproduceArgs>),
     /// Write a workflow for this repository from a template

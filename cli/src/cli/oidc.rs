@@ -119,7 +119,7 @@ pub struct ConfigureArgs {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
     pub explain: bool,
-    /// How --explain prints
+    /// How --explain prints what it found
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
     #[command(flatten)]
@@ -172,7 +172,7 @@ impl std::fmt::Debug for PeerArgs {
 /// Whether the machine's own credentials may serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Ambient {
-    /// Not tried
+    /// They are never used
     Never,
     /// The AWS SDK's default chain is asked
     Allow,
@@ -185,6 +185,6 @@ pub enum OnUnavailable {
     Auto,
     /// Never a failure; what is broken is a warning
     Degrade,
-    /// Always a failure
+    /// Always a failure of the step
     Fail,
 }

@@ -27,8 +27,8 @@ pub struct ReportArgs {
     /// How the job ended, with `completed`: `${{ job.status }}` in a workflow
     #[arg(long, value_name = "CONCLUSION", value_parser = conclusion)]
     pub conclusion: Option<Conclusion>,
-    /// What the job left about its own end, as JSON `{"conclusion": "failure", "phase": "test"}`: for
-    /// a report from another job, whose `--conclusion` is of the whole matrix
+    /// File in which the tested job left its own outcome, as JSON such as `{"conclusion": "failure",
+    /// "phase": "test"}`: for a report from another job, whose `--conclusion` is of the whole matrix
     #[arg(long, value_name = "FILE")]
     pub outcome_file: Option<PathBuf>,
     /// Name of the job; give each job of a matrix its own [default: the job's key]
@@ -91,10 +91,10 @@ pub struct ReportArgs {
 /// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Status {
-    /// It runs
+    /// The job has started and runs
     #[value(name = "in_progress")]
     InProgress,
-    /// It ended
+    /// The job has ended, with a conclusion
     #[value(name = "completed")]
     Completed,
 }
@@ -114,7 +114,7 @@ impl Status {
 pub enum OnUnreachable {
     /// A warning, and exit code 0
     Warn,
-    /// Exit code 2
+    /// An error, and exit code 2
     Fail,
 }
 

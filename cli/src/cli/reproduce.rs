@@ -37,7 +37,7 @@ pub struct ReproduceArgs {
     /// Only this job, as the HUD names it [default: every failed job]
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
-    /// How it is printed
+    /// How the recipe is printed
     #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
     pub format: ReviewFormat,
     /// Also run the backend's workflow by act

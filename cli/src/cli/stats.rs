@@ -190,7 +190,7 @@ Examples:
 /// Which of the stored results are read.
 #[derive(Clone, Args)]
 pub struct StoredTestArgs {
-    /// Repository, as `owner/repo`
+    /// Repository whose results are read, as `owner/repo`
     #[arg(long, value_name = "REPOSITORY")]
     pub repo: String,
     /// Since this day, such as `2026-11-23`, or so many days, such as `7d`
@@ -220,7 +220,7 @@ pub enum SinceDay {
 }
 
 impl SinceDay {
-    /// As days since 1970.
+    /// The first day that is read, as days since 1970.
     pub fn first_day(self, today: i64) -> i64 {
         match self {
             Self::Day(date) => {
@@ -258,7 +258,7 @@ pub struct RankArgs {
     /// one]
     #[arg(long, value_name = "FILE")]
     pub codeowners: Option<PathBuf>,
-    /// List no more tests than this
+    /// Maximum number of tests to list
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     pub limit: usize,
     /// For people or for programs
@@ -273,7 +273,7 @@ pub struct TimesArgs {
     /// Only this job, without configuration and shard
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
-    /// Seconds of each class of a file
+    /// Split the seconds of each file by class
     #[arg(long)]
     pub classes: bool,
     /// Write there instead of to stdout

@@ -40,7 +40,7 @@ pub struct Locator {
     #[serde(flatten)]
     pub place: StoredPlace,
     pub archive: ArchiveFormat,
-    /// Of the stored blob, or of the list of files ([`files_digest`]) when each file is an object.
+    /// SHA-256 of the stored blob, or of the list of files ([`files_digest`]) when each file is an object.
     pub digest: Digest,
     /// Bytes as they are stored, which may be compressed.
     pub size: u64,
@@ -95,7 +95,7 @@ pub struct LocatedFile {
     /// Relative to the artifact's root, with `/` between its parts.
     pub path: String,
     pub size: u64,
-    /// Of its content, which is the target of a symbolic link. A BLAKE3.
+    /// BLAKE3 of its content; for a symbolic link, of its target.
     pub digest: Digest,
     /// The Unix permission bits as a number; absent on Windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -70,7 +70,7 @@ pub struct UploadSource {
 
 #[derive(Debug, Clone)]
 pub struct StoredArtifact {
-    /// Of the blob, or of the list of files.
+    /// Digest of the blob, or of the list of files.
     pub digest: Digest,
     /// Bytes as they are stored, which may be compressed.
     pub size: u64,

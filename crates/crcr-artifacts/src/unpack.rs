@@ -118,7 +118,7 @@ pub struct StagedFiles {
     /// Sorted hashes of the paths of earlier artifacts' files and links. Hashes, because there may be
     /// millions; of the lower-case path where case is ignored.
     files: Vec<u64>,
-    /// Hashes of the paths of folders, likewise.
+    /// The same for the paths of folders.
     folders: HashSet<u64>,
     /// Links to create at the end: path and target.
     links: Vec<(String, String)>,

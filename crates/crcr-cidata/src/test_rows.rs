@@ -52,7 +52,7 @@ impl ReportArtifact {
         Some(Self { kind, label: suffix.into(), job: job.into(), job_id })
     }
 
-    /// Of a report that isn't in an artifact.
+    /// The source of a report that isn't in an artifact.
     pub fn none() -> Self {
         Self { kind: "", label: "".into(), job: "unknown".into(), job_id: Err(JobIdCheck::Missing) }
     }
@@ -225,7 +225,7 @@ struct CaseFields<'a> {
     rerun: Details<'a>,
 }
 
-/// As 16 hexadecimal digits: other programs round numbers of this size.
+/// Written as 16 hexadecimal digits: other programs round numbers of this size.
 struct HexId(u64);
 
 impl Serialize for HexId {

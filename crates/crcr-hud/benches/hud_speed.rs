@@ -43,10 +43,10 @@ const CARGO_BENCH: &str = "--bench";
 const UPSTREAM: &str = "acme/upstream";
 const BACKENDS: u64 = 20;
 const JOBS: u64 = 3;
-/// Of each commit.
+/// Runs of each commit.
 const CI_RUNS: u64 = 10;
 const CI_JOBS: u64 = 100;
-/// Of each job; their size is most of what a page reads.
+/// Steps of each job; their size is most of what a page reads.
 const CI_STEPS: u64 = 12;
 const TESTS: u64 = 20_000;
 /// Each runs all tests.

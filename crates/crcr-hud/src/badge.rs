@@ -1,4 +1,4 @@
-//! A backend's badge.
+//! The picture that a backend's README shows: its level and pass rate.
 
 use crcr_domain::results::CriterionVerdict;
 use maud::{Markup, html};

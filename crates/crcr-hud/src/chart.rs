@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::model::TrendDay;
 use crate::plot::{Plot, PlotLine, Unit};
 
-/// Shares over days.
+/// A chart of how many jobs passed and how available the backend was, by day.
 pub(super) fn shares(title: &str, days: &[TrendDay]) -> Markup {
     let line = |name: &str, of: fn(&TrendDay) -> Option<f64>| PlotLine {
         name: name.to_owned(),

@@ -31,7 +31,7 @@ pub(crate) struct QuarantineView {
     pub(crate) reason: String,
     /// The last day, in UTC.
     pub(crate) expiry: Date,
-    /// `run` or `skip`.
+    /// `run` or `skip`: what happens to the test meanwhile.
     pub(crate) mode: &'static str,
     pub(crate) is_expired: bool,
     pub(crate) days_left: i32,

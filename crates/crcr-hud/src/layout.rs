@@ -31,7 +31,6 @@ pub(crate) const PAGES: [(&str, &str); 7] = [
 /// Seconds between reloads of an open page.
 const REFRESH_SECONDS: u32 = 60;
 
-/// A whole page around `main`; with `refresh` it reloads itself.
 impl View<'_> {
     /// A whole page around `main`; with `refresh` it reloads itself.
     pub fn shell(&self, title: &str, refresh: bool, main: &Markup) -> Markup {

@@ -85,7 +85,7 @@ fn described(operation: &Operation, address: &str, query: &Schema, answer: &Sche
     })
 }
 
-/// Such as `get_api_v1_pulls_number`.
+/// A name for generated clients, such as `get_api_v1_pulls_number`.
 fn operation_id(address: &str) -> String {
     let words = address.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     format!("get_{}", words.collect::<Vec<_>>().join("_"))

@@ -112,7 +112,7 @@ pub fn with_headers<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Rout
 #[derive(Default)]
 struct PageRoutes {
     router: Router<Arc<Hud>>,
-    /// The JSON twins.
+    /// For the OpenAPI document.
     operations: Vec<Operation>,
 }
 

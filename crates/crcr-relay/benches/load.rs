@@ -140,7 +140,7 @@ impl Relays {
         sum
     }
 
-    /// Of everything that the relays store, except in Redis.
+    /// Size of everything that the relays store, except in Redis.
     fn folder_bytes(&self) -> u64 {
         let files = std::fs::read_dir(self.folder.path()).unwrap();
         files.map(|file| file.unwrap().metadata().unwrap().len()).sum()

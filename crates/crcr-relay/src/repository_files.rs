@@ -23,7 +23,7 @@ const MAX_REPOSITORIES: usize = 50;
 
 #[derive(Debug, Default)]
 pub(crate) struct KnownFiles {
-    /// By name in lower case.
+    /// The files of each repository, by its name in lower case.
     known: RwLock<HashMap<String, Arc<RepositoryFiles>>>,
 }
 

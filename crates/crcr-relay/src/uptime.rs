@@ -1,4 +1,5 @@
-//! When the relay was down. A backend has as much time for its first report as ever, without such times.
+//! When the relay was down. Such times don't count against the time that a backend has for its
+//! first report.
 
 use std::time::Duration;
 

@@ -105,7 +105,7 @@ mod tests {
 
     const UPSTREAM: &str = "acme/upstream";
 
-    /// Of the failed jobs: blamed on upstream rightly, blamed on upstream wrongly, and missed.
+    /// How many failed jobs were blamed on upstream rightly, blamed on it wrongly, and missed.
     #[derive(Debug, Default, Clone, Copy)]
     struct BlameScore {
         right: u32,

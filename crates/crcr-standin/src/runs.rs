@@ -418,7 +418,7 @@ async fn show_attempt(
     Ok(Json(run.api(state.origin())).into_response())
 }
 
-/// As text: in a flattened query, numbers can't be told from it.
+/// Texts, because numbers can't be told from them in a flattened query.
 #[derive(Debug, Default, Deserialize)]
 struct Page {
     per_page: Option<String>,

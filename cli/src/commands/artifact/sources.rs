@@ -334,10 +334,10 @@ pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'s
             "`crcr artifact list` prints what is there; the upload must have ended"
         }
         store::StoreError::Unreachable { store: S3, .. } => {
-            "run the job again; if it stays, look at `s3-endpoint`, the network and the proxy"
+            "run the job again; if it fails again, look at `s3-endpoint`, the network and the proxy"
         }
         store::StoreError::Unreachable { .. } => {
-            "run the job again; if it stays, look at the network, the proxy and GitHub's status"
+            "run the job again; if it fails again, look at the network, the proxy and GitHub's status"
         }
         _ => return None,
     })

@@ -127,7 +127,7 @@ async fn fetch(
             "the repository is private or the token may not read it: set `token` to one that may"
         }
         RemoteProblem::Outage | RemoteProblem::Other => {
-            "this says nothing about the commit: run the job again; if it stays, look at the \
+            "this says nothing about the commit: run the job again; if it fails again, look at the \
              server's status, the network and the proxy"
         }
     };

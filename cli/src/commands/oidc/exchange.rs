@@ -113,7 +113,7 @@ impl Exchange<'_> {
                 )
                 .because(anyhow::anyhow!("{error}"))
                 .hint(
-                    "run the job again; if it stays, look at the network, the proxy and the state \
+                    "run the job again; if it fails again, look at the network, the proxy and the state \
                      of AWS, or go on without credentials by `on-unavailable: degrade`",
                 );
                 (AuthReason::StsUnreachable, failure)
@@ -145,7 +145,9 @@ pub fn token_endpoint(error: &MintError) -> AuthFailure {
             "GitHub refused: the job may have run for longer than its request token lives, or the \
              variables belong to another job"
         }
-        _ => "run the job again; if it stays, look at the network, the proxy and GitHub's status",
+        _ => {
+            "run the job again; if it fails again, look at the network, the proxy and GitHub's status"
+        }
     };
     let failure = Failure::unexpected(
         AuthReason::TokenEndpoint.word(),

@@ -26,7 +26,7 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::render::plural;
 
-/// By this line editors check the file while it is written.
+/// Makes editors check the file while it is written.
 const SCHEMA_LINE: &str = "# yaml-language-server: $schema=https://raw.githubusercontent.com/pytorch/crcr/main/schemas/quarantine.json\n";
 
 /// One failure before a rerun may have been the machine.
@@ -183,7 +183,7 @@ fn owner(args: &ProposeArgs, codeowners: &Codeowners, test: &TestStats) -> Optio
     of_file.or_else(|| args.owner.clone()).map(|owner| owner.as_str().to_owned())
 }
 
-/// As YAML, of which JSON is a part.
+/// A string of YAML, which takes those of JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -44,7 +44,7 @@ pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
                     .hint("GITHUB_APP_SECRET isn't the relay's"),
                 Some(status) if status.is_client_error() => Failure::user("replay", what)
                     .because(error)
-                    .hint("is it the body of a webhook, and `--event` its event?"),
+                    .hint("check that the file is the body of a webhook, and that `--event` names its event"),
                 _ => Failure::unexpected("replay", what).because(error),
             }
         })?;

@@ -51,8 +51,9 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
             Some(event) => format!("`{url}` has no webhook of the event `{event}`"),
             None => format!("`{url}` has no webhooks"),
         };
-        return Err(Failure::user("archive", what)
-            .hint("is it the value of the relay's `--archive`, spelled the same?"));
+        return Err(
+            Failure::user("archive", what).hint("give `--archive` exactly as the relay has it")
+        );
     }
     for day in days(from, until) {
         for event in &events {

@@ -12,11 +12,11 @@ use crate::printer::Printer;
 
 /// Processor time of a webhook, in milliseconds: 9,780 a second on two cores, the load included.
 const WEBHOOK_MS: f64 = 0.2;
-/// Of a dispatch to one of up to 100 backends.
+/// Time of a processor for each dispatch, with up to 100 backends.
 const DISPATCH_MS: f64 = 1.2;
-/// Of a dispatch to one of 1,000 backends.
+/// The same with 1,000 backends.
 const DISPATCH_MS_OF_MANY: f64 = 1.8;
-/// Of a report: 5,450 a second on two cores, the load included.
+/// The same for each report: 5,450 a second on two cores, the load included.
 const REPORT_MS: f64 = 0.37;
 /// Bytes of a dispatch with its delivery in SQLite: 3.5 GiB for 10⁶, 462 MiB for 10⁵.
 const DISPATCH_BYTES: f64 = 3_600.0;
@@ -50,14 +50,14 @@ struct RelaySize {
     reports_a_week: f64,
     /// Seconds of one core.
     cpu_seconds_a_week: f64,
-    /// Of one core.
+    /// Share of one core.
     cpu_in_the_busiest_hour: f64,
     memory_mib: u64,
     /// Records of 35 days, in SQLite or Redis.
     state_gib: f64,
     /// Results of 400 days.
     results_gib: f64,
-    /// Of the account with all backends, if they have one in common.
+    /// Calls that count for one account, if all backends have it in common.
     dispatch_calls_in_the_busiest_hour: f64,
     upstream_calls_in_the_busiest_hour: f64,
     /// Pull requests a week at which one core of a relay is full.

@@ -20,7 +20,7 @@ pub struct QuarantinedFailures {
     /// Why the quarantine doesn't explain everything that went wrong.
     pub not_all: Vec<String>,
     listed: Vec<ListedFailure>,
-    /// Of entries that have ended, so these count.
+    /// Their entries have ended, so these failures count.
     expired: Vec<ListedFailure>,
 }
 

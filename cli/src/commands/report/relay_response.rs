@@ -165,7 +165,7 @@ fn refused(
         401 if says("Invalid authorization token") => again(
             "token-refused",
             "the relay may expect another audience (input `audience`) or have older keys of the \
-             issuer; run the job again, and tell its operators if it stays",
+             issuer; run the job again, and tell its operators if it fails again",
         ),
         401 => stop("token-refused", "the token isn't what this relay takes from this report"),
         403 => stop(

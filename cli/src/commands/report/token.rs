@@ -77,7 +77,7 @@ impl TokenSource {
                     let failure =
                         Failure::unexpected("token-endpoint", "GitHub gave no OIDC token")
                             .because(error)
-                            .hint("run the job again; look at githubstatus.com if it stays");
+                            .hint("run the job again; look at githubstatus.com if it fails again");
                     if again {
                         TokenError::Retry(failure, after)
                     } else {

@@ -110,7 +110,8 @@ impl Recipe {
         let of_backend = pull.backends.into_iter().find(|it| it.repo.eq_ignore_ascii_case(backend));
         let of_backend = of_backend.ok_or_else(|| {
             let message = format!("`{backend}` has no results of {upstream}#{number}");
-            Failure::user("no-results", message).hint("the HUD's page lists the backends that have")
+            Failure::user("no-results", message)
+                .hint("the HUD's page of the pull request lists the backends that have")
         })?;
         let names = of_backend.jobs.iter().map(|job| bounded(&job.name)).collect::<Vec<_>>();
         let wanted = |job: &HudJob| match (&args.job, job.outcome.as_deref()) {

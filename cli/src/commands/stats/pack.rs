@@ -36,8 +36,7 @@ pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
     let job_id = job_id(args, env)?;
     if job_id.is_none() {
         let hint = "set `job-id` to `${{ job.check_run_id }}`";
-        printer
-            .warning("the reports can't be told to be of this job: its id isn't known", Some(hint));
+        printer.warning("the reports can't be matched to this job: its id isn't known", Some(hint));
     }
     let name = pack_name(args, job_id, env);
     let found = find(&args.path, env)?;

@@ -14,7 +14,7 @@ use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
-/// Of the file with times and of the list of test files.
+/// Limit for the file with times, and for the list of test files.
 const MAX_INPUT_BYTES: u64 = 256 << 20;
 
 /// `{job: {config: {file: seconds}}}`, or with `--classes` `{job: {config: {file: {class: seconds}}}}`.
@@ -55,7 +55,7 @@ fn line(time: &FileTime) -> String {
     format!("{:8.1} s  {names}\n", time.seconds)
 }
 
-/// Of each file and its classes.
+/// The seconds of each class, by file.
 type FileSeconds<'a> = BTreeMap<&'a str, BTreeMap<&'a str, f64>>;
 
 fn nested(times: &[FileTime], classes: bool) -> Value {

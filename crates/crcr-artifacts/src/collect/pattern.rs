@@ -8,7 +8,7 @@ use regex::bytes::Regex;
 /// An absolute pattern, split at its separators.
 #[derive(Debug)]
 pub(super) struct PathPattern {
-    /// As it was written.
+    /// The line as the user wrote it.
     pub(super) line: String,
     pub(super) excludes: bool,
     /// The part before the first wildcard.

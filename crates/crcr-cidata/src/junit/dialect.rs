@@ -37,7 +37,7 @@ impl ReportDialect {
 #[derive(Default)]
 pub(super) struct TrxTests {
     held: Vec<(String, TestCase)>,
-    /// By the id of a test: its assembly and its class.
+    /// The assembly and the class of each test, by the test's id.
     classes: HashMap<String, (Arc<str>, Arc<str>)>,
     /// Id and assembly of the `<UnitTest>` that is open.
     open: (String, Arc<str>),

@@ -58,7 +58,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
     }
 
-    /// Of the whole run, and of a suite.
+    /// Reads the counts of the whole run, or of a suite.
     fn read_nunit_sums(&mut self, tag: &BytesStart<'_>, line: u64) {
         let (mut failed, mut total, mut has_failed) = (0, 0, false);
         self.each_attribute(tag, line, ["failed", "total", "result"], |_, key, raw| match key {

@@ -18,7 +18,7 @@ use super::summary::{
 };
 use super::text::cut;
 
-/// Of all tests that run: output beyond this isn't kept.
+/// Output of all running tests together; what is beyond this isn't kept.
 const MAX_OUTPUT_BYTES: usize = 64 << 20;
 /// Tests that run at one time, and packages.
 const MAX_OPEN: usize = 200_000;
@@ -38,7 +38,7 @@ struct Event<'a> {
     #[serde(borrow, default)]
     output: Cow<'a, str>,
     elapsed: Option<f64>,
-    /// Of the lines of a build.
+    /// The package, in lines about a build.
     #[serde(borrow, default)]
     import_path: Cow<'a, str>,
     #[serde(borrow, default)]

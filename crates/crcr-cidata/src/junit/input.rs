@@ -43,7 +43,7 @@ pub(super) struct ReportText<R> {
     ended: bool,
     tag_bytes_left: usize,
     exceeded: Option<ExceededLimit>,
-    /// Of the next byte, from 1.
+    /// The line of the next byte, counted from 1.
     line: u64,
     /// The first line with bytes that aren't text in the encoding.
     invalid_line: Option<u64>,

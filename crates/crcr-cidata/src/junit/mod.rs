@@ -27,7 +27,7 @@ mod tests;
 mod text;
 mod values;
 
-/// Of files in which reports are looked for.
+/// Extensions of the files in which reports are looked for.
 pub const REPORT_EXTENSIONS: [&str; 4] = ["xml", "trx", "json", "jsonl"];
 
 pub use self::findings::{JunitFinding, JunitGrade, JunitRule};

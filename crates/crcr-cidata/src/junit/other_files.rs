@@ -146,7 +146,7 @@ impl OtherFile {
         Self { root: "{".to_owned(), known: Some(&JSON) }
     }
 
-    /// Of a file that starts so and isn't XML.
+    /// What a file is that starts with this text and isn't XML.
     pub(super) fn of_start(text: &str) -> Option<Self> {
         let is_result = |line: &str| line.starts_with("ok ") || line.starts_with("not ok ");
         let is_plan =

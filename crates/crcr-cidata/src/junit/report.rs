@@ -26,9 +26,9 @@ const STALE: SignedDuration = SignedDuration::from_hours(24);
 pub struct TestReport {
     /// In the order of their first attempts.
     pub cases: Vec<TestCase>,
-    /// Of the tests, and of the failures that have none.
+    /// Counts tests, and failures outside of a test.
     pub tally: TestTally,
-    /// Of all attempts of all tests, in seconds.
+    /// Seconds that all attempts of all tests took.
     pub time: f64,
     pub summary: JunitSummary,
 }

@@ -9,7 +9,7 @@ use super::summary::{RepeatedTest, SuiteElement, SuiteLabels};
 pub(super) struct OpenSuite {
     /// Whether it is the root `<testsuites>`.
     pub is_root: bool,
-    /// Of the innermost suite that has one.
+    /// The name of the innermost suite that has one.
     pub name: Arc<str>,
     pub file: Option<Arc<str>>,
     /// The browser, device or project that its tests run with.
@@ -54,7 +54,7 @@ pub(super) struct Counted {
 /// Failures and errors that are declared and have no test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hidden {
-    /// Of the first one.
+    /// The kind of the first failure.
     pub kind: TestDetailKind,
     pub count: u64,
 }

@@ -1,4 +1,4 @@
-//! Values of attributes.
+//! Numbers, times and names as the tools write them into attributes.
 
 use std::sync::Arc;
 

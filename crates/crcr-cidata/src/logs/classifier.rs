@@ -16,8 +16,7 @@ use super::features::{COUNT, rule_certainty_percent};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
 
-/// In bytes.
-const MAX_CONTEXT_LINE: usize = 500;
+const MAX_CONTEXT_LINE_BYTES: usize = 500;
 /// Each has up to 2 MiB of buffers, and those of the rules that it tries.
 const MAX_THREADS: usize = 4;
 /// Lines that are offered.
@@ -67,7 +66,7 @@ pub fn weighed_lines(
 
 /// All that is known at the end of a log.
 struct ReadLog<'r> {
-    /// Of a rule that counts anywhere.
+    /// The match of a rule that counts anywhere in the log.
     by_rule: Option<(usize, LogMatch)>,
     rules: &'r RuleSet,
     weighed: WeighedLog<'r>,
@@ -469,7 +468,7 @@ impl<'r> BestLine<'r> {
         });
         let count = chunk.segments.len();
         let lines = |from: usize, to: usize| {
-            (from..to.min(count)).map(|s| cut_text(chunk.segment(s), MAX_CONTEXT_LINE))
+            (from..to.min(count)).map(|s| cut_text(chunk.segment(s), MAX_CONTEXT_LINE_BYTES))
         };
         if let Some(FoundSegment { segment, rule }) = found {
             self.settled.store(rule, Ordering::Relaxed);

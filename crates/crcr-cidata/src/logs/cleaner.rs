@@ -29,7 +29,7 @@ pub(super) struct LogReader<R> {
 #[derive(Default)]
 pub(super) struct RawChunk {
     bytes: Vec<u8>,
-    /// Of the first line, counted from 1.
+    /// Number of the first line, counted from 1.
     line_number: u64,
     is_at_line_start: bool,
 }

@@ -16,8 +16,7 @@ const MAX_BASELINE_LINES: usize = 2_000_000;
 /// How many new lines are kept while reading, and how many are reported.
 const MAX_NOVEL: usize = 4096;
 const MAX_REPORTED: usize = 50;
-/// In bytes.
-const MAX_LINE: usize = 1000;
+const MAX_LINE_BYTES: usize = 1000;
 /// What follows in a line doesn't tell it apart.
 const MAX_SHAPED_BYTES: usize = 4096;
 
@@ -181,10 +180,10 @@ impl<'b> NovelLines<'b> {
                     let known = known.get_mut();
                     known.count += 1;
                     known.line.line_number = line_number;
-                    known.line.line = cut_text(text, MAX_LINE);
+                    known.line.line = cut_text(text, MAX_LINE_BYTES);
                 }
                 Entry::Vacant(place) => {
-                    let line = NovelLine { line_number, line: cut_text(text, MAX_LINE) };
+                    let line = NovelLine { line_number, line: cut_text(text, MAX_LINE_BYTES) };
                     place.insert(NovelShape { count: 1, line });
                     if self.lines.len() >= MAX_NOVEL {
                         self.drop_half();
@@ -212,7 +211,7 @@ impl<'b> NovelLines<'b> {
 const WORD: u8 = 1;
 const DIGIT: u8 = 1 << 1;
 const PATH_SEPARATOR: u8 = 1 << 2;
-/// As in a commit or a UUID.
+/// Characters of a commit or a UUID.
 const HEX_OR_DASH: u8 = 1 << 3;
 
 /// What each byte is, looked up because every line with a word of failure is shaped.

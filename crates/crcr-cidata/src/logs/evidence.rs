@@ -601,7 +601,7 @@ impl WeighedLog<'_> {
         self.failed_sections.iter().any(|numbers| numbers.contains(&line_number))
     }
 
-    /// Of the lines that count, the one of the rule that stands highest.
+    /// The line whose rule stands highest, among those that count.
     fn best_of_rules(&self, counts: impl Fn(&WeighedLine, &LogRule) -> bool) -> Option<usize> {
         let mut best: Option<(usize, usize)> = None;
         for (index, line) in self.lines.iter().enumerate() {

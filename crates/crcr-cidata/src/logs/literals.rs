@@ -38,9 +38,9 @@ pub(super) fn required_literals(hir: &Hir) -> Option<LiteralSet> {
 struct LiteralParts {
     /// Everything that the part matches, if that is little.
     exact: Option<LiteralSet>,
-    /// Of which every match of the part starts with one, if there is no `exact`.
+    /// Every match of the part starts with one of these, if there is no `exact`.
     prefix: Option<LiteralSet>,
-    /// Of which every match of the part contains one.
+    /// Every match of the part contains one of these.
     required: Option<LiteralSet>,
 }
 

@@ -46,7 +46,7 @@ pub fn log_key(repository: &RepoName, job_id: u64) -> String {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogIndex {
     pub lines: u64,
-    /// Of the text, in bytes.
+    /// Size of the text.
     pub bytes: u64,
     pub steps: Vec<LogStep>,
     frames: Vec<LogFrame>,
@@ -64,7 +64,7 @@ struct LogFrame {
 /// The log of a step. GitHub's log of a job has the logs of its steps one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LogStep {
-    /// Counted from 1.
+    /// The number of its first line; the log's first line is 1.
     pub first_line: u64,
     pub title: String,
     /// Lines that the runner or an action marks as errors.
@@ -137,7 +137,7 @@ impl LogPacker {
         })
     }
 
-    /// A whole log.
+    /// Packs a whole log at once.
     pub fn packed(text: &[u8]) -> Result<Bytes, LogTooLarge> {
         let mut packer = Self::new().map_err(|_| LogTooLarge)?;
         packer.add(text)?;

@@ -17,7 +17,7 @@ pub(super) enum TracebackPart {
     End,
 }
 
-/// Of exception groups and of pytest.
+/// What exception groups and pytest write before each line.
 static MARGIN: LazyLock<Regex> = LazyLock::new(|| line_regex(r"^(?:E   |INTERNALERROR> | *\| )"));
 static FRAME: LazyLock<Regex> =
     LazyLock::new(|| line_regex(r#"^ +File ".+", line \d+(?:, in |$)"#));

@@ -39,7 +39,7 @@ impl EntryChange<'_> {
         }
     }
 
-    /// As spelled after the change.
+    /// The name as it is spelled after the change.
     pub fn repo(&self) -> &RepoName {
         match (self.after, self.before) {
             (Some(entry), _) | (None, Some(entry)) => &entry.repo,

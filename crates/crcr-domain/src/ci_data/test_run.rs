@@ -90,9 +90,9 @@ pub struct TestCase {
     /// The browser, device, system or project that the test ran with, if the report tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<Arc<str>>,
-    /// Of the last attempt; of pytest's attempts the worst.
+    /// The result of the last attempt; with pytest, the worst of all attempts.
     pub result: TestResult,
-    /// Of all attempts, in seconds. `None` if the report has no usable time.
+    /// Seconds of all attempts together. `None` if the report has no usable time.
     pub time: Option<f64>,
     /// At least 1. More if the report repeats the test, or says that it was rerun.
     pub attempts: u32,

@@ -40,7 +40,7 @@ pub struct WorkflowStep {
 }
 
 const MAX_LABELS: usize = 20;
-/// Of a longer list the first ones are read.
+/// Steps of a job that are read, the first ones of a longer list.
 const MAX_STEPS: usize = 200;
 
 /// The steps of the job that a webhook is about.
@@ -236,7 +236,7 @@ impl BranchCommit {
     }
 }
 
-/// Of more files, the first ones are read.
+/// Files of a push that are read, the first ones of a longer list.
 const MAX_CHANGED_FILES: usize = 300;
 
 /// The files that a push added, changed or removed.

@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How often a commit with the fault passes all the same. More than never, so that one wrong observation doesn't rule
+/// How often a commit with the fault passes nevertheless. More than never, so that one wrong observation doesn't rule
 /// out the truth.
 const LUCKY_PASS: f64 = 0.001;
 /// A test that never flaked before may do so now.
@@ -37,7 +37,7 @@ pub enum BisectOutcome {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BisectRun {
-    /// Of the candidates, oldest first. `None` is the green commit before them.
+    /// Its index among the candidates, oldest first. `None` is the green commit before them.
     pub candidate: Option<usize>,
     /// `None` while it runs.
     pub outcome: Option<BisectOutcome>,

@@ -20,7 +20,7 @@ const DAYS: u64 = 30;
 const PULLS_A_DAY: u64 = 30;
 const BROKEN_HEADS: f64 = 0.03;
 const FLAKES: f64 = 0.02;
-/// Of the broken heads, those that break one backend only.
+/// Share of the broken heads that break one backend only.
 const ONE_BACKEND: f64 = 0.5;
 /// A push that mends the one before comes soon after it.
 const QUICK_PUSHES: f64 = 0.45;
@@ -107,7 +107,7 @@ enum Fate {
     SentAt(i64),
     /// A newer head came in its quiet time.
     Replaced,
-    /// By its paths: the backend's check run says so.
+    /// No changed path concerns it: the backend's check run says so.
     LeftOut,
 }
 

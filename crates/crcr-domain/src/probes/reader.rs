@@ -8,8 +8,7 @@ use crate::diagnostic::{Diagnostic, Findings, Rule, SourceText};
 use crate::yaml::display::{find_similar, show};
 use crate::yaml::{SyntaxError, TokenKind, YamlReader, YamlToken, scalar, syntax};
 
-/// A day.
-pub(super) const MAX_QUIET_MINUTES: u64 = 1440;
+pub(super) const MAX_QUIET_MINUTES: u64 = 24 * 60;
 pub(super) const MAX_DISPATCHES: u64 = 100_000;
 pub(super) const MAX_PROBES: u64 = 1_000;
 const SECTIONS: [&str; 2] = ["dispatch", "probes"];

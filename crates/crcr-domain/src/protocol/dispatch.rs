@@ -77,7 +77,7 @@ pub struct Dispatch {
     /// Whether the pull request's author has contributed to upstream before.
     #[serde(default)]
     pub is_known_author: bool,
-    /// [`PullRequest::author_texts`](crate::protocol::event::PullRequest::author_texts).
+    /// The same as [`PullRequest::author_texts`](crate::protocol::event::PullRequest::author_texts).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub author_texts: String,
     /// What it is to explain, if the relay itself asks for it.
@@ -107,7 +107,7 @@ pub struct Dispatch {
 pub struct RefusedRerun {
     pub at: Timestamp,
     pub run_id: u64,
-    /// GitHub's answer.
+    /// What GitHub answered to the request.
     pub reason: String,
 }
 

@@ -14,7 +14,7 @@ const VALID_FOR: Duration = Duration::from_secs(3600);
 /// How far the clock that signed may be ahead.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(300);
 
-/// `crcr-doctor-<seconds>-<32 hex digits>`.
+/// A delivery id of the form `crcr-doctor-<seconds>-<32 hex digits>`.
 pub fn delivery(now: Timestamp, random: u128) -> String {
     format!("{DELIVERY_PREFIX}{}-{random:032x}", now.as_second())
 }

@@ -310,7 +310,7 @@ pub struct CriterionEvidence {
 /// The results of a test, or of all tests with one name, on one day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedTestDay {
-    /// As it was asked for.
+    /// The name as the criteria have it.
     pub name: String,
     /// The UTC day, as days since 1970.
     pub day: i64,
@@ -335,7 +335,7 @@ pub struct ReviewWindow<'a> {
     pub dispatches: &'a [&'a DispatchFact],
     /// Valid reports out of all received ones.
     pub reports: Rate,
-    /// Of tests that the criteria name.
+    /// Results of the tests that the criteria name.
     pub core_tests: &'a [NamedTestDay],
     pub until: Timestamp,
     /// How many of its jobs of record failed because of upstream.

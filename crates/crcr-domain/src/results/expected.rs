@@ -18,7 +18,7 @@ pub struct ExpectedConclusions(Vec<ExpectedConclusion>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ExpectedConclusion {
     repo: RepoName,
-    /// Of the job's name; `*` matches any text.
+    /// Matches the job's name; `*` stands for any text.
     pattern: String,
     conclusion: Conclusion,
 }

@@ -169,7 +169,7 @@ pub struct DurationStats {
 }
 
 impl DurationStats {
-    /// Of these durations; `None` of none. Values that aren't finite and non-negative are left
+    /// The statistics of these durations; `None` if there are none. Values that aren't finite and non-negative are left
     /// out. A percentile is the nearest rank: a duration that was seen, never one in between.
     pub fn of(seconds: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut all: Vec<f64> =

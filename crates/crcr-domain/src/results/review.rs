@@ -96,7 +96,7 @@ pub struct ReviewFacts<'a> {
     pub reports: Vec<CallbackOutcome>,
     /// Whose fault its failed jobs are.
     pub blamed: BlamedJobs,
-    /// Of tests that the criteria name.
+    /// Results of the tests that the criteria name.
     pub core_tests: Vec<NamedTestDay>,
 }
 

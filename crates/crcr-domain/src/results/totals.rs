@@ -26,7 +26,7 @@ pub struct ResultTotals {
     /// When the newest attempt was received.
     pub newest: Option<Timestamp>,
     pub statuses: BTreeMap<DispatchFactStatus, u64>,
-    /// Of the jobs that fail on purpose.
+    /// Counts the jobs that fail on purpose.
     #[serde(default)]
     pub expected: ExpectedCounts,
 }

@@ -16,11 +16,11 @@ use crate::text::{breaks_text, utc_time};
 pub const MAX_VERDICT: usize = 16 * 1024;
 /// Further pieces of evidence are dropped.
 pub const MAX_EVIDENCE: usize = 10;
-/// Of a summary and an excerpt, in characters. Longer texts are cut.
+/// Characters of a summary or an excerpt. Longer texts are cut.
 pub const MAX_TEXT: usize = 1000;
-/// Of the reason for a suspicion, in characters.
+/// The same for the reason of a suspicion.
 const MAX_REASON: usize = 300;
-/// Of names, in characters.
+/// The same for names.
 const MAX_NAME: usize = 200;
 const MAX_URL_CHARS: usize = 500;
 
@@ -91,7 +91,7 @@ pub struct TriageVerdict {
     pub category: TriageCategory,
     pub confidence: TriageConfidence,
     pub summary: String,
-    /// Only with [`TriageCategory::Upstream`].
+    /// `None` in every category but [`TriageCategory::Upstream`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspected_upstream: Option<SuspectedUpstream>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -34,7 +34,7 @@ use crate::{ClientSetupError, SecureUrl};
 /// GitHub's own limit for a workflow is lower.
 const MAX_WORKFLOW_BYTES: usize = 1024 * 1024;
 
-/// Of 100 reviews each.
+/// Each page has 100 reviews.
 const MAX_REVIEW_PAGES: u32 = 10;
 
 /// Asks GitHub whether names exist, with a cache of the answers.

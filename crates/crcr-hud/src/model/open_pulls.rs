@@ -116,7 +116,7 @@ pub(crate) async fn read(hud: &Hud, before: Timestamp) -> Result<OpenPulls, Page
     Ok(OpenPulls { pulls: pulls.collect(), older, are_known })
 }
 
-/// The newest first.
+/// Numbers of pull requests, the one with the newest dispatch first.
 async fn recently_dispatched(hud: &Hud) -> Result<Vec<u64>, PageError> {
     let now = hud.now();
     let window = Window::all(now - RECENT, now + SignedDuration::from_secs(60));

@@ -54,7 +54,7 @@ pub(crate) struct FailurePageQuery {
 pub(crate) struct JobModel {
     pub(crate) repository: String,
     pub(crate) job_id: u64,
-    /// From its webhooks.
+    /// What its webhooks said; `None` if none was received.
     pub(crate) job: Option<WorkflowJob>,
     pub(crate) steps: Vec<WorkflowStep>,
     pub(crate) log: Option<JobLogRow>,
@@ -86,7 +86,7 @@ pub(crate) struct FailureModel {
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct StoredPage {
     pub(crate) line_count: u64,
-    /// Of the text.
+    /// Size of the whole text.
     pub(crate) bytes: u64,
     pub(crate) steps: Vec<LogStep>,
     /// The first line of the page.

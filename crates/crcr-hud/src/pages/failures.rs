@@ -225,7 +225,7 @@ async fn one_by_one(
     })
 }
 
-/// `OWNER/REPO/JOB`.
+/// The stored explanation of a job that is named as `OWNER/REPO/JOB`.
 async fn log_of(hud: &Hud, like: &str) -> Result<JobLogRow, PageError> {
     let wrong = || PageError::Query("`like` has to be OWNER/REPO/JOB".to_owned());
     let (repository, job) = like.rsplit_once('/').ok_or_else(wrong)?;

@@ -99,7 +99,7 @@ pub(crate) struct RelayHealth {
     pub(crate) callbacks: BTreeMap<&'static str, u64>,
     /// Dispatches that never started a run, as far as is known.
     pub(crate) orphans: u64,
-    /// Of the jobs that fail on purpose.
+    /// Counts the jobs that fail on purpose.
     pub(crate) expected: ExpectedCounts,
 }
 

@@ -135,7 +135,7 @@ pub(crate) async fn build(
     })
 }
 
-/// The newest first.
+/// The heads that were dispatched or reported, the newest first.
 fn heads(attempts: &[AttemptFact], dispatches: &[DispatchFact]) -> Vec<PullHead> {
     let sent = dispatches.iter().map(|sent| (&sent.head_sha, sent.enqueued_at));
     let mut first: BTreeMap<&String, Timestamp> = BTreeMap::new();

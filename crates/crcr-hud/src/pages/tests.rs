@@ -20,7 +20,7 @@ use crate::view::View;
 const PER_PAGE: usize = 50;
 /// Further ones are found by a narrower question.
 const MAX_PAGES: usize = 40;
-/// As long as days are offered.
+/// The longest span that the page offers.
 const MAX_DAYS: i64 = 366;
 /// Repositories in which a test is looked for: anybody may search, and each costs a ranking of 30 days.
 const MAX_REPOSITORIES: usize = 5;

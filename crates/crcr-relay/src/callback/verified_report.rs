@@ -30,7 +30,7 @@ pub(super) struct VerifiedReport<'a> {
     /// `None` if results of its level aren't stored now; a dispatch may have been made at a higher one.
     pub(super) entry: Option<&'a AllowlistEntry>,
     pub(super) callback: &'a Callback,
-    /// Standard JSON.
+    /// The report as it was received, which is valid JSON.
     pub(super) body: &'a [u8],
     /// When the request arrived.
     pub(super) started: Instant,

@@ -1,4 +1,4 @@
-//! Prometheus metrics.
+//! The metrics that Prometheus reads at `/metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

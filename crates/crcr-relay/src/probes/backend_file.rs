@@ -25,7 +25,7 @@ use crate::state_records;
 pub(crate) struct BackendFile {
     /// What its last good version says; the default without one.
     pub(crate) config: DownstreamConfig,
-    /// Of the newest version, good or not.
+    /// ETag of the newest version, good or not.
     etag: Option<String>,
     pub(crate) checked_at: Timestamp,
     /// Why the newest version isn't in force.

@@ -29,7 +29,7 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records;
 
-/// A search.
+/// The record of a search for the commit that broke a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Bisection {
     started_at: Timestamp,
@@ -103,7 +103,7 @@ pub(crate) async fn run(
 struct CulpritSearch<'a> {
     relay: &'a Relay,
     repo: &'a RepoName,
-    /// Workflow and job.
+    /// The workflow and the job that fails.
     job: (&'a str, Option<&'a str>),
     budget: ProbeBudget,
 }

@@ -49,7 +49,7 @@ pub(crate) struct ProbeRequest<'a> {
 }
 
 pub(crate) enum Requested {
-    /// With its delivery.
+    /// The delivery of the new dispatch.
     Asked(String),
     OverBudget,
 }

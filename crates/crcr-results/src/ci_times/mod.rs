@@ -44,7 +44,6 @@ impl CiGrouping {
 #[serde(rename_all = "lowercase")]
 pub enum CiUnit {
     Hour,
-    /// A UTC day.
     Day,
 }
 
@@ -72,7 +71,7 @@ pub struct CiTimesQuery {
     pub from: Timestamp,
     /// ... to here (exclusive).
     pub to: Timestamp,
-    /// Only this name.
+    /// The only job, workflow or runner that is asked for; `None` for all.
     pub name: Option<String>,
 }
 
@@ -80,7 +79,7 @@ pub struct CiTimesQuery {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CiTimes {
     pub start: Timestamp,
-    /// Of the runner, job or workflow.
+    /// Name of the runner, job or workflow.
     pub name: String,
     pub ended: u64,
     pub failed: u64,

@@ -19,7 +19,7 @@ pub(crate) struct FactTable {
     pub(crate) time: &'static str,
     /// The columns that identify a fact: two rows with the same key are versions of one fact.
     pub(crate) key: &'static str,
-    /// Of the rows with one key, the row with the highest value in this column wins.
+    /// Among rows with one key, the one with the highest value in this column wins.
     version: &'static str,
 }
 

@@ -15,7 +15,6 @@ pub const MAX_JOBS: usize = 24;
 /// Results of one job that are looked up.
 pub const MAX_RESULTS_OF_JOB: usize = 200;
 
-/// A test's names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct TestIdentity {
     #[serde(serialize_with = "crate::test_runs::as_hex")]

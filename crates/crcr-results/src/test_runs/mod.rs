@@ -94,7 +94,7 @@ impl TestStats {
     }
 }
 
-/// Of rows of `(class, name, day)`, in any order, the newest day of each name asked for.
+/// The newest day of each name asked for, among rows of `(class, name, day)` in any order.
 pub(crate) fn newest_days(
     names: &[String],
     rows: &[(String, String, NamedTestDay)],

@@ -13,9 +13,9 @@ use rand::{Rng as _, SeedableRng as _};
 
 /// A change that breaks all backends at once is rare: drivers and supported operators differ.
 const AFFECTED: f64 = 0.8;
-/// Of the heads of pull requests.
+/// Share of pull requests' heads that are broken.
 const BROKEN_HEADS: f64 = 0.08;
-/// Of the pushes, the part that begins a breakage of the branch.
+/// Share of pushes that begin a breakage of the branch.
 const BROKEN_PUSHES: f64 = 0.08;
 /// Until somebody reverts it.
 const MAX_PUSHES_BROKEN: usize = 3;

@@ -48,7 +48,7 @@ impl World {
         self.lock().expect(name).settings.workflows_since.insert(path.to_owned(), since);
     }
 
-    /// As if the repository had been created after 15 July 2026.
+    /// Makes the repository one that was created after 15 July 2026.
     pub fn use_immutable_subject(&self, name: &str) {
         self.lock().expect(name).settings.immutable_subject = true;
     }

@@ -1,4 +1,4 @@
-//! Connections for reading.
+//! Connections for reading, beside the one of the writer.
 
 use std::path::Path;
 

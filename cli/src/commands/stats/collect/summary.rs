@@ -15,7 +15,7 @@ use crate::render::plural;
 
 /// Tests in each list of the summary.
 const LISTED: usize = 20;
-/// Of a failure's message.
+/// Longer messages of failures are cut.
 const MAX_MESSAGE_CHARS: usize = 200;
 
 #[derive(Debug, Default)]

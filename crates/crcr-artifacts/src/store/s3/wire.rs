@@ -51,7 +51,7 @@ pub(super) struct PutRequest<'a> {
     pub(super) query: String,
     pub(super) headers: Vec<(Cow<'static, str>, String)>,
     pub(super) body: Bytes,
-    /// Of the body. Over TLS it may be `None`; then the signature doesn't cover the body.
+    /// Digest of the body. Over TLS it may be `None`; then the signature doesn't cover the body.
     pub(super) digest: Option<Digest>,
 }
 

@@ -212,7 +212,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         ReportElement::Detail
     }
 
-    /// Of several results the worst counts, and so does one whose element has no end.
+    /// The worst of several results counts, and so does one whose element has no end.
     pub(super) fn count_detail(&mut self, kind: TestDetailKind) {
         let Some(open) = &mut self.case else { return };
         let case = &mut open.case;

@@ -49,7 +49,7 @@ pub(super) struct OpenCase {
     pub is_classname_blank: bool,
     /// Also those beyond [`MAX_DETAILS`].
     details: usize,
-    /// `<failure>` and `<error>`.
+    /// How many of them are `<failure>` and `<error>`.
     failure_details: u64,
     /// The id by which TRX names the class at its end.
     pub trx_id: String,

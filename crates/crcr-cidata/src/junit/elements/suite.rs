@@ -147,7 +147,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         ReportElement::Suite
     }
 
-    /// Of a suite or a test: the browser, the device or the system that it ran with.
+    /// Reads the browser, the device or the system that a suite or a test ran with.
     pub(super) fn read_property(&mut self, tag: &BytesStart<'_>, line: u64) {
         let (mut known, mut value) = (None, None);
         self.each_attribute(tag, line, ["name", "value"], |this, key, raw| match key {

@@ -16,7 +16,7 @@ const MAX_PIPELINES: usize = 10_000;
 /// Which pipelines may report for which repositories, and the claims that they need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProviderMap {
-    /// By `organization id/pipeline id`, in lower case.
+    /// The pipelines by `organization id/pipeline id`, in lower case.
     buildkite: BTreeMap<String, Pipeline>,
 }
 

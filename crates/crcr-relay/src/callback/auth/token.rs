@@ -32,7 +32,7 @@ struct Header {
 /// The claims of a verified token.
 pub(super) struct Verified {
     claims: Map<String, Value>,
-    /// Of what is signed.
+    /// Digest of the signed part, which identifies the token.
     digest: String,
     pub(super) expires_at: Timestamp,
 }
