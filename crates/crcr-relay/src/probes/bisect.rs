@@ -141,7 +141,7 @@ impl CulpritSearch<'_> {
             .collect();
         before.sort_by_key(|job| std::cmp::Reverse(job.record.dispatched_at));
         let Some((last, commits)) = self.newest_on_line(&before, bad_sha).await? else {
-            tracing::info!(repo = %self.repo, bad_sha, "no straight line of at most 250 commits");
+            tracing::info!(repo = %self.repo, bad_sha, "no straight line of at most 500 commits");
             return Ok(None);
         };
         let Some(tests) = newly_failed(bad.record, last).filter(|_| !commits.is_empty()) else {
