@@ -211,6 +211,27 @@ fn damaged_or_foreign_backup_is_refused_before_anything_is_written() {
     assert!(!place.folder().join("new.db").exists());
 }
 
+/// As in Compose and Kubernetes.
+#[test]
+fn results_whose_address_is_in_a_file_are_named_by_a_backup_and_found_by_an_import() {
+    let place = Place::new(&[], "L1: []\n");
+    drop(SqliteStore::open(&place.folder().join("crcr.db"), StoreRole::Server).unwrap());
+    let run = |args: &[&str], address: &str| {
+        fs::write(place.folder().join("address"), format!("{address}\n")).unwrap();
+        let mut command = place.crcr(args);
+        command.env_remove("CRCR_RESULTS").env("CRCR_RESULTS_FILE", "address");
+        let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said =
+        run(&["relay", "backup", "copy"], "clickhouse+https://crcr:secret@ch.test:8443/crcr");
+    assert!(said.contains("not copied: the results in ClickHouse"), "{said}");
+    assert!(!said.contains("secret"), "{said}");
+    drop(SqliteStore::open(&place.folder().join("results.db"), StoreRole::Server).unwrap());
+    run(&["relay", "import", "-"], "sqlite:results.db");
+}
+
 /// 4 MiB are too little for the copy of a larger store.
 #[test]
 fn backup_that_does_not_fit_leaves_nothing_behind() {

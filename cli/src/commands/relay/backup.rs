@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{now, store_failure, store_url};
+use super::{named_results, now, store_failure, store_url};
 use crate::cli::DataFormat;
 use crate::cli::relay::BackupArgs;
 use crate::env_vars::{self, Env};
@@ -57,11 +57,7 @@ pub(super) const FORMAT: u32 = 1;
 
 pub async fn run(args: &BackupArgs, env: &Env, printer: &Printer) -> Outcome {
     let store = store_url(&args.store, env)?;
-    let results = args.results.as_deref().or(env.get(env_vars::CRCR_RESULTS));
-    let results = results.map(ResultsUrl::parse).transpose().map_err(|what| {
-        Failure::user("results", format!("`--results`: {what}"))
-            .hint("use the value of the relay's `--results`")
-    })?;
+    let results = named_results(args.results.as_deref(), env)?;
     if args.folder.exists() {
         let what = format!("`{}` exists, and a backup never overwrites", args.folder.display());
         return Err(Failure::user("folder", what).hint("name a folder that doesn't exist yet"));
