@@ -1,6 +1,7 @@
 //! The drill: a relay under load is backed up and killed, its disk is lost, and it is restored elsewhere.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -187,6 +188,8 @@ fn damaged_or_foreign_backup_is_refused_before_anything_is_written() {
     drop(SqliteStore::open(&path, StoreRole::Server).unwrap());
     let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
     assert_eq!(code, 0, "{stderr}");
+    let mode = fs::metadata(place.folder().join("copy")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "payloads of private repositories are in it");
     let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
     assert!(code == 1 && stderr.contains("a backup never overwrites"), "{stderr}");
     let (code, _, stderr) = place.run(&["relay", "backup", "none", "--store", "sqlite:no.db"]);
