@@ -229,7 +229,7 @@ pub enum LeftOut {
     Closed,
     /// It waited a whole day for a place among `max-per-day`.
     MaxPerDay,
-    /// The same head is dispatched with another event of its pull request.
+    /// The backend has got the same head with another event of its pull request, or will get it with a later one.
     SameHead,
 }
 

@@ -236,7 +236,7 @@ impl CulpritSearch<'_> {
             BisectStep::Wait => return Ok(again),
             BisectStep::Run { candidates, checks } => {
                 for candidate in candidates {
-                    let Some(delivery) = self.ask(bisection, candidate).await? else {
+                    let Some(delivery) = self.ask(bisection, candidate, checks).await? else {
                         return Ok(again);
                     };
                     let run = BisectRun { candidate, outcome: None, checks };
@@ -254,11 +254,16 @@ impl CulpritSearch<'_> {
         &self,
         bisection: &Bisection,
         candidate: Option<usize>,
+        checks: Option<usize>,
     ) -> Result<Option<String>, TaskError> {
         let commit =
             candidate.map_or(&bisection.good_sha, |candidate| &bisection.candidates[candidate].sha);
+        let since = match checks {
+            Some(culprit) => self.first_failed_at(bisection, culprit).await?,
+            None => bisection.bad_at,
+        };
         let mut attempt = 1;
-        while self.was_run(bisection, commit, attempt).await? {
+        while self.was_run(bisection, commit, attempt, since).await? {
             attempt += 1;
         }
         let (workflow, job) = self.job;
@@ -281,19 +286,34 @@ impl CulpritSearch<'_> {
         })
     }
 
-    /// Whether this probe is a run of the search already, or older than the failure.
+    /// When the run was asked for in which this search saw its culprit fail first.
+    async fn first_failed_at(
+        &self,
+        bisection: &Bisection,
+        culprit: usize,
+    ) -> Result<Timestamp, TaskError> {
+        let failed = bisection.runs.iter().find(|(run, _)| {
+            run.candidate == Some(culprit) && run.outcome == Some(BisectOutcome::Failed)
+        });
+        let Some((_, delivery)) = failed else { return Ok(bisection.bad_at) };
+        let probe = probe::dispatch(self.relay, delivery, self.repo).await?;
+        Ok(probe.map_or(bisection.bad_at, |probe| probe.enqueued_at))
+    }
+
+    /// Whether this probe is a run of the search already, or one of another search from before `since`.
     async fn was_run(
         &self,
         bisection: &Bisection,
         commit: &str,
         attempt: u32,
+        since: Timestamp,
     ) -> Result<bool, TaskError> {
         let delivery = probe::delivery_id(self.repo, commit, attempt);
         if bisection.runs.iter().any(|(_, known)| *known == delivery) {
             return Ok(true);
         }
         let known = probe::dispatch(self.relay, &delivery, self.repo).await?;
-        Ok(known.is_some_and(|probe| probe.enqueued_at < bisection.bad_at))
+        Ok(known.is_some_and(|probe| probe.enqueued_at < since))
     }
 
     /// Keeps the answer for the pages, and sends an alert if one is configured.
@@ -313,7 +333,7 @@ impl CulpritSearch<'_> {
             bad_sha: bisection.bad_sha.clone(),
             candidates: bisection.candidates.len(),
             suspect,
-            backend_changed: answer.suspect == Suspect::BackendChanged,
+            backend_changed: answer.is_certain && answer.suspect == Suspect::BackendChanged,
             certainty: answer.certainty,
             is_certain: answer.is_certain,
             runs: answer.runs,
