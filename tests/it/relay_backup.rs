@@ -214,6 +214,27 @@ fn damaged_or_foreign_backup_is_refused_before_anything_is_written() {
     assert!(!place.folder().join("new.db").exists());
 }
 
+#[test]
+fn restore_that_fails_half_way_leaves_nothing_behind_and_can_be_done_again() {
+    let place = Place::new(&[], "L1: []\n");
+    for name in ["crcr.db", "results.db"] {
+        drop(SqliteStore::open(&place.folder().join(name), StoreRole::Server).unwrap());
+    }
+    let results = ["--results", "sqlite:results.db"];
+    let (code, _, stderr) = place.run(&[&["relay", "backup", "copy"], &results[..]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let restore = |store: &str| {
+        let results = ["--results", "sqlite:new-results.db"];
+        place.run(&[&["relay", "restore", "copy", "--store", store], &results[..]].concat())
+    };
+    let (code, _, stderr) = restore("sqlite:allowlist.yml/crcr.db");
+    assert!(code == 1 && stderr.contains("can't be used"), "{stderr}");
+    assert!(!place.folder().join("new-results.db").exists());
+    let (code, _, stderr) = restore("sqlite:new.db");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(place.folder().join("new-results.db").exists());
+}
+
 /// As in Compose and Kubernetes.
 #[test]
 fn results_whose_address_is_in_a_file_are_named_by_a_backup_and_found_by_an_import() {

@@ -114,8 +114,12 @@ async fn put_back(
         StoreUrl::Sqlite(_) => None,
     };
     // The results come first: while the store is missing, no relay can start on half a restore.
-    for (name, path) in &places {
-        place(&folder.join(name), path)?;
+    for (done, (name, path)) in places.iter().enumerate() {
+        place(&folder.join(name), path).inspect_err(|_| {
+            for (_, placed) in &places[..done] {
+                let _ = fs::remove_file(placed);
+            }
+        })?;
     }
     let opened = match on_redis {
         Some(store) => store,

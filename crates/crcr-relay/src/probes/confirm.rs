@@ -133,12 +133,8 @@ impl Confirm<'_> {
             None => {
                 let run = match relay.app.run(repo, run_id).await {
                     Ok(run) => run,
-                    // The number of a build elsewhere, or a run that was deleted.
-                    Err(GithubError::NotFound(_)) => {
-                        self.note_rerun(run_id, RerunState::Impossible).await?;
-                        return Ok(Rerun::Impossible);
-                    }
-                    Err(error) => return Err(error.into()),
+                    // Such as for the number of a build elsewhere, or for a run that was deleted.
+                    Err(error) => return self.not_run_again(run_id, error).await,
                 };
                 if run.run_attempt > 1 {
                     // Somebody has done it.
@@ -160,21 +156,19 @@ impl Confirm<'_> {
                 self.note_rerun(run_id, RerunState::Accepted).await?;
                 Ok(Rerun::Runs)
             }
-            Err(error) => {
-                let error = TaskError::from(error);
-                if !error.permanent {
-                    return Err(error);
-                }
-                tracing::info!(
-                    repo,
-                    run_id,
-                    error = error.message,
-                    "the failed jobs can't be re-run"
-                );
-                self.note_rerun(run_id, RerunState::Impossible).await?;
-                Ok(Rerun::Impossible)
-            }
+            Err(error) => self.not_run_again(run_id, error).await,
         }
+    }
+
+    /// After an error of GitHub's, unless another try may help.
+    async fn not_run_again(&self, run_id: u64, error: GithubError) -> Result<Rerun, TaskError> {
+        let (repo, error) = (&self.dispatch.repo, TaskError::from(error));
+        if !error.permanent {
+            return Err(error);
+        }
+        tracing::info!(%repo, run_id, error = error.message, "the failed jobs can't be re-run");
+        self.note_rerun(run_id, RerunState::Impossible).await?;
+        Ok(Rerun::Impossible)
     }
 
     /// Writes down that GitHub will be asked, in one batch with what that costs.
