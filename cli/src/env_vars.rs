@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::failure::Failure;
+
 /// A snapshot of the environment, which tests can construct.
 #[derive(Clone, Default)]
 pub struct Env(BTreeMap<String, String>);
@@ -20,6 +22,19 @@ impl Env {
     /// An empty value counts as absent.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// A setting of the relay as the relay reads it: the value of NAME, or the content of the file NAME_FILE.
+    pub fn setting(&self, name: &str) -> Result<Option<String>, Failure> {
+        if let Some(value) = self.get(name) {
+            return Ok(Some(value.to_owned()));
+        }
+        let file = format!("{name}_FILE");
+        let Some(path) = self.get(&file) else { return Ok(None) };
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Failure::user("settings", format!("{file}: `{path}` can't be read")).because(error)
+        })?;
+        Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
     }
 
     /// The names of all variables.

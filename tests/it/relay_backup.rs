@@ -1,6 +1,7 @@
 //! The drill: a relay under load is backed up and killed, its disk is lost, and it is restored elsewhere.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -187,6 +188,8 @@ fn damaged_or_foreign_backup_is_refused_before_anything_is_written() {
     drop(SqliteStore::open(&path, StoreRole::Server).unwrap());
     let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
     assert_eq!(code, 0, "{stderr}");
+    let mode = fs::metadata(place.folder().join("copy")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "payloads of private repositories are in it");
     let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
     assert!(code == 1 && stderr.contains("a backup never overwrites"), "{stderr}");
     let (code, _, stderr) = place.run(&["relay", "backup", "none", "--store", "sqlite:no.db"]);
@@ -209,6 +212,48 @@ fn damaged_or_foreign_backup_is_refused_before_anything_is_written() {
     let (code, _, stderr) = place.run(&restore);
     assert!(code == 1 && stderr.contains("doesn't know"), "{stderr}");
     assert!(!place.folder().join("new.db").exists());
+}
+
+#[test]
+fn restore_that_fails_half_way_leaves_nothing_behind_and_can_be_done_again() {
+    let place = Place::new(&[], "L1: []\n");
+    for name in ["crcr.db", "results.db"] {
+        drop(SqliteStore::open(&place.folder().join(name), StoreRole::Server).unwrap());
+    }
+    let results = ["--results", "sqlite:results.db"];
+    let (code, _, stderr) = place.run(&[&["relay", "backup", "copy"], &results[..]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let restore = |store: &str| {
+        let results = ["--results", "sqlite:new-results.db"];
+        place.run(&[&["relay", "restore", "copy", "--store", store], &results[..]].concat())
+    };
+    let (code, _, stderr) = restore("sqlite:allowlist.yml/crcr.db");
+    assert!(code == 1 && stderr.contains("can't be used"), "{stderr}");
+    assert!(!place.folder().join("new-results.db").exists());
+    let (code, _, stderr) = restore("sqlite:new.db");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(place.folder().join("new-results.db").exists());
+}
+
+/// As in Compose and Kubernetes.
+#[test]
+fn results_whose_address_is_in_a_file_are_named_by_a_backup_and_found_by_an_import() {
+    let place = Place::new(&[], "L1: []\n");
+    drop(SqliteStore::open(&place.folder().join("crcr.db"), StoreRole::Server).unwrap());
+    let run = |args: &[&str], address: &str| {
+        fs::write(place.folder().join("address"), format!("{address}\n")).unwrap();
+        let mut command = place.crcr(args);
+        command.env_remove("CRCR_RESULTS").env("CRCR_RESULTS_FILE", "address");
+        let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said =
+        run(&["relay", "backup", "copy"], "clickhouse+https://crcr:secret@ch.test:8443/crcr");
+    assert!(said.contains("not copied: the results in ClickHouse"), "{said}");
+    assert!(!said.contains("secret"), "{said}");
+    drop(SqliteStore::open(&place.folder().join("results.db"), StoreRole::Server).unwrap());
+    run(&["relay", "import", "-"], "sqlite:results.db");
 }
 
 /// 4 MiB are too little for the copy of a larger store.

@@ -139,6 +139,8 @@ async fn webhook_while_redis_is_away_is_503_with_retry_after_and_is_accepted_aft
         ready["ready"] == false && ready["store"].as_str().unwrap().contains("Redis")
     })
     .await;
+    // Its metrics say the same, so that an outage of Redis doesn't look like one of the relay.
+    assert_eq!(metric(&relay, "crcr_ready").await, "0");
     redis.again().unwrap();
     relay.ready().await;
     assert_eq!(deliver(&place, &relay).await.status(), StatusCode::ACCEPTED);

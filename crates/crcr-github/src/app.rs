@@ -156,7 +156,7 @@ impl GithubApp {
         })
     }
 
-    /// How many calls each account's installation has left in this hour, by the account in lower
+    /// How many calls each account's installation has left in its hour, by the account in lower
     /// case. An account that wasn't asked since the start isn't there.
     pub fn calls_left(&self) -> BTreeMap<String, u64> {
         self.client.calls_left()

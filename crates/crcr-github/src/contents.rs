@@ -44,7 +44,7 @@ pub struct BranchCommit {
     pub sha: String,
     /// The first line of its message.
     pub title: String,
-    /// The author's login, or else the name in the commit.
+    /// The author's login, or else the name in the commit. `None` for a merge, whose author is who merged.
     pub author: Option<String>,
 }
 
@@ -69,6 +69,10 @@ struct ChangedFile {
 const COMPARED_FILES: usize = 300;
 /// Without it GitHub lists up to 250 commits.
 const ONE_COMMIT: &str = "?per_page=1";
+/// The most commits on a page of a comparison.
+const COMMITS_PER_PAGE: usize = 100;
+/// The longest branch whose commits are read.
+const MAX_COMMITS: usize = 500;
 
 #[derive(Deserialize)]
 struct Commit {
@@ -199,16 +203,28 @@ impl GithubApp {
     }
 
     /// The commits of a branch after `base` up to `head`, oldest first: the first parents of `head`. What a merge brings
-    /// in is part of the merge. `None` when `base` isn't on that line, or GitHub doesn't list all commits at once.
+    /// in is part of the merge. `None` when `base` isn't on that line, or there are more than 500 commits.
     pub async fn commits_between(
         &self,
         repo: &str,
         base: &str,
         head: &str,
     ) -> Result<Option<Vec<BranchCommit>>, GithubError> {
-        let found = self.compare(repo, base, head, "").await?;
-        let complete = found.filter(|found| found.total_commits == found.commits.len());
-        Ok(complete.and_then(|found| first_parents(found.commits, base, head)))
+        let Some(mut found) = self.compare(repo, base, head, "").await? else { return Ok(None) };
+        let total = found.total_commits;
+        if total > MAX_COMMITS {
+            return Ok(None);
+        }
+        if total > found.commits.len() {
+            // What GitHub lists at once are the newest ones.
+            found.commits.clear();
+            for page in 1..=total.div_ceil(COMMITS_PER_PAGE) {
+                let query = format!("?per_page={COMMITS_PER_PAGE}&page={page}");
+                let part = self.compare(repo, base, head, &query).await?;
+                found.commits.extend(part.into_iter().flat_map(|part| part.commits));
+            }
+        }
+        Ok(first_parents(found.commits, base, head))
     }
 
     async fn compare(
@@ -250,7 +266,8 @@ impl From<Commit> for BranchCommit {
         let login = found.author.map(|author| author.login);
         let name = found.commit.author.and_then(|author| author.name);
         let title = found.commit.message.lines().next().unwrap_or_default().to_owned();
-        Self { sha: found.sha, title, author: login.or(name) }
+        let is_merge = found.parents.len() > 1;
+        Self { sha: found.sha, title, author: login.or(name).filter(|_| !is_merge) }
     }
 }
 

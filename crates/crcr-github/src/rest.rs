@@ -58,8 +58,16 @@ pub(crate) type RestResponse = Response<BoxBody<Bytes, octocrab::Error>>;
 pub(crate) struct RestClient {
     octocrab: Octocrab,
     clock: Clock,
-    /// How many calls each account's installation has left in this hour, as GitHub said last.
-    calls_left: Mutex<BTreeMap<String, u64>>,
+    /// How many calls each account's installation has left, as GitHub said last.
+    calls_left: Mutex<BTreeMap<String, CallsLeft>>,
+}
+
+#[derive(Clone, Copy)]
+struct CallsLeft {
+    left: u64,
+    /// Of an hour.
+    limit: u64,
+    resets_at: Timestamp,
 }
 
 impl fmt::Debug for RestClient {
@@ -247,8 +255,13 @@ impl RestClient {
         (self.clock)()
     }
 
+    /// An account that wasn't called since its hour was over has all of its calls.
     pub(crate) fn calls_left(&self) -> BTreeMap<String, u64> {
-        self.calls_left.lock().clone()
+        let now = self.now();
+        let left =
+            |known: &CallsLeft| if known.resets_at <= now { known.limit } else { known.left };
+        let all = self.calls_left.lock();
+        all.iter().map(|(owner, known)| (owner.clone(), left(known))).collect()
     }
 
     /// Remembers the rate limit of the account whose repository was asked. Limits other than the
@@ -259,16 +272,19 @@ impl RestClient {
         else {
             return;
         };
-        let Some(left) = value("x-ratelimit-remaining").and_then(|left| left.parse().ok()) else {
-            return;
-        };
+        let number = |name: &str| value(name).and_then(|number| number.parse::<u64>().ok());
+        let Some(left) = number("x-ratelimit-remaining") else { return };
+        let resets_at = number("x-ratelimit-reset").and_then(|at| i64::try_from(at).ok());
+        let resets_at = resets_at.and_then(|at| Timestamp::from_second(at).ok());
         if value("x-ratelimit-resource").is_some_and(|resource| resource != "core") {
             return;
         }
         let mut all = self.calls_left.lock();
         let owner = owner.to_ascii_lowercase();
         if all.len() < MAX_ACCOUNTS || all.contains_key(&owner) {
-            all.insert(owner, left);
+            let limit = number("x-ratelimit-limit").unwrap_or(left).max(left);
+            let resets_at = resets_at.unwrap_or(Timestamp::MAX);
+            all.insert(owner, CallsLeft { left, limit, resets_at });
         }
     }
 
@@ -460,6 +476,30 @@ mod tests {
         let error = client.send_raw(&get_x(), Some(&"t".into())).await.unwrap_err();
         let HttpError::Status { body, .. } = error else { panic!("{error:?}") };
         assert_eq!(body.len(), web::ERROR_BODY_BYTES);
+    }
+
+    #[tokio::test]
+    async fn calls_left_are_all_again_when_the_hour_is_over_although_nobody_called() {
+        let second = Arc::new(std::sync::atomic::AtomicI64::new(1_790_000_000));
+        let clock = Arc::clone(&second);
+        let clock: Clock = Arc::new(move || {
+            Timestamp::from_second(clock.load(std::sync::atomic::Ordering::Relaxed)).unwrap()
+        });
+        let answer = |_| -> BoxFuture<'static, Response<Bytes>> {
+            let headers = [("limit", "5000"), ("remaining", "17"), ("reset", "1790001800")];
+            let response = headers.iter().fold(Response::builder(), |response, (name, value)| {
+                response.header(format!("x-ratelimit-{name}"), *value)
+            });
+            Box::pin(async { response.body(Bytes::new()).unwrap() })
+        };
+        let client = RestClient::in_process(Arc::new(answer), clock);
+        let request = RestRequest::get("/repos/Acme/backend/x".to_owned());
+        client.send(&request, &"t".into()).await.unwrap();
+        assert_eq!(client.calls_left(), [("acme".to_owned(), 17)].into());
+        second.fetch_add(1799, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(client.calls_left()["acme"], 17);
+        second.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(client.calls_left()["acme"], 5000);
     }
 
     #[tokio::test]

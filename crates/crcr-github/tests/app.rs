@@ -379,10 +379,31 @@ async fn commits_of_a_branch_are_the_first_parents_without_what_merges_brought_i
         let found = app.commits_between(REPO, base, head).await.unwrap();
         found.map(|found| found.into_iter().map(|commit| commit.sha).collect::<Vec<_>>())
     };
+    let authors = app.commits_between(REPO, &root, &last).await.unwrap().unwrap();
+    let authors: Vec<_> = authors.iter().map(|commit| commit.author.as_deref()).collect();
+    assert_eq!(authors, [Some("octocat"), None, Some("octocat")], "who merged isn't the author");
     assert_eq!(between(&root, &last).await, Some(vec![first, merge, last.clone()]));
     assert_eq!(between(&side, &last).await, None, "an ancestor, and not on the branch");
     assert_eq!(between(&last, &root).await, None);
     assert_eq!(between(&last, &last).await, Some(vec![]));
+}
+
+#[tokio::test]
+async fn commits_of_a_branch_that_github_lists_on_several_pages_are_all_read_up_to_500() {
+    let (github, app) = set_up();
+    let world = world(&github);
+    let sha = |n: usize| format!("{n:040x}");
+    let at = Timestamp::from_second(1_790_000_000).unwrap();
+    world.add_commit(REPO, &sha(0));
+    for n in 1..=501 {
+        world.add_commit_on(REPO, &sha(n), &sha(n - 1), at);
+    }
+    for count in [250, 251, 500] {
+        let found = app.commits_between(REPO, &sha(0), &sha(count)).await.unwrap().unwrap();
+        let found: Vec<_> = found.into_iter().map(|commit| commit.sha).collect();
+        assert_eq!(found, (1..=count).map(sha).collect::<Vec<_>>());
+    }
+    assert_eq!(app.commits_between(REPO, &sha(0), &sha(501)).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! Which backends have an open demotion: a pull request of `crcr levels sync` that nobody has merged or closed.
 //! Until then they get no new check runs at L3.
 //!
-//! GitHub's API is the only source, and the branch alone says it. Webhooks just cause a read, so a missed, late or repeated one can't leave
-//! a wrong state behind, nothing has to be stored, and what a webhook claims doesn't matter. The API says in which
-//! repository a pull request's branch is: whoever can push a branch upstream may write there, and a fork with a
-//! branch of the same name is ignored.
+//! GitHub's API is the only source, and the branch alone says it. Webhooks just cause a read, so a missed, late or
+//! repeated one can't leave a wrong state behind, and what a webhook claims doesn't matter. The API says in which
+//! repository a pull request's branch is: whoever can push a branch upstream may write there, and a fork with a branch of
+//! the same name is ignored. What was read last is stored, so that a demotion that ends during a restart is noticed, too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,12 +12,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use crcr_domain::RepoName;
 use crcr_github::{GithubApp, GithubError};
-use crcr_store::WriteBatch;
+use crcr_store::{Versioned, WriteBatch};
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde::Deserialize;
 
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
+use crate::state_records;
 
 /// The shortest pause between two reads, because anybody can cause webhooks.
 const MIN_PAUSE: Duration = Duration::from_secs(5);
@@ -119,18 +121,22 @@ pub async fn refresh(relay: &Relay) {
             return;
         }
     };
-    let known = demotions.open.read().clone();
-    if known == open {
-        return;
-    }
-    let ended = known.difference(&open);
-    let checks = ended.map(|repo| TaskKind::BackendChecks { repo: repo.clone(), done: 0 });
-    let tasks = checks.map(|checks| checks.task(relay.now())).collect();
-    tracing::info!(?open, "open demotions have changed");
-    // The tasks may run at once.
     demotions.open.write().clone_from(&open);
-    if let Err(error) = relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await {
+    let key = state_records::open_demotions_key(&demotions.upstream);
+    let noted = relay.update(key, |known: &Versioned<BTreeSet<RepoName>>| {
+        let before = known.value.clone().unwrap_or_default();
+        if before == open {
+            return ((), None);
+        }
+        tracing::info!(?open, "open demotions have changed");
+        let ended = before.difference(&open);
+        let checks = ended.map(|repo| TaskKind::BackendChecks { repo: repo.clone(), done: 0 });
+        let mut batch = WriteBatch::default();
+        batch.tasks.extend(checks.map(|checks| checks.task(relay.now())));
+        batch.update(known, &open, Timestamp::MAX);
+        ((), Some(batch))
+    });
+    if let Err(error) = noted.await {
         tracing::warn!(%error, "the end of a demotion can't be written down: it is looked for again");
-        *demotions.open.write() = known;
     }
 }

@@ -134,7 +134,7 @@ pub const OUTAGE_RETRY: RetryPolicy = RetryPolicy {
 };
 /// For how long an outage is waited out. An older event isn't worth a dispatch.
 pub const OUTAGE: Duration = Duration::from_secs(24 * 3600);
-/// Dispatches that were given up longer ago aren't sent again together with all others.
+/// Dispatches of events that are older than this aren't sent again together with all others.
 pub const RESEND: Duration = Duration::from_secs(24 * 3600);
 /// How long a shutdown waits for running tasks and open requests.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -223,6 +223,8 @@ pub const PRUNE: Duration = Duration::from_secs(60);
 /// How much further each of these deletions may come than the one before. A clock that is far ahead deletes
 /// little until it is set right.
 pub const PRUNE_STEP: Duration = Duration::from_secs(1800);
+/// The clocks of two relays may differ by this much.
+pub const CLOCKS_APART: Duration = Duration::from_secs(60);
 /// A clock that is set back by more than this was wrong before.
 pub const CLOCK_BACK: Duration = Duration::from_secs(600);
 /// The pause between two of these transactions, so that other writes go first.

@@ -103,23 +103,32 @@ pub async fn reconcile(
     let begun = scan.clone();
     let out_of_reach = restore.and_then(|restore| restore.out_of_reach(now));
     let mut found = Reconciliation { out_of_reach, ..Reconciliation::default() };
+    let may_be_lost =
+        |attempt: &HookDelivery| restore.is_some_and(|restore| restore.lost(attempt.delivered_at));
     // What the relay ignored was answered with 200.
     let is_lost = |attempt: &HookDelivery| {
-        restore.is_some_and(|restore| restore.lost(attempt.delivered_at))
-            && (attempt.status_code == ACCEPTED || keeps_ignored(&attempt.event))
+        may_be_lost(attempt) && (attempt.status_code == ACCEPTED || keeps_ignored(&attempt.event))
     };
     let mut open = vec![];
-    // Webhooks whose newest attempt was read.
-    let mut seen = HashSet::new();
+    // Webhooks whose newest attempt was read, and those of which no older one matters.
+    let (mut seen, mut settled) = (HashSet::new(), HashSet::new());
     for _ in 0..limits::RECONCILE_PAGES {
         let page = app.hook_deliveries(scan.cursor.as_deref()).await?;
         found.read += page.deliveries.len();
         let failed: Vec<&HookDelivery> = page
             .deliveries
             .iter()
-            .filter(|attempt| seen.insert(attempt.guid.clone()))
-            .filter(|attempt| !attempt.is_accepted() || is_lost(attempt))
             .filter(|attempt| attempt.delivered_at >= scan.back_to)
+            .filter(|attempt| {
+                let is_newest = seen.insert(attempt.guid.clone());
+                let is_missing = is_lost(attempt) || (is_newest && !attempt.is_accepted());
+                let is_open = is_missing && !settled.contains(&attempt.guid);
+                // Before a restore, 200 is also the answer to a duplicate of one that was lost.
+                if is_missing || (attempt.is_accepted() && !may_be_lost(attempt)) {
+                    settled.insert(attempt.guid.clone());
+                }
+                is_open
+            })
             .collect();
         let steps = next_steps(store, &failed, clock()).await?;
         for (attempt, step) in failed.into_iter().zip(steps) {

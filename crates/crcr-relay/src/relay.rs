@@ -287,11 +287,11 @@ impl Relay {
         (self.clock)()
     }
 
-    /// Whether `at` is less than `period` ago. A time ahead of the clock isn't: it was written by a clock that has
-    /// been set right since.
+    /// Whether `at` is less than `period` ago. A time that is further ahead than another relay's clock may be isn't: it
+    /// was written by a clock that has been set right since.
     pub(crate) fn is_recent(&self, at: Timestamp, period: Duration) -> bool {
         let now = self.now();
-        at <= now && now < at + period
+        at <= now + limits::CLOCKS_APART && now < at + period
     }
 
     /// Commits a batch and wakes the queue when it holds tasks.

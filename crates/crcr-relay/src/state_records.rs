@@ -138,6 +138,9 @@ pub struct OlderHead {
     pub deliveries: Vec<String>,
 }
 
+/// The steps in [`JobRecord::steps`] that are more than are told apart.
+pub const OTHER_STEPS: &str = "others";
+
 /// A downstream job, as reported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobRecord {
@@ -444,6 +447,11 @@ pub fn open_heads_key(upstream: &RepoName) -> StoreKey {
 /// When a backend's default branch was last asked for.
 pub fn branch_look_key(repo: &RepoName) -> StoreKey {
     StoreKey::new(&["branch_look", &repo.key()])
+}
+
+/// The open demotions as they were last read, by any replica.
+pub fn open_demotions_key(upstream: &RepoName) -> StoreKey {
+    StoreKey::new(&["demotions", upstream.as_str()])
 }
 
 pub fn uptime_key() -> StoreKey {

@@ -243,6 +243,7 @@ async fn task_enqueued_while_leased_comes_back(store: &dyn StateStore) {
     enqueue(store, vec![task("t", "l", 10)], 0).await;
     let leased = lease(store, 10).await;
     assert_eq!(leased.len(), 1, "the earlier time counts, and it is one task");
+    assert_eq!(leased[0].created_at, at(10), "it has been due since then");
     enqueue(store, vec![task("t", "l", 12)], 11).await;
     assert_eq!(lease(store, 12).await.len(), 0, "it is being worked on");
     settle(store, &leased[0], TaskOutcome::Done, 13).await;

@@ -173,7 +173,10 @@ impl Tables {
             task.created_at = due_at.max(now);
         }
         match task.state {
-            TaskState::Ready => task.due_at = task.due_at.min(due_at),
+            TaskState::Ready => {
+                task.due_at = task.due_at.min(due_at);
+                task.created_at = task.created_at.min(task.due_at.max(now));
+            }
             TaskState::Leased => {
                 task.again_at = Some(task.again_at.map_or(due_at, |again| again.min(due_at)));
             }

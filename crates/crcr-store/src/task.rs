@@ -29,7 +29,8 @@ pub struct LeasedTask {
     pub payload: String,
     /// How many tries have failed so far.
     pub failed: u32,
-    /// Since when it has been due without being done: a task that waits for a time, or is put back from the dead, begins anew.
+    /// Since when it has been due without being done: a task that waits for a time, or is put back from the dead,
+    /// begins anew.
     pub created_at: Timestamp,
 }
 
@@ -207,7 +208,8 @@ pub struct TaskView {
     pub failed: u32,
     /// When it is due; for a dead task, when it is deleted.
     pub due_at: Timestamp,
-    /// Since when it has been due without being done: a task that waits for a time, or is put back from the dead, begins anew.
+    /// Since when it has been due without being done: a task that waits for a time, or is put back from the dead,
+    /// begins anew.
     pub created_at: Timestamp,
     pub last_error: Option<String>,
 }

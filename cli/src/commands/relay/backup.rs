@@ -9,13 +9,13 @@ use std::time::Duration;
 use aws_lc_rs::digest;
 use crcr_relay::config::StoreUrl;
 use crcr_results::ResultsUrl;
-use crcr_store::redis::RedisPosition;
+use crcr_store::redis::{RedisPosition, RedisSnapshot};
 use crcr_store::{RedisStore, sqlite};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{now, store_failure, store_url};
+use super::{named_results, now, store_failure, store_url};
 use crate::cli::DataFormat;
 use crate::cli::relay::BackupArgs;
 use crate::env_vars::{self, Env};
@@ -57,11 +57,7 @@ pub(super) const FORMAT: u32 = 1;
 
 pub async fn run(args: &BackupArgs, env: &Env, printer: &Printer) -> Outcome {
     let store = store_url(&args.store, env)?;
-    let results = args.results.as_deref().or(env.get(env_vars::CRCR_RESULTS));
-    let results = results.map(ResultsUrl::parse).transpose().map_err(|what| {
-        Failure::user("results", format!("`--results`: {what}"))
-            .hint("use the value of the relay's `--results`")
-    })?;
+    let results = named_results(args.results.as_deref(), env)?;
     if args.folder.exists() {
         let what = format!("`{}` exists, and a backup never overwrites", args.folder.display());
         return Err(Failure::user("folder", what).hint("name a folder that doesn't exist yet"));
@@ -71,7 +67,7 @@ pub async fn run(args: &BackupArgs, env: &Env, printer: &Printer) -> Outcome {
     if partial.exists() {
         fs::remove_dir_all(&partial).map_err(|error| folder_failure(&partial, error))?;
     }
-    fs::create_dir_all(&partial).map_err(|error| folder_failure(&partial, error))?;
+    create_private(&partial).map_err(|error| folder_failure(&partial, error))?;
     let made = make(&partial, &store, results.as_ref(), env).await;
     let manifest = match made.and_then(|manifest| {
         finish(&partial, &args.folder, &manifest)?;
@@ -125,8 +121,8 @@ async fn make(
                     .because(error)
                     .hint("the user needs `+bgsave`; where the command doesn't exist, take your provider's snapshot")
             })?;
+            copy_snapshot(&snapshot, folder, &mut manifest)?;
             manifest.redis = Some(snapshot.position);
-            copy_snapshot(snapshot.path.as_deref(), folder, &mut manifest)?;
         }
     }
     let is_separate = |path: &PathBuf| !matches!(store, StoreUrl::Sqlite(same) if same == path);
@@ -176,15 +172,23 @@ async fn copy_database(
     Ok(())
 }
 
-/// Copies the file that Redis has written, if it is on this machine.
+/// Copies the file that Redis has written, if it is on this machine. Another server's file may be at the same path here.
 fn copy_snapshot(
-    path: Option<&Path>,
+    snapshot: &RedisSnapshot,
     folder: &Path,
     manifest: &mut BackupManifest,
 ) -> Result<(), Failure> {
     let started = manifest.backup_at;
-    let Some(path) = path.filter(|path| is_written_since(path, started)) else {
-        let file = path.map_or("its snapshot".to_owned(), |path| format!("`{}`", path.display()));
+    let named = snapshot.path.as_deref();
+    let written = named.filter(|path| is_written_since(path, started));
+    let own = match written {
+        Some(path) => contains(path, snapshot.position.epoch.as_bytes())
+            .map_err(|error| folder_failure(path, error))?
+            .then_some(path),
+        None => None,
+    };
+    let Some(path) = own else {
+        let file = named.map_or("its snapshot".to_owned(), |path| format!("`{}`", path.display()));
         manifest.not_copied.push(format!(
             "Redis: copy {file} from its machine now; with its own sha256sum beside it it can be checked"
         ));
@@ -206,6 +210,25 @@ fn is_written_since(path: &Path, started: Timestamp) -> bool {
     let written = written.ok().and_then(|at| Timestamp::try_from(at).ok());
     // File systems store whole seconds at worst.
     written.is_some_and(|at| at + Duration::from_secs(2) >= started)
+}
+
+/// Whether a file has these bytes somewhere.
+fn contains(path: &Path, wanted: &[u8]) -> io::Result<bool> {
+    let (mut file, mut buffer) = (File::open(path)?, vec![0; 1 << 20]);
+    let (size, mut kept) = (wanted.len().max(1), 0);
+    loop {
+        let count = file.read(&mut buffer[kept..])?;
+        let filled = kept + count;
+        if buffer[..filled].windows(size).any(|part| part == wanted) {
+            return Ok(true);
+        }
+        if count == 0 {
+            return Ok(false);
+        }
+        // They may begin at the end of this part.
+        kept = filled.min(size - 1);
+        buffer.copy_within(filled - kept..filled, 0);
+    }
 }
 
 /// A snapshot begins with `REDIS` and a version, and ends with 0xff and a checksum of eight bytes.
@@ -243,6 +266,17 @@ pub(super) fn describe(path: &Path, name: &str) -> Result<BackupFile, Failure> {
     Ok(BackupFile { name: name.to_owned(), bytes, sha256 })
 }
 
+/// Makes a folder that only this user can enter: payloads of private repositories may be in it.
+fn create_private(folder: &Path) -> io::Result<()> {
+    if let Some(parent) = folder.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
 /// Writes the manifest, and gives the folder its name once everything in it is on disk.
 fn finish(partial: &Path, folder: &Path, manifest: &BackupManifest) -> Result<(), Failure> {
     let text = serde_json::to_vec_pretty(manifest).expect("a manifest is always JSON");
@@ -276,4 +310,37 @@ fn partial_of(folder: &Path) -> PathBuf {
 
 pub(super) fn folder_failure(path: &Path, error: io::Error) -> Failure {
     Failure::user("folder", format!("`{}` can't be used", path.display())).because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshot_of_another_server_at_the_same_path_is_named_and_not_copied() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("dump.rdb");
+        let position = RedisPosition { epoch: "0123456789abcdef".repeat(2), sequence: 7 };
+        let snapshot = RedisSnapshot { position, path: Some(path.clone()) };
+        for (epoch, is_copied) in [(snapshot.position.epoch.clone(), true), ("5".repeat(32), false)]
+        {
+            let mut bytes = b"REDIS0011".to_vec();
+            // It lies across two parts of what is read.
+            bytes.resize((1 << 20) - 9, b'.');
+            bytes.extend(epoch.bytes());
+            bytes.extend([0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
+            fs::write(&path, bytes).unwrap();
+            let mut manifest = BackupManifest {
+                format: FORMAT,
+                backup_at: now(),
+                crcr: String::new(),
+                files: vec![],
+                redis: None,
+                not_copied: vec![],
+            };
+            copy_snapshot(&snapshot, folder.path(), &mut manifest).unwrap();
+            let found = (manifest.files.len(), manifest.not_copied.len());
+            assert_eq!(found, if is_copied { (1, 0) } else { (0, 1) }, "{manifest:?}");
+        }
+    }
 }

@@ -72,8 +72,23 @@ async fn create_results(flag: Option<&str>, env: &Env) -> Result<Arc<dyn Results
 }
 
 fn results_url(flag: Option<&str>, env: &Env) -> Result<ResultsUrl, Failure> {
-    let named = flag.or(env.get(env_vars::CRCR_RESULTS));
-    let url = named.or(env.get(env_vars::CRCR_STORE)).unwrap_or("sqlite:crcr.db");
+    if let Some(named) = named_results(flag, env)? {
+        return Ok(named);
+    }
+    let store = env.setting(env_vars::CRCR_STORE)?;
+    parse_results(store.as_deref().unwrap_or("sqlite:crcr.db"))
+}
+
+/// The results of `--results`, else those of the relay's environment.
+fn named_results(flag: Option<&str>, env: &Env) -> Result<Option<ResultsUrl>, Failure> {
+    let named = match flag {
+        Some(url) => Some(url.to_owned()),
+        None => env.setting(env_vars::CRCR_RESULTS)?,
+    };
+    named.as_deref().map(parse_results).transpose()
+}
+
+fn parse_results(url: &str) -> Result<ResultsUrl, Failure> {
     ResultsUrl::parse(url).map_err(|what| {
         Failure::user("results", format!("`--results`: {what}"))
             .hint("use the value of the relay's `--results` or `--store`")

@@ -17,7 +17,7 @@ use super::backup::{
     BackupFile, BackupManifest, FORMAT, MANIFEST, REDIS_FILE, RESULTS_FILE, STORE_FILE,
     check_snapshot, describe, folder_failure, sync_folder,
 };
-use super::{now, open_store, store_failure, store_url};
+use super::{named_results, now, open_store, store_failure, store_url};
 use crate::cli::DataFormat;
 use crate::cli::relay::RestoreArgs;
 use crate::env_vars::{self, Env};
@@ -84,11 +84,7 @@ async fn put_back(
     env: &Env,
 ) -> Result<(Arc<dyn StateStore>, RestoredStore), Failure> {
     let store = store_url(&args.store, env)?;
-    let results = args.results.as_deref().or(env.get(env_vars::CRCR_RESULTS));
-    let results = results.map(ResultsUrl::parse).transpose().map_err(|what| {
-        Failure::user("results", format!("`--results`: {what}"))
-            .hint("use the value of the relay's `--results`")
-    })?;
+    let results = named_results(args.results.as_deref(), env)?;
     let has = |name: &str| manifest.files.iter().any(|file| file.name == name);
     let mut places = vec![];
     if has(RESULTS_FILE) {
@@ -118,8 +114,12 @@ async fn put_back(
         StoreUrl::Sqlite(_) => None,
     };
     // The results come first: while the store is missing, no relay can start on half a restore.
-    for (name, path) in &places {
-        place(&folder.join(name), path)?;
+    for (done, (name, path)) in places.iter().enumerate() {
+        place(&folder.join(name), path).inspect_err(|_| {
+            for (_, placed) in &places[..done] {
+                let _ = fs::remove_file(placed);
+            }
+        })?;
     }
     let opened = match on_redis {
         Some(store) => store,

@@ -153,8 +153,9 @@ fn print_text(args: &SizeArgs, size: &RelaySize, printer: &Printer) {
         (
             "GitHub's limit is reached at",
             format!(
-                "{:.0} pull requests a week, if all backends are in one account",
-                size.pulls_that_reach_githubs_limit
+                "{} pull requests a week upstream, {} if all backends are in one account",
+                pulls_at_the_limit(*pulls, size.upstream_calls_in_the_busiest_hour),
+                pulls_at_the_limit(*pulls, size.dispatch_calls_in_the_busiest_hour)
             ),
         ),
     ];
@@ -164,6 +165,15 @@ fn print_text(args: &SizeArgs, size: &RelaySize, printer: &Printer) {
     printer.data_line(
         "The busiest hour has 3 % of a week's load. docs/operating/sizing.md says what is measured and what is assumed.",
     );
+}
+
+/// At how many pull requests a week these calls take all that GitHub allows in an hour.
+fn pulls_at_the_limit(pulls: u32, calls: f64) -> String {
+    if calls > 0.0 {
+        format!("{:.0}", f64::from(pulls) * CALLS_AN_HOUR / calls)
+    } else {
+        "any number of".to_owned()
+    }
 }
 
 #[cfg(test)]

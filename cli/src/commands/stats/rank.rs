@@ -129,12 +129,15 @@ fn json(
 
 /// The results database, for reading.
 pub async fn open(args: &StoredTestArgs, env: &Env) -> Result<Arc<dyn Results>, Failure> {
-    let url = args.results.as_deref().or_else(|| env.get(env_vars::CRCR_RESULTS));
+    let url = match &args.results {
+        Some(url) => Some(url.clone()),
+        None => env.setting(env_vars::CRCR_RESULTS)?,
+    };
     let url = url.ok_or_else(|| {
         Failure::unexpected("usage", "no results to read")
             .hint("name them with `--results` or CRCR_RESULTS")
     })?;
-    let url = ResultsUrl::parse(url)
+    let url = ResultsUrl::parse(&url)
         .map_err(|what| Failure::user("results", format!("`--results`: {what}")))?;
     crcr_results::open_to_read(&url).await.map_err(not_read)
 }

@@ -141,8 +141,8 @@ pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
     (0..jobs.len()).filter(is_newest).max_by_key(weight)
 }
 
-/// Whether more steps of an attempt are without success than its next attempt ran again. Each step of a build elsewhere is retried
-/// alone, so one that wasn't retried keeps its result.
+/// Whether more steps of an attempt are without success than its next attempt ran again. Each step of a build elsewhere
+/// is retried alone, so one that wasn't retried keeps its result.
 fn has_unretried_step<'a>(
     job: &HeadJob<'_>,
     mut others: impl Iterator<Item = &'a HeadJob<'a>>,

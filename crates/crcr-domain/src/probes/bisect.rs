@@ -155,11 +155,17 @@ pub fn answer(candidates: usize, flake_rate: f64, runs: &[BisectRun]) -> BisectA
 fn to_check(culprit: usize, runs: &[BisectRun]) -> Vec<Option<usize>> {
     let parent = culprit.checked_sub(1);
     let mut of_pair = runs.iter().filter(|run| run.checks == Some(culprit));
-    let has_culprit = of_pair.clone().any(|run| run.candidate == Some(culprit));
+    let is_culprit = |run: &BisectRun| run.candidate == Some(culprit);
+    let has_culprit =
+        of_pair.clone().any(|run| is_culprit(run) && run.outcome != Some(BisectOutcome::NoResult));
     let has_parent = of_pair.any(|run| {
         run.candidate == parent && matches!(run.outcome, None | Some(BisectOutcome::Passed))
     });
-    let pair = [(!has_culprit).then_some(Some(culprit)), (!has_parent).then_some(parent)];
+    let mut pair = [(!has_culprit).then_some(Some(culprit)), (!has_parent).then_some(parent)];
+    // With one run left, the parent's is the one that an answer needs.
+    if runs.iter().any(|run| is_culprit(run) && run.outcome == Some(BisectOutcome::Failed)) {
+        pair.reverse();
+    }
     pair.into_iter().flatten().collect()
 }
 
@@ -447,6 +453,16 @@ mod tests {
         let answer = bisect(7, &branch, 0.1, 1);
         assert_eq!(answer.runs, MAX_RUNS);
         assert!(!answer.is_certain, "not enough runs is an answer");
+    }
+
+    #[test]
+    fn last_run_is_that_of_the_parent_if_the_culprit_has_failed_already() {
+        let run = |candidate, outcome, checks| BisectRun { candidate, outcome, checks };
+        let failed = run(Some(1), Some(BisectOutcome::Failed), None);
+        let none = run(Some(1), Some(BisectOutcome::NoResult), Some(1));
+        assert_eq!(to_check(1, &[]), [Some(1), Some(0)]);
+        assert_eq!(to_check(1, &[failed]), [Some(0), Some(1)]);
+        assert_eq!(to_check(1, &[failed, none]), [Some(0), Some(1)], "that run told nothing");
     }
 
     #[test]

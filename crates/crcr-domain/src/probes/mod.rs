@@ -164,10 +164,14 @@ pub struct SuspectCommit {
 }
 
 impl SuspectCommit {
-    /// Takes the number out of a title like `Speed up the reduction (#123)`.
+    /// Takes the number out of a title like `Speed up the reduction (#123)`, or of the one that GitHub gives a merge.
     pub fn new(sha: String, title: String, author: Option<String>) -> Self {
-        let number = title.trim_end().strip_suffix(')').and_then(|rest| rest.rsplit_once("(#"));
-        let pull_request = number.and_then(|(_, digits)| digits.parse().ok());
+        let squashed = title.trim_end().strip_suffix(')').and_then(|rest| rest.rsplit_once("(#"));
+        let merged =
+            title.strip_prefix("Merge pull request #").and_then(|rest| rest.split_once(' '));
+        // The rest of a merge's title is the name of a branch, which may look like the other form.
+        let number = merged.map(|(digits, _)| digits).or(squashed.map(|(_, digits)| digits));
+        let pull_request = number.and_then(|digits| digits.parse().ok());
         let title = title.chars().filter(|c| !c.is_control()).take(200).collect();
         Self { sha, title, author, pull_request }
     }
@@ -225,7 +229,7 @@ pub enum LeftOut {
     Closed,
     /// It waited a whole day for a place among `max-per-day`.
     MaxPerDay,
-    /// The same head is dispatched with another event of its pull request.
+    /// The backend has got the same head with another event of its pull request, or will get it with a later one.
     SameHead,
 }
 

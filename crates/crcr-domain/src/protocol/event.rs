@@ -47,6 +47,12 @@ impl EventName {
         if *self == Self::Probe { Self::Push.as_str() } else { self.as_str() }
     }
 
+    /// Whether a commit without a pull request is in upstream's history. That of a merge group has pull requests in it
+    /// that may be at fault, and may never get there.
+    pub fn is_of_branch(&self) -> bool {
+        matches!(self, Self::Push | Self::Nightly | Self::Periodic | Self::Probe)
+    }
+
     /// Whether the downstream repository starts the run itself and only reports it.
     pub fn is_self_reported(&self) -> bool {
         matches!(self, Self::Nightly | Self::Periodic)

@@ -104,7 +104,7 @@ pub struct BranchResults<'a> {
 impl<'a> BranchResults<'a> {
     pub fn new(jobs: impl IntoIterator<Item = &'a JobOfRecord<'a>>) -> Self {
         let mut results = Self::default();
-        let on_branch = |job: &&JobOfRecord<'_>| is_of_branch(&job.record.event);
+        let on_branch = |job: &&JobOfRecord<'_>| job.record.event.is_of_branch();
         for job in jobs.into_iter().filter(on_branch).filter(|job| has_test_result(job)) {
             results.by_job.entry(job_name(job.record)).or_default().push(job);
             if job.outcome == Some(JobOutcome::TestFailed) {
@@ -113,13 +113,6 @@ impl<'a> BranchResults<'a> {
         }
         results
     }
-}
-
-/// Whether a commit without a pull request is in upstream's history. That of a merge group has pull requests in it that
-/// may be at fault, and may never get there.
-fn is_of_branch(event: &EventName) -> bool {
-    use EventName::{Nightly, Periodic, Probe, Push};
-    matches!(event, Push | Nightly | Periodic | Probe)
 }
 
 /// Repository, workflow and job.

@@ -147,7 +147,7 @@ pub fn find_regressions<'a>(
 
 /// A probe explains a failure that is known, and begins none.
 fn is_of_branch(event: &EventName, pull_request: Option<u64>) -> bool {
-    pull_request.is_none() && *event != EventName::Probe
+    pull_request.is_none() && event.is_of_branch() && *event != EventName::Probe
 }
 
 #[cfg(test)]
@@ -206,6 +206,22 @@ mod tests {
         let pull = AttemptFact { pull_request: Some(7), ..push("b", BAD, 2) };
         let nightly = AttemptFact { event: EventName::Nightly, ..push("c", BAD, 3) };
         assert_eq!(turns(&[push("a", GOOD, 1), pull, nightly], &[]), []);
+    }
+
+    #[test]
+    fn red_merge_group_is_no_regression_and_a_green_one_no_recovery() {
+        let of_group = |sha: &str, conclusion, s| AttemptFact {
+            event: EventName::MergeGroup,
+            ..push(sha, conclusion, s)
+        };
+        let never_started = DispatchFact {
+            pull_request: None,
+            event: EventName::MergeGroup,
+            status: DispatchFactStatus::NeverStarted,
+            ..dispatch("d", "d", 4)
+        };
+        let groups = [of_group("a", GOOD, 1), of_group("b", BAD, 2), of_group("c", GOOD, 3)];
+        assert_eq!(turns(&groups, &[never_started]), []);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crcr_domain::RepoName;
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_store::{
-    CommitOutcome, NewTask, QueueDepth, StateStore, StoreError, TaskState, TaskView, WriteBatch,
-    read_record, read_records,
+    CommitOutcome, NewTask, QueueDepth, StateStore, StoreError, TaskState, TaskView, Versioned,
+    WriteBatch, read_record, read_records,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -172,13 +172,32 @@ pub async fn redeliver_all(
 ) -> Result<RedeliveredAll, StoreError> {
     let mut all = RedeliveredAll::default();
     for task in dead_letters(store, limits::MAX_DEAD_TASKS).await? {
-        if task.kind() == TaskKind::DISPATCH && task.created_at + limits::RESEND < now {
+        if is_of_old_event(store, &task, now).await? {
             all.too_old += 1;
         } else {
             all.requeued += requeue_dead_letter(store, &task.key, now, keep).await?;
         }
     }
     Ok(all)
+}
+
+/// Whether it is a dispatch of an event that was accepted so long ago that nobody waits for it.
+async fn is_of_old_event(
+    store: &dyn StateStore,
+    task: &TaskView,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    if task.kind() != TaskKind::DISPATCH {
+        return Ok(false);
+    }
+    let Some(found) = store.find_task(&task.key, TaskState::Dead).await? else { return Ok(false) };
+    let Ok(TaskKind::Dispatch { delivery, repo, .. }) = serde_json::from_str(&found.payload) else {
+        return Ok(false);
+    };
+    let key = state_records::dispatch_key(&delivery, &repo);
+    let dispatch: Versioned<Dispatch> = read_record(store, key).await?;
+    let oldest = (now - limits::RESEND).as_millisecond();
+    Ok(dispatch.value.is_some_and(|dispatch| dispatch.order < oldest))
 }
 
 /// Puts the dead letter with this key back into the queue; returns 0 if there is none.

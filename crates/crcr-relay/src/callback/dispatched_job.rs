@@ -20,7 +20,7 @@ use crate::queue::handlers::sweep::probe_ended;
 use crate::queue::handlers::{alert, merge_base};
 use crate::queue::task_kind::TaskKind;
 use crate::repository_pins::Pin;
-use crate::state_records::{self, JobRecord, UsedToken};
+use crate::state_records::{self, JobRecord, OTHER_STEPS, UsedToken};
 
 impl VerifiedReport<'_> {
     pub(super) async fn record_dispatched_job(&self) -> Decision {
@@ -278,9 +278,6 @@ impl VerifiedReport<'_> {
 
 /// The steps of a build elsewhere that share a name, each with whether it failed; `None` before its end.
 type StepOutcomes = BTreeMap<String, Option<bool>>;
-
-/// All steps of a name beyond [`limits::STEPS_OF_A_NAME`].
-const OTHER_STEPS: &str = "others";
 
 /// Whether a name isn't over because one of its steps isn't. One that failed ends it.
 fn waits_for_step(current: JobState, steps: &StepOutcomes) -> bool {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use crcr_store::{QueueDepth, StoreError, StoreHealth, TaskState, TaskView};
+use crcr_store::{
+    QueueDepth, StoreError, StoreHealth, TaskState, TaskView, Versioned, read_record,
+};
 use jiff::Timestamp;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
@@ -21,6 +23,7 @@ use crate::limits;
 use crate::queue::open_dispatches;
 use crate::reconcile::Reconciliation;
 use crate::relay::Relay;
+use crate::state_records::{self, ReconcileRecord};
 use crate::usage::Resource;
 
 type LabelSet = Vec<(&'static str, &'static str)>;
@@ -30,10 +33,8 @@ pub(super) type NamedLabels = Vec<(&'static str, String)>;
 /// What is read when the metrics are asked for.
 pub struct MetricsInput {
     pub now: Timestamp,
-    pub depth: QueueDepth,
-    pub open_dispatches: u64,
-    /// The tasks that are due first, and the dead ones.
-    pub tasks: Vec<TaskView>,
+    /// `None` while the store can't be read: what it said last stays.
+    pub stored: Option<StoredState>,
     pub allowlist: AllowlistStatus,
     pub issuers_without_keys: usize,
     pub issuers_unreachable: usize,
@@ -43,27 +44,52 @@ pub struct MetricsInput {
     pub(crate) used_today: Vec<(Resource, String, u64)>,
 }
 
-impl MetricsInput {
-    pub async fn read(relay: &Relay) -> Result<Self, StoreError> {
+/// What all relays of a store have in common.
+pub struct StoredState {
+    pub depth: QueueDepth,
+    pub open_dispatches: u64,
+    /// The tasks that are due first, and the dead ones.
+    pub tasks: Vec<TaskView>,
+    /// Before this, every webhook is known to have arrived.
+    pub reconciled_until: Option<Timestamp>,
+}
+
+impl StoredState {
+    async fn read(relay: &Relay) -> Result<Self, StoreError> {
+        let store = relay.store.as_ref();
         let mut tasks = Vec::new();
         for state in [TaskState::Ready, TaskState::Dead] {
-            tasks.extend(relay.store.tasks(Some(state), limits::METRIC_TASKS).await?);
+            tasks.extend(store.tasks(Some(state), limits::METRIC_TASKS).await?);
         }
-        let issuers = relay.issuers();
-        let is_unreachable = |issuer: &&IssuerStatus| issuer.needed && issuer.problem.is_some();
+        let reconciled: Versioned<ReconcileRecord> =
+            read_record(store, state_records::reconcile_key()).await?;
         Ok(Self {
-            now: relay.now(),
-            depth: relay.store.queue_depth().await?,
-            open_dispatches: open_dispatches(&*relay.store).await?,
+            depth: store.queue_depth().await?,
+            open_dispatches: open_dispatches(store).await?,
             tasks,
-            allowlist: relay.allowlist.status(),
+            reconciled_until: reconciled.value.map(|record| record.settled_until),
+        })
+    }
+}
+
+impl MetricsInput {
+    pub async fn read(relay: &Relay) -> Self {
+        // A scrape has ten seconds, and an outage of the store mustn't look like one of the relay.
+        let stored = tokio::time::timeout(limits::PROBE, StoredState::read(relay));
+        let (stored, readiness) = tokio::join!(stored, relay.readiness());
+        let issuers = &readiness.issuers;
+        let is_unreachable = |issuer: &&IssuerStatus| issuer.needed && issuer.problem.is_some();
+        Self {
+            now: relay.now(),
+            stored: stored.ok().and_then(Result::ok),
             issuers_without_keys: issuers.iter().filter(|issuer| issuer.is_missing()).count(),
             issuers_unreachable: issuers.iter().filter(is_unreachable).count(),
             upstream_moved: relay.upstream_identity.moved_to().is_some(),
-            is_ready: relay.readiness().await.is_ready(),
+            is_ready: readiness.is_ready(),
+            allowlist: readiness.allowlist,
             calls_left: relay.app.calls_left(),
             used_today: relay.usage.most(),
-        })
+        }
     }
 }
 
@@ -278,9 +304,6 @@ impl Metrics {
             let status = vec![("status", delivery.status_code.to_string())];
             self.failed_deliveries.get_or_create(&status).inc();
         }
-        if let Some(until) = found.settled_until {
-            self.reconciled_until.set(until.as_second());
-        }
     }
 
     pub fn head_was_missing(&self) {
@@ -314,13 +337,10 @@ impl Metrics {
     }
 
     pub fn text(&self, input: &MetricsInput) -> String {
-        let MetricsInput { depth, allowlist, .. } = input;
-        for (state, count) in
-            [("ready", depth.ready), ("leased", depth.leased), ("dead", depth.dead)]
-        {
-            self.queue.get_or_create(&vec![("state", state)]).set(gauge(count));
+        let allowlist = &input.allowlist;
+        if let Some(stored) = &input.stored {
+            self.count_stored(stored, input.now);
         }
-        self.count_tasks(input);
         self.count_use(input);
         self.calls_left.clear();
         for (account, left) in &input.calls_left {
@@ -331,8 +351,6 @@ impl Metrics {
         self.issuers_unreachable.set(gauge(input.issuers_unreachable as u64));
         self.upstream_moved.set(i64::from(input.upstream_moved));
         self.ready.set(i64::from(input.is_ready));
-        self.open_dispatches.set(gauge(input.open_dispatches));
-        self.outbox.set(gauge(depth.facts));
         self.allowlist_repositories.set(gauge(allowlist.repositories as u64));
         self.allowlist_good.set(i64::from(allowlist.loaded && allowlist.problem.is_none()));
         let mut text = String::new();
@@ -343,15 +361,24 @@ impl Metrics {
         text
     }
 
-    fn count_tasks(&self, input: &MetricsInput) {
+    fn count_stored(&self, stored: &StoredState, now: Timestamp) {
+        let StoredState { depth, open_dispatches, tasks, reconciled_until } = stored;
+        for (state, count) in
+            [("ready", depth.ready), ("leased", depth.leased), ("dead", depth.dead)]
+        {
+            self.queue.get_or_create(&vec![("state", state)]).set(gauge(count));
+        }
+        self.open_dispatches.set(gauge(*open_dispatches));
+        self.outbox.set(gauge(depth.facts));
+        self.reconciled_until.set(reconciled_until.map_or(0, Timestamp::as_second));
         self.overdue_seconds.clear();
         self.dead_tasks.clear();
-        for task in &input.tasks {
+        for task in tasks {
             let labels = vec![("kind", task.kind())];
             if task.state == TaskState::Dead {
                 self.dead_tasks.get_or_create(&labels).inc();
             } else if task.state == TaskState::Ready {
-                let overdue = input.now.duration_since(task.due_at).as_secs().max(0);
+                let overdue = now.duration_since(task.due_at).as_secs().max(0);
                 let oldest = self.overdue_seconds.get_or_create(&labels);
                 oldest.set(oldest.get().max(overdue));
             }
@@ -391,11 +418,15 @@ mod tests {
     }
 
     fn input(tasks: Vec<TaskView>) -> MetricsInput {
-        MetricsInput {
-            now: Timestamp::from_second(1_000).unwrap(),
+        let stored = StoredState {
             depth: QueueDepth::default(),
             open_dispatches: 0,
             tasks,
+            reconciled_until: Some(Timestamp::from_second(700).unwrap()),
+        };
+        MetricsInput {
+            now: Timestamp::from_second(1_000).unwrap(),
+            stored: Some(stored),
             allowlist: AllowlistStatus::default(),
             issuers_without_keys: 1,
             issuers_unreachable: 1,
@@ -480,8 +511,13 @@ mod tests {
             "crcr_dead_tasks{kind=\"comment\"} 2",
             "crcr_github_calls_left{account=\"acme\"} 4321",
             "crcr_issuers_without_keys 1",
+            "crcr_reconciled_until_seconds 700",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
+        }
+        let text = metrics.text(&MetricsInput { stored: None, is_ready: false, ..input(vec![]) });
+        for line in ["crcr_overdue_seconds{kind=\"dispatch\"} 600", "crcr_ready 0"] {
+            assert!(text.contains(line), "the store is away, {line}\n{text}");
         }
         let text = metrics.text(&input(vec![]));
         assert!(!text.contains("kind=\"dispatch\""), "what is done is gone:\n{text}");

@@ -140,13 +140,8 @@ async fn readyz(
 }
 
 async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
-    match MetricsInput::read(&relay).await {
-        Ok(input) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            relay.metrics.store_health(&relay.store.health());
-            let text = relay.metrics.text(&input);
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
-        }
-        Err(error) => Refusal::unavailable(error.to_string()).into_response(),
-    }
+    let input = MetricsInput::read(&relay).await;
+    relay.metrics.store_health(&relay.store.health());
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], relay.metrics.text(&input)).into_response()
 }

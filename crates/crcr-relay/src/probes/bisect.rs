@@ -141,7 +141,7 @@ impl CulpritSearch<'_> {
             .collect();
         before.sort_by_key(|job| std::cmp::Reverse(job.record.dispatched_at));
         let Some((last, commits)) = self.newest_on_line(&before, bad_sha).await? else {
-            tracing::info!(repo = %self.repo, bad_sha, "no straight line of at most 250 commits");
+            tracing::info!(repo = %self.repo, bad_sha, "no straight line of at most 500 commits");
             return Ok(None);
         };
         let Some(tests) = newly_failed(bad.record, last).filter(|_| !commits.is_empty()) else {
@@ -236,7 +236,7 @@ impl CulpritSearch<'_> {
             BisectStep::Wait => return Ok(again),
             BisectStep::Run { candidates, checks } => {
                 for candidate in candidates {
-                    let Some(delivery) = self.ask(bisection, candidate).await? else {
+                    let Some(delivery) = self.ask(bisection, candidate, checks).await? else {
                         return Ok(again);
                     };
                     let run = BisectRun { candidate, outcome: None, checks };
@@ -254,11 +254,16 @@ impl CulpritSearch<'_> {
         &self,
         bisection: &Bisection,
         candidate: Option<usize>,
+        checks: Option<usize>,
     ) -> Result<Option<String>, TaskError> {
         let commit =
             candidate.map_or(&bisection.good_sha, |candidate| &bisection.candidates[candidate].sha);
+        let since = match checks {
+            Some(culprit) => self.first_failed_at(bisection, culprit).await?,
+            None => bisection.bad_at,
+        };
         let mut attempt = 1;
-        while self.was_run(bisection, commit, attempt).await? {
+        while self.was_run(bisection, commit, attempt, since).await? {
             attempt += 1;
         }
         let (workflow, job) = self.job;
@@ -281,19 +286,34 @@ impl CulpritSearch<'_> {
         })
     }
 
-    /// Whether this probe is a run of the search already, or older than the failure.
+    /// When the run was asked for in which this search saw its culprit fail first.
+    async fn first_failed_at(
+        &self,
+        bisection: &Bisection,
+        culprit: usize,
+    ) -> Result<Timestamp, TaskError> {
+        let failed = bisection.runs.iter().find(|(run, _)| {
+            run.candidate == Some(culprit) && run.outcome == Some(BisectOutcome::Failed)
+        });
+        let Some((_, delivery)) = failed else { return Ok(bisection.bad_at) };
+        let probe = probe::dispatch(self.relay, delivery, self.repo).await?;
+        Ok(probe.map_or(bisection.bad_at, |probe| probe.enqueued_at))
+    }
+
+    /// Whether this probe is a run of the search already, or one of another search from before `since`.
     async fn was_run(
         &self,
         bisection: &Bisection,
         commit: &str,
         attempt: u32,
+        since: Timestamp,
     ) -> Result<bool, TaskError> {
         let delivery = probe::delivery_id(self.repo, commit, attempt);
         if bisection.runs.iter().any(|(_, known)| *known == delivery) {
             return Ok(true);
         }
         let known = probe::dispatch(self.relay, &delivery, self.repo).await?;
-        Ok(known.is_some_and(|probe| probe.enqueued_at < bisection.bad_at))
+        Ok(known.is_some_and(|probe| probe.enqueued_at < since))
     }
 
     /// Keeps the answer for the pages, and sends an alert if one is configured.
@@ -313,7 +333,7 @@ impl CulpritSearch<'_> {
             bad_sha: bisection.bad_sha.clone(),
             candidates: bisection.candidates.len(),
             suspect,
-            backend_changed: answer.suspect == Suspect::BackendChanged,
+            backend_changed: answer.is_certain && answer.suspect == Suspect::BackendChanged,
             certainty: answer.certainty,
             is_certain: answer.is_certain,
             runs: answer.runs,
@@ -355,6 +375,8 @@ fn failed_tests(record: &AttemptFact) -> BTreeSet<String> {
 /// results are known it is taken for one in ten.
 fn flake_rate(jobs: &[&JobOfRecord<'_>]) -> f64 {
     const UNKNOWN: (f64, f64) = (1.0, 10.0);
+    // A merge group that fails alone was taken out of the queue.
+    let jobs: Vec<_> = jobs.iter().filter(|job| job.record.event.is_of_branch()).collect();
     let mut by_time: Vec<_> = jobs
         .iter()
         .filter_map(|job| match job.outcome? {
@@ -396,5 +418,56 @@ fn outcome_of(fact: &AttemptFact, tests: &BTreeSet<String>) -> BisectOutcome {
             }
         }
         _ => BisectOutcome::NoResult,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crcr_domain::Level;
+    use crcr_domain::checks::lifecycle::{Conclusion, JobState};
+    use crcr_domain::protocol::callback::ReportDetails;
+
+    use super::*;
+
+    fn fact(event: EventName, second: i64, conclusion: Conclusion) -> AttemptFact {
+        let at = Timestamp::from_second(second).unwrap();
+        AttemptFact {
+            received_at: at,
+            dispatched_at: at,
+            repo: "acme/two".to_owned(),
+            delivery: second.to_string(),
+            workflow: "CI".to_owned(),
+            job: Some("test".to_owned()),
+            run_id: second.to_string(),
+            run_attempt: 1,
+            state: JobState::Completed(conclusion),
+            start_unknown: false,
+            queue_seconds: None,
+            execution_seconds: None,
+            details: ReportDetails::default(),
+            missing_proof: None,
+            expected: None,
+            level: Level::L2,
+            event,
+            upstream: "acme/upstream".to_owned(),
+            pull_request: None,
+            head_sha: format!("{second:040x}"),
+        }
+    }
+
+    #[test]
+    fn failure_between_two_passes_is_a_flake_on_the_branch_and_not_in_the_merge_queue() {
+        let rate = |event: EventName| {
+            let facts = [
+                fact(EventName::Push, 1, Conclusion::Success),
+                fact(event, 2, Conclusion::Failure),
+                fact(EventName::Push, 3, Conclusion::Success),
+            ];
+            let jobs = jobs_of_record(&facts, []);
+            flake_rate(&jobs.iter().collect::<Vec<_>>())
+        };
+        let close = |rate: f64, expected: f64| (rate - expected).abs() < 1e-9;
+        assert!(close(rate(EventName::Push), 2.0 / 13.0));
+        assert!(close(rate(EventName::MergeGroup), 1.0 / 12.0));
     }
 }

@@ -11,6 +11,7 @@ use crcr_domain::probes::{ProbeBudget, ProbeReason, ProbeTag};
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{JobOutcome, outcome};
+use crcr_github::GithubError;
 use crcr_store::{CommitOutcome, NewTask, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 
@@ -18,6 +19,7 @@ use super::backend_file;
 use super::probe::{self, ProbeRequest, ProbeWaiter, Requested};
 use crate::limits;
 use crate::queue::blame_cache::{self, BlamedJob};
+use crate::queue::handlers::sweep;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, PullRecord};
@@ -98,7 +100,8 @@ impl Confirm<'_> {
             match rerun {
                 Rerun::TooEarly => {
                     let give_up = self.dispatch.enqueued_at + self.relay.config.lost_after;
-                    let next = self.relay.now() + limits::RUN_POLL;
+                    let sent_at = self.dispatch.sent_at().unwrap_or(self.dispatch.enqueued_at);
+                    let next = sweep::poll_at(self.relay.now(), sent_at);
                     let again =
                         if next < give_up { TaskDone::RunAgain(next) } else { TaskDone::Finished };
                     return Ok(again);
@@ -128,7 +131,11 @@ impl Confirm<'_> {
             Some(RerunState::Impossible) => return Ok(Rerun::Impossible),
             Some(RerunState::Asked) => {}
             None => {
-                let run = relay.app.run(repo, run_id).await?;
+                let run = match relay.app.run(repo, run_id).await {
+                    Ok(run) => run,
+                    // Such as for the number of a build elsewhere, or for a run that was deleted.
+                    Err(error) => return self.not_run_again(run_id, error).await,
+                };
                 if run.run_attempt > 1 {
                     // Somebody has done it.
                     self.note_rerun(run_id, RerunState::Accepted).await?;
@@ -145,25 +152,23 @@ impl Confirm<'_> {
         }
         let asked = relay.app.rerun_failed_jobs(repo, run_id).await;
         match asked {
-            Ok(()) | Err(crcr_github::GithubError::AlreadyRunning(_)) => {
+            Ok(()) | Err(GithubError::AlreadyRunning(_)) => {
                 self.note_rerun(run_id, RerunState::Accepted).await?;
                 Ok(Rerun::Runs)
             }
-            Err(error) => {
-                let error = TaskError::from(error);
-                if !error.permanent {
-                    return Err(error);
-                }
-                tracing::info!(
-                    repo,
-                    run_id,
-                    error = error.message,
-                    "the failed jobs can't be re-run"
-                );
-                self.note_rerun(run_id, RerunState::Impossible).await?;
-                Ok(Rerun::Impossible)
-            }
+            Err(error) => self.not_run_again(run_id, error).await,
         }
+    }
+
+    /// After an error of GitHub's, unless another try may help.
+    async fn not_run_again(&self, run_id: u64, error: GithubError) -> Result<Rerun, TaskError> {
+        let (repo, error) = (&self.dispatch.repo, TaskError::from(error));
+        if !error.permanent {
+            return Err(error);
+        }
+        tracing::info!(%repo, run_id, error = error.message, "the failed jobs can't be re-run");
+        self.note_rerun(run_id, RerunState::Impossible).await?;
+        Ok(Rerun::Impossible)
     }
 
     /// Writes down that GitHub will be asked, in one batch with what that costs.

@@ -100,7 +100,11 @@ pub(crate) async fn decide(
     if was_held && is_closed(relay, dispatch).await? {
         return Ok(FilterDecision::LeaveOut(LeftOut::Closed));
     }
-    let is_repeated = was_held || dispatch.action == Some(PullRequestAction::ReadyForReview);
+    let repeats_head = matches!(
+        dispatch.action,
+        Some(PullRequestAction::ReadyForReview | PullRequestAction::BaseChanged)
+    );
+    let is_repeated = was_held || repeats_head;
     if is_repeated && goes_out_otherwise(relay, dispatch).await? {
         return Ok(FilterDecision::LeaveOut(LeftOut::SameHead));
     }
@@ -132,24 +136,27 @@ async fn is_closed(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreErro
 }
 
 /// Whether the backend has got the same head with another event of the pull request, or will get it with a later one.
-/// Two that wait can't leave each other out, because only the later one counts.
+/// Two that wait can't leave each other out, because only the later one counts. What was sent doesn't count if the
+/// backend was told afterwards that the pull request was closed or had another head: then it may have cancelled the run.
 async fn goes_out_otherwise(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
     let Some(number) = dispatch.pull_request else { return Ok(false) };
     let key = state_records::pull_request_key(&relay.config.upstream, number);
     let pull: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
     let is_of_head = |pull: &PullRecord| pull.head_sha == dispatch.head_sha;
     let Some(pull) = pull.value.filter(is_of_head) else { return Ok(false) };
-    let others = pull.deliveries.iter().filter(|id| **id != dispatch.delivery);
+    let other_heads = pull.older.iter().flat_map(|older| &older.deliveries);
+    let others = pull.deliveries.iter().chain(other_heads).filter(|id| **id != dispatch.delivery);
     let keys = others.map(|id| state_records::dispatch_key(id, &dispatch.repo)).collect();
     let others = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
-    let mut others = others.iter().filter_map(|read| read.value.as_ref());
-    Ok(others.any(|other| {
-        let goes_out = match other.status {
-            DispatchStatus::Sent { .. } => true,
-            DispatchStatus::Queued => other.order > dispatch.order,
-            _ => false,
-        };
-        goes_out && other.head_sha == dispatch.head_sha && other.is_about_commit()
+    let others: Vec<_> = others.iter().filter_map(|read| read.value.as_ref()).collect();
+    let is_same = |other: &Dispatch| other.head_sha == dispatch.head_sha && other.is_about_commit();
+    let is_sent = |other: &Dispatch| matches!(other.status, DispatchStatus::Sent { .. });
+    let cancels = others.iter().filter(|other| is_sent(other) && !is_same(other));
+    let cancelled_until = cancels.map(|other| other.order).max();
+    Ok(others.iter().filter(|other| is_same(other)).any(|other| match other.status {
+        DispatchStatus::Sent { .. } => Some(other.order) > cancelled_until,
+        DispatchStatus::Queued => other.order > dispatch.order,
+        _ => false,
     }))
 }
 

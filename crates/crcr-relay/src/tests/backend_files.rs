@@ -216,9 +216,37 @@ async fn another_base_of_a_pull_request_has_its_changed_files_judged_again() {
     state.set_changed_files(UPSTREAM, HEAD, &["docs/a.rst", "aten/a.cpp"]);
     edit(json!({ "title": { "from": "Another one" } })).await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
-    edit(json!({ "base": { "ref": { "from": "stacked" }, "sha": { "from": stacked } } })).await;
+    let rebased = json!({ "base": { "ref": { "from": "stacked" }, "sha": { "from": stacked } } });
+    edit(rebased.clone()).await;
     assert_eq!(world.dispatched(), ["acme/four"], "the others have run already");
     assert_eq!(world.verdict_of("acme/four").0, "queued", "it is required again");
+    edit(rebased).await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "all have run");
+}
+
+#[tokio::test]
+async fn another_base_counts_although_the_webhook_of_the_opening_comes_later() {
+    let world = World::new().await;
+    let state = &world.github.state().world;
+    world.push_file("acme/four", "dispatch: {paths: ['aten/**']}\n").await;
+    let [stacked, main] = ["5a", "6b"].map(|byte| byte.repeat(20));
+    for base in [&stacked, &main] {
+        state.add_commit_on(UPSTREAM, base, &"b5".repeat(20), world.relay.now());
+    }
+    world.change(|pull| pull.base_sha.clone_from(&stacked));
+    let opened = world.pull_request("opened");
+    world.later(Duration::from_secs(5));
+    world.change(|pull| pull.base_sha = main);
+    state.set_changed_files(UPSTREAM, HEAD, &["aten/a.cpp"]);
+    let mut payload = world.github.state().pull_request_payload(UPSTREAM, 7, "edited");
+    payload["changes"] = json!({ "base": { "ref": { "from": "stacked" } } });
+    world.send(&state.delivery("pull_request", &payload)).await;
+    world.work().await;
+    state.set_changed_files(UPSTREAM, HEAD, &["docs/a.rst"]);
+    world.send(&opened).await;
+    world.work().await;
+    assert_eq!(world.dispatched(), ALL, "each backend once");
+    assert_eq!(world.verdict_of("acme/four").0, "queued");
 }
 
 impl World {
@@ -317,7 +345,7 @@ async fn a_pull_request_that_is_closed_in_its_quiet_time_starts_nothing() {
 }
 
 #[tokio::test]
-async fn a_head_is_dispatched_once_even_if_it_is_closed_and_opened_again() {
+async fn a_head_is_dispatched_again_only_if_its_run_may_have_been_cancelled() {
     let world = World::new().await;
     for repo in ["acme/two", "acme/four"] {
         world.push_file(repo, "dispatch: {quiet-minutes: 10}\n").await;
@@ -345,11 +373,14 @@ async fn a_head_is_dispatched_once_even_if_it_is_closed_and_opened_again() {
     assert_eq!(world.verdict_of("acme/four").0, "queued");
     assert_eq!(minutes(4).await, ["acme/four", "acme/two"]);
     assert!(matches!(world.status_of(&second, "acme/four").await, DispatchStatus::Sent { .. }));
-    let third = close_and_open().await;
-    assert_eq!(minutes(11).await, Vec::<String>::new(), "it was sent before");
-    assert_eq!(world.status_of(&third, "acme/four").await, same);
-    let (status, _, title) = world.verdict_of("acme/four");
-    assert_eq!((status.as_str(), title.as_str()), ("queued", "Dispatched"));
+    close_and_open().await;
+    assert_eq!(minutes(11).await, ["acme/four", "acme/two"], "`closed` cancelled its run");
+    let other = "c3".repeat(20);
+    for (head, sent) in [(other.as_str(), true), (HEAD, true)] {
+        world.change(|pull| pull.head_sha = head.to_owned());
+        world.event("synchronize").await;
+        assert_eq!(minutes(11).await.is_empty(), !sent, "{head}: the other head cancelled its run");
+    }
 }
 
 #[tokio::test]

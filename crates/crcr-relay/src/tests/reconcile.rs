@@ -167,7 +167,7 @@ async fn failing_github_leaves_nothing_behind_that_keeps_a_webhook_from_being_as
     world.later(limits::TASK_RETRY.cap);
     assert_eq!(world.work().await, Vec::<String>::new());
     assert_eq!(world.redeliver().await, [StatusCode::ACCEPTED]);
-    let text = world.relay.metrics.text(&MetricsInput::read(&world.relay).await.unwrap());
+    let text = world.relay.metrics.text(&MetricsInput::read(&world.relay).await);
     assert!(text.contains(r#"crcr_redeliveries_total{answer="accepted"} 1"#), "{text}");
     // The same task runs again ten minutes later.
     let before = github.world.count("GET /app/hook/deliveries");
@@ -175,6 +175,11 @@ async fn failing_github_leaves_nothing_behind_that_keeps_a_webhook_from_being_as
     world.work().await;
     assert_eq!(github.world.count("GET /app/hook/deliveries"), before + 1);
     assert_eq!(world.dispatched(), ALL);
+    // A relay that hasn't read the log itself knows how far another one has.
+    let world = world.restart(&[]).await;
+    let text = world.metrics().await;
+    let until = text.lines().find_map(|line| line.strip_prefix("crcr_reconciled_until_seconds "));
+    assert_ne!(until.unwrap(), "0");
 }
 
 #[tokio::test]

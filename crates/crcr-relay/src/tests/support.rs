@@ -139,7 +139,7 @@ impl World {
     }
 
     pub(super) async fn metrics(&self) -> String {
-        let input = crate::http::metrics::MetricsInput::read(&self.relay).await.unwrap();
+        let input = crate::http::metrics::MetricsInput::read(&self.relay).await;
         self.relay.metrics.text(&input)
     }
 

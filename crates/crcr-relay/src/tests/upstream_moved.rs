@@ -20,7 +20,7 @@ fn renamed(payload: &Value, full_name: &str) -> Value {
 async fn moved_to(world: &World) -> (Value, bool) {
     let request = Request::get("/readyz").body(Body::empty()).unwrap();
     let (_, ready) = world.call(request).await;
-    let metrics = world.relay.metrics.text(&MetricsInput::read(&world.relay).await.unwrap());
+    let metrics = world.relay.metrics.text(&MetricsInput::read(&world.relay).await);
     (ready["upstream_moved_to"].clone(), metrics.contains("\ncrcr_upstream_moved 1"))
 }
 

@@ -372,8 +372,8 @@ fn repos_of(dispatches: &[Dispatch]) -> Vec<RepoName> {
     dispatches.iter().map(|one| one.repo.clone()).collect()
 }
 
-/// Those of these backends whose newest dispatch of the head is left out because no changed file concerns them, or isn't
-/// decided yet.
+/// Those of these backends whose newest dispatch of the head is left out because no changed file concerns them, isn't
+/// decided yet, or isn't known: its event may come later, with the base of before.
 async fn left_out_for_paths(
     relay: &Relay,
     pull: &PullRecord,
@@ -384,7 +384,7 @@ async fn left_out_for_paths(
         let keys = pull.deliveries.iter().map(|id| state_records::dispatch_key(id, repo)).collect();
         let known = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
         let newest = known.into_iter().rev().find_map(|read| read.value);
-        if newest.is_some_and(|dispatch| {
+        if newest.is_none_or(|dispatch| {
             let paths = DispatchStatus::LeftOut { why: LeftOut::Paths };
             dispatch.status == paths || dispatch.status == DispatchStatus::Queued
         }) {

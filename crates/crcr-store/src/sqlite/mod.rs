@@ -122,7 +122,7 @@ impl SqliteStore {
         if role == StoreRole::Server {
             let recover = |tx: &Transaction<'_>| -> rusqlite::Result<()> {
                 tx.execute(
-                    "UPDATE task SET state = ?1, due_at = created_at WHERE state = ?2",
+                    "UPDATE task SET state = ?1, due_at = min(due_at, created_at) WHERE state = ?2",
                     [READY, LEASED],
                 )?;
                 if fact_target == FactTarget::Tables {

@@ -143,8 +143,11 @@ fn enqueue(tx: &Transaction<'_>, task: &NewTask, now: i64) -> rusqlite::Result<(
            due_at = CASE state WHEN 0 THEN min(due_at, excluded.due_at)
              WHEN 1 THEN due_at ELSE excluded.due_at END,
            failed = CASE WHEN state = 2 OR payload <> excluded.payload THEN 0 ELSE failed END,
-           created_at = CASE WHEN state = 2 OR payload <> excluded.payload
-             THEN excluded.created_at ELSE created_at END,
+           created_at = min(
+             CASE WHEN state = 2 OR payload <> excluded.payload
+               THEN excluded.created_at ELSE created_at END,
+             CASE state WHEN 0 THEN max(min(due_at, excluded.due_at), ?5)
+               ELSE max(created_at, excluded.created_at) END),
            state = CASE state WHEN 2 THEN 0 ELSE state END",
     )?
     .execute(params![task.key.as_str(), task.lane, task.payload, millis(task.due_at), now])?;

@@ -221,9 +221,12 @@ async fn blocking(
 }
 
 async fn open_results(args: &CollectArgs, env: &Env) -> Result<Option<Arc<dyn Results>>, Failure> {
-    let url = args.results.as_deref().or_else(|| env.get(env_vars::CRCR_RESULTS));
+    let url = match &args.results {
+        Some(url) => Some(url.clone()),
+        None => env.setting(env_vars::CRCR_RESULTS)?,
+    };
     let Some(url) = url.filter(|_| !args.dry_run) else { return Ok(None) };
-    let url = ResultsUrl::parse(url)
+    let url = ResultsUrl::parse(&url)
         .map_err(|what| Failure::user("results", format!("`--results`: {what}")))?;
     let unusable = |error| {
         Failure::unexpected("results", "the results can't be written")

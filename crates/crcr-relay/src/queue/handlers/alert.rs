@@ -32,7 +32,7 @@ pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask
         JobState::Lost => false,
         _ => return None,
     };
-    let is_of_branch = fact.pull_request.is_none() && fact.event != EventName::Probe;
+    let is_of_branch = fact.pull_request.is_none() && fact.event.is_of_branch();
     if relay.config.alert_url.is_none() || !is_of_branch {
         return None;
     }

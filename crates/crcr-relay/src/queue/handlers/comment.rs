@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crcr_domain::RepoName;
 use crcr_domain::checks::check_run::code;
+use crcr_github::GithubError;
 use crcr_store::{WriteBatch, read_record};
 
 use crate::queue::task_kind::{TaskDone, TaskError};
@@ -28,8 +29,11 @@ pub async fn run(
         return Ok(TaskDone::Finished);
     };
     let marker = format!("<!-- crcr-oncall:{repo} -->");
-    let comments = relay.app.comments(upstream.as_str(), number).await?;
-    if !comments.iter().any(|comment| comment.body.contains(&marker)) {
+    let mention = async || -> Result<(), GithubError> {
+        let comments = relay.app.comments(upstream.as_str(), number).await?;
+        if comments.iter().any(|comment| comment.body.contains(&marker)) {
+            return Ok(());
+        }
         let mut text = format!("{marker}\n");
         for oncall in &entry.oncalls {
             let _ = write!(text, "@{oncall} ");
@@ -43,10 +47,26 @@ pub async fn run(
         if let Some(page) = relay.config.pull_request_page(number) {
             let _ = write!(text, " All results: {page}");
         }
-        relay.app.create_comment(upstream.as_str(), number, &text).await?;
+        relay.app.create_comment(upstream.as_str(), number, &text).await.map(drop)
+    };
+    if let Err(error) = mention().await {
+        if !nobody_can_comment(&error) {
+            return Err(error.into());
+        }
+        tracing::info!(number, %error, "the oncalls aren't mentioned");
+        return Ok(TaskDone::Finished);
     }
     let mut batch = WriteBatch::default();
     batch.update(&known, &true, relay.expiry());
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)
+}
+
+/// The pull request is locked, or hidden because GitHub takes its author for a spammer.
+fn nobody_can_comment(error: &GithubError) -> bool {
+    match error {
+        GithubError::NotFound(_) => true,
+        GithubError::Forbidden(why) => why.contains("locked"),
+        _ => false,
+    }
 }

@@ -8,6 +8,7 @@ use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin};
 use crcr_domain::checks::verdict::{
     self, HeadDispatch, HeadJob, HeadState, HeadVerdict, StepCounts, VerdictPolicy,
 };
+use crcr_domain::probes::LeftOut;
 use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::{CheckRunVisibility, CurrentEntry, Dispatch, DispatchStatus};
 use crcr_domain::results::{JobOutcome, jobs_of_record};
@@ -19,7 +20,7 @@ use crate::facts::attempt_fact;
 use crate::limits;
 use crate::queue::task_kind::{CheckedJob, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::state_records::{self, JobRecord, PullRecord};
+use crate::state_records::{self, JobRecord, OTHER_STEPS, PullRecord};
 
 pub(super) struct Head {
     /// The repository as the allowlist spells it now, or as it did for the newest dispatch.
@@ -113,8 +114,10 @@ impl Head {
         let is_proven = |(dispatch, jobs): &&(Dispatch, Vec<JobRecord>)| {
             jobs.iter().any(|job| proof(dispatch, job) == ProofStatus::Proven)
         };
+        let same_head = DispatchStatus::LeftOut { why: LeftOut::SameHead };
+        let newest = || self.dispatches.iter().rfind(|(one, _)| one.status != same_head);
         let proven = self.dispatches.iter().rfind(is_proven);
-        proven.or(self.dispatches.last()).map(|(dispatch, _)| dispatch)
+        proven.or_else(newest).or(self.dispatches.last()).map(|(dispatch, _)| dispatch)
     }
 
     /// How many jobs could have check runs of their own.
@@ -317,7 +320,11 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
         ends_run: job.ends_run,
         steps: StepCounts {
             reported: job.steps.len(),
-            without_success: job.steps.values().filter(|failed| **failed != Some(false)).count(),
+            without_success: match job.steps.contains_key(OTHER_STEPS) {
+                // It isn't known how many those are.
+                true => usize::MAX,
+                false => job.steps.values().filter(|failed| **failed != Some(false)).count(),
+            },
         },
     }
 }

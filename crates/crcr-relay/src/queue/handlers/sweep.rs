@@ -74,7 +74,7 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
 }
 
 /// Long runs are polled less often: every minute at first, then whenever the dispatch is a hundredth older.
-fn poll_at(now: Timestamp, sent_at: Timestamp) -> Timestamp {
+pub(crate) fn poll_at(now: Timestamp, sent_at: Timestamp) -> Timestamp {
     let age = now.duration_since(sent_at).unsigned_abs();
     now + (age / 100).clamp(limits::RUN_POLL, limits::RUN_POLL_CAP)
 }

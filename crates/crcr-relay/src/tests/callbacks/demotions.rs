@@ -126,6 +126,21 @@ async fn run_that_ended_during_a_demotion_is_shown_when_that_is_closed() {
 }
 
 #[tokio::test]
+async fn demotion_that_is_closed_during_a_restart_gives_the_check_runs_back() {
+    let world = world().await;
+    demote(&world, demotion(UPSTREAM)).await;
+    run_three(&world).await;
+    assert_eq!(of_three(&world), []);
+    let world = world.restart(&[]).await;
+    world.github.state().world.close_pull(UPSTREAM, 50);
+    demotions::refresh(&world.relay).await;
+    world.later(Duration::from_secs(300));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let ends: Vec<_> = of_three(&world).into_iter().map(|check| check.2).collect();
+    assert_eq!(ends, vec![Some("success".to_owned()); 2]);
+}
+
+#[tokio::test]
 async fn outage_of_github_keeps_what_was_known_of_demotions() {
     let world = world().await;
     demote(&world, demotion(UPSTREAM)).await;

@@ -492,9 +492,12 @@ async fn buildkite_step_beyond_the_bound_is_never_a_success() {
     let started = [(beyond[0].as_str(), "1", None)];
     let other_passed = [started[0], (beyond[1].as_str(), "1", OK)];
     let failed = [started[0], (beyond[0].as_str(), "1", Some("failure"))];
+    let both_failed = [failed[1], (beyond[1].as_str(), "1", Some("failure"))];
+    let one_retried = [both_failed[0], both_failed[1], ("step-again", "2", OK)];
     for (further, shown) in [
         (&other_passed[..], check(DISPATCH, "in_progress", None)),
         (&failed, check(DISPATCH, "completed", Some("failure"))),
+        (&one_retried, check(DISPATCH, "completed", Some("failure"))),
     ] {
         let world = buildkite_world().await;
         report_steps(&world, &[&passed, further].concat()).await;

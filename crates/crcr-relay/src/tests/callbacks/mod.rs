@@ -545,6 +545,27 @@ async fn oncalls_are_mentioned_once() {
     assert!(comments[0].body.starts_with("<!-- crcr-oncall:acme/four -->\n@dave "));
 }
 
+/// Nothing is to be repaired, so nothing is given up.
+#[tokio::test]
+async fn pull_request_that_is_locked_or_hidden_gets_no_comment_and_no_dead_letter() {
+    for (call, status, message) in [
+        ("GET", 404, "Not Found"),
+        ("POST", 403, "Unable to create comment because issue is locked."),
+    ] {
+        let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
+        let four = open(&world).await("acme/four");
+        let body = json!({ "message": message }).to_string();
+        let status = StatusCode::from_u16(status).unwrap();
+        let fault = Fault::Answer { status, retry_after: None, body };
+        let route = format!("{call} /repos/{UPSTREAM}/issues/7/comments");
+        world.github.state().world.fail(&route, 10, fault);
+        four.start(&world).await;
+        four.end(&world, "failure").await;
+        assert_eq!(world.work().await, Vec::<String>::new(), "{message}");
+        assert_eq!(world.github.state().world.comments(UPSTREAM, 7).len(), 0);
+    }
+}
+
 #[tokio::test]
 async fn repeated_report_is_a_duplicate_with_either_token() {
     let world = World::new().await;

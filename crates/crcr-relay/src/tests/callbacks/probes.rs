@@ -234,6 +234,38 @@ async fn a_run_that_is_still_open_is_waited_for() {
     assert_eq!(world.github.state().world.take_reruns().len(), 1);
 }
 
+/// It is a build of Buildkite with a number, or was deleted.
+#[tokio::test]
+async fn if_github_does_not_have_the_run_nothing_is_given_up_and_the_merge_base_is_run() {
+    let world = world().await;
+    let four = open(&world).await("acme/four");
+    let mut body = four.body("completed", Some("failure"));
+    body["workflow"]["failed_tests_detail"] = json!([{ "name": "test_add" }]);
+    assert_eq!(four.report(&world, &body).await, said("completed"));
+    world.work().await;
+    soon(&world).await;
+    assert_eq!(world.github.state().world.take_reruns(), []);
+    assert_eq!(received(&world)("acme/four").client_payload["payload"]["after"], BASE);
+}
+
+#[tokio::test]
+async fn a_long_run_is_asked_about_less_and_less_often() {
+    let world = world().await;
+    let four = open(&world).await("acme/four");
+    four.fail(&world, &["test_add"]).await;
+    four.on_github(&world, "in_progress", None);
+    world.later(Duration::from_secs(5 * 3600));
+    let mut longest = jiff::SignedDuration::ZERO;
+    for _ in 0..5 {
+        soon(&world).await;
+        let tasks = world.relay.store.tasks(Some(crcr_store::TaskState::Ready), 1000).await;
+        let tasks = tasks.unwrap();
+        let look = tasks.iter().find(|task| task.kind() == "confirm").unwrap();
+        longest = longest.max(look.due_at.duration_since(world.relay.now()));
+    }
+    assert!(longest > jiff::SignedDuration::from_mins(2), "{longest}");
+}
+
 #[tokio::test]
 async fn strangers_have_one_share_of_the_probes_together_and_upstreams_own_go_on() {
     let world = world().await;

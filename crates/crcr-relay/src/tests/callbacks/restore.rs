@@ -41,6 +41,32 @@ fn conclusion(world: &World) -> (String, Option<String>) {
     (status, conclusion)
 }
 
+/// Somebody pressed "Redeliver", and the relay had it already.
+#[tokio::test]
+async fn webhook_that_was_delivered_twice_since_the_backup_is_fetched_once() {
+    let world = World::new().await;
+    let backup = world.backup();
+    world.later(HOUR);
+    let delivery = world.pull_request("opened");
+    assert_eq!(deliver(&world, &delivery).await, StatusCode::ACCEPTED);
+    world.work().await;
+    world.dispatched();
+    world.later(Duration::from_secs(60));
+    assert_eq!(deliver(&world, &delivery).await, StatusCode::OK, "a duplicate");
+    world.later(HOUR);
+    let (world, _) = world.restore(backup, &[]).await;
+    let asked = find_missing(&world).await.asked;
+    assert_eq!(asked.iter().map(|one| &one.id).collect::<Vec<_>>(), [&delivery.id]);
+    assert_eq!(redeliver(&world).await, 1);
+    world.work().await;
+    assert!(!world.dispatched().is_empty());
+    for _ in 0..3 {
+        world.later(HOUR);
+        find_missing(&world).await;
+        assert_eq!(redeliver(&world).await, 0);
+    }
+}
+
 /// The job's end was acknowledged after the backup, so the restored store thinks that it still runs. Long after the
 /// time at which a silent job counts as lost, the pull request must not turn red.
 #[tokio::test]

@@ -126,23 +126,26 @@ each(function()
     return
   end
   local name = task_key(id)
-  local task = call('HMGET', name, 'lane', 'payload', 'state', 'due_at', 'again_at')
-  local state = task[3]
-  call('HSET', name, 'changed_at', now)
+  local task = call('HMGET', name, 'lane', 'payload', 'state', 'due_at', 'again_at', 'created_at')
+  local state, created_at = task[3], task[6]
   if task[2] ~= payload then
-    call('HSET', name, 'payload', payload, 'failed', 0, 'created_at', later(due_at, now))
+    created_at = later(due_at, now)
+    call('HSET', name, 'payload', payload, 'failed', 0)
   end
   if state == 'leased' then
     call('HSET', name, 'again_at', earlier(task[5], due_at))
   else
     if state == 'ready' then
       due_at = earlier(task[4], due_at)
+      created_at = earlier(created_at, later(due_at, now))
     else
-      call('HSET', name, 'state', 'ready', 'failed', 0, 'created_at', later(due_at, now))
+      created_at = later(due_at, now)
+      call('HSET', name, 'state', 'ready', 'failed', 0)
     end
     call('HSET', name, 'due_at', due_at)
     place(id, task[1], state, 'ready', due_at)
   end
+  call('HSET', name, 'created_at', created_at, 'changed_at', now)
 end)
 
 each(function()
