@@ -603,8 +603,11 @@ fn spans(pattern: &str) -> Vec<(String, String)> {
 #[test]
 fn every_source_file_on_a_page_exists() {
     let sources = sources();
-    let named = spans(r"^[\w./-]+\.(?:rs|sql|py|mjs|lua)$");
-    let exists = |name: &str| sources.iter().any(|path| Path::new(path).ends_with(name));
+    let named = spans(r"^[\w./-]+\.(?:rs|sql|py|mjs|lua|sh)$");
+    let exists = |name: &str| {
+        sources.iter().any(|path| Path::new(path).ends_with(name))
+            || root().join("tests/fixtures").join(name).exists()
+    };
     // The example of a user's own tests.
     let is_missing = |name: &str| !exists(name) && name != "tests/test_ops.py";
     let missing: Vec<_> = named.iter().filter(|(_, name)| is_missing(name)).collect();
