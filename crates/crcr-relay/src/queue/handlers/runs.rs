@@ -13,7 +13,7 @@ use crcr_github::runs::{RunList, WorkflowRun};
 use crcr_store::{StoreError, read_records};
 use jiff::{SignedDuration, Timestamp};
 
-use super::head::{is_foreign, proof};
+use super::head::{is_foreign, is_given_up, proof};
 use crate::limits;
 use crate::queue::task_kind::TaskError;
 use crate::relay::Relay;
@@ -71,6 +71,7 @@ pub(super) async fn find(
         note_replaced_jobs(relay, dispatch, id, jobs).await?;
     }
     dispatch.runs.sort_by(|a, b| a.id.cmp(&b.id));
+    give_up_unread_runs(relay, dispatch, jobs, evidence.is_some(), &unread);
     let is_settled = dispatch.are_runs_known && unread.is_empty() && !has_open_ones(dispatch);
     // A quick look as soon as GitHub's window is over, and otherwise at the usual times.
     let soon = window_left.unwrap_or(SignedDuration::MAX);
@@ -93,6 +94,36 @@ fn runs_to_ask_for<'a>(
         _ => run.state == RunState::Open,
     };
     reported.chain(before.iter().filter(is_unlisted).map(|run| run.id.as_str())).collect()
+}
+
+/// Notes since when runs can't be read, and takes those that were open for ended in an unknown way if that has
+/// lasted for too long: otherwise their verdict would wait for ever.
+fn give_up_unread_runs(
+    relay: &Relay,
+    dispatch: &mut Dispatch,
+    jobs: &[JobRecord],
+    is_list_read: bool,
+    unread: &BTreeSet<&str>,
+) {
+    let now = relay.now();
+    if is_list_read && unread.is_empty() {
+        dispatch.runs_unread_since = None;
+        return;
+    }
+    let since = dispatch.runs_unread_since.map_or(now, |since| since.min(now));
+    dispatch.runs_unread_since = Some(since);
+    if now < since + relay.config.lost_after || !is_given_up(relay, dispatch, jobs) {
+        return;
+    }
+    for run in dispatch.runs.iter_mut().filter(|run| run.state == RunState::Open) {
+        if unread.contains(run.id.as_str()) {
+            run.state = RunState::OverUnknown;
+        }
+    }
+    if !is_list_read && dispatch.shared_runs.iter().any(|group| group.is_open) {
+        dispatch.shared_runs.iter_mut().for_each(|group| group.is_open = false);
+        dispatch.are_runs_known = false;
+    }
 }
 
 /// Whether GitHub says of one of its runs, or of one that may be its own, that it is open.

@@ -27,6 +27,7 @@ on_redis! {
         list_of_runs_that_github_does_not_show_as_a_whole_is_not_read_for_weeks,
         list_without_a_run_that_has_reported_is_not_the_whole_list,
         failed_run_that_is_missing_in_a_later_list_still_counts,
+        run_that_was_open_and_cannot_be_read_any_more_ends_the_verdict_with_the_reason,
         two_legs_of_one_name_cannot_hide_a_failure,
         job_of_two_workflow_files_of_one_name_shows_the_failure_of_the_older_run,
         job_that_never_ended_keeps_a_run_open_that_github_says_passed,

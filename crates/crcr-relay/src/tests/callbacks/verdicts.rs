@@ -382,6 +382,72 @@ fn title(world: &World) -> String {
     runs.into_iter().find(|run| run.name == DISPATCH && run.head_sha == HEAD).unwrap().title
 }
 
+/// The repository is taken out of the App's installation, or made private, while the run goes on.
+#[tokio::test]
+pub(super) async fn run_that_was_open_and_cannot_be_read_any_more_ends_the_verdict_with_the_reason()
+{
+    let world = World::listening(&[]).await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "in_progress", None);
+    ci.start(&world).await;
+    ci.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
+    world.github.state().world.uninstall("acme/four");
+    for _ in 0..70 {
+        wait(&world, 5 * MINUTE).await;
+    }
+    assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress", "it may be installed again");
+    // The token is valid for an hour.
+    for _ in 0..20 {
+        wait(&world, 5 * MINUTE).await;
+    }
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert!(title(&world).contains("isn't known how run 9000 ended"), "{}", title(&world));
+    let calls = || world.github.state().world.calls().len();
+    let before = calls();
+    for _ in 0..24 {
+        wait(&world, 60 * MINUTE).await;
+    }
+    assert_eq!(calls(), before, "nobody asks any more");
+    // A further report has it asked for again.
+    world.github.state().world.install("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    let again = ci.run_again();
+    again.on_github(&world, "completed", Some("success"));
+    again.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+}
+
+/// A run that may be the dispatch's is open, and can't be read any more.
+#[tokio::test]
+pub(super) async fn open_run_that_may_be_the_dispatchs_and_cannot_be_read_any_more_ends_the_verdict()
+ {
+    let world = World::listening(&[]).await;
+    stranger(&world, "opened", NEWER).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    drop(received(&world));
+    let ci = open(&world).await("acme/four");
+    let silent = |run| {
+        let client_payload = ci.client_payload.clone();
+        let silent = Downstream { run, client_payload, ..ci };
+        silent.workflow_on_github(&world, "silent.yml", "in_progress", None);
+    };
+    silent(RUN + 1);
+    silent(RUN + 2);
+    ci.on_github(&world, "completed", Some("success"));
+    ci.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert!(title(&world).contains("may be this commit's is open"), "{}", title(&world));
+    world.github.state().world.uninstall("acme/four");
+    for _ in 0..90 {
+        wait(&world, 5 * MINUTE).await;
+    }
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert!(title(&world).contains("isn't known which runs it had"), "{}", title(&world));
+}
+
 #[tokio::test]
 pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
     for [first, second] in [["success", "failure"], ["failure", "success"]] {
