@@ -48,6 +48,11 @@ pub const REPORTS_PER_RUN: u64 = 2048;
 pub const REPORTS_PER_DAY: u64 = 150_000;
 /// How many bytes of texts, such as those of failing tests, are kept for one repository and day.
 pub const TEXT_BYTES_PER_DAY: u64 = 256 << 20;
+/// How many bytes of reports go to the external HUD as they came, for one repository and day. If it is away, they wait
+/// in the queue.
+pub const FORWARDED_BYTES_PER_DAY: u64 = 256 << 20;
+/// The longest value of a report beyond them that goes to the external HUD, in bytes of JSON.
+pub const FORWARDED_VALUE_BYTES: usize = 300;
 /// The longest time after which a caller over the limit is asked to come again.
 pub const LONGEST_TURN: Duration = Duration::from_secs(300);
 
