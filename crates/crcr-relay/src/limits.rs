@@ -198,6 +198,8 @@ pub const MAX_JOBS_READ: usize = 1000;
 pub const MAX_DEAD_TASKS: usize = 100_000;
 /// How many pinned repositories are listed.
 pub const MAX_PINS_LISTED: usize = 10_000;
+/// How often the pinned repositories are read to recognise one under a new name.
+pub const PINNED_NAMES: Duration = Duration::from_secs(60);
 /// On AWS Lambda: how long a request works what is due before it is answered. GitHub waits ten seconds.
 pub const LAMBDA_WORK: Duration = Duration::from_secs(5);
 /// How long a schedule event works what is due. The function's timeout is a minute.

@@ -63,7 +63,7 @@ async fn receive(
     }
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let now = relay.now();
-    let identity = match relay.verifier.verify(authorization, now).await {
+    let mut identity = match relay.verifier.verify(authorization, now).await {
         Ok(identity) => identity,
         Err(error) => {
             let mut refusal = Refusal::new(error.status, error.detail);
@@ -83,6 +83,21 @@ async fn receive(
     let Some(allowlist) = relay.allowlist.get() else {
         return CallbackResponse::unavailable("the allowlist is not loaded yet");
     };
+    if allowlist.get(&identity.repository).is_none()
+        && let Some(number) = identity.github().and_then(|claims| claims.repository_id)
+    {
+        // It may have been renamed since it was dispatched to.
+        match relay.pinned_names.of(relay, number).await {
+            Ok(Some(name)) => {
+                tracing::warn!(repo = %name, now = %identity.repository, "a renamed repository reports");
+                summary.repo = Some(name.clone());
+                identity.repository = name;
+            }
+            Ok(None) => {}
+            Err(error) => return CallbackResponse::store_failed(&error),
+        }
+    }
+    let identity = identity;
     let entry = allowlist.get(&identity.repository);
     let ignored =
         || CallbackResponse::accepted(CallbackOutcome::BelowLevel, CallbackAnswer::Ignored);
