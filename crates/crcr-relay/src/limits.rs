@@ -59,6 +59,8 @@ pub const LONGEST_TURN: Duration = Duration::from_secs(300);
 /// How many jobs of one backend have check runs of their own on one commit. Further ones are counted in the
 /// backend's.
 pub const JOB_CHECK_RUNS: usize = 64;
+/// The longest address that a check run links to. GitHub documents no limit.
+pub const DETAILS_URL_BYTES: usize = 1024;
 /// A backend's `.github/crcr.yml` is read again when something is dispatched this long after the last time.
 pub const BACKEND_FILE: Duration = Duration::from_secs(15 * 60);
 /// How many times an hour the file of one backend is read, however often it is pushed.

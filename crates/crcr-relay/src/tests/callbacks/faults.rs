@@ -503,6 +503,34 @@ async fn buildkite_step_beyond_the_bound_is_never_a_success() {
 }
 
 #[tokio::test]
+async fn address_of_a_job_that_github_refuses_costs_no_check_run() {
+    let long = format!("https://buildkite.test/{}", "x".repeat(1500));
+    for (named, shown) in [
+        (
+            "https://buildkite.test/acme/b\u{fc}ild?q=1",
+            Some("https://buildkite.test/acme/b%C3%BCild?q=1"),
+        ),
+        ("https://buildkite.test:99999/1", None),
+        ("https://[/1", None),
+        (long.as_str(), None),
+    ] {
+        let world = buildkite_world().await;
+        let four = open(&world).await("acme/four");
+        let build = "0190046e-e199-453b-a302-a21a4d649d31";
+        let mut body = four.body("completed", Some("failure"));
+        body["workflow"]["run_id"] = json!(build);
+        body["workflow"]["url"] = json!(named);
+        let claims = buildkite_claims(&world, build);
+        assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"), "{named}");
+        assert_eq!(world.work().await, Vec::<String>::new(), "{named}");
+        let runs = world.github.state().world.check_runs(UPSTREAM);
+        let job = runs.iter().find(|run| run.name == JOB).expect("it is shown");
+        assert_eq!(job.conclusion.as_deref(), Some("failure"));
+        assert_eq!(job.details_url.as_deref(), shown, "{named}");
+    }
+}
+
+#[tokio::test]
 async fn buildkite_run_with_a_uuid_is_accepted() {
     let world = buildkite_world().await;
     let four = open(&world).await("acme/four");
