@@ -153,6 +153,9 @@ pub const CONFLICTS: usize = 50;
 /// How many parallel steps of a build elsewhere are told apart under one name.
 pub const STEPS_OF_A_NAME: usize = 256;
 
+/// How many warnings are kept of the reports of one job.
+pub const WARNINGS_OF_A_JOB: usize = 20;
+
 /// How long GitHub may take to create the runs of a dispatch, by default. Usually it takes seconds.
 pub const RUN_WINDOW: Duration = Duration::from_secs(60);
 /// The longest such time that can be set.

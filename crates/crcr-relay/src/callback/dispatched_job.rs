@@ -306,6 +306,8 @@ fn merge_details(before: Option<&ReportDetails>, report: &ReportDetails) -> Repo
     warnings.extend(report.warnings);
     warnings.sort_unstable();
     warnings.dedup();
+    // Many steps of a build may share the name, each with warnings of its own.
+    warnings.truncate(limits::WARNINGS_OF_A_JOB);
     ReportDetails {
         url: report.url.or(before.url),
         check_run_id: report.check_run_id.or(before.check_run_id),

@@ -503,6 +503,24 @@ async fn buildkite_step_beyond_the_bound_is_never_a_success() {
 }
 
 #[tokio::test]
+async fn warnings_of_many_steps_of_one_name_let_its_record_grow_to_a_bound_only() {
+    let world = buildkite_world().await;
+    let four = open(&world).await("acme/four");
+    let build = "0190046e-e199-453b-a302-a21a4d649d31";
+    for step in 0..200 {
+        let mut body = four.body("in_progress", None);
+        body["workflow"]["run_id"] = json!(build);
+        body["workflow"]["conclusion"] = json!(format!("{step} {}", "odd ".repeat(50)));
+        let mut claims = buildkite_claims(&world, build);
+        claims["job_id"] = json!(format!("job-{step}"));
+        let (status, answer) = four.report_as(&world, &claims, &body).await;
+        assert_eq!((status, answer["warnings"].as_array().unwrap().len()), (StatusCode::OK, 1));
+    }
+    let kept = world.largest_record_but_bodies();
+    assert!(kept < 16 * 1024, "{kept}");
+}
+
+#[tokio::test]
 async fn address_of_a_job_that_github_refuses_costs_no_check_run() {
     let long = format!("https://buildkite.test/{}", "x".repeat(1500));
     for (named, shown) in [
