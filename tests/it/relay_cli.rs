@@ -133,12 +133,14 @@ fn check_finds_what_keeps_webhooks_from_arriving() {
         content_type: "form".to_owned(),
         events: vec!["push".to_owned()],
     });
+    place.github.state().world.remove_hook_secret();
     let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
     assert_eq!(code, 1, "{stderr}");
     for told in [
         "the App isn't subscribed to pull_request, check_run, check_suite",
         "GitHub sends it as `form`: set the content type to application/json",
         "GitHub sends it to `https://old.example.com/hook`",
+        "the App's webhook: it has no secret",
         "CRCR_PUBLIC_UR: no setting has this name, did you mean `CRCR_PUBLIC_URL`?",
     ] {
         assert!(stderr.contains(told), "{told} is not in {stderr}");
@@ -146,6 +148,12 @@ fn check_finds_what_keeps_webhooks_from_arriving() {
     let place = self::place().set("CRCR_PUBLIC_URL", "https://relay.example.com");
     let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
     assert_eq!(code, 0, "the address fits: {stderr}");
+    place.github.state().world.set_hook_settings(HookSettings {
+        url: "https://Relay.Example.com:443/github/webhook".to_owned(),
+        ..HookSettings::default()
+    });
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 0, "it is the same address: {stderr}");
     let place = place.set("CRCR_PUBLIC_URL", "https://other.example.com");
     let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
     assert!(code == 1 && stderr.contains("expected https://other.example.com/github/webhook"));

@@ -15,7 +15,7 @@ use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::GithubError;
 use crate::http::HttpError;
@@ -113,6 +113,10 @@ pub struct AppDescription {
 pub struct HookConfig {
     pub url: String,
     pub content_type: String,
+    /// Asterisks; `None` if there is no secret, or the answer doesn't tell.
+    pub secret: Option<String>,
+    /// Whether certificates aren't verified.
+    pub insecure_ssl: Option<Value>,
 }
 
 impl GithubApp {

@@ -48,12 +48,19 @@ pub const REPORTS_PER_RUN: u64 = 2048;
 pub const REPORTS_PER_DAY: u64 = 150_000;
 /// How many bytes of texts, such as those of failing tests, are kept for one repository and day.
 pub const TEXT_BYTES_PER_DAY: u64 = 256 << 20;
+/// How many bytes of reports go to the external HUD as they came, for one repository and day. If it is away, they wait
+/// in the queue.
+pub const FORWARDED_BYTES_PER_DAY: u64 = 256 << 20;
+/// The longest value of a report beyond them that goes to the external HUD, in bytes of JSON.
+pub const FORWARDED_VALUE_BYTES: usize = 300;
 /// The longest time after which a caller over the limit is asked to come again.
 pub const LONGEST_TURN: Duration = Duration::from_secs(300);
 
 /// How many jobs of one backend have check runs of their own on one commit. Further ones are counted in the
 /// backend's.
 pub const JOB_CHECK_RUNS: usize = 64;
+/// The longest address that a check run links to. GitHub documents no limit.
+pub const DETAILS_URL_BYTES: usize = 1024;
 /// A backend's `.github/crcr.yml` is read again when something is dispatched this long after the last time.
 pub const BACKEND_FILE: Duration = Duration::from_secs(15 * 60);
 /// How many times an hour the file of one backend is read, however often it is pushed.
@@ -146,6 +153,7 @@ pub const CONFLICTS: usize = 50;
 /// How many parallel steps of a build elsewhere are told apart under one name.
 pub const STEPS_OF_A_NAME: usize = 256;
 
+
 /// How long GitHub may take to create the runs of a dispatch, by default. Usually it takes seconds.
 pub const RUN_WINDOW: Duration = Duration::from_secs(60);
 /// The longest such time that can be set.
@@ -193,6 +201,8 @@ pub const MAX_JOBS_READ: usize = 1000;
 pub const MAX_DEAD_TASKS: usize = 100_000;
 /// How many pinned repositories are listed.
 pub const MAX_PINS_LISTED: usize = 10_000;
+/// How often the pinned repositories are read to recognise one under a new name.
+pub const PINNED_NAMES: Duration = Duration::from_secs(60);
 /// On AWS Lambda: how long a request works what is due before it is answered. GitHub waits ten seconds.
 pub const LAMBDA_WORK: Duration = Duration::from_secs(5);
 /// How long a schedule event works what is due. The function's timeout is a minute.

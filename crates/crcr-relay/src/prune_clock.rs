@@ -42,8 +42,14 @@ pub(crate) async fn advance(relay: &Relay) -> Result<Timestamp, StoreError> {
         let mut batch = WriteBatch::default();
         let after = ClockRecord { seen: now, pruned_until };
         batch.update(&known, &after, now + 10 * limits::RECORD_RETENTION);
-        if relay.commit(batch).await? == CommitOutcome::Done {
-            return Ok(pruned_until);
+        match relay.commit(batch).await {
+            Ok(CommitOutcome::Done) => return Ok(pruned_until),
+            Ok(_) => {}
+            Err(error) => {
+                // A full store takes no writes until something is deleted. The next call comes no further than this one.
+                tracing::warn!(%error, "it can't be written down until when expired records are deleted");
+                return Ok(pruned_until);
+            }
         }
     }
     Err(StoreError::Unavailable("the record of the clock changed in every try".to_owned()))

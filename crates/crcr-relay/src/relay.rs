@@ -32,6 +32,7 @@ use crate::http::metrics::Metrics;
 use crate::probes::dispatch_filter::ChangedFilesTurns;
 use crate::queue::blame_cache::BlameCache;
 use crate::repository_files::KnownFiles;
+use crate::repository_pins::PinnedNames;
 use crate::traces::Traces;
 use crate::upstream_identity::UpstreamIdentity;
 use crate::usage::Usage;
@@ -50,6 +51,7 @@ pub struct Relay {
     pub allowlist: AllowlistSource,
     pub demotions: OpenDemotions,
     pub upstream_identity: UpstreamIdentity,
+    pub(crate) pinned_names: PinnedNames,
     pub(crate) files: KnownFiles,
     pub verifier: Verifier,
     pub keys: CallbackKeys,
@@ -231,6 +233,7 @@ impl Relay {
                 config.allowlist_ttl,
             ),
             upstream_identity: UpstreamIdentity::default(),
+            pinned_names: PinnedNames::default(),
             files: KnownFiles::default(),
             keys: CallbackKeys::new(&config.callback_secrets()),
             metrics: Metrics::new(),

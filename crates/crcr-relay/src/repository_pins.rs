@@ -4,6 +4,8 @@
 //! id is pinned when GitHub accepts the first dispatch, and stays pinned when the allowlist drops the
 //! name. Another repository with that name is refused until an operator confirms it.
 
+use std::collections::HashMap;
+
 use crcr_domain::RepoName;
 use crcr_github::app::AppRepository;
 use crcr_store::{
@@ -32,6 +34,37 @@ pub struct OtherRepository {
     pub repository_id: u64,
     /// When it was first seen.
     pub seen_at: Timestamp,
+}
+
+/// The pinned names by number, by which a repository is known that has another name now. They are read at most once in
+/// [`limits::PINNED_NAMES`], however many strangers report.
+#[derive(Default)]
+pub(crate) struct PinnedNames(tokio::sync::Mutex<Option<ReadNames>>);
+
+struct ReadNames {
+    read_at: Timestamp,
+    by_number: HashMap<u64, RepoName>,
+}
+
+impl PinnedNames {
+    /// The name that is pinned to repository `number`, the newest one if there are several.
+    pub(crate) async fn of(
+        &self,
+        relay: &Relay,
+        number: u64,
+    ) -> Result<Option<RepoName>, StoreError> {
+        let mut names = self.0.lock().await;
+        let is_new = |names: &ReadNames| relay.is_recent(names.read_at, limits::PINNED_NAMES);
+        if !names.as_ref().is_some_and(is_new) {
+            let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
+            let mut by_number = HashMap::new();
+            for pin in list(store, upstream, limits::MAX_PINS_LISTED).await? {
+                by_number.entry(pin.repository_id).or_insert(pin.repo);
+            }
+            *names = Some(ReadNames { read_at: relay.now(), by_number });
+        }
+        Ok(names.as_ref().and_then(|names| names.by_number.get(&number).cloned()))
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crcr_domain::results::facts::{Fact, MergeBaseFact};
 use jiff::Timestamp;
 
 use crate::{
-    BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, PoolRoom,
-    QueueDepth, RecordWrite, SetInsert, StateStore, StoreKey, TaskOutcome, TaskState, WriteBatch,
+    BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, OUTBOX_BYTES,
+    PoolRoom, QueueDepth, RecordWrite, SetInsert, StateStore, StoreKey, TaskOutcome, TaskState,
+    WriteBatch,
 };
 
 fn at(second: i64) -> Timestamp {
@@ -520,4 +522,32 @@ async fn one_of_many_concurrent_writers_wins(store: Arc<dyn StateStore>) {
     let commits = futures_util::future::join_all(tries.collect::<Vec<_>>()).await;
     let won = commits.into_iter().filter(|commit| *commit.as_ref().unwrap() == CommitOutcome::Done);
     assert_eq!(won.count(), 1);
+}
+
+/// The outbox after a long outage of the results.
+pub(crate) async fn large_facts_are_read_in_parts(store: &dyn StateStore) {
+    let now = Timestamp::now();
+    let fact = |pull_request: u64, bytes: usize| {
+        Fact::MergeBase(MergeBaseFact {
+            at: now,
+            upstream: "acme/upstream".to_owned(),
+            pull_request,
+            head_sha: String::new(),
+            merge_base: String::new(),
+            committed_at: now,
+            changed_files: vec!["x".repeat(bytes)],
+        })
+    };
+    for number in 0..4 {
+        let facts = vec![fact(number, OUTBOX_BYTES / 2), fact(number + 100, 1)];
+        store.commit(WriteBatch { facts, ..WriteBatch::default() }, now).await.unwrap();
+    }
+    let mut parts = vec![];
+    loop {
+        let entries = store.outbox(100).await.unwrap();
+        let Some(last) = entries.last() else { break };
+        store.remove_from_outbox(&last.id).await.unwrap();
+        parts.push(entries.len());
+    }
+    assert_eq!(parts, [3, 4, 1]);
 }

@@ -92,6 +92,10 @@ pub struct OutboxEntry {
     pub fact: Fact,
 }
 
+/// How many bytes of facts are read from the outbox at a time. After a long outage of the results, a few thousand large
+/// ones would take more time and memory than there is.
+pub(crate) const OUTBOX_BYTES: usize = 16 << 20;
+
 /// What a store can't promise, and what it has lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreHealth {
@@ -155,7 +159,7 @@ pub trait StateStore: Send + Sync {
         StoreHealth::default()
     }
 
-    /// The oldest facts in the outbox; none while another relay copies them.
+    /// The oldest facts in the outbox, not many more than [`OUTBOX_BYTES`]; none while another relay copies them.
     async fn outbox(&self, limit: usize) -> Result<Vec<OutboxEntry>, StoreError>;
 
     /// Removes the facts up to and including the entry `last` from the outbox.

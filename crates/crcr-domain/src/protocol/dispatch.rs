@@ -95,6 +95,9 @@ pub struct Dispatch {
     /// Why GitHub's list of its runs can't be read.
     #[serde(default)]
     pub runs_problem: Option<String>,
+    /// Since when the list, or one of its runs, can't be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_unread_since: Option<Timestamp>,
     /// Why no report is known although the backend may have run.
     #[serde(default)]
     pub silence: Option<String>,
@@ -326,6 +329,7 @@ mod tests {
             shared_runs: vec![],
             are_runs_known: false,
             runs_problem: None,
+            runs_unread_since: None,
             silence: None,
             refused_rerun: None,
         }

@@ -1,4 +1,5 @@
-//! JSON as Python and JavaScript write it, beyond what the standard allows (RFC 8259): numbers that aren't finite, and
+//! JSON as Python and JavaScript write and read it, beyond what the standard allows (RFC 8259): numbers that aren't finite
+//! or are too large, and
 //! surrogates without their other half, as a text has that was cut within an emoji.
 
 use std::borrow::Cow;
@@ -17,11 +18,7 @@ pub fn standard_json(body: &[u8]) -> Cow<'_, [u8]> {
                 (1, None)
             }
             b'\\' => escape(rest),
-            b'N' | b'I' | b'-' if !in_string => {
-                let names: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
-                let name = names.iter().find(|name| rest.starts_with(name));
-                name.map_or((1, None), |name| (name.len(), Some(&b"null"[..])))
-            }
+            b'N' | b'I' | b'-' | b'0'..=b'9' if !in_string => number(rest),
             _ => (1, None),
         };
         if let Some(replacement) = replacement {
@@ -36,6 +33,20 @@ pub fn standard_json(body: &[u8]) -> Cow<'_, [u8]> {
     }
     standard.extend_from_slice(&body[copied..]);
     Cow::Owned(standard)
+}
+
+/// The length of the number at the start, and what replaces it.
+fn number(text: &[u8]) -> (usize, Option<&'static [u8]>) {
+    const NULL: Option<&[u8]> = Some(b"null");
+    let names: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
+    if let Some(name) = names.iter().find(|name| text.starts_with(name)) {
+        return (name.len(), NULL);
+    }
+    let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    let length = text.iter().take_while(|byte| is_part(byte)).count();
+    let digits = std::str::from_utf8(&text[..length]).unwrap_or_default();
+    let is_infinite = digits.parse::<f64>().is_ok_and(f64::is_infinite);
+    (length.max(1), if is_infinite { NULL } else { None })
 }
 
 /// The length of the escape sequence at the start, and what replaces it.
@@ -64,6 +75,7 @@ mod tests {
     fn what_python_and_javascript_write_becomes_standard_and_the_rest_stays() {
         for (text, expected) in [
             (r#"{"a": NaN, "b": [-Infinity, Infinity]}"#, r#"{"a": null, "b": [null, null]}"#),
+            (r#"{"a": 1e400, "b": [-2.5E+999]}"#, r#"{"a": null, "b": [null]}"#),
             (
                 r#"["cut \ud83d", "\ude00 cut", "\ud83d\ud83d\ude00"]"#,
                 r#"["cut \ufffd", "\ufffd cut", "\ufffd\ud83d\ude00"]"#,
@@ -74,6 +86,7 @@ mod tests {
         }
         for text in [
             r#"{"NaN": "Infinity -Infinity \"NaN", "b": -1e5}"#,
+            r#"{"1e400": "1e400", "b": [1e-400, 12345678901234567890123, -0.5e3, 1e308]}"#,
             r#"["\ud83d\ude00", "\\ud83d", "\u00e9", "\\", "\u12"#,
             "[\"\\ud8",
             "\\",

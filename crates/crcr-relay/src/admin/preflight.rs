@@ -7,6 +7,7 @@ use crcr_github::app::{Clock, GithubApp};
 use crcr_github::{GithubError, http};
 use crcr_results::ResultsUrl;
 use crcr_store::{RedisStore, SqliteStore, StoreRole};
+use url::Url;
 
 use crate::allowlist::AllowlistSource;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
@@ -157,9 +158,16 @@ impl ProblemList {
             );
             self.add(NAME, what);
         }
+        // An answer that shows only parts of the settings says nothing about the others.
+        if hook.secret.is_none() && hook.insecure_ssl.is_some() {
+            let what = "it has no secret, so GitHub doesn't sign it and all of it is refused: set the one of \
+                        GITHUB_APP_SECRET";
+            self.add(NAME, what.to_owned());
+        }
         let wanted = config.public_url.as_ref().map(|base| format!("{base}/github/webhook"));
         let is_right = match &wanted {
-            Some(wanted) => hook.url == *wanted,
+            // Hosts may be written in any case, and with their usual port.
+            Some(wanted) => Url::parse(&hook.url).ok() == Url::parse(wanted).ok(),
             None => hook.url.ends_with("/github/webhook"),
         };
         if !is_right {

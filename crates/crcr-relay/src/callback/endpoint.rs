@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
@@ -18,7 +17,7 @@ use crcr_store::{StoreError, read_record};
 
 use super::dry_dispatch;
 use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, record_unchanged};
-use super::verified_report::VerifiedReport;
+use super::verified_report::{OverBudget, VerifiedReport};
 use crate::http::http_response::{self, Refusal};
 use crate::relay::Relay;
 use crate::usage::Resource;
@@ -64,7 +63,7 @@ async fn receive(
     }
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let now = relay.now();
-    let identity = match relay.verifier.verify(authorization, now).await {
+    let mut identity = match relay.verifier.verify(authorization, now).await {
         Ok(identity) => identity,
         Err(error) => {
             let mut refusal = Refusal::new(error.status, error.detail);
@@ -84,6 +83,21 @@ async fn receive(
     let Some(allowlist) = relay.allowlist.get() else {
         return CallbackResponse::unavailable("the allowlist is not loaded yet");
     };
+    if allowlist.get(&identity.repository).is_none()
+        && let Some(number) = identity.github().and_then(|claims| claims.repository_id)
+    {
+        // It may have been renamed since it was dispatched to.
+        match relay.pinned_names.of(relay, number).await {
+            Ok(Some(name)) => {
+                tracing::warn!(repo = %name, now = %identity.repository, "a renamed repository reports");
+                summary.repo = Some(name.clone());
+                identity.repository = name;
+            }
+            Ok(None) => {}
+            Err(error) => return CallbackResponse::store_failed(&error),
+        }
+    }
+    let identity = identity;
     let entry = allowlist.get(&identity.repository);
     let ignored =
         || CallbackResponse::accepted(CallbackOutcome::BelowLevel, CallbackAnswer::Ignored);
@@ -111,8 +125,9 @@ async fn receive(
     if let Some(refused) = check_run_of_token(&identity, &callback.job) {
         return refused;
     }
+    let mut forwards_all = true;
     for _ in 0..limits::CONFLICTS {
-        let texts_refused = AtomicBool::new(false);
+        let over_budget = OverBudget::default();
         let report = VerifiedReport {
             relay,
             identity: &identity,
@@ -120,7 +135,8 @@ async fn receive(
             callback: &callback,
             body,
             started,
-            texts_refused: &texts_refused,
+            forwards_all,
+            over_budget: &over_budget,
         };
         let decision = if callback.kind.is_self_report() {
             report.record_self_report().await
@@ -134,7 +150,8 @@ async fn receive(
                 }
                 return response;
             }
-            Ok(None) if texts_refused.into_inner() => {
+            Ok(None) if over_budget.forwards.into_inner() => forwards_all = false,
+            Ok(None) if over_budget.texts.into_inner() => {
                 let repo = identity.repository.as_str();
                 relay.usage.add(now, Resource::DroppedTexts, repo, 1);
                 callback.details.drop_texts(&format!(

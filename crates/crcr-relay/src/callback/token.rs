@@ -149,6 +149,7 @@ mod tests {
             shared_runs: vec![],
             are_runs_known: false,
             runs_problem: None,
+            runs_unread_since: None,
             silence: None,
             refused_rerun: None,
         }

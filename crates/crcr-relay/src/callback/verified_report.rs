@@ -12,12 +12,13 @@ use crcr_domain::results::facts::{CallbackOutcome, Fact};
 use crcr_domain::{AllowlistEntry, Level};
 use crcr_store::{BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch};
 use serde_json::json;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, callback_fact};
 use crate::compat::forward;
 use crate::http::http_response::Refusal;
 use crate::limits;
+use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
 use crate::repository_pins::{self, Pin};
 use crate::state_records::{self, UsedToken};
@@ -34,13 +35,19 @@ pub(super) struct VerifiedReport<'a> {
     pub(super) body: &'a [u8],
     /// When the request arrived.
     pub(super) started: Instant,
-    /// Set when the repository has used its bytes of this day: the report has to be decided again without
-    /// its texts.
-    pub(super) texts_refused: &'a AtomicBool,
+    /// Whether an external HUD gets it as it came.
+    pub(super) forwards_all: bool,
+    pub(super) over_budget: &'a OverBudget,
 }
 
-/// The place of the charge for texts among those of a report.
-const TEXT_CHARGE: usize = 3;
+/// Set when the repository has used its bytes of this day: the report has to be decided again with less.
+#[derive(Default)]
+pub(super) struct OverBudget {
+    /// Without its texts.
+    pub(super) texts: AtomicBool,
+    /// With what the external HUD reads of it, and not as it came.
+    pub(super) forwards: AtomicBool,
+}
 
 /// `None` when another change came first, so that the decision has to be made again.
 pub(super) type Decision = Result<Option<CallbackResponse>, StoreError>;
@@ -89,7 +96,7 @@ impl VerifiedReport<'_> {
             fact.detail = missing.map(|missing| format!("reported without proof: {missing}"));
             batch.facts.push(Fact::Callback(fact));
         }
-        self.charge(&mut batch);
+        let ways_out = self.charge(&mut batch);
         let repo = &self.identity.repository;
         Ok(match relay.commit(batch).await? {
             CommitOutcome::Done => {
@@ -100,19 +107,20 @@ impl VerifiedReport<'_> {
                 Some(CallbackResponse::accepted(outcome, answer))
             }
             CommitOutcome::Conflict | CommitOutcome::LeaseLost => None,
-            CommitOutcome::Limited(limited) if limited.charge == TEXT_CHARGE => {
-                self.texts_refused.store(true, Ordering::Relaxed);
-                None
-            }
-            CommitOutcome::Limited(limited) => {
-                Some(CallbackResponse::rate_limited(relay, repo, limited.wait))
-            }
+            CommitOutcome::Limited(limited) => match ways_out.get(limited.charge) {
+                Some(Some(over)) => {
+                    over.store(true, Ordering::Relaxed);
+                    None
+                }
+                _ => Some(CallbackResponse::rate_limited(relay, repo, limited.wait)),
+            },
         })
     }
 
     /// Adds to a batch what the report costs its repository: a matrix of many jobs is one run in a minute,
-    /// and neither a run nor a day has reports or texts without end.
-    fn charge(&self, batch: &mut WriteBatch) {
+    /// and neither a run nor a day has reports or bytes without end. Returns for each charge what is set if it is too
+    /// much; without anything, the report is refused.
+    fn charge(&self, batch: &mut WriteBatch) -> Vec<Option<&AtomicBool>> {
         let (relay, repo, job) = (self.relay, &self.identity.repository, &self.callback.job);
         let per_minute = relay.config.rate_per_minute;
         let run = state_records::run_reports_key(repo, &job.run_id, job.run_attempt);
@@ -123,6 +131,9 @@ impl VerifiedReport<'_> {
             cost,
             ..one(state_records::budget_of_day_key(what, relay.now(), repo.as_str()))
         };
+        let forwarded = batch.tasks.iter().filter(|task| TaskKind::is_forward(task));
+        let forwarded: u64 = forwarded.map(|task| task.payload.len() as u64).sum();
+        let mut ways_out = vec![None, None, None];
         batch.charges = vec![
             BudgetCharge {
                 first_of: Some(run.clone()),
@@ -134,7 +145,13 @@ impl VerifiedReport<'_> {
         let bytes = self.callback.details.text_bytes();
         if bytes > 0 {
             batch.charges.push(of_day("text", limits::TEXT_BYTES_PER_DAY, bytes));
+            ways_out.push(Some(&self.over_budget.texts));
         }
+        if forwarded > 0 && self.forwards_all {
+            batch.charges.push(of_day("forwarded", limits::FORWARDED_BYTES_PER_DAY, forwarded));
+            ways_out.push(Some(&self.over_budget.forwards));
+        }
+        ways_out
     }
 
     /// The answer to a token that was used before. With the same body it is a repeated request. With
@@ -195,7 +212,12 @@ impl VerifiedReport<'_> {
         if self.relay.config.hud.is_none() {
             return;
         }
-        let Ok(body) = serde_json::from_slice::<Box<RawValue>>(self.body) else { return };
+        let body = if self.forwards_all {
+            serde_json::from_slice::<Box<RawValue>>(self.body)
+        } else {
+            serde_json::from_slice(self.body).and_then(|body| to_raw_value(&forward::short(&body)))
+        };
+        let Ok(body) = body else { return };
         let repo = &self.identity.repository;
         let kind = forward::result_task(repo, level, job_key, times, &body);
         batch.tasks.push(kind.task(self.relay.now()));

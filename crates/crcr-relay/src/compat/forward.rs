@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use reqwest::header::CONTENT_TYPE;
 use secrecy::ExposeSecret as _;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
@@ -82,6 +82,48 @@ pub(crate) fn result_task(
     );
     let key = vec![record_key.as_str().to_owned()];
     TaskKind::Forward { key, lane: repo.owner().to_ascii_lowercase(), body }
+}
+
+/// The fields of `workflow` that the deployed HUD stores.
+const STORED_FIELDS: [&str; 13] = [
+    "status",
+    "conclusion",
+    "name",
+    "url",
+    "run_id",
+    "run_attempt",
+    "job_name",
+    "check_run_id",
+    "started_at",
+    "completed_at",
+    "test_results",
+    "artifact_url",
+    "schema_version",
+];
+
+/// What the deployed HUD stores of a report, without values that are long.
+pub(crate) fn short(report: &Value) -> Value {
+    let short = |value: &Value| {
+        let is_short = value.to_string().len() <= limits::FORWARDED_VALUE_BYTES;
+        if is_short { value.clone() } else { Value::Null }
+    };
+    let workflow = STORED_FIELDS.map(|name| (name.to_owned(), short(&report["workflow"][name])));
+    let given = workflow.into_iter().filter(|(_, value)| !value.is_null());
+    let payload = &report["payload"];
+    let pull = &payload["pull_request"];
+    let pull = pull.is_object().then(|| {
+        json!({ "number": short(&pull["number"]), "head": { "sha": short(&pull["head"]["sha"]) } })
+    });
+    json!({
+        "event_type": short(&report["event_type"]),
+        "delivery_id": short(&report["delivery_id"]),
+        "payload": {
+            "repository": { "full_name": short(&payload["repository"]["full_name"]) },
+            "pull_request": pull,
+            "head_sha": short(&payload["head_sha"]),
+        },
+        "workflow": given.collect::<Map<String, Value>>(),
+    })
 }
 
 /// The task that sends a dispatch's status; `None` if that isn't configured, the level has no results,

@@ -188,7 +188,10 @@ impl LambdaRelay {
         if tokio::time::timeout(limits::FIRST_ALLOWLIST, all).await.is_err() {
             tracing::warn!("the allowlist or the issuers' keys aren't read yet");
         }
-        *refreshed_at = Some(relay.now());
+        // Without an allowlist every webhook gets a 503, so the next event reads it again.
+        if relay.allowlist.get().is_some() {
+            *refreshed_at = Some(relay.now());
+        }
     }
 }
 

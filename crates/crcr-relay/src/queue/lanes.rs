@@ -47,6 +47,7 @@ const UPSTREAM: &str = "upstream";
 const SWEEPS: &str = "sweep";
 const PROBES: &str = "probe";
 const JOB_LOGS: &str = "log";
+pub(crate) const EXTERNAL_HUD: &str = "hud";
 
 /// The pools. `workers` is how many dispatches are sent at a time.
 fn pools(workers: usize) -> [Pool; 11] {
@@ -59,7 +60,7 @@ fn pools(workers: usize) -> [Pool; 11] {
         pool(PROBES, 4, 1),
         pool(JOB_LOGS, 4, 2),
         // One server behind all lanes: if it hangs, so do these and no others.
-        pool("hud", 8, 2),
+        pool(EXTERNAL_HUD, 8, 2),
         pool("alert", 2, 2),
         pool("keep", 8, 8),
         pool("supersede", 2, 2),
@@ -82,7 +83,7 @@ impl Lane {
             Self::Sweeps(name) => account(SWEEPS, name),
             Self::Probes(name) => account(PROBES, name),
             Self::JobLogs(name) => account(JOB_LOGS, name),
-            Self::ExternalHud(name) => account("hud", name),
+            Self::ExternalHud(name) => account(EXTERNAL_HUD, name),
             Self::AlertWebhook => "alert:".to_owned(),
             Self::KeptWebhooks => "keep:".to_owned(),
             Self::Superseding => "supersede:".to_owned(),

@@ -8,11 +8,11 @@ use crcr_domain::probes::Culprit;
 use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::event::EventName;
-use crcr_store::{LeasedTask, NewTask, StoreError, StoreKey};
+use crcr_store::{LeasedTask, NewTask, StoreError, StoreKey, pool_of};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::lanes::Lane;
+use super::lanes::{self, Lane};
 use crate::config::Config;
 use crate::limits;
 
@@ -240,6 +240,11 @@ impl TaskKind {
 
     pub(crate) fn sweep(dispatch: &Dispatch) -> Self {
         Self::Sweep { delivery: dispatch.delivery.clone(), repo: dispatch.repo.clone() }
+    }
+
+    /// Whether a task sends a result to the external HUD.
+    pub(crate) fn is_forward(task: &NewTask) -> bool {
+        pool_of(&task.lane) == lanes::EXTERNAL_HUD
     }
 
     /// What "Re-run" on a check run asks for; `None` when the check run isn't the relay's.

@@ -212,16 +212,18 @@ async fn another_base_of_a_pull_request_has_its_changed_files_judged_again() {
         world.send(&state.delivery("pull_request", &payload)).await;
         assert_eq!(world.work().await, Vec::<String>::new());
     };
-    world.change(|pull| pull.base_sha = main);
+    world.change(|pull| pull.base_sha.clone_from(&main));
     state.set_changed_files(UPSTREAM, HEAD, &["docs/a.rst", "aten/a.cpp"]);
     edit(json!({ "title": { "from": "Another one" } })).await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
-    let rebased = json!({ "base": { "ref": { "from": "stacked" }, "sha": { "from": stacked } } });
-    edit(rebased.clone()).await;
+    edit(json!({ "base": { "ref": { "from": "stacked" }, "sha": { "from": stacked } } })).await;
     assert_eq!(world.dispatched(), ["acme/four"], "the others have run already");
     assert_eq!(world.verdict_of("acme/four").0, "queued", "it is required again");
-    edit(rebased).await;
-    assert_eq!(world.dispatched(), Vec::<String>::new(), "all have run");
+    for base in [&stacked, &main, &stacked, &main] {
+        world.change(|pull| pull.base_sha.clone_from(base));
+        edit(json!({ "base": { "ref": { "from": "another" } } })).await;
+    }
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "it has run already, too");
 }
 
 #[tokio::test]
@@ -247,6 +249,30 @@ async fn another_base_counts_although_the_webhook_of_the_opening_comes_later() {
     world.work().await;
     assert_eq!(world.dispatched(), ALL, "each backend once");
     assert_eq!(world.verdict_of("acme/four").0, "queued");
+}
+
+#[tokio::test]
+async fn head_whose_base_changes_again_and_again_while_it_is_held_back_is_dispatched_once() {
+    let world = World::new().await;
+    let state = &world.github.state().world;
+    world.push_file("acme/four", "dispatch: {quiet-minutes: 10, paths: ['aten/**']}\n").await;
+    state.set_changed_files(UPSTREAM, HEAD, &["aten/a.cpp"]);
+    world.event("opened").await;
+    assert_eq!(world.dispatched(), all_but(&["acme/four"]));
+    for number in 0..5 {
+        let base = format!("{number}c").repeat(20);
+        state.add_commit_on(UPSTREAM, &base, &"b5".repeat(20), world.relay.now());
+        world.change(|pull| pull.base_sha = base);
+        let mut payload = world.github.state().pull_request_payload(UPSTREAM, 7, "edited");
+        payload["changes"] = json!({ "base": { "ref": { "from": "another" } } });
+        world.send(&state.delivery("pull_request", &payload)).await;
+        assert_eq!(world.work().await, Vec::<String>::new());
+    }
+    for _ in 0..6 {
+        world.later(Duration::from_secs(300));
+        assert_eq!(world.work().await, Vec::<String>::new());
+    }
+    assert_eq!(world.dispatched(), ["acme/four"]);
 }
 
 impl World {

@@ -222,6 +222,29 @@ async fn clock_that_is_weeks_ahead_for_hours_deletes_no_state_and_delays_nothing
     assert_eq!(next_lanes(&world).await, ["sweep:acme"], "an hour later, and not weeks later");
 }
 
+/// As a Redis server does whose memory is full: what deletes still works.
+#[tokio::test]
+async fn store_that_takes_no_writes_is_emptied_of_what_has_expired() {
+    let world = World::new().await;
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    world.dispatched();
+    serve::delete_all_expired(&world.relay).await.unwrap();
+    world.sql(
+        "CREATE TRIGGER full BEFORE INSERT ON record BEGIN SELECT RAISE(ABORT, 'full'); END;
+         UPDATE record SET expires_at = 0 WHERE key LIKE '%\"body\"]'",
+    );
+    assert!(serve::delete_all_expired(&world.relay).await.unwrap() > 0);
+    assert_eq!(world.value("SELECT count(*) FROM record WHERE key LIKE '%\"body\"]'"), 0);
+    // However often that is tried, it comes no further.
+    let before = world.rows("record");
+    world.later(36 * 24 * HOUR);
+    for _ in 0..200 {
+        serve::delete_all_expired(&world.relay).await.unwrap();
+    }
+    assert_eq!(world.rows("record"), before);
+}
+
 #[tokio::test]
 async fn repository_that_is_not_on_the_allowlist_fills_no_disk_and_fetches_few_logs() {
     let world = World::new().await;

@@ -66,6 +66,23 @@ async fn webhook_is_dispatched_before_lambda_freezes_and_the_schedule_works_the_
 }
 
 #[tokio::test]
+async fn process_that_started_while_the_allowlist_could_not_be_read_takes_webhooks_as_soon_as_it_can()
+ {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("allowlist.yml");
+    let url = format!("file:{}", path.display());
+    let world = World::new().await.restart(&[("ALLOWLIST_URL", &url)]).await;
+    let lambda = LambdaRelay::new(Arc::clone(&world.relay)).await;
+    let delivery = world.pull_request("opened");
+    let webhook = event("POST", "/github/webhook", &delivery.headers(), &delivery.body);
+    assert_eq!(handle(&lambda, &webhook).await.0, 503);
+    std::fs::write(&path, "L2: [acme/two]\n").unwrap();
+    let (status, body) = handle(&lambda, &webhook).await;
+    assert_eq!(status, 202, "{body}");
+    assert_eq!(world.dispatched(), ["acme/two"]);
+}
+
+#[tokio::test]
 async fn forged_webhook_and_event_of_unknown_source_start_no_work() {
     let world = World::new().await;
     let lambda = LambdaRelay::new(Arc::clone(&world.relay)).await;

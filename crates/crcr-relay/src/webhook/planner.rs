@@ -142,6 +142,7 @@ impl<'a> DispatchContent<'a> {
             shared_runs: vec![],
             are_runs_known: false,
             runs_problem: None,
+            runs_unread_since: None,
             silence: None,
             refused_rerun: None,
         }

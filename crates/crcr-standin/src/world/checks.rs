@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use url::Url;
 
 use super::api::{ApiResult, page, parse, refusal};
 use super::model::{CheckRun, Repo, node_id};
@@ -59,13 +60,15 @@ impl CheckRunFields {
         if self.status.as_deref() == Some("completed") && self.conclusion.is_none() {
             return Err("completed needs a conclusion".to_owned());
         }
-        let long = |text: &str| text.chars().count() > 65_535;
-        if self.output.as_ref().is_some_and(|output| long(&output.summary)) {
-            return Err("summary is too long".to_owned());
+        if self.output.as_ref().is_some_and(|output| output.summary.len() > 65_535) {
+            return Err("summary exceeds a maximum bytesize of 65535".to_owned());
         }
-        let url = self.details_url.as_deref().unwrap_or("https://");
+        let Some(url) = &self.details_url else { return Ok(()) };
         if !url.starts_with("https://") && !url.starts_with("http://") {
-            return Err("details_url must use http or https".to_owned());
+            return Err("details_url must use the http or https scheme".to_owned());
+        }
+        if !url.is_ascii() || Url::parse(url).is_err() {
+            return Err("details_url is not a valid URL".to_owned());
         }
         Ok(())
     }

@@ -40,6 +40,7 @@ pub(super) struct HookLog {
     /// Redeliveries that were asked for while the App had no URL.
     waiting: Vec<Delivery>,
     settings: HookSettings,
+    is_unsigned: bool,
 }
 
 /// How the App's webhook is set up on GitHub.
@@ -70,6 +71,11 @@ impl World {
 
     pub fn set_hook_settings(&self, settings: HookSettings) {
         self.lock().hook_log.settings = settings;
+    }
+
+    /// Takes the webhook's secret away, so that GitHub doesn't sign it.
+    pub fn remove_hook_secret(&self) {
+        self.lock().hook_log.is_unsigned = true;
     }
 
     /// Sets the App's webhook URL, to which redeliveries are posted.
@@ -145,9 +151,10 @@ async fn config(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiRes
     let inner = state.world.lock();
     let HookSettings { url, content_type, .. } = &inner.hook_log.settings;
     let url = inner.hook_log.url.as_ref().map_or_else(|| url.clone(), Url::to_string);
-    let body = json!({
-        "content_type": content_type, "insecure_ssl": "0", "secret": "********", "url": url,
-    });
+    let mut body = json!({ "content_type": content_type, "insecure_ssl": "0", "url": url });
+    if !inner.hook_log.is_unsigned {
+        body["secret"] = json!("********");
+    }
     Ok(Json(body).into_response())
 }
 

@@ -32,9 +32,9 @@ use crate::batch::KEEP_BUCKET;
 use crate::sqlite::{millis, timestamp};
 use crate::task::Turns;
 use crate::{
-    BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, OutboxEntry,
-    PendingCommit, QueueDepth, SetInsert, StateStore, StoreError, StoreHealth, StoreKey,
-    StoredRecord, TaskOutcome, TaskState, TaskView, WriteBatch, pool_of,
+    BudgetCharge, CommitOutcome, LeaseRequest, LeasedTask, LimitedBy, NewTask, OUTBOX_BYTES,
+    OutboxEntry, PendingCommit, QueueDepth, SetInsert, StateStore, StoreError, StoreHealth,
+    StoreKey, StoredRecord, TaskOutcome, TaskState, TaskView, WriteBatch, pool_of,
 };
 
 /// Batches that may wait for the writer. When there are more, callers wait.
@@ -459,7 +459,8 @@ impl StateStore for RedisStore {
         let call = ScriptCall::new(ScriptName::Outbox)
             .text(&self.id)
             .number(OUTBOX_HOLD.as_millis())
-            .number(limit);
+            .number(limit)
+            .number(OUTBOX_BYTES);
         let entries: Vec<(String, String)> = self.connection.run(call).await?;
         let parsed = entries.into_iter().map(|(id, text)| {
             let fact = serde_json::from_str(&text).map_err(|error| StoreError::Malformed {

@@ -235,6 +235,13 @@ async fn read_only_replica_is_named_and_used_again_when_it_is_the_primary() {
 
 #[tokio::test]
 #[ignore = "needs redis-server"]
+async fn large_facts_are_read_from_the_outbox_in_parts() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    conformance::large_facts_are_read_in_parts(&open(&server).await).await;
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
 async fn facts_are_copied_by_one_relay_and_a_late_removal_takes_no_newer_fact() {
     let server = RedisServer::start(RedisSettings::default()).unwrap();
     let (one, other) = (open(&server).await, open(&server).await);

@@ -36,8 +36,8 @@ use self::statements::{delete_expired, due_lanes, repair_times, take_facts_from_
 use self::writer::{Reply, WriteOperation};
 use crate::task::Turns;
 use crate::{
-    LeaseRequest, LeasedTask, NewTask, OutboxEntry, PendingCommit, QueueDepth, StateStore,
-    StoreError, StoreKey, StoredRecord, TaskState, TaskView, WriteBatch,
+    LeaseRequest, LeasedTask, NewTask, OUTBOX_BYTES, OutboxEntry, PendingCommit, QueueDepth,
+    StateStore, StoreError, StoreKey, StoredRecord, TaskState, TaskView, WriteBatch,
 };
 
 /// Operations that may wait for the writer. When there are more, callers wait.
@@ -410,10 +410,18 @@ impl StateStore for SqliteStore {
     async fn outbox(&self, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
         let entries: Vec<(i64, String)> = self
             .read_slowly(move |connection| {
-                connection
-                    .prepare_cached("SELECT id, fact FROM outbox ORDER BY id LIMIT ?1")?
-                    .query_map([row_limit(limit)], |row| Ok((row.get(0)?, row.get(1)?)))?
-                    .collect()
+                let mut oldest = connection
+                    .prepare_cached("SELECT id, fact FROM outbox ORDER BY id LIMIT ?1")?;
+                let mut oldest = oldest.query([row_limit(limit)])?;
+                let (mut entries, mut bytes) = (vec![], 0);
+                while bytes < OUTBOX_BYTES
+                    && let Some(row) = oldest.next()?
+                {
+                    let (id, fact): (i64, String) = (row.get(0)?, row.get(1)?);
+                    bytes += fact.len();
+                    entries.push((id, fact));
+                }
+                Ok(entries)
             })
             .await?;
         let parsed = entries.into_iter().map(|(id, text)| {

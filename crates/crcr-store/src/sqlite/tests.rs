@@ -165,3 +165,10 @@ async fn second_server_is_rejected_and_leases_of_a_dead_server_are_due_at_once()
     let second = SqliteStore::open(&path, StoreRole::Server).unwrap();
     assert_eq!(second.lease_tasks(request).await.unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn large_facts_are_read_from_the_outbox_in_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open_with_outbox(&folder.path().join("crcr.db")).unwrap();
+    conformance::large_facts_are_read_in_parts(&store).await;
+}

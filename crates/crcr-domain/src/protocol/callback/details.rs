@@ -15,6 +15,9 @@ use crate::checks::lifecycle::Conclusion;
 use crate::results::triage::TriageVerdict;
 use crate::text::{breaks_text, fnv1a, utc_time};
 
+/// How many warnings are kept of the reports of one job.
+const WARNINGS_OF_A_JOB: usize = 20;
+
 /// What a report says about its job beyond the result. Records and facts have it as JSON.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -102,6 +105,8 @@ impl ReportDetails {
         warnings.extend(self.warnings);
         warnings.sort_unstable();
         warnings.dedup();
+        // Many steps of a build may share the name, each with warnings of its own.
+        warnings.truncate(WARNINGS_OF_A_JOB);
         Self {
             url: self.url.or(earlier.url),
             check_run_id: self.check_run_id.or(earlier.check_run_id),

@@ -11,6 +11,7 @@ use crcr_store::{
     CommitOutcome, NewTask, StoreError, StoreKey, Versioned, WriteBatch, read_record,
 };
 use jiff::Timestamp;
+use url::Url;
 
 use super::head::{self, Head, HeadJobRecord};
 use super::job_checks;
@@ -281,7 +282,7 @@ impl ShownCheck<'_> {
         let mut body = CheckRun {
             name: self.name.to_owned(),
             external_id: shown.external_id.clone(),
-            details_url: shown.details_url.clone(),
+            details_url: self.accepted_url(relay, shown.details_url.as_deref()),
             status: shown.status.status(),
             conclusion: shown.status.conclusion().map(str::to_owned),
             started_at: None,
@@ -341,6 +342,14 @@ impl ShownCheck<'_> {
             (true, Some(batch))
         });
         Ok(written.await?)
+    }
+
+    /// The address that a reporter has named, as GitHub accepts it, or else the relay's page: for one that isn't valid GitHub
+    /// refuses the whole check run.
+    fn accepted_url(&self, relay: &Relay, named: Option<&str>) -> Option<String> {
+        let url = named.and_then(|url| Url::parse(url).ok()).map(String::from);
+        let page = || self.head.pull_request.and_then(|it| relay.config.pull_request_page(it));
+        url.filter(|url| url.len() <= limits::DETAILS_URL_BYTES).or_else(page)
     }
 
     /// Since when an update of another worker may be on its way, which would replace this one. That worker may have

@@ -1,6 +1,6 @@
 //! Finds out from GitHub which runs a dispatch has started, and how they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::RepoName;
 use crcr_domain::checks::downstream_run::{
@@ -13,11 +13,14 @@ use crcr_github::runs::{RunList, WorkflowRun};
 use crcr_store::{StoreError, read_records};
 use jiff::{SignedDuration, Timestamp};
 
-use super::head::{is_foreign, proof};
+use super::head::{is_foreign, is_given_up, proof};
 use crate::limits;
 use crate::queue::task_kind::TaskError;
 use crate::relay::Relay;
 use crate::state_records::{self, JobRecord};
+
+/// The event of the runs that a dispatch starts.
+const EVENT: &str = "repository_dispatch";
 
 /// Reads the runs of a dispatch that proven reports have answered. Returns when GitHub has to be asked again at the
 /// latest; `None` if all runs are known and over.
@@ -32,31 +35,95 @@ pub(super) async fn find(
             by_run.entry(&job.id.run_id).or_default().push(job);
         }
     }
-    let window_left = match list(relay, dispatch).await? {
-        Ok(evidence) => take_list(relay, dispatch, &evidence).await?,
+    let before = dispatch.runs.clone();
+    let (window_left, evidence) = match list(relay, dispatch).await? {
+        Ok(evidence) => (take_list(relay, dispatch, &evidence).await?, Some(evidence)),
         Err(problem) => {
             dispatch.runs_problem = Some(problem);
-            None
+            (None, None)
         }
     };
-    let mut is_readable = true;
-    for (id, jobs) in by_run {
-        if !dispatch.runs.iter().any(|run| run.id == id) || dispatch.runs_problem.is_some() {
-            match reported_run(relay, dispatch, id, &jobs).await? {
-                Some(run) => {
-                    dispatch.runs.retain(|known| known.id != run.id);
-                    dispatch.runs.push(run);
+    let mut unread = BTreeSet::new();
+    for id in runs_to_ask_for(dispatch, &by_run, &before, evidence.as_ref()) {
+        let jobs = by_run.get(id).map(Vec::as_slice).unwrap_or_default();
+        let known = before.iter().find(|run| run.id == id);
+        match single_run(relay, dispatch, id, jobs, known, evidence.as_ref()).await? {
+            SingleRun::Found { run, is_missing_in_list } => {
+                if is_missing_in_list {
+                    // Then it may lack others, too, which nobody has reported.
+                    dispatch.are_runs_known = false;
+                    dispatch.runs_problem =
+                        Some(format!("the list lacks run {id}, which GitHub has"));
                 }
-                None => is_readable = false,
+                dispatch.runs.retain(|known| known.id != run.id);
+                dispatch.runs.push(run);
+            }
+            SingleRun::Unreadable if evidence.as_ref().is_some_and(|it| it.has(id)) => {}
+            SingleRun::Unreadable => {
+                unread.insert(id);
+                if !dispatch.runs.iter().any(|run| run.id == id) {
+                    dispatch.runs.extend(known.cloned());
+                }
             }
         }
-        note_replaced_jobs(relay, dispatch, id, &jobs).await?;
+    }
+    for (id, jobs) in &by_run {
+        note_replaced_jobs(relay, dispatch, id, jobs).await?;
     }
     dispatch.runs.sort_by(|a, b| a.id.cmp(&b.id));
-    let is_settled = dispatch.are_runs_known && is_readable && !has_open_ones(dispatch);
+    give_up_unread_runs(relay, dispatch, jobs, evidence.is_some(), &unread);
+    let is_settled = dispatch.are_runs_known && unread.is_empty() && !has_open_ones(dispatch);
     // A quick look as soon as GitHub's window is over, and otherwise at the usual times.
     let soon = window_left.unwrap_or(SignedDuration::MAX);
     Ok((!is_settled).then(|| relay.now().saturating_add(soon).unwrap_or(Timestamp::MAX)))
+}
+
+/// The runs that have to be asked for one by one: those that were reported and aren't in the list, and those that were
+/// known before and aren't in it any more. GitHub's filtered lists are sometimes older than what they are asked about.
+fn runs_to_ask_for<'a>(
+    dispatch: &Dispatch,
+    by_run: &BTreeMap<&'a str, Vec<&JobRecord>>,
+    before: &'a [DownstreamRun],
+    evidence: Option<&RunEvidence>,
+) -> BTreeSet<&'a str> {
+    let has_problem = dispatch.runs_problem.is_some();
+    let is_known = |id: &str| dispatch.runs.iter().any(|run| run.id == id);
+    let reported = by_run.keys().copied().filter(|id| has_problem || !is_known(id));
+    let is_unlisted = |run: &&DownstreamRun| match evidence {
+        Some(evidence) if !has_problem => !evidence.has(&run.id),
+        _ => run.state == RunState::Open,
+    };
+    reported.chain(before.iter().filter(is_unlisted).map(|run| run.id.as_str())).collect()
+}
+
+/// Notes since when runs can't be read, and takes those that were open for ended in an unknown way if that has
+/// lasted for too long: otherwise their verdict would wait for ever.
+fn give_up_unread_runs(
+    relay: &Relay,
+    dispatch: &mut Dispatch,
+    jobs: &[JobRecord],
+    is_list_read: bool,
+    unread: &BTreeSet<&str>,
+) {
+    let now = relay.now();
+    if is_list_read && unread.is_empty() {
+        dispatch.runs_unread_since = None;
+        return;
+    }
+    let since = dispatch.runs_unread_since.map_or(now, |since| since.min(now));
+    dispatch.runs_unread_since = Some(since);
+    if now < since + relay.config.lost_after || !is_given_up(relay, dispatch, jobs) {
+        return;
+    }
+    for run in dispatch.runs.iter_mut().filter(|run| run.state == RunState::Open) {
+        if unread.contains(run.id.as_str()) {
+            run.state = RunState::OverUnknown;
+        }
+    }
+    if !is_list_read && dispatch.shared_runs.iter().any(|group| group.is_open) {
+        dispatch.shared_runs.iter_mut().for_each(|group| group.is_open = false);
+        dispatch.are_runs_known = false;
+    }
 }
 
 /// Whether GitHub says of one of its runs, or of one that may be its own, that it is open.
@@ -104,6 +171,22 @@ struct RunEvidence {
     list: RunList,
 }
 
+impl RunEvidence {
+    fn has(&self, id: &str) -> bool {
+        self.list.runs.iter().any(|run| run.id.to_string() == id)
+    }
+
+    /// Whether GitHub's list should have the run and doesn't.
+    fn lacks(&self, run: &WorkflowRun) -> bool {
+        let (from, to) = self.window;
+        let is_in_window = run.created_at.is_some_and(|at| from <= at && at <= to);
+        self.list.is_complete
+            && is_in_window
+            && run.event == EVENT
+            && !self.list.runs.iter().any(|listed| listed.id == run.id)
+    }
+}
+
 /// GitHub's list of the runs that may be the dispatch's, or why it can't be read.
 async fn list(
     relay: &Relay,
@@ -120,7 +203,7 @@ async fn list(
     let (near, _) = other_sends(relay, repo, &own, own_window).await?;
     let window = near.iter().fold(own_window, hull);
     let (others, are_others_known) = other_sends(relay, repo, &own, window).await?;
-    match relay.app.runs_of_event(repo.as_str(), "repository_dispatch", window).await {
+    match relay.app.runs_of_event(repo.as_str(), EVENT, window).await {
         Ok(list) => Ok(Ok(RunEvidence { own, others, are_others_known, window, list })),
         Err(error) if is_passing(&error) => Err(error.into()),
         Err(error) => {
@@ -232,14 +315,23 @@ fn run_state(run: &WorkflowRun) -> RunState {
     known.map_or(RunState::OverUnknown, RunState::Over)
 }
 
-/// The state of a run that proven reports name and the list doesn't have; `None` if it can't be read.
-async fn reported_run(
+/// What GitHub says of one run.
+enum SingleRun {
+    Found { run: DownstreamRun, is_missing_in_list: bool },
+    Unreadable,
+}
+
+/// The state of a run that the list doesn't have. `jobs`: those that proven reports name. `known`: what GitHub said of it
+/// before.
+async fn single_run(
     relay: &Relay,
     dispatch: &Dispatch,
     run_id: &str,
     jobs: &[&JobRecord],
-) -> Result<Option<DownstreamRun>, TaskError> {
-    let Ok(number) = run_id.parse::<u64>() else { return Ok(None) };
+    known: Option<&DownstreamRun>,
+    evidence: Option<&RunEvidence>,
+) -> Result<SingleRun, TaskError> {
+    let Ok(number) = run_id.parse::<u64>() else { return Ok(SingleRun::Unreadable) };
     let found = |workflow: &str, attempt, state| DownstreamRun {
         id: run_id.to_owned(),
         workflow: workflow.to_owned(),
@@ -250,20 +342,32 @@ async fn reported_run(
     match relay.app.run(dispatch.repo.as_str(), number).await {
         Ok(run) => {
             let attempt = u32::try_from(run.run_attempt).unwrap_or(1);
-            Ok(Some(found(&run.path, attempt, run_state(&run))))
+            let is_missing_in_list = evidence.is_some_and(|evidence| evidence.lacks(&run));
+            let run = found(&run.path, attempt, run_state(&run));
+            Ok(SingleRun::Found { run, is_missing_in_list })
         }
         Err(error) if is_passing(&error) => Err(error.into()),
         // The run was deleted, so nothing more will be reported.
         Err(GithubError::NotFound(_)) if !jobs.iter().any(|job| job.state.is_open()) => {
-            let attempt = jobs.iter().map(|job| job.id.run_attempt).max().unwrap_or(1);
-            let known = dispatch.runs.iter().find(|run| run.id == run_id);
-            let workflow = known.map_or(&jobs[0].id.workflow, |run| &run.workflow);
-            Ok(Some(found(workflow, attempt, RunState::OverUnknown)))
+            let reported = jobs.iter().map(|job| job.id.run_attempt).max();
+            // How it ended is known all the same, if that was read before.
+            let ended = known.filter(|run| {
+                matches!(run.state, RunState::Over(_))
+                    && reported.is_none_or(|it| it <= run.attempt)
+            });
+            let run = ended.cloned().or_else(|| {
+                let workflow = known.map(|run| run.workflow.as_str());
+                let workflow = workflow.or(jobs.first().map(|job| job.id.workflow.as_str()))?;
+                let attempt = reported.or(known.map(|run| run.attempt)).unwrap_or(1);
+                Some(found(workflow, attempt, RunState::OverUnknown))
+            });
+            let found = |run| SingleRun::Found { run, is_missing_in_list: false };
+            Ok(run.map_or(SingleRun::Unreadable, found))
         }
         Err(error) => {
             let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
             tracing::warn!(delivery, %repo, run_id, %error, "the run's state can't be read");
-            Ok(None)
+            Ok(SingleRun::Unreadable)
         }
     }
 }

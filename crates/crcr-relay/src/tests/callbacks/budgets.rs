@@ -185,6 +185,56 @@ async fn result_over_the_budget_of_its_backend_is_kept_without_its_texts() {
 }
 
 #[tokio::test]
+async fn reports_over_the_budget_of_their_backend_wait_for_the_external_hud_without_what_it_does_not_store()
+ {
+    let settings = [("HUD_API_URL", "https://hud.test/api"), ("HUD_BOT_KEY", "key")];
+    let world = World::with(&settings).await;
+    let run = open(&world).await;
+    let (two, four) = (run("acme/two"), run("acme/four"));
+    let waiting = "SELECT sum(length(payload)) FROM task WHERE lane LIKE 'hud:%'";
+    let large = |job: &'static str| {
+        let mut body = leg(&two, job).body("completed", Some("failure"));
+        body["payload"]["pull_request"]["body"] = json!("x".repeat(900_000));
+        body["workflow"]["extra"] = json!("y".repeat(50_000));
+        body
+    };
+    assert_eq!(two.report(&world, &large("first")).await, said("completed"));
+    assert!(world.value(waiting) > 900_000, "it goes as it came");
+    let charge = crcr_store::BudgetCharge {
+        bucket: crate::state_records::budget_of_day_key("forwarded", world.relay.now(), "acme/two"),
+        capacity: crate::limits::FORWARDED_BYTES_PER_DAY,
+        per_minute: 0.0,
+        cost: crate::limits::FORWARDED_BYTES_PER_DAY - 1_000_000,
+        first_of: None,
+    };
+    let batch = crcr_store::WriteBatch { charges: vec![charge], ..Default::default() };
+    world.relay.commit(batch).await.unwrap();
+    let before = world.value(waiting);
+    assert_eq!(two.report(&world, &large("second")).await, said("completed"));
+    let took = world.value(waiting) - before;
+    assert!(took < 3000, "{took}");
+    let payload: String = world
+        .database()
+        .query_row(
+            "SELECT payload FROM task WHERE lane LIKE 'hud:%' AND payload LIKE '%second%'",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    let task: Value = serde_json::from_str(&payload).unwrap();
+    let sent: Value = serde_json::from_str(task["body"].as_str().unwrap()).unwrap();
+    assert_eq!(sent["trusted"]["verified_repo"], "acme/two");
+    let sent = &sent["untrusted"]["callback_payload"];
+    assert_eq!(sent["payload"]["pull_request"]["head"]["sha"], HEAD);
+    assert_eq!(sent["payload"]["pull_request"]["number"], 7);
+    assert_eq!(sent["workflow"]["conclusion"], "failure");
+    assert_eq!(sent["workflow"]["check_run_id"], "77");
+    // Others have a budget of their own.
+    assert_eq!(four.start(&world).await, said("in_progress"));
+    assert_eq!(world.value("SELECT count(*) FROM task WHERE payload LIKE '%callback_token%'"), 2);
+}
+
+#[tokio::test]
 async fn check_runs_are_right_minutes_after_two_hours_without_github() {
     for retry_after in [None, Some(60)] {
         let world = World::new().await;

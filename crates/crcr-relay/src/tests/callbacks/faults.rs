@@ -506,6 +506,52 @@ async fn buildkite_step_beyond_the_bound_is_never_a_success() {
 }
 
 #[tokio::test]
+async fn warnings_of_many_steps_of_one_name_let_its_record_grow_to_a_bound_only() {
+    let world = buildkite_world().await;
+    let four = open(&world).await("acme/four");
+    let build = "0190046e-e199-453b-a302-a21a4d649d31";
+    for step in 0..200 {
+        let mut body = four.body("in_progress", None);
+        body["workflow"]["run_id"] = json!(build);
+        body["workflow"]["conclusion"] = json!(format!("{step} {}", "odd ".repeat(50)));
+        let mut claims = buildkite_claims(&world, build);
+        claims["job_id"] = json!(format!("job-{step}"));
+        let (status, answer) = four.report_as(&world, &claims, &body).await;
+        assert_eq!((status, answer["warnings"].as_array().unwrap().len()), (StatusCode::OK, 1));
+    }
+    let kept = world.largest_record_but_bodies();
+    assert!(kept < 16 * 1024, "{kept}");
+}
+
+#[tokio::test]
+async fn address_of_a_job_that_github_refuses_costs_no_check_run() {
+    let long = format!("https://buildkite.test/{}", "x".repeat(1500));
+    for (named, shown) in [
+        (
+            "https://buildkite.test/acme/b\u{fc}ild?q=1",
+            Some("https://buildkite.test/acme/b%C3%BCild?q=1"),
+        ),
+        ("https://buildkite.test:99999/1", None),
+        ("https://[/1", None),
+        (long.as_str(), None),
+    ] {
+        let world = buildkite_world().await;
+        let four = open(&world).await("acme/four");
+        let build = "0190046e-e199-453b-a302-a21a4d649d31";
+        let mut body = four.body("completed", Some("failure"));
+        body["workflow"]["run_id"] = json!(build);
+        body["workflow"]["url"] = json!(named);
+        let claims = buildkite_claims(&world, build);
+        assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"), "{named}");
+        assert_eq!(world.work().await, Vec::<String>::new(), "{named}");
+        let runs = world.github.state().world.check_runs(UPSTREAM);
+        let job = runs.iter().find(|run| run.name == JOB).expect("it is shown");
+        assert_eq!(job.conclusion.as_deref(), Some("failure"));
+        assert_eq!(job.details_url.as_deref(), shown, "{named}");
+    }
+}
+
+#[tokio::test]
 async fn buildkite_run_with_a_uuid_is_accepted() {
     let world = buildkite_world().await;
     let four = open(&world).await("acme/four");

@@ -107,6 +107,34 @@ async fn re_registered_name_gets_nothing_until_confirmed() {
 }
 
 #[tokio::test]
+async fn report_of_a_repository_that_was_renamed_since_its_dispatch_counts() {
+    let world = World::new().await;
+    let four = open(&world).await(FOUR);
+    assert_eq!(four.start(&world).await, said("in_progress"));
+    let mut claims = four.claims(&world);
+    claims["repository"] = json!("acme/renamed");
+    let body = four.body("completed", Some("failure"));
+    assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"));
+    world.work().await;
+    assert!(checks(&world).contains(&check(JOB, "completed", Some("failure"))));
+    // Who only has such a name, or a number that is nobody's, is a stranger as before.
+    let mut stranger = four.claims(&world);
+    stranger["repository"] = json!("acme/renamed");
+    for number in [json!("987654"), Value::Null] {
+        stranger["repository_id"] = number;
+        stranger["jti"] = json!(format!("jti-{}", rand::random::<u64>()));
+        let body = four.body("completed", Some("success"));
+        assert_eq!(four.report_as(&world, &stranger, &body).await, said("ignored"));
+    }
+    // Nobody gets the authority of a backend by a name of the allowlist with another's number.
+    let mut other = four.claims(&world);
+    other["repository"] = json!("acme/two");
+    let (status, answer) =
+        four.report_as(&world, &other, &four.body("completed", Some("success"))).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
+}
+
+#[tokio::test]
 async fn self_report_of_a_re_registered_name_is_403() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");

@@ -279,6 +279,175 @@ pub(super) async fn list_of_runs_that_github_does_not_show_as_a_whole_is_not_rea
     assert!(calls() > before, "after a new report it is read again");
 }
 
+/// What GitHub answers to the next requests for lists of runs.
+fn answer_lists(world: &World, times: usize, runs: &[Value]) {
+    let body = json!({ "total_count": runs.len(), "workflow_runs": runs }).to_string();
+    let answer = Fault::Answer { status: StatusCode::OK, retry_after: None, body };
+    world.github.state().traffic.fail("runs", times, answer);
+}
+
+/// GitHub's filtered lists are sometimes empty or old, so that a run which has reported isn't in them yet.
+#[tokio::test]
+pub(super) async fn list_without_a_run_that_has_reported_is_not_the_whole_list() {
+    let world = World::listening(&[]).await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    let client_payload = ci.client_payload.clone();
+    let silent = Downstream { run: RUN + 1, client_payload, ..ci };
+    silent.workflow_on_github(&world, "silent.yml", "completed", Some("failure"));
+    world.later(Duration::from_secs(70));
+    answer_lists(&world, 2, &[]);
+    ci.end(&world, "success").await;
+    wait(&world, Duration::from_secs(11)).await;
+    assert_eq!(of(&world, DISPATCH), Some(("in_progress".to_owned(), None)));
+    wait(&world, 5 * MINUTE).await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+pub(super) async fn failed_run_that_is_missing_in_a_later_list_still_counts() {
+    for is_deleted in [false, true] {
+        let world = World::listening(&[]).await;
+        let ci = open(&world).await("acme/four");
+        ci.on_github(&world, "completed", Some("success"));
+        let client_payload = ci.client_payload.clone();
+        let silent = Downstream { run: RUN + 1, client_payload, ..ci };
+        silent.workflow_on_github(&world, "silent.yml", "completed", Some("failure"));
+        ci.end(&world, "success").await;
+        wait(&world, 2 * MINUTE).await;
+        assert_eq!(ended(&world).as_deref(), Some("failure"));
+        let runs = &world.github.state().runs;
+        if is_deleted {
+            let elsewhere = Run { repository: "acme/gone".to_owned(), ..Run::push() };
+            runs.add(Run { id: RUN + 1, ..elsewhere });
+        } else {
+            answer_lists(&world, 1, &[runs.get(RUN).unwrap().api("http://github.test")]);
+        }
+        // A further report has the runs listed again.
+        let client_payload = ci.client_payload.clone();
+        let other = Downstream { job: "other", client_payload, ..ci };
+        other.end(&world, "success").await;
+        for _ in 0..20 {
+            wait(&world, MINUTE).await;
+        }
+        assert_eq!(ended(&world).as_deref(), Some("failure"), "deleted: {is_deleted}");
+    }
+}
+
+#[tokio::test]
+pub(super) async fn run_that_was_deleted_after_it_passed_has_passed() {
+    let world = World::listening(&[]).await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    ci.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+    world.github.state().runs.add(Run {
+        id: RUN,
+        repository: "acme/gone".to_owned(),
+        ..Run::push()
+    });
+    let client_payload = ci.client_payload.clone();
+    let other = Downstream { job: "other", client_payload, ..ci };
+    other.end(&world, "success").await;
+    for _ in 0..20 {
+        wait(&world, MINUTE).await;
+    }
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+}
+
+#[tokio::test]
+pub(super) async fn run_of_which_github_does_not_say_when_it_was_created_is_no_success() {
+    let world = World::listening(&[]).await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    let mut undated = world.github.state().runs.get(RUN).unwrap().api("http://github.test");
+    undated["id"] = json!(RUN + 1);
+    undated["path"] = json!(".github/workflows/undated.yml");
+    undated["created_at"] = Value::Null;
+    let dated = world.github.state().runs.get(RUN).unwrap().api("http://github.test");
+    answer_lists(&world, 1000, &[undated, dated]);
+    ci.end(&world, "success").await;
+    wait(&world, 10 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
+    assert!(title(&world).contains("doesn't say of one when it was created"), "{}", title(&world));
+    wait(&world, 6 * 60 * MINUTE).await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+fn title(world: &World) -> String {
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    runs.into_iter().find(|run| run.name == DISPATCH && run.head_sha == HEAD).unwrap().title
+}
+
+/// The repository is taken out of the App's installation, or made private, while the run goes on.
+#[tokio::test]
+pub(super) async fn run_that_was_open_and_cannot_be_read_any_more_ends_the_verdict_with_the_reason()
+{
+    let world = World::listening(&[]).await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "in_progress", None);
+    ci.start(&world).await;
+    ci.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
+    world.github.state().world.uninstall("acme/four");
+    for _ in 0..70 {
+        wait(&world, 5 * MINUTE).await;
+    }
+    assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress", "it may be installed again");
+    // The token is valid for an hour.
+    for _ in 0..20 {
+        wait(&world, 5 * MINUTE).await;
+    }
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert!(title(&world).contains("isn't known how run 9000 ended"), "{}", title(&world));
+    let calls = || world.github.state().world.calls().len();
+    let before = calls();
+    for _ in 0..24 {
+        wait(&world, 60 * MINUTE).await;
+    }
+    assert_eq!(calls(), before, "nobody asks any more");
+    // A further report has it asked for again.
+    world.github.state().world.install("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    let again = ci.run_again();
+    again.on_github(&world, "completed", Some("success"));
+    again.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+}
+
+/// A run that may be the dispatch's is open, and can't be read any more.
+#[tokio::test]
+pub(super) async fn open_run_that_may_be_the_dispatchs_and_cannot_be_read_any_more_ends_the_verdict()
+ {
+    let world = World::listening(&[]).await;
+    stranger(&world, "opened", NEWER).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    drop(received(&world));
+    let ci = open(&world).await("acme/four");
+    let silent = |run| {
+        let client_payload = ci.client_payload.clone();
+        let silent = Downstream { run, client_payload, ..ci };
+        silent.workflow_on_github(&world, "silent.yml", "in_progress", None);
+    };
+    silent(RUN + 1);
+    silent(RUN + 2);
+    ci.on_github(&world, "completed", Some("success"));
+    ci.end(&world, "success").await;
+    wait(&world, 2 * MINUTE).await;
+    assert!(title(&world).contains("may be this commit's is open"), "{}", title(&world));
+    world.github.state().world.uninstall("acme/four");
+    for _ in 0..90 {
+        wait(&world, 5 * MINUTE).await;
+    }
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert!(title(&world).contains("isn't known which runs it had"), "{}", title(&world));
+}
+
 #[tokio::test]
 pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
     for [first, second] in [["success", "failure"], ["failure", "success"]] {
