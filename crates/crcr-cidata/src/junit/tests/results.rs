@@ -1,6 +1,6 @@
 //! What became of a test, and of a suite outside its tests.
 
-use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult, TestRowKind};
+use crcr_domain::ci_data::test_run::{TestDetailKind, TestResult, TestRowKind};
 
 use super::super::{EarlierAttempts, JunitGrade, JunitRule, TestReport};
 use super::{attempts, only, read, results, rules, suite};
