@@ -106,6 +106,7 @@ fn search_lanes(automaton: &impl Automaton, text: &[u8], hits: &mut LiteralHits)
     };
     let heads = lanes.map(|lane| &lane[..together]);
     let mut states = [start; LANES];
+    #[expect(clippy::needless_range_loop, reason = "it is a place in all parts")]
     for at in 0..together {
         for (lane, state) in states.iter_mut().enumerate() {
             *state = step(lane, *state, at, heads[lane][at]);
