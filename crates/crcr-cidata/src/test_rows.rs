@@ -90,13 +90,35 @@ fn finish(context: Context) -> u64 {
     u64::from_be_bytes(context.finish().as_ref().first_chunk().copied().unwrap_or_default())
 }
 
+/// The beginning of the ids of a class's tests, which most tests share with the one before them.
+///
 /// Ids of one class begin with the same 16 bits. A report has few classes, so its rows are neighbours
 /// in tables that are ordered by test, and a load writes few pages of them.
-fn test_id(class: &[&str], name: &[&str]) -> u64 {
-    const CLASS_BITS: u32 = 16;
-    let class = hashed(Context::new(&SHA256), class);
-    let whole = finish(hashed(class.clone(), name));
-    finish(class) >> (64 - CLASS_BITS) << (64 - CLASS_BITS) | whole >> CLASS_BITS
+struct ClassOfTests {
+    suite: Arc<str>,
+    classname: Arc<str>,
+    context: Context,
+    bits: u64,
+}
+
+impl ClassOfTests {
+    const BITS: u32 = 16;
+
+    fn new(repository: &str, case: &TestCase) -> Self {
+        let class = [repository, &case.suite, &case.classname];
+        let context = hashed(Context::new(&SHA256), &class);
+        let bits = finish(context.clone()) >> (64 - Self::BITS) << (64 - Self::BITS);
+        let (suite, classname) = (Arc::clone(&case.suite), Arc::clone(&case.classname));
+        Self { suite, classname, context, bits }
+    }
+
+    fn is_of(&self, case: &TestCase) -> bool {
+        self.suite == case.suite && self.classname == case.classname
+    }
+
+    fn test_id(&self, name: &[&str]) -> u64 {
+        self.bits | finish(hashed(self.context.clone(), name)) >> Self::BITS
+    }
 }
 
 /// The number of the report at `path` of an artifact.
@@ -111,23 +133,30 @@ pub fn rows(repository: &str, cases: Vec<TestCase>) -> Vec<TestRunRow> {
     let repository = repository.to_ascii_lowercase();
     let numbers = number_lengths(&cases);
     let mut ids = HashSet::with_capacity(cases.len());
+    // How many tests have an identity: 100,000 of one, each counted from the first, would take hours.
+    let mut last_numbers: HashMap<u64, u32> = HashMap::new();
+    let mut class = None::<ClassOfTests>;
     let row = |(at, case): (usize, TestCase)| {
+        let class = match class.take_if(|class| class.is_of(&case)) {
+            Some(known) => class.insert(known),
+            None => class.insert(ClassOfTests::new(&repository, &case)),
+        };
         // What isn't a test must not share the id of one.
         let kind = if case.kind == TestRowKind::Test { "" } else { case.kind.as_str() };
-        let class = [repository.as_str(), &case.suite, &case.classname];
         let variant = case.variant.as_deref().unwrap_or_default();
         let number = numbers.get(at).copied().unwrap_or_default();
         let stable_name = without_random_parts(&case.name[number..]);
         let name = [&*stable_name, kind, variant];
         // Without a variant it is what it was before there were any.
         let name = &name[..if variant.is_empty() { 2 } else { 3 }];
-        let mut id = test_id(&class, name);
+        let mut id = class.test_id(name);
         // Several tests of a report can have one identity, such as those without a name.
-        let mut number = 1_u32;
-        while !ids.insert(id) {
-            number += 1;
-            let number = number.to_string();
-            id = test_id(&class, &[name, &[&*number]].concat());
+        if !ids.insert(id) {
+            let number = last_numbers.entry(id).or_insert(1_u32);
+            while !ids.insert(id) {
+                *number += 1;
+                id = class.test_id(&[name, &[&*number.to_string()]].concat());
+            }
         }
         TestRunRow { test_id: id, case }
     };
@@ -403,6 +432,9 @@ mod tests {
             ids_of(&["#1 is new", "#2 adds", "#3 subtracts"])[2]
         );
         assert_eq!(ids_of(&["a (x at 0x7f4296f7d550)"]), ids_of(&["a (x at 0x7f42970c8550)"]));
+        // Takes hours if each is counted from the first.
+        let many = ids_of(&vec!["a"; 100_000]);
+        assert_eq!(many.into_iter().collect::<HashSet<_>>().len(), 100_000);
         // Stored ids stay valid.
         assert_eq!(format!("{:016x}", ids("acme/widgets")[0]), "29476685b2f4196f");
     }

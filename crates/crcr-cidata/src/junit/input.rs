@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 
-use encoding_rs::{CoderResult, Decoder, Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
+use encoding_rs::{CoderResult, Decoder, Encoding, UTF_8, UTF_16BE, UTF_16LE};
 
 use super::text::{MAX_ENTITY, TextSink, unescape};
 
@@ -282,22 +282,26 @@ impl<R: Read> ReportText<R> {
         } else if raw.starts_with(b"\0<") {
             UTF_16BE
         } else {
-            match declared_encoding(raw).map(|label| label.to_ascii_lowercase()) {
-                None => UTF_8,
-                Some(label) => match label.as_str() {
-                    "utf-8" | "utf8" | "us-ascii" | "ascii" => UTF_8,
-                    "iso-8859-1" | "iso8859-1" | "latin-1" | "latin1" | "windows-1252"
-                    | "cp1252" => WINDOWS_1252,
-                    _ => {
-                        self.unknown_encoding = Some(label);
-                        UTF_8
-                    }
-                },
+            let label = declared_encoding(raw).unwrap_or("utf-8");
+            match Encoding::for_label_no_replacement(label.as_bytes()) {
+                // The declaration was read byte by byte, so it isn't that: .NET says so of text that it writes as UTF-8.
+                Some(encoding) if encoding == UTF_16LE || encoding == UTF_16BE => UTF_8,
+                // As `encoding_rs` takes it for Windows-1252, and programs that write more than ASCII write UTF-8.
+                Some(_) if is_ascii(label) => UTF_8,
+                Some(encoding) => encoding,
+                None => {
+                    self.unknown_encoding = Some(label.to_ascii_lowercase());
+                    UTF_8
+                }
             }
         };
         self.decoder = Some(encoding.new_decoder_without_bom_handling());
         Ok(())
     }
+}
+
+fn is_ascii(label: &str) -> bool {
+    ["us-ascii", "ascii"].iter().any(|name| label.trim().eq_ignore_ascii_case(name))
 }
 
 fn declared_encoding(raw: &[u8]) -> Option<&str> {

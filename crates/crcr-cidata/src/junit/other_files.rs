@@ -29,7 +29,7 @@ const KNOWN: &[KnownFile] = &[
     tests(
         "test-results",
         "a report of NUnit 2",
-        "run the tests with NUnit 3, or let `nunit3-console` write it anew",
+        "run the tests with NUnit 3, let `nunit3-console` write it anew, or set Pester's `OutputFormat` to `JUnitXml`",
     ),
     tests(
         "assembly",

@@ -21,8 +21,9 @@ pub(super) struct OpenSuite {
     pub line: u64,
     pub declared: Declared,
     pub counted: Counted,
-    /// Whether TestCafe's reporter wrote it.
-    pub is_testcafe: bool,
+    pub marks: CaseMarks,
+    /// Whether it counts tests that failed at first, and marks them: Firebase Test Lab.
+    pub has_flakes: bool,
     /// Whether the errors that it declares are counted among its failures, too.
     pub errors_are_failures: bool,
     /// Whether it says that it failed.
@@ -31,6 +32,16 @@ pub(super) struct OpenSuite {
     pub may_sum_up: bool,
     /// That failure, until it is known whether a test failed.
     pub failure: Option<TestDetail>,
+}
+
+/// What a tool writes in the attributes of its tests that is no part of their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CaseMarks {
+    None,
+    /// That a test is unstable, and where its screenshots are.
+    Testcafe,
+    /// The browser, as the class.
+    Testem,
 }
 
 /// The sums in the attributes of a suite.
@@ -69,7 +80,8 @@ impl OpenSuite {
             variant: None,
             has_hostname: false,
             class_prefix: None,
-            is_testcafe: false,
+            marks: CaseMarks::None,
+            has_flakes: false,
             errors_are_failures: false,
             element: SuiteElement { number: 0, run: 0, repeats: RepeatedTest::OtherTests, labels },
             line,
@@ -89,7 +101,8 @@ impl OpenSuite {
             variant: self.variant.clone(),
             has_hostname: false,
             class_prefix: None,
-            is_testcafe: false,
+            marks: CaseMarks::None,
+            has_flakes: false,
             errors_are_failures: self.errors_are_failures,
             element: SuiteElement { number, ..self.element.clone() },
             is_root: false,
@@ -149,7 +162,7 @@ impl OpenSuite {
         let browsers: Vec<_> = browsers.split(", ").map(without_versions).collect();
         self.variant = Some(browsers.join(", ").into());
         self.name = "TestCafe Tests".into();
-        (self.is_testcafe, self.errors_are_failures) = (true, true);
+        (self.marks, self.errors_are_failures) = (CaseMarks::Testcafe, true);
     }
 
     pub(super) fn count_failure(&mut self, result: TestResult) {
@@ -174,7 +187,25 @@ impl Counted {
     }
 }
 
-fn without_versions(browser: &str) -> String {
+/// What an update leaves of a browser or a system that a property names. Versions of three numbers and more change with
+/// every image of the runner; of two, they are often chosen. Pester's platform ends with the number of a partition:
+/// `Microsoft Windows Server 2025|C:\Windows|\Device\Harddisk0\Partition4`.
+pub(super) fn without_builds(value: &str) -> String {
+    let value = value.split('|').next().unwrap_or_default();
+    let words = value.split_whitespace().map(|word| {
+        let is_version = |&(at, first): &(usize, char)| {
+            let is_start = !word[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '.');
+            let digits = word[at..].split(|c: char| !c.is_ascii_digit() && c != '.').next();
+            let numbers = digits.unwrap_or_default().split('.').filter(|part| !part.is_empty());
+            first.is_ascii_digit() && is_start && numbers.count() > 2
+        };
+        let version = word.char_indices().find(is_version);
+        version.map_or(word, |(at, _)| word[..at].trim_end_matches(['-', '_', '/', '(']))
+    });
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+pub(super) fn without_versions(browser: &str) -> String {
     let is_version = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
     let words = browser.split_whitespace().map(|word| word.trim_matches(['(', ')']));
     words.filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ")

@@ -14,6 +14,7 @@ use super::diff::{Baseline, NovelLines, ShapeHasher};
 use super::evidence::{CONTEXT_LINES, Evidence, WeighedLog, line_match};
 use super::features::{COUNT, rule_certainty_percent};
 use super::line_marks::{LineMarks, MarkedLine};
+use super::literal_search::LiteralHits;
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
 
 const MAX_CONTEXT_LINE_BYTES: usize = 500;
@@ -279,6 +280,7 @@ struct ChunkScanner<'r> {
     serial: u64,
     /// Segments of the chunk where rules without a literal may match.
     without_literal: VecDeque<usize>,
+    hits: LiteralHits,
 }
 
 impl<'r> ChunkScanner<'r> {
@@ -293,6 +295,7 @@ impl<'r> ChunkScanner<'r> {
             candidate_for: vec![0; set.rules.len()],
             serial: 0,
             without_literal: VecDeque::new(),
+            hits: LiteralHits::default(),
         }
     }
 
@@ -305,22 +308,27 @@ impl<'r> ChunkScanner<'r> {
         (self.best_before, self.best) = (best_before, None);
         self.find_without_literal(chunk);
         let (mut segment, mut marks) = (0, LineMarks::default());
-        for hit in self.set.literals.find_overlapping_iter(&chunk.text) {
+        let mut hits = std::mem::take(&mut self.hits);
+        self.set.literals.search(&chunk.text, &mut hits);
+        for hit in hits.iter() {
             // A literal may start with the line feed before its line, or end with the one after it.
-            let last = hit.end() - 1;
+            let last = hit.last as usize;
             if last > chunk.segment_end(segment) {
                 self.mark(chunk, segment, std::mem::take(&mut marks), marked);
                 self.try_candidates(chunk, segment);
-                let rest = &chunk.segments[segment..];
-                segment += rest.partition_point(|s| s.start() <= last) - 1;
+                while last > chunk.segment_end(segment) {
+                    segment += 1;
+                }
                 self.try_without_literal(chunk, segment);
             }
-            let literal = hit.pattern().as_usize();
-            marks |= self.set.marks_of_literal[literal];
-            for &rule in &self.set.rules_of_literal[literal] {
-                self.add_candidate(rule);
+            for literal in self.set.literals.literals_of(hit) {
+                marks |= self.set.marks_of_literal[literal];
+                for &rule in &self.set.searched_rules_of_literal[literal] {
+                    self.add_candidate(rule);
+                }
             }
         }
+        self.hits = hits;
         if !chunk.segments.is_empty() {
             self.mark(chunk, segment, marks, marked);
             self.try_candidates(chunk, segment);

@@ -84,22 +84,31 @@ impl CleanChunk {
             rest = &rest[feed.map_or(rest.len(), |feed| feed + 1)..];
             let text = if is_at_line_start { without_timestamp(line) } else { line };
             let text = text.strip_suffix(b"\r").unwrap_or(text);
-            if memchr(b'\r', text).is_some() {
+            if has_control(text) {
                 for piece in text.split(|&byte| byte == b'\r') {
-                    self.push(piece, line_number);
+                    self.push(piece, line_number, append_clean);
                 }
             } else {
-                self.push(text, line_number);
+                self.push(text, line_number, |out, piece| {
+                    out.extend_from_slice(piece);
+                    false
+                });
             }
             is_at_line_start = true;
             line_number += 1;
         }
     }
 
-    fn push(&mut self, piece: &[u8], line_number: u64) {
+    /// `append` returns whether the piece is red.
+    fn push(
+        &mut self,
+        piece: &[u8],
+        line_number: u64,
+        append: impl Fn(&mut Vec<u8>, &[u8]) -> bool,
+    ) {
         for piece in piece.chunks(MAX_SEGMENT_BYTES) {
             let start = self.text.len();
-            let is_red = append_clean(&mut self.text, piece);
+            let is_red = append(&mut self.text, piece);
             if self.text.len() == start {
                 continue;
             }
@@ -174,16 +183,16 @@ fn without_mark(line: &[u8]) -> &[u8] {
 
 /// The length of `2026-11-23T06:17:44.1234567Z `, with the space.
 fn timestamp_length(line: &[u8]) -> Option<usize> {
-    const SHAPE: &[u8] = b"0000-00-00T00:00:00";
-    let start = line.get(..SHAPE.len())?;
-    let fits = start.iter().zip(SHAPE).all(|(byte, shape)| match shape {
-        b'0' => byte.is_ascii_digit(),
-        other => byte == other,
-    });
+    const LEAST: &[u8; 19] = b"0000-00-00T00:00:00";
+    const GREATEST: &[u8; 19] = b"9999-99-99T99:99:99";
+    let start = line.first_chunk::<19>()?;
+    // Written without an early end, so that the compiler uses vector instructions.
+    let fits = (0..19)
+        .fold(true, |fits, at| fits & (start[at] >= LEAST[at]) & (start[at] <= GREATEST[at]));
     if !fits {
         return None;
     }
-    let mut at = SHAPE.len();
+    let mut at = LEAST.len();
     if line.get(at) == Some(&b'.') {
         at += 1;
         at += line[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -215,14 +224,14 @@ fn is_control(byte: u8) -> bool {
     (byte < 0x20 && byte != b'\t') || byte == 0x7f
 }
 
+fn has_control(text: &[u8]) -> bool {
+    // Written without an early end, so that the compiler uses vector instructions.
+    text.iter().fold(false, |found, &byte| found | is_control(byte))
+}
+
 /// Drops escape sequences and control characters, and tells whether one of them turned the text red.
 /// Without its NULs, ASCII in UTF-16 is readable, if a step writes that into the log of a job.
 fn append_clean(out: &mut Vec<u8>, piece: &[u8]) -> bool {
-    // Written without an early end, so that the compiler uses vector instructions.
-    if !piece.iter().fold(false, |found, &byte| found | is_control(byte)) {
-        out.extend_from_slice(piece);
-        return false;
-    }
     let (mut rest, mut is_red) = (piece, false);
     while let Some(at) = rest.iter().position(|&byte| is_control(byte)) {
         out.extend_from_slice(&rest[..at]);

@@ -40,9 +40,20 @@ struct EarlierShape {
     last_log: u32,
 }
 
-/// Hashes what a line has in common with lines that differ in numbers, hashes, paths and times.
-#[derive(Clone, Default)]
-pub(super) struct ShapeHasher(RandomState);
+/// Hashes what a line has in common with lines that differ in numbers, hashes, paths and times. Its keys are random, so
+/// that nobody can print lines that hide others.
+#[derive(Clone)]
+pub(super) struct ShapeHasher {
+    start: u64,
+    factor: u64,
+}
+
+impl Default for ShapeHasher {
+    fn default() -> Self {
+        let random = RandomState::new();
+        Self { start: random.hash_one(0), factor: random.hash_one(1) | 1 }
+    }
+}
 
 impl ShapeHasher {
     pub(super) fn shape_of(&self, line: &[u8]) -> u64 {
@@ -52,7 +63,24 @@ impl ShapeHasher {
     /// With a buffer that is used again.
     pub(super) fn shape_in(&self, line: &[u8], buffer: &mut Vec<u8>) -> u64 {
         write_shape(&line[..line.len().min(MAX_SHAPED_BYTES)], buffer);
-        self.0.hash_one(&*buffer)
+        self.hash(buffer)
+    }
+
+    /// Takes a third of the time of the standard library's hash, and every line with a word of failure is hashed.
+    fn hash(&self, bytes: &[u8]) -> u64 {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
+        let start = self.start ^ bytes.len() as u64;
+        self.mix(words.fold(start, |hash, word| self.mix(hash ^ word)))
+    }
+
+    fn mix(&self, value: u64) -> u64 {
+        let product = u128::from(value) * u128::from(self.factor);
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
+        let (low, high) = (product as u64, (product >> 64) as u64);
+        low ^ high
     }
 }
 
@@ -249,29 +277,33 @@ fn class_of(byte: u8) -> u8 {
 /// Writes what a line has in common with lines that differ in numbers, hashes, paths and times.
 fn write_shape(line: &[u8], shape: &mut Vec<u8>) {
     shape.clear();
-    let mut rest = line;
-    while let Some(&first) = rest.first() {
+    let (mut start, mut plain_from) = (0, 0);
+    while let Some(&first) = line.get(start) {
         let kind = class_of(first) & WORD;
-        let (mut some, mut all, mut length) = (0, u8::MAX, 0);
-        while let Some(&byte) = rest.get(length) {
+        let (mut some, mut all, mut end) = (0, u8::MAX, start);
+        for &byte in &line[start..] {
             let class = class_of(byte);
             if class & WORD != kind {
                 break;
             }
-            (some, all, length) = (some | class, all & class, length + 1);
+            (some, all, end) = (some | class, all & class, end + 1);
         }
-        let (part, after) = rest.split_at(length);
-        rest = after;
-        if some & PATH_SEPARATOR != 0 && length > 1 {
-            shape.push(b'/');
-        } else if some & DIGIT == 0 {
-            shape.extend_from_slice(part);
-        } else if length >= 7 && all & HEX_OR_DASH != 0 {
-            shape.push(b'#');
-        } else {
-            write_without_digits(part, shape);
+        let length = end - start;
+        if some & (PATH_SEPARATOR | DIGIT) != 0 && (length > 1 || some & DIGIT != 0) {
+            // What stays as it is is copied in one go.
+            shape.extend_from_slice(&line[plain_from..start]);
+            plain_from = end;
+            if some & PATH_SEPARATOR != 0 && length > 1 {
+                shape.push(b'/');
+            } else if length >= 7 && all & HEX_OR_DASH != 0 {
+                shape.push(b'#');
+            } else {
+                write_without_digits(&line[start..end], shape);
+            }
         }
+        start = end;
     }
+    shape.extend_from_slice(&line[plain_from..]);
 }
 
 fn write_without_digits(word: &[u8], shape: &mut Vec<u8>) {

@@ -273,8 +273,10 @@ impl<'r> Evidence<'r> {
 
     fn add_candidate(&mut self, chunk: &CleanChunk, line: &MarkedLine, ordinal: u64) {
         let segment = chunk.segments[line.segment];
-        if self.repeated.len() < COUNTED_SHAPES || self.repeated.contains_key(&line.shape) {
-            *self.repeated.entry(line.shape).or_default() += 1;
+        if let Some(count) = self.repeated.get_mut(&line.shape) {
+            *count += 1;
+        } else if self.repeated.len() < COUNTED_SHAPES {
+            self.repeated.insert(line.shape, 1);
         }
         let promise = line.marks.promise(segment.is_red);
         if self.section.floor.is_some_and(|floor| promise < floor) {
@@ -565,12 +567,17 @@ fn log_count_u64(count: u64) -> f32 {
 /// Keeps the most promising lines, of equal ones the first and the last, in the order of the log.
 fn keep_most_promising(pool: &mut Vec<Candidate>, first: usize, last: usize) {
     let promise = |line: &Candidate| std::cmp::Reverse(line.marks.promise(line.is_red));
-    pool.sort_by_key(|line| (promise(line), line.ordinal));
+    if first < pool.len() {
+        pool.select_nth_unstable_by_key(first, |line| (promise(line), line.ordinal));
+    }
     let mut rest = pool.split_off(first.min(pool.len()));
-    rest.sort_by_key(|line| (promise(line), std::cmp::Reverse(line.ordinal)));
-    rest.truncate(last);
+    if last < rest.len() {
+        let key = |line: &Candidate| (promise(line), std::cmp::Reverse(line.ordinal));
+        rest.select_nth_unstable_by_key(last, key);
+        rest.truncate(last);
+    }
     pool.extend(rest);
-    pool.sort_by_key(|line| line.ordinal);
+    pool.sort_unstable_by_key(|line| line.ordinal);
 }
 
 /// The lines of a log that may explain its failure, with what speaks for each.

@@ -21,7 +21,7 @@ const FORMS: [(&str, &str); 22] = [
     ("error in capitals", r"\b(?:FAIL|FAILED|FAILURE|ERROR|ERRORS)\b"),
     (
         "failed test",
-        r"^\s*(?:--- FAIL|not ok |FAIL[: ]|✖|✗|✘|×|● |\d+\) |_{5,} .* _{5,}|E   |\[  FAILED|!! )",
+        r"^\s*(?:--- FAIL|not ok |FAIL[: ]|✖|✗|✘|✕|⨯|×|❌|● |\d+\) |_{5,} .* _{5,}|E   |\[  FAILED|\[(?:FAIL|✘|-)\] |\(fail\) |!! )",
     ),
     (
         "crash",
@@ -29,7 +29,7 @@ const FORMS: [(&str, &str); 22] = [
     ),
     (
         "negation",
-        r"(?i)\b(?:not found|no such|cannot|can't|could not|couldn't|unable|undefined|unexpected|invalid|missing|denied|refused|timed out|timeout|mismatch|unknown|unrecognized|unresolved|illegal|doesn't|does not|don't|must|should)\b",
+        r"(?i)\b(?:not found|no such|cannot|can't|could not|couldn't|unable|undefined|unexpected|invalid|missing|denied|refused|timed out|timeout|mismatch|unknown|unrecognized|unresolved|illegal|doesn't|does not|don't|isn't|is not|aren't|must|should)\b",
     ),
     ("place in a file", r#"(?:^|[\s('"`\[])[\w./\\@+~-]+\.[A-Za-z]\w{0,6}(?::\d+|\(\d+)"#),
     (
@@ -42,7 +42,7 @@ const FORMS: [(&str, &str); 22] = [
     ),
     (
         "summary",
-        r"(?i)^\W*(?:\[\w+\]\s*)?(?:\d+ (?:of \d+ )?\w* ?(?:errors?|failures?|failed|failing|problems?|tests?|examples?|specs?|offenses?)\b|(?:tests|failures|errors|total|suites|test suites|snapshots|time|ran|result|summary|test result)\b ?[:=]|=+ .*(?:failed|passed|error).* =+|(?:\d+\) )?(?:failure|error)s?\s*:?\s*$|found \d+ |FAILURES|FAILED \(|Failed: |build failed|there (?:was|were) \d+|rake aborted|exit status|.*exit(?:ed)? (?:with )?(?:code|status)|make(?:\[\d+\])?: \*\*\*|npm err!|npm error|error command failed|lerna|gmake|ninja: build|##\[error\]Process|error: test failed|.*returned (?:a )?non-?zero|.*errors? (?:found|generated|occurred)|.*(?:is not recoverable|exiting now|child returned status))",
+        r"(?i)^\W*(?:\[\w+\]\s*)?(?:\d+ (?:of \d+ )?\w* ?(?:errors?|failures?|failed|failing|problems?|tests?|examples?|specs?|offenses?)\b|(?:tests|failures|errors|total|suites|test suites|snapshots|time|ran|result|summary|test result)\b ?[:=]|=+ .*(?:failed|passed|error).* =+|(?:\d+\) )?(?:failure|error)s?\s*:?\s*$|(?:\S+ )?found \d+ |build finished with|aborted (?:with|due)\b.*|issues\b|(?:error: )?(?:one or more|some) (?:\S+ )?tests? |(?:error: )?\[[A-Z][\w-]+\]$|(?:error: )?package \S+ errored|failure reason|error: the following \w*? ?command failed|failed in:|rsync error|FAILURES|FAILED \(|Failed: |build failed|there (?:was|were) \d+|rake aborted|exit status|.*exit(?:ed)? (?:with )?(?:code|status)|make(?:\[\d+\])?: \*\*\*|npm err!|npm error|error command failed|lerna|gmake|ninja: build|##\[error\]Process|error: test failed|.*returned (?:a )?non-?zero|.*errors? (?:found|generated|occurred)|.*(?:is not recoverable|exiting now|child returned status))",
     ),
     ("head of a traceback", r"^\s*(?:E   )?Traceback \(most recent"),
     (
@@ -149,10 +149,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 static FORM_REGEXES: LazyLock<Vec<Regex>> =
     LazyLock::new(|| FORMS.iter().map(|(_, pattern)| line_regex(pattern)).collect());
 
-/// A frame of a stack, or the environment that Meson echoes: they only surround the line that explains the failure.
+/// A frame of a stack, the environment that Meson echoes, marks below source code, and rules between parts: they only
+/// surround the line that explains the failure.
 static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=",
+        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$",
     )
 });
 

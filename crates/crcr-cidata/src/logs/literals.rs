@@ -15,6 +15,9 @@ const MAX_LITERAL_BYTES: usize = 24;
 /// every line.
 const MIN_LITERAL: usize = 3;
 
+/// Words that are in many lines of any log, so that another literal is preferred to them.
+const FREQUENT_WORDS: [&[u8]; 6] = [b"error", b"fail", b"failed", b"failure", b"warning", b"test"];
+
 type LiteralSet = Vec<Vec<u8>>;
 
 /// Literals in lower case of which every match contains at least one, ignoring ASCII case. `None` if
@@ -178,7 +181,14 @@ fn selectivity(set: &LiteralSet) -> usize {
         b'\n' => 2,
         byte => usize::from(!byte.is_ascii_whitespace()),
     };
-    let telling = |literal: &Vec<u8>| literal.iter().map(worth).sum::<usize>();
+    let telling = |literal: &Vec<u8>| {
+        let is_edge = |byte: &u8| !byte.is_ascii_alphanumeric() && *byte != b'\n';
+        let start = literal.iter().position(|byte| !is_edge(byte)).unwrap_or_default();
+        let word = literal[start..].trim_ascii_end();
+        let word = word.strip_suffix(b":").unwrap_or(word);
+        let sum = literal.iter().map(worth).sum::<usize>();
+        if FREQUENT_WORDS.contains(&word) { sum.min(MIN_LITERAL) } else { sum }
+    };
     let shortest = set.iter().map(telling).min().unwrap_or_default();
     if shortest < MIN_LITERAL {
         return 0;

@@ -13,6 +13,7 @@ mod features;
 mod fixtures;
 mod import;
 mod line_marks;
+mod literal_search;
 mod literals;
 mod packed;
 mod rules;

@@ -16,7 +16,6 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use regex_automata::nfa::thompson::WhichCaptures;
 use regex_automata::{Span, meta};
 use regex_syntax::ParserBuilder;
@@ -26,6 +25,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::cleaner::{cut_text, without_tool_prefix};
 use super::line_marks::{LINE_MARKS, LineMarks};
+use super::literal_search::{LiteralHits, LiteralSearch};
 use super::literals::{required_literals, within_line};
 
 /// The rules that `crcr` comes with.
@@ -46,8 +46,6 @@ const MAX_CAPTURE_BYTES: usize = 500;
 const MAX_CAPTURES: usize = 16;
 /// The same for the automaton of all rules without a literal.
 const SHARED_CACHE_BYTES: usize = 4 * 1024 * 1024;
-/// A larger sum of literals is searched with a slower automaton that is smaller.
-const MAX_DFA_LITERALS_BYTES: usize = 16 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pick {
@@ -148,9 +146,11 @@ impl fmt::Display for RuleFinding {
 pub struct RuleSet {
     pub(super) rules: Vec<LogRule>,
     /// Literals of all rules, in lower case, and the words of [`LINE_MARKS`].
-    pub(super) literals: AhoCorasick,
+    pub(super) literals: LiteralSearch,
     /// For each literal, the rules that need it.
-    pub(super) rules_of_literal: Vec<Vec<u16>>,
+    rules_of_literal: Vec<Vec<u16>>,
+    /// Of those, the ones that every line of a log is tried for.
+    pub(super) searched_rules_of_literal: Vec<Vec<u16>>,
     /// For each literal, what it says about its line.
     pub(super) marks_of_literal: Vec<LineMarks>,
     /// Rules that the whole log has to be searched for.
@@ -210,8 +210,10 @@ impl RuleSet {
         text.push(b'\n');
         let mut candidates: Vec<u16> = self.tried_with_others.clone();
         candidates.extend(&self.without_literal);
-        for hit in self.literals.find_overlapping_iter(&text) {
-            candidates.extend(&self.rules_of_literal[hit.pattern().as_usize()]);
+        let mut hits = LiteralHits::default();
+        self.literals.search(&text, &mut hits);
+        for literal in hits.iter().flat_map(|hit| self.literals.literals_of(hit)) {
+            candidates.extend(&self.rules_of_literal[literal]);
         }
         candidates.sort_unstable();
         candidates.dedup();
@@ -268,18 +270,14 @@ impl RuleSet {
                 }
             }
         }
-        let size: usize = literals.iter().map(|literal| literal.len()).sum();
-        let kind = if size <= MAX_DFA_LITERALS_BYTES {
-            AhoCorasickKind::DFA
-        } else {
-            AhoCorasickKind::ContiguousNFA
-        };
-        let literals = AhoCorasick::builder()
-            .ascii_case_insensitive(true)
-            .match_kind(MatchKind::Standard)
-            .kind(Some(kind))
-            .build(&literals)
+        let literals = LiteralSearch::new(&literals)
             .map_err(|error| format!("the literals of all rules are too large: {error}"))?;
+        let is_searched = |rule: &&u16| {
+            let rule = &rules[usize::from(**rule)];
+            rule.kind == RuleKind::Ignore || rule.is_searched_everywhere()
+        };
+        let searched = |of: &Vec<u16>| of.iter().filter(is_searched).copied().collect();
+        let searched_rules_of_literal = rules_of_literal.iter().map(searched).collect();
         let hirs: Vec<&Hir> = without_literal.iter().map(|&r| &rules[usize::from(r)].hir).collect();
         let any_without_literal = if hirs.is_empty() {
             None
@@ -294,6 +292,7 @@ impl RuleSet {
             rules,
             literals,
             rules_of_literal,
+            searched_rules_of_literal,
             marks_of_literal,
             without_literal,
             tried_with_others,

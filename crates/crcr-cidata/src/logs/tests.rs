@@ -254,6 +254,11 @@ fn literals_are_found_in_the_middle_of_patterns_and_whatever_their_case() {
     ] {
         assert!(!rules(&rule("r", pattern, "")).rules()[0].is_without_literal(), "{pattern}");
     }
+    // Words that every log is full of aren't searched for if there is another text.
+    let hir = regex_syntax::parse("HCL.{0,20}(?:failed|error)|the build failed").unwrap();
+    let mut literals = literals::required_literals(&hir).unwrap();
+    literals.sort();
+    assert_eq!(literals, [&b"hcl"[..], b"the build failed"]);
     let text = rule("memory", "(?i)out of MEMORY", "");
     assert_eq!(line_of("a\nOUT of mEmOrY\n", &text).unwrap().0, 2);
 }
@@ -611,6 +616,34 @@ fn frames_and_echoed_environments_are_never_offered() {
     let result = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap();
     let offered: Vec<&str> = result.candidates.iter().map(|line| &*line.line).collect();
     assert_eq!(offered, ["Error: it broke", "    at least one test failed (see above)"]);
+}
+
+#[test]
+fn marks_below_source_code_and_rules_between_parts_are_never_offered() {
+    let own = "app.rb:7:in `greet': undefined method `name' for nil (NoMethodError)\n\n  puts user.name\n           ^^^^^\n\
+        ==========\n   |         ^~~~\n━━━━━━━━";
+    let log = log_of_failed_tests("", own, "");
+    let result = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap();
+    assert!(result.found.unwrap().line.starts_with("app.rb:7"));
+    let offered: Vec<&str> = result.candidates.iter().map(|line| &*line.line).collect();
+    assert!(offered.iter().all(|line| !line.contains(['^', '='])), "{offered:?}");
+}
+
+#[test]
+fn rules_of_one_tool_do_not_match_what_others_write() {
+    let set = RuleSet::starter();
+    for (line, other) in [
+        ("   |         ^^ memory access failed: alloc1 has been freed", "PowerShell"),
+        ("test/gm_SUITE.erl:19: Warning: behaviour gm undefined", "Erlang"),
+        ("src/Core.hs:5:9: Warning: Defined but not used: ‘x’", "HLint"),
+        (" ERR_PNPM_RECURSIVE_RUN_FIRST_FAIL  @acme/a@1.0.0 build: `tsc -p .`", "pnpm"),
+        ("• [FAILED] [0.000 seconds]", "Ginkgo"),
+        ("FAIL src/core.test.js", "Vitest or Pest"),
+        ("[!] Error building the application - see the log above", "CocoaPods"),
+    ] {
+        let matching = matching_rules(&set, line);
+        assert!(matching.iter().all(|rule| rule.name != other), "{line}: {other}");
+    }
 }
 
 #[test]

@@ -68,10 +68,11 @@ fn uuid(rest: &[u8]) -> Option<usize> {
     groups(rest, &[8, 4, 4, 4, 12], b"-_", u8::is_ascii_hexdigit)
 }
 
-/// `2026-11-25T00:01`, with seconds, fractions and a zone or without, in any punctuation.
+/// `2026-11-25T00:01` or `25.11.2026 00:01`, with seconds, fractions and a zone or without, in any punctuation.
 fn date_and_time(rest: &[u8]) -> Option<usize> {
     let digits = u8::is_ascii_digit;
-    let date = groups(rest, &[4, 2, 2], b"-_.", digits)?;
+    let date = groups(rest, &[4, 2, 2], b"-_./", digits)
+        .or_else(|| groups(rest, &[2, 2, 4], b"-_./", digits))?;
     rest.get(date).filter(|byte| b"T _-".contains(byte))?;
     let time = &rest[date + 1..];
     let with_seconds = groups(time, &[2, 2, 2], b":.-_", digits);
@@ -112,7 +113,8 @@ fn hexadecimal(rest: &[u8]) -> Option<usize> {
     let length = count(rest, u8::is_ascii_hexdigit);
     let digits = rest[..length].iter().filter(|byte| byte.is_ascii_digit()).count();
     let is_number = digits == length;
-    (matches!(length, 7 | 8 | 12 | 16 | 20 | 32 | 40 | 64) && digits >= 2 && !is_number)
+    // Git writes as many digits of a commit as tell it apart: up to 12 in the largest repositories.
+    (matches!(length, 7..=12 | 16 | 20 | 32 | 40 | 64) && digits >= 2 && !is_number)
         .then_some(length)
 }
 
@@ -133,6 +135,10 @@ mod tests {
             ("2026-11-25T00:01:00+01:00", ""),
             ("b9bef66c0ffee00112233445566778899aabbccd tests", " tests"),
             ("(b9bef66)", "()"),
+            ("unit-b9bef66c0f", "unit"),
+            ("Tests 25/11/2026 00:01:59", "Tests"),
+            ("Tests 2026/11/25 00:01", "Tests"),
+            ("Tests_25.11.2026_00.01.59", "Tests"),
             ("run-2026-11-25T00:01:59.", "run."),
             ("run-2026-11-25T00:01:59.x", "run.x"),
             ("run-2026-11-25T00:01:59+0100", "run"),
@@ -143,6 +149,7 @@ mod tests {
             ("test_ops-1b2c3d4e.xml", "test_ops.xml"),
             // Names, versions, parameters.
             ("api-2024-01-01", "api-2024-01-01"),
+            ("10.20.3000", "10.20.3000"),
             ("pytest", "pytest"),
             ("facade.deadbeef", "facade.deadbeef"),
             ("sha256_avx512", "sha256_avx512"),

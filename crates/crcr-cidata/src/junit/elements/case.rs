@@ -10,7 +10,7 @@ use quick_xml::events::BytesStart;
 use super::{ElementReader, OpenCase, OpenDetail, ReportElement};
 use crate::junit::dialect::ReportDialect;
 use crate::junit::findings::JunitRule;
-use crate::junit::suites::OpenSuite;
+use crate::junit::suites::{CaseMarks, OpenSuite, without_versions};
 use crate::junit::summary::{JunitError, MAX_CASES, SuiteElement};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{parse_seconds, shared, shorten, status_result};
@@ -27,7 +27,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         self.each_attribute(
             tag,
             line,
-            ["name", "classname", "file", "time", "status", "result"],
+            ["name", "classname", "file", "time", "status", "result", "flaky"],
             |this, key, raw| match key {
                 "name" => case.name = LimitedText::of_attribute(raw, &mut this.flaws),
                 "classname" => {
@@ -47,11 +47,20 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     }
                 }
                 "status" | "result" => open.status = open.status.or(status_result(raw)),
+                "flaky" => open.is_marked_flaky = raw == "true",
                 _ => {}
             },
         );
-        if self.suites.last().is_some_and(|suite| suite.is_testcafe) {
-            read_marks_of_testcafe(&mut open.case);
+        if let Some(suite) = self.suites.last() {
+            open.is_marked_flaky &= suite.has_flakes;
+            match suite.marks {
+                CaseMarks::None => {}
+                CaseMarks::Testcafe => read_marks_of_testcafe(&mut open.case),
+                CaseMarks::Testem => {
+                    open.case.variant = Some(without_versions(&open.case.classname).into());
+                    open.case.classname = Arc::clone(&self.empty);
+                }
+            }
         }
         self.push_case(open, has_time)
     }
@@ -66,6 +75,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             line,
             status: None,
             is_classname_blank: false,
+            is_marked_flaky: false,
             details: 0,
             failure_details: 0,
             trx_id: String::new(),
@@ -154,6 +164,16 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         };
         if case.details.iter().any(is_todo) {
             case.result = TestResult::Skipped;
+            open.failure_details = 0;
+        }
+        if open.is_marked_flaky {
+            for detail in &mut case.details {
+                if matches!(detail.kind, TestDetailKind::Failure | TestDetailKind::Error) {
+                    detail.kind = TestDetailKind::Rerun;
+                    case.attempts = case.attempts.saturating_add(1);
+                }
+            }
+            case.result = TestResult::Success;
             open.failure_details = 0;
         }
         let has_failed = case.result.is_failed();
@@ -295,6 +315,8 @@ fn is_of_suite(open: &OpenCase) -> bool {
             .any(|setup| name.starts_with(setup))
     };
     name.is_empty()
+        // pytest, when it or one of its plugins crashes.
+        || (&*case.classname, name) == ("pytest", "internal")
         // jest-junit, for a file that can't be loaded.
         || &*case.classname == "Test suite failed to run"
         // pytest, Go, and Python's unittest. Bun and Mocha write tests without a class, too.

@@ -47,6 +47,8 @@ pub(super) struct OpenCase {
     /// What an attribute says. In formats other than JUnit it decides.
     pub status: Option<TestResult>,
     pub is_classname_blank: bool,
+    /// Whether it says that it failed at first and passed at last.
+    pub is_marked_flaky: bool,
     /// Also those beyond [`MAX_DETAILS`].
     details: usize,
     /// How many of them are `<failure>` and `<error>`.

@@ -11,7 +11,7 @@ use quick_xml::events::BytesStart;
 use super::case::new_case;
 use super::{ElementReader, ReportElement, failure_detail};
 use crate::junit::findings::JunitRule;
-use crate::junit::suites::{Declared, Hidden, OpenSuite};
+use crate::junit::suites::{CaseMarks, Declared, Hidden, OpenSuite, without_builds};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{is_machine_name, parse_timestamp, shorten};
@@ -81,6 +81,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "timestamp",
                 "hostname",
                 "package",
+                "device",
+                "flakes",
             ],
             |this, key, raw| {
                 let number = || raw.trim().parse::<u64>().unwrap_or_default();
@@ -99,6 +101,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     }
                     "hostname" if !raw.is_empty() => hostname = Some(Arc::from(text(this))),
                     "package" if !raw.is_empty() => package = Some(Arc::from(text(this))),
+                    // Maestro has one suite for each device, of one name.
+                    "device" if !raw.is_empty() => suite.variant = Some(text(this).into()),
+                    "flakes" => suite.has_flakes = number() > 0,
                     _ => {}
                 }
             },
@@ -109,6 +114,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             }
             suite.name = stable_name(&name, day.as_deref().filter(|day| day.len() == 10)).into();
             suite.take_browsers_of_testcafe(&name);
+            if name == "Testem Tests" {
+                suite.marks = CaseMarks::Testem;
+            }
         }
         suite.has_hostname = hostname.is_some();
         if let Some(project) = hostname.filter(|host| !is_machine_name(host))
@@ -166,9 +174,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             }
             return;
         }
-        let Some((known, value)) = known.zip(value.filter(|value| !value.trim().is_empty())) else {
+        let Some((known, mut value)) = known.zip(value) else { return };
+        if VARIANT_PROPERTIES.contains(&known) {
+            value = without_builds(&value);
+        }
+        if value.trim().is_empty() {
             return;
-        };
+        }
         let suite = self.suites.last_mut();
         if known == WEBDRIVERIO_BROWSER {
             if let Some(suite) = suite.filter(|suite| !suite.is_root && self.case.is_none()) {

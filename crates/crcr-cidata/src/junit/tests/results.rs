@@ -1,0 +1,434 @@
+//! What became of a test, and of a suite outside its tests.
+
+use crcr_domain::ci_data::test_run::{TestDetailKind, TestResult, TestRowKind};
+
+use super::super::{EarlierAttempts, JunitGrade, JunitRule, TestReport};
+use super::{attempts, only, read, results, rules, suite};
+
+#[test]
+fn every_field_of_a_test_is_read() {
+    let report = read(
+        r#"<?xml version="1.0" encoding="utf-8"?>
+        <testsuites><testsuite name="pytest" tests="4" timestamp="2026-11-23T05:00:00.123">
+          <testcase classname="test.test_ops.TestOps" name="test_add" file="test/test_ops.py" time="0.01"/>
+          <testcase classname="c" name="test_mul"><failure message="assert 1 &lt; 0" type="E">Traceback &amp; more</failure></testcase>
+          <testcase name="test_div"><error>no &#60;<![CDATA[device>]]> &amp; x</error></testcase>
+          <testcase name="test_npu"><skipped type="pytest.skip" message="no NPU"/></testcase>
+        </testsuite></testsuites>"#,
+    );
+    let [add, mul, div, npu] = &report.cases[..] else { panic!("{:?}", report.cases) };
+    assert_eq!((&*add.suite, &*add.classname), ("pytest", "test.test_ops.TestOps"));
+    assert_eq!((add.file.as_deref(), add.time), (Some("test/test_ops.py"), Some(0.01)));
+    assert_eq!((add.result, add.message()), (TestResult::Success, None));
+    assert_eq!((mul.result, mul.message()), (TestResult::Failure, Some("assert 1 < 0")));
+    let detail = &mul.details[0];
+    assert_eq!(detail.type_name.as_deref(), Some("E"));
+    assert_eq!(detail.text.as_deref(), Some("Traceback & more"));
+    assert_eq!((div.result, div.message()), (TestResult::Error, Some("no <device> & x")));
+    assert_eq!((npu.result, npu.message()), (TestResult::Skipped, Some("no NPU")));
+    assert_eq!(report.tally.tests, 4);
+    assert!(!report.summary.is_truncated);
+    assert_eq!(report.summary.earliest.unwrap().0.to_string(), "2026-11-23T05:00:00.123Z");
+}
+
+#[test]
+fn failure_outranks_error_and_error_outranks_skipped_in_any_order() {
+    let report = read(suite(
+        "<testcase name='a'><skipped/><error/><failure/><error/></testcase>\
+         <testcase name='b'><error/><skipped/></testcase>\
+         <testcase name='c'><skipped/></testcase>",
+    ));
+    use TestResult::{Error, Failure, Skipped};
+    assert_eq!(results(&report), [("a", Failure), ("b", Error), ("c", Skipped)]);
+}
+
+#[test]
+fn test_that_passed_after_nested_reruns_is_flaky() {
+    for child in ["rerun", "flakyFailure", "flakyError", "rerunFailure", "rerunError"] {
+        let case = only(suite(&format!(
+            "<testcase name='a'><{child} message='m'><stackTrace>t</stackTrace>\
+             <system-out>o</system-out></{child}><{child}/></testcase>"
+        )));
+        assert_eq!((case.result, case.flaky, case.attempts), (TestResult::Success, true, 3));
+        assert_eq!(case.details[0].kind, TestDetailKind::Rerun);
+        assert_eq!(case.details[0].text.as_deref(), Some("t"));
+    }
+}
+
+#[test]
+fn test_that_failed_in_every_rerun_is_a_failure() {
+    let case =
+        only(suite("<testcase name='a'><failure/><rerunFailure/><rerunFailure/></testcase>"));
+    assert_eq!((case.result, case.flaky, case.attempts), (TestResult::Failure, false, 3));
+}
+
+/// The results of tests with one name, as `(result, attempts, flaky)`.
+#[test]
+fn failures_of_a_test_that_firebase_marks_as_flaky_are_of_earlier_attempts() {
+    let read = |flakes: &str| {
+        read(format!(
+            "<testsuites><testsuite name='s' tests='2' failures='1' {flakes}>\
+             <testcase classname='C' name='a' flaky='true' time='1'><failure>x</failure></testcase>\
+             <testcase classname='C' name='b' time='1'><failure>y</failure><failure>z</failure></testcase>\
+             </testsuite></testsuites>"
+        ))
+    };
+    use TestResult::{Failure, Success};
+    let report = read("flakes='1'");
+    assert_eq!(attempts(&report), [(Success, 2, true), (Failure, 1, false)]);
+    assert_eq!((report.tally.failures, rules(&report)), (1, vec![]));
+    // Whatever else writes such an attribute may mean that a test that failed often does.
+    assert_eq!(read("").tally.failures, 2);
+}
+
+#[test]
+fn traceback_without_a_message_is_told_by_its_exception() {
+    let message = |text: &str| {
+        let report =
+            read(suite(&format!("<testcase name='a' time='1'><error>{text}</error></testcase>")));
+        let case = &report.cases[0];
+        (case.message().unwrap().to_owned(), case.message_details().is_some())
+    };
+    let frames =
+        "Traceback (most recent call last):\n  File \"a.py\", line 5, in a\n    b()\n    ~^^";
+    for (text, cause) in [
+        (format!("x._StringException: {frames}\nRuntimeError: boom\n\n"), "RuntimeError: boom"),
+        (
+            format!("{frames}\nE: 1\n\nDuring it, another:\n\n{frames}\nF: 2 != 3\n- 2\n+ 3"),
+            "F: 2 != 3\n- 2\n+ 3",
+        ),
+        (
+            "---\n  name: AssertionError\n  at: a.js:1\n...".to_owned(),
+            "name: AssertionError\n  at: a.js:1",
+        ),
+    ] {
+        assert_eq!(message(&text), (cause.to_owned(), true), "{text}");
+    }
+    // Where the end is missing, the text is all there is.
+    assert_eq!(message(frames), (frames.to_owned(), false));
+}
+
+#[test]
+fn pytest_repetition_is_an_attempt_and_the_worst_one_counts() {
+    use TestResult::{Error, Failure, Skipped, Success};
+    for (later, expected) in [
+        (["", ""], (Success, 2, true)),
+        (["", "<failure/>"], (Failure, 2, false)),
+        (["<failure/>", "<error/>"], (Failure, 2, false)),
+        // Not what a plugin writes for a retry: the job is red.
+        (["<failure/>", ""], (Failure, 2, false)),
+        (["<error/>", "<skipped/>"], (Error, 2, false)),
+        (["<skipped/>", ""], (Skipped, 2, false)),
+    ] {
+        let case = |inner| format!("<testcase name='a' time='1'>{inner}</testcase>");
+        let cases = later.map(case).concat();
+        let report = read(format!("<testsuite name='pytest'>{cases}</testsuite>"));
+        assert_eq!(attempts(&report), [expected], "{later:?}");
+        assert_eq!(report.cases[0].time, Some(2.0));
+        let named = format!(
+            "<testsuites name='pytest tests'><testsuite name='mine'>{cases}</testsuite></testsuites>"
+        );
+        assert_eq!(attempts(&read(named)), [expected], "{later:?}");
+    }
+}
+
+#[test]
+fn go_repetition_is_an_attempt_unless_tests_that_passed_ran_again() {
+    use TestResult::{Failure, Success};
+    let go = |results: &[(&str, &str)]| {
+        let cases: String = results
+            .iter()
+            .map(|(name, inner)| format!("<testcase name='{name}' time='1'>{inner}</testcase>"))
+            .collect();
+        read(format!(
+            "<testsuite name='p'><properties><property name='go.version' value='go1.26'/>\
+             </properties>{cases}</testsuite>"
+        ))
+    };
+    let failed = ("A", "<failure/>");
+    assert_eq!(
+        attempts(&go(&[failed, ("B", ""), ("A", "")])),
+        [(Success, 2, true), (Success, 1, false)]
+    );
+    assert_eq!(attempts(&go(&[failed, failed])), [(Failure, 2, false)]);
+    let rule = |report: &TestReport| report.summary.findings.first().map(|first| first.rule);
+    let flaky = go(&[failed, ("A", "")]);
+    assert_eq!(rule(&flaky), Some(JunitRule::GuessedRerun), "`-count=2` looks like it");
+    assert!(flaky.has_guessed_rerun() && !go(&[failed, failed]).has_guessed_rerun());
+    // `-count=2`: one run of each is red, and so is the job.
+    let counted = go(&[failed, ("A", ""), ("B", ""), ("B", "")]);
+    assert_eq!(counted.tally.failures, 1);
+    assert_eq!(go(&[failed, ("A", "<skipped/>")]).tally.failures, 1);
+    assert_eq!(go(&[("A", ""), failed]).tally.failures, 1);
+}
+
+#[test]
+fn failures_that_are_declared_and_have_no_test_count_and_are_a_finding() {
+    for (xml, failures, errors) in [
+        (
+            "<testsuite name='s' failures='3'><testcase name='a' time='1'><failure/></testcase></testsuite>",
+            3,
+            0,
+        ),
+        ("<testsuite name='s' errors='2'><testcase name='a' time='1'/></testsuite>", 0, 2),
+        (
+            "<testsuites failures='1'><testsuite name='s'><testcase name='a' time='1'/></testsuite></testsuites>",
+            1,
+            0,
+        ),
+        // Once, where it is missing.
+        (
+            "<testsuites failures='2'><testsuite name='o' failures='2'><testsuite name='s' failures='2'>\
+          <testcase name='a' time='1'><failure/></testcase></testsuite></testsuite></testsuites>",
+            2,
+            0,
+        ),
+        // A test that passed at last isn't among the declared failures.
+        (
+            "<testsuite name='s' failures='1'><testcase name='a' time='1'><flakyFailure/></testcase></testsuite>",
+            1,
+            0,
+        ),
+        ("<testsuite name='s' failures='1'><testcase name='a' time='1'/>", 1, 0),
+        ("<testsuite failures='18446744073709551615' errors='9'/>", 10_000_000, 0),
+    ] {
+        let report = read(xml);
+        let found = (report.tally.failures, report.tally.errors);
+        assert!(
+            found == (failures, errors) || failures > 9 && found.0 >= failures,
+            "{xml}: {found:?}"
+        );
+        assert!(rules(&report).iter().any(|(rule, _)| *rule == JunitRule::FailureCount), "{xml}");
+        assert_eq!(report.grade(), JunitGrade::Invalid, "{xml}");
+        let of_suite = report.cases.iter().filter(|case| case.kind == TestRowKind::Suite);
+        assert_eq!(of_suite.count(), 1, "{xml}: which no quarantine covers");
+    }
+}
+
+#[test]
+fn tool_that_declares_failed_assertions_has_no_failures_without_a_test() {
+    let report = read(
+        "<testsuite name='s' failures='3' tests='5'><testcase name='a' time='1'><failure/><failure/>\
+         </testcase><testcase name='b' time='1'><failure/></testcase></testsuite>",
+    );
+    assert_eq!((report.tally.tests, report.tally.failures), (2, 2));
+}
+
+#[test]
+fn failure_of_a_suite_beside_a_failed_test_is_a_row_of_its_own() {
+    let report = read(suite("<testcase name='a'><failure/></testcase><error message='teardown'/>"));
+    assert_eq!((report.tally.failures, report.tally.errors), (1, 1));
+    assert_eq!(report.cases[1].kind, TestRowKind::Suite);
+}
+
+#[test]
+fn failed_test_without_a_class_is_a_test_as_when_it_passes() {
+    let report = read(suite("<testcase name='top' classname=''><failure/></testcase>"));
+    assert_eq!(report.cases[0].kind, TestRowKind::Test);
+}
+
+#[test]
+fn failed_test_that_is_named_like_its_suite_is_a_test_unless_it_is_a_file() {
+    let kind = |name: &str, tests: u32, more: &str| {
+        let report = read(format!(
+            "<testsuite name='{name}' tests='{tests}'><testcase name='{name}' classname='{name}' time='1'>\
+             <failure/></testcase>{more}</testsuite>"
+        ));
+        report.cases[0].kind
+    };
+    let more = "<testcase name='b' classname='a' time='1'/>";
+    assert_eq!(kind("Regex", 2, more), TestRowKind::Test);
+    assert_eq!(kind("Regex", 1, ""), TestRowKind::Test);
+    assert_eq!(kind("a/b.test.mjs", 2, more), TestRowKind::Test);
+    assert_eq!(kind("a/b.test.mjs", 1, ""), TestRowKind::Suite, "Vitest couldn't load it");
+}
+
+#[test]
+fn first_failure_of_a_test_is_the_one_that_is_shown() {
+    let case = only(suite(
+        "<testcase name='a'><failure message='cause'>at 1</failure><failure message='teardown'/></testcase>",
+    ));
+    assert_eq!((case.message(), case.message_details()), (Some("cause"), Some("at 1")));
+}
+
+#[test]
+fn tests_in_elements_that_no_tool_of_ours_writes_are_read() {
+    let report = read(
+        "<testsuites><group><testsuite name='s'><tests><testcase name='a' time='1'><failure/></testcase>\
+         </tests></testsuite></group></testsuites>",
+    );
+    assert_eq!(report.tally.failures, 1);
+}
+
+#[test]
+fn tests_and_suites_in_a_test_are_read_and_the_test_around_them_stays() {
+    use TestResult::{Failure, Success};
+    let inner = "<testcase name='inner' time='1'><failure message='m'/></testcase>";
+    for nested in [
+        inner.to_owned(),
+        format!("<testsuite name='t'><properties/>{inner}</testsuite>"),
+        format!("<steps>{inner}</steps>"),
+    ] {
+        let report = read(format!(
+            "<testsuite name='s'><testcase name='outer' time='1'>{nested}</testcase>\
+             <testcase name='next' time='1'/></testsuite>"
+        ));
+        let expected = [("inner", Failure), ("outer", Success), ("next", Success)];
+        assert_eq!(results(&report), expected, "{nested}");
+        assert!(report.cases.iter().all(|case| case.kind == TestRowKind::Test), "{nested}");
+    }
+    let broken = read(suite(
+        "<testcase name='outer'><testsuite name='t'><testcase name='inner'/></testsuite>\
+         <failure/></testcase>",
+    ));
+    assert_eq!(results(&broken), [("inner", Success), ("outer", Failure)]);
+    let cut = read(
+        "<testsuite name='s'><testcase name='o' time='1'><testsuite name='t'><testcase name='i'",
+    );
+    assert_eq!(results(&cut), [("o", TestResult::Unfinished)]);
+}
+
+#[test]
+fn capitals_of_elements_do_not_matter_and_an_unknown_result_is_a_finding() {
+    use TestResult::{Failure, Skipped, Success};
+    let report = read(suite(
+        "<testcase name='a'><Failure message='m'/></testcase><testcase name='b'><FAILURE/></testcase>\
+         <testcase name='c'><Skipped/></testcase><testcase name='d'><failed/></testcase>\
+         <testcase name='e'><trace-id/></testcase>",
+    ));
+    let expected = [("a", Failure), ("b", Failure), ("c", Skipped), ("d", Success), ("e", Success)];
+    assert_eq!(results(&report), expected);
+    assert_eq!(report.cases[0].message(), Some("m"));
+    assert_eq!(rules(&report), [(JunitRule::UnknownResult, 1)]);
+    assert_eq!(report.grade(), JunitGrade::Invalid, "its result may be missing");
+    let report = read(
+        "<testsuites><TestSuite name='s'><TestCase name='a' time='1'/></TestSuite></testsuites>",
+    );
+    assert_eq!(results(&report), [("a", Success)]);
+}
+
+#[test]
+fn tests_that_did_not_run_are_skipped() {
+    for status in [
+        "status='notrun'",
+        "status='disabled'",
+        "result='suppressed'",
+        "status='notrun' result='suppressed'",
+    ] {
+        let case = only(suite(&format!("<testcase name='a' {status}/>")));
+        assert_eq!(case.result, TestResult::Skipped, "{status}");
+    }
+    for status in ["status='run'", "status='run' result='completed'", "status='passed'"] {
+        let case = only(suite(&format!("<testcase name='a' {status}/>")));
+        assert_eq!(case.result, TestResult::Success, "{status}");
+    }
+}
+
+#[test]
+fn failed_status_without_an_element_is_a_failure() {
+    let report = read(suite("<testcase name='a' status='failed'/>"));
+    assert_eq!(results(&report), [("a", TestResult::Failure)]);
+    assert_eq!(rules(&report), [(JunitRule::StatusOnly, 1)]);
+}
+
+#[test]
+fn phpunit_warning_is_a_success_and_noted() {
+    let report = read(suite("<testcase name='a'><warning type='W'>w</warning></testcase>"));
+    assert_eq!(results(&report), [("a", TestResult::Success)]);
+    assert_eq!(rules(&report), [(JunitRule::Warning, 1)]);
+}
+
+#[test]
+fn failure_outside_the_tests_is_one_row_of_the_suite() {
+    let crash = "ok 1\npanic: runtime error\n\ngoroutine 1 [running]:\nmain.main()\n";
+    for (xml, result, message) in [
+        (
+            "<testcase name='' classname='C'><error message='setup'/></testcase>",
+            TestResult::Error,
+            "setup",
+        ),
+        (
+            "<testcase name='t.py' classname=''><error message='collection failure'/></testcase>",
+            TestResult::Error,
+            "collection failure",
+        ),
+        (
+            "<testcase name='internal' classname='pytest'><error message='internal error'/></testcase>",
+            TestResult::Error,
+            "internal error",
+        ),
+        ("<testcase name='ok'/><failure message='teardown'/>", TestResult::Failure, "teardown"),
+        (&format!("<system-out>{crash}</system-out>"), TestResult::Error, "panic: runtime error"),
+        (
+            &format!("<system-err><![CDATA[{crash}]]></system-err>"),
+            TestResult::Error,
+            "panic: runtime error",
+        ),
+    ] {
+        let report = read(suite(xml));
+        let rows: Vec<_> =
+            report.cases.iter().filter(|case| case.kind == TestRowKind::Suite).collect();
+        assert_eq!(rows.len(), 1, "{xml}: {:?}", report.cases);
+        assert_eq!((&*rows[0].suite, rows[0].result), ("s", result), "{xml}");
+        assert_eq!(rows[0].message(), Some(message), "{xml}");
+        assert_eq!(report.tally.errors + report.tally.failures, 1, "{xml}");
+    }
+}
+
+#[test]
+fn suite_that_declares_failures_and_has_none_is_a_failure() {
+    let report = read(
+        "<testsuites><testsuite name='a' errors='1'><testsuite name='b' errors='1'>\
+                       <testcase name='x' time='1'/></testsuite></testsuite></testsuites>",
+    );
+    assert_eq!(report.cases[1].kind, TestRowKind::Suite);
+    assert_eq!((report.tally.tests, report.tally.errors), (2, 1), "once, in the inner suite");
+}
+
+#[test]
+fn panic_that_a_passing_suite_prints_is_no_failure() {
+    let report = read(suite("<testcase name='a'/><system-out>recovered: panic: x\n</system-out>"));
+    assert_eq!(report.tally.tests, 1);
+    let report = read(suite("<testcase name='a'/><system-out>panic: not a crash\n</system-out>"));
+    assert_eq!(report.tally.tests, 1);
+}
+
+#[test]
+fn bazels_earlier_attempt_makes_a_test_that_passed_flaky_and_fails_nothing() {
+    let report = |inner: [&str; 3]| {
+        let case = |(at, inner): (usize, &str)| {
+            format!("<testcase name='{at}' classname='c' time='1'>{inner}</testcase>")
+        };
+        let cases: String = inner.into_iter().enumerate().map(case).collect();
+        read(format!("<testsuite name='s'>{cases}</testsuite>"))
+    };
+    let mut last = report(["", "<failure message='last'/>", ""]);
+    last.add_earlier_attempt(report([
+        "<error message='m'/>",
+        "<failure message='first'/>",
+        "<skipped/>",
+    ]));
+    use TestResult::{Failure, Success};
+    assert_eq!(attempts(&last), [(Success, 2, true), (Failure, 2, false), (Success, 1, false)]);
+    assert_eq!(last.cases[1].message(), Some("last"));
+    assert_eq!((last.tally.flaky, last.tally.failures, last.tally.errors), (1, 1, 0));
+}
+
+#[test]
+fn bazels_attempts_are_known_by_their_paths_beside_the_last_one() {
+    let paths = [
+        "a/foo/test.xml",
+        "a/foo/test_attempts/attempt_1.xml",
+        "a/foo/test_attempts/attempt_2.xml",
+        "test.xml",
+        "test_attempts/attempt_1.xml",
+        "b/test_attempts/attempt_1.xml",
+        "a/foo/test_attempts/attempt_x.xml",
+        "a/foo/my_test_attempts/attempt_1.xml",
+    ];
+    let attempts = EarlierAttempts::of(paths.into_iter());
+    assert_eq!(attempts.before("a/foo/test.xml"), [paths[1], paths[2]]);
+    assert_eq!(attempts.before("test.xml"), [paths[4]]);
+    let earlier: Vec<_> = paths.into_iter().filter(|path| attempts.contains(path)).collect();
+    assert_eq!(earlier, [paths[1], paths[2], paths[4]]);
+}
