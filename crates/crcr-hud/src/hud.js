@@ -96,6 +96,7 @@
         : settings.times === "utc" ? utc(date).slice(0, 16) : local(date);
       time.title = exact;
     }
+    for (const mark of document.querySelectorAll(".zone")) mark.textContent = settings.times === "utc" ? "UTC" : "local time";
   };
   const control = (label, name, options, changed) => {
     const box = document.createElement("label");

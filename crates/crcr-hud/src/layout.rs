@@ -193,6 +193,11 @@ pub fn ago(time: Timestamp) -> Markup {
     html! { time.ago datetime=(time) { (text) } }
 }
 
+/// The zone of the times beside it. The script changes them together.
+pub(crate) fn zone() -> Markup {
+    html! { span.zone { "UTC" } }
+}
+
 /// A commit, as a link to its page.
 pub fn commit_link(sha: &str) -> Markup {
     html! { a href=(format!("/commit/{sha}")) { code { (short_sha(sha)) } } }
@@ -234,7 +239,7 @@ pub(crate) fn culprit_list(culprits: &[Culprit]) -> Markup {
                     li {
                         bdi { (found.repo) } ": " bdi { (found.sentence()) }
                         div.detail {
-                            (time(found.at)) " UTC"
+                            (time(found.at)) " " (zone())
                             @if let Some(commit) = found.suspect.as_ref().filter(|_| found.is_certain) { " · " bdi { (commit.title) } }
                             @if let Some(test) = found.tests.first() { " · " bdi { (test) } @if found.tests.len() > 1 { " and " (found.tests.len() - 1) " more" } }
                         }

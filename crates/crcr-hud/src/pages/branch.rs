@@ -543,7 +543,7 @@ pub(crate) fn repositories_page(model: &RepositoriesModel, view: &View<'_>) -> M
                 p.muted { "No jobs are known. A repository appears here once the GitHub App is installed on it and subscribed to workflow jobs." }
             } @else {
                 div.scroll { table.stack {
-                    thead { tr { th scope="col" { "Repository" } th scope="col" { "Newest job (UTC)" } } }
+                    thead { tr { th scope="col" { "Repository" } th scope="col" { "Newest job (" (zone()) ")" } } }
                     tbody { @for repository in &model.repositories { tr {
                         th scope="row" { a href=(format!("/hud/{}", repository.name)) { bdi { (repository.name) } } }
                         td data-label="Newest job" { (time(repository.newest)) }

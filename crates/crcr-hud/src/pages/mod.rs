@@ -23,7 +23,7 @@ use crcr_domain::results::triage::TriageCategory;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::layout::time;
+use crate::layout::{time, zone};
 use crate::query::{EventFilter, TimeSpan};
 
 pub(crate) fn category_text(category: TriageCategory) -> &'static str {
@@ -52,7 +52,7 @@ fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
             span.group { @for (events, name) in [(EventFilter::Pr, "Pull requests"), (EventFilter::Nightly, "Nightly")] {
                 a rel="nofollow" aria-current=[(span.events == events).then_some("true")] href=(link(None, events)) { (name) }
             } }
-            span.detail { (time(span.from)) " – " (time(span.to)) " UTC" }
+            span.detail { (time(span.from)) " – " (time(span.to)) " " (zone()) }
             details open[span.window.is_none()] {
                 summary { "Other time span" }
                 form.span method="get" action=(path) {

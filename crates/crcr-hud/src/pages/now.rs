@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::category_text;
 use crate::address::{address, branch_path};
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, commit_link, duration, short_repo, time};
+use crate::layout::{ago, commit_link, duration, short_repo, time, zone};
 use crate::model::open_pulls::{self, OpenPull, PullStanding};
 use crate::model::red_branches::{self, BranchHealth, RedJob};
 use crate::model::{days, total};
@@ -245,7 +245,7 @@ fn blocked(model: &NowModel) -> Markup {
             @if model.more_blocked > 0 { p { a href="/prs?show=blocked" rel="nofollow" { @if is_whole { (model.more_blocked) " more" } @else { "More" } " are blocked" } } }
             @if let Some(since) = model.looked_at_since {
                 p.detail {
-                    "Only the open pull requests that changed since " (time(since)) " UTC are looked at here. "
+                    "Only the open pull requests that changed since " (time(since)) " " (zone()) " are looked at here. "
                     a href=(address("/prs", [("show", Some("blocked")), ("before", Some(&*since.to_string()))])) rel="nofollow" { "Those that changed earlier" }
                 }
             }

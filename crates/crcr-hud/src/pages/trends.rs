@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{Sorted, address, branch_path, sort_header};
 use crate::context::{Hud, PageError};
-use crate::layout::{duration, percent, rate, time};
+use crate::layout::{duration, percent, rate, time, zone};
 use crate::model::RateView;
 use crate::model::days::{day_tallies, facts};
 use crate::model::red_branches::trunk;
@@ -481,7 +481,7 @@ fn controls(model: &TrendsModel) -> Markup {
             nav.group aria-label="Time span" { @for window in ["24h", "7d", "30d", "90d"] {
                 a aria-current=[(model.window == window).then_some("true")] href=(model.url(|link| link.window = window.to_owned())) { (window.replace('h', " h").replace('d', " d")) }
             } }
-            span.detail { (time(model.from)) " – " (time(model.to)) " UTC" }
+            span.detail { (time(model.from)) " – " (time(model.to)) " " (zone()) }
             form.span method="get" action="/trends" {
                 label { "Repository " select name="repo" {
                     @if !model.repositories.contains(&model.repository) { option selected { (model.repository) } }
