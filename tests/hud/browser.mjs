@@ -181,6 +181,33 @@ const tasks = {
     await read.getByLabel("From (UTC)").fill("2026-09-10T00:00");
     await read.getByLabel("To (UTC)").fill("2026-09-11T00:00");
     await read.getByRole("button", { name: "Show" }).click();
+    // A refresh leaves the rows of a grid where they are.
+    const grid = await context.newPage();
+    grid.setDefaultTimeout(PATIENCE);
+    await grid.clock.install();
+    await grid.goto(sites.wide + MAIN);
+    await grid.evaluate(() => { document.querySelector(".grid").scrollTop = 300; document.querySelector("h1").textContent = "old"; });
+    const top = () => grid.evaluate(() => document.querySelector(".grid").scrollTop);
+    const scrolled = await top();
+    expect(scrolled > 100, `the grid scrolls to ${scrolled} only`);
+    await grid.clock.runFor(61_000);
+    await grid.waitForFunction(() => document.querySelector("h1").textContent !== "old");
+    expect((await top()) === scrolled, `a refresh moves the grid from ${scrolled} to ${await top()}`);
+    await grid.close();
+
+    // What says UTC is UTC, wherever the reader is.
+    const elsewhere = await contextAt({ timezoneId: "Asia/Kolkata" });
+    for (const path of ["/trends", "/hud", DUNE]) {
+      const page = await open(elsewhere, sites.full + path);
+      const zones = () => page.locator("main .zone").allInnerTexts();
+      expect(String(await zones()) === "local time", `${path}: local times are called ${await zones()}`);
+      await page.getByLabel("Times").selectOption("utc");
+      expect(String(await zones()) === "UTC", `${path}: UTC is called ${await zones()}`);
+      await page.evaluate(() => localStorage.clear());
+      await page.close();
+    }
+    await elsewhere.close();
+
     await read.waitForURL("**from=2026-09-10**");
     expect((await read.locator(".controls").innerText()).includes("2026-09-10 00:00"), "the form's span isn't shown");
     return {};

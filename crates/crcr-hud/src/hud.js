@@ -120,12 +120,13 @@
       const fresh = page.getElementById("main");
       const focus = pathTo(document.activeElement, main);
       const open = [...main.querySelectorAll("details")].map((fold) => fold.open);
-      const scrolled = [...main.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
+      const boxes = () => [...main.querySelectorAll(".scroll, aside")];
+      const scrolled = boxes().map((box) => [box.scrollLeft, box.scrollTop]);
       main.replaceChildren(...fresh.childNodes);
       showTimes();
       enhanceAll();
       [...main.querySelectorAll("details")].forEach((fold, n) => { fold.open = open[n] ?? fold.open; });
-      [...main.querySelectorAll(".scroll")].forEach((box, n) => { box.scrollLeft = scrolled[n] || 0; });
+      boxes().forEach((box, n) => { [box.scrollLeft, box.scrollTop] = scrolled[n] || [0, 0]; });
       const focused = focus?.length && at(main, focus);
       if (focused) {
         const matrix = focused.closest(".matrix");
