@@ -246,6 +246,7 @@ async fn page_that_shows_the_same_three_seconds_later_is_304() {
         let first = ask(&site, path, &[]).await;
         assert_eq!(first.status(), StatusCode::OK, "{path}");
         let tag = first.headers()[header::ETAG].to_str().unwrap().to_owned();
+        let length = bytes(first).await.len().to_string();
         SECOND.fetch_add(3, Ordering::Relaxed);
         let again = ask(&site, path, &[(header::IF_NONE_MATCH, &tag)]).await;
         SECOND.fetch_sub(3, Ordering::Relaxed);
@@ -253,6 +254,7 @@ async fn page_that_shows_the_same_three_seconds_later_is_304() {
         let head = Request::head(path).body(Body::empty()).unwrap();
         let head = site.router.clone().oneshot(head).await.unwrap();
         assert_eq!(head.headers()[header::ETAG], tag, "{path}");
+        assert_eq!(head.headers()[header::CONTENT_LENGTH], length, "{path}");
         assert_eq!(bytes(head).await, b"", "{path}");
     }
 }
