@@ -66,7 +66,7 @@ fn shell(view: &View<'_>, title: &str, refresh: bool, main: &Markup) -> Markup {
                         }
                     }
                     form.search method="get" action="/search" role="search" {
-                        input type="search" name="q" maxlength="200" aria-label="Search for a pull request, a commit, a repository or a test"
+                        input type="search" name="q" maxlength="2000" aria-label="Search for a pull request, a commit, a repository or a test"
                             placeholder="Pull request, commit, repository, test";
                     }
                     span #refreshed {}
