@@ -304,6 +304,8 @@ async fn wrong_parameter_is_400_on_every_page_and_twin_and_is_named() {
         (&*branch, &*branch, "job=abc"),
         (&*branch, &*branch, "rows=odd"),
         ("prs", "pulls", "before=yesterday"),
+        ("prs", "pulls", "page=4"),
+        (&*format!("crcr/{AURORA}"), &*format!("repositories/{AURORA}"), "page=0"),
         ("failures", "failures", "before=yesterday"),
         ("failures", "failures", "list=odd"),
         ("failures", "failures", "sort=odd"),
