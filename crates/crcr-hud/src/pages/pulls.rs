@@ -212,10 +212,10 @@ pub(crate) fn page(model: &PullsModel, view: &View<'_>) -> Markup {
             @else { (table(model)) }
             @if model.more_backends > 0 { p.detail { (model.more_backends) " more backends have no column; name one above to see it." } }
             @let beside = |page| PullsFilter { page, ..model.filter.clone() }.address();
-            p.pager {
+            @if model.filter.page > 1 || model.more > 0 { p.pager {
                 @if model.filter.page > 1 { a rel="nofollow" href=(beside(model.filter.page - 1)) { "Back" } }
                 @if model.more > 0 { a rel="nofollow" href=(beside(model.filter.page + 1)) { (model.more) " more" } }
-            }
+            } }
             @if let Some(older) = model.older {
                 p { a rel="nofollow" href=(PullsFilter { before: Some(older), page: 1, ..model.filter.clone() }.address()) { "Pull requests that changed earlier" } }
             }
