@@ -20,11 +20,12 @@ use serde::Serialize;
 
 use super::level::{LevelReview, amount, verdict as verdict_parts};
 use super::{category_text, controls, freshness};
+use crate::address::address;
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
 use crate::layout::{
-    culprit_list, distribution, external_link, outcome_parts, rate, short_sha, time,
+    commit_link, culprit_list, distribution, external_link, outcome_parts, rate, time,
 };
 use crate::model::{RateSummary, RateView, TrendDay, days, total, trend};
 use crate::query::SpanQuery;
@@ -446,7 +447,7 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                     div.scroll tabindex="0" role="region" aria-label="Table of failing tests" { table {
                         thead { tr { th scope="col" { "Test" } th scope="col" { "Failures" } th scope="col" { "Last" } th scope="col" { "Last message" } } }
                         tbody { @for test in &model.failing_tests { tr {
-                            th scope="row" { bdi { (test.name) } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
+                            th scope="row" { a rel="nofollow" href=(address("/search", [("q", Some(&*test.name))])) { bdi { (test.name) } } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
                             td { (test.count) }
                             td { (time(test.last)) }
                             td.message { bdi { (test.message.as_deref().unwrap_or("–")) } }
@@ -582,10 +583,11 @@ fn pager(page: &BackendModel) -> Markup {
         let span = TimeSpan { page: number, ..page.span.clone() };
         format!("/crcr/{}{}#matrix", page.repo, span.address())
     };
-    html! { p.pager {
-        @if page.span.page > 1 { a rel="nofollow" href=(link(page.span.page - 1)) { "Newer commits" } }
-        @if page.matrix.more_rows > 0 { a rel="nofollow" href=(link(page.span.page + 1)) { (page.matrix.more_rows) " older commits" } }
-    } }
+    let (number, more) = (page.span.page, page.matrix.more_rows);
+    html! { @if number > 1 || more > 0 { p.pager {
+        @if number > 1 { a rel="nofollow" href=(link(number - 1)) { "Newer commits" } }
+        @if more > 0 { a rel="nofollow" href=(link(number + 1)) { (more) " older commits" } }
+    } } }
 }
 
 /// The common start of all names, cut at the end of a word. The table shows it once.
@@ -608,7 +610,7 @@ fn matrix_row(row: &MatrixRow, matrix: &JobMatrix, page: &BackendModel) -> Marku
                     },
                     None => strong.muted { @match page.span.events { EventFilter::Pr => "push", EventFilter::Nightly => "nightly" } },
                 }
-                @if row.head_sha.is_empty() { " run " bdi { (row.run_id) } " " } @else { " " code { (short_sha(&row.head_sha)) } " " }
+                @if row.head_sha.is_empty() { " run " bdi { (row.run_id) } " " } @else { " " (commit_link(&row.head_sha)) " " }
                 span.detail { (time(row.at)) @if row.older { " · older head" } }
                 @if let Some(title) = &row.title { div.detail.subject title=(title) { bdi { (title) } } }
             }

@@ -104,7 +104,9 @@ async fn every_page_of_an_enterprise_server_links_to_that_server_and_to_what_exi
     };
     let fetched = crawl(&site, 2000, may_fetch, |path, status, page| {
         kinds.insert(path.split(['/', '?']).nth(1).unwrap_or_default().to_owned());
-        assert_eq!(status, StatusCode::OK, "{path}: {page}");
+        // A search with one answer leads to it.
+        let is_answer = path.starts_with("/search?") && status == StatusCode::SEE_OTHER;
+        assert!(status == StatusCode::OK || is_answer, "{path}: {status} {page}");
         assert!(!page.contains("github.com"), "{path} leads to github.com: {page}");
         let foreign = page.split("src=\"").skip(1).filter(|rest| !rest.starts_with('/')).count();
         assert_eq!(foreign, 0, "{path} loads something from another host");
