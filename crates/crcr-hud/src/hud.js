@@ -60,12 +60,14 @@
     next.focus();
   });
 
+  // `null` outside of `root`, such as for the whole page, which has the focus when nothing else does.
   const pathTo = (node, root) => {
+    if (!root.contains(node)) return null;
     const path = [];
-    for (; node && node !== root; node = node.parentElement) {
+    for (; node !== root; node = node.parentElement) {
       path.unshift([...node.parentElement.children].indexOf(node));
     }
-    return node ? path : null;
+    return path;
   };
   const at = (root, path) => path.reduce((node, n) => node && node.children[n], root);
   // One switch for all times; it and that of the refresh are remembered.
