@@ -65,6 +65,14 @@ const axe = async (page, name) => {
   }
 };
 
+// Presses the tab key until a link has the focus.
+const tabTo = async (page, link, what) => {
+  const wanted = await link.elementHandle();
+  const isThere = () => wanted.evaluate((element) => element === document.activeElement);
+  for (let n = 0; n < 500 && !(await isThere()); n++) await page.keyboard.press("Tab");
+  expect(await isThere(), `${what}: the tab key doesn't lead to it`);
+};
+
 const logIn = async (page) => {
   await page.getByLabel("Admin token").fill(token);
   await page.getByRole("button", { name: "Log in" }).click();
@@ -75,7 +83,7 @@ const tasks = {
   async pages() {
     const aria = {};
     // All at once: a page spends most of its time waiting for another process.
-    const looks = [["light", 1280], ["light", 390], ["dark", 1440], ["dark", 390]];
+    const looks = [["light", 1280], ["light", 390], ["dark", 1440], ["dark", 390], ["light", 1920]];
     await Promise.all(looks.map(async ([colorScheme, width]) => {
       const viewport = { width, height: 900 };
       const context = await contextAt({ colorScheme, viewport });
@@ -97,7 +105,7 @@ const tasks = {
           expect((await page.locator("main").innerText()).includes("<img src=x onerror=alert(1)>"), `${name}: the name isn't shown`);
         }
         await picture(page, `${name}-${colorScheme}-${width}`, { fullPage: true });
-        if (!(colorScheme === "light" && width === 390)) await axe(page, `${name} at ${width}`);
+        await axe(page, `${name} at ${width}`);
         if (colorScheme === "light" && width === 1280 && !name.startsWith("wide")) {
           aria[name] = await page.locator("body").ariaSnapshot();
         }
@@ -173,6 +181,33 @@ const tasks = {
     await fresh.getByText("Could not refresh").waitFor();
     await fresh.close();
 
+    // A refresh leaves the rows of a grid where they are.
+    const grid = await context.newPage();
+    grid.setDefaultTimeout(PATIENCE);
+    await grid.clock.install();
+    await grid.goto(sites.wide + MAIN);
+    await grid.evaluate(() => { document.querySelector(".grid").scrollTop = 300; document.querySelector("h1").textContent = "old"; });
+    const top = () => grid.evaluate(() => document.querySelector(".grid").scrollTop);
+    const scrolled = await top();
+    expect(scrolled > 100, `the grid scrolls to ${scrolled} only`);
+    await grid.clock.runFor(61_000);
+    await grid.waitForFunction(() => document.querySelector("h1").textContent !== "old");
+    expect((await top()) === scrolled, `a refresh moves the grid from ${scrolled} to ${await top()}`);
+    await grid.close();
+
+    // What says UTC is UTC, wherever the reader is.
+    const elsewhere = await contextAt({ timezoneId: "Asia/Kolkata" });
+    for (const path of ["/trends", "/hud", DUNE]) {
+      const page = await open(elsewhere, sites.full + path);
+      const zones = () => page.locator("main .zone").allInnerTexts();
+      expect(String(await zones()) === "local time", `${path}: local times are called ${await zones()}`);
+      await page.getByLabel("Times").selectOption("utc");
+      expect(String(await zones()) === "UTC", `${path}: UTC is called ${await zones()}`);
+      await page.evaluate(() => localStorage.clear());
+      await page.close();
+    }
+    await elsewhere.close();
+
     // Everything is there without JavaScript.
     const plain = await browser.newContext({ javaScriptEnabled: false });
     const read = await open(plain, sites.full + DUNE);
@@ -199,7 +234,7 @@ const tasks = {
             : page.locator("header").getByRole("link", { name, exact: true });
           const wanted = new URL(await link.getAttribute("href"), page.url()).href;
           if (way === "keyboard") {
-            await link.focus();
+            await tabTo(page, link, `${question}: ${name ?? main}`);
             await page.keyboard.press("Enter");
           } else {
             await link.click();

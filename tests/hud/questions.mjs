@@ -47,7 +47,7 @@ export const QUESTIONS = [
     question: "12. Which dispatches were lost or withheld?",
     site: "full",
     clicks: [],
-    answer: [/The relay is well|was not told of/],
+    answer: [/The relay is well|was not told of|never started a run for/],
   },
   {
     question: "13. How near is my backend to the next level?",

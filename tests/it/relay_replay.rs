@@ -130,6 +130,31 @@ fn archive_of_a_time_span_is_replayed_and_a_damaged_object_costs_only_itself() {
 }
 
 #[test]
+fn files_that_a_pull_request_changes_are_replayed_without_an_app() {
+    let archive = Archive::new();
+    let fact = serde_json::json!({
+        "at": "2026-09-01T10:00:00Z", "upstream": "acme/upstream", "pull_request": 7, "head_sha": "abc",
+        "merge_base": "def", "committed_at": "2026-08-01T10:00:00Z", "changed_files": ["src/op.c"],
+    });
+    archive.add("merge_base", "7-abc", "2026-09-01T10:00:00Z", &fact);
+    let other = Value::String("not one".to_owned());
+    archive.add("merge_base", "8-abc", "2026-09-01T10:00:00Z", &other);
+    let span = ["--from", "2026-09-01T00:00:00Z", "--until", "2026-09-02T00:00:00Z"];
+    for _ in 0..2 {
+        let ran = archive.replay("results.db", &span).run().expect_code(1);
+        assert!(
+            ran.stdout.contains("0 webhooks were replayed, 1 can't be read"),
+            "{}",
+            ran.report()
+        );
+        let connection = rusqlite::Connection::open(archive.path("results.db")).unwrap();
+        let sql = "SELECT group_concat(document) FROM fact_merge_base";
+        let found: String = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&found).unwrap(), fact);
+    }
+}
+
+#[test]
 #[ignore = "needs the npm package @octokit/webhooks-examples below tests/peers"]
 fn every_published_webhook_replays_to_the_same_state_in_any_order_and_twice() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))

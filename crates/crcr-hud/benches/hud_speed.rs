@@ -5,13 +5,16 @@
 //! invented attempts of 20 backends over DAYS days, one report each, with webhooks of the upstream
 //! repository's own CI, and with TESTS results of its tests in the last 30 days. It asks for every
 //! page and its twin 60 times in turn, first while nothing is written, then while 50 facts a second
-//! are, each of a dispatch of today.
+//! are, each of a dispatch of today. With Chromium and `tests/peers` it also says after how long each page is painted, from
+//! the navigation on.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
     reason = "a program for measuring: it stops at what is wrong and reads its arguments"
 )]
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,6 +83,7 @@ async fn main() {
     if results.repositories("push").await.unwrap().is_empty() {
         let started = Instant::now();
         fill_webhooks(&*results, now, webhooks, days).await;
+        fill_pulls(&*results, now, attempts / JOBS / BACKENDS).await;
         println!("{webhooks} webhooks written in {:.0?}", started.elapsed());
     }
     if results.tested_repositories().await.unwrap().is_empty() {
@@ -99,6 +103,11 @@ async fn main() {
     let router = router(Arc::new(hud));
     let events = attempts / JOBS / BACKENDS;
     let paths = [
+        "/".to_owned(),
+        "/prs".to_owned(),
+        format!("/commit/{:040x}", events - 2),
+        "/search?q=Commit+7".to_owned(),
+        "/search?q=no+such+thing".to_owned(),
         "/crcr?window=24h".to_owned(),
         "/crcr".to_owned(),
         "/crcr?window=30d".to_owned(),
@@ -144,13 +153,36 @@ async fn main() {
     for path in &paths {
         quiet.push(round(&router, path).await);
     }
+    let painted = painted(&router, &paths).await;
     let writer = tokio::spawn(write(results, now, events));
-    println!("{:44}    first      p50      p95  written to: p50      p95", "milliseconds");
-    for (path, [first, p50, p95]) in paths.iter().zip(quiet) {
+    println!("{:44}    first      p50      p95  written to: p50      p95  painted", "milliseconds");
+    for ((path, [first, p50, p95]), painted) in paths.iter().zip(quiet).zip(painted) {
         let [_, live50, live95] = round(&router, path).await;
-        println!("{path:44} {first:8.1} {p50:8.1} {p95:8.1}         {live50:8.1} {live95:8.1}");
+        let painted = painted.map_or("-".to_owned(), |painted| format!("{painted:.0}"));
+        println!(
+            "{path:44} {first:8.1} {p50:8.1} {p95:8.1}         {live50:8.1} {live95:8.1} {painted:>8}"
+        );
     }
     writer.abort();
+}
+
+/// Milliseconds until Chromium paints each page for the first time, the median of five; `None` for what isn't a page.
+async fn painted(router: &Router, paths: &[String]) -> Vec<Option<f64>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let node = root.join("tests/peers/node_modules/.bin/node");
+    if !node.exists() {
+        return vec![None; paths.len()];
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let site = format!("http://{}", listener.local_addr().unwrap());
+    let router = router.clone();
+    let server = tokio::spawn(async move { axum::serve(listener, router).await });
+    let mut command = Command::new(node);
+    command.arg(root.join("tests/bench/first_paint.mjs")).arg(site).args(paths);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    server.abort();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// Asks for a page again and again: the first answer, the median and the 95th percentile, in
@@ -234,6 +266,28 @@ async fn fill_webhooks(results: &dyn Results, now: Timestamp, webhooks: u64, day
             results.append_webhooks(std::mem::take(&mut part)).await.unwrap();
         }
     }
+}
+
+/// The newest pull requests, of which four in ten are open.
+async fn fill_pulls(results: &dyn Results, now: Timestamp, events: u64) {
+    const PULLS: u64 = 1000;
+    let row = |back: u64| {
+        let (event, minutes) = (events.checked_sub(back)?, back.cast_signed());
+        let number = 1000 + event;
+        let payload = json!({
+            "action": "synchronize", "number": number, "repository": { "full_name": UPSTREAM },
+            "pull_request": {
+                "id": number, "number": number, "state": if back % 10 < 4 { "open" } else { "closed" },
+                "title": format!("Change {number}"), "body": "What it is for. ".repeat(1000),
+                "user": { "login": format!("author-{}", number % 50) },
+                "head": { "sha": format!("{event:040x}"), "ref": format!("topic/{number}") },
+                "base": { "ref": "main", "repo": { "default_branch": "main" } },
+            },
+        });
+        let (delivery, at) = (format!("pull-{number}"), now - SignedDuration::from_mins(minutes));
+        WebhookRow::new("pull_request", &delivery, at, payload.to_string().as_bytes()).ok()
+    };
+    results.append_webhooks((1..=PULLS).filter_map(row).collect()).await.unwrap();
 }
 
 fn ci_of_commit(commit: u64, at: Timestamp, rows: &mut Vec<WebhookRow>) {

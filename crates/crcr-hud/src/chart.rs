@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use crate::layout::percent;
 use crate::model::TrendDay;
 use crate::plot::{Plot, PlotLine, Unit};
 
@@ -37,16 +38,25 @@ fn plot(title: &str, unit: Unit, days: &[TrendDay], lines: Vec<PlotLine>) -> Mar
     Plot { title: title.to_owned(), unit, times, lines }.markup()
 }
 
-/// A small line without axes, for a table.
+/// A small line for a table, with its range beside it.
 pub(super) fn sparkline(days: &[TrendDay]) -> Markup {
     let values: Vec<_> = days.iter().map(|day| day.job_pass.value()).collect();
     let step = 100.0 / (days.len().max(2) - 1) as f64;
+    let lowest = values.iter().copied().flatten().reduce(f64::min);
+    let (Some(lowest), Some(last)) = (lowest, values.iter().copied().flatten().last()) else {
+        return html! { span.muted { "no data" } };
+    };
+    let low = ((lowest * 10.0).floor() / 10.0).min(0.9);
+    let range = format!("{} to 100 %", percent(low));
+    let words = format!("{range}, last {}", percent(last));
     html! {
-        svg.spark viewBox="0 0 104 24" aria-hidden="true" {
+        svg.spark viewBox="0 0 104 24" role="img" aria-label=(words) {
+            title { (words) }
             @for segment in segments(&values) {
-                polyline.a points=(points(&segment, &|n| 2.0 + step * n as f64, &|v| 2.0 + (1.0 - v) * 20.0)) {}
+                polyline.a points=(points(&segment, &|n| 2.0 + step * n as f64, &|v| 2.0 + (1.0 - v) / (1.0 - low) * 20.0)) {}
             }
         }
+        span.detail { (range) }
     }
 }
 

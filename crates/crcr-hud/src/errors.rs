@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::to_bytes;
+use axum::extract::path::ErrorKind;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
@@ -61,6 +63,26 @@ pub(crate) fn error_json(problem: &PageError) -> Response {
     with_retry_after(wait, (status, body).into_response())
 }
 
+/// Names the part of the address that can't be read.
+pub(crate) fn wrong_address(problem: &PathRejection) -> PageError {
+    let PathRejection::FailedToDeserializePathParams(problem) = problem else {
+        return PageError::Query("the address can't be read".to_owned());
+    };
+    match problem.kind() {
+        ErrorKind::ParseErrorAtKey { value, .. }
+        | ErrorKind::ParseErrorAtIndex { value, .. }
+        | ErrorKind::ParseError { value, .. }
+        | ErrorKind::DeserializeError { value, .. } => {
+            let value: String = value.chars().take(100).collect();
+            PageError::Query(format!("`{value}` in the address has to be a whole number"))
+        }
+        ErrorKind::InvalidUtf8InPathParam { .. } => {
+            PageError::Query("the address isn't UTF-8".to_owned())
+        }
+        _ => PageError::Query("the address can't be read".to_owned()),
+    }
+}
+
 fn with_retry_after(wait: Option<u16>, mut answer: Response) -> Response {
     if let Some(seconds) = wait {
         answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -86,7 +108,8 @@ pub async fn errors_as_pages(
     next: Next,
 ) -> Response {
     let (asked, body) = request.into_parts();
-    let for_people = asked.method == axum::http::Method::GET && wants(&asked.headers, "text/html");
+    let is_read = [Method::GET, Method::HEAD].contains(&asked.method);
+    let for_people = is_read && wants(&asked.headers, "text/html");
     let path = asked.uri.path();
     // `/hud/` is `/hud`; no page's address ends with a slash.
     let trimmed = path.trim_end_matches('/');
@@ -95,7 +118,12 @@ pub async fn errors_as_pages(
         return axum::response::Redirect::permanent(&format!("{trimmed}{query}")).into_response();
     }
     let asked_again = asked.clone();
-    let answer = next.run(Request::from_parts(asked, body)).await;
+    let mut answer = next.run(Request::from_parts(asked, body)).await;
+    if answer.status().is_client_error() || answer.status().is_server_error() {
+        // What isn't there now may be in a second, and a page isn't JSON.
+        let cache = answer.headers_mut().entry(header::CACHE_CONTROL);
+        cache.or_insert(HeaderValue::from_static("no-store"));
+    }
     let kind = answer.headers().get(header::CONTENT_TYPE);
     let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
     let status = answer.status();

@@ -60,12 +60,14 @@
     next.focus();
   });
 
+  // `null` outside of `root`, such as for the whole page, which has the focus when nothing else does.
   const pathTo = (node, root) => {
+    if (!root.contains(node)) return null;
     const path = [];
-    for (; node && node !== root; node = node.parentElement) {
+    for (; node !== root; node = node.parentElement) {
       path.unshift([...node.parentElement.children].indexOf(node));
     }
-    return node ? path : null;
+    return path;
   };
   const at = (root, path) => path.reduce((node, n) => node && node.children[n], root);
   // One switch for all times; it and that of the refresh are remembered.
@@ -96,6 +98,7 @@
         : settings.times === "utc" ? utc(date).slice(0, 16) : local(date);
       time.title = exact;
     }
+    for (const mark of document.querySelectorAll(".zone")) mark.textContent = settings.times === "utc" ? "UTC" : "local time";
   };
   const control = (label, name, options, changed) => {
     const box = document.createElement("label");
@@ -119,12 +122,13 @@
       const fresh = page.getElementById("main");
       const focus = pathTo(document.activeElement, main);
       const open = [...main.querySelectorAll("details")].map((fold) => fold.open);
-      const scrolled = [...main.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
+      const boxes = () => [...main.querySelectorAll(".scroll, aside")];
+      const scrolled = boxes().map((box) => [box.scrollLeft, box.scrollTop]);
       main.replaceChildren(...fresh.childNodes);
       showTimes();
       enhanceAll();
       [...main.querySelectorAll("details")].forEach((fold, n) => { fold.open = open[n] ?? fold.open; });
-      [...main.querySelectorAll(".scroll")].forEach((box, n) => { box.scrollLeft = scrolled[n] || 0; });
+      boxes().forEach((box, n) => { [box.scrollLeft, box.scrollTop] = scrolled[n] || [0, 0]; });
       const focused = focus?.length && at(main, focus);
       if (focused) {
         const matrix = focused.closest(".matrix");

@@ -65,7 +65,7 @@ fn shell(view: &View<'_>, title: &str, refresh: bool, main: &Markup) -> Markup {
                         }
                     }
                     form.search method="get" action="/search" role="search" {
-                        input type="search" name="q" maxlength="200" aria-label="Search for a pull request, a commit, a repository or a test"
+                        input type="search" name="q" maxlength="2000" aria-label="Search for a pull request, a commit, a repository or a test"
                             placeholder="Pull request, commit, repository, test";
                     }
                     span #refreshed {}
@@ -192,6 +192,11 @@ pub fn ago(time: Timestamp) -> Markup {
     html! { time.ago datetime=(time) { (text) } }
 }
 
+/// The zone of the times beside it. The script changes them together.
+pub(crate) fn zone() -> Markup {
+    html! { span.zone { "UTC" } }
+}
+
 /// A commit, as a link to its page.
 pub fn commit_link(sha: &str) -> Markup {
     html! { a href=(format!("/commit/{sha}")) { code { (short_sha(sha)) } } }
@@ -233,7 +238,7 @@ pub(crate) fn culprit_list(culprits: &[Culprit]) -> Markup {
                     li {
                         bdi { (found.repo) } ": " bdi { (found.sentence()) }
                         div.detail {
-                            (time(found.at)) " UTC"
+                            (time(found.at)) " " (zone())
                             @if let Some(commit) = found.suspect.as_ref().filter(|_| found.is_certain) { " · " bdi { (commit.title) } }
                             @if let Some(test) = found.tests.first() { " · " bdi { (test) } @if found.tests.len() > 1 { " and " (found.tests.len() - 1) " more" } }
                         }

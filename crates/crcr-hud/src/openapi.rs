@@ -3,12 +3,15 @@
 //! <https://spec.openapis.org/oas/v3.1.1.html>
 
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 /// What callers may rely on.
 const STABILITY: &str = "Within `/api/v1` nothing is renamed or removed and no type changes; fields and addresses \
                          may be added, so ignore what you don't know.";
+
+const TAG: &str = "pages";
 
 /// A JSON twin, and where its types come from.
 #[derive(Clone)]
@@ -29,6 +32,7 @@ pub(crate) fn schemas_of<Q: JsonSchema, M: JsonSchema>(
 pub(crate) fn document(operations: &[Operation]) -> Value {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into())
+        .with_transform(RecursiveTransform(describe_pairs))
         .for_serialize();
     let mut generator = settings.into_generator();
     let mut paths = Map::new();
@@ -47,9 +51,11 @@ pub(crate) fn document(operations: &[Operation]) -> Value {
             "title": "CRCR HUD", "version": env!("CARGO_PKG_VERSION"),
             "summary": "The data of the HUD's pages",
             "description": STABILITY,
+            "contact": { "name": "The operators of this relay" },
             "license": { "name": "BSD-3-Clause", "identifier": "BSD-3-Clause" },
         },
         "servers": [{ "url": "/" }],
+        "tags": [{ "name": TAG, "description": "What the pages show" }],
         "paths": paths,
         "components": { "schemas": schemas, "responses": {
             "Problem": {
@@ -63,6 +69,13 @@ pub(crate) fn document(operations: &[Operation]) -> Value {
     })
 }
 
+/// Linters want to know what else an array has. Of a pair, `maxItems` says that it is nothing.
+fn describe_pairs(schema: &mut Schema) {
+    if schema.get("prefixItems").is_some() && schema.get("items").is_none() {
+        schema.insert("items".to_owned(), json!({}));
+    }
+}
+
 fn described(operation: &Operation, address: &str, query: &Schema, answer: &Schema) -> Value {
     let summary = match operation.page {
         Some(page) => format!("The data of the page `{page}`"),
@@ -72,6 +85,8 @@ fn described(operation: &Operation, address: &str, query: &Schema, answer: &Sche
     json!({
         "operationId": operation_id(address),
         "summary": summary,
+        "description": query.get("description").unwrap_or(&json!(summary)),
+        "tags": [TAG],
         "parameters": parameters(address, query),
         "responses": {
             "200": {

@@ -7,14 +7,18 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use serde::{Deserialize, Serialize};
 
+use crate::address::address;
+
 /// A longer search is cut.
 pub(super) const MAX_SEARCH_CHARS: usize = 200;
+/// Of the matrix of jobs. A span of a year may have this many.
+const MAX_PAGES: usize = 1000;
 /// The longest time span of a page, in days.
 const MAX_DAYS: i64 = 366;
 
 /// `?window=24h|7d|30d` (begins at a full hour) or `?from=…&to=…` (RFC 3339; UTC without a zone),
-/// `?events=pr|nightly`, for the job matrix `?heads=all` and `?rows=failing`, for the level page
-/// `?level=L2`.
+/// `?events=pr|nightly`, for the job matrix `?heads=all`, `?rows=failing`, `?q=TEXT` and `?page=N`, for
+/// the overview `?q=TEXT` and `?sort=COLUMN`, for the level page `?level=L2`.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(super) struct SpanQuery {
     window: Option<String>,
@@ -23,6 +27,9 @@ pub(super) struct SpanQuery {
     events: Option<String>,
     heads: Option<String>,
     rows: Option<String>,
+    q: Option<String>,
+    page: Option<String>,
+    sort: Option<String>,
     level: Option<String>,
 }
 
@@ -239,6 +246,12 @@ pub(super) struct TimeSpan {
     pub(super) all_heads: bool,
     /// Show only commits on which something failed.
     pub(super) only_failing: bool,
+    /// Show only the jobs with this text in their name, on the overview the backends.
+    pub(super) q: Option<String>,
+    /// How the overview is sorted.
+    pub(super) sort: Option<String>,
+    /// Which page of commits is shown.
+    pub(super) page: usize,
 }
 
 impl TimeSpan {
@@ -260,6 +273,10 @@ impl TimeSpan {
             Some(_) => return Err("`rows` has to be `all` or `failing`".to_owned()),
         };
         query.level()?;
+        let page = given(query.page.as_deref()).map_or(Ok(1), |page| {
+            let known = page.parse().ok().filter(|page| (1..=MAX_PAGES).contains(page));
+            known.ok_or_else(|| format!("`page` has to be a number from 1 to {MAX_PAGES}"))
+        })?;
         let until_now = query.to.is_none();
         let span = |from, to, window| Self {
             from,
@@ -270,6 +287,9 @@ impl TimeSpan {
             window,
             all_heads,
             only_failing,
+            q: given(query.q.as_deref()),
+            sort: given(query.sort.as_deref()),
+            page,
         };
         let time = |name: &str, text: &str| {
             // A form's `datetime-local` has no zone; the page shows UTC.
@@ -309,10 +329,21 @@ impl TimeSpan {
         }
     }
 
+    /// The same span on another page.
+    pub(super) fn unfiltered(&self) -> Self {
+        Self { all_heads: false, only_failing: false, q: None, sort: None, page: 1, ..self.clone() }
+    }
+
     fn filters(&self) -> String {
-        let heads = if self.all_heads { "&heads=all" } else { "" };
-        let rows = if self.only_failing { "&rows=failing" } else { "" };
-        format!("{heads}{rows}")
+        let page = (self.page > 1).then(|| self.page.to_string());
+        let filters = [
+            ("heads", self.all_heads.then_some("all")),
+            ("rows", self.only_failing.then_some("failing")),
+            ("q", self.q.as_deref()),
+            ("sort", self.sort.as_deref()),
+            ("page", page.as_deref()),
+        ];
+        address("", filters).replacen('?', "&", 1)
     }
 
     /// The query string of a link that always shows the same rows. It ends with the minute, so that it is one link

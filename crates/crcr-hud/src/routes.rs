@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, LazyLock};
 
-use axum::extract::path::ErrorKind;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::request::Parts;
@@ -17,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use crate::context::{Hud, PageError, compute, repo_name};
-use crate::errors::{error_json, error_response};
+use crate::errors::{error_json, error_response, wrong_address};
 use crate::openapi::{self, Operation, schemas_of};
 use crate::pages::{
     branch, commit, failure, failures, feed, level, level_status, now, overview, pull, pulls,
@@ -207,26 +206,6 @@ where
         PageError::Query(reason.to_owned())
     })?;
     compute(Arc::clone(hud), async move |hud| build(hud, path, query).await).await
-}
-
-/// Names the part of the address that can't be read.
-fn wrong_address(problem: &PathRejection) -> PageError {
-    let PathRejection::FailedToDeserializePathParams(problem) = problem else {
-        return PageError::Query("the address can't be read".to_owned());
-    };
-    match problem.kind() {
-        ErrorKind::ParseErrorAtKey { value, .. }
-        | ErrorKind::ParseErrorAtIndex { value, .. }
-        | ErrorKind::ParseError { value, .. }
-        | ErrorKind::DeserializeError { value, .. } => {
-            let value: String = value.chars().take(100).collect();
-            PageError::Query(format!("`{value}` in the address has to be a whole number"))
-        }
-        ErrorKind::InvalidUtf8InPathParam { .. } => {
-            PageError::Query("the address isn't UTF-8".to_owned())
-        }
-        _ => PageError::Query("the address can't be read".to_owned()),
-    }
 }
 
 fn asset(kind: &'static str, text: &'static str) -> Response {

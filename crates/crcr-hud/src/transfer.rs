@@ -27,9 +27,8 @@ pub(crate) fn with_transfer<S: Clone + Send + Sync + 'static>(router: Router<S>)
 }
 
 async fn with_tag(mut request: Request, next: Next) -> Response {
-    let is_head = request.method() == Method::HEAD;
-    if is_head {
-        // Its tag is that of the text, which isn't sent.
+    if request.method() == Method::HEAD {
+        // Its tag and its length are those of the text, which the router drops.
         *request.method_mut() = Method::GET;
     }
     let is_get = request.method() == Method::GET;
@@ -53,7 +52,7 @@ async fn with_tag(mut request: Request, next: Next) -> Response {
         head.headers.remove(header::CONTENT_LENGTH);
         return Response::from_parts(head, Body::empty());
     }
-    Response::from_parts(head, if is_head { Body::empty() } else { Body::from(body) })
+    Response::from_parts(head, Body::from(body))
 }
 
 /// Weak, because the bytes differ by encoding.

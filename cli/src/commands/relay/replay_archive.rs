@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::webhook_archive::{ArchiveError, ArchivedWebhook, WebhookArchive};
 use crcr_domain::ci_data::webhook::WebhookRow;
+use crcr_domain::results::facts::{Fact, MergeBaseFact};
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -40,7 +41,7 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
         true => None,
         false => Some(create_results(args.results.as_deref(), env).await?),
     };
-    let (mut rows, mut count, mut bad) = (vec![], 0_u64, 0_u64);
+    let (mut rows, mut merge_bases, mut count, mut bad) = (vec![], vec![], 0_u64, 0_u64);
     let events = archive.events().await.map_err(unreadable)?;
     let events: Vec<String> = match &args.event {
         Some(event) => events.into_iter().filter(|known| known == event).collect(),
@@ -65,7 +66,11 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
             while let Some(read) = webhooks.next().await {
                 progress.advance(1);
                 match read {
-                    Ok(Some(row)) => rows.push(row),
+                    Ok(Some(Replayed::Webhook(row))) => rows.push(row),
+                    Ok(Some(Replayed::MergeBase(fact))) => {
+                        merge_bases.push(Fact::MergeBase(fact));
+                        continue;
+                    }
                     Ok(None) => continue,
                     Err(what) => {
                         bad += 1;
@@ -88,10 +93,17 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
     }
     if let Some(results) = &results {
         results.append_webhooks(rows).await.map_err(results_failure)?;
+        results.append(merge_bases).await.map_err(results_failure)?;
     }
     let done = if args.dry_run { "can be replayed" } else { "were replayed" };
     printer.data_line(&format!("{count} webhooks {done}, {bad} can't be read"));
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// What an object of the archive becomes.
+enum Replayed {
+    Webhook(WebhookRow),
+    MergeBase(MergeBaseFact),
 }
 
 /// `None` if the webhook was received at another time of the day.
@@ -100,7 +112,7 @@ async fn read_row(
     key: &str,
     from: Timestamp,
     until: Timestamp,
-) -> Result<Option<WebhookRow>, String> {
+) -> Result<Option<Replayed>, String> {
     let webhook = archive.read(key).await.map_err(|error| match error {
         ArchiveError::Damaged { .. } => error.to_string(),
         error => format!("`{key}`: {error}"),
@@ -112,9 +124,13 @@ async fn read_row(
     if head.received_at < from || until <= head.received_at {
         return Ok(None);
     }
-    WebhookRow::new(&head.event, &head.delivery, head.received_at, &body)
-        .map(Some)
-        .map_err(|error| format!("`{key}`: {error}"))
+    let replayed = if head.event == MergeBaseFact::EVENT {
+        serde_json::from_slice(&body).map(Replayed::MergeBase).map_err(|error| error.to_string())
+    } else {
+        let row = WebhookRow::new(&head.event, &head.delivery, head.received_at, &body);
+        row.map(Replayed::Webhook).map_err(|error| error.to_string())
+    };
+    replayed.map(Some).map_err(|error| format!("`{key}`: {error}"))
 }
 
 /// The UTC days that the time span covers, at least in part.

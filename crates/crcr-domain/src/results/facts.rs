@@ -228,6 +228,8 @@ pub struct MergeBaseFact {
 }
 
 impl MergeBaseFact {
+    /// The archive of webhooks has these beside them, as if they were of this event: GitHub is asked only once.
+    pub const EVENT: &str = "merge_base";
     const MAX_FILES_BYTES: usize = 16 * 1024;
 
     /// The first files, in the order of GitHub's list, whose names take 16 KiB at most.

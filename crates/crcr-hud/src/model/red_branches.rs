@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::workflow::{BranchCommit, CiState};
+use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::context::{Hud, PageError};
 use crate::pages::branch::{
@@ -21,7 +23,7 @@ const MAX_BRANCHES: usize = 3;
 /// Red jobs of a branch that are named.
 const MAX_RED_JOBS: usize = 5;
 /// Branches that releases or everybody's work depend on.
-pub(crate) const TRUNKS: [&str; 4] = ["main", "master", "trunk", "develop"];
+const TRUNKS: [&str; 4] = ["main", "master", "trunk", "develop"];
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BranchHealth {
@@ -53,26 +55,47 @@ pub(crate) struct RedJob {
     pub(crate) job: Option<u64>,
 }
 
+/// The branch that everybody's work depends on: the default one, as webhooks of pull requests name it, or else one with
+/// a usual name, or else that of the newest push. It is known however many branches were pushed since.
+pub(crate) async fn trunk(hud: &Hud, repository: &str) -> Result<Option<String>, PageError> {
+    let selection = ThingSelection::Newest { before: Timestamp::MAX, limit: 1 };
+    let query = ThingQuery { event: "pull_request", repository, selection };
+    let pull = hud.results.current_things(&query).await?.pop();
+    let document = pull.and_then(|row| serde_json::from_str::<Value>(&row.document).ok());
+    let default = document.and_then(|document| {
+        Some(document["pull_request"]["base"]["repo"]["default_branch"].as_str()?.to_owned())
+    });
+    for name in default.into_iter().chain(TRUNKS.map(str::to_owned)) {
+        let selection = ThingSelection::Branch { name: &name, before: Timestamp::MAX, limit: 1 };
+        let query = ThingQuery { event: "push", repository, selection };
+        if !hud.results.current_things(&query).await?.is_empty() {
+            return Ok(Some(name));
+        }
+    }
+    Ok(hud.results.branches("push", repository, 1).await?.pop())
+}
+
 /// The branches of a repository that matter most, with what is red on them.
 pub(crate) async fn read(hud: &Hud, repo: &RepoName) -> Result<Vec<BranchHealth>, PageError> {
-    let branches = hud.results.branches("push", repo.as_str(), 50).await?;
-    let matters = |name: &&String| TRUNKS.contains(&name.as_str()) || name.starts_with("release/");
-    let mut chosen: Vec<&String> = branches.iter().filter(matters).take(MAX_BRANCHES).collect();
-    if chosen.is_empty() {
-        chosen.extend(branches.first());
+    let mut chosen: Vec<String> = trunk(hud, repo.as_str()).await?.into_iter().collect();
+    for name in hud.results.branches("push", repo.as_str(), 50).await? {
+        let matters = TRUNKS.contains(&name.as_str()) || name.starts_with("release/");
+        if matters && !chosen.contains(&name) && chosen.len() < MAX_BRANCHES {
+            chosen.push(name);
+        }
     }
     let mut found = vec![];
     for branch in chosen {
-        let (mut commits, _) = commits(hud, repo, branch, Timestamp::MAX).await?;
+        let (mut commits, _) = commits(hud, repo, &branch, Timestamp::MAX).await?;
         commits.truncate(MAX_COMMITS);
         let Some(newest) = commits.first().cloned() else { continue };
-        let columns = Columns::read(hud, repo, branch, &commits).await?;
+        let columns = Columns::read(hud, repo, &branch, &commits).await?;
         let green = columns.newest_green.map(|n| commits[n].clone());
         let mut red = columns.red(&commits);
         red.sort_by(|a, b| b.commits.cmp(&a.commits).then_with(|| a.title.cmp(&b.title)));
         let more = red.len().saturating_sub(MAX_RED_JOBS);
         red.truncate(MAX_RED_JOBS);
-        let (repository, branch) = (repo.as_str().to_owned(), branch.clone());
+        let repository = repo.as_str().to_owned();
         found.push(BranchHealth { repository, branch, red, more, newest, green });
     }
     Ok(found)

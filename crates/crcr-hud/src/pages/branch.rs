@@ -15,14 +15,15 @@ use serde::Serialize;
 use super::failure::{self, JobModel};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError, repo_name};
-use crate::layout::{culprit_list, outcome_parts, short_sha, state_parts, time};
+use crate::layout::{culprit_list, outcome_parts, short_sha, state_parts, time, zone};
+use crate::model::red_branches::trunk;
 use crate::query::{BranchQuery, NoQuery};
 use crate::view::View;
 
 const MAX_COMMITS: usize = 50;
 /// Groups of jobs beyond these are left out, those that nothing failed in first.
 const MAX_GROUPS: usize = 60;
-const MAX_BRANCHES: usize = 50;
+const MAX_BRANCHES: usize = 200;
 /// Commits whose jobs are read at once ...
 const COMMITS_AT_ONCE: usize = 10;
 /// ... until there are so many jobs. Older commits are on the next page.
@@ -47,11 +48,13 @@ pub(crate) struct RepositoryLink {
     pub(crate) newest: Timestamp,
 }
 
-/// The branches of a repository, the newest first.
+/// The branches of a repository: the main one, then the newest.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BranchesModel {
     pub(crate) repository: String,
     pub(crate) branches: Vec<String>,
+    /// Whether there are more, which changed earlier.
+    pub(crate) has_more: bool,
 }
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -219,14 +222,20 @@ pub(crate) async fn branches(
 ) -> Result<BranchesModel, PageError> {
     let repo = &repo_name(&owner, &repo)?;
     // Jobs are on branches of forks, too, whose commits aren't on any branch here.
-    let mut branches = hud.results.branches("push", repo.as_str(), MAX_BRANCHES).await?;
+    let mut branches = hud.results.branches("push", repo.as_str(), MAX_BRANCHES + 1).await?;
     if branches.is_empty() {
-        branches = hud.results.branches("workflow_run", repo.as_str(), MAX_BRANCHES).await?;
+        branches = hud.results.branches("workflow_run", repo.as_str(), MAX_BRANCHES + 1).await?;
     }
     if branches.is_empty() {
         return Err(no_webhooks(repo));
     }
-    Ok(BranchesModel { repository: repo.as_str().to_owned(), branches })
+    let has_more = branches.len() > MAX_BRANCHES;
+    branches.truncate(MAX_BRANCHES);
+    if let Some(trunk) = trunk(hud, repo.as_str()).await? {
+        branches.retain(|name| *name != trunk);
+        branches.insert(0, trunk);
+    }
+    Ok(BranchesModel { repository: repo.as_str().to_owned(), branches, has_more })
 }
 
 fn no_webhooks(repo: &RepoName) -> PageError {
@@ -534,7 +543,7 @@ pub(crate) fn repositories_page(model: &RepositoriesModel, view: &View<'_>) -> M
                 p.muted { "No jobs are known. A repository appears here once the GitHub App is installed on it and subscribed to workflow jobs." }
             } @else {
                 div.scroll { table.stack {
-                    thead { tr { th scope="col" { "Repository" } th scope="col" { "Newest job (UTC)" } } }
+                    thead { tr { th scope="col" { "Repository" } th scope="col" { "Newest job (" (zone()) ")" } } }
                     tbody { @for repository in &model.repositories { tr {
                         th scope="row" { a href=(format!("/hud/{}", repository.name)) { bdi { (repository.name) } } }
                         td data-label="Newest job" { (time(repository.newest)) }
@@ -555,6 +564,9 @@ pub(crate) fn branches_page(model: &BranchesModel, view: &View<'_>) -> Markup {
             ul.plain { @for branch in &model.branches {
                 li { a href=(branch_path(&model.repository, branch)) { bdi { (branch) } } }
             } }
+            @if model.has_more {
+                p.detail { "The main branch and those of the newest pushes. Another one is at " code { "/hud/" (model.repository) "/NAME" } "." }
+            }
         },
     )
 }

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use crcr_cidata::logs::{LogIndex, LogLine, LogPage, LogStep, StoredLog};
+use crcr_cidata::logs::{LogIndex, LogLine, LogPage, LogStep, StoredLog, log_key};
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::job_log::{
     EndedJob, JobLogRow, LogClassification, LogMatch, LogMatchSource,
 };
 use crcr_domain::ci_data::test_run::TestRowKind;
+use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::{
     BranchCommit, WorkflowJob, WorkflowStep, changed_files, steps_of,
 };
@@ -25,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError, repo_name};
+use crate::errors::{error_json, wrong_address};
 use crate::layout::{duration, short_sha, state_parts, time};
 use crate::view::View;
 
@@ -109,7 +112,7 @@ pub(crate) async fn build(
                 PageError::Query("`from` has to be the number of a line".to_owned())
             })?),
         };
-    let (stored, stored_problem) = match stored_page(hud, &job, from).await {
+    let (stored, stored_problem) = match stored_page(hud, &repo, &job, from).await {
         Ok(stored) => (stored, None),
         Err(problem) => (None, Some(problem)),
     };
@@ -126,10 +129,7 @@ pub(crate) async fn build_panel(
 }
 
 pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobModel, PageError> {
-    let thing = job_id.to_string();
-    let selection = ThingSelection::Id(&thing);
-    let query = ThingQuery { event: "workflow_job", repository: repo.as_str(), selection };
-    let row = hud.results.current_things(&query).await?.into_iter().next();
+    let row = webhook_of(hud, repo, job_id).await?;
     let job = row.as_ref().and_then(WorkflowJob::from_row);
     let log = hud.results.job_logs(repo.as_str(), &[job_id]).await?.pop();
     if job.is_none() && log.is_none() {
@@ -156,6 +156,18 @@ pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobMo
     add_commit(hud, repo, &mut model).await?;
     add_history(hud, repo, &mut model).await?;
     Ok(model)
+}
+
+/// The current state of a job.
+pub(crate) async fn webhook_of(
+    hud: &Hud,
+    repo: &RepoName,
+    job_id: u64,
+) -> Result<Option<WebhookRow>, PageError> {
+    let thing = job_id.to_string();
+    let selection = ThingSelection::Id(&thing);
+    let query = ThingQuery { event: "workflow_job", repository: repo.as_str(), selection };
+    Ok(hud.results.current_things(&query).await?.pop())
 }
 
 impl JobModel {
@@ -271,19 +283,27 @@ async fn add_history(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result
 
 async fn stored_page(
     hud: &Hud,
+    repo: &RepoName,
     model: &JobModel,
     from: Option<u64>,
 ) -> Result<Option<StoredPage>, String> {
-    let Some(key) = model.log.as_ref().and_then(|log| log.log_key.as_deref()) else {
-        return Ok(None);
+    let Some(key) = key_of_log(repo, model.job_id, model.log.as_ref()) else { return Ok(None) };
+    let log = hud.logs.open(&key).await.map_err(|error| error.to_string())?;
+    let Some(log) = log else {
+        // Without a row of it, there need not be one.
+        let gone = "the stored log isn't there any more".to_owned();
+        return if model.log.is_some() { Err(gone) } else { Ok(None) };
     };
-    let log = hud.logs.open(key).await.map_err(|error| error.to_string())?;
-    let Some(log) = log else { return Err("the stored log isn't there any more".to_owned()) };
     let found = model.found().map_or(1, |found| found.line_number.saturating_sub(LINES_BEFORE));
     let first = from.unwrap_or(found).clamp(1, log.index.lines.max(1));
     let page = log.page(first, LINES).await.map_err(|error| error.to_string())?;
     let LogIndex { lines, bytes, steps, .. } = log.index;
     Ok(Some(StoredPage { line_count: lines, bytes, steps, first, page }))
+}
+
+/// Where a log is kept. After `crcr relay replay` the job is known and what was said of its log isn't.
+fn key_of_log(repo: &RepoName, job_id: u64, log: Option<&JobLogRow>) -> Option<String> {
+    log.map_or_else(|| Some(log_key(repo, job_id)), |log| log.log_key.clone())
 }
 
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
@@ -294,9 +314,13 @@ pub(crate) struct LogTextQuery {
 /// `/failure/OWNER/REPO/JOB/log.txt`: the stored log as text, as fast as it is taken.
 pub(crate) async fn log_text(
     State(hud): State<Arc<Hud>>,
-    Path((owner, repo, job_id)): Path<(String, String, u64)>,
+    path: Result<Path<(String, String, u64)>, PathRejection>,
     Query(query): Query<LogTextQuery>,
 ) -> Response {
+    let (owner, repo, job_id) = match path {
+        Ok(Path(path)) => path,
+        Err(problem) => return error_json(&wrong_address(&problem)),
+    };
     let Ok(permit) = Arc::clone(&hud.text_permits).try_acquire_owned() else {
         let text = "too many logs are being sent; try again in some seconds\n";
         return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text)
@@ -304,7 +328,7 @@ pub(crate) async fn log_text(
     };
     let log = match open_log(&hud, &owner, &repo, job_id).await {
         Ok(log) => log,
-        Err((status, text)) => return (status, format!("{text}\n")).into_response(),
+        Err(problem) => return error_json(&problem),
     };
     let (pieces, taken) = tokio::sync::mpsc::channel::<Bytes>(1);
     tokio::spawn(async move {
@@ -346,22 +370,16 @@ async fn send(log: &StoredLog, pieces: &tokio::sync::mpsc::Sender<Bytes>) -> Res
     sent
 }
 
-async fn open_log(
-    hud: &Hud,
-    owner: &str,
-    repo: &str,
-    job_id: u64,
-) -> Result<StoredLog, (StatusCode, String)> {
-    let missing = |text: &str| (StatusCode::NOT_FOUND, text.to_owned());
-    let repo = RepoName::new(&format!("{owner}/{repo}"))
-        .map_err(|_| missing("there is no repository of this name"))?;
-    let unavailable = |error: String| (StatusCode::SERVICE_UNAVAILABLE, error);
-    let row = hud.results.job_logs(repo.as_str(), &[job_id]).await;
-    let row = row.map_err(|error| unavailable(error.to_string()))?.pop();
-    let key = row.and_then(|row| row.log_key);
-    let key = key.ok_or_else(|| missing("no log of this job is stored"))?;
-    let log = hud.logs.open(&key).await.map_err(|error| unavailable(error.to_string()))?;
-    log.ok_or_else(|| missing("the stored log isn't there any more"))
+async fn open_log(hud: &Hud, owner: &str, repo: &str, job_id: u64) -> Result<StoredLog, PageError> {
+    let missing = || PageError::NotFound("no log of this job is stored".to_owned());
+    let repo = repo_name(owner, repo)?;
+    let row = hud.results.job_logs(repo.as_str(), &[job_id]).await?.pop();
+    if row.is_none() && webhook_of(hud, &repo, job_id).await?.is_none() {
+        return Err(missing());
+    }
+    let key = key_of_log(&repo, job_id, row.as_ref()).ok_or_else(missing)?;
+    let log = hud.logs.open(&key).await.map_err(|error| PageError::Store(error.to_string()))?;
+    log.ok_or_else(missing)
 }
 
 pub(crate) fn page(model: &FailureModel, view: &View<'_>) -> Markup {

@@ -77,7 +77,7 @@ pub(super) fn summary(shown: &[&PullBackend]) -> Markup {
     let (failed, open) =
         (with(&[HeadState::Failed, HeadState::Broken]), with(&[HeadState::Running]));
     let (class, glyph, text) = if shown.is_empty() {
-        return html! { p.muted { "No backend at L3 or L4 received this pull request." } };
+        return html! { p.muted { "No backend at L3 or L4 was told of this commit." } };
     } else if !failed.is_empty() {
         ("bad", "✗", format!("Blocked by {}", failed.join(", ")))
     } else if !open.is_empty() {

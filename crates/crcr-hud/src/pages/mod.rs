@@ -23,7 +23,7 @@ use crcr_domain::results::triage::TriageCategory;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::layout::time;
+use crate::layout::{time, zone};
 use crate::query::{EventFilter, TimeSpan};
 
 pub(crate) fn category_text(category: TriageCategory) -> &'static str {
@@ -36,10 +36,11 @@ pub(crate) fn category_text(category: TriageCategory) -> &'static str {
     }
 }
 
-/// Links to windows and kinds of event, a form for another time span, and the permalink.
+/// Links to windows and kinds of event, a form for another time span, and the permalink. With one for each order of a
+/// table, a crawler would never end.
 fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
     let link = |window: Option<&'static str>, events: EventFilter| {
-        let span = TimeSpan { window: window.or(span.window), events, ..span.clone() };
+        let span = TimeSpan { window: window.or(span.window), events, page: 1, ..span.clone() };
         format!("{path}{}", span.address())
     };
     let minute = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M").to_string();
@@ -52,7 +53,7 @@ fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
             span.group { @for (events, name) in [(EventFilter::Pr, "Pull requests"), (EventFilter::Nightly, "Nightly")] {
                 a rel="nofollow" aria-current=[(span.events == events).then_some("true")] href=(link(None, events)) { (name) }
             } }
-            span.detail { (time(span.from)) " – " (time(span.to)) " UTC" }
+            span.detail { (time(span.from)) " – " (time(span.to)) " " (zone()) }
             details open[span.window.is_none()] {
                 summary { "Other time span" }
                 form.span method="get" action=(path) {
@@ -62,7 +63,7 @@ fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
                     button { "Show" }
                 }
             }
-            a rel="nofollow" href=(format!("{path}{permalink}")) { "Permalink" }
+            @if span.sort.is_none() { a rel="nofollow" href=(format!("{path}{permalink}")) { "Permalink" } }
         }
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::category_text;
 use crate::address::{address, branch_path};
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, commit_link, duration, short_repo, time};
+use crate::layout::{ago, commit_link, duration, short_repo, time, zone};
 use crate::model::open_pulls::{self, OpenPull, PullStanding};
 use crate::model::red_branches::{self, BranchHealth, RedJob};
 use crate::model::{days, total};
@@ -245,7 +245,7 @@ fn blocked(model: &NowModel) -> Markup {
             @if model.more_blocked > 0 { p { a href="/prs?show=blocked" rel="nofollow" { @if is_whole { (model.more_blocked) " more" } @else { "More" } " are blocked" } } }
             @if let Some(since) = model.looked_at_since {
                 p.detail {
-                    "Only the open pull requests that changed since " (time(since)) " UTC are looked at here. "
+                    "Only the open pull requests that changed since " (time(since)) " " (zone()) " are looked at here. "
                     a href=(address("/prs", [("show", Some("blocked")), ("before", Some(&*since.to_string()))])) rel="nofollow" { "Those that changed earlier" }
                 }
             }
@@ -347,9 +347,10 @@ fn relay(relay: &RelayState) -> Markup {
             @if !relay.lost_dispatches.is_empty() { details open {
                 summary { "The newest dispatches that were lost or withheld" }
                 ul.plain { @for lost in &relay.lost_dispatches { li {
-                    a href=(format!("/crcr/{}", lost.repo)) { bdi { (lost.repo) } } " was not told of "
+                    @let (what, why) = lost_words(lost.status);
+                    a href=(format!("/crcr/{}", lost.repo)) { bdi { (lost.repo) } } " " (what) " "
                     @if let Some(number) = lost.pull_request { a href=(format!("/pr/{number}")) { "#" (number) } " at " }
-                    (commit_link(&lost.head_sha)) ", " (ago(lost.at)) ": " (lost.status.as_str().replace('_', " "))
+                    (commit_link(&lost.head_sha)) ", " (ago(lost.at)) (why)
                     @if let Some(error) = &lost.last_error { ", " bdi { (error) } }
                 } } }
             } }
@@ -361,6 +362,18 @@ fn relay(relay: &RelayState) -> Markup {
                 "."
             }
         }
+    }
+}
+
+/// What became of a dispatch, before the commit that it is about and after it.
+fn lost_words(status: DispatchFactStatus) -> (&'static str, &'static str) {
+    match status {
+        DispatchFactStatus::NeverStarted => ("never started a run for", ""),
+        DispatchFactStatus::Dead => ("was not told of", ": given up"),
+        DispatchFactStatus::RepositoryChanged => {
+            ("was not told of", ": the name belongs to another repository")
+        }
+        _ => ("was not told of", ": it can't be reached"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `/crcr`: every backend, by level.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -21,13 +22,13 @@ use crate::context::{Hud, PageError};
 use crate::layout::{ago, distribution, rate};
 use crate::model::days::ReportSummary;
 use crate::model::{RateSummary, TrendDay, days, total, trend};
-use crate::query::SpanQuery;
-use crate::query::{EventFilter, TimeSpan};
+use crate::query::{EventFilter, SortOrder, SpanQuery, TimeSpan};
 use crate::view::View;
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct OverviewModel {
     pub(crate) span: TimeSpan,
+    pub(crate) sort: SortOrder,
     pub(crate) permalink: String,
     pub(crate) upstream: String,
     /// When the newest report was received.
@@ -38,7 +39,7 @@ pub(crate) struct OverviewModel {
     pub(crate) relay: RelayHealth,
 }
 
-/// The backends of one level, worst first.
+/// The backends of one level, sorted as is asked for; the worst first by default.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct LevelGroup {
     pub(crate) level: Level,
@@ -105,6 +106,10 @@ pub(crate) struct RelayHealth {
 
 pub(crate) async fn build(hud: &Hud, (): (), query: SpanQuery) -> Result<OverviewModel, PageError> {
     let span = &hud.span(&query)?;
+    let columns = COLUMNS.map(|(name, _)| name);
+    let sort =
+        SortOrder::new(span.sort.as_deref(), "status", &columns).map_err(PageError::Query)?;
+    let searched = span.q.as_deref().unwrap_or_default().to_lowercase();
     let (all, reports) = days::day_tallies_and_reports(hud, span).await?;
     let relay = relay_health(&total(&all), reports);
     let (newest, mut by_repo) = (days::newest_report(&all), by_repository(all));
@@ -117,6 +122,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SpanQuery) -> Result<Overvie
     let levels = Level::ALL.into_iter().rev().map(|level| {
         let entries = entries.iter().filter(|entry| {
             entry.level == level
+                && has_text(entry, &searched)
                 && (span.events == EventFilter::Nightly || !entry.is_nightly_only())
         });
         let rows = entries.map(|entry| {
@@ -126,7 +132,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SpanQuery) -> Result<Overvie
         let mut backends: Vec<_> = rows.collect();
         backends.sort_by(|a, b| {
             let share = |backend: &BackendRow| backend.worth.job_pass.value.unwrap_or(2.0);
-            (a.standing.cmp(&b.standing))
+            compare(&sort, a, b)
                 .then(share(a).total_cmp(&share(b)))
                 .then_with(|| a.repo.cmp(&b.repo))
         });
@@ -135,12 +141,40 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SpanQuery) -> Result<Overvie
     let levels = levels.collect();
     Ok(OverviewModel {
         span: span.clone(),
+        sort: sort.clone(),
         permalink: span.permalink(),
         upstream: hud.upstream.as_str().to_owned(),
         newest,
         allowlist: policy.is_some(),
         levels,
         relay,
+    })
+}
+
+/// Whether a backend has the text in its name, its device or the name of an oncall.
+fn has_text(entry: &AllowlistEntry, lower: &str) -> bool {
+    let device = entry.device.as_ref().map(|device| device.as_str().to_lowercase());
+    let mut oncalls = entry.oncalls.iter().map(|name| name.as_str().to_lowercase());
+    entry.repo.key().contains(lower)
+        || device.is_some_and(|device| device.contains(lower))
+        || oncalls.any(|name| name.contains(lower.trim_start_matches('@')))
+}
+
+/// Those without data are last either way.
+fn compare(sort: &SortOrder, a: &BackendRow, b: &BackendRow) -> Ordering {
+    let missing = if sort.is_reversed { -1.0 } else { f64::INFINITY };
+    let by = |of: fn(&RateSummary) -> Option<f64>| {
+        let value = |row: &BackendRow| of(&row.worth).unwrap_or(missing);
+        value(a).total_cmp(&value(b))
+    };
+    sort.apply(match sort.column {
+        "name" => a.repo.cmp(&b.repo),
+        "job_pass" => by(|worth| worth.job_pass.value),
+        "test_pass" => by(|worth| worth.test_pass.value),
+        "availability" => by(|worth| worth.availability.value),
+        "queue" => by(|worth| Some(worth.queue.as_ref()?.p50)),
+        "end_to_end" => by(|worth| Some(worth.end_to_end.as_ref()?.p50)),
+        _ => a.standing.cmp(&b.standing),
     })
 }
 
@@ -219,16 +253,17 @@ fn relay_health(all: &ResultTotals, reports: ReportSummary) -> RelayHealth {
     }
 }
 
-/// Column headings; on a narrow screen each value shows its own.
-const HEADINGS: [&str; 7] = [
-    "Status",
-    "CI job pass",
-    "Test pass",
-    "Availability",
-    "Queue P50",
-    "End to end P50",
-    "Pass by day",
+/// What the table can be sorted by, with the headings; on a narrow screen each value shows its own.
+const COLUMNS: [(&str, &str); 7] = [
+    ("name", "Backend"),
+    ("status", "Status"),
+    ("job_pass", "CI job pass"),
+    ("test_pass", "Test pass"),
+    ("availability", "Availability"),
+    ("queue", "Queue P50"),
+    ("end_to_end", "End to end P50"),
 ];
+const BY_DAY: &str = "Pass by day";
 
 pub(crate) fn page(model: &OverviewModel, view: &View<'_>) -> Markup {
     view.shell(
@@ -244,18 +279,43 @@ pub(crate) fn page(model: &OverviewModel, view: &View<'_>) -> Markup {
                 p.note.bad role="status" { "No allowlist is in force yet: the relay has not been able to read one." }
             }
             (freshness(model.newest, &model.span))
-            (summary(&model.levels))
+            div.controls {
+                (summary(&model.levels))
+                (search(&model.span))
+            }
             // Explicit roles, because the style for narrow screens makes browsers drop the table's own.
             div.scroll tabindex="0" role="region" aria-label="Backends" { table.stack role="table" {
                 thead role="rowgroup" { tr role="row" {
-                    th scope="col" role="columnheader" { "Backend" }
-                    @for head in HEADINGS { th scope="col" role="columnheader" { (head) } }
+                    @for (column, head) in COLUMNS { (header(model, column, head)) }
+                    th scope="col" role="columnheader" { (BY_DAY) }
                 } }
-                @for group in &model.levels { (level(group, &model.span.address())) }
+                @for group in &model.levels { (level(group, &model.span.unfiltered().address())) }
             } }
             (relay(&model.relay))
         },
     )
+}
+
+fn header(model: &OverviewModel, column: &'static str, head: &str) -> Markup {
+    let sort = model.sort.toggled(column);
+    let span = TimeSpan { sort: sort.parameter("status"), ..model.span.clone() };
+    html! {
+        th scope="col" role="columnheader" aria-sort=[model.sort.aria(column)] {
+            a rel="nofollow" href=(format!("/crcr{}", span.address())) { (head) (model.sort.arrow(column)) }
+        }
+    }
+}
+
+fn search(span: &TimeSpan) -> Markup {
+    let others = TimeSpan { q: None, ..span.clone() }.address();
+    html! {
+        form.span method="get" action="/crcr" role="search" aria-label="Backends" {
+            @for (name, value) in url::form_urlencoded::parse(others[1..].as_bytes()) { input type="hidden" name=(name) value=(value); }
+            label { "Name, device or oncall" input type="search" name="q" value=(span.q.as_deref().unwrap_or_default()) maxlength="200"; }
+            button { "Show" }
+        }
+        @if span.q.is_some() { a href=(format!("/crcr{others}")) { "All backends" } }
+    }
 }
 
 /// How many backends have each status; the ones that need attention come first.
@@ -342,6 +402,7 @@ fn row(backend: &BackendRow, query: &str) -> Markup {
         distribution(worth.end_to_end.as_ref()),
         sparkline(&backend.trend),
     ];
+    let heads = COLUMNS.map(|(_, head)| head).into_iter().skip(1).chain([BY_DAY]);
     html! {
         tr role="row" {
             th scope="row" role="rowheader" {
@@ -351,7 +412,7 @@ fn row(backend: &BackendRow, query: &str) -> Markup {
                     a rel="nofollow" href=(format!("/crcr/{}?window=24h&heads=all", backend.repo)) { "last day" span.hidden { " of " bdi { (backend.repo) } } }
                 }
             }
-            @for (head, value) in HEADINGS.iter().zip(&values) {
+            @for (head, value) in heads.zip(&values) {
                 td role="cell" data-label=(head) { div { (value) } }
             }
         }

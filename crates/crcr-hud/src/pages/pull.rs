@@ -80,11 +80,18 @@ pub(crate) async fn build(
         webhooks,
     )?;
     let pull_request = webhooks.iter().find_map(PullRequestState::from_row);
-    let heads = heads(&attempts, &dispatches);
-    let reported = head(&dispatches).or_else(|| attempts.last().map(|r| r.head_sha.clone()));
-    let newest_head = match reported {
+    let mut heads = heads(&attempts, &dispatches);
+    let reported = || head(&dispatches).or_else(|| attempts.last().map(|r| r.head_sha.clone()));
+    // Perhaps no backend was told of the newest head.
+    let told = pull_request.as_ref().filter(|pull| !pull.head_sha.is_empty());
+    if let Some(PullRequestState { head_sha: sha, received_at: at, .. }) = told
+        && !heads.iter().any(|head| head.sha == *sha)
+    {
+        heads.insert(0, PullHead { sha: sha.clone(), at: *at });
+    }
+    let newest_head = match told.map(|pull| pull.head_sha.clone()).or_else(reported) {
         Some(head_sha) => Some(head_sha),
-        None => head_from_webhooks(hud, &upstream, number).await?,
+        None => head_of_run(hud, &upstream, number).await?,
     };
     let Some(newest_head) = newest_head else {
         let text = format!("no results of pull request {number} of {upstream} are known");
@@ -160,21 +167,16 @@ fn head(dispatches: &[DispatchFact]) -> Option<String> {
         .map(|dispatch| dispatch.head_sha.clone())
 }
 
-/// The head of a pull request that no backend was told of, from the stored webhooks.
-async fn head_from_webhooks(
+/// The head of a pull request that no backend was told of, from the webhooks of its runs.
+async fn head_of_run(
     hud: &Hud,
     upstream: &RepoName,
     number: u64,
 ) -> Result<Option<String>, PageError> {
-    for event in ["pull_request", "workflow_run"] {
-        let selection = ThingSelection::Number(number);
-        let query = ThingQuery { event, repository: upstream.as_str(), selection };
-        let rows = hud.results.current_things(&query).await?;
-        if let Some(row) = rows.into_iter().find(|row| !row.sha.is_empty()) {
-            return Ok(Some(row.sha));
-        }
-    }
-    Ok(None)
+    let selection = ThingSelection::Number(number);
+    let query = ThingQuery { event: "workflow_run", repository: upstream.as_str(), selection };
+    let rows = hud.results.current_things(&query).await?;
+    Ok(rows.into_iter().find(|row| !row.sha.is_empty()).map(|row| row.sha))
 }
 
 pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {

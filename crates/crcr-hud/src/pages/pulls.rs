@@ -21,7 +21,7 @@ const MAX_ROWS: usize = 100;
 const MAX_COLUMNS: usize = 24;
 const SORTS: [&str; 6] = ["number", "title", "author", "age", "state", "since"];
 
-/// `?show=blocked|running|green|untold&backend=OWNER/REPO&author=LOGIN&sort=COLUMN&before=TIME`; a `-` before
+/// `?show=blocked|running|green|untold&backend=OWNER/REPO&author=LOGIN&sort=COLUMN&before=TIME&page=N`; a `-` before
 /// the column sorts the other way.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct PullsQuery {
@@ -30,6 +30,7 @@ pub(crate) struct PullsQuery {
     author: Option<String>,
     sort: Option<String>,
     before: Option<String>,
+    page: Option<String>,
 }
 
 /// The filters, as the address has them.
@@ -40,16 +41,19 @@ pub(crate) struct PullsFilter {
     pub(crate) author: Option<String>,
     pub(crate) sort: SortOrder,
     pub(crate) before: Option<Timestamp>,
+    pub(crate) page: usize,
 }
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct PullsModel {
     pub(crate) upstream: String,
     pub(crate) filter: PullsFilter,
-    /// The backends with a column: L4 first.
+    /// The backends with a column: L4 first, those that the filter names.
     pub(crate) backends: Vec<PullColumn>,
+    /// How many of them have none.
+    pub(crate) more_backends: usize,
     pub(crate) pulls: Vec<OpenPull>,
-    /// How many match and aren't shown.
+    /// How many match and are on later pages.
     pub(crate) more: usize,
     /// How many of those that are looked at have each standing, with the other filters.
     pub(crate) counts: Vec<(PullStanding, usize)>,
@@ -76,6 +80,12 @@ impl PullsFilter {
             })
         });
         let before = given(query.before.as_deref()).as_deref().map(parse_time);
+        let last = open_pulls::MAX_PULLS.div_ceil(MAX_ROWS);
+        let page = given(query.page.as_deref()).map_or(Ok(1), |page| {
+            let known = page.parse().ok().filter(|page| (1..=last).contains(page));
+            let wrong = || PageError::Query(format!("`page` has to be a number from 1 to {last}"));
+            known.ok_or_else(wrong)
+        });
         Ok(Self {
             show: show.transpose()?,
             backend: given(query.backend.as_deref()),
@@ -83,11 +93,13 @@ impl PullsFilter {
             sort: SortOrder::new(query.sort.as_deref(), "state", &SORTS)
                 .map_err(PageError::Query)?,
             before: before.transpose().map_err(PageError::Query)?,
+            page: page?,
         })
     }
 
     /// The address of the page with these filters.
     fn address(&self) -> String {
+        let page = (self.page > 1).then(|| self.page.to_string());
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         let before = self.before.map(|before| before.to_string());
         let sort = self.sort.parameter("state");
@@ -97,6 +109,7 @@ impl PullsFilter {
             ("author", self.author.as_deref()),
             ("sort", sort.as_deref()),
             ("before", before.as_deref()),
+            ("page", page.as_deref()),
         ] {
             if let Some(value) = value {
                 query.append_pair(name, value);
@@ -111,15 +124,19 @@ impl PullsFilter {
             pull.author.as_ref().is_some_and(|known| known.eq_ignore_ascii_case(author))
         });
         // A part of a name is enough, and what it is asked for is what it holds up.
-        let is_backend = self.backend.as_ref().is_none_or(|backend| {
-            let backend = backend.to_lowercase();
-            pull.backends.iter().any(|one| {
-                one.repo.to_lowercase().contains(&backend)
+        let is_backend = self.backend.is_none()
+            || pull.backends.iter().any(|one| {
+                self.is_of(&one.repo)
                     && (self.show != Some(PullStanding::Blocked)
                         || pull.blocked_by.contains(&one.repo))
-            })
-        });
+            });
         is_author && is_backend
+    }
+
+    /// Whether it is the backend that is asked for, if one is.
+    fn is_of(&self, repo: &str) -> bool {
+        let asked = self.backend.as_ref();
+        asked.is_none_or(|asked| repo.to_lowercase().contains(&asked.to_lowercase()))
     }
 }
 
@@ -127,10 +144,12 @@ pub(crate) async fn build(hud: &Hud, (): (), query: PullsQuery) -> Result<PullsM
     let filter = PullsFilter::new(&query)?;
     let found = open_pulls::read(hud, filter.before.unwrap_or(Timestamp::MAX)).await?;
     let columns: BTreeSet<PullColumn> = (found.pulls.iter().flat_map(|pull| &pull.backends))
+        .filter(|backend| filter.is_of(&backend.repo))
         .map(|backend| PullColumn { level: backend.level, repo: backend.repo.clone() })
         .collect();
     let mut backends: Vec<PullColumn> = columns.into_iter().collect();
     backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
+    let more_backends = backends.len().saturating_sub(MAX_COLUMNS);
     backends.truncate(MAX_COLUMNS);
     let matching = |pull: &OpenPull, show: Option<PullStanding>| {
         let filter = PullsFilter { show, ..filter.clone() };
@@ -144,12 +163,14 @@ pub(crate) async fn build(hud: &Hud, (): (), query: PullsQuery) -> Result<PullsM
     pulls.sort_by(|a, b| {
         filter.sort.apply(compare(filter.sort.column, a, b)).then(b.number.cmp(&a.number))
     });
+    let mut pulls = pulls.split_off(pulls.len().min((filter.page - 1) * MAX_ROWS));
     let more = pulls.len().saturating_sub(MAX_ROWS);
     pulls.truncate(MAX_ROWS);
     Ok(PullsModel {
         upstream: hud.upstream.as_str().to_owned(),
         filter,
         backends,
+        more_backends,
         pulls,
         more,
         counts: counts.to_vec(),
@@ -189,9 +210,14 @@ pub(crate) fn page(model: &PullsModel, view: &View<'_>) -> Markup {
                 p.muted { @if model.older.is_some() { "None of those that changed last matches." } @else { "No open pull request matches." } }
             }
             @else { (table(model)) }
-            @if model.more > 0 { p.detail { (model.more) " more match; narrow the filter to see them." } }
+            @if model.more_backends > 0 { p.detail { (model.more_backends) " more backends have no column; name one above to see it." } }
+            @let beside = |page| PullsFilter { page, ..model.filter.clone() }.address();
+            @if model.filter.page > 1 || model.more > 0 { p.pager {
+                @if model.filter.page > 1 { a rel="nofollow" href=(beside(model.filter.page - 1)) { "Back" } }
+                @if model.more > 0 { a rel="nofollow" href=(beside(model.filter.page + 1)) { (model.more) " more" } }
+            } }
             @if let Some(older) = model.older {
-                p { a rel="nofollow" href=(PullsFilter { before: Some(older), ..model.filter.clone() }.address()) { "Pull requests that changed earlier" } }
+                p { a rel="nofollow" href=(PullsFilter { before: Some(older), page: 1, ..model.filter.clone() }.address()) { "Pull requests that changed earlier" } }
             }
         },
     )
@@ -199,7 +225,8 @@ pub(crate) fn page(model: &PullsModel, view: &View<'_>) -> Markup {
 
 fn filters(model: &PullsModel) -> Markup {
     let filter = &model.filter;
-    let link = |show: Option<PullStanding>| PullsFilter { show, ..filter.clone() }.address();
+    let link =
+        |show: Option<PullStanding>| PullsFilter { show, page: 1, ..filter.clone() }.address();
     let is_filtered =
         filter.backend.is_some() || filter.author.is_some() || filter.before.is_some();
     html! {
@@ -214,6 +241,7 @@ fn filters(model: &PullsModel) -> Markup {
             }
             form.span method="get" action="/prs" {
                 @if let Some(show) = filter.show { input type="hidden" name="show" value=(show.as_str()); }
+                @if let Some(sort) = filter.sort.parameter("state") { input type="hidden" name="sort" value=(sort); }
                 label { "Backend" input type="search" name="backend" maxlength="200" value=(filter.backend.as_deref().unwrap_or_default()); }
                 label { "Author" input type="search" name="author" maxlength="200" value=(filter.author.as_deref().unwrap_or_default()); }
                 button { "Show" }
@@ -235,7 +263,8 @@ fn standing_name(standing: PullStanding) -> &'static str {
 fn table(model: &PullsModel) -> Markup {
     let head = |column: &'static str, name: &str| {
         let sort = &model.filter.sort;
-        let link = PullsFilter { sort: sort.toggled(column), ..model.filter.clone() }.address();
+        let link =
+            PullsFilter { sort: sort.toggled(column), page: 1, ..model.filter.clone() }.address();
         html! { th scope="col" aria-sort=[sort.aria(column)] { a rel="nofollow" href=(link) { (name) (sort.arrow(column)) } } }
     };
     html! {

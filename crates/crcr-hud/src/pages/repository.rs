@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crcr_domain::checks::proof::MissingProof;
+use crcr_domain::ci_data::pull_request::PullRequestState;
+use crcr_domain::ci_data::workflow::BranchCommit;
 use crcr_domain::probes::Culprit;
 use crcr_domain::results::facts::CallbackOutcome;
 use crcr_domain::results::review::ReviewQuestion;
@@ -10,6 +12,7 @@ use crcr_domain::results::triage::TriageCategory;
 use crcr_domain::results::{BlamedJobs, CriterionVerdict, JobOfRecord, JobOutcome, jobs_of_days};
 use crcr_domain::{Level, RepoName};
 use crcr_results::review::ReviewInputs;
+use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use crcr_results::{Window, review};
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -17,10 +20,13 @@ use serde::Serialize;
 
 use super::level::{LevelReview, amount, verdict as verdict_parts};
 use super::{category_text, controls, freshness};
+use crate::address::address;
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
-use crate::layout::{culprit_list, distribution, outcome_parts, rate, short_sha, time};
+use crate::layout::{
+    commit_link, culprit_list, distribution, outcome_parts, rate, time,
+};
 use crate::model::job_details::JobDetails;
 use crate::model::{RateSummary, RateView, TrendDay, days, total, trend};
 use crate::query::SpanQuery;
@@ -62,11 +68,14 @@ pub(crate) struct BackendModel {
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct JobMatrix {
+    /// If there are too many jobs, those that failed first.
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<MatrixRow>,
-    /// How many commits and jobs are left out.
+    /// How many older commits are on later pages.
     pub(crate) more_rows: usize,
+    /// How many jobs are left out, and how many of those failed.
     pub(crate) more_columns: usize,
+    pub(crate) more_failed_columns: usize,
     /// How many older heads of pull requests are left out.
     pub(crate) older_heads: usize,
 }
@@ -77,6 +86,10 @@ pub(crate) struct MatrixRow {
     pub(crate) upstream: String,
     /// Empty if no commit of upstream is known.
     pub(crate) head_sha: String,
+    /// Of the pull request or the commit, if a webhook of it is stored.
+    pub(crate) title: Option<String>,
+    /// Whether one of its jobs failed, also one without a column.
+    pub(crate) has_failed: bool,
     /// A run on it.
     pub(crate) run_id: String,
     /// When the newest event of it was accepted.
@@ -165,7 +178,8 @@ pub(crate) async fn build(
         refused,
         shown,
     )?;
-    let (facts, newest, matrix, failing_tests, blamed, upstream_failures) = shown;
+    let (facts, newest, mut matrix, failing_tests, blamed, upstream_failures) = shown;
+    add_titles(hud, &mut matrix).await?;
     if entry.is_none() && days.is_empty() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
         return Err(PageError::NotFound(text));
@@ -235,15 +249,19 @@ async fn span_with_results(
 fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) -> JobMatrix {
     // Names are built once for each (workflow, job), which many jobs share.
     let id = |job: &JobOfRecord<'a>| (&*job.record.workflow, job.record.job.as_deref());
-    let ids: HashMap<_, _> = jobs.iter().map(|job| (id(job), job)).collect();
-    let names: BTreeSet<String> = ids.values().map(|job| job.name()).collect();
-    let more_columns = names.len().saturating_sub(MAX_COLUMNS);
-    let columns: Vec<String> = names.into_iter().take(MAX_COLUMNS).collect();
-    let place: HashMap<_, usize> = (ids.into_iter())
-        .filter_map(|(id, job)| Some((id, columns.binary_search(&job.name()).ok()?)))
+    let mut ids: HashMap<_, (String, bool)> = HashMap::new();
+    for job in jobs {
+        ids.entry(id(job)).or_insert_with(|| (job.name(), false)).1 |= has_failed(job.outcome);
+    }
+    let searched = span.q.as_deref().unwrap_or_default().to_lowercase();
+    ids.retain(|_, (name, _)| name.to_lowercase().contains(&searched));
+    let (columns, [more_columns, more_failed_columns]) = matrix_columns(ids.values());
+    let is_shown = |job: &&JobOfRecord<'a>| ids.contains_key(&id(job));
+    let place: HashMap<_, usize> = (ids.iter())
+        .filter_map(|(id, (name, _))| Some((*id, columns.binary_search(name).ok()?)))
         .collect();
     let mut rows: BTreeMap<(Option<u64>, &str, &str), MatrixRow> = BTreeMap::new();
-    for job in jobs {
+    for job in jobs.iter().filter(is_shown) {
         let record = job.record;
         // Self-reports may have no commit; the jobs of one run belong together then.
         let key = (record.pull_request, record.upstream.as_str(), record.commit_or_run());
@@ -252,10 +270,13 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) ->
             upstream: record.upstream.clone(),
             head_sha: record.head_sha.clone(),
             run_id: record.run_id.clone(),
+            title: None,
+            has_failed: false,
             at: record.dispatched_at,
             older: false,
             cells: vec![None; columns.len()],
         });
+        row.has_failed |= has_failed(job.outcome);
         row.at = row.at.max(record.dispatched_at);
         if let Some(at) = place.get(&id(job)) {
             row.cells[*at] = Some(MatrixCell {
@@ -278,18 +299,60 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) ->
         row.older = pull.is_some_and(|pull| !pulls.insert(pull));
     }
     let older_heads = rows.iter().filter(|row| row.older).count();
-    rows.retain(|row| {
-        (span.all_heads || !row.older)
-            && (!span.only_failing || row.cells.iter().flatten().any(failed))
-    });
+    rows.retain(|row| (span.all_heads || !row.older) && (!span.only_failing || row.has_failed));
+    let mut rows = rows.split_off(rows.len().min((span.page - 1) * MAX_ROWS));
     let more_rows = rows.len().saturating_sub(MAX_ROWS);
     rows.truncate(MAX_ROWS);
-    JobMatrix { columns, rows, more_rows, more_columns, older_heads }
+    JobMatrix { columns, rows, more_rows, more_columns, more_failed_columns, older_heads }
 }
 
-fn failed(cell: &MatrixCell) -> bool {
-    cell.outcome
+/// The names of the jobs that are shown, sorted, and how many others there are, in all and of those that failed.
+fn matrix_columns<'a>(jobs: impl Iterator<Item = &'a (String, bool)>) -> (Vec<String>, [usize; 2]) {
+    let mut names: BTreeMap<&String, bool> = BTreeMap::new();
+    for (name, failed) in jobs {
+        *names.entry(name).or_default() |= failed;
+    }
+    let mut names: Vec<_> = names.into_iter().collect();
+    names.sort_by_key(|(_, failed)| !failed);
+    let others = names.split_off(names.len().min(MAX_COLUMNS));
+    let failed = others.iter().filter(|(_, failed)| *failed).count();
+    let mut columns: Vec<String> = names.into_iter().map(|(name, _)| name.clone()).collect();
+    columns.sort();
+    (columns, [others.len(), failed])
+}
+
+fn has_failed(outcome: Option<JobOutcome>) -> bool {
+    outcome
         .is_some_and(|o| !o.is_pass() && !matches!(o, JobOutcome::Neutral | JobOutcome::Superseded))
+}
+
+/// The titles of the pull requests and of the commits, from webhooks.
+async fn add_titles(hud: &Hud, matrix: &mut JobMatrix) -> Result<(), PageError> {
+    let of_upstream = |row: &&mut MatrixRow| {
+        row.upstream.eq_ignore_ascii_case(hud.upstream.as_str()) && !row.head_sha.is_empty()
+    };
+    let mut rows: Vec<&mut MatrixRow> = matrix.rows.iter_mut().filter(of_upstream).collect();
+    let shas: Vec<String> = rows.iter().map(|row| row.head_sha.clone()).collect();
+    let (mut pulls, mut commits) = (HashMap::new(), HashMap::new());
+    for event in ["pull_request", "push"] {
+        let selection = ThingSelection::Commits(&shas);
+        let query = ThingQuery { event, repository: hud.upstream.as_str(), selection };
+        for row in hud.results.current_things(&query).await? {
+            if let Some(pull) = PullRequestState::from_row(&row) {
+                pulls.insert(pull.number, pull.title);
+            } else if let Some(commit) = BranchCommit::from_row(&row) {
+                commits.insert(commit.sha, commit.title);
+            }
+        }
+    }
+    for row in &mut rows {
+        let title = match row.pull_request {
+            Some(number) => pulls.get(&number),
+            None => commits.get(&row.head_sha),
+        };
+        row.title = title.filter(|title| !title.is_empty()).cloned();
+    }
+    Ok(())
 }
 
 fn failing_tests(jobs: &[JobOfRecord<'_>]) -> Vec<FailingTest> {
@@ -378,7 +441,7 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                     div.scroll tabindex="0" role="region" aria-label="Table of failing tests" { table {
                         thead { tr { th scope="col" { "Test" } th scope="col" { "Failures" } th scope="col" { "Last" } th scope="col" { "Last message" } } }
                         tbody { @for test in &model.failing_tests { tr {
-                            th scope="row" { bdi { (test.name) } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
+                            th scope="row" { a rel="nofollow" href=(address("/search", [("q", Some(&*test.name))])) { bdi { (test.name) } } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
                             td { (test.count) }
                             td { (time(test.last)) }
                             td.message { bdi { (test.message.as_deref().unwrap_or("–")) } }
@@ -442,9 +505,10 @@ fn criteria_summary(model: &LevelReview) -> Markup {
 /// Links that choose the rows of the matrix.
 fn filters(path: &str, span: &TimeSpan, older_heads: usize) -> Markup {
     let link = |all_heads: bool, only_failing: bool| {
-        let span = TimeSpan { all_heads, only_failing, ..span.clone() };
+        let span = TimeSpan { all_heads, only_failing, page: 1, ..span.clone() };
         format!("{path}{}#matrix", span.address())
     };
+    let whole = TimeSpan { q: None, page: 1, ..span.clone() }.address();
     html! {
         span.group { @for (only_failing, name) in [(false, "All"), (true, "Failing")] {
             a aria-current=[(span.only_failing == only_failing).then_some("true")] href=(link(span.all_heads, only_failing)) { (name) }
@@ -455,6 +519,11 @@ fn filters(path: &str, span: &TimeSpan, older_heads: usize) -> Markup {
             } }
             @if !span.all_heads && older_heads > 0 { span.detail { (older_heads) " older heads folded" } }
         }
+        form.span method="get" action=(format!("{path}#matrix")) role="search" aria-label="Jobs" {
+            @for (name, value) in url::form_urlencoded::parse(whole[1..].as_bytes()) { input type="hidden" name=(name) value=(value); }
+            label { "Jobs with" input type="search" name="q" value=(span.q.as_deref().unwrap_or_default()) maxlength="200"; }
+            button { "Show" }
+        }
     }
 }
 
@@ -464,7 +533,7 @@ const MAX_COLUMNS_WITH_WORDS: usize = 8;
 fn matrix_table(page: &BackendModel) -> Markup {
     let matrix = &page.matrix;
     if matrix.rows.is_empty() {
-        return html! { p.muted { "No jobs in this time span." } };
+        return html! { p.muted { "No jobs in this time span." } (pager(page)) };
     }
     let dense = matrix.columns.len() > MAX_COLUMNS_WITH_WORDS;
     let shared = if dense { common_prefix(&matrix.columns) } else { "" };
@@ -485,9 +554,14 @@ fn matrix_table(page: &BackendModel) -> Markup {
                 tbody { @for row in &matrix.rows { (matrix_row(row, matrix, page)) } }
             }
         }
-        @if matrix.more_rows > 0 || matrix.more_columns > 0 {
-            p.detail { "Left out: " (matrix.more_rows) " older commits, " (matrix.more_columns) " jobs." }
+        @if matrix.more_columns > 0 {
+            p.detail {
+                (matrix.more_columns) " jobs are left out"
+                @match matrix.more_failed_columns { 0 => ", none of which failed", failed => { ", of which " (failed) " failed" } }
+                "; name some above to see them."
+            }
         }
+        (pager(page))
         @if dense { p.detail {
             @for outcome in [None].into_iter().chain(JobOutcome::ALL.map(Some)) {
                 @let (glyph, _, word) = outcome_parts(outcome);
@@ -495,6 +569,19 @@ fn matrix_table(page: &BackendModel) -> Markup {
             }
         } }
     }
+}
+
+/// Newer and older commits.
+fn pager(page: &BackendModel) -> Markup {
+    let link = |number: usize| {
+        let span = TimeSpan { page: number, ..page.span.clone() };
+        format!("/crcr/{}{}#matrix", page.repo, span.address())
+    };
+    let (number, more) = (page.span.page, page.matrix.more_rows);
+    html! { @if number > 1 || more > 0 { p.pager {
+        @if number > 1 { a rel="nofollow" href=(link(number - 1)) { "Newer commits" } }
+        @if more > 0 { a rel="nofollow" href=(link(number + 1)) { (more) " older commits" } }
+    } } }
 }
 
 /// The common start of all names, cut at the end of a word. The table shows it once.
@@ -517,8 +604,9 @@ fn matrix_row(row: &MatrixRow, matrix: &JobMatrix, page: &BackendModel) -> Marku
                     },
                     None => strong.muted { @match page.span.events { EventFilter::Pr => "push", EventFilter::Nightly => "nightly" } },
                 }
-                @if row.head_sha.is_empty() { " run " bdi { (row.run_id) } " " } @else { " " code { (short_sha(&row.head_sha)) } " " }
+                @if row.head_sha.is_empty() { " run " bdi { (row.run_id) } " " } @else { " " (commit_link(&row.head_sha)) " " }
                 span.detail { (time(row.at)) @if row.older { " · older head" } }
+                @if let Some(title) = &row.title { div.detail.subject title=(title) { bdi { (title) } } }
             }
             @for (cell, name) in row.cells.iter().zip(&matrix.columns) { (matrix_cell(cell.as_ref(), name)) }
             td.blame { (row_blame(row, matrix)) (row_artifacts(row, matrix)) }

@@ -4,21 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::pull_request::PullRequestState;
+use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::ci_data::workflow::BranchCommit;
-use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit};
+use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, OTHER_NAMES};
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::{commit, tests};
-use crate::address::{address, branch_path};
+use super::{commit, failure, tests};
+use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError};
 use crate::layout::short_sha;
-use crate::model::red_branches::TRUNKS;
+use crate::model::open_pulls::MAX_PULLS;
+use crate::model::red_branches::trunk;
 use crate::query::MAX_SEARCH_CHARS;
 use crate::view::View;
 
+/// An address has filters, and may be longer than what is searched for.
+const MAX_ADDRESS_CHARS: usize = 2000;
 /// Pages of one kind that are listed.
 const MAX_OF_A_KIND: usize = 50;
 /// Pull requests that changed last, and commits that were pushed last: they are looked at for a title or an author.
@@ -36,7 +40,7 @@ pub(crate) struct SearchQuery {
 
 impl SearchQuery {
     pub(crate) fn text(&self) -> String {
-        self.q.trim().chars().take(MAX_SEARCH_CHARS).collect()
+        self.q.trim().chars().take(MAX_ADDRESS_CHARS).collect()
     }
 }
 
@@ -49,6 +53,7 @@ pub(crate) enum HitKind {
     Repository,
     Branch,
     Job,
+    Runner,
     Test,
 }
 
@@ -61,6 +66,7 @@ impl HitKind {
             Self::Repository => "Repositories",
             Self::Branch => "Branches",
             Self::Job => "Jobs",
+            Self::Runner => "Runners",
             Self::Test => "Tests",
         }
     }
@@ -101,10 +107,11 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SearchQuery) -> Result<Searc
 pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageError> {
     let mut hits: Vec<SearchHit> = vec![];
     if !text.is_empty() {
-        match pasted_url(hud, text) {
-            Some(page) => return Ok(SearchResult::Page(page)),
-            None => hits = everything(hud, text).await?,
+        if let Some(page) = pasted(hud, text).await? {
+            return Ok(SearchResult::Page(page));
         }
+        let text: String = text.chars().take(MAX_SEARCH_CHARS).collect();
+        hits = everything(hud, &text).await?;
     }
     Ok(match hits.as_slice() {
         [hit] => SearchResult::Page(hit.path.clone()),
@@ -112,62 +119,124 @@ pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageErro
     })
 }
 
-/// The page about what a pasted address of GitHub or of this HUD shows, or `OWNER/REPO#NUMBER`.
-fn pasted_url(hud: &Hud, text: &str) -> Option<String> {
+/// The page about what a pasted address of GitHub or of this HUD shows, `OWNER/REPO#NUMBER`, or `OWNER/REPO@SHA`.
+async fn pasted(hud: &Hud, text: &str) -> Result<Option<String>, PageError> {
     if let Some((repo, number)) = text.split_once('#')
         && let (Ok(repo), Ok(number)) = (RepoName::new(repo), number.parse::<u64>())
     {
-        return Some(format!("/pr/{number}?upstream={repo}"));
+        return Ok(Some(format!("/pr/{number}?upstream={repo}")));
     }
-    // A path is one of this HUD.
-    let here = url::Url::parse("http://here.invalid").ok()?;
-    let url = match text.strip_prefix('/') {
-        Some(path) => here.join(&format!("/{}", path.trim_start_matches(['/', '\\']))).ok()?,
-        None => url::Url::parse(text).ok()?,
+    if let Some((repo, sha)) = text.split_once('@')
+        && RepoName::new(repo).is_ok()
+        && commit::is_prefix(sha)
+    {
+        return Ok(Some(format!("/commit/{sha}")));
+    }
+    let (Some(url), Ok(github)) = (url_of(text), url::Url::parse(&hud.github_url)) else {
+        return Ok(None);
     };
-    if !["http", "https"].contains(&url.scheme()) {
-        return None;
-    }
     let parts: Vec<&str> = url.path().split('/').filter(|part| !part.is_empty()).collect();
-    let github = url::Url::parse(&hud.github_url).ok()?;
     if url.host_str() != github.host_str() {
-        // Of this HUD, wherever it is served.
-        let own = ["pr", "prs", "commit", "hud", "crcr", "test", "tests", "failure", "failures"];
-        let is_own = parts.first().is_some_and(|first| own.contains(first));
-        let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
-        return is_own.then(|| format!("{}{query}", url.path()));
+        return Ok(own_page(&url, &parts));
     }
-    let [owner, repo, rest @ ..] = parts.as_slice() else { return None };
-    let repo = RepoName::new(&format!("{owner}/{repo}")).ok()?;
-    Some(match rest {
-        ["pull" | "pulls", number, ..] => {
-            format!("/pr/{}?upstream={repo}", number.parse::<u64>().ok()?)
-        }
-        ["commit" | "commits", sha, ..] if commit::is_prefix(sha) => format!("/commit/{sha}"),
-        ["actions", "runs", _, "job", job, ..] => {
-            format!("/failure/{repo}/{}", job.parse::<u64>().ok()?)
-        }
-        ["tree", branch @ ..] if !branch.is_empty() => format!("/hud/{repo}/{}", branch.join("/")),
-        _ => {
-            let is_backend = hud.entry_of(&repo).is_some();
-            if is_backend { format!("/crcr/{repo}") } else { format!("/hud/{repo}") }
-        }
+    let [owner, repo, rest @ ..] = parts.as_slice() else { return Ok(None) };
+    let Ok(repo) = RepoName::new(&format!("{owner}/{repo}")) else { return Ok(None) };
+    on_github(hud, &repo, rest).await.map(Some)
+}
+
+/// An address, with its scheme or without it; what begins with a slash is of this HUD.
+fn url_of(text: &str) -> Option<url::Url> {
+    let url = if text.starts_with('/') {
+        let path = text.trim_start_matches(['/', '\\']);
+        url::Url::parse(&format!("http://here.invalid/{path}")).ok()?
+    } else if text.contains("://") {
+        url::Url::parse(text).ok()?
+    } else {
+        let host = text.split_once('/').map(|(host, _)| host).filter(|host| host.contains('.'))?;
+        let is_host =
+            host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:".contains(&byte));
+        url::Url::parse(&format!("https://{text}")).ok().filter(|_| is_host)?
+    };
+    ["http", "https"].contains(&url.scheme()).then_some(url)
+}
+
+/// A page of this HUD, wherever it is served.
+fn own_page(url: &url::Url, parts: &[&str]) -> Option<String> {
+    const OWN: [&str; 12] = [
+        "pr",
+        "prs",
+        "commit",
+        "hud",
+        "feeds",
+        "crcr",
+        "test",
+        "tests",
+        "quarantine",
+        "failure",
+        "failures",
+        "trends",
+    ];
+    OWN.contains(parts.first()?).then(|| {
+        let part = |sign: &str, part: Option<&str>| part.map(|part| format!("{sign}{part}"));
+        let query = part("?", url.query()).unwrap_or_default();
+        let fragment = part("#", url.fragment()).unwrap_or_default();
+        format!("/{}{query}{fragment}", parts.join("/"))
     })
+}
+
+/// The page about what GitHub shows at a path of a repository.
+async fn on_github(hud: &Hud, repo: &RepoName, rest: &[&str]) -> Result<String, PageError> {
+    match rest {
+        ["pull" | "pulls", number, ..] if number.parse::<u64>().is_ok() => {
+            return Ok(format!("/pr/{number}?upstream={repo}"));
+        }
+        ["commit" | "commits", sha, ..] if commit::is_prefix(sha) => {
+            return Ok(format!("/commit/{sha}"));
+        }
+        ["tree" | "commits", branch @ ..] if !branch.is_empty() => {
+            return Ok(format!("/hud/{repo}/{}", branch.join("/")));
+        }
+        ["actions", "runs", _, "job", job, ..] => {
+            // Only webhooks tell of the jobs of a repository.
+            if let Ok(job) = job.parse()
+                && failure::webhook_of(hud, repo, job).await?.is_some()
+            {
+                return Ok(address::failure(repo.as_str(), job));
+            }
+        }
+        ["actions", "runs", run, ..] => {
+            let selection = ThingSelection::Id(run);
+            let query = ThingQuery { event: "workflow_run", repository: repo.as_str(), selection };
+            let run = hud.results.current_things(&query).await?.pop();
+            if let Some(run) = run.filter(|run| commit::is_prefix(&run.sha)) {
+                return Ok(format!("/commit/{}", run.sha));
+            }
+        }
+        _ => {}
+    }
+    let is_backend = hud.entry_of(repo).is_some();
+    Ok(if is_backend { format!("/crcr/{repo}") } else { format!("/hud/{repo}") })
+}
+
+/// The number in `7`, `#7`, `PR 7` or `Pull request #7`, and whether it can be nothing else.
+fn pull_number(text: &str) -> Option<(u64, bool)> {
+    let lower = text.to_ascii_lowercase();
+    let mut words = ["pull request", "pr"].into_iter();
+    let rest = words.find_map(|word| lower.strip_prefix(word)).unwrap_or(&lower).trim_start();
+    let digits = rest.trim_start_matches('#');
+    let is_named = digits.len() < lower.len();
+    Some((digits.parse().ok()?, is_named || digits.len() < commit::MIN_DIGITS))
 }
 
 /// All that fits, in the order of its kinds.
 async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let mut hits = vec![];
-    let digits = text.trim_start_matches('#');
-    let number = digits.parse::<u64>().ok();
-    let is_only_number =
-        number.is_some() && (text.starts_with('#') || digits.len() < commit::MIN_DIGITS);
-    if let Some(number) = number {
+    if let Some((number, is_only_number)) = pull_number(text) {
         let (path, name) = (format!("/pr/{number}"), format!("{} #{number}", hud.upstream));
         hits.push(SearchHit { kind: HitKind::PullRequest, path, name });
-    }
-    if is_only_number {
-        return Ok(hits);
+        if is_only_number {
+            return Ok(hits);
+        }
     }
     let sha = text.to_ascii_lowercase();
     if commit::is_prefix(&sha) {
@@ -186,15 +255,14 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
     hits.extend(pulls(hud, text).await?);
     hits.extend(commits(hud, text).await?);
     hits.extend(branches(hud, text).await?);
+    hits.extend(jobs(hud, text).await?);
+    hits.extend(runners(hud, text).await?);
     hits.sort_by_key(|hit| hit.kind);
     // A whole name is about that one, even if others contain it.
     let exact: Vec<_> =
         hits.iter().filter(|hit| hit.name.eq_ignore_ascii_case(text)).cloned().collect();
     if let [hit] = exact.as_slice() {
         return Ok(vec![hit.clone()]);
-    }
-    if hits.is_empty() {
-        hits = jobs(hud, text).await?;
     }
     if hits.is_empty() {
         let found = tests::search(hud, text).await?;
@@ -246,10 +314,10 @@ async fn repositories(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError
 /// The pull requests with the text in their title, their branch's name, or of this author.
 async fn pulls(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let lower = text.to_lowercase();
-    let selection = ThingSelection::Newest { before: Timestamp::MAX, limit: MAX_NEWEST };
-    let repository = hud.upstream.as_str();
-    let query = ThingQuery { event: "pull_request", repository, selection };
-    let rows = hud.results.current_things(&query).await?;
+    let before = Timestamp::MAX;
+    let newest = ThingSelection::Newest { before, limit: MAX_NEWEST };
+    let open = ThingSelection::OpenPulls { before, limit: MAX_PULLS };
+    let rows = things(hud, "pull_request", [newest, open]).await?;
     let found = rows.iter().filter_map(PullRequestState::from_row).filter(|pull| {
         format!("#{} {}", pull.number, pull.title).to_lowercase().contains(&lower)
             || pull.branch.to_lowercase() == lower
@@ -266,10 +334,11 @@ async fn pulls(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
 /// The commits with the text in their title, or of this author.
 async fn commits(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let lower = text.to_lowercase();
-    let selection = ThingSelection::Newest { before: Timestamp::MAX, limit: MAX_NEWEST };
-    let repository = hud.upstream.as_str();
-    let query = ThingQuery { event: "push", repository, selection };
-    let rows = hud.results.current_things(&query).await?;
+    let before = Timestamp::MAX;
+    let newest = ThingSelection::Newest { before, limit: MAX_NEWEST };
+    let main = trunk(hud, hud.upstream.as_str()).await?.unwrap_or_default();
+    let of_main = ThingSelection::Branch { name: &main, before, limit: MAX_NEWEST };
+    let rows = things(hud, "push", [newest, of_main]).await?;
     let found = rows.iter().filter_map(BranchCommit::from_row).filter(|commit| {
         commit.title.to_lowercase().contains(&lower) || commit.author.to_lowercase() == lower
     });
@@ -279,6 +348,21 @@ async fn commits(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
         name: format!("{} {}", short_sha(&commit.sha), commit.title),
     };
     Ok(found.take(MAX_OF_A_KIND).map(hit).collect())
+}
+
+/// The upstream repository's things of both selections, each once.
+async fn things(
+    hud: &Hud,
+    event: &str,
+    selections: [ThingSelection<'_>; 2],
+) -> Result<Vec<WebhookRow>, PageError> {
+    let (mut rows, mut seen): (Vec<WebhookRow>, BTreeSet<String>) = (vec![], BTreeSet::new());
+    for selection in selections {
+        let query = ThingQuery { event, repository: hud.upstream.as_str(), selection };
+        let found = hud.results.current_things(&query).await?;
+        rows.extend(found.into_iter().filter(|row| seen.insert(row.thing.clone())));
+    }
+    Ok(rows)
 }
 
 /// The branches with the text in their name.
@@ -294,32 +378,59 @@ async fn branches(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     Ok(found.take(MAX_OF_A_KIND).map(hit).collect())
 }
 
-/// The jobs of the newest branch with the text in their name: shown on its grid.
+/// The jobs with the text in their name: shown on the grid of the main branch. A single shard is named whole.
 async fn jobs(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
-    let (lower, now) = (text.to_lowercase(), hud.now());
+    let lower = text.to_lowercase();
+    // The shards of a job are one column of the grid.
+    let base = lower.split_once(" (").map_or(&*lower, |(base, _)| base);
+    let names = names_of_week(hud, CiGrouping::Job).await?;
+    let names: BTreeSet<&str> =
+        names.iter().map(|name| name.split(" (").next().unwrap_or_default()).collect();
+    let found = names.into_iter().filter_map(|name| {
+        let known = name.to_lowercase();
+        let is_shard = base != lower && !base.is_empty() && known.ends_with(base);
+        (is_shard || known.contains(&lower)).then_some((name, is_shard))
+    });
+    let found: Vec<_> = found.take(MAX_OF_A_KIND).collect();
+    if found.is_empty() {
+        return Ok(vec![]);
+    }
+    let Some(branch) = trunk(hud, hud.upstream.as_str()).await? else { return Ok(vec![]) };
+    let grid = branch_path(hud.upstream.as_str(), &branch);
+    let hit = |(name, is_shard): (&str, bool)| SearchHit {
+        kind: HitKind::Job,
+        path: address(&grid, [("q", Some(if is_shard { text } else { name }))]),
+        name: name.to_owned(),
+    };
+    Ok(found.into_iter().map(hit).collect())
+}
+
+/// The runners with the text in their labels.
+async fn runners(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let lower = text.to_lowercase();
+    let names = names_of_week(hud, CiGrouping::Runner).await?;
+    let found = names.into_iter().filter(|name| name.to_lowercase().contains(&lower));
+    let hit = |name: String| SearchHit {
+        kind: HitKind::Runner,
+        path: address("/trends", [("runner", Some(&*name))]),
+        name,
+    };
+    Ok(found.take(MAX_OF_A_KIND).map(hit).collect())
+}
+
+/// The names of the upstream repository's jobs or runners with which something ended in the last days.
+async fn names_of_week(hud: &Hud, grouping: CiGrouping) -> Result<BTreeSet<String>, PageError> {
+    let now = hud.now();
     let query = CiTimesQuery {
         repository: hud.upstream.to_string(),
-        grouping: CiGrouping::Job,
+        grouping,
         unit: CiUnit::Day,
         from: now - SignedDuration::from_hours(24 * JOB_DAYS),
         to: now,
         name: None,
     };
     let rows = hud.results.ci_times(&query).await?;
-    // The shards of a job are one column of the grid.
-    let titles = rows.iter().map(|row| row.name.split(" (").next().unwrap_or_default());
-    let names: BTreeSet<&str> =
-        titles.filter(|title| title.to_lowercase().contains(&lower)).collect();
-    let branches = hud.results.branches("push", hud.upstream.as_str(), MAX_BRANCHES).await?;
-    let main = branches.iter().find(|name| TRUNKS.contains(&name.as_str())).or(branches.first());
-    let Some(branch) = main else { return Ok(vec![]) };
-    let grid = branch_path(hud.upstream.as_str(), branch);
-    let hit = |name: &str| SearchHit {
-        kind: HitKind::Job,
-        path: address(&grid, [("q", Some(name))]),
-        name: name.to_owned(),
-    };
-    Ok(names.into_iter().take(MAX_OF_A_KIND).map(hit).collect())
+    Ok(rows.into_iter().map(|row| row.name).filter(|name| name != OTHER_NAMES).collect())
 }
 
 pub(crate) fn page(text: &str, hits: &[SearchHit], view: &View<'_>) -> Markup {
@@ -335,7 +446,7 @@ pub(crate) fn page(text: &str, hits: &[SearchHit], view: &View<'_>) -> Markup {
             @if hits.is_empty() {
                 @if text.is_empty() { p.muted { "Nothing was asked for." } }
                 @else { p role="status" { "Nothing is known about " strong { bdi { (text) } } "." } }
-                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall or a test, a branch or a job, or paste an address." }
+                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall or a test, a branch, a job or a runner, or paste an address." }
             }
             @for (kind, hits) in &kinds {
                 h2 { (kind.title()) }

@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{Sorted, address, branch_path, sort_header};
 use crate::context::{Hud, PageError};
-use crate::layout::{duration, percent, rate, time};
+use crate::layout::{duration, percent, rate, time, zone};
 use crate::model::RateView;
 use crate::model::days::{day_tallies, facts};
+use crate::model::red_branches::trunk;
 use crate::plot::{Plot, PlotLine, Unit};
 use crate::query::{SpanQuery, end_of_minute};
 use crate::view::View;
@@ -181,11 +182,10 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TrendsQuery) -> Result<Trend
     let repositories: Vec<String> = known.into_iter().map(|known| known.name).collect();
     let repository = given(&query.repo).unwrap_or_else(|| hud.upstream.to_string());
     let branches = hud.results.branches("push", &repository, 20).await?;
-    let main =
-        ["main", "master"].into_iter().find(|name| branches.iter().any(|known| known == name));
-    let newest = || branches.first().cloned();
-    let branch =
-        given(&query.branch).or(main.map(str::to_owned)).or_else(newest).unwrap_or_default();
+    let branch = match given(&query.branch) {
+        Some(branch) => branch,
+        None => trunk(hud, &repository).await?.unwrap_or_default(),
+    };
     let buckets = Buckets::of(window, hud.now());
     let mut model = TrendsModel {
         repository,
@@ -481,7 +481,7 @@ fn controls(model: &TrendsModel) -> Markup {
             nav.group aria-label="Time span" { @for window in ["24h", "7d", "30d", "90d"] {
                 a aria-current=[(model.window == window).then_some("true")] href=(model.url(|link| link.window = window.to_owned())) { (window.replace('h', " h").replace('d', " d")) }
             } }
-            span.detail { (time(model.from)) " – " (time(model.to)) " UTC" }
+            span.detail { (time(model.from)) " – " (time(model.to)) " " (zone()) }
             form.span method="get" action="/trends" {
                 label { "Repository " select name="repo" {
                     @if !model.repositories.contains(&model.repository) { option selected { (model.repository) } }

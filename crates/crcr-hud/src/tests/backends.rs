@@ -119,6 +119,95 @@ async fn the_matrix_is_bounded() {
 }
 
 #[tokio::test]
+async fn failure_of_the_last_of_sixty_jobs_is_shown_and_older_commits_go_on() {
+    let (dispatch, attempt) = of_aurora();
+    let mut facts = vec![];
+    for commit in 0..120_u64 {
+        let delivery = format!("d{commit}");
+        let head_sha = format!("{commit:040x}");
+        let at = now() - jiff::SignedDuration::from_mins(300 - commit.cast_signed());
+        let event = EventName::PullRequest;
+        let pull_request = Some(1000 + commit);
+        for job in 0..60 {
+            // One job fails, on one commit.
+            let state = match (commit, job) {
+                (3, 59) => JobState::Completed(Conclusion::Failure),
+                _ => JobState::Completed(Conclusion::Success),
+            };
+            facts.push(Fact::Attempt(Box::new(AttemptFact {
+                job: Some(format!("job {job:02}")),
+                delivery: delivery.clone(),
+                head_sha: head_sha.clone(),
+                dispatched_at: at,
+                received_at: at,
+                event: event.clone(),
+                state,
+                pull_request,
+                ..attempt.clone()
+            })));
+        }
+        let sent = DispatchFact {
+            enqueued_at: at,
+            event,
+            delivery,
+            head_sha,
+            pull_request,
+            ..dispatch.clone()
+        };
+        facts.push(Fact::Dispatch(sent));
+    }
+    let site = site(facts).await;
+    let titled = json!({
+        "id": 1003, "number": 1003, "state": "open", "title": "Align <it>",
+        "head": { "sha": format!("{:040x}", 3), "ref": "topic" },
+    });
+    site.add_webhooks(vec![("pull_request", 1, json!({ "number": 1003, "pull_request": titled }))])
+        .await;
+    let path = format!("/crcr/{AURORA}");
+    let matrix = async |query: &str| {
+        site.json(&format!("/api/v1/repositories/{AURORA}?{query}")).await["matrix"].take()
+    };
+    let failing = matrix("rows=failing").await;
+    let columns = failing["columns"].as_array().unwrap();
+    assert_eq!(
+        (columns.len(), columns.last().unwrap().as_str().unwrap().ends_with("job 59")),
+        (40, true)
+    );
+    assert_eq!(
+        (&failing["more_columns"], &failing["more_failed_columns"]),
+        (&json!(20), &json!(0))
+    );
+    let rows = failing["rows"].as_array().unwrap();
+    assert_eq!(
+        (rows.len(), &rows[0]["pull_request"], &rows[0]["title"]),
+        (1, &json!(1003), &json!("Align <it>"))
+    );
+    let (_, page) = site.get(&format!("{path}?rows=failing")).await;
+    assert!(
+        page.contains("Align &lt;it&gt;")
+            && page.contains("20 jobs are left out, none of which failed"),
+        "{page}"
+    );
+    let mut numbers = vec![];
+    for number in 1..=3 {
+        let rows = matrix(&format!("page={number}")).await["rows"].take();
+        numbers.extend(
+            rows.as_array().unwrap().iter().map(|row| row["pull_request"].as_u64().unwrap()),
+        );
+    }
+    assert_eq!(numbers, (1000..1120).rev().collect::<Vec<_>>(), "each commit is on one page");
+    let (_, page) = site.get(&format!("{path}?page=2&q=JOB+5")).await;
+    let (_, pager) = page.split_once("<p class=\"pager\">").unwrap();
+    for expected in
+        ["&amp;q=JOB+5#matrix\">Newer commits", "&amp;q=JOB+5&amp;page=3#matrix\">20 older commits"]
+    {
+        assert!(pager.contains(expected), "{expected}: {pager}");
+    }
+    assert!(page.contains("<input type=\"hidden\" name=\"window\" value=\"7d\">"), "{page}");
+    assert_eq!(matrix("q=JOB+5").await["columns"].as_array().unwrap().len(), 10);
+}
+
+#[tokio::test]
 async fn a_badge_is_an_image_of_level_and_rate() {
     let site = site(facts(7, now(), 10, 10, UPSTREAM)).await;
     let (status, image) = site.get("/crcr/aurora-example/torch-aurora/badge.svg").await;
@@ -352,4 +441,42 @@ async fn overview_backend_and_level_page_have_the_same_rates_for_every_repositor
         }
     }
     assert_eq!(compared, 4);
+}
+
+#[tokio::test]
+async fn overview_sorts_by_each_column_within_its_level_and_finds_a_device_and_an_oncall() {
+    let site = site(facts(7, now(), 10, 10, UPSTREAM)).await;
+    let names = async |query: &str| -> Vec<String> {
+        let overview = site.json(&format!("/api/v1/overview?{query}")).await;
+        let levels = overview["levels"].as_array().unwrap().iter();
+        let rows = levels.flat_map(|level| level["backends"].as_array().unwrap().clone());
+        rows.map(|row| row["repo"].as_str().unwrap().to_owned()).collect()
+    };
+    let at_l2 = |names: &[String]| -> Vec<String> {
+        let of_l2 = |name: &&String| ["cedar", "dune"].contains(&name.split('-').next().unwrap());
+        names.iter().filter(of_l2).cloned().collect()
+    };
+    for column in ["name", "status", "job_pass", "test_pass", "availability", "queue", "end_to_end"]
+    {
+        let sorted = at_l2(&names(&format!("sort={column}")).await);
+        let mut reversed = at_l2(&names(&format!("sort=-{column}")).await);
+        // Both have no criteria, so their status is the same.
+        reversed.reverse();
+        assert_eq!(sorted.len(), 2, "{sorted:?}");
+        assert!(sorted == reversed || column == "status", "{column}: {sorted:?} {reversed:?}");
+    }
+    assert_eq!(names("q=BASALT").await, ["basalt-example/torch-basalt"]);
+    assert_eq!(names("q=@aurora-backup").await, [AURORA]);
+    assert_eq!(site.get("/crcr?sort=size").await.0, StatusCode::BAD_REQUEST);
+    let (_, page) = site.get("/crcr?sort=-queue&q=torch").await;
+    for expected in
+        ["aria-sort=\"descending\"", "&amp;q=torch&amp;sort=queue\">", "role=\"img\" aria-label=\""]
+    {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    assert!(
+        !page.contains("Permalink")
+            && page.contains(&format!("/crcr/{AURORA}?window=7d&amp;events=pr\"")),
+        "{page}"
+    );
 }

@@ -144,6 +144,26 @@ async fn failure_page_shows_the_stored_log_from_the_line_that_explains_it() {
 }
 
 #[tokio::test]
+async fn log_is_shown_when_only_webhooks_and_the_archive_are_left() {
+    let before = month().await;
+    let job = red_job(&before).await;
+    let facts = facts(7, now(), 30, 6, UPSTREAM);
+    let ci = UpstreamCi::new(&facts, now()).unwrap();
+    let url = format!("file:{}", before._folder.path().join("archive").display());
+    let site = site(facts).await.with_logs(&url, |_| {});
+    // As `crcr relay replay` does.
+    site.hud.results.append_webhooks(ci.webhooks).await.unwrap();
+    let path = format!("/failure/{UPSTREAM}/{job}");
+    let (_, page) = site.get(&path).await;
+    assert!(page.contains("Run ./ci/run.sh") && page.contains("id=\"L1\""), "{page}");
+    assert!(page.contains("files changed"), "{page}");
+    let (status, text) = site.get(&format!("{path}/log.txt")).await;
+    assert!(status == StatusCode::OK && text.contains("FAILED ["), "{text}");
+    assert_eq!(site.get(&format!("/failure/{UPSTREAM}/1/log.txt")).await.0, 404);
+    assert_eq!(site.get(&format!("/failure/{UPSTREAM}/one/log.txt")).await.0, 400);
+}
+
+#[tokio::test]
 async fn a_count_leads_to_what_it_counts_and_older_failures_go_on() {
     let site = month().await;
     let groups = site.json("/api/v1/failures?days=30").await;

@@ -1,5 +1,6 @@
 //! What needs somebody now: blocked pull requests, red branches, backends, the relay.
 
+use crcr_domain::results::facts::DispatchFactStatus;
 use crcr_standin::generate::UpstreamCi;
 
 use super::*;
@@ -183,6 +184,9 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
     let pulls = site.json("/api/v1/pulls").await;
     let pull = &pulls["pulls"][0];
     let (number, sha) = (pull["number"].as_u64().unwrap(), pull["head_sha"].as_str().unwrap());
+    let commit = site.json(&format!("/api/v1/commits/{sha}")).await;
+    let job = &commit["commit"]["in_tree"][0];
+    let (run, job) = (&job["run_id"], &job["id"]);
     for (text, expected) in [
         (format!("#{number}"), format!("/pr/{number}")),
         (sha[..10].to_owned(), format!("/commit/{sha}")),
@@ -194,6 +198,36 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
         ),
         (format!("https://github.com/{UPSTREAM}/commit/{sha}"), format!("/commit/{sha}")),
         (format!("https://hud.example.org/pr/{number}"), format!("/pr/{number}")),
+        (
+            format!("hud.example.org//failure/a/b/5?from=3#L{number}"),
+            format!("/failure/a/b/5?from=3#L{number}"),
+        ),
+        ("https://hud.example.org//test/a/b".to_owned(), "/test/a/b".to_owned()),
+        (
+            format!("https://hud.example.org/trends?job={}", "x".repeat(300)),
+            format!("/trends?job={}", "x".repeat(300)),
+        ),
+        ("/quarantine?sort=owner".to_owned(), "/quarantine?sort=owner".to_owned()),
+        (format!("Pull request #{number}"), format!("/pr/{number}")),
+        (format!("PR {number}"), format!("/pr/{number}")),
+        (format!("{UPSTREAM}@{}", &sha[..10]), format!("/commit/{}", &sha[..10])),
+        (format!("github.com/{UPSTREAM}/commit/{sha}"), format!("/commit/{sha}")),
+        (
+            format!("https://github.com/{UPSTREAM}/tree/release/2.0"),
+            format!("/hud/{UPSTREAM}/release/2.0"),
+        ),
+        (
+            format!("https://github.com/{UPSTREAM}/actions/runs/{run}/job/{job}?pr=1#step:3:1"),
+            format!("/failure/{UPSTREAM}/{job}"),
+        ),
+        (format!("https://github.com/{UPSTREAM}/actions/runs/{run}"), format!("/commit/{sha}")),
+        (format!("https://github.com/{UPSTREAM}/actions/runs/1"), format!("/hud/{UPSTREAM}")),
+        (format!("https://github.com/{AURORA}/actions/runs/1/job/2"), format!("/crcr/{AURORA}")),
+        ("linux.8xlarge.gpu".to_owned(), "/trends?runner=linux.8xlarge.gpu".to_owned()),
+        (
+            "trunk / LINUX / test (default, 1, 3)".to_owned(),
+            format!("/hud/{UPSTREAM}/main?q=trunk+%2F+LINUX+%2F+test+%28default%2C+1%2C+3%29"),
+        ),
     ] {
         let text: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
         let request = Request::get(format!("/search?q={text}")).body(Body::empty()).unwrap();
@@ -271,6 +305,109 @@ async fn pull_request_page_leads_to_older_heads_and_says_the_next_step() {
     }
     assert!(checked > 3, "{checked}");
     assert_eq!(site.get("/pr/101090?head=0000000").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn title_of_an_old_open_pull_request_and_of_an_old_commit_of_the_branch_is_found() {
+    let site = site(vec![]).await;
+    let closed = (100..500).map(|number| pull(number, 1, "closed"));
+    let on_topics = (0..700).map(|n| {
+        let commit = json!({ "message": "Try it", "author": { "name": "Ada" } });
+        let push = json!({ "ref": format!("refs/heads/topic/{n}"), "after": format!("{n:040x}"), "head_commit": commit });
+        ("push", 1, push)
+    });
+    let commit = json!({ "message": "The frobnicator is aligned", "author": { "name": "Ada" } });
+    let on_main =
+        json!({ "ref": "refs/heads/main", "after": "a1".repeat(20), "head_commit": commit });
+    let rows = closed.chain(on_topics).chain([pull(7, 600, "open"), ("push", 600, on_main)]);
+    site.add_webhooks(rows.collect()).await;
+    for (text, page) in
+        [("#7+Pull+7", "/pr/7"), ("frobnicator", &format!("/commit/{}", "a1".repeat(20)))]
+    {
+        let found = site.json(&format!("/api/v1/search?q={}", text.replace('#', "%23"))).await;
+        assert_eq!(found["page"], page, "{text}: {found}");
+    }
+    let branches = site.json(&format!("/api/v1/hud/{UPSTREAM}")).await;
+    assert_eq!((&branches["branches"][0], &branches["has_more"]), (&json!("main"), &json!(true)));
+    let trends = site.json("/api/v1/trends").await;
+    assert_eq!(trends["branch"], "main", "{trends}");
+}
+
+#[tokio::test]
+async fn red_default_branch_is_on_the_first_page_whatever_else_was_pushed_and_whatever_its_name_is()
+{
+    for name in ["main", "viable/strict"] {
+        let site = site(vec![]).await;
+        let push = |name: &str, sha: &str, minutes| {
+            let push = json!({
+                "ref": format!("refs/heads/{name}"), "after": sha,
+                "head_commit": { "message": "One more", "author": { "name": "Ada" } },
+            });
+            ("push", minutes, push)
+        };
+        let job = json!({
+            "id": 5, "name": "build", "workflow_name": "CI", "status": "completed",
+            "conclusion": "failure", "head_sha": "a1".repeat(20), "head_branch": name,
+        });
+        let (event, minutes, mut of_pull) = pull(7, 600, "open");
+        of_pull["pull_request"]["base"] =
+            json!({ "ref": name, "repo": { "default_branch": name } });
+        let topics = (0..60).map(|n| push(&format!("topic/{n}"), &format!("{n:040x}"), 1));
+        let rows = [
+            push(name, &"a1".repeat(20), 600),
+            ("workflow_job", 590, json!({ "workflow_job": job })),
+        ];
+        site.add_webhooks(topics.chain(rows).chain([(event, minutes, of_pull)]).collect()).await;
+        let now = site.json("/api/v1/now").await;
+        assert_eq!(now["branches"][0]["branch"], name, "{now}");
+        assert_eq!(now["branches"][0]["red"][0]["title"], "CI / build", "{now}");
+    }
+}
+
+#[tokio::test]
+async fn each_of_250_open_pull_requests_is_on_a_page() {
+    let site = site(vec![]).await;
+    let facts = (1..=250).map(|number| {
+        Fact::Dispatch(DispatchFact {
+            pull_request: Some(number),
+            delivery: format!("d{number}"),
+            ..of_aurora().0
+        })
+    });
+    let facts = facts.collect();
+    site.store.commit(WriteBatch { facts, ..WriteBatch::default() }, now()).await.unwrap();
+    let mut numbers = vec![];
+    for page in 1..=3 {
+        let pulls = site.json(&format!("/api/v1/pulls?sort=-number&page={page}")).await;
+        let shown = pulls["pulls"].as_array().unwrap().iter();
+        numbers.extend(shown.map(|pull| pull["number"].as_u64().unwrap()));
+    }
+    assert_eq!(numbers, (1..=250).rev().collect::<Vec<_>>());
+    let (_, page) = site.get("/prs?sort=-number&page=2").await;
+    assert!(page.contains("/prs?sort=-number&amp;page=3\">50 more</a>"), "{page}");
+    assert!(page.contains("/prs?sort=-number\">Back</a>"), "{page}");
+}
+
+#[tokio::test]
+async fn dispatch_that_started_no_run_was_told_of_all_the_same() {
+    let sent = |status, delivery: &str| {
+        let at = now() - jiff::SignedDuration::from_hours(3);
+        Fact::Dispatch(DispatchFact {
+            status,
+            delivery: delivery.to_owned(),
+            enqueued_at: at,
+            ..of_aurora().0
+        })
+    };
+    let site = site(vec![
+        sent(DispatchFactStatus::NeverStarted, "a"),
+        sent(DispatchFactStatus::Dead, "b"),
+    ])
+    .await;
+    let (_, page) = site.get("/").await;
+    assert!(page.contains("torch-aurora</bdi></a> never started a run for "), "{page}");
+    let (_, given_up) = page.split_once("torch-aurora</bdi></a> was not told of ").unwrap();
+    assert!(given_up.contains("</time>: given up"), "{page}");
 }
 
 /// Pull request `number`, which changed some minutes ago.

@@ -179,6 +179,29 @@ async fn backend_that_was_left_out_is_skipped_and_has_not_passed() {
 }
 
 #[tokio::test]
+async fn results_of_an_older_head_block_no_newer_one_that_nobody_was_told_of() {
+    let site = site(branched(2, true)).await;
+    let newer = "e9".repeat(20);
+    let pull = json!({
+        "id": 7, "number": 7, "state": "open", "title": "Pull 7", "updated_at": now().to_string(),
+        "head": { "sha": newer, "ref": "topic" },
+    });
+    site.add_webhooks(vec![("pull_request", 1, json!({ "number": 7, "pull_request": pull }))])
+        .await;
+    let pulls = site.json("/api/v1/pulls").await;
+    assert_eq!(pulls["pulls"][0]["standing"], "untold", "{pulls}");
+    let pull = site.json("/api/v1/pulls/7").await;
+    assert_eq!((&pull["head_sha"], &pull["backends"]), (&json!(newer), &json!([])), "{pull}");
+    let (_, page) = site.get("/pr/7").await;
+    assert!(page.contains("No backend at L3 or L4 was told of this commit"), "{page}");
+    assert!(!page.contains("Blocked by"), "{page}");
+    let older = &pull["heads"][1]["sha"];
+    assert_eq!(*older, "f2".repeat(20));
+    let (_, page) = site.get(&format!("/pr/7?head={}", "f2".repeat(20))).await;
+    assert!(page.contains("This is an older head") && page.contains("Blocked by"), "{page}");
+}
+
+#[tokio::test]
 async fn backend_that_was_demoted_or_removed_no_longer_blocks() {
     let allowlists = [
         ALLOWLIST.to_owned(),

@@ -249,6 +249,10 @@ pub(crate) async fn discard(relay: &Relay, key: &str) -> Result<bool, StoreError
     Ok(found)
 }
 
+/// Deliveries on the page, and as many as it shows if asked.
+pub(crate) const LISTED: usize = 50;
+pub(crate) const MAX_LISTED: usize = 500;
+
 /// What the operators' page shows.
 #[derive(Debug, Serialize)]
 pub(crate) struct DeliveryBoard {
@@ -267,7 +271,7 @@ pub(crate) struct DeliveryBoard {
 impl DeliveryBoard {
     pub(crate) async fn read(relay: &Relay, limit: Option<usize>) -> Result<Self, StoreError> {
         let store = relay.store.as_ref();
-        let limit = limit.unwrap_or(50).min(500);
+        let limit = limit.unwrap_or(LISTED).min(MAX_LISTED);
         // Most ready tasks are sweeps, which are due later than a retry.
         let mut retries = store.tasks(Some(TaskState::Ready), 10 * limit).await?;
         retries.retain(|task| task.failed > 0 || task.last_error.is_some());

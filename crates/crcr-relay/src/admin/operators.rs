@@ -48,7 +48,12 @@ pub(crate) async fn require_operator(
 ) -> Response {
     let headers = request.headers();
     let why = match is_operator(&relay, listener, headers) {
-        Ok(true) => return next.run(request).await,
+        Ok(true) => {
+            let mut answer = next.run(request).await;
+            let cache = HeaderValue::from_static("no-store");
+            answer.headers_mut().insert(header::CACHE_CONTROL, cache);
+            return answer;
+        }
         Err(wait) => return too_many_wrong_tokens(wait).into_response(),
         Ok(false) => match listener {
             Listener::Public => return not_found(),

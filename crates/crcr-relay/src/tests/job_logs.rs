@@ -7,6 +7,7 @@ use axum::http::{Request, StatusCode};
 use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::logs::unpack_log;
 use crcr_domain::ci_data::job_log::{JobLogRow, LogMatchSource, NoLogReason};
+use crcr_domain::results::facts::MergeBaseFact;
 use crcr_standin::traffic::Fault;
 use serde_json::{Value, json};
 
@@ -318,7 +319,8 @@ async fn page_of_a_hostile_log_shows_its_line_as_text() {
 
 #[tokio::test]
 async fn author_sees_which_of_their_files_the_failing_line_names() {
-    let world = World::new().await;
+    let here = ArchivedWorld::new().await;
+    let world = &here.world;
     let github = &world.github.state().world;
     let [fork, tip, head] = ["f0", "f1", "f2"].map(|byte| byte.repeat(20));
     let at = world.relay.now();
@@ -332,10 +334,16 @@ async fn author_sees_which_of_their_files_the_failing_line_names() {
     github.put_job_log(UPSTREAM, JOB, "src/op.c:3:1: error: unknown type name 'half'\n");
     let mut job = payload(JOB, "failure");
     job["workflow_job"]["head_sha"] = json!(head);
-    assert_eq!(job_ended(&world, &job).await, [""; 0]);
+    assert_eq!(job_ended(world, &job).await, [""; 0]);
     let bases = world.relay.results.merge_bases(UPSTREAM, &[7]).await.unwrap();
     assert_eq!((&*bases[0].merge_base, bases[0].changed_files.len()), (&*fork, 2));
-    let page = page(&world, &format!("/failure/{UPSTREAM}/{JOB}")).await;
+    let archive = world.relay.archive().await.unwrap().unwrap();
+    let day = bases[0].at.to_zoned(jiff::tz::TimeZone::UTC).date();
+    let keys = archive.keys(MergeBaseFact::EVENT, day).await.unwrap();
+    let kept: MergeBaseFact =
+        serde_json::from_slice(&archive.read(&keys[0]).await.unwrap().body).unwrap();
+    assert_eq!(kept, bases[0], "so that it can be replayed");
+    let page = page(world, &format!("/failure/{UPSTREAM}/{JOB}")).await;
     assert!(page.contains("named by these lines: <code><bdi>src/op.c</bdi></code>"), "{page}");
     assert!(page.contains("2 files changed"), "{page}");
     let compare = format!("GET /repos/{UPSTREAM}/compare/{tip}...{head}");

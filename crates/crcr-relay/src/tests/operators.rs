@@ -65,6 +65,28 @@ async fn login_is_valid_for_twelve_hours() {
 }
 
 #[tokio::test]
+async fn what_operators_see_and_what_is_an_error_is_stored_by_no_cache() {
+    let world = World::with(&[TOKEN]).await;
+    let cookie = log_in(&world).await;
+    let ask = async |method: Method, path: &str, accept: &str| {
+        let request = Request::builder().method(method).uri(path).header("cookie", &cookie);
+        world.answer(request.header("accept", accept).body(Body::empty()).unwrap()).await
+    };
+    for path in ["/crcr/deliveries", "/api/v1/deliveries", "/metrics", "/no/such/page", "/pr/abc"] {
+        for accept in ["text/html", "application/json"] {
+            let answer = ask(Method::GET, path, accept).await;
+            assert_eq!(answer.headers()[header::CACHE_CONTROL], "no-store", "{path} as {accept}");
+        }
+    }
+    let page = ask(Method::GET, "/no/such/page", "text/html").await;
+    let head = ask(Method::HEAD, "/no/such/page", "text/html").await;
+    for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH] {
+        assert_eq!(head.headers().get(&name), page.headers().get(&name), "{name}");
+    }
+    assert_eq!(text(head).await, (StatusCode::NOT_FOUND, String::new()));
+}
+
+#[tokio::test]
 async fn wrong_login_sets_no_cookie_and_many_are_429() {
     let world = World::with(&[TOKEN]).await;
     let other = send(&world, "/crcr/login", "https://evil.example", "", RIGHT).await;

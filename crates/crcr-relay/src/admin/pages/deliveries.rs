@@ -9,7 +9,7 @@ use maud::{Markup, html};
 
 use crate::admin::HOME;
 use crate::admin::dead_letters::DeadLetterGroup;
-use crate::admin::deliveries::{DeliveryBoard, DeliveryOverview};
+use crate::admin::deliveries::{DeliveryBoard, DeliveryOverview, LISTED, MAX_LISTED};
 use crate::repository_pins::Pin;
 
 /// `note` is the result of the last button.
@@ -71,6 +71,9 @@ pub(crate) fn page(
                         } }
                         tbody { @for overview in &board.deliveries { (delivery(overview)) } }
                     } }
+                    @if board.deliveries.len() == LISTED {
+                        p.pager { a href=(format!("{HOME}?limit={MAX_LISTED}")) { "The newest " (MAX_LISTED) } }
+                    }
                 }
             }
         },

@@ -1,6 +1,10 @@
 //! Looks up where a pull request branched off and what it changes. It is needed to tell whether a failure is new,
 //! so this happens once for each head on which a job failed.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use crcr_cidata::webhook_archive::{ArchivedWebhook, WebhookHead};
 use crcr_domain::checks::lifecycle::JobState;
 use crcr_domain::ci_data::job_log::EndedJob;
 use crcr_domain::protocol::dispatch::Dispatch;
@@ -44,6 +48,23 @@ pub(super) async fn task_of_job(
     Ok(task.map(|task| task.task(relay.now())))
 }
 
+/// Archives what GitHub answered, so that `crcr relay replay` needs no App for it.
+async fn keep(relay: &Relay, fact: &MergeBaseFact) -> Result<(), TaskError> {
+    let retry = |error: &dyn Display| TaskError::retry(error.to_string());
+    let Some(archive) = relay.archive().await.map_err(|error| retry(&error))? else {
+        return Ok(());
+    };
+    let head = WebhookHead {
+        event: MergeBaseFact::EVENT.to_owned(),
+        delivery: format!("{}-{}", fact.pull_request, fact.head_sha),
+        received_at: fact.at,
+        headers: BTreeMap::new(),
+    };
+    let body = serde_json::to_vec(fact).expect("a fact is always JSON").into();
+    let kept = ArchivedWebhook { head, body };
+    archive.add(&kept.head, kept.pack().into()).await.map_err(|error| retry(&error))
+}
+
 /// If the commits have no merge base, only the fact that GitHub was asked is recorded.
 pub async fn run(
     relay: &Relay,
@@ -60,15 +81,19 @@ pub async fn run(
     let mut batch = WriteBatch::default();
     batch.set(asked.key, &true, relay.expiry());
     match relay.app.merge_base(upstream.as_str(), base_sha, head_sha).await? {
-        Some(found) => batch.facts.push(Fact::MergeBase(MergeBaseFact {
-            at: relay.now(),
-            upstream: upstream.as_str().to_owned(),
-            pull_request: pull,
-            head_sha: head_sha.to_owned(),
-            merge_base: found.sha,
-            committed_at: found.committed_at,
-            changed_files: MergeBaseFact::some_files(found.changed_files),
-        })),
+        Some(found) => {
+            let fact = MergeBaseFact {
+                at: relay.now(),
+                upstream: upstream.as_str().to_owned(),
+                pull_request: pull,
+                head_sha: head_sha.to_owned(),
+                merge_base: found.sha,
+                committed_at: found.committed_at,
+                changed_files: MergeBaseFact::some_files(found.changed_files),
+            };
+            keep(relay, &fact).await?;
+            batch.facts.push(Fact::MergeBase(fact));
+        }
         None => tracing::info!(pull, head_sha, base_sha, "the commits have no merge base"),
     }
     relay.commit(batch).await?;
