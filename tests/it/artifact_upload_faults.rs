@@ -404,8 +404,7 @@ fn every_refusal_by_s3_falls_back_with_the_refusal_as_a_warning() {
         (any(400, "KMS.DisabledException").method(Method::PUT), "s3-refused", "KMS.Disabled"),
         (any(405, "MethodNotAllowed").method(Method::PUT), "s3-refused", "MethodNotAllowed"),
         (any(404, "NoSuchThing").method(Method::PUT), "s3-refused", "s3-refused"),
-        (any(501, "NotImplemented").sending("if-none-match"), "s3-refused", "NotImplemented"),
-        (any(501, "NotImplemented").sending("x-amz-checksum-crc64nvme"), "s3-refused", "NotImp"),
+        (any(501, "NotImplemented").method(Method::PUT), "s3-refused", "NotImplemented"),
     ] {
         let proxy = FaultProxy::start(s3.url()).unwrap();
         // Larger than one part, so that its key is looked at before anything is sent.
@@ -422,6 +421,54 @@ fn every_refusal_by_s3_falls_back_with_the_refusal_as_a_warning() {
         assert!(ran.stderr.contains(told), "{told}\n{}", ran.report());
         let ran = large().arg("--fallback=never").run().expect_code(2);
         assert_eq!(ran.outputs["store"], "none");
+    }
+}
+
+/// As Backblaze B2, Alibaba's OSS and older servers do.
+#[test]
+fn headers_that_a_server_does_not_know_are_left_out() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let refusing = |status, header| {
+        let message = format!("Unsupported header '{header}' received for this API call");
+        let xml =
+            format!("<Error><Code>InvalidArgument</Code><Message>{message}</Message></Error>");
+        let unnamed = || crcr_testkit::fault::s3_error(status, "NotImplemented");
+        let named = Fault::Answer {
+            status: axum::http::StatusCode::BAD_REQUEST,
+            retry_after: None,
+            body: xml,
+        };
+        Rule::any(if status == 0 { named } else { unnamed() }).sending(header)
+    };
+    for (n, (sums, conditions)) in
+        [(0, None), (501, None), (0, Some(501)), (501, Some(400))].into_iter().enumerate()
+    {
+        for (archive, tag) in [("zip", if n == 3 { "3" } else { "0" }), ("none", "0")] {
+            let proxy = FaultProxy::start(s3.url()).unwrap();
+            for header in ["x-amz-checksum-crc64nvme", "x-amz-checksum-algorithm"] {
+                proxy.add(refusing(sums, header));
+            }
+            for header in ["if-none-match", "if-match"] {
+                conditions.map(|status| proxy.add(refusing(status, header).method(Method::PUT)));
+                conditions.map(|status| proxy.add(refusing(status, header).method(Method::POST)));
+            }
+            let name = format!("{n}-{archive}-{tag}");
+            let args = ["--path", "dist", "--archive", archive, "--name", &name];
+            let upload = || {
+                let step = step(&[&args[..], &["--retention-days", tag]].concat());
+                let step = with_bucket(step, "artifacts", proxy.url().as_str());
+                fs::write(step.folder().join("dist/large.bin"), vec![7; 6 << 20]).unwrap();
+                step.arg("--compression-level=0")
+            };
+            let ran = upload().run().expect_code(0);
+            assert_eq!(outcome(&ran), ("s3", "ok"), "{name}: {}", ran.report());
+            assert!(!ran.stderr.contains("::warning"), "{name}: {}", ran.report());
+            // What another job has stored is safe, even where no write has a condition.
+            let other = upload().env("GITHUB_JOB", "test");
+            fs::write(other.folder().join("dist/a.txt"), "other").unwrap();
+            let ran = other.run().expect_code(1);
+            assert!(ran.stderr.contains("[conflict]"), "{name}: {}", ran.report());
+        }
     }
 }
 

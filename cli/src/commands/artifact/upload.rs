@@ -13,7 +13,7 @@ use crcr_artifacts::locator::{ArchiveFormat, ArtifactTrust, MAX_OUTPUT_BYTES, St
 use crcr_artifacts::name;
 use crcr_artifacts::source::{JobIdentity, UploadSource};
 use crcr_artifacts::store;
-use crcr_artifacts::store::s3::{S3Config, STORE as S3, patience_before_fallback};
+use crcr_artifacts::store::s3::{S3Config, patience_before_fallback};
 use crcr_artifacts::upload::{self, UploadError, UploadResult, UploadStores};
 use crcr_artifacts::zip::write::DeflateLevel;
 use crcr_github::http::RetryPolicy;
@@ -467,15 +467,7 @@ fn print_result(
     if let Some(refusal) = &done.refusal {
         let (name, reason) = (&source.name, done.reason);
         let text = format!("`{name}` went to GitHub's store instead of S3 ({reason}): {refusal}");
-        let hint = match refusal {
-            store::StoreError::Refused { store: S3, message }
-                if message.contains("NotImplemented") =>
-            {
-                Some("if this server lacks the checksum, set `s3-checksum: none`")
-            }
-            refusal => store_hint(refusal, S3_PERMISSIONS),
-        };
-        printer.warning(&text, hint);
+        printer.warning(&text, store_hint(refusal, S3_PERMISSIONS));
     }
     let store = done.locator.place.store();
     let page = page(done, runner.env());

@@ -81,9 +81,19 @@ impl S3Refusal {
         matches!(self.status, Some(429 | 503)) || self.code.as_deref() == Some("SlowDown")
     }
 
-    /// S3 answers 412, or 409 for two simultaneous writers.
+    /// S3 answers 412, or 409 for two simultaneous writers; or it says so in the body of a success.
     pub(super) fn is_precondition_failed(&self) -> bool {
-        matches!(self.status, Some(409 | 412))
+        matches!(self.status, Some(409 | 412)) || self.code.as_deref() == Some("PreconditionFailed")
+    }
+
+    /// Whether the server doesn't know a header. Not all of them name it, and some call it invalid.
+    pub(super) fn is_about_a_header(&self) -> bool {
+        let is_checksum = || self.message.to_ascii_lowercase().contains("checksum");
+        match (self.status, self.code.as_deref()) {
+            (Some(501), _) | (_, Some("NotImplemented")) => true,
+            (Some(400), _) => !self.is_transient() && is_checksum(),
+            _ => false,
+        }
     }
 
     /// Maybe the credentials may not tag, or the server doesn't know tags.

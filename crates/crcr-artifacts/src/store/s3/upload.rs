@@ -17,9 +17,10 @@ use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 
 use super::refusal::S3Refusal;
-use super::wire::PutRequest;
+use super::wire::{CONDITIONS, PutRequest};
 use super::{S3Store, STORE};
 use crate::blocks::{BlobBlocks, FinishedBlob};
+use crate::byte_range::is_strong;
 use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 use crate::layout::{self, META_ATTEMPT, META_BLAKE3, META_JOB, META_MODE, META_SHA256};
 use crate::locator::{ArchiveFormat, Locator, MAX_BYTES, StoredPlace};
@@ -261,8 +262,8 @@ impl S3Store {
         digest: Digest,
     ) -> Result<PutOutcome, StoreError> {
         // Some servers ignore the condition of a write, so look before an archive is written.
-        let may_ignore =
-            self.config.endpoint.is_some() && object.source.archive == ArchiveFormat::Zip;
+        let may_ignore = self.config.endpoint.is_some()
+            && (object.source.archive == ArchiveFormat::Zip || !self.wire.knows(CONDITIONS));
         if !may_ignore
             && let Some(put) = self.put_if(object, &WriteCondition::Free, bytes, digest).await?
         {
