@@ -330,6 +330,24 @@ fn upload_is_retried_during_a_github_outage_and_leaves_one_copy() {
     assert!(traffic.unmet().is_empty(), "{:?}", traffic.unmet());
 }
 
+/// MinIO and Ceph name it in the body alone.
+#[test]
+fn region_in_the_body_of_a_refusal_is_the_buckets_own() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    s3.rules(|rules| rules.region = "eu-x".to_owned());
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    let body = "<Error><Code>AuthorizationHeaderMalformed</Code><Message>the region is wrong; expecting \
+                'eu-x'</Message><Region>eu-x</Region></Error>";
+    let status = axum::http::StatusCode::BAD_REQUEST;
+    let wrong = Fault::Answer { status, retry_after: None, body: body.to_owned() };
+    proxy.add(Rule::any(wrong).times(1));
+    proxy.add(Rule::any(Fault::status(403)).method(Method::HEAD).times(1));
+    let step = with_bucket(step(&["--path", "dist"]), "artifacts", proxy.url().as_str());
+    let ran = step.run().expect_code(0);
+    assert_eq!(outcome(&ran), ("s3", "ok"), "{}", ran.report());
+    assert!(ran.stderr.contains("is in `eu-x`, not in `us-east-1`"), "{}", ran.report());
+}
+
 #[test]
 fn exceeded_storage_quota_warns_or_fails_as_configured() {
     let github = StandIn::start().unwrap();

@@ -82,7 +82,7 @@ impl PutOutcome {
 enum WriteCondition {
     /// The key doesn't exist.
     Free,
-    /// No condition: we may not read the object, or the server sends no ETags.
+    /// No condition: we may not read the object, or the server sends no ETag that can be a condition.
     Any,
     /// The object has this ETag.
     Version(String),
@@ -91,6 +91,7 @@ enum WriteCondition {
 impl WriteCondition {
     /// That the object is still the one with this ETag.
     fn of(etag: Option<&str>) -> Self {
+        let etag = etag.filter(|etag| is_strong(etag));
         etag.map_or(Self::Any, |etag| Self::Version(etag.to_owned()))
     }
 }
@@ -403,31 +404,23 @@ impl S3Store {
         folder: &str,
     ) -> Result<ExistingLocator, StoreError> {
         let key = layout::locator_key(folder);
-        let get = || self.client().get_object().bucket(self.bucket()).key(&key).send();
-        let answer = match self.send(get).await {
-            Ok(answer) => answer,
-            Err(refusal) => {
-                return match self.error(refusal, &key) {
-                    // These credentials may write but not read.
-                    StoreError::Denied { .. } if source.overwrite => {
-                        Ok(ExistingLocator { condition: WriteCondition::Any, locator: None })
-                    }
-                    StoreError::NotFound { .. }
-                    | StoreError::Denied { .. }
-                    | StoreError::Refused { .. } => {
-                        Ok(ExistingLocator { condition: WriteCondition::Free, locator: None })
-                    }
-                    error => Err(error),
-                };
+        match self.read_small(&key, MAX_BYTES).await {
+            Ok(there) => {
+                let condition = WriteCondition::of(there.etag.as_deref());
+                let locator = there.bytes.and_then(|bytes| Locator::parse(&bytes).ok());
+                Ok(ExistingLocator { condition, locator })
             }
-        };
-        let condition = WriteCondition::of(answer.e_tag());
-        if answer.content_length().is_none_or(|length| length > MAX_BYTES as i64) {
-            return Ok(ExistingLocator { condition, locator: None });
+            // These credentials may write but not read.
+            Err(StoreError::Denied { .. }) if source.overwrite => {
+                Ok(ExistingLocator { condition: WriteCondition::Any, locator: None })
+            }
+            Err(
+                StoreError::NotFound { .. }
+                | StoreError::Denied { .. }
+                | StoreError::Refused { .. },
+            ) => Ok(ExistingLocator { condition: WriteCondition::Free, locator: None }),
+            Err(error) => Err(error),
         }
-        let body = answer.body.collect().await;
-        let locator = body.ok().and_then(|body| Locator::parse(&body.into_bytes()).ok());
-        Ok(ExistingLocator { condition, locator })
     }
 
     /// Downloads an object to compute its digest; `None` if it doesn't exist.
