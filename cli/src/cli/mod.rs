@@ -240,6 +240,8 @@ fn with_inputs(args: Vec<OsString>, env: &Env) -> Vec<OsString> {
         let name = arg.get_long().filter(|_| arg.get_action().takes_values())?;
         let variable = format!("INPUT_{}", name.to_uppercase().replace('-', "_"));
         let value = env.get(&variable).filter(|_| !given.iter().any(|flag| flag == name))?;
+        // As GitHub's own library does: a value from a block of YAML or a secret may end with a line break.
+        let value = Some(value.trim()).filter(|value| !value.is_empty()).unwrap_or(value);
         Some(OsString::from(format!("--{name}={value}")))
     });
     match positional_only.filter(|_| !std::ptr::eq(leaf, &root)) {
