@@ -35,7 +35,7 @@ use self::credentials::CachedCredentials;
 pub use self::credentials::CredentialsOutage;
 pub use self::refusal::S3Refusal;
 use self::wire::SignedClient;
-pub use self::wire::signature;
+pub use self::wire::{SigningScope, signature};
 use crate::store::{SLOW_CONNECTION, StoreError};
 
 /// The store's name in messages.

@@ -217,12 +217,27 @@ impl SignedClient {
             let credentials = kept.get().await.map_err(|e| S3Refusal::before_sending(&e))?;
             let digest = put.digest;
             let now = SystemTime::now();
-            let signed = signature("PUT", &url, &headers, digest, &self.region, credentials, now);
+            let scope = SigningScope::s3(&self.region);
+            let signed = signature("PUT", &url, &headers, digest, scope, credentials, now);
             for (name, value) in signed.map_err(|e| S3Refusal::before_sending(e.as_ref()))? {
                 request = request.header(name, value);
             }
         }
         Ok(request)
+    }
+}
+
+/// What a signature is valid for.
+#[derive(Debug, Clone, Copy)]
+pub struct SigningScope<'a> {
+    /// Such as `s3`.
+    pub service: &'a str,
+    pub region: &'a str,
+}
+
+impl<'a> SigningScope<'a> {
+    pub fn s3(region: &'a str) -> Self {
+        Self { service: "s3", region }
     }
 }
 
@@ -233,7 +248,7 @@ pub fn signature(
     url: &str,
     headers: &[(Cow<'static, str>, String)],
     digest: Option<Digest>,
-    region: &str,
+    scope: SigningScope<'_>,
     credentials: Credentials,
     now: SystemTime,
 ) -> Result<Vec<(&'static str, String)>, Box<dyn std::error::Error + Send + Sync>> {
@@ -359,8 +374,8 @@ mod tests {
         let digest = Some(Digest::of(b"Welcome to Amazon S3."));
         let url = "https://examplebucket.s3.amazonaws.com/test%24file.text";
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_369_353_600);
-        let headers =
-            signature("PUT", url, &headers, digest, "us-east-1", credentials, then).unwrap();
+        let scope = SigningScope::s3("us-east-1");
+        let headers = signature("PUT", url, &headers, digest, scope, credentials, then).unwrap();
         let signed = headers.iter().find(|(name, _)| *name == "authorization").unwrap();
         let expected = "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd";
         assert!(signed.1.ends_with(&format!("Signature={expected}")), "{headers:?}");
