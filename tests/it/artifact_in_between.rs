@@ -182,6 +182,48 @@ fn download_from_s3_waits_out_each_call_and_asks_again_for_what_breaks_off() {
     }
 }
 
+/// Some servers know only the first version of lists.
+#[test]
+fn list_that_is_cut_without_a_way_on_is_not_taken_for_the_whole_artifact() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    let upload = step(&["--path", "dist", "--archive", "none"]);
+    with_bucket(upload, "artifacts", s3.url().as_str()).run().expect_code(0);
+    let list = "<ListBucketResult><IsTruncated>true</IsTruncated><Contents>\
+                <Key>acme/upstream/4242/linux/a.txt</Key><Size>2000</Size></Contents></ListBucketResult>";
+    proxy.add(Rule::any(s3_error(404, "NoSuchKey")).path("crcr.json"));
+    proxy.add(Rule::any(answer(200, list)).query("list-type=2"));
+    let ran = with_bucket(download(), "artifacts", proxy.url().as_str()).run().expect_code(2);
+    assert!(ran.stderr.contains("is cut"), "{}", ran.report());
+    assert!(!ran.path("out/a.txt").exists());
+}
+
+#[test]
+fn weak_etag_of_a_proxy_is_no_condition() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    let upload = step(&["--path", "dist", "--compression-level", "0"]);
+    fs::write(upload.folder().join("dist/large.bin"), noise(9 << 20)).unwrap();
+    with_bucket(upload, "artifacts", proxy.url().as_str()).run().expect_code(0);
+    for method in [Method::GET, Method::HEAD] {
+        let weak = Rule::any(Fault::Delay(Duration::ZERO)).method(method);
+        proxy.add(weak.header("etag", "W/\"1\""));
+    }
+    let ran = with_bucket(download(), "artifacts", proxy.url().as_str()).run().expect_code(0);
+    assert_eq!(fs::metadata(ran.path("out/large.bin")).unwrap().len(), 9 << 20);
+}
+
+#[test]
+fn web_page_with_a_good_status_is_told_with_that_status() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    proxy.add(web_page(200));
+    let upload = step(&["--path", "dist", "--fallback", "never"]).env("CRCR_RETRY_SECONDS", "1");
+    let ran = with_bucket(upload, "artifacts", proxy.url().as_str()).run().expect_code(2);
+    let text = "answered 200 with a web page, or the endpoint isn't that of S3";
+    assert!(ran.stderr.contains(text), "{}", ran.report());
+}
+
 #[test]
 fn locator_whose_answer_breaks_off_still_guards_what_another_job_has_stored() {
     let s3 = S3Server::start("artifacts").unwrap();
