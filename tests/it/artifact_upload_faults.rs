@@ -490,8 +490,11 @@ fn headers_that_a_server_does_not_know_are_left_out() {
                 proxy.add(refusing(sums, header));
             }
             for header in ["if-none-match", "if-match"] {
-                conditions.map(|status| proxy.add(refusing(status, header).method(Method::PUT)));
-                conditions.map(|status| proxy.add(refusing(status, header).method(Method::POST)));
+                for method in [Method::PUT, Method::POST] {
+                    if let Some(status) = conditions {
+                        proxy.add(refusing(status, header).method(method));
+                    }
+                }
             }
             let name = format!("{n}-{archive}-{tag}");
             let args = ["--path", "dist", "--archive", archive, "--name", &name];
