@@ -155,6 +155,10 @@ pub const HOME: &str = "HOME";
 pub const USERPROFILE: &str = "USERPROFILE";
 /// Cache folder; the default is `~/.cache`.
 pub const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
+/// Folder of settings; the default is `~/.config`.
+pub const XDG_CONFIG_HOME: &str = "XDG_CONFIG_HOME";
+/// File of git's settings for this user; the default is `~/.gitconfig`.
+pub const GIT_CONFIG_GLOBAL: &str = "GIT_CONFIG_GLOBAL";
 
 // The relay's clients
 

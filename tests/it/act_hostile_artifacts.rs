@@ -42,7 +42,7 @@ fn bomb() -> Vec<u8> {
 }
 
 /// A program that would run as whoever unpacks it.
-fn setuid() -> Vec<u8> {
+pub(crate) fn setuid() -> Vec<u8> {
     let mut bytes = zip(&[("tool", 0o755, b"planted")]);
     // The mode is in the upper half of the external attributes, which end with the file's kind.
     let (plain, set) = ([0xED, 0x81], [0xED, 0x89]);

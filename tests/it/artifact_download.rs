@@ -631,6 +631,19 @@ fn forks_artifact_of_another_run_needs_allow_fork_in_every_event() {
 }
 
 #[test]
+fn forks_artifact_that_is_allowed_brings_no_git_folder_and_no_setuid_bit_in_any_event() {
+    let world = World::new(Run::fork());
+    world.github("hooks", "application/zip", &zip(&[(".git/hooks/post-checkout", 0o755, b"x")]));
+    world.github("tool", "application/zip", &crate::act_hostile_artifacts::setuid());
+    let reader = world.in_run(Run { id: 5000, ..Run::push() });
+    for (name, why) in [("hooks", "`.git` and `.github`"), ("tool", "setuid")] {
+        let args = ["--name", name, "--run-id", "4242", "--github-token", "ghs_reader"];
+        let step = reader.step("download", &args).env("GITHUB_RUN_ID", "5000").arg("--allow-fork");
+        refused(&step.run().expect_code(1), "artifact-refused", &[why]);
+    }
+}
+
+#[test]
 fn locator_key_is_checked_even_if_the_prefix_starts_with_a_placeholder() {
     let world = World::new(Run::push());
     let bytes = zip(&[("a", 0o644, b"x")]);

@@ -34,6 +34,16 @@ fn pattern_with_one_match_and_pattern_with_a_name_work_as_in_the_official_action
     refused(&ran, "pattern", &["`+(…` isn't supported", "write `{a,b}`"]);
 }
 
+/// A block of YAML and a secret end with a line break.
+#[test]
+fn inputs_are_read_without_the_white_space_around_them() {
+    let world = World::new(Run::push());
+    world.github("wheels", ZIP, &zip(&[("a", 0o644, b"wheel")]));
+    let step = world.step("download", &[]).env("INPUT_NAME", "wheels\n");
+    let ran = step.env("INPUT_PATH", " out\n").run().expect_code(0);
+    assert_eq!(visible(&ran.path("out")), ["a"]);
+}
+
 #[test]
 fn unknown_artifact_ids_are_a_warning_unless_all_are_unknown() {
     let world = World::new(Run::push());

@@ -154,6 +154,91 @@ fn object_whose_answer_was_lost_is_our_own() {
 }
 
 #[test]
+fn download_from_s3_waits_out_each_call_and_asks_again_for_what_breaks_off() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    let through_proxy = |step| with_bucket(step, "artifacts", proxy.url().as_str());
+    let fault = |fault: &Fault, method, path| Rule::any(fault.clone()).method(method).path(path);
+    for archive in ["zip", "none"] {
+        let upload = step(&["--path", "dist", "--archive", archive, "--name", archive]);
+        let locator = through_proxy(upload).run().expect_code(0).outputs["locator"].clone();
+        for how in [["--name", archive], ["--locator", &locator]] {
+            for down in [Fault::status(503), Fault::ResetAfterBytes(20)] {
+                for rule in [
+                    fault(&down, Method::HEAD, ""),
+                    fault(&down, Method::GET, "/dist"),
+                    fault(&down, Method::GET, archive),
+                    fault(&down, Method::GET, "crcr.json"),
+                ] {
+                    proxy.clear();
+                    proxy.add(rule.clone().times(1));
+                    let args = ["artifact", "download", "--path", "out", how[0], how[1]];
+                    let download = Crcr::step(&args, "push", &serde_json::json!({}));
+                    let ran = through_proxy(download).run().expect_code(0);
+                    assert!(ran.path("out/a.txt").exists(), "{rule:?}: {}", ran.report());
+                }
+            }
+        }
+    }
+}
+
+/// Some servers know only the first version of lists.
+#[test]
+fn list_that_is_cut_without_a_way_on_is_not_taken_for_the_whole_artifact() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    let upload = step(&["--path", "dist", "--archive", "none"]);
+    with_bucket(upload, "artifacts", s3.url().as_str()).run().expect_code(0);
+    let list = "<ListBucketResult><IsTruncated>true</IsTruncated><Contents>\
+                <Key>acme/upstream/4242/linux/a.txt</Key><Size>2000</Size></Contents></ListBucketResult>";
+    proxy.add(Rule::any(s3_error(404, "NoSuchKey")).path("crcr.json"));
+    proxy.add(Rule::any(answer(200, list)).query("list-type=2"));
+    let ran = with_bucket(download(), "artifacts", proxy.url().as_str()).run().expect_code(2);
+    assert!(ran.stderr.contains("is cut"), "{}", ran.report());
+    assert!(!ran.path("out/a.txt").exists());
+}
+
+#[test]
+fn weak_etag_of_a_proxy_is_no_condition() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    let upload = step(&["--path", "dist", "--compression-level", "0"]);
+    fs::write(upload.folder().join("dist/large.bin"), noise(9 << 20)).unwrap();
+    with_bucket(upload, "artifacts", proxy.url().as_str()).run().expect_code(0);
+    for method in [Method::GET, Method::HEAD] {
+        let weak = Rule::any(Fault::Delay(Duration::ZERO)).method(method);
+        proxy.add(weak.header("etag", "W/\"1\""));
+    }
+    let ran = with_bucket(download(), "artifacts", proxy.url().as_str()).run().expect_code(0);
+    assert_eq!(fs::metadata(ran.path("out/large.bin")).unwrap().len(), 9 << 20);
+}
+
+#[test]
+fn web_page_with_a_good_status_is_told_with_that_status() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    proxy.add(web_page(200));
+    let upload = step(&["--path", "dist", "--fallback", "never"]).env("CRCR_RETRY_SECONDS", "1");
+    let ran = with_bucket(upload, "artifacts", proxy.url().as_str()).run().expect_code(2);
+    let text = "answered 200 with a web page, or the endpoint isn't that of S3";
+    assert!(ran.stderr.contains(text), "{}", ran.report());
+}
+
+#[test]
+fn locator_whose_answer_breaks_off_still_guards_what_another_job_has_stored() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let upload = || step(&["--path", "dist", "--archive", "none"]);
+    with_bucket(upload(), "artifacts", s3.url().as_str()).run().expect_code(0);
+    let other = upload().env("GITHUB_JOB", "test");
+    fs::rename(other.folder().join("dist/a.txt"), other.folder().join("dist/c.txt")).unwrap();
+    fs::remove_dir_all(other.folder().join("dist/sub")).unwrap();
+    let cut = Rule::any(Fault::ResetAfterBytes(20)).method(Method::GET).path("crcr.json");
+    let ran = through(other, &s3, cut).expect_code(1);
+    assert!(ran.stderr.contains("[conflict]"), "{}", ran.report());
+    assert!(s3.keys().iter().all(|key| !key.ends_with("c.txt")), "{:?}", s3.keys());
+}
+
+#[test]
 fn answer_that_is_not_s3s_is_waited_out() {
     let page = |status| web_page(status).method(Method::PUT);
     let put = |fault| Rule::any(fault).method(Method::PUT);
@@ -171,6 +256,7 @@ fn answer_that_is_not_s3s_is_waited_out() {
         Rule::any(answer(200, "")).method(Method::POST).query("uploads"),
         Rule::any(answer(200, "")).method(Method::POST).query("uploadId"),
         Rule::any(s3_error(200, "InternalError")).method(Method::POST).query("uploadId"),
+        Rule::any(s3_error(200, "ServiceUnavailable")).method(Method::POST).query("uploadId"),
         Rule::any(answer(200, "")).query("partNumber=2"),
         web_page(404).query("partNumber=2"),
     ];

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;
+use crcr_testkit::fault::{FaultProxy, Rule};
 use crcr_testkit::iam::{Caller, Decision, Request, decide};
 use crcr_testkit::policed_s3::{PolicedBucket, PolicedS3, PolicedState};
 use crcr_testkit::sts::{OPERATION, Role, Sts, error as sts_error};
@@ -356,7 +357,7 @@ fn doctor(s3: &PolicedS3, args: &[&str]) -> Crcr {
         "--endpoint",
         s3.url().as_str(),
     ];
-    Crcr::new(&[&usual, args].concat())
+    Crcr::new(&[&usual, args].concat()).env("AWS_EC2_METADATA_DISABLED", "true")
 }
 
 #[track_caller]
@@ -377,6 +378,7 @@ fn doctor_aws_finds_nothing_wrong_in_what_is_deployed_and_writes_nothing() {
         ("cache-write", "ok", "nobody writes the cache"),
         ("artifacts-private", "ok", "closed to everybody else"),
         ("role", "not-checked", "run the same command as a step"),
+        ("role-trust", "not-checked", "there are no AWS credentials here"),
     ] {
         assert_check(&ran, check, status, message);
     }
@@ -560,6 +562,72 @@ fn doctor_aws_takes_no_page_no_outage_and_no_missing_bucket_for_an_answer_about_
             let expected = if status == 503 { "ok" } else { "not-checked" };
             assert_check(&ran, check, expected, "");
         }
+    }
+}
+
+#[test]
+fn doctor_aws_reads_whom_the_role_trusts_where_the_credentials_may() {
+    let trust = json!({ "Version": "2012-10-17", "Statement": {
+        "Effect": "Allow", "Action": "sts:AssumeRoleWithWebIdentity",
+        "Principal": { "Federated":
+            "arn:aws:iam::123456789012:oidc-provider/token.actions.githubusercontent.com" },
+        "Condition": {
+            "StringEquals": { "token.actions.githubusercontent.com:aud": "sts.amazonaws.com" },
+            "StringLike": { "token.actions.githubusercontent.com:sub": "repo:acme/app:*" } } } });
+    let answer = |arn: &str, policy: &Value| {
+        let hex = policy.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+        format!(
+            "<GetRoleResponse><GetRoleResult><Role><Arn>{arn}</Arn><AssumeRolePolicyDocument>{hex}\
+             </AssumeRolePolicyDocument></Role></GetRoleResult></GetRoleResponse>"
+        )
+    };
+    let refusal = |code: &str| {
+        format!(
+            "<ErrorResponse><Error><Code>{code}</Code><Message>no</Message></Error></ErrorResponse>"
+        )
+    };
+    let deployed = policy("trust", "", "ci");
+    let elsewhere = ROLE.replace("123456789012", "210987654321");
+    let in_folder = ROLE.replace(":role/", ":role/ci/");
+    for (status, body, check, expected, message) in [
+        (200, answer(ROLE, &deployed), "role-trust", "ok", ":environment:ci`"),
+        (200, answer(ROLE, &deployed), "role-sub-forms", "ok", "with the numbers"),
+        (200, answer(ROLE, &trust), "role-trust", "error", "`repo:acme/app:*`"),
+        (200, answer(&in_folder, &trust), "role-name", "error", ":role/ci/crcr"),
+        (200, answer(&elsewhere, &trust), "role-trust", "not-checked", "another account"),
+        (403, refusal("AccessDenied"), "role-trust", "not-checked", "need `iam:GetRole`"),
+        (404, refusal("NoSuchEntity"), "role-trust", "warning", "has no role"),
+        (200, "{}".to_owned(), "role-trust", "not-checked", "IAM can't be asked"),
+    ] {
+        let s3 = PolicedS3::start(buckets()).unwrap();
+        let iam = FaultProxy::start(&"http://localhost:1/".parse().unwrap()).unwrap();
+        let status = StatusCode::from_u16(status).unwrap();
+        iam.add(Rule::any(Fault::Answer { status, retry_after: None, body }));
+        let run = doctor(&s3, &["--iam-endpoint", iam.url().as_str()])
+            .env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+            .env("AWS_SECRET_ACCESS_KEY", "secret");
+        assert_check(&run.run(), check, expected, message);
+        let asked = &iam.seen()[0];
+        assert_eq!(asked.query, "Action=GetRole&RoleName=crcr-default-branch&Version=2010-05-08");
+        let signature = asked.headers["authorization"].to_str().unwrap();
+        assert!(signature.contains("/us-east-1/iam/aws4_request"), "{signature}");
+    }
+}
+
+#[test]
+fn doctor_aws_takes_no_outage_of_githubs_token_endpoint_for_a_missing_right() {
+    for (status, expected, message) in [
+        (503, "not-checked", "GitHub's token endpoint can't be asked"),
+        (401, "error", "GitHub gives no OIDC token"),
+    ] {
+        let s3 = PolicedS3::start(buckets()).unwrap();
+        let github = FaultProxy::start(&"http://localhost:1/".parse().unwrap()).unwrap();
+        github.add(Rule::any(Fault::status(status)));
+        let run = doctor(&s3, &[])
+            .env("ACTIONS_ID_TOKEN_REQUEST_URL", github.url().as_str())
+            .env("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "bearer");
+        let ran = run.run().expect_code(i32::from(expected == "error"));
+        assert_check(&ran, "role", expected, message);
     }
 }
 

@@ -92,7 +92,8 @@ fn serve(stream: TcpStream, root: &Path, seen: &Mutex<Vec<String>>) {
             "content-type" => _ = backend.env("CONTENT_TYPE", value),
             "content-encoding" => _ = backend.env("HTTP_CONTENT_ENCODING", value),
             "git-protocol" => _ = backend.env("GIT_PROTOCOL", value),
-            "authorization" => authorization = value.to_owned(),
+            "authorization" if authorization.is_empty() => authorization = value.to_owned(),
+            "authorization" => authorization.push_str(&format!(", {value}")),
             _ => {}
         }
     }
@@ -250,6 +251,57 @@ fn folder_of_another_user_can_be_checked_out_into() {
     let run = upstream.checkout(&["--path", "src"]).env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1");
     let ran = run.run().expect_code(0);
     assert_eq!(head_of(&ran, "workspace/src"), upstream.head);
+}
+
+/// git before 2.38 reads `safe.directory` only from files, which this one does.
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "needs root"]
+fn folder_of_another_user_can_be_checked_out_into_by_an_older_git() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    let upstream = Upstream::new();
+    let run = upstream.checkout(&[]);
+    let (tools, home) = (run.folder().join("tools"), run.folder().join("home"));
+    for folder in [&tools, &home] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    fs::write(home.join(".gitconfig"), "[crcr]\n\ttest = own\n").unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let script = format!(
+        "#!/bin/sh\nn=0\nwhile [ $n -lt ${{GIT_CONFIG_COUNT:-0}} ]; do\n\
+         eval \"[ \\\"\\$GIT_CONFIG_KEY_$n\\\" != safe.directory ] || export GIT_CONFIG_KEY_$n=crcr.ignored\"\n\
+         n=$((n + 1))\ndone\nPATH='{path}' git config crcr.test >> '{}/seen'\nPATH='{path}' exec git \"$@\"\n",
+        tools.display()
+    );
+    fs::write(tools.join("git"), script).unwrap();
+    fs::set_permissions(tools.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+    chown(run.folder().join("workspace"), Some(65_534), Some(65_534)).unwrap();
+    let run = run.env("PATH", &format!("{}:{path}", tools.display()));
+    let ran = run.env("HOME", home.to_str().unwrap()).run().expect_code(0);
+    assert_eq!(fs::read_to_string(ran.path("workspace/change.txt")).unwrap(), "change");
+    let seen = fs::read_to_string(tools.join("seen")).unwrap();
+    assert!(!seen.is_empty() && seen.lines().all(|line| line == "own"), "{seen}");
+}
+
+#[test]
+fn what_was_set_for_another_repository_changes_nothing() {
+    let upstream = Upstream::new();
+    let run = upstream.checkout(&["--path", "src", "--token", "secret-token"]);
+    let folder = run.folder().to_owned();
+    let header =
+        format!("[http \"{}/\"]\n\textraheader = AUTHORIZATION: basic b2xk\n", upstream.server.url);
+    fs::write(folder.join("gitconfig"), header).unwrap();
+    let text = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let run = run
+        .env("GIT_CONFIG_GLOBAL", &text("gitconfig"))
+        .env("GIT_OBJECT_DIRECTORY", &text("objects"))
+        .env("GIT_INDEX_FILE", &text("index"))
+        .env("GIT_CONFIG_PARAMETERS", "'http.proxy=http://127.0.0.1:1'");
+    let ran = run.run().expect_code(0);
+    assert_eq!(head_of(&ran, "workspace/src"), upstream.head);
+    assert!(!ran.path("objects").exists() && !ran.path("index").exists());
+    let seen = upstream.server.authorizations.lock().unwrap();
+    assert!(!seen.is_empty() && seen.iter().all(|one| !one.contains("b2xk")), "{seen:?}");
 }
 
 #[test]
@@ -618,6 +670,8 @@ fn forks_head_is_refused_where_the_run_has_the_base_repositorys_secrets() {
         ("issue_comment", comment.clone(), fork, &*head, true),
         ("issue_comment", comment.clone(), fork, &*own, true),
         ("issue_comment", comment.clone(), "acme/tools", &*other, false),
+        ("gollum", comment.clone(), "acme/upstream", &*head, true),
+        ("gollum", comment.clone(), "acme/upstream", &*own, false),
         ("check_suite", comment, "acme/upstream", &*head, true),
         ("pull_request", forked(), "acme/upstream", &*head, false),
         ("workflow_dispatch", json!({}), "acme/upstream", &*head, false),

@@ -43,8 +43,9 @@ Example:
   crcr doctor aws --role arn:aws:iam::123456789012:role/crcr-default-branch \\
     --bucket acme-cache --artifact-bucket acme-artifacts --region us-east-1
 
-It sends what an anonymous caller would send, and writes nothing. As a step of a job with
-`id-token: write` and an environment, it also takes the role and says what that may do.
+It sends what an anonymous caller would send, and writes nothing. Where there are AWS credentials
+that may `iam:GetRole`, it says whom the role trusts. As a step of a job with `id-token: write`
+and an environment, it also takes the role and says what that may do.
 Exit codes: 0 no error was found; 1 an error was found; 2 wrong usage.";
 
 #[derive(Debug, Clone, Args)]
@@ -73,6 +74,9 @@ pub struct AwsArgs {
     /// Address of another STS than AWS's
     #[arg(long, value_name = "URL")]
     pub sts_endpoint: Option<SecureUrl>,
+    /// Address of another IAM than AWS's
+    #[arg(long, value_name = "URL")]
+    pub iam_endpoint: Option<Url>,
     /// How the report is printed
     #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
     pub format: ReviewFormat,

@@ -31,27 +31,25 @@ use crate::env_vars::Env;
 
 #[cfg(feature = "relay")]
 const EXAMPLES: &str = "\
-Examples:
-  crcr init downstream      a workflow for this repository
-  crcr doctor               what CI needs here, and what is missing
-  crcr demo --exit          the whole loop on this machine
-  crcr help init aws        every flag of a command, also --quiet, --verbose and --color
+Examples: crcr init downstream · crcr doctor · crcr demo --exit
+`crcr help init aws` has every flag of a command; `crcr --version` the version.
 Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service";
 #[cfg(not(feature = "relay"))]
 const EXAMPLES: &str = "\
-Examples:
-  crcr init downstream      a workflow for this repository
-  crcr doctor               what CI needs here, and what is missing
-  crcr help init aws        every flag of a command, also --quiet, --verbose and --color
+Examples: crcr init downstream · crcr doctor
+`crcr help init aws` has every flag of a command; `crcr --version` the version.
 Built from source without `crcr relay` and `crcr demo`; a release has them.
 Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service";
+/// Without most empty lines and without clap's own flags, so that all of it is on one screen.
+const TEMPLATE: &str = "{about}\n{usage-heading} {usage}\nCommands:\n{subcommands}{after-help}";
 
 #[derive(Debug, Parser)]
 #[command(
     name = "crcr",
     version,
-    about = "Cross-repository CI: credentials and artifacts with fallback, the allowlist, the relay",
+    about = "Cross-repository CI: credentials, artifacts with fallback, allowlist, relay",
     after_help = EXAMPLES,
+    help_template = TEMPLATE,
     disable_help_subcommand = true,
     arg_required_else_help = true
 )]
@@ -94,7 +92,7 @@ pub enum DataFormat {
 
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
-    /// Which repositories take part in cross-repository CI, and how deeply
+    /// Which repositories take part in cross-repository CI, how deeply
     #[command(subcommand, after_help = "Example:\n  crcr allowlist validate .github/allowlist.yml")]
     Allowlist(allowlist::AllowlistCommand),
     /// Store, fetch and list artifacts of a workflow run
@@ -240,6 +238,8 @@ fn with_inputs(args: Vec<OsString>, env: &Env) -> Vec<OsString> {
         let name = arg.get_long().filter(|_| arg.get_action().takes_values())?;
         let variable = format!("INPUT_{}", name.to_uppercase().replace('-', "_"));
         let value = env.get(&variable).filter(|_| !given.iter().any(|flag| flag == name))?;
+        // As GitHub's own library does: a value from a block of YAML or a secret may end with a line break.
+        let value = Some(value.trim()).filter(|value| !value.is_empty()).unwrap_or(value);
         Some(OsString::from(format!("--{name}={value}")))
     });
     match positional_only.filter(|_| !std::ptr::eq(leaf, &root)) {

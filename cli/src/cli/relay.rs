@@ -15,35 +15,40 @@ pub enum RelayCommand {
     /// Ask a running relay whether it is ready
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(HealthArgs),
-    /// Send stored webhook payloads to a relay, or write archived ones to its results
+    /// Send stored webhooks to a relay, or archived ones to its results
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
-    /// Make the relay check its open dispatches now instead of when they are due
+    /// Make the relay check its open dispatches now
     #[command(after_help = "Example:\n  crcr relay sweep --store sqlite:/var/lib/crcr/crcr.db")]
     Sweep(StoreArgs),
-    /// Import results of the deployed system: rows of its table, one JSON object per line
+    /// Import results of the deployed system
+    ///
+    /// They are rows of its table, one JSON object per line.
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(ImportArgs),
-    /// Ask GitHub for the webhooks that it couldn't deliver, as the running relay does every ten minutes
+    /// Ask GitHub for the webhooks that it couldn't deliver
+    ///
+    /// The running relay does so every ten minutes.
     #[command(after_help = RECONCILE_EXAMPLES)]
     Reconcile(ReconcileArgs),
-    /// Run the relay against models of GitHub and its store, with faults that a seed chooses, and check its
-    /// promises
+    /// Check the relay's promises in a model of its world, with faults
+    ///
+    /// The relay runs against models of GitHub and of its store. A seed chooses the faults.
     #[command(after_help = SIMULATE_EXAMPLES)]
     Simulate(SimulateArgs),
-    /// Copy the relay's data into a new folder while the relay runs, and check the copy
+    /// Copy the data of a running relay to a new folder, and check it
     #[command(after_help = BACKUP_EXAMPLES)]
     Backup(BackupArgs),
     /// Put a backup back, or only check it
     #[command(after_help = RESTORE_EXAMPLES)]
     Restore(RestoreArgs),
-    /// Estimate what a relay needs for a load: processor, memory, disk, calls of GitHub's API
+    /// Estimate processor, memory, disk and API calls for a load
     #[command(after_help = SIZE_EXAMPLES)]
     Size(SizeArgs),
     /// Show deliveries and their dispatches, and redeliver dead letters
     #[command(subcommand, after_help = DELIVERIES_EXAMPLES)]
     Deliveries(DeliveriesCommand),
-    /// Show which repositories the allowlist's names are pinned to, and confirm one that changed
+    /// Show which repositories names are pinned to; confirm a changed one
     #[command(subcommand, after_help = REPOSITORY_EXAMPLES)]
     Repository(RepositoryCommand),
 }

@@ -8,16 +8,38 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use crcr_github::http::RetryPolicy;
+use tempfile::NamedTempFile;
 use tokio::process::Command;
 
+use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
+
+/// Variables by which a step that works in another repository would lead git there, as
+/// `git rev-parse --local-env-vars` lists them.
+const OF_ANOTHER_REPOSITORY: [&str; 13] = [
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_INDEX_FILE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+];
 
 pub struct Git<'a> {
     folder: PathBuf,
     /// Names and values of git settings, passed in the environment.
     settings: Vec<(String, String)>,
     protocols: &'static str,
+    /// For a folder of another user.
+    global_settings: Option<NamedTempFile>,
     printer: &'a Printer,
 }
 
@@ -29,7 +51,6 @@ impl<'a> Git<'a> {
             // Submodules may have SSH addresses, and there is no SSH key here.
             (format!("url.{server}/.insteadOf"), format!("git@{host}:")),
             ("url.https://github.com/.insteadOf".to_owned(), "git@github.com:".to_owned()),
-            // In a container job the folder belongs to the runner's user and git runs as root.
             ("safe.directory".to_owned(), folder.to_string_lossy().into_owned()),
             ("advice.detachedHead".to_owned(), "false".to_owned()),
             ("core.hooksPath".to_owned(), "/dev/null".to_owned()),
@@ -40,11 +61,21 @@ impl<'a> Git<'a> {
             printer.mask(token);
             printer.mask(&basic);
             let name = format!("http.{server}/.extraheader");
+            // GitHub answers 400 to two such headers, and the user's own settings may have one.
+            settings.push((name.clone(), String::new()));
             settings.push((name, format!("AUTHORIZATION: basic {basic}")));
         }
         // The addresses in `.gitmodules` are untrusted: no local files, no commands.
         let protocols = if server.starts_with("http://") { "http" } else { "https" };
-        Self { folder: folder.to_owned(), settings, protocols, printer }
+        Self { folder: folder.to_owned(), settings, protocols, global_settings: None, printer }
+    }
+
+    /// In a container job the folder belongs to the runner's user, and git runs as root. Git before 2.38, as in
+    /// Ubuntu 22.04, reads `safe.directory` only from files. So it gets one, which includes the user's own.
+    #[must_use]
+    pub fn where_folder_may_be_anothers(mut self, env: &Env) -> Self {
+        self.global_settings = global_settings(&self.folder, env);
+        self
     }
 
     pub async fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<(), Failure> {
@@ -109,9 +140,13 @@ impl<'a> Git<'a> {
             .env("GIT_LFS_SKIP_SMUDGE", "1")
             .env("GIT_ALLOW_PROTOCOL", self.protocols)
             .env("LC_ALL", "C")
-            .env_remove("GIT_DIR")
-            .env_remove("GIT_WORK_TREE")
             .env("GIT_CONFIG_COUNT", self.settings.len().to_string());
+        for name in OF_ANOTHER_REPOSITORY {
+            command.env_remove(name);
+        }
+        if let Some(file) = &self.global_settings {
+            command.env("GIT_CONFIG_GLOBAL", file.path());
+        }
         for (n, (name, value)) in self.settings.iter().enumerate() {
             command.env(format!("GIT_CONFIG_KEY_{n}"), name);
             command.env(format!("GIT_CONFIG_VALUE_{n}"), value);
@@ -140,6 +175,38 @@ impl<'a> Git<'a> {
                 if stderr.is_empty() { "it printed nothing" } else { &stderr }
             )))
     }
+}
+
+/// `None` in a folder of this user's own.
+#[cfg(unix)]
+fn global_settings(folder: &Path, env: &Env) -> Option<NamedTempFile> {
+    use std::io::Write as _;
+    use std::os::unix::fs::MetadataExt as _;
+    let mut file = NamedTempFile::new().ok()?;
+    if folder.metadata().ok()?.uid() == file.as_file().metadata().ok()?.uid() {
+        return None;
+    }
+    let quoted = |text: &str| text.replace('\\', r"\\").replace('"', "\\\"");
+    let below = |name: &str, rest: &str| Some(format!("{}/{rest}", env.get(name)?));
+    let own = match env.get(env_vars::GIT_CONFIG_GLOBAL) {
+        Some(own) => vec![own.to_owned()],
+        None => {
+            let xdg = below(env_vars::XDG_CONFIG_HOME, "git/config");
+            let xdg = xdg.or_else(|| below(env_vars::HOME, ".config/git/config"));
+            xdg.into_iter().chain(below(env_vars::HOME, ".gitconfig")).collect()
+        }
+    };
+    // A file that isn't there is no error.
+    let own = own.iter().map(|path| format!("[include]\n\tpath = \"{}\"\n", quoted(path)));
+    let safe = quoted(&folder.to_string_lossy());
+    let text = format!("[safe]\n\tdirectory = \"{safe}\"\n{}", own.collect::<String>());
+    file.write_all(text.as_bytes()).ok()?;
+    Some(file)
+}
+
+#[cfg(not(unix))]
+fn global_settings(_: &Path, _: &Env) -> Option<NamedTempFile> {
+    None
 }
 
 /// Why a command failed that asked a server, from what git printed.

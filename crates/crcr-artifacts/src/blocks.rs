@@ -38,6 +38,18 @@ pub enum BlobSourceError {
     Stopped,
 }
 
+impl BlobSourceError {
+    /// Whether a file isn't any more what it was when it was found, such as a log that was rotated. The files
+    /// can be looked up again.
+    pub fn is_change(&self) -> bool {
+        match self {
+            Self::Read { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Self::Changed(_) => true,
+            Self::Stopped => false,
+        }
+    }
+}
+
 /// The blocks of a blob, as they are produced.
 #[derive(Debug)]
 pub struct BlobBlocks {

@@ -48,6 +48,17 @@ pub(crate) enum OpenError {
     Store(#[from] store::StoreError),
 }
 
+/// Whether an `ETag` can be a condition. A weak one, which proxies make of a strong one, never holds in `If-Match`.
+pub(crate) fn is_strong(etag: &str) -> bool {
+    !etag.starts_with("W/")
+}
+
+/// The first byte and the length of the whole in a `Content-Range`, such as `bytes 5-9/100`.
+pub(crate) fn start_and_total(content_range: &str) -> Option<(u64, u64)> {
+    let (range, total) = content_range.trim().strip_prefix("bytes")?.trim().split_once('/')?;
+    Some((range.split('-').next()?.parse().ok()?, total.parse().ok()?))
+}
+
 impl ByteRange {
     /// The range of an empty blob, for which servers answer 416 (range not satisfiable).
     pub(crate) fn empty() -> Self {
@@ -85,5 +96,19 @@ impl BlobBody {
             Self::Http(response) => response.chunk().await.map_err(|e| e.without_url().to_string()),
             Self::Empty => Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_range_names_the_first_byte_and_the_length() {
+        assert_eq!(start_and_total("bytes 5-9/100"), Some((5, 100)));
+        for other in ["bytes */100", "bytes 5-9/*", "5-9/100", ""] {
+            assert_eq!(start_and_total(other), None, "{other}");
+        }
+        assert!(is_strong("\"a\"") && !is_strong("W/\"a\""));
     }
 }

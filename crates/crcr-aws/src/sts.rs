@@ -237,17 +237,19 @@ fn service_error(error: HttpError) -> StsError {
     let HttpError::Status { status, retry_after, body, .. } = error.last() else {
         return error.into();
     };
-    let Some(AwsError { code, message }) = AwsError::read(body) else { return error.into() };
+    let Some(AwsError { code, message, .. }) = AwsError::read(body) else { return error.into() };
     let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
     StsError::Answer { code, message, status: *status, retry_after: *retry_after }
 }
 
 /// An error of an AWS service that answers in XML, such as STS and S3.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct AwsError {
     pub code: String,
     pub message: String,
+    /// The region that a request to S3 should have gone to.
+    pub region: Option<String>,
 }
 
 impl AwsError {
@@ -310,8 +312,11 @@ mod tests {
     #[test]
     fn aws_errors_are_read_from_sts_and_from_s3() {
         let read = |xml: &str| AwsError::read(xml.as_bytes());
-        let expected = || Some(AwsError { code: "A".to_owned(), message: "b & c".to_owned() });
-        let inner = "<Error><Code>A</Code><Message>b &amp; c</Message><Extra>x</Extra></Error>";
+        let (code, message) = ("A".to_owned(), "b & c".to_owned());
+        let error = AwsError { code, message, region: Some("eu-west-1".to_owned()) };
+        let expected = || Some(error.clone());
+        let inner = "<Error><Code>A</Code><Message>b &amp; c</Message><Region>eu-west-1</Region>\
+                     <Extra>x</Extra></Error>";
         assert_eq!(read(inner), expected());
         assert_eq!(
             read(&format!("<ErrorResponse xmlns=\"u\">{inner}</ErrorResponse>")),

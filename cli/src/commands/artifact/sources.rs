@@ -48,7 +48,7 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
     let url = args.s3_endpoint.as_deref().map(|url| ("s3-endpoint", url));
     let url = url.or_else(|| configured(env_vars::AWS_ENDPOINT_URL_S3));
     let url = url.or_else(|| configured(env_vars::AWS_ENDPOINT_URL));
-    let endpoint = url.map(|(name, url)| endpoint(name, url)).transpose()?;
+    let endpoint = url.map(|(name, url)| endpoint(name, url, bucket)).transpose()?;
     let region = args.aws_region.as_deref().map(str::trim);
     let region = region.or_else(|| env.get(env_vars::AWS_REGION));
     let region = region.or_else(|| env.get(env_vars::AWS_DEFAULT_REGION));
@@ -90,12 +90,38 @@ fn aws_name<T>(input: &str, name: Result<T, AwsNameError>) -> Result<T, Failure>
     name.map_err(|error| Failure::user("aws-name", format!("`{input}`: {error}")).hint(error.rule))
 }
 
-fn endpoint(name: &str, text: &str) -> Result<Url, Failure> {
+fn endpoint(name: &str, text: &str, bucket: &str) -> Result<Url, Failure> {
     let url = Url::parse(text.trim()).ok();
-    url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()).ok_or_else(|| {
+    let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let url = url.ok_or_else(|| {
         Failure::user("s3-endpoint", format!("`{name}` (`{text}`) isn't an http or https URL"))
             .hint("give the whole address, such as `https://s3.example.com:9000`")
-    })
+    })?;
+    match host_without_bucket(&url, bucket) {
+        None => Ok(url),
+        // The bucket's name would become a part of every key.
+        Some(host) => {
+            let text = format!("`{name}` (`{text}`) is the address of the bucket `{bucket}` alone");
+            Err(Failure::user("s3-endpoint", text)
+                .hint(format!("give the address of the server: `{}://{host}`", url.scheme())))
+        }
+    }
+}
+
+/// Providers that have a host for each bucket, beside one for all buckets.
+const HOSTS_OF_BUCKETS: [&str; 7] = [
+    ".amazonaws.com",
+    ".backblazeb2.com",
+    ".digitaloceanspaces.com",
+    ".linodeobjects.com",
+    ".r2.cloudflarestorage.com",
+    ".scw.cloud",
+    ".wasabisys.com",
+];
+
+fn host_without_bucket<'a>(url: &'a Url, bucket: &str) -> Option<&'a str> {
+    let host = url.host_str()?.strip_prefix(bucket)?.strip_prefix('.')?;
+    HOSTS_OF_BUCKETS.iter().any(|provider| host.ends_with(provider)).then_some(host)
 }
 
 /// The name of the bucket, if one is configured.
@@ -472,4 +498,29 @@ pub fn client(env: &Env) -> Result<reqwest::Client, Failure> {
 
 fn no_tls(error: http::HttpError) -> Failure {
     Failure::unexpected("http-client", "TLS can't be set up").because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_of_a_bucket_alone_is_told_from_that_of_its_server() {
+        for (text, server) in [
+            ("https://acme.nyc3.digitaloceanspaces.com", Some("nyc3.digitaloceanspaces.com")),
+            ("https://acme.s3.us-east-1.amazonaws.com/", Some("s3.us-east-1.amazonaws.com")),
+            ("https://nyc3.digitaloceanspaces.com", None),
+            ("https://s3.us-east-1.amazonaws.com", None),
+            ("https://acme.digitaloceanspaces.com", None),
+            ("https://acme.example.org:9000", None),
+            ("http://acme:9000", None),
+        ] {
+            assert_eq!(host_without_bucket(&text.parse().unwrap(), "acme"), server, "{text}");
+        }
+        let refused = endpoint("s3-endpoint", "https://acme.s3.wasabisys.com", "acme").unwrap_err();
+        assert_eq!(
+            refused.help(),
+            Some("give the address of the server: `https://s3.wasabisys.com`")
+        );
+    }
 }

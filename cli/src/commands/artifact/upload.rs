@@ -13,7 +13,7 @@ use crcr_artifacts::locator::{ArchiveFormat, ArtifactTrust, MAX_OUTPUT_BYTES, St
 use crcr_artifacts::name;
 use crcr_artifacts::source::{JobIdentity, UploadSource};
 use crcr_artifacts::store;
-use crcr_artifacts::store::s3::{S3Config, STORE as S3, patience_before_fallback};
+use crcr_artifacts::store::s3::{S3Config, patience_before_fallback};
 use crcr_artifacts::upload::{self, UploadError, UploadResult, UploadStores};
 use crcr_artifacts::zip::write::DeflateLevel;
 use crcr_github::http::RetryPolicy;
@@ -40,6 +40,8 @@ const S3_PERMISSIONS: &str = "the credentials need `s3:PutObject`, `s3:GetObject
                       `s3-acl`, and `kms:GenerateDataKey` and `kms:Decrypt` on the bucket's KMS key; \
                       its policy may demand `s3-acl`, `s3-sse` or `s3-storage-class`";
 
+/// How often the files are looked up when some of them change meanwhile.
+const MAX_LOOK_UPS: u32 = 3;
 /// The most files that one kind of message names.
 const MAX_NAMED_FILES: usize = 20;
 
@@ -73,7 +75,7 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
             set_empty_outputs(&OUTPUTS, &reason.to_string(), &runner, printer);
             Ok(ExitCode::SUCCESS)
         }
-        Err(NotStored { reason, failure }) => {
+        Err(NotStored { reason, failure, .. }) => {
             let reason = reason.map(|reason| reason.to_string());
             let reason = reason.unwrap_or_else(|| failure.code().to_owned());
             set_empty_outputs(&OUTPUTS, &reason, &runner, printer);
@@ -101,15 +103,38 @@ enum UploadEnd {
 struct NotStored {
     reason: Option<StoreReason>,
     failure: Failure,
+    /// A file changed or vanished before it was read.
+    is_change: bool,
 }
 
 impl From<Failure> for NotStored {
     fn from(failure: Failure) -> Self {
-        Self { reason: None, failure }
+        Self { reason: None, failure, is_change: false }
     }
 }
 
+/// Looks the files up and stores them; again if one changes before it is read.
 async fn attempt(
+    args: &UploadArgs,
+    plan: StorePlan,
+    runner: &Runner,
+    printer: &Printer,
+) -> Result<UploadEnd, NotStored> {
+    let mut left = MAX_LOOK_UPS - 1;
+    loop {
+        match Box::pin(attempt_once(args, plan, runner, printer)).await {
+            Err(NotStored { failure, is_change: true, .. }) if left > 0 => {
+                let causes = failure.causes().join(": ");
+                printer
+                    .warning(&format!("{causes}; the files are looked up again"), failure.help());
+                left -= 1;
+            }
+            end => return end,
+        }
+    }
+}
+
+async fn attempt_once(
     args: &UploadArgs,
     plan: StorePlan,
     runner: &Runner,
@@ -201,7 +226,12 @@ async fn attempt(
         Ok(uploaded) => {
             Ok(UploadEnd::Stored { source: Box::new(source), uploaded: Box::new(uploaded) })
         }
-        Err(failed) => failure_or_warning(args, plan, &source.name, failed, env, printer),
+        Err(failed) => {
+            let is_change = matches!(&failed, UploadError::Store(store::StoreError::Source(error))
+                if error.is_change());
+            failure_or_warning(args, plan, &source.name, failed, env, printer)
+                .map_err(|error| NotStored { is_change, ..error })
+        }
     }
 }
 
@@ -288,7 +318,8 @@ fn lines_without_files(
                 let failure =
                     Failure::user("no-files", format!("{}: nothing is stored", text(line)));
                 let failure = failure.hint(hint);
-                return Err(NotStored { reason: Some(StoreReason::NoFiles), failure });
+                let reason = Some(StoreReason::NoFiles);
+                return Err(NotStored { reason, ..failure.into() });
             }
         }
     }
@@ -335,7 +366,7 @@ fn no_files(
         NoFiles::Warn => printer.warning(&message, Some(&hint)),
         NoFiles::Error => {
             let failure = Failure::user("no-files", message).hint(hint);
-            return Err(NotStored { reason: Some(StoreReason::NoFiles), failure });
+            return Err(NotStored { reason: Some(StoreReason::NoFiles), ..failure.into() });
         }
     }
     Ok(UploadEnd::Nothing(StoreReason::NoFiles))
@@ -467,15 +498,7 @@ fn print_result(
     if let Some(refusal) = &done.refusal {
         let (name, reason) = (&source.name, done.reason);
         let text = format!("`{name}` went to GitHub's store instead of S3 ({reason}): {refusal}");
-        let hint = match refusal {
-            store::StoreError::Refused { store: S3, message }
-                if message.contains("NotImplemented") =>
-            {
-                Some("if this server lacks the checksum, set `s3-checksum: none`")
-            }
-            refusal => store_hint(refusal, S3_PERMISSIONS),
-        };
-        printer.warning(&text, hint);
+        printer.warning(&text, store_hint(refusal, S3_PERMISSIONS));
     }
     let store = done.locator.place.store();
     let page = page(done, runner.env());
@@ -626,7 +649,7 @@ fn failure_or_warning(
             with_hint(Failure::unexpected("no-store", what).because(s3).because(github), hint)
         }
     };
-    Err(NotStored { reason, failure })
+    Err(NotStored { reason, ..failure.into() })
 }
 
 fn with_hint(failure: Failure, hint: Option<&str>) -> Failure {

@@ -27,6 +27,7 @@ pub async fn run(args: &CheckoutArgs, env: &Env, printer: &Printer) -> Outcome {
     let url = format!("{server}/{}", source.repository);
     folder::prepare(&folder, &url, env)?;
     let git = Git::new(&folder, &server, args.token.as_deref(), printer);
+    let git = git.where_folder_may_be_anothers(env);
 
     git.run(&["init", "--quiet", "--template=", "."]).await?;
     git.run(&["remote", "add", "origin", &url]).await?;

@@ -7,15 +7,16 @@ use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
 use crcr_artifacts::digest::Digest;
-use crcr_artifacts::store::s3::signature;
+use crcr_artifacts::store::s3::{SigningScope, signature};
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName, RoleArn};
 use crcr_aws::sts::{self, AssumeRole, SessionCredentials, StsError, StsErrorClass};
 use crcr_github::http::{self, HttpError, RetryPolicy};
-use crcr_github::oidc::{TokenEndpoint, unverified_claims};
+use crcr_github::oidc::{MintError, TokenEndpoint, unverified_claims};
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 
+use super::aws_trust;
 use super::report::{CheckReport, CheckResult};
 use crate::cli::doctor::AwsArgs;
 use crate::commands::github;
@@ -23,7 +24,7 @@ use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Somebody may be waiting for the report.
 const RETRY: RetryPolicy = RetryPolicy::CALL.within(Duration::from_secs(15));
 /// The folders of the classes of trust, as docs/aws.md has them.
@@ -52,6 +53,8 @@ pub async fn check(args: &AwsArgs, env: &Env, printer: &Printer) -> Result<Check
         let setup = AwsSetup { args, role, region, client: github::http()?, printer };
         results.extend(setup.anonymous().await);
         results.extend(setup.in_job(env).await);
+        let iam = args.iam_endpoint.as_ref();
+        results.extend(aws_trust::check(&setup.role, &setup.client, RETRY, iam).await);
     } else {
         for check in [
             "bucket-region",
@@ -60,6 +63,7 @@ pub async fn check(args: &AwsArgs, env: &Env, printer: &Printer) -> Result<Check
             "cache-write",
             "artifacts-private",
             "role",
+            "role-trust",
         ] {
             results.push(CheckResult::not_checked(check, "a name is wrong"));
         }
@@ -150,9 +154,9 @@ impl AwsSetup<'_> {
         let mut signed = vec![];
         if let Some(credentials) = credentials {
             let nothing = Some(Digest::of(b""));
-            let (region, now) = (&self.region, SystemTime::now());
+            let (scope, now) = (SigningScope::s3(&self.region), SystemTime::now());
             let headers =
-                signature(method.as_str(), &url, &[], nothing, region, credentials.clone(), now);
+                signature(method.as_str(), &url, &[], nothing, scope, credentials.clone(), now);
             signed.extend(headers.map_err(|error| error.to_string())?);
         }
         let request = || {
@@ -342,17 +346,20 @@ impl AwsSetup<'_> {
         bearer: &str,
     ) -> Result<(Credentials, Vec<CheckResult>), CheckResult> {
         const CHECK: &str = "role";
-        let no_token = |why: String| {
-            CheckResult::error(
+        let no_token = |error: MintError| match &error {
+            MintError::Http(outage) if outage.is_transient() => CheckResult::not_checked(
                 CHECK,
-                format!("GitHub gives no OIDC token: {why}"),
-                "run the job again",
-            )
+                format!("GitHub's token endpoint can't be asked: {error}"),
+            ),
+            _ => CheckResult::error(
+                CHECK,
+                format!("GitHub gives no OIDC token: {error}"),
+                "run the job again, and look at what sets `ACTIONS_ID_TOKEN_REQUEST_URL` and `…_TOKEN`",
+            ),
         };
-        let endpoint =
-            TokenEndpoint::new(url, bearer).map_err(|error| no_token(error.to_string()))?;
-        let minted = endpoint.mint(&self.client, AUDIENCE, RetryPolicy::CALL, TIMEOUT).await;
-        let token = minted.map_err(|error| no_token(error.to_string()))?;
+        let endpoint = TokenEndpoint::new(url, bearer).map_err(no_token)?;
+        let minted = endpoint.mint(&self.client, AUDIENCE, RETRY, TIMEOUT).await;
+        let token = minted.map_err(no_token)?;
         self.printer.mask(token.expose_secret());
         let claims = unverified_claims(&token).unwrap_or_default();
         let subject = claims.get("sub").and_then(|sub| sub.as_str()).unwrap_or("none").to_owned();
@@ -390,7 +397,7 @@ impl AwsSetup<'_> {
             "crcr doctor",
         );
         let audience = self.audience(&endpoint, request).await;
-        Ok((credentials, vec![trust(&subject), audience, self.unseen_trust(&subject)]))
+        Ok((credentials, vec![trust(&subject), audience]))
     }
 
     /// Asks again while STS is out of order.
@@ -415,7 +422,7 @@ impl AwsSetup<'_> {
     async fn audience(&self, endpoint: &TokenEndpoint, request: AssumeRole) -> CheckResult {
         const CHECK: &str = "role-audience";
         const OTHER: &str = "https://example.org/crcr-doctor";
-        let minted = endpoint.mint(&self.client, OTHER, RetryPolicy::CALL, TIMEOUT).await;
+        let minted = endpoint.mint(&self.client, OTHER, RETRY, TIMEOUT).await;
         let token = match minted {
             Ok(token) => token,
             Err(error) => {
@@ -435,23 +442,6 @@ impl AwsSetup<'_> {
             }
             Err(error) => CheckResult::not_checked(CHECK, format!("STS can't be asked: {error}")),
         }
-    }
-
-    /// What a job can't find out.
-    fn unseen_trust(&self, subject: &str) -> CheckResult {
-        let other = match subject.contains('@') {
-            true => "the form without numbers, which GitHub never sends for this repository",
-            false => "`repo:OWNER@ID/REPO@ID:…`, which GitHub sends after a rename or transfer",
-        };
-        CheckResult::not_checked(
-            "role-trust",
-            format!(
-                "whom else the role trusts, and whether it knows {other}: a job sees its own `sub` only. `aws iam \
-                 get-role --role-name {} --query Role.AssumeRolePolicyDocument` shows it; docs/aws.md has what it \
-                 should be",
-                self.role.name
-            ),
-        )
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use aws_config::BehaviorVersion;
 use aws_config::timeout::TimeoutConfig;
+use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials as _;
 use crcr_artifacts::unpack::free_space;
 use crcr_github::SecureUrl;
@@ -269,6 +270,18 @@ fn artifact_service(env: &Env) -> CheckResult {
     }
 }
 
+/// What the AWS SDK's default chain gives: the environment's, a profile's, or the machine's own credentials.
+pub(super) async fn default_credentials() -> Option<Credentials> {
+    let ask = async {
+        let timeouts = TimeoutConfig::builder().connect_timeout(Duration::from_secs(2)).build();
+        let loader = aws_config::defaults(BehaviorVersion::latest()).timeout_config(timeouts);
+        let config = loader.load().await;
+        let provider = config.credentials_provider()?;
+        provider.provide_credentials().await.ok()
+    };
+    tokio::time::timeout(AWS_TIMEOUT, ask).await.ok().flatten()
+}
+
 /// Which places of the AWS SDK's default chain are configured, and whether it gives credentials.
 async fn aws_credentials(env: &Env) -> CheckResult {
     const CHECK: &str = "aws-credentials";
@@ -305,15 +318,8 @@ async fn aws_credentials(env: &Env) -> CheckResult {
         let message = format!("`{name}` is defined but empty, and sccache refuses to start");
         return CheckResult::error(CHECK, message, "remove the `env:` entry that defines it");
     }
-    let ask = async {
-        let timeouts = TimeoutConfig::builder().connect_timeout(Duration::from_secs(2)).build();
-        let loader = aws_config::defaults(BehaviorVersion::latest()).timeout_config(timeouts);
-        let config = loader.load().await;
-        let provider = config.credentials_provider()?;
-        provider.provide_credentials().await.ok()
-    };
-    match tokio::time::timeout(AWS_TIMEOUT, ask).await {
-        Ok(Some(credentials)) => {
+    match default_credentials().await {
+        Some(credentials) => {
             let expiry = credentials.expiry().and_then(|at| Timestamp::try_from(at).ok());
             let until = expiry.map(|at| format!(", until {at:.0}")).unwrap_or_default();
             let message = format!("the default chain gives credentials{until}; {configured}");

@@ -2,6 +2,7 @@
 //! dispatch.
 
 mod aws;
+mod aws_trust;
 mod checkout;
 mod downstream;
 mod dry_dispatch;

@@ -301,10 +301,17 @@ fn next_steps(
         AwsFormat::Terraform => {
             format!("`terraform -chdir={folder} init`, then `terraform -chdir={folder} apply`")
         }
-        AwsFormat::Json => {
-            format!("create the roles and buckets with the files of `{folder}`: see docs/aws.md")
-        }
+        AwsFormat::Json => format!(
+            "create the roles and buckets with the files of `{folder}`: crcr's docs/aws.md has the \
+             commands"
+        ),
     }];
+    if args.format == AwsFormat::Terraform && !args.existing_provider {
+        let hint = "an account has one OIDC provider of GitHub's: if `aws iam \
+                    list-open-id-connect-providers` shows it, run this again with `--existing-provider \
+                    --force` before you apply";
+        steps.insert(0, hint.to_owned());
+    }
     steps.push(format!(
         "create the environments `ci` and `ci-pull-request` (Settings, \"Environments\"), and admit \
          only {branch} to `ci`: else a pull request could take the role of the default branch"
@@ -323,11 +330,15 @@ fn next_steps(
         ));
     }
     let partition = AwsRegion::new(region).map_or("aws", |region| region.partition());
+    let of_account = match account {
+        Some(_) => String::new(),
+        None => ", where ACCOUNT is the number of your AWS account".to_owned(),
+    };
     let account = account.unwrap_or("ACCOUNT");
     let role = |class: &str| format!("arn:{partition}:iam::{account}:role/crcr-{class}");
     steps.push(format!(
         "`crcr init fork-build --repository {name} --role-to-assume {} --pull-request-role {} \
-         --aws-region {region} --sccache-bucket {} --s3-bucket {}`",
+         --aws-region {region} --sccache-bucket {} --s3-bucket {}` writes the workflow{of_account}",
         role("default-branch"),
         role("pull-requests"),
         args.cache_bucket,

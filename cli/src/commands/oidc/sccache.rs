@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
 use crcr_artifacts::digest::Digest;
-use crcr_artifacts::store::s3::signature;
+use crcr_artifacts::store::s3::{SigningScope, signature};
 use crcr_aws::names::AwsRegion;
 use crcr_aws::sts::{date, domain_of};
 use crcr_github::SecureUrl;
@@ -165,10 +165,10 @@ impl SccacheBucket {
         let url = self.check_url().ok_or_else(|| unreachable("no valid address".to_owned()))?;
         let mut request = client.get(url.clone()).timeout(PROBE_TIMEOUT);
         if let Some(credentials) = credentials {
-            let (region, now) = (&self.region, SystemTime::now());
+            let (scope, now) = (SigningScope::s3(&self.region), SystemTime::now());
             let nothing = Some(Digest::of(b""));
             let signed =
-                signature("GET", url.as_str(), &[], nothing, region, credentials.clone(), now);
+                signature("GET", url.as_str(), &[], nothing, scope, credentials.clone(), now);
             for (name, value) in signed.map_err(|e| unreachable(e.to_string()))? {
                 request = request.header(name, value);
             }

@@ -387,6 +387,9 @@ fn text_of_strangers_in_a_script_is_found_in_every_privileged_event() {
         ("{workflow_run: {}}", run("echo ${{ github.event.workflow_run.display_title }}")),
         ("push", run("echo ${{ github.event.head_commit.message }}")),
         ("discussion", run("echo ${{ github.event.discussion.title }}")),
+        // Many wikis can be edited by anybody.
+        ("gollum", run("echo ${{ github.event.pages[0].title }}")),
+        ("gollum", run("echo ${{ join(github.event.pages.*.page_name) }}")),
         (
             "pull_request_target",
             with_rights(

@@ -173,8 +173,8 @@ impl ArtifactBucket {
             Some(file) if locator.archive == ArchiveFormat::None => format!("{key}{}", file.path),
             _ => key.to_owned(),
         };
-        let head = store.client().head_object().bucket(store.bucket()).key(&key).send().await;
-        head.map(drop).map_err(|error| store.error(&error, &key))
+        let head = || store.client().head_object().bucket(store.bucket()).key(&key).send();
+        store.send(head).await.map(drop).map_err(|refusal| store.error(refusal, &key))
     }
 
     /// Reads every candidate. For each name, the highest attempt and then the newest wins.
@@ -289,29 +289,13 @@ where
 /// The locator at a key, if there is one.
 async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, FindError> {
     let refused = |why: String| FindError::Locator(format!("`{key}`: {why}"));
-    let get = || {
-        let get = store.client().get_object().bucket(store.bucket()).key(key);
-        get.range(format!("bytes=0-{MAX_BYTES}")).send()
+    let bytes = match store.read_small(key, MAX_BYTES).await {
+        Ok(there) => there.bytes,
+        // Without `s3:ListBucket`, S3 answers 403 for a missing object. Go on with the archive.
+        Err(StoreError::NotFound { .. } | StoreError::Denied { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
     };
-    let mut answer = match store.send(get).await {
-        Ok(answer) => answer,
-        Err(refusal) => {
-            return match store.error(refusal, key) {
-                StoreError::NotFound { .. } => Ok(None),
-                // Without `s3:ListBucket`, S3 answers 403 for a missing object. Go on with the
-                // archive.
-                StoreError::Denied { .. } => Ok(None),
-                error => Err(error.into()),
-            };
-        }
-    };
-    let mut bytes = Vec::new();
-    while let Some(chunk) = answer.body.try_next().await.map_err(|e| refused(e.to_string()))? {
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() > MAX_BYTES {
-            return Err(refused(LocatorError::TooLarge(bytes.len()).to_string()));
-        }
-    }
+    let bytes = bytes.ok_or_else(|| refused(LocatorError::TooLarge(MAX_BYTES + 1).to_string()))?;
     Locator::parse(&bytes).map(Some).map_err(|error| refused(error.to_string()))
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::blob::RemoteBlob;
 use crate::digest::Digest;
-use crate::fetch;
+use crate::fetch::{self, RangeReader};
 use crate::locator::{self, ARTIFACT_PREFIX, Locator, StoredPlace, is_locator_artifact};
 use crate::store::github::download::{UrlBlob, UrlSigner, rest_error};
 use crate::zip::read::{EntryKind, ReadBuffers, ZipReadError, ZipReader};
@@ -123,13 +123,15 @@ impl ArtifactSources {
             fetch::FetchError::Store(error) => FindError::Store(error),
             error => refused(error.to_string()),
         };
-        let mut part = fetch::open(&blob, 0, MAX_LOCATOR_BLOB, None).await.map_err(broken)?;
+        let part = fetch::open(&blob, 0, MAX_LOCATOR_BLOB, None).await.map_err(broken)?;
+        let (total, etag) = (part.total, part.etag.clone());
+        if total > MAX_LOCATOR_BLOB {
+            return Err(refused(format!("it has more than {MAX_LOCATOR_BLOB} bytes")));
+        }
+        let mut reader = RangeReader::new(&blob, Some(part), 0..total, total, etag);
         let mut bytes = Vec::new();
-        while let Some(chunk) = part.chunk().await.map_err(&refused)? {
+        while let Some(chunk) = reader.next().await.map_err(broken)? {
             bytes.extend_from_slice(&chunk);
-            if bytes.len() as u64 > MAX_LOCATOR_BLOB {
-                return Err(refused(format!("it has more than {MAX_LOCATOR_BLOB} bytes")));
-            }
         }
         if let Some(digest) = hint.digest.filter(|digest| *digest != Digest::of(&bytes)) {
             return Err(refused(format!("its digest isn't {digest}")));

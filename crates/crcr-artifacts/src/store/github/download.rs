@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Mutex;
 
 use super::{GitHubStore, STORE, SecretMask};
-use crate::byte_range::{BlobBody, ByteRange, OpenError};
+use crate::byte_range::{BlobBody, ByteRange, OpenError, is_strong, start_and_total};
 use crate::store::StoreError;
 
 /// Requests a new signed URL when the current one has expired.
@@ -222,20 +222,21 @@ fn byte_range(
         let error = http::HttpError::Intermediary { status: response.status(), body: Bytes::new() };
         return Err(OpenError::Transient { message: error.to_string(), retry_after: None });
     }
-    let total = if whole {
-        response.content_length().or(counted)
+    let (start, total) = if whole {
+        (0, response.content_length().or(counted))
     } else {
-        text(header::CONTENT_RANGE).and_then(|range| range.rsplit('/').next()?.parse().ok())
+        let range = text(header::CONTENT_RANGE).and_then(|range| start_and_total(&range));
+        range.map_or((requested_start, None), |(start, total)| (start, Some(total)))
     };
     let unsized_error = || StoreError::Refused {
         store: STORE,
         message: "the blob's storage doesn't say how long the blob is".to_owned(),
     };
     Ok(ByteRange {
-        start: if whole { 0 } else { requested_start },
+        start,
         whole,
         total: total.ok_or_else(unsized_error)?,
-        etag: text(header::ETAG),
+        etag: text(header::ETAG).filter(|etag| is_strong(etag)),
         content_type: text(header::CONTENT_TYPE),
         file_name: text(header::CONTENT_DISPOSITION).as_deref().and_then(file_name),
         body: BlobBody::Http(Box::new(response)),

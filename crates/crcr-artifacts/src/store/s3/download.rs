@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{S3Store, STORE};
-use crate::byte_range::{BlobBody, ByteRange, OpenError};
+use crate::byte_range::{BlobBody, ByteRange, OpenError, is_strong, start_and_total};
 use crate::layout::{self, META_MODE};
 use crate::store::StoreError;
 
@@ -47,20 +47,21 @@ impl S3Blob {
                 };
             }
         };
-        let total = match output.content_range() {
-            Some(range) => range.rsplit('/').next().and_then(|total| total.parse().ok()),
-            None => output.content_length().and_then(|length| u64::try_from(length).ok()),
-        };
         let whole = output.content_range().is_none();
+        let length = || output.content_length().and_then(|length| u64::try_from(length).ok());
+        let (start, total) = match output.content_range().map(start_and_total) {
+            Some(range) => range.map_or((start, None), |(start, total)| (start, Some(total))),
+            None => (0, length()),
+        };
         let meta = |name: &str| output.metadata().and_then(|all: &HashMap<_, _>| all.get(name));
         Ok(ByteRange {
-            start: if whole { 0 } else { start },
+            start,
             whole,
             total: total.ok_or_else(|| StoreError::Refused {
                 store: STORE,
                 message: format!("the server doesn't say how long `{}` is", self.key),
             })?,
-            etag: output.e_tag().map(str::to_owned),
+            etag: output.e_tag().filter(|etag| is_strong(etag)).map(str::to_owned),
             content_type: output.content_type().map(str::to_owned),
             digest: layout::digest_in_metadata(meta),
             mode: meta(META_MODE).and_then(|text| u32::from_str_radix(text, 8).ok()),
@@ -70,7 +71,38 @@ impl S3Blob {
     }
 }
 
+/// An object that is read as a whole.
+pub struct SmallObject {
+    /// `None` if there are more bytes than wanted.
+    pub bytes: Option<Vec<u8>>,
+    pub etag: Option<String>,
+}
+
 impl S3Store {
+    /// Reads an object of at most `max` bytes; again if its answer breaks off.
+    pub async fn read_small(&self, key: &str, max: usize) -> Result<SmallObject, StoreError> {
+        let mut tries = self.retry().start();
+        loop {
+            let get = || self.client().get_object().bucket(self.bucket()).key(key).send();
+            let mut answer = self.send(get).await.map_err(|refusal| self.error(refusal, key))?;
+            let etag = answer.e_tag().map(str::to_owned);
+            let mut bytes = Vec::new();
+            let broken = loop {
+                match answer.body.try_next().await {
+                    Ok(Some(chunk)) if bytes.len() + chunk.len() > max => {
+                        return Ok(SmallObject { bytes: None, etag });
+                    }
+                    Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
+                    Ok(None) => return Ok(SmallObject { bytes: Some(bytes), etag }),
+                    Err(error) => break error.to_string(),
+                }
+            };
+            if !tries.wait_to_retry(&broken, None).await {
+                return Err(StoreError::Unreachable { store: STORE, message: broken });
+            }
+        }
+    }
+
     /// Lists all objects whose keys start with `prefix`. With `folders`, keys with a further slash are
     /// grouped: the second result has these folders, each with its final slash.
     pub async fn list(
@@ -104,8 +136,15 @@ impl S3Store {
                 return Err(StoreError::Refused { store: STORE, message });
             }
             next = page.next_continuation_token().map(str::to_owned);
-            if next.is_none() || page.is_truncated() == Some(false) {
-                return Ok((objects, below));
+            match (&next, page.is_truncated()) {
+                // A server that knows only the first version of lists.
+                (None, Some(true)) => {
+                    let message =
+                        format!("the list of `{prefix}` is cut, and doesn't say how to go on");
+                    return Err(StoreError::Refused { store: STORE, message });
+                }
+                (None, _) | (_, Some(false)) => return Ok((objects, below)),
+                (Some(_), _) => {}
             }
         }
     }

@@ -35,13 +35,15 @@ use self::credentials::CachedCredentials;
 pub use self::credentials::CredentialsOutage;
 pub use self::refusal::S3Refusal;
 use self::wire::SignedClient;
-pub use self::wire::signature;
+pub use self::wire::{SigningScope, signature};
 use crate::store::{SLOW_CONNECTION, StoreError};
 
 /// The store's name in messages.
 pub const STORE: &str = "S3";
 /// Names the bucket's region, even in the response to a refused request.
 const REGION_HEADER: &str = "x-amz-bucket-region";
+/// The status of a web page that [`NoWebPages`] turned into an error.
+const ORIGINAL_STATUS_HEADER: &str = "crcr-original-status";
 const REQUESTER_PAYS: (&str, &str) = ("x-amz-request-payer", "requester");
 const MAX_IDLE_CONNECTIONS: usize = 64;
 /// Parallel requests on a connection with high latency.
@@ -179,9 +181,10 @@ impl S3Store {
             ("NoSuchBucket", _) => StoreError::MissingBucket(self.config.bucket.clone()),
             _ if refusal.is_transient() => {
                 let message = match refusal.status {
-                    Some(status) if refusal.is_web_page => {
-                        format!("something in between answered {status} instead of S3")
-                    }
+                    Some(status) if refusal.is_web_page => format!(
+                        "something in between answered {status} with a web page, or the endpoint \
+                         isn't that of S3"
+                    ),
                     Some(status) => text(&status.to_string()),
                     None if refusal.is_timeout => format!("{message}; {SLOW_CONNECTION}"),
                     None => message.clone(),
@@ -191,10 +194,12 @@ impl S3Store {
                 StoreError::Unreachable { store: STORE, message }
             }
             (_, Some(401 | 403))
-            | ("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => StoreError::Denied {
-                store: STORE,
-                message: format!("{} for `{what}`", text(&status.unwrap_or(403).to_string())),
-            },
+            | ("AccessDenied" | "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => {
+                StoreError::Denied {
+                    store: STORE,
+                    message: format!("{} for `{what}`", text(&status.unwrap_or(403).to_string())),
+                }
+            }
             // The response to a HEAD has no body. A 400 then means bad credentials, mostly expired
             // ones, because nothing else in our HEAD requests can be malformed.
             ("", Some(400)) if message.is_empty() => {
@@ -307,6 +312,8 @@ impl Intercept for NoWebPages {
         // Some servers call 204, which has no body, a page, too.
         let has_body = response.status().as_u16() != 204;
         if is_page && has_body && response.status().is_success() && header("etag").is_empty() {
+            let status = response.status().as_u16().to_string();
+            response.headers_mut().insert(ORIGINAL_STATUS_HEADER, status);
             *response.status_mut() = 502.try_into()?;
         }
         Ok(())

@@ -57,7 +57,10 @@ impl S3Refusal {
     /// Whether another try may help.
     pub(super) fn is_transient(&self) -> bool {
         match (self.status, self.code.as_deref()) {
-            (_, Some("SlowDown" | "RequestTimeout" | "InternalError")) => true,
+            // A success has one of these in its body, too, if S3 failed after it had begun to answer.
+            (_, Some("SlowDown" | "RequestTimeout" | "InternalError" | "ServiceUnavailable")) => {
+                true
+            }
             // Another writer is at work. AWS asks to send the request again.
             (_, Some("ConditionalRequestConflict" | "OperationAborted")) => true,
             // What arrived isn't what was sent.
@@ -81,9 +84,19 @@ impl S3Refusal {
         matches!(self.status, Some(429 | 503)) || self.code.as_deref() == Some("SlowDown")
     }
 
-    /// S3 answers 412, or 409 for two simultaneous writers.
+    /// S3 answers 412, or 409 for two simultaneous writers; or it says so in the body of a success.
     pub(super) fn is_precondition_failed(&self) -> bool {
-        matches!(self.status, Some(409 | 412))
+        matches!(self.status, Some(409 | 412)) || self.code.as_deref() == Some("PreconditionFailed")
+    }
+
+    /// Whether the server doesn't know a header. Not all of them name it, and some call it invalid.
+    pub(super) fn is_about_a_header(&self) -> bool {
+        let is_checksum = || self.message.to_ascii_lowercase().contains("checksum");
+        match (self.status, self.code.as_deref()) {
+            (Some(501), _) | (_, Some("NotImplemented")) => true,
+            (Some(400), _) => !self.is_transient() && is_checksum(),
+            _ => false,
+        }
     }
 
     /// Maybe the credentials may not tag, or the server doesn't know tags.
@@ -103,10 +116,18 @@ where
             None => one_line(&root_cause(error)),
         };
         Self {
-            status: response.map(|response| response.status().as_u16()),
+            status: response.map(|response| {
+                let original = response.headers().get(super::ORIGINAL_STATUS_HEADER);
+                let original = original.and_then(|status| status.parse().ok());
+                original.unwrap_or(response.status().as_u16())
+            }),
             code: error.code().map(str::to_owned),
             message,
-            region: response.and_then(|it| it.headers().get(REGION_HEADER)).map(str::to_owned),
+            region: response.and_then(|it| {
+                // Servers other than Amazon's name it in the body.
+                let in_body = || AwsError::read(it.body().bytes()?)?.region;
+                it.headers().get(REGION_HEADER).map(str::to_owned).or_else(in_body)
+            }),
             // The SDK gets the credentials while it builds the request.
             not_sent: matches!(error, SdkError::ConstructionFailure(_)),
             credentials_outage: is_outage(error),
@@ -154,11 +175,13 @@ impl From<&http::HttpError> for S3Refusal {
         let error_retry_after = error.retry_after();
         let error = AwsError::read(body);
         let region = headers.get(REGION_HEADER).and_then(|region| region.to_str().ok());
+        let region = region.map(str::to_owned);
+        let region = region.or_else(|| error.as_ref()?.region.clone());
         Self {
             status: Some(status.as_u16()),
             code: error.as_ref().map(|error| one_line(&error.code)),
             message: error.map(|error| one_line(&error.message)).unwrap_or_default(),
-            region: region.map(str::to_owned),
+            region,
             is_web_page,
             retry_after: error_retry_after,
             ..Self::default()

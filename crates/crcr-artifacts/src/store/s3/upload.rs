@@ -17,9 +17,10 @@ use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 
 use super::refusal::S3Refusal;
-use super::wire::PutRequest;
+use super::wire::{CONDITIONS, PutRequest};
 use super::{S3Store, STORE};
 use crate::blocks::{BlobBlocks, FinishedBlob};
+use crate::byte_range::is_strong;
 use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 use crate::layout::{self, META_ATTEMPT, META_BLAKE3, META_JOB, META_MODE, META_SHA256};
 use crate::locator::{ArchiveFormat, Locator, MAX_BYTES, StoredPlace};
@@ -81,7 +82,7 @@ impl PutOutcome {
 enum WriteCondition {
     /// The key doesn't exist.
     Free,
-    /// No condition: we may not read the object, or the server sends no ETags.
+    /// No condition: we may not read the object, or the server sends no ETag that can be a condition.
     Any,
     /// The object has this ETag.
     Version(String),
@@ -90,6 +91,7 @@ enum WriteCondition {
 impl WriteCondition {
     /// That the object is still the one with this ETag.
     fn of(etag: Option<&str>) -> Self {
+        let etag = etag.filter(|etag| is_strong(etag));
         etag.map_or(Self::Any, |etag| Self::Version(etag.to_owned()))
     }
 }
@@ -261,8 +263,8 @@ impl S3Store {
         digest: Digest,
     ) -> Result<PutOutcome, StoreError> {
         // Some servers ignore the condition of a write, so look before an archive is written.
-        let may_ignore =
-            self.config.endpoint.is_some() && object.source.archive == ArchiveFormat::Zip;
+        let may_ignore = self.config.endpoint.is_some()
+            && (object.source.archive == ArchiveFormat::Zip || !self.wire.knows(CONDITIONS));
         if !may_ignore
             && let Some(put) = self.put_if(object, &WriteCondition::Free, bytes, digest).await?
         {
@@ -402,31 +404,23 @@ impl S3Store {
         folder: &str,
     ) -> Result<ExistingLocator, StoreError> {
         let key = layout::locator_key(folder);
-        let get = || self.client().get_object().bucket(self.bucket()).key(&key).send();
-        let answer = match self.send(get).await {
-            Ok(answer) => answer,
-            Err(refusal) => {
-                return match self.error(refusal, &key) {
-                    // These credentials may write but not read.
-                    StoreError::Denied { .. } if source.overwrite => {
-                        Ok(ExistingLocator { condition: WriteCondition::Any, locator: None })
-                    }
-                    StoreError::NotFound { .. }
-                    | StoreError::Denied { .. }
-                    | StoreError::Refused { .. } => {
-                        Ok(ExistingLocator { condition: WriteCondition::Free, locator: None })
-                    }
-                    error => Err(error),
-                };
+        match self.read_small(&key, MAX_BYTES).await {
+            Ok(there) => {
+                let condition = WriteCondition::of(there.etag.as_deref());
+                let locator = there.bytes.and_then(|bytes| Locator::parse(&bytes).ok());
+                Ok(ExistingLocator { condition, locator })
             }
-        };
-        let condition = WriteCondition::of(answer.e_tag());
-        if answer.content_length().is_none_or(|length| length > MAX_BYTES as i64) {
-            return Ok(ExistingLocator { condition, locator: None });
+            // These credentials may write but not read.
+            Err(StoreError::Denied { .. }) if source.overwrite => {
+                Ok(ExistingLocator { condition: WriteCondition::Any, locator: None })
+            }
+            Err(
+                StoreError::NotFound { .. }
+                | StoreError::Denied { .. }
+                | StoreError::Refused { .. },
+            ) => Ok(ExistingLocator { condition: WriteCondition::Free, locator: None }),
+            Err(error) => Err(error),
         }
-        let body = answer.body.collect().await;
-        let locator = body.ok().and_then(|body| Locator::parse(&body.into_bytes()).ok());
-        Ok(ExistingLocator { condition, locator })
     }
 
     /// Downloads an object to compute its digest; `None` if it doesn't exist.

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use aws_credential_types::Credentials;
@@ -32,6 +32,16 @@ pub(super) const UNRESERVED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const UNRESERVED_AND_SLASH: &AsciiSet = &UNRESERVED.remove(b'/');
 
+/// A checksum of the body, which Backblaze B2 refuses with 400.
+pub(super) const CHECKSUMS: u8 = 1;
+/// `If-None-Match` and `If-Match`, which Backblaze B2 refuses with 501 and Alibaba's OSS with 400.
+pub(super) const CONDITIONS: u8 = 2;
+
+fn is_any_of(header: &str, features: u8) -> bool {
+    (features & CHECKSUMS != 0 && header.starts_with("x-amz-checksum-"))
+        || (features & CONDITIONS != 0 && header.starts_with("if-"))
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct SignedClient {
     http: UploadClient,
@@ -44,6 +54,9 @@ pub(super) struct SignedClient {
     pacing: Arc<BlockPacing>,
     /// How many responses were throttled (429, 503, `SlowDown`).
     throttled: Arc<AtomicUsize>,
+    is_amazons: bool,
+    /// What the server has turned out not to know.
+    unknown: Arc<AtomicU8>,
 }
 
 pub(super) struct PutRequest<'a> {
@@ -97,14 +110,55 @@ impl SignedClient {
             retry: config.retry,
             pacing: Arc::new(BlockPacing::new(MAX_REQUESTS)),
             throttled: Arc::default(),
+            is_amazons: config.endpoint.is_none(),
+            unknown: Arc::default(),
         })
     }
 
-    /// Sends the request, with retries; each try is signed again.
+    /// Whether the server may have refused the request for a header that only Amazon's knows.
+    pub(super) fn may_lack_feature(&self, refusal: &S3Refusal) -> bool {
+        !self.is_amazons && refusal.is_about_a_header()
+    }
+
+    pub(super) fn knows(&self, feature: u8) -> bool {
+        self.unknown.load(Ordering::Relaxed) & feature == 0
+    }
+
+    /// Sends no more headers of these features.
+    pub(super) fn leave_out(&self, features: u8) {
+        self.unknown.fetch_or(features, Ordering::Relaxed);
+    }
+
+    /// Sends the request, with retries. A header that the server doesn't know is left out.
     pub(super) async fn put(&self, put: PutRequest<'_>) -> Result<Response, S3Refusal> {
+        let unknown = self.unknown.load(Ordering::Relaxed);
+        let sent = |feature: u8| put.headers.iter().any(|(name, _)| is_any_of(name, feature));
+        let mut first = None;
+        for more in [0, CHECKSUMS, CONDITIONS, CHECKSUMS | CONDITIONS] {
+            let is_sent =
+                |feature| more & feature == 0 || (unknown & feature == 0 && sent(feature));
+            if !(is_sent(CHECKSUMS) && is_sent(CONDITIONS)) {
+                continue;
+            }
+            match self.put_without(&put, unknown | more).await {
+                Ok(done) => {
+                    self.leave_out(more);
+                    return Ok(done);
+                }
+                Err(refusal) if self.may_lack_feature(&refusal) => {
+                    first.get_or_insert(refusal);
+                }
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Err(first.unwrap_or_default())
+    }
+
+    /// Each try is signed again.
+    async fn put_without(&self, put: &PutRequest<'_>, features: u8) -> Result<Response, S3Refusal> {
         let (mut tries, mut slowed) = (self.retry.start(), self.pacing.slowed());
         loop {
-            let refusal = match self.signed(&put).await {
+            let refusal = match self.signed(put, features).await {
                 Ok(request) => {
                     let sent = self.http.send(request, put.body.clone());
                     match self.pacing.send(sent).await {
@@ -137,7 +191,11 @@ impl SignedClient {
         self.throttled.load(Ordering::Relaxed)
     }
 
-    async fn signed(&self, put: &PutRequest<'_>) -> Result<RequestBuilder, S3Refusal> {
+    async fn signed(
+        &self,
+        put: &PutRequest<'_>,
+        left_out: u8,
+    ) -> Result<RequestBuilder, S3Refusal> {
         let mut url =
             format!("{}/{}", self.bucket, utf8_percent_encode(put.key, UNRESERVED_AND_SLASH));
         if !put.query.is_empty() {
@@ -145,6 +203,9 @@ impl SignedClient {
         }
         let mut request = self.http.put(&url);
         let mut headers = Cow::Borrowed(&put.headers);
+        if left_out != 0 {
+            headers.to_mut().retain(|(name, _)| !is_any_of(name, left_out));
+        }
         if self.requester_pays {
             let (name, value) = REQUESTER_PAYS;
             headers.to_mut().push((name.into(), value.to_owned()));
@@ -156,12 +217,27 @@ impl SignedClient {
             let credentials = kept.get().await.map_err(|e| S3Refusal::before_sending(&e))?;
             let digest = put.digest;
             let now = SystemTime::now();
-            let signed = signature("PUT", &url, &headers, digest, &self.region, credentials, now);
+            let scope = SigningScope::s3(&self.region);
+            let signed = signature("PUT", &url, &headers, digest, scope, credentials, now);
             for (name, value) in signed.map_err(|e| S3Refusal::before_sending(e.as_ref()))? {
                 request = request.header(name, value);
             }
         }
         Ok(request)
+    }
+}
+
+/// What a signature is valid for.
+#[derive(Debug, Clone, Copy)]
+pub struct SigningScope<'a> {
+    /// Such as `s3`.
+    pub service: &'a str,
+    pub region: &'a str,
+}
+
+impl<'a> SigningScope<'a> {
+    pub fn s3(region: &'a str) -> Self {
+        Self { service: "s3", region }
     }
 }
 
@@ -172,7 +248,7 @@ pub fn signature(
     url: &str,
     headers: &[(Cow<'static, str>, String)],
     digest: Option<Digest>,
-    region: &str,
+    scope: SigningScope<'_>,
     credentials: Credentials,
     now: SystemTime,
 ) -> Result<Vec<(&'static str, String)>, Box<dyn std::error::Error + Send + Sync>> {
@@ -183,8 +259,8 @@ pub fn signature(
     settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
     let params = v4::SigningParams::builder()
         .identity(&identity)
-        .region(region)
-        .name("s3")
+        .region(scope.region)
+        .name(scope.service)
         .time(now)
         .settings(settings)
         .build()?
@@ -298,8 +374,8 @@ mod tests {
         let digest = Some(Digest::of(b"Welcome to Amazon S3."));
         let url = "https://examplebucket.s3.amazonaws.com/test%24file.text";
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_369_353_600);
-        let headers =
-            signature("PUT", url, &headers, digest, "us-east-1", credentials, then).unwrap();
+        let scope = SigningScope::s3("us-east-1");
+        let headers = signature("PUT", url, &headers, digest, scope, credentials, then).unwrap();
         let signed = headers.iter().find(|(name, _)| *name == "authorization").unwrap();
         let expected = "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd";
         assert!(signed.1.ends_with(&format!("Signature={expected}")), "{headers:?}");

@@ -15,7 +15,7 @@ use crate::blocks::{BlobBlocks, FinishedBlob};
 use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
 use crate::store::s3::refusal::S3Refusal;
-use crate::store::s3::wire::{PutRequest, UNRESERVED};
+use crate::store::s3::wire::{CHECKSUMS, CONDITIONS, PutRequest, UNRESERVED};
 use crate::store::s3::{S3Store, STORE};
 use crate::store::send;
 use crate::store::{MAX_REPLACED, StoreError};
@@ -57,16 +57,14 @@ impl S3Store {
         &self,
         object: &NewObject<'_>,
     ) -> Result<MultipartUpload, StoreError> {
-        let create = |tag: Option<String>| {
+        let create = |tag: Option<String>, checksum: bool| {
             let mut create = self
                 .client()
                 .create_multipart_upload()
                 .bucket(self.bucket())
                 .key(&object.key)
                 .content_type(&object.content_type)
-                .set_checksum_algorithm(
-                    self.config.checksum.then_some(ChecksumAlgorithm::Crc64Nvme),
-                )
+                .set_checksum_algorithm(checksum.then_some(ChecksumAlgorithm::Crc64Nvme))
                 .metadata(META_ATTEMPT, object.source.job.run_attempt.to_string())
                 .metadata(META_JOB, object.source.job.label())
                 .set_tagging(tag);
@@ -83,19 +81,40 @@ impl S3Store {
                 })
                 .send()
         };
-        let tag = retention_tag(object.source);
-        let mut tag_refused = false;
-        let mut created = self.send(|| create(tag.clone())).await;
-        if tag.is_some() && created.as_ref().is_err_and(S3Refusal::may_be_about_tagging) {
-            tag_refused = true;
-            created = self.send(|| create(None)).await;
+        let (tag, summed) = (retention_tag(object.source), self.sends_checksums());
+        let mut first: Option<S3Refusal> = None;
+        for (with_tag, with_sum) in [(true, true), (true, false), (false, true), (false, false)] {
+            let tag_refused = tag.is_some() && !with_tag;
+            let sum_refused = summed && !with_sum;
+            let is_new = (!with_tag || tag.is_some()) && (!with_sum || summed);
+            let may_help = first.as_ref().is_none_or(|refusal| {
+                (!tag_refused || refusal.may_be_about_tagging())
+                    && (!sum_refused || self.wire.may_lack_feature(refusal))
+            });
+            if !(is_new && may_help) {
+                continue;
+            }
+            let tag = tag.clone().filter(|_| with_tag);
+            let refusal = match self.send(|| create(tag.clone(), with_sum)).await {
+                Ok(created) => {
+                    if sum_refused {
+                        self.wire.leave_out(CHECKSUMS);
+                    }
+                    let id = created.upload_id.ok_or_else(|| StoreError::Refused {
+                        store: STORE,
+                        message: format!("the server returned no upload id for `{}`", object.key),
+                    })?;
+                    return Ok(MultipartUpload { id, tag_refused });
+                }
+                Err(refusal) => refusal,
+            };
+            first.get_or_insert(refusal);
         }
-        let created = created.map_err(|refusal| self.error(refusal, &object.key))?;
-        let id = created.upload_id.ok_or_else(|| StoreError::Refused {
-            store: STORE,
-            message: format!("the server returned no upload id for `{}`", object.key),
-        })?;
-        Ok(MultipartUpload { id, tag_refused })
+        Err(self.error(first.unwrap_or_default(), &object.key))
+    }
+
+    fn sends_checksums(&self) -> bool {
+        self.config.checksum && self.wire.knows(CHECKSUMS)
     }
 
     async fn put_part(
@@ -106,7 +125,7 @@ impl S3Store {
         bytes: Bytes,
     ) -> Result<CompletedPart, StoreError> {
         let number = i32::try_from(n + 1).unwrap_or(i32::MAX);
-        let sum = self.config.checksum.then(|| checksum(&bytes));
+        let sum = self.sends_checksums().then(|| checksum(&bytes));
         let id = utf8_percent_encode(&upload.id, UNRESERVED);
         let put = PutRequest {
             key,
@@ -117,6 +136,7 @@ impl S3Store {
         };
         let done = self.wire.put(put).await.map_err(|refusal| self.error(refusal, key))?;
         let etag = done.headers().get("etag").and_then(|etag| etag.to_str().ok());
+        let sum = sum.filter(|_| self.sends_checksums());
         let part = CompletedPart::builder().part_number(number).set_checksum_crc64_nvme(sum);
         Ok(part.set_e_tag(etag.map(str::to_owned)).build())
     }
@@ -132,8 +152,11 @@ impl S3Store {
         upload: &MultipartUpload,
         mut condition: WriteCondition,
         made: &FinishedBlob,
-        parts: Vec<CompletedPart>,
+        mut parts: Vec<CompletedPart>,
     ) -> Result<bool, StoreError> {
+        if !self.sends_checksums() {
+            parts.iter_mut().for_each(|part| part.checksum_crc64_nvme = None);
+        }
         let unconditional = self
             .client()
             .complete_multipart_upload()
@@ -143,7 +166,10 @@ impl S3Store {
             .multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build());
         let mut left = MAX_REPLACED;
         loop {
-            let complete = match condition {
+            if !self.wire.knows(CONDITIONS) {
+                condition = WriteCondition::Any;
+            }
+            let complete = match &condition {
                 WriteCondition::Free => unconditional.clone().if_none_match("*"),
                 WriteCondition::Version(etag) => unconditional.clone().if_match(etag),
                 WriteCondition::Any => unconditional.clone(),
@@ -151,6 +177,10 @@ impl S3Store {
             let Err(refusal) = self.send(|| complete.clone().send()).await else {
                 return Ok(false);
             };
+            if self.wire.may_lack_feature(&refusal) && self.wire.knows(CONDITIONS) {
+                self.wire.leave_out(CONDITIONS);
+                continue;
+            }
             let is_precondition_failed = refusal.is_precondition_failed();
             let error = self.error(refusal, &object.key);
             if !is_precondition_failed && !matches!(error, StoreError::NotFound { .. }) {

@@ -1,0 +1,219 @@
+//! A role as IAM describes it, and whom its trust policy lets take it with a token of GitHub's.
+//!
+//! <https://docs.aws.amazon.com/IAM/latest/APIReference/API_GetRole.html>
+
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde_json::Value;
+
+const TAKES_WITH_TOKEN: &str = "sts:assumerolewithwebidentity";
+
+/// The address of IAM in a partition, and the region that its requests are signed for.
+pub fn endpoint(partition: &str) -> (&'static str, &'static str) {
+    match partition {
+        "aws-cn" => ("https://iam.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+        "aws-us-gov" => ("https://iam.us-gov.amazonaws.com", "us-gov-west-1"),
+        "aws-iso" => ("https://iam.us-iso-east-1.c2s.ic.gov", "us-iso-east-1"),
+        "aws-iso-b" => ("https://iam.us-isob-east-1.sc2s.sgov.gov", "us-isob-east-1"),
+        "aws-iso-e" => ("https://iam.eu-isoe-west-1.cloud.adc-e.uk", "eu-isoe-west-1"),
+        "aws-iso-f" => ("https://iam.us-isof-south-1.csp.hci.ic.gov", "us-isof-south-1"),
+        "aws-eusc" => ("https://iam.eusc-de-east-1.amazonaws.eu", "eusc-de-east-1"),
+        _ => ("https://iam.amazonaws.com", "us-east-1"),
+    }
+}
+
+/// A role, as `GetRole` answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RoleRecord {
+    /// With the role's path.
+    pub arn: String,
+    pub trust: TrustPolicy,
+}
+
+impl RoleRecord {
+    /// `None` for what isn't such an answer.
+    pub fn read(xml: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Response {
+            get_role_result: RoleResult,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct RoleResult {
+            role: Role,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Role {
+            arn: String,
+            assume_role_policy_document: String,
+        }
+        let Response { get_role_result: RoleResult { role } } =
+            quick_xml::de::from_reader(xml).ok()?;
+        let policy = percent_decode_str(&role.assume_role_policy_document).decode_utf8().ok()?;
+        let policy: Value = serde_json::from_str(&policy).ok()?;
+        Some(Self { arn: role.arn, trust: TrustPolicy::read(&policy) })
+    }
+}
+
+/// Who may take a role.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrustPolicy {
+    /// For tokens of GitHub's, one for each statement.
+    pub tokens: Vec<TokenTrust>,
+    /// Everybody else: accounts, services, other issuers.
+    pub others: Vec<String>,
+}
+
+/// What a statement demands of a token.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TokenTrust {
+    /// Exact values of `sub`; a `*` in one is no wildcard.
+    pub subjects: Vec<String>,
+    /// Patterns of `sub`.
+    pub patterns: Vec<String>,
+    /// Whether `aud` has to have a value.
+    pub has_audience: bool,
+    /// Other conditions, as they are written, such as `StringEquals …:repository_id`.
+    pub more: Vec<String>,
+}
+
+impl TrustPolicy {
+    /// Denying statements are left out: they only take away.
+    fn read(policy: &Value) -> Self {
+        let mut trust = Self::default();
+        for statement in list(&policy["Statement"]) {
+            let actions = texts(&statement["Action"]);
+            let is_about_tokens = actions.iter().any(|action| covers(action, TAKES_WITH_TOKEN));
+            if statement["Effect"] != "Allow" {
+                continue;
+            }
+            for (kind, principal) in principals(&statement["Principal"]) {
+                let is_github = kind == "Federated"
+                    && (principal.contains("token.actions.githubusercontent.com")
+                        || principal.ends_with("/_services/token"));
+                match is_github && is_about_tokens {
+                    true => trust.tokens.push(TokenTrust::read(&statement["Condition"])),
+                    false => trust.others.push(principal),
+                }
+            }
+        }
+        trust
+    }
+}
+
+impl TokenTrust {
+    fn read(condition: &Value) -> Self {
+        let mut trust = Self::default();
+        for (operator, keys) in condition.as_object().into_iter().flatten() {
+            let plain = operator.rsplit(':').next().unwrap_or_default();
+            for (key, values) in keys.as_object().into_iter().flatten() {
+                let claim = key.rsplit(':').next().unwrap_or_default().to_ascii_lowercase();
+                match (claim.as_str(), plain) {
+                    ("sub", "StringEquals") => trust.subjects.extend(texts(values)),
+                    ("sub", "StringLike") => trust.patterns.extend(texts(values)),
+                    ("aud", "StringEquals") => trust.has_audience = true,
+                    _ => trust.more.push(format!("{operator} {key}")),
+                }
+            }
+        }
+        trust
+    }
+}
+
+/// Whether a pattern of actions covers `action`, which is in lower case.
+fn covers(pattern: &str, action: &str) -> bool {
+    match pattern.to_ascii_lowercase().split_once('*') {
+        None => pattern.eq_ignore_ascii_case(action),
+        Some((start, end)) => action.starts_with(start) && action.ends_with(end),
+    }
+}
+
+fn principals(principal: &Value) -> Vec<(String, String)> {
+    match principal {
+        Value::Object(kinds) => kinds
+            .iter()
+            .flat_map(|(kind, names)| {
+                texts(names).into_iter().map(move |name| (kind.clone(), name))
+            })
+            .collect(),
+        other => texts(other).into_iter().map(|name| ("AWS".to_owned(), name)).collect(),
+    }
+}
+
+fn list(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Array(all) => all.iter().collect(),
+        Value::Null => vec![],
+        one => vec![one],
+    }
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    list(value).into_iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const PROVIDER: &str =
+        "arn:aws:iam::123456789012:oidc-provider/token.actions.githubusercontent.com";
+
+    #[test]
+    fn trust_policy_is_read_from_the_answer_of_iam() {
+        let policy = json!({ "Statement": { "Effect": "Allow", "Principal": { "Federated": PROVIDER },
+            "Action": "sts:AssumeRoleWithWebIdentity", "Condition": { "StringEquals": {
+                "token.actions.githubusercontent.com:sub": "repo:a/b:environment:c d",
+                "token.actions.githubusercontent.com:aud": ["sts.amazonaws.com"] } } } });
+        let policy = policy.to_string();
+        let encoded =
+            percent_encoding::utf8_percent_encode(&policy, percent_encoding::NON_ALPHANUMERIC);
+        let xml = format!(
+            "<GetRoleResponse xmlns=\"u\"><GetRoleResult><Role><Path>/x/</Path><Arn>arn:x</Arn>\
+             <AssumeRolePolicyDocument>{encoded}</AssumeRolePolicyDocument></Role></GetRoleResult>\
+             </GetRoleResponse>"
+        );
+        let role = RoleRecord::read(xml.as_bytes()).unwrap();
+        let token = TokenTrust {
+            subjects: vec!["repo:a/b:environment:c d".to_owned()],
+            has_audience: true,
+            ..TokenTrust::default()
+        };
+        let trust = TrustPolicy { tokens: vec![token], others: vec![] };
+        assert_eq!(role, RoleRecord { arn: "arn:x".to_owned(), trust });
+        for other in ["", "<html>", "<GetRoleResponse/>", &xml.replace("%22", "%")] {
+            assert_eq!(RoleRecord::read(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn every_principal_and_condition_of_allowing_statements_is_read() {
+        let statement = |effect: &str, action: &str, principal: Value, condition: Value| {
+            json!({ "Effect": effect, "Action": [action], "Principal": principal,
+                "Condition": condition })
+        };
+        let github = || json!({ "Federated": PROVIDER });
+        let sub = "token.actions.githubusercontent.com:Sub";
+        let policy = json!({ "Statement": [
+            statement("Allow", "sts:*", github(), json!({
+                "ForAnyValue:StringLike": { (sub): ["repo:a/*", "repo:c/d:*"] },
+                "StringEquals": { "token.actions.githubusercontent.com:repository_id": "7" } })),
+            statement("Allow", "sts:AssumeRole", json!({ "AWS": ["arn:1", "arn:2"] }), json!({})),
+            statement("Allow", "sts:AssumeRole", json!("*"), json!({})),
+            statement("Allow", "sts:AssumeRoleWithWebIdentity", json!({
+                "Federated": "arn:aws:iam::1:oidc-provider/ghes.example/_services/token" }), json!({})),
+            statement("Deny", "sts:*", json!("nobody"), json!({})),
+        ] });
+        let trust = TrustPolicy::read(&policy);
+        assert_eq!(trust.others, ["arn:1", "arn:2", "*"]);
+        assert_eq!(trust.tokens[0].patterns, ["repo:a/*", "repo:c/d:*"]);
+        let more = "StringEquals token.actions.githubusercontent.com:repository_id";
+        assert_eq!(trust.tokens[0].more, [more]);
+        assert_eq!(trust.tokens[1], TokenTrust::default());
+        assert_eq!(trust.tokens.len(), 2);
+    }
+}
