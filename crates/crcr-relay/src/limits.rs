@@ -153,7 +153,6 @@ pub const CONFLICTS: usize = 50;
 /// How many parallel steps of a build elsewhere are told apart under one name.
 pub const STEPS_OF_A_NAME: usize = 256;
 
-
 /// How long GitHub may take to create the runs of a dispatch, by default. Usually it takes seconds.
 pub const RUN_WINDOW: Duration = Duration::from_secs(60);
 /// The longest such time that can be set.

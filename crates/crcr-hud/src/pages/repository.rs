@@ -24,9 +24,7 @@ use crate::address::address;
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
-use crate::layout::{
-    commit_link, culprit_list, distribution, outcome_parts, rate, time,
-};
+use crate::layout::{commit_link, culprit_list, distribution, outcome_parts, rate, time};
 use crate::model::job_details::JobDetails;
 use crate::model::{RateSummary, RateView, TrendDay, days, total, trend};
 use crate::query::SpanQuery;
