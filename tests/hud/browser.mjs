@@ -215,7 +215,7 @@ const tasks = {
     await read.getByText("Other time span").click();
     await read.getByLabel("From (UTC)").fill("2026-09-10T00:00");
     await read.getByLabel("To (UTC)").fill("2026-09-11T00:00");
-    await read.getByRole("button", { name: "Show" }).click();
+    await read.locator(".controls").getByRole("button", { name: "Show" }).click();
     await read.waitForURL("**from=2026-09-10**");
     expect((await read.locator(".controls").innerText()).includes("2026-09-10 00:00"), "the form's span isn't shown");
     return {};
