@@ -59,6 +59,8 @@ pub(crate) enum CommitTruth {
     MayBeGood,
 }
 
+/// The newest run of each workflow file, with its id.
+type NewestRuns<'a> = BTreeMap<&'static str, (u64, &'a LabRun)>;
 /// The newest attempt of each job and leg of a run, by what was acknowledged.
 type NewestJobs = BTreeMap<(String, u8), (u32, Option<&'static str>)>;
 
@@ -128,20 +130,22 @@ impl<'a> Truth<'a> {
         !self.evidence(head, repo).is_empty()
     }
 
-    /// The newest run of each workflow file. `newest`: a build elsewhere that is taken for the newest one.
+    /// The newest run of each workflow file. `newest_build`: a build elsewhere that is taken for the newest one.
+    /// `are_replaced`: whether runs without a report count less than others of their dispatch.
     fn newest_runs(
         &self,
         head: &str,
         repo: &str,
         newest_build: Option<u64>,
-    ) -> BTreeMap<&'static str, (u64, &'a LabRun)> {
+        are_replaced: bool,
+    ) -> NewestRuns<'a> {
         let order = |id: u64| (newest_build == Some(id), self.lab.run_order(id));
         let evidence = self.evidence(head, repo);
         let mut newest = BTreeMap::new();
         for (id, run) in &self.lab.runs {
             let is_of_commit = run.head == head && run.repo == repo;
             let is_evidence = is_of_commit && evidence.contains(run.delivery.as_str());
-            if is_evidence && !self.is_replaced(*id, run) {
+            if is_evidence && !(are_replaced && self.is_replaced(*id, run)) {
                 let known = newest.entry(run.file).or_insert((*id, run));
                 if order(*id) > order(known.0) {
                     *known = (*id, run);
@@ -226,21 +230,25 @@ impl<'a> Truth<'a> {
         found
     }
 
-    /// Where it isn't known which of several builds elsewhere is the newest, whatever any of them says may be true.
+    /// Where it isn't known which run is the newest one, whatever any of them says may be true: of several builds
+    /// elsewhere, and of runs of which only some have reported.
     fn of_commit_as_known(&self, head: &str, repo: &str) -> CommitTruth {
-        let builds = self.lab.newest_builds(head, repo, self.known_until);
-        if builds.len() < 2 {
-            return self.with_newest(head, repo, None);
-        }
-        let mut found = builds.iter().map(|id| self.with_newest(head, repo, Some(*id)));
+        let builds = match self.lab.newest_builds(head, repo, self.known_until) {
+            builds if builds.len() < 2 => vec![None],
+            builds => builds.into_iter().map(Some).collect(),
+        };
+        let both = |build: &Option<u64>| {
+            [true, false].map(|are_replaced| self.newest_runs(head, repo, *build, are_replaced))
+        };
+        let mut found =
+            builds.iter().flat_map(both).map(|runs| self.with_newest(head, repo, &runs));
         let first = found.next().unwrap_or(CommitTruth::MayBeGood);
         let is_same =
             |other: CommitTruth| std::mem::discriminant(&other) == std::mem::discriminant(&first);
         if found.all(is_same) { first } else { CommitTruth::MayBeGood }
     }
 
-    fn with_newest(&self, head: &str, repo: &str, newest_build: Option<u64>) -> CommitTruth {
-        let runs = self.newest_runs(head, repo, newest_build);
+    fn with_newest(&self, head: &str, repo: &str, runs: &NewestRuns<'_>) -> CommitTruth {
         if runs.is_empty() {
             return CommitTruth::NoEvidence;
         }
@@ -277,8 +285,8 @@ impl<'a> Truth<'a> {
         if is_good { CommitTruth::Good } else { CommitTruth::MayBeGood }
     }
 
-    /// Whether another run stands for this one: GitHub accepted their dispatch more often than the relay knows, so it
-    /// takes one that has reported for the workflow's only run, until this one reports.
+    /// Whether another run may stand for this one: GitHub accepted their dispatch more often than the relay knows. If it
+    /// sees both of them, it takes one that has reported for the workflow's only run, until this one reports.
     fn is_replaced(&self, id: u64, run: &LabRun) -> bool {
         let has_reported =
             |of: u64| self.lab.heard_at.get(&of).is_some_and(|at| *at < self.known_until);
