@@ -3,7 +3,7 @@
 //!
 //! usage: seeds FIRST COUNT [STEPS [LINES]] [INPUT] [sqlite|redis]
 //! STEPS: of hours of a large upstream, their number and an `h`. LINES: how many of the last steps are printed of a
-//! finding, and of a seed that names a wrong culprit. INPUT: only seeds that have this input.
+//! finding, of a seed that names a wrong culprit, and of a single seed. INPUT: only seeds that have this input.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -49,6 +49,9 @@ fn main() -> std::io::Result<()> {
                 let trace = std::mem::take(&mut summary.trace);
                 if lines > 0 {
                     writeln!(out, "seed {seed}: no finding, {summary:?}")?;
+                    for line in trace.iter().filter(|_| count == 1) {
+                        writeln!(out, "  {line}")?;
+                    }
                 }
                 let parts = [
                     summary.steps,

@@ -131,7 +131,7 @@ impl Simulation {
                 self.release(&task);
             }
             ScheduledEvent::LabelChange => {
-                let pull = self.random.random_range(1..=self.upstream.pulls);
+                let pull = self.pull_whose_label_matters();
                 self.change_label(pull);
             }
             ScheduledEvent::BrokenFile => self.break_file(),

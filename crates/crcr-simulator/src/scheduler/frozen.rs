@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crcr_standin::world::PullRequest;
 use crcr_store::TaskState;
 use rand::Rng as _;
 
@@ -14,7 +15,7 @@ use crate::truth::spelled_as_usual;
 /// How often that happens in a part of a seed.
 pub(super) const MOST_FREEZES: u32 = 6;
 /// How often a label changes when nothing else happens upstream any more.
-pub(super) const LABEL_CHANGES: u64 = 6;
+pub(super) const LABEL_CHANGES: u64 = 12;
 /// How long a request is on its way: long enough for the lease of its sender's task to end, and less than the relay waits
 /// before it looks again.
 const ON_ITS_WAY_SECONDS: std::ops::Range<u64> = 125..150;
@@ -97,8 +98,29 @@ impl Simulation {
     /// Whether it happens to this check run. At L3, it depends on the label.
     fn is_chosen(&mut self, name: &str) -> bool {
         let (_, repo) = spelled_as_usual(name);
-        let percent = if self.upstream.allowlist.level(repo) == 3 { 60 } else { 3 };
+        let percent = if self.upstream.allowlist.level(repo) == 3 { 75 } else { 3 };
         self.chance(percent)
+    }
+
+    /// A pull request with a failed check run at L3, which is withdrawn with the label, or any one.
+    pub(super) fn pull_whose_label_matters(&mut self) -> u64 {
+        let check_runs = self.github.world.check_runs(UPSTREAM);
+        let has_failed = |pull: &PullRequest| {
+            check_runs.iter().any(|run| {
+                let (_, repo) = spelled_as_usual(&run.name);
+                run.head_sha == pull.head_sha
+                    && self.upstream.allowlist.level(repo) == 3
+                    && run.conclusion.as_deref() != Some("success")
+            })
+        };
+        let pulls = (1..=self.upstream.pulls)
+            .filter_map(|number| self.github.world.pull(UPSTREAM, number))
+            .filter(|pull| pull.open && has_failed(pull));
+        let numbers: Vec<u64> = pulls.map(|pull| pull.number).collect();
+        match numbers.len() {
+            0 => self.random.random_range(1..=self.upstream.pulls),
+            count => numbers[self.random.random_range(0..count)],
+        }
     }
 
     fn change_label_of(&mut self, head: &str) {
