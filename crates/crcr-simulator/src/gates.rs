@@ -39,6 +39,8 @@ pub(crate) struct CommitGates {
     pub(crate) reads: Vec<WaitingRead>,
     /// Until when the process of a replica does nothing.
     pub(crate) frozen_until: [Option<Timestamp>; REPLICAS],
+    /// Whether a replica was frozen before its next batch already.
+    pub(crate) was_frozen: [bool; REPLICAS],
     /// Whether anything may fail.
     pub(crate) faults: bool,
     /// By delivery and repository: how often the task of a dispatch was leased while it was unsent.
@@ -98,6 +100,7 @@ impl CommitGates {
             commits: Default::default(),
             reads: vec![],
             frozen_until: [None; REPLICAS],
+            was_frozen: [false; REPLICAS],
             faults: true,
             leases: BTreeMap::new(),
             leased: BTreeMap::new(),

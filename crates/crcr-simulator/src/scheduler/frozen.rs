@@ -74,7 +74,7 @@ impl Simulation {
         if self.gates.lock().is_frozen(replica) {
             return true;
         }
-        if !self.may_freeze() {
+        if !self.may_freeze() || self.gates.lock().was_frozen[replica] {
             return false;
         }
         let Some((head, name)) = self.change_to_write(replica) else { return false };
@@ -145,6 +145,7 @@ impl Simulation {
         for replica in 0..gates.frozen_until.len() {
             if gates.frozen_until[replica].is_some_and(|until| until <= now) {
                 gates.frozen_until[replica] = None;
+                gates.was_frozen[replica] = true;
                 gates.trace.add(format!("r{replica} goes on"));
             }
         }

@@ -369,7 +369,9 @@ impl Simulation {
     }
 
     pub(super) fn pop_batch(&self, replica: usize) -> Option<SubmittedBatch> {
-        self.gates.lock().commits[replica].pop_front()
+        let mut gates = self.gates.lock();
+        gates.was_frozen[replica] = false;
+        gates.commits[replica].pop_front()
     }
 }
 
