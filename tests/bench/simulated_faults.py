@@ -15,6 +15,7 @@ import sys
 
 RELAY = "crates/crcr-relay/src/"
 DOMAIN = "crates/crcr-domain/src/"
+STORE = "crates/crcr-store/src/"
 GITHUB = "crates/crcr-github/src/"
 # Name, file, and of each changed line how it is and how it is with the fault. FAULT is true if the fault is chosen.
 FAULTS = [
@@ -314,6 +315,56 @@ FAULTS = [
             ),
         ],
     ),
+    (
+        "sqlite-is-not-synced",
+        STORE + "sqlite/mod.rs",
+        [
+            (
+                '("synchronous", "FULL"),',
+                '("synchronous", if FAULT { "OFF" } else { "FULL" }),',
+            ),
+        ],
+    ),
+    (
+        "sqlite-is-synced-at-checkpoints-only",
+        STORE + "sqlite/mod.rs",
+        [
+            (
+                '("wal_autocheckpoint", "4000"),',
+                'if FAULT { ("synchronous", "NORMAL") } else { ("wal_autocheckpoint", "4000") },',
+            ),
+        ],
+    ),
+    (
+        "batch-is-acknowledged-before-its-commit",
+        STORE + "sqlite/writer.rs",
+        [
+            (
+                "    tx.commit()?;",
+                "    let committed = tx.commit();\n    if !FAULT { committed?; }",
+            ),
+        ],
+    ),
+    (
+        "redis-writes-before-it-compares-versions",
+        STORE + "redis/scripts.rs",
+        [
+            (
+                'let text = format!("{COMMON}{script}");',
+                'let mut text = format!("{COMMON}{script}");\n            if FAULT { text = text.replace("if not is_current then return {\'conflict\', 0, 0} end", "").replace("return {\'done\',", "return {is_current and \'done\' or \'conflict\',"); }',
+            ),
+        ],
+    ),
+    (
+        "redis-writes-before-it-checks-the-lease",
+        STORE + "redis/scripts.rs",
+        [
+            (
+                "*name = cmd(\"SCRIPT\")",
+                'let text = if FAULT { text.replace("then return {\'lease_lost\', 0, 0} end", "then is_lost = \'lease_lost\' end").replace("local settled, lease", "local is_lost\\nlocal settled, lease").replace("return {\'done\',", "return {is_lost or \'done\',") } else { text };\n            *name = cmd("SCRIPT")',
+            ),
+        ],
+    ),
 ]
 
 # Only seeds with this input are run for a fault.
@@ -323,9 +374,10 @@ INPUTS = {
     "dispatch-is-timed-by-our-clock": "clock_drift",
     "only-the-first-page-of-runs": "crowded_lists",
     "check-run-is-given-up-after-70-minutes": "check_outage",
-    "frozen-worker-has-the-last-word": "early_lease_ends",
+    "frozen-worker-has-the-last-word": "frozen_workers",
     "second-worker-creates-a-check-run-too": "early_lease_ends",
-    "lost-lease-asks-for-no-other-look": "early_lease_ends",
+    "lost-lease-asks-for-no-other-look": "frozen_workers",
+    "redis-writes-before-it-checks-the-lease": "early_lease_ends",
     "one-author-opens-the-breaker": "setup_attacker",
     "downtime-counts-as-never-started": "relay_downtime",
     "report-below-its-level-is-ignored": "allowlist_changes",
@@ -336,6 +388,14 @@ INPUTS = {
     "skipped-jobs-are-a-success": "odd_conclusions",
     "renamed-branch-is-not-noticed": "branch_rename",
     "opening-takes-labels-away": "quick_events",
+}
+# Seeds are run on this store for a fault; on the one in memory for all others.
+STORES = {
+    "sqlite-is-not-synced": "sqlite",
+    "sqlite-is-synced-at-checkpoints-only": "sqlite",
+    "batch-is-acknowledged-before-its-commit": "sqlite",
+    "redis-writes-before-it-compares-versions": "redis",
+    "redis-writes-before-it-checks-the-lease": "redis",
 }
 STEPS = "120"
 
@@ -398,7 +458,7 @@ def build():
 
 def find(program, name, seeds):
     """The first broken promise, or None."""
-    command = [program, "0", str(seeds), STEPS, *filter(None, [INPUTS.get(name)])]
+    command = [program, "0", str(seeds), STEPS, *filter(None, [INPUTS.get(name), STORES.get(name)])]
     with subprocess.Popen(
         command, env=environment | {VARIABLE: name}, stdout=subprocess.PIPE, text=True
     ) as run:

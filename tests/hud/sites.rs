@@ -362,6 +362,7 @@ async fn deliveries(store: &SqliteStore) {
             is_trial: false,
             is_asked_for: false,
             held_until: None,
+            runs_unread_since: None,
             is_draft: false,
             author_texts: String::new(),
             is_known_author: false,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
 use super::DataFormat;
@@ -172,7 +172,7 @@ Examples:
   crcr relay simulate --seed 42 --steps 200
   crcr relay simulate --hours 24
 
-Nothing is read, written or connected to. The same seed does the same in the same version of crcr. A broken
+Without `--store redis`, nothing is read, written or connected to. The same seed does the same in the same version of crcr. A broken
 promise is printed with its last steps and the command that repeats it, and the exit code is 1. What is simulated
 and what isn't: docs/simulation.md.";
 
@@ -340,6 +340,14 @@ pub struct RestoreArgs {
     pub format: DataFormat,
 }
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum SimulatedStore {
+    #[default]
+    Memory,
+    Sqlite,
+    Redis,
+}
+
 #[derive(Debug, Clone, Args)]
 pub struct SimulateArgs {
     /// The first seed; it decides everything that is left to chance
@@ -354,6 +362,10 @@ pub struct SimulateArgs {
     /// How many seeds to run
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub seeds: u64,
+    /// Where the state of the simulated relay is: in memory, on SQLite, whose disk loses its power, or on a
+    /// `redis-server` of this machine, which is killed
+    #[arg(long, value_enum, default_value_t)]
+    pub store: SimulatedStore,
     /// How many of the last steps are printed when a promise is broken
     #[arg(long, value_name = "LINES", default_value_t = 80)]
     pub trace: usize,

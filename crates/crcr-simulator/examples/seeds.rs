@@ -1,22 +1,24 @@
 //! Runs seeds in one thread and prints the first line of every finding, without stopping at the first one. It is built
 //! much faster than the whole binary, whose `crcr relay simulate` repeats a finding.
 //!
-//! usage: seeds FIRST COUNT [STEPS [LINES]] [INPUT]
+//! usage: seeds FIRST COUNT [STEPS [LINES]] [INPUT] [sqlite|redis]
 //! STEPS: of hours of a large upstream, their number and an `h`. LINES: how many of the last steps are printed of a
-//! finding, and of a seed that names a wrong culprit. INPUT: only seeds that have this input.
+//! finding, of a seed that names a wrong culprit, and of a single seed. INPUT: only seeds that have this input.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Instant;
 
-use crcr_simulator::{CulpritScore, SimulatedTraffic, seed_inputs, simulate};
+use crcr_simulator::{CulpritScore, SimulatedTraffic, StoreKind, seed_inputs, simulate};
 
 fn main() -> std::io::Result<()> {
     let hours = |text: &str| text.strip_suffix('h').and_then(|hours| hours.parse::<u32>().ok());
     let number = |text: &str| hours(text).map(u64::from).or_else(|| text.parse().ok());
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|text| number(&text)).collect();
     let [first, count, rest @ ..] = numbers.as_slice() else {
-        return Err(std::io::Error::other("usage: seeds FIRST COUNT [STEPS [LINES]] [INPUT]"));
+        return Err(std::io::Error::other(
+            "usage: seeds FIRST COUNT [STEPS [LINES]] [INPUT] [sqlite|redis]",
+        ));
     };
     let steps = usize::try_from(rest.first().copied().unwrap_or(200)).unwrap_or(200);
     let lines = usize::try_from(rest.get(1).copied().unwrap_or(0)).unwrap_or(0);
@@ -24,7 +26,11 @@ fn main() -> std::io::Result<()> {
         Some(hours) => SimulatedTraffic::Hours(hours),
         None => SimulatedTraffic::Steps(steps),
     };
-    let input = std::env::args().skip(1).find(|text| number(text).is_none());
+    let words = || std::env::args().skip(1).filter(|text| number(text).is_none());
+    let real = [StoreKind::Sqlite, StoreKind::Redis];
+    let store_of = |word: &str| real.into_iter().find(|kind| kind.as_str() == word);
+    let store = words().find_map(|word| store_of(&word)).unwrap_or_default();
+    let input = words().find(|word| store_of(word).is_none());
     let seeds: Vec<u64> = (*first..first + count)
         .filter(|seed| input.as_ref().is_none_or(|input| seed_inputs(*seed).contains(input)))
         .collect();
@@ -38,11 +44,14 @@ fn main() -> std::io::Result<()> {
         if done > 0 && done % 50 == 0 {
             writeln!(out, "seeds before {seed} are done")?;
         }
-        match simulate(seed, traffic, lines) {
+        match simulate(seed, traffic, store, lines) {
             Ok(mut summary) => {
                 let trace = std::mem::take(&mut summary.trace);
                 if lines > 0 {
                     writeln!(out, "seed {seed}: no finding, {summary:?}")?;
+                    for line in trace.iter().filter(|_| count == 1) {
+                        writeln!(out, "  {line}")?;
+                    }
                 }
                 let parts = [
                     summary.steps,

@@ -146,6 +146,11 @@ fn check_head(
     if !is_dispatched && is_unchanged && !truth.may_be_withheld(repo) {
         return broken("head-never-dispatched", "and it never got to the backend");
     }
+    let is_rebased = pulls.iter().any(|pull| pull.head_sha == head && pull.base_ref != "main");
+    if is_rebased && accepted.is_empty() && is_unchanged && truth.is_left_out_for_paths(head, repo)
+    {
+        return broken("head-never-dispatched", "although it changes code against its base");
+    }
     if level == 3 && pulls.iter().any(|pull| pull.head_sha == head && truth.is_flipped(pull.number))
     {
         return Ok(0);

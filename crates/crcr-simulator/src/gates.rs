@@ -21,6 +21,8 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::oneshot;
 
+use crate::stores::StoreClient;
+
 /// How many replicas of the relay share the store.
 pub(crate) const REPLICAS: usize = 2;
 
@@ -35,10 +37,16 @@ pub(crate) struct CommitGates {
     /// Batches in line for the writer of each replica.
     pub(crate) commits: [VecDeque<SubmittedBatch>; REPLICAS],
     pub(crate) reads: Vec<WaitingRead>,
+    /// Until when the process of a replica does nothing.
+    pub(crate) frozen_until: [Option<Timestamp>; REPLICAS],
+    /// Whether a replica was frozen before its next batch already.
+    pub(crate) was_frozen: [bool; REPLICAS],
     /// Whether anything may fail.
     pub(crate) faults: bool,
     /// By delivery and repository: how often the task of a dispatch was leased while it was unsent.
     pub(crate) leases: BTreeMap<(String, String), u32>,
+    /// The last lease of each task.
+    pub(crate) leased: BTreeMap<String, LeasedTask>,
     pub(crate) trace: StepTrace,
     random: StdRng,
 }
@@ -91,8 +99,11 @@ impl CommitGates {
             calls: vec![],
             commits: Default::default(),
             reads: vec![],
+            frozen_until: [None; REPLICAS],
+            was_frozen: [false; REPLICAS],
             faults: true,
             leases: BTreeMap::new(),
+            leased: BTreeMap::new(),
             trace: StepTrace { lines: VecDeque::new(), limit: trace_lines, hash: 0, step: 0 },
             random: StdRng::seed_from_u64(seed ^ 0x5707_e5ed),
         }
@@ -100,6 +111,27 @@ impl CommitGates {
 
     pub(crate) fn clock(&self, replica: usize) -> Timestamp {
         self.now + self.drift + self.skews[replica]
+    }
+
+    pub(crate) fn is_frozen(&self, replica: usize) -> bool {
+        self.frozen_until[replica].is_some()
+    }
+
+    /// Whether a batch of a replica can be written now.
+    pub(crate) fn has_commits(&self, replica: usize) -> bool {
+        !self.commits[replica].is_empty() && !self.is_frozen(replica)
+    }
+
+    /// The places of the calls and reads that can be answered now: a frozen process takes no answer.
+    pub(crate) fn open_places(&self) -> (Vec<usize>, Vec<usize>) {
+        let calls = (0..self.calls.len()).filter(|one| !self.is_frozen(self.calls[*one].replica));
+        let reads = (0..self.reads.len()).filter(|one| !self.is_frozen(self.reads[*one].replica));
+        (calls.collect(), reads.collect())
+    }
+
+    pub(crate) fn take_open_calls(&mut self) -> Vec<GithubCall> {
+        let frozen = self.frozen_until.map(|until| until.is_some());
+        self.calls.extract_if(.., |call| !frozen[call.replica]).collect()
     }
 
     pub(crate) fn happens(&mut self, one_in: u32) -> bool {
@@ -112,8 +144,7 @@ pub(crate) type SharedGates = Arc<Mutex<CommitGates>>;
 /// The store as one replica sees it.
 pub(crate) struct SimulatedStore {
     pub(crate) gates: SharedGates,
-    pub(crate) memory: Arc<MemoryStore>,
-    pub(crate) replica: usize,
+    pub(crate) store: StoreClient,
 }
 
 impl SimulatedStore {
@@ -122,15 +153,15 @@ impl SimulatedStore {
         let waiting = {
             let mut gates = self.gates.lock();
             if gates.happens(200) {
-                let line = format!("r{} a read fails", self.replica);
+                let line = format!("r{} a read fails", self.store.number);
                 gates.trace.add(line);
                 return Err(unavailable());
             }
-            if !gates.happens(12) {
+            if !gates.happens(12) && !gates.is_frozen(self.store.number) {
                 return Ok(());
             }
             let (reply, waiting) = oneshot::channel();
-            gates.reads.push(WaitingRead { replica: self.replica, reply });
+            gates.reads.push(WaitingRead { replica: self.store.number, reply });
             waiting
         };
         waiting.await.map_err(|_| unavailable())
@@ -145,29 +176,33 @@ pub(crate) fn unavailable() -> StoreError {
 impl StateStore for SimulatedStore {
     async fn records(&self, keys: &[StoreKey]) -> Result<Vec<Option<StoredRecord>>, StoreError> {
         self.read().await?;
-        self.memory.records(keys).await
+        self.store.records(keys).await
     }
 
     async fn members(&self, set: &StoreKey, limit: usize) -> Result<Vec<String>, StoreError> {
         self.read().await?;
-        self.memory.members(set, limit).await
+        self.store.members(set, limit).await
     }
 
     async fn submit(&self, batch: WriteBatch, now: Timestamp) -> Result<PendingCommit, StoreError> {
         let (reply, outcome) = oneshot::channel();
         let mut gates = self.gates.lock();
-        gates.commits[self.replica].push_back(SubmittedBatch { batch, at: now, reply });
+        gates.commits[self.store.number].push_back(SubmittedBatch { batch, at: now, reply });
         Ok(PendingCommit::new(outcome))
     }
 
     async fn lease_tasks(&self, request: LeaseRequest) -> Result<Vec<LeasedTask>, StoreError> {
-        let tasks = self.memory.lease(&request);
+        if self.gates.lock().is_frozen(self.store.number) {
+            return Ok(vec![]);
+        }
+        let tasks = self.store.lease_tasks(request).await?;
         let mut gates = self.gates.lock();
         for task in &tasks {
-            let line = format!("r{} leases {}", self.replica, task.key);
+            gates.leased.insert(task.key.clone(), task.clone());
+            let line = format!("r{} leases {}", self.store.number, task.key);
             gates.trace.add(line);
             let Some((delivery, repo)) = dispatch_of_task(&task.key) else { continue };
-            if dispatch(&self.memory, &delivery, &repo)
+            if dispatch(&self.store.shared.memory, &delivery, &repo)
                 .is_some_and(|dispatch| dispatch.status == DispatchStatus::Queued)
             {
                 *gates.leases.entry((delivery, repo)).or_default() += 1;
@@ -181,23 +216,23 @@ impl StateStore for SimulatedStore {
         state: Option<TaskState>,
         limit: usize,
     ) -> Result<Vec<TaskView>, StoreError> {
-        self.memory.tasks(state, limit).await
+        self.store.tasks(state, limit).await
     }
 
     async fn find_task(&self, key: &str, state: TaskState) -> Result<Option<NewTask>, StoreError> {
-        self.memory.find_task(key, state).await
+        self.store.find_task(key, state).await
     }
 
     async fn discard_dead_task(&self, key: &str) -> Result<bool, StoreError> {
-        self.memory.discard_dead_task(key).await
+        self.store.discard_dead_task(key).await
     }
 
     async fn queue_depth(&self) -> Result<QueueDepth, StoreError> {
-        self.memory.queue_depth().await
+        self.store.queue_depth().await
     }
 
     async fn count_tasks(&self, kind: &str) -> Result<u64, StoreError> {
-        self.memory.count_tasks(kind).await
+        self.store.count_tasks(kind).await
     }
 
     fn stores_facts(&self) -> bool {
@@ -205,19 +240,19 @@ impl StateStore for SimulatedStore {
     }
 
     async fn outbox(&self, limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
-        self.memory.outbox(limit).await
+        self.store.outbox(limit).await
     }
 
     async fn remove_from_outbox(&self, last: &str) -> Result<(), StoreError> {
-        self.memory.remove_from_outbox(last).await
+        self.store.remove_from_outbox(last).await
     }
 
     async fn repair_times(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.memory.repair_times(now).await
+        self.store.repair_times(now).await
     }
 
     async fn delete_expired(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.memory.delete_expired(now).await
+        self.store.delete_expired(now).await
     }
 }
 

@@ -4,7 +4,9 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 /// How far a clock that drifts is off at most.
-pub(crate) const MAX_DRIFT_SECONDS: i64 = 45;
+const MAX_DRIFT_SECONDS: i64 = 45;
+/// How far a clock that nobody has set is off at most.
+const WRONG_CLOCK_SECONDS: i64 = 900;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SeedInputs {
@@ -38,6 +40,8 @@ pub(crate) struct SeedInputs {
     pub(crate) slow_hud: bool,
     /// Workers that go on after the end of their lease, while another one has their task.
     pub(crate) early_lease_ends: bool,
+    /// Processes that stop, or go on later, while a change of a check run is on its way.
+    pub(crate) frozen_workers: bool,
     /// The key that signs callback tokens is replaced, in two steps, while runs are open.
     pub(crate) key_rotation: bool,
     /// Demotions of a backend at L3 are opened and closed.
@@ -50,6 +54,14 @@ pub(crate) struct SeedInputs {
     pub(crate) flaky_tests: bool,
     /// Labels that are set and removed within a second.
     pub(crate) label_flips: bool,
+    /// The issuer of GitHub's tokens signs with another key.
+    pub(crate) issuer_rotation: bool,
+    /// The webhook secret is replaced, from which the key of callback tokens is derived.
+    pub(crate) secret_rotation: bool,
+    /// Both replicas' clocks are wrong by up to [`WRONG_CLOCK_SECONDS`] until somebody sets them right.
+    pub(crate) wrong_clocks: bool,
+    /// Pull requests whose base branch changes, and back.
+    pub(crate) base_changes: bool,
 }
 
 impl SeedInputs {
@@ -79,13 +91,28 @@ impl SeedInputs {
             probes: has(6),
             flaky_tests: has(2),
             label_flips: has(8),
+            frozen_workers: has(6),
+            issuer_rotation: has(10),
+            secret_rotation: has(10),
+            wrong_clocks: has(12),
+            base_changes: has(8),
         };
         // Whoever opens the breaker must be the only cause of it.
         if inputs.relay_downtime {
             inputs.setup_attacker = false;
         }
         inputs.flaky_tests &= inputs.probes;
+        // A report that a wrong clock refuses never comes again.
+        inputs.wrong_clocks &= !inputs.has_sound_backends();
         inputs
+    }
+
+    /// How far both replicas' clocks may be off.
+    pub(crate) fn max_drift(self) -> Option<i64> {
+        match self.wrong_clocks {
+            true => Some(WRONG_CLOCK_SECONDS),
+            false => self.clock_drift.then_some(MAX_DRIFT_SECONDS),
+        }
     }
 
     /// Whether only what these inputs are about lets a backend's infrastructure seem to fail.

@@ -1,5 +1,5 @@
 //! A simulation of the relay in one thread. Two replicas of the relay, with their code unchanged, work
-//! against a store in memory and against the stand-in for GitHub in the same process. A seed decides the
+//! against a store in memory or a real one, and against the stand-in for GitHub in the same process. A seed decides the
 //! order of everything, and what fails: see `docs/simulation.md`.
 
 mod backend_files;
@@ -14,6 +14,7 @@ mod main_branch;
 mod names;
 mod probes;
 mod scheduler;
+mod stores;
 mod truth;
 mod upstream;
 
@@ -21,6 +22,7 @@ use std::fmt;
 
 pub use self::probes::CulpritScore;
 pub use self::scheduler::SimulatedTraffic;
+pub use self::stores::StoreKind;
 
 /// The result of a seed without a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,11 +53,12 @@ pub struct BrokenPromise {
     /// The last steps, the newest last.
     pub trace: Vec<String>,
     traffic: SimulatedTraffic,
+    store: StoreKind,
 }
 
 impl fmt::Display for BrokenPromise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, step, invariant, detail, trace, traffic } = self;
+        let Self { seed, step, invariant, detail, trace, traffic, store } = self;
         writeln!(f, "seed {seed}, step {step}: {invariant}: {detail}")?;
         writeln!(f, "inputs: {}", seed_inputs(*seed).join(", "))?;
         for line in trace {
@@ -65,7 +68,11 @@ impl fmt::Display for BrokenPromise {
             SimulatedTraffic::Steps(steps) => format!("--steps {steps}"),
             SimulatedTraffic::Hours(hours) => format!("--hours {hours}"),
         };
-        write!(f, "to repeat it: crcr relay simulate --seed {seed} {what}")
+        write!(f, "to repeat it: crcr relay simulate --seed {seed} {what}")?;
+        if *store != StoreKind::Memory {
+            write!(f, " --store {}", store.as_str())?;
+        }
+        Ok(())
     }
 }
 
@@ -79,6 +86,7 @@ pub fn seed_inputs(seed: u64) -> Vec<String> {
 pub fn simulate(
     seed: u64,
     traffic: SimulatedTraffic,
+    store: StoreKind,
     trace_lines: usize,
 ) -> Result<SeedSummary, Box<BrokenPromise>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -86,5 +94,5 @@ pub fn simulate(
         .start_paused(true)
         .build()
         .expect("a runtime without threads can always be made");
-    runtime.block_on(scheduler::run(seed, traffic, trace_lines))
+    runtime.block_on(scheduler::run(seed, traffic, store, trace_lines))
 }

@@ -2,6 +2,7 @@
 //! fails, when time passes, and when a replica crashes.
 
 mod agenda;
+mod frozen;
 mod github_calls;
 mod replicas;
 mod requests;
@@ -20,7 +21,7 @@ use crcr_standin::State;
 use crcr_standin::server;
 use crcr_standin::world::Delivery;
 use crcr_store::memory::MemoryStore;
-use crcr_store::{StateStore as _, TaskState, WriteBatch, read_record};
+use crcr_store::{LeasedTask, StateStore as _, TaskState, WriteBatch, read_record};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -29,15 +30,17 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use self::frozen::{LABEL_CHANGES, MOST_FREEZES};
 use self::github_calls::CheckOutage;
 use self::results::SimulatedResults;
 use crate::backend_files::FILE_PATH;
 use crate::gates::{CommitGates, GithubCall, REPLICAS, SharedGates};
-use crate::inputs::{MAX_DRIFT_SECONDS, SeedInputs};
+use crate::inputs::SeedInputs;
 use crate::invariants::{Broken, SeenCheckRuns};
 use crate::lab::{BackendLab, LabEvent, LabReport, NIGHTLY_COMMIT, NightlyReport};
 use crate::ledger::PromiseLedger;
 use crate::names::{BACKENDS, UPSTREAM};
+use crate::stores::{SharedStore, StoreClient, StoreKind};
 use crate::upstream::{ALLOWLIST_PATH, UpstreamModel};
 use crate::{BrokenPromise, CulpritScore, SeedSummary, end_state, probes};
 
@@ -91,16 +94,37 @@ enum ScheduledEvent {
     /// GitHub gets a request of a worker that may have stopped since.
     LateCall(GithubCall),
     Restart(usize),
+    /// A killed Redis server starts again.
+    ServerStart,
     /// A backend's default branch gets another name.
     BranchRename,
     /// Both replicas are restarted with other keys for callback tokens.
     KeyRotation,
+    /// The issuer signs with a new key, or publishes no old one any more.
+    IssuerRotation {
+        is_over: bool,
+    },
+    /// The next step of a rotation of the webhook secret.
+    SecretRotation(SecretStep),
+    /// Another worker may have the task of a frozen one.
+    LeaseEnd(LeasedTask),
+    /// The label of a pull request is set or removed.
+    LabelChange,
     /// A backend's own file gets a version that nobody can read.
     BrokenFile,
     /// A pull request gets a new head.
     HeadMoves(u64),
     /// An entry of the allowlist changes.
     AllowlistChange,
+}
+
+/// A step of a rotation of the webhook secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SecretStep {
+    /// The replicas are restarted with other values.
+    Restart,
+    /// GitHub uses the new one.
+    Change,
 }
 
 /// A request to a replica that wasn't answered yet.
@@ -120,6 +144,8 @@ struct RelayReplica {
     router: Router,
     /// The background work and the open requests; dropping it is a crash.
     tasks: JoinSet<()>,
+    /// Gives it the keys that the issuers publish.
+    accept_keys: Box<dyn Fn()>,
     /// Whether it has written down that it is up, and for how long nobody was before.
     has_beaten: Arc<AtomicBool>,
 }
@@ -131,6 +157,9 @@ struct Simulation {
     traffic: SimulatedTraffic,
     random: StdRng,
     gates: SharedGates,
+    store_kind: StoreKind,
+    shared: Arc<SharedStore>,
+    /// What the shared store holds.
     memory: Arc<MemoryStore>,
     results: SimulatedResults,
     github: Arc<State>,
@@ -139,12 +168,18 @@ struct Simulation {
     inputs: SeedInputs,
     /// Which of [`CALLBACK_KEYS`] a replica gets that starts.
     keys: usize,
+    /// Which of the values of [`webhook_secrets`](agenda::webhook_secrets) a replica gets that starts.
+    secrets: usize,
+    /// Whether GitHub signs webhooks with the new secret.
+    has_new_secret: bool,
     upstream: UpstreamModel,
     lab: BackendLab,
     ledger: PromiseLedger,
     seen: SeenCheckRuns,
     /// GitHub's check API is down until it is removed.
     outage: Option<CheckOutage>,
+    /// How many more processes may be frozen or stop in the middle of a change.
+    freezes: u32,
     /// Since then nothing fails, but for that.
     repaired_at: Option<Timestamp>,
     /// When something last happened upstream or at a backend, or the check API began to work again.
@@ -160,9 +195,14 @@ struct Simulation {
 pub(crate) async fn run(
     seed: u64,
     traffic: SimulatedTraffic,
+    store: StoreKind,
     trace_lines: usize,
 ) -> Result<SeedSummary, Box<BrokenPromise>> {
-    let mut simulation = Simulation::new(seed, traffic, trace_lines);
+    let shared = SharedStore::start(store, seed).map_err(|error| {
+        let (invariant, detail, trace) = ("store-not-started", error.to_string(), vec![]);
+        Box::new(BrokenPromise { seed, step: 0, invariant, detail, trace, traffic, store })
+    })?;
+    let mut simulation = Simulation::new(seed, traffic, (store, Arc::new(shared)), trace_lines);
     match simulation.run_all().await {
         Ok(()) => {
             let gates = simulation.gates.lock();
@@ -173,13 +213,18 @@ pub(crate) async fn run(
             let gates = simulation.gates.lock();
             let trace = gates.trace.lines.iter().cloned().collect();
             let step = gates.trace.step;
-            Err(Box::new(BrokenPromise { seed, step, invariant, detail, trace, traffic }))
+            Err(Box::new(BrokenPromise { seed, step, invariant, detail, trace, traffic, store }))
         }
     }
 }
 
 impl Simulation {
-    fn new(seed: u64, traffic: SimulatedTraffic, trace_lines: usize) -> Self {
+    fn new(
+        seed: u64,
+        traffic: SimulatedTraffic,
+        (store_kind, shared): (StoreKind, Arc<SharedStore>),
+        trace_lines: usize,
+    ) -> Self {
         let inputs = SeedInputs::of(seed);
         let start = Timestamp::from_second(1_900_000_000).expect("2030 is a time");
         let url = ORIGIN.parse().expect("it is a URL");
@@ -208,18 +253,23 @@ impl Simulation {
             traffic,
             random: StdRng::seed_from_u64(seed),
             gates: Arc::new(Mutex::new(CommitGates::new(seed, start, trace_lines))),
-            memory: Arc::new(MemoryStore::default()),
+            store_kind,
+            memory: Arc::clone(&shared.memory),
+            shared,
             results: SimulatedResults::new(inputs.probes),
             api: server::router(Arc::clone(&github)),
             github,
             replicas: [None, None],
             inputs,
             keys: 0,
+            secrets: 0,
+            has_new_secret: false,
             upstream,
             lab: BackendLab::new(inputs),
             ledger: PromiseLedger::default(),
             seen: SeenCheckRuns::new(),
             outage: None,
+            freezes: if inputs.frozen_workers { MOST_FREEZES } else { 0 },
             repaired_at: None,
             last_input: start,
             agenda: BTreeMap::new(),
@@ -241,7 +291,7 @@ impl Simulation {
     }
 
     async fn run_all(&mut self) -> Result<(), Broken> {
-        for replica in 0..REPLICAS {
+        for replica in self.replica_numbers() {
             self.start(replica);
         }
         self.settle().await;
@@ -264,6 +314,7 @@ impl Simulation {
                 self.plan(at, ScheduledEvent::KeyRotation);
             }
         }
+        self.plan_rotations();
         if self.inputs.setup_attacker {
             self.plan_attack();
         }
@@ -325,6 +376,7 @@ impl Simulation {
     }
 
     async fn check_end(&mut self) -> Result<(), Broken> {
+        self.shared.check(true)?;
         self.ledger.check_deliveries(&self.memory, &self.upstream.allowlist)?;
         // What was acknowledged last is known by then.
         let later = self.now() + SignedDuration::from_hours(1);
@@ -341,6 +393,15 @@ impl Simulation {
     fn next_step(&mut self) {
         self.summary.steps += 1;
         self.gates.lock().trace.step = self.summary.steps;
+    }
+
+    /// Of SQLite's file only one process is a server.
+    fn replica_numbers(&self) -> std::ops::Range<usize> {
+        if self.store_kind == StoreKind::Sqlite { 0..1 } else { 0..REPLICAS }
+    }
+
+    fn operator(&self) -> StoreClient {
+        StoreClient { shared: Arc::clone(&self.shared), number: REPLICAS }
     }
 
     fn now(&self) -> Timestamp {
@@ -362,39 +423,44 @@ impl Simulation {
     }
 
     async fn faulty_step(&mut self) -> Result<(), Broken> {
+        self.thaw();
         let (calls, commits, reads) = {
             let gates = self.gates.lock();
-            let commits: Vec<usize> =
-                (0..REPLICAS).filter(|one| !gates.commits[*one].is_empty()).collect();
-            (gates.calls.len(), commits, gates.reads.len())
+            let commits: Vec<usize> = (0..REPLICAS).filter(|one| gates.has_commits(*one)).collect();
+            let (calls, reads) = gates.open_places();
+            (calls, commits, reads)
         };
         let is_due = self.agenda.first_key_value().is_some_and(|((at, _), _)| *at <= self.now());
         let has_hours = self.traffic.has_hours();
-        let is_idle = calls + reads + commits.len() == 0;
+        let is_idle = calls.is_empty() && reads.is_empty() && commits.is_empty();
         let weights = [
-            if calls > 0 { 60 } else { 0 },
+            if calls.is_empty() { 0 } else { 60 },
             if commits.is_empty() { 0 } else { 80 },
-            if reads > 0 { 40 } else { 0 },
+            if reads.is_empty() { 0 } else { 40 },
             if is_due { 50 } else { 0 },
             if has_hours { 0 } else { 6 },
             // In such hours almost everything is answered within seconds, as GitHub and a disk do.
             if has_hours && !is_idle { 1 } else { 16 },
             if has_hours && !is_idle { 0 } else { 2 },
             if self.inputs.early_lease_ends { 6 } else { 0 },
+            if self.store_kind == StoreKind::Redis { 1 } else { 0 },
+            if self.store_kind == StoreKind::Sqlite { 4 } else { 0 },
             1,
         ];
         match self.weighted(&weights) {
             0 => {
-                let index = self.random.random_range(0..calls);
-                let call = self.gates.lock().calls.remove(index);
-                self.answer_call(call).await?;
+                let index = calls[self.random.random_range(0..calls.len())];
+                if !self.stop_during(index).await? {
+                    let call = self.gates.lock().calls.remove(index);
+                    self.answer_call(call).await?;
+                }
             }
             1 => {
                 let replica = commits[self.random.random_range(0..commits.len())];
                 self.commit(replica).await?;
             }
             2 => {
-                let index = self.random.random_range(0..reads);
+                let index = reads[self.random.random_range(0..reads.len())];
                 let read = self.gates.lock().reads.remove(index);
                 // The replica may have crashed.
                 let _ = read.reply.send(());
@@ -407,30 +473,43 @@ impl Simulation {
                 self.crash(replica).await?;
             }
             7 => self.end_a_lease(),
-            _ if self.inputs.clock_drift && self.chance(50) => {
-                let drift = self.random.random_range(-MAX_DRIFT_SECONDS..=MAX_DRIFT_SECONDS);
+            8 => self.kill_server(),
+            9 => self.shared.make_checkpoint(),
+            _ => self.clock_jumps(),
+        }
+        Ok(())
+    }
+
+    fn clock_jumps(&mut self) {
+        match self.inputs.max_drift().filter(|_| self.chance(50)) {
+            Some(max) => {
+                let drift = self.random.random_range(-max..=max);
                 self.gates.lock().drift = SignedDuration::from_secs(drift);
                 self.trace(format!("all clocks are {drift} s ahead of GitHub's"));
             }
-            _ => {
+            None => {
                 let replica = self.random.random_range(0..REPLICAS);
                 let skew = SignedDuration::from_secs(self.random.random_range(-12..=12));
                 self.gates.lock().skews[replica] = skew;
                 self.trace(format!("r{replica}'s clock jumps to {skew:#}"));
             }
         }
-        Ok(())
     }
 
     /// One step without faults; `false` when nothing is left to do.
     async fn good_step(&mut self) -> Result<bool, Broken> {
-        let calls = {
-            let mut gates = self.gates.lock();
-            for read in gates.reads.drain(..) {
-                let _ = read.reply.send(());
-            }
-            std::mem::take(&mut gates.calls)
-        };
+        self.thaw();
+        let (_, reads) = self.gates.lock().open_places();
+        for index in reads.into_iter().rev() {
+            let read = self.gates.lock().reads.remove(index);
+            let _ = read.reply.send(());
+        }
+        if let Some(index) = self.change_on_its_way()
+            && self.stop_during(index).await?
+        {
+            return Ok(true);
+        }
+        let calls = self.gates.lock().take_open_calls();
         let mut has_written = !calls.is_empty();
         for call in calls {
             let name = format!("{} {}", call.request.method(), call.request.uri().path());
@@ -441,9 +520,11 @@ impl Simulation {
             let _ = call.reply.send(response);
         }
         for replica in 0..REPLICAS {
-            while let Some(submitted) = self.pop_batch(replica) {
-                let outcome = self.apply(submitted.batch, submitted.at);
-                let _ = submitted.reply.send(Ok(outcome));
+            while !self.freeze_before_change(replica)
+                && let Some(submitted) = self.pop_batch(replica)
+            {
+                let outcome = self.apply(replica, submitted.batch, submitted.at);
+                let _ = submitted.reply.send(outcome);
                 has_written = true;
             }
         }
@@ -456,6 +537,8 @@ impl Simulation {
         }
         self.check_waiting_dispatches()?;
         let mut next = self.agenda.first_key_value().map(|((at, _), _)| *at);
+        let thaws = self.gates.lock().frozen_until.iter().flatten().min().copied();
+        next = next.into_iter().chain(thaws).min();
         let mut reconcile = None;
         let hud_gives_up = self.now() + HUD_TIMEOUT;
         // Tasks are due by the clock of whoever does them.
@@ -508,9 +591,20 @@ impl Simulation {
             let mut gates = self.gates.lock();
             gates.faults = false;
             gates.skews = [SignedDuration::ZERO; REPLICAS];
+            if self.inputs.wrong_clocks {
+                gates.drift = SignedDuration::ZERO;
+            }
+        }
+        self.start_server();
+        if self.inputs.frozen_workers {
+            self.freezes = MOST_FREEZES;
+            for hour in 1..=LABEL_CHANGES {
+                let at = self.now() + Duration::from_secs(hour * 3600);
+                self.plan(at, ScheduledEvent::LabelChange);
+            }
         }
         self.repaired_at = Some(self.now());
-        for replica in 0..REPLICAS {
+        for replica in self.replica_numbers() {
             if self.replicas[replica].is_none() {
                 self.start(replica);
             }
@@ -543,6 +637,7 @@ impl Simulation {
     }
 
     async fn redeliver_dead_letters(&mut self) -> usize {
+        let operator = self.operator();
         let mut forwarded = vec![];
         self.memory.for_each_task(|key, state, _| {
             if state == TaskState::Dead && key.starts_with("[\"forward\"") {
@@ -551,18 +646,18 @@ impl Simulation {
         });
         for key in forwarded {
             // The HUD will never answer.
-            let _ = self.memory.discard_dead_task(&key).await;
+            let _ = operator.discard_dead_task(&key).await;
         }
         // By the replicas' clocks, as the command asks one of them.
         let now = self.now() + self.gates.lock().drift;
-        let again = admin::deliveries::redeliver_all(&*self.memory, now, KEEP).await;
+        let again = admin::deliveries::redeliver_all(&operator, now, KEEP).await;
         let mut count = again.unwrap_or_default().requeued;
         // An unreachable dispatch is no dead letter: it is redelivered with its delivery.
-        let known = admin::deliveries::newest(&*self.memory, usize::MAX).await.unwrap_or_default();
+        let known = admin::deliveries::newest(&operator, usize::MAX).await.unwrap_or_default();
         let unreachable = known.iter().flat_map(|overview| &overview.dispatches);
         for dispatch in unreachable.filter(|one| one.status == DispatchStatus::Unreachable) {
             let (id, repo) = (&dispatch.delivery, Some(&dispatch.repo));
-            let again = admin::deliveries::redeliver(&*self.memory, id, repo, now, KEEP).await;
+            let again = admin::deliveries::redeliver(&operator, id, repo, now, KEEP).await;
             count += again.unwrap_or_default();
         }
         self.trace(format!("an operator redelivers {count} tasks"));
@@ -625,7 +720,8 @@ impl Simulation {
         let Some(before) = known.value.clone() else { return };
         let mut batch = WriteBatch::default();
         batch.update(&known, &Uptime { alive_at: Some(now), ..before }, Timestamp::MAX);
-        self.memory.apply(batch, now);
+        // While the store is down, nobody writes it down.
+        let _ = self.apply(REPLICAS, batch, now);
     }
 
     async fn pass_time(&mut self) {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::checks::check_run;
+use crcr_domain::probes::LeftOut;
 use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_standin::State;
 use crcr_standin::world::PullRequest;
@@ -86,6 +87,17 @@ impl<'a> Truth<'a> {
                 .is_some_and(|one| matches!(one.status, DispatchStatus::LeftOut { .. }))
         };
         of_head.map(|(id, _)| id).filter(|id| is_left_out(id)).collect()
+    }
+
+    /// Whether the backend doesn't get a commit only because of the files that it changes.
+    pub(crate) fn is_left_out_for_paths(&self, head: &str, repo: &str) -> bool {
+        let why = LeftOut::Paths;
+        let is_for_paths = |id: &&String| {
+            dispatch(self.memory, id, repo)
+                .is_some_and(|one| one.status == DispatchStatus::LeftOut { why })
+        };
+        let left_out = self.left_out(head, repo);
+        !left_out.is_empty() && left_out.iter().all(is_for_paths)
     }
 
     /// What the relay has stored of a commit's dispatches, for people.

@@ -100,7 +100,7 @@ impl UpstreamModel {
         }
     }
 
-    /// Whether a head changes more than documentation.
+    /// Whether a head changes more than documentation against `main`.
     pub(crate) fn has_code(&self, head: &str) -> bool {
         !self.documentation.contains(head)
     }
@@ -312,6 +312,9 @@ impl UpstreamModel {
         github.world.change_pull(UPSTREAM, number, |pull| pull.updated_at = updated_at);
         // An event of a later second says which labels there are.
         self.flipped.retain(|of, at| *of != number || *at >= updated_at);
+        if self.inputs.base_changes && known.open && random.random_ratio(1, 4) {
+            return vec![self.change_base(github, &known)];
+        }
         match kind {
             0..4 => {
                 let head = self.any_head(seed, &known.head_sha, random);
@@ -343,6 +346,46 @@ impl UpstreamModel {
             }
             _ => vec![self.label(github, number, !is_labelled)],
         }
+    }
+
+    /// The base branch becomes `release`, or `main` again. Against `release`, every head changes code.
+    fn change_base(&self, github: &State, known: &PullRequest) -> UpstreamEvent {
+        let is_main = known.base_ref == "main";
+        let (branch, sha) = if is_main { ("release", "c6") } else { ("main", "b5") };
+        github.world.change_pull(UPSTREAM, known.number, |pull| {
+            (pull.base_ref, pull.base_sha) = (branch.to_owned(), sha.repeat(20));
+        });
+        let head = &known.head_sha;
+        if self.documentation.contains(head) {
+            let file = if is_main { "aten/native.cpp" } else { "docs/index.md" };
+            github.world.set_changed_files(UPSTREAM, head, &[file, "README.md"]);
+        }
+        let event = self.pull_event(github, known.number, "edited", None);
+        let mut payload = event.payload;
+        payload["changes"] = json!({ "base": { "ref": { "from": known.base_ref }, "sha": { "from": known.base_sha } } });
+        // Only backends that left the head out may get it.
+        let what = format!("{} to {branch}", event.what);
+        UpstreamEvent { payload, targets: vec![], what, ..event }
+    }
+
+    /// Sets the label of an open pull request, or removes it.
+    pub(crate) fn change_label(
+        &mut self,
+        github: &State,
+        seed: u64,
+        number: u64,
+    ) -> Option<UpstreamWebhook> {
+        let known = github.world.pull(UPSTREAM, number).filter(|pull| pull.open)?;
+        let now = github.clock.now();
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        // No webhook would say which of two changes in a second came last.
+        if second <= known.updated_at {
+            return None;
+        }
+        github.world.change_pull(UPSTREAM, number, |pull| pull.updated_at = second);
+        self.flipped.remove(&number);
+        let event = self.label(github, number, !known.labels.contains(LABEL));
+        Some(self.webhook(github, seed, event))
     }
 
     fn move_head(&self, github: &State, number: u64, head: &str) -> UpstreamEvent {
@@ -411,7 +454,8 @@ impl UpstreamModel {
         let head = head.as_str().unwrap_or_default().to_owned();
         let is_shown = matches!(name, "pull_request" | "merge_group");
         let is_closing = payload["action"] == "closed";
-        let has_check_runs = is_shown && !targets.is_empty() && !is_closing;
+        let is_base_change = payload["action"] == "edited";
+        let has_check_runs = is_shown && (!targets.is_empty() || is_base_change) && !is_closing;
         let is_draft = payload["pull_request"]["draft"] == true;
         let association = &payload["pull_request"]["author_association"];
         let is_stranger = association == "FIRST_TIME_CONTRIBUTOR";

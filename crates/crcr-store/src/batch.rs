@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::{NewTask, StoreError, StoreKey, TaskSettlement, Versioned};
 
 /// A change that is applied as a whole or not at all.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct WriteBatch {
     /// Records and the versions they must still have; 0 for a record that must not exist.
     pub expected_versions: Vec<(StoreKey, u64)>,
@@ -35,7 +35,7 @@ pub struct RecordWrite {
     pub expires_at: Timestamp,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SetInsert {
     pub set: StoreKey,
     pub member: String,

@@ -20,7 +20,7 @@ pub struct MemoryStore {
     tables: Mutex<Tables>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Tables {
     records: BTreeMap<StoreKey, (StoredRecord, Timestamp)>,
     /// Score and expiry by set and member.
@@ -74,17 +74,51 @@ impl MemoryStore {
         self.tables.lock().tasks.get(key.as_str()).map(|task| task.state)
     }
 
-    /// Ends the lease of a task while its worker goes on, as if that were frozen for as long.
-    pub fn end_lease(&self, key: &str, at: Timestamp) {
-        if let Some(task) = self.tables.lock().tasks.get_mut(key)
-            && task.state == TaskState::Leased
-        {
-            task.due_at = at;
+    pub fn lease(&self, request: &LeaseRequest) -> Vec<LeasedTask> {
+        self.tables.lock().lease(request)
+    }
+
+    /// Leases the tasks that another store has leased, which has to hold the same. An error says what differs.
+    pub fn adopt_leases(
+        &self,
+        leased: &[LeasedTask],
+        request: &LeaseRequest,
+    ) -> Result<(), String> {
+        let mut tables = self.tables.lock();
+        for other in leased {
+            let key = &other.key;
+            let task = tables.tasks.get_mut(key).ok_or_else(|| format!("{key} doesn't exist"))?;
+            // The other stores keep milliseconds.
+            let (due_at, now) = (task.due_at.as_millisecond(), request.now.as_millisecond());
+            if task.state == TaskState::Dead || due_at > now {
+                return Err(format!("{key} is {:?}, due at {}", task.state, task.due_at));
+            }
+            let is_same = task.lane == other.lane
+                && task.payload == other.payload
+                && task.failed == other.failed
+                && task.created_at.as_millisecond() == other.created_at.as_millisecond();
+            if !is_same {
+                return Err(format!("leased {other:?}, and it is {task:?}"));
+            }
+            (task.id, task.lease) = (other.id, Some(other.lease));
+            (task.state, task.due_at) = (TaskState::Leased, request.until);
+            task.changed_at = request.now;
+        }
+        Ok(())
+    }
+
+    /// Leased tasks are due again, as after a start on an SQLite file.
+    pub fn release_leases(&self) {
+        for task in self.tables.lock().tasks.values_mut() {
+            if task.state == TaskState::Leased {
+                (task.state, task.due_at) = (TaskState::Ready, task.created_at);
+            }
         }
     }
 
-    pub fn lease(&self, request: &LeaseRequest) -> Vec<LeasedTask> {
-        self.tables.lock().lease(request)
+    /// A store with the same content.
+    pub fn copy(&self) -> Self {
+        Self { tables: Mutex::new(self.tables.lock().clone()) }
     }
 
     /// The facts of the batches that were applied since the last call.

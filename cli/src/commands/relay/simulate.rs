@@ -5,15 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crcr_simulator::{BrokenPromise, SeedSummary, SimulatedTraffic, simulate};
+use crcr_simulator::{BrokenPromise, SeedSummary, SimulatedTraffic, StoreKind, simulate};
 use tokio::task::JoinSet;
 
-use crate::cli::relay::SimulateArgs;
+use crate::cli::relay::{SimulateArgs, SimulatedStore};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
 /// Each thread takes the next seed, until all are done or one has a finding.
 pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
+    let store = match args.store {
+        SimulatedStore::Memory => StoreKind::Memory,
+        SimulatedStore::Sqlite => StoreKind::Sqlite,
+        SimulatedStore::Redis => StoreKind::Redis,
+    };
+    store.check().map_err(|error| Failure::user("simulate", error.to_string()))?;
     let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let next = Arc::new(AtomicU64::new(args.seed));
@@ -23,7 +29,7 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
         let (next, trace) = (Arc::clone(&next), args.trace);
         let traffic =
             args.hours.map_or(SimulatedTraffic::Steps(args.steps), SimulatedTraffic::Hours);
-        let run = move |seed| simulate(seed, traffic, trace);
+        let run = move |seed| simulate(seed, traffic, store, trace);
         workers.spawn_blocking(move || run_seeds(&next, end, run));
     }
     let mut sums = [0; 6];

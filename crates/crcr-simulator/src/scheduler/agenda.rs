@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use crcr_relay::webhook::signature;
 use http::Request;
 use jiff::Timestamp;
 use rand::Rng as _;
 
-use super::{CALLBACK_KEYS, RequestKind, ScheduledEvent, Simulation};
+use super::{CALLBACK_KEYS, RequestKind, ScheduledEvent, SecretStep, Simulation};
 use crate::backend_files::FILE_PATH;
 use crate::gates::REPLICAS;
 use crate::invariants::Broken;
@@ -15,6 +16,17 @@ use crate::lab::{LabEvent, MANY_WORKFLOWS, NightlyReport};
 use crate::ledger::KnownWebhook;
 use crate::names::BACKENDS;
 use crate::upstream::{ATTACKER_PULL, UpstreamWebhook, delivery_delay};
+
+const NEW_SECRET: &str = "the-new-webhook-secret";
+
+/// The settings of the webhook secret during a rotation. The key of callback tokens is derived from the first value.
+pub(super) fn webhook_secrets(old: &str, step: usize) -> String {
+    match step {
+        0 => old.to_owned(),
+        1 => format!("{old}\n{NEW_SECRET}"),
+        _ => format!("{NEW_SECRET}\n{old}"),
+    }
+}
 
 impl Simulation {
     pub(super) fn plan(&mut self, at: Timestamp, event: ScheduledEvent) {
@@ -40,7 +52,7 @@ impl Simulation {
         }
     }
 
-    fn plan_webhook(&mut self, webhook: UpstreamWebhook) {
+    pub(super) fn plan_webhook(&mut self, webhook: UpstreamWebhook) {
         let UpstreamWebhook { delivery, asked_head, what, .. } = webhook;
         self.trace(what);
         self.summary.webhooks += 1;
@@ -76,9 +88,13 @@ impl Simulation {
                 self.start(replica);
             }
             ScheduledEvent::Restart(_) => {}
+            ScheduledEvent::ServerStart => self.start_server(),
             ScheduledEvent::Upstream => self.happen_upstream(),
             ScheduledEvent::Nightly(nightly) => self.report_nightly(nightly),
-            ScheduledEvent::Deliver { delivery, is_redelivery } => {
+            ScheduledEvent::Deliver { mut delivery, is_redelivery } => {
+                if self.has_new_secret {
+                    delivery.signature = signature::sign(&NEW_SECRET.into(), &delivery.body);
+                }
                 self.trace(format!("GitHub delivers {}", delivery.id));
                 let mut request = Request::post("/github/webhook");
                 for (name, value) in delivery.headers() {
@@ -110,6 +126,14 @@ impl Simulation {
                 // Its worker may have stopped.
                 let _ = call.reply.send(response);
             }
+            ScheduledEvent::LeaseEnd(task) => {
+                self.trace(format!("the lease of {} ends", task.key));
+                self.release(&task);
+            }
+            ScheduledEvent::LabelChange => {
+                let pull = self.pull_whose_label_matters();
+                self.change_label(pull);
+            }
             ScheduledEvent::BrokenFile => self.break_file(),
             ScheduledEvent::HeadMoves(pull) => self.move_head(pull),
             ScheduledEvent::AllowlistChange => {
@@ -123,13 +147,64 @@ impl Simulation {
                     "the keys for callback tokens are {}",
                     CALLBACK_KEYS[self.keys]
                 ));
-                for replica in 0..REPLICAS {
-                    self.crash(replica).await?;
-                }
-                // What waits for a replica that starts isn't late.
-                self.repaired_at = self.repaired_at.map(|_| self.now());
+                self.restart_all().await?;
+            }
+            ScheduledEvent::IssuerRotation { is_over } => self.rotate_issuer(is_over),
+            ScheduledEvent::SecretRotation(step) => self.rotate_secret(step).await?,
+        }
+        Ok(())
+    }
+
+    pub(super) fn plan_rotations(&mut self) {
+        let mut at = self.now();
+        if self.inputs.issuer_rotation {
+            for is_over in [false, true] {
+                at += Duration::from_secs(self.random.random_range(600..10_000));
+                self.plan(at, ScheduledEvent::IssuerRotation { is_over });
             }
         }
+        if self.inputs.secret_rotation {
+            for step in [SecretStep::Restart, SecretStep::Change, SecretStep::Restart] {
+                at += Duration::from_secs(self.random.random_range(300..10_000));
+                self.plan(at, ScheduledEvent::SecretRotation(step));
+            }
+        }
+    }
+
+    /// GitHub publishes a key before it signs with it, and for as long as tokens of it are valid.
+    fn rotate_issuer(&mut self, is_over: bool) {
+        if is_over {
+            self.github.oidc.retire();
+        } else {
+            self.github.oidc.rotate();
+        }
+        self.trace(format!(
+            "the issuer {} keys",
+            if is_over { "retires its old" } else { "rotates its" }
+        ));
+        for replica in self.replicas.iter().flatten() {
+            (replica.accept_keys)();
+        }
+    }
+
+    async fn rotate_secret(&mut self, step: SecretStep) -> Result<(), Broken> {
+        if step == SecretStep::Change {
+            self.trace("GitHub uses the new webhook secret".to_owned());
+            self.has_new_secret = true;
+            return Ok(());
+        }
+        self.secrets += 1;
+        self.trace("the webhook secrets of the relay change".to_owned());
+        self.restart_all().await
+    }
+
+    /// Both replicas are restarted with other settings.
+    async fn restart_all(&mut self) -> Result<(), Broken> {
+        for replica in 0..REPLICAS {
+            self.crash(replica).await?;
+        }
+        // What waits for a replica that starts isn't late.
+        self.repaired_at = self.repaired_at.map(|_| self.now());
         Ok(())
     }
 
@@ -152,7 +227,7 @@ impl Simulation {
     /// Everybody pushes, so that many runs are open when the relay falls silent, and some do afterwards.
     pub(super) async fn push_to_all(&mut self) -> Result<(), Broken> {
         self.gates.lock().faults = false;
-        for replica in 0..REPLICAS {
+        for replica in self.replica_numbers() {
             if self.replicas[replica].is_none() {
                 self.start(replica);
             }

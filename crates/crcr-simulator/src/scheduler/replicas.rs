@@ -10,8 +10,7 @@ use crcr_github::{GithubApp, Transport};
 use crcr_relay::callback::auth::ProviderMap;
 use crcr_relay::http::{router, serve};
 use crcr_relay::{Config, Relay, WorkerTimeouts, demotions, run_workers, uptime};
-use crcr_standin::State;
-use crcr_store::{CommitOutcome, TaskState, WriteBatch};
+use crcr_store::{CommitOutcome, LeasedTask, StoreError, TaskOutcome, TaskState, WriteBatch};
 use http::{HeaderValue, Request, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
 use rand::Rng as _;
@@ -20,13 +19,14 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::agenda::webhook_secrets;
 use super::github_calls::{answer, refusal};
-use super::{CALLBACK_KEYS, RelayReplica, ScheduledEvent, SimulatedTraffic, Simulation};
+use super::{CALLBACK_KEYS, RelayReplica, ScheduledEvent, Simulation};
 use crate::gates::{GithubCall, REPLICAS, SimulatedStore, SubmittedBatch, unavailable};
-use crate::inputs::SeedInputs;
 use crate::invariants::Broken;
 use crate::lab::{BUILDKITE, FOREIGN, PIPELINE};
 use crate::names::UPSTREAM;
+use crate::stores::{PowerCut, StoreClient, StoreKind};
 use crate::upstream::ALLOWLIST_PATH;
 
 /// Only the external HUD is asked with it, whose name is never resolved: it hangs.
@@ -37,6 +37,8 @@ static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
 /// With so many workers, the forwarders of two accounts could take all of them.
 const WORKERS_WITH_HUD: &str = "16";
 
+/// A commit of a few batches makes about as many changes of files.
+const MANY_CHANGES: u32 = 60;
 /// How long a request is on its way to GitHub at most.
 const ON_ITS_WAY_SECONDS: u64 = 60;
 
@@ -51,17 +53,19 @@ impl reqwest::dns::Resolve for SilentResolver {
 impl Simulation {
     pub(super) fn start(&mut self, replica: usize) {
         self.trace(format!("r{replica} starts"));
+        self.shared.open(replica);
         let relay = Arc::new(self.relay(replica));
         let hud = Arc::new(serve::hud_of(&relay));
         let router = router::public(&relay, &hud);
-        let jwks = self.github.oidc.jwks().to_string();
-        let issuer = self.github.origin().to_owned();
-        let accept_keys = move |relay: &Relay| {
-            for issuer in [issuer.as_str(), BUILDKITE] {
-                relay.verifier.accept_keys(issuer, jwks.as_bytes(), relay.now());
+        let (github, of_relay) = (Arc::clone(&self.github), Arc::clone(&relay));
+        let accept_keys = move || {
+            let jwks = github.oidc.jwks().to_string();
+            for issuer in [github.origin(), BUILDKITE] {
+                of_relay.verifier.accept_keys(issuer, jwks.as_bytes(), of_relay.now());
             }
         };
-        accept_keys(&relay);
+        accept_keys();
+        let accept_again = accept_keys.clone();
         let is_known_up = Arc::new(AtomicBool::new(false));
         let has_beaten = Arc::clone(&is_known_up);
         let has_demotions = self.inputs.demotions;
@@ -77,7 +81,7 @@ impl Simulation {
             let keys = async {
                 loop {
                     tokio::time::sleep(Duration::from_secs(60)).await;
-                    accept_keys(&relay);
+                    accept_again();
                 }
             };
             let demotions = async {
@@ -93,7 +97,8 @@ impl Simulation {
                 demotions,
             );
         });
-        self.replicas[replica] = Some(RelayReplica { router, tasks, has_beaten });
+        self.replicas[replica] =
+            Some(RelayReplica { router, tasks, accept_keys: Box::new(accept_keys), has_beaten });
     }
 
     fn relay(&self, replica: usize) -> Relay {
@@ -106,11 +111,10 @@ impl Simulation {
                 .expect("the stand-in's key is valid");
         let store = Arc::new(SimulatedStore {
             gates: Arc::clone(&self.gates),
-            memory: Arc::clone(&self.memory),
-            replica,
+            store: StoreClient { shared: Arc::clone(&self.shared), number: replica },
         });
         let results = Arc::new(self.results.sqlite());
-        let config = config(&self.github, self.traffic, self.inputs, self.keys);
+        let config = self.config();
         let pipelines =
             ProviderMap::parse(&format!("buildkite: {{{}/{}: {FOREIGN}}}", PIPELINE.0, PIPELINE.1))
                 .expect("the map is valid");
@@ -134,7 +138,7 @@ impl Simulation {
                 let waiting = {
                     let mut gates = gates.lock();
                     // Tokens, the allowlist and demotions are asked for often and rarely interesting.
-                    let passes = is_setup && !gates.happens(20);
+                    let passes = is_setup && !gates.happens(20) && !gates.is_frozen(replica);
                     (!passes).then(|| {
                         let (reply, waiting) = oneshot::channel();
                         let request = request.clone();
@@ -164,13 +168,21 @@ impl Simulation {
     pub(super) async fn crash(&mut self, replica: usize) -> Result<(), Broken> {
         let Some(crashed) = self.replicas[replica].take() else { return Ok(()) };
         drop(crashed);
+        self.gates.lock().frozen_until[replica] = None;
         self.summary.crashes += 1;
         self.settle().await;
         let batches: Vec<_> = self.gates.lock().commits[replica].drain(..).collect();
-        let written = self.random.random_range(0..=batches.len());
-        self.trace(format!("r{replica} crashes, {written} of {} batches written", batches.len()));
-        for submitted in batches.into_iter().take(written) {
-            self.apply(submitted.batch, submitted.at);
+        if self.store_kind == StoreKind::Sqlite {
+            self.cut_power(batches);
+        } else {
+            let written = self.random.random_range(0..=batches.len());
+            let count = batches.len();
+            self.trace(format!("r{replica} crashes, {written} of {count} batches written"));
+            for submitted in batches.into_iter().take(written) {
+                // While the server is down, none is.
+                let _ = self.apply(replica, submitted.batch, submitted.at);
+            }
+            self.shared.close(replica);
         }
         self.gates.lock().reads.retain(|read| read.replica != replica);
         self.drop_abandoned_calls().await?;
@@ -188,6 +200,40 @@ impl Simulation {
         let at = self.now() + Duration::from_secs(self.random.random_range(1..120));
         self.plan(at, ScheduledEvent::Restart(replica));
         Ok(())
+    }
+
+    /// The machine of the only replica loses its power, perhaps in the middle of a write.
+    fn cut_power(&mut self, batches: Vec<SubmittedBatch>) {
+        let cut = PowerCut {
+            after: self.random.random_range(0..MANY_CHANGES),
+            during_checkpoint: self.chance(50),
+            seed: self.random.random(),
+        };
+        let count = batches.len();
+        let batches = batches.into_iter().map(|one| (one.batch, one.at)).collect();
+        let (written, answered) = self.shared.cut_power(batches, cut);
+        self.results.append(self.memory.take_facts());
+        self.trace(format!(
+            "the power is cut: of {count} batches {written} are written, and {answered} were answered"
+        ));
+    }
+
+    /// Redis is killed, and starts again later.
+    pub(super) fn kill_server(&mut self) {
+        if self.shared.has_server() {
+            self.trace("Redis is killed".to_owned());
+            self.shared.kill_server();
+            let at = self.now() + Duration::from_secs(self.random.random_range(1..40));
+            self.plan(at, ScheduledEvent::ServerStart);
+        }
+    }
+
+    pub(super) fn start_server(&mut self) {
+        if !self.shared.has_server() {
+            self.trace("Redis starts again".to_owned());
+            let running = (0..REPLICAS).filter(|one| self.replicas[*one].is_some());
+            self.shared.start_server(running);
+        }
     }
 
     /// A worker is frozen until its lease has ended, or the other replica's clock is ahead: both work on one task.
@@ -208,7 +254,8 @@ impl Simulation {
         }
         let key = &leased[self.random.random_range(0..leased.len())];
         self.trace(format!("the lease of {key} ends early"));
-        self.memory.end_lease(key, self.now() - SignedDuration::from_mins(2));
+        let Some(task) = self.gates.lock().leased.get(key).cloned() else { return };
+        self.release(&task);
         // What its worker has sent may be the last that GitHub gets.
         if let Some(index) = self.check_run_write(key)
             && self.chance(75)
@@ -220,8 +267,18 @@ impl Simulation {
         }
     }
 
+    /// Another worker may lease a task.
+    pub(super) fn release(&self, task: &LeasedTask) {
+        let settlement = Some(task.settle(TaskOutcome::Release));
+        // By every clock it's due then.
+        let at = self.now() - SignedDuration::from_mins(2);
+        let batch = WriteBatch { settlement, ..WriteBatch::default() };
+        // Without a store nobody leases anything.
+        let _ = self.apply(REPLICAS, batch, at);
+    }
+
     /// The request that waits to create or update the check run that a task is about.
-    fn check_run_write(&self, key: &str) -> Option<usize> {
+    pub(super) fn check_run_write(&self, key: &str) -> Option<usize> {
         let parts: Vec<String> = serde_json::from_str(key).ok()?;
         let [kind, head, name] = <[String; 3]>::try_from(parts).ok()?;
         let check_runs = self.github.world.check_runs(UPSTREAM);
@@ -262,7 +319,7 @@ impl Simulation {
         }
         let pause = end.duration_since(self.now()).max(SignedDuration::ZERO);
         self.advance(pause.unsigned_abs()).await;
-        for replica in 0..REPLICAS {
+        for replica in self.replica_numbers() {
             self.start(replica);
         }
         Ok(())
@@ -274,27 +331,47 @@ impl Simulation {
         if fate < 12 {
             return self.crash(replica).await;
         }
+        if self.freeze_before_change(replica) {
+            return Ok(());
+        }
         let Some(submitted) = self.pop_batch(replica) else { return Ok(()) };
         if fate < 30 {
             self.trace(format!("r{replica} a commit fails"));
             let _ = submitted.reply.send(Err(unavailable()));
             return Ok(());
         }
-        let outcome = self.apply(submitted.batch, submitted.at);
-        self.trace(format!("r{replica} commits: {outcome:?}"));
-        let _ = submitted.reply.send(Ok(outcome));
+        let outcome = self.apply(replica, submitted.batch, submitted.at);
+        let Ok(done) = outcome else {
+            self.trace(format!("r{replica} a commit fails: Redis is down"));
+            let _ = submitted.reply.send(outcome);
+            return Ok(());
+        };
+        if fate < 45 && self.store_kind == StoreKind::Redis {
+            self.trace(format!("r{replica} commits, and the answer is lost: {done:?}"));
+            let _ = submitted.reply.send(Err(unavailable()));
+            return Ok(());
+        }
+        self.trace(format!("r{replica} commits: {done:?}"));
+        let _ = submitted.reply.send(Ok(done));
         Ok(())
     }
 
     /// A batch reaches the disk, and its facts the results.
-    pub(super) fn apply(&self, batch: WriteBatch, at: Timestamp) -> CommitOutcome {
-        let outcome = self.memory.apply(batch, at);
+    pub(super) fn apply(
+        &self,
+        client: usize,
+        batch: WriteBatch,
+        at: Timestamp,
+    ) -> Result<CommitOutcome, StoreError> {
+        let outcome = self.shared.apply(client, batch, at);
         self.results.append(self.memory.take_facts());
         outcome
     }
 
     pub(super) fn pop_batch(&self, replica: usize) -> Option<SubmittedBatch> {
-        self.gates.lock().commits[replica].pop_front()
+        let mut gates = self.gates.lock();
+        gates.was_frozen[replica] = false;
+        gates.commits[replica].pop_front()
     }
 }
 
@@ -304,32 +381,38 @@ fn may_have_two_workers(key: &str) -> bool {
     ["check_run", "commit_checks", "backend_checks", "labels", "dispatch", "sweep"].contains(&kind)
 }
 
-fn config(github: &State, traffic: SimulatedTraffic, inputs: SeedInputs, keys: usize) -> Config {
-    let app = github.world.app();
-    let mut settings = BTreeMap::from([
-        ("GITHUB_APP_ID", app.id.clone()),
-        ("GITHUB_APP_SECRET", app.webhook_secret.clone()),
-        ("GITHUB_APP_PRIVATE_KEY", app.private_key.clone()),
-        ("CRCR_CALLBACK_KEY", CALLBACK_KEYS[keys].to_owned()),
-        ("ALLOWLIST_URL", format!("https://github.com/{UPSTREAM}/blob/main/{ALLOWLIST_PATH}")),
-        ("UPSTREAM_REPO", UPSTREAM.to_owned()),
-        ("GITHUB_API_URL", github.origin().to_owned()),
-        ("CRCR_OIDC_ISSUERS", format!("{},{BUILDKITE}", github.origin())),
-        ("CRCR_WEBHOOK_EVENTS", "off".to_owned()),
-        ("CRCR_JOB_LOGS", "off".to_owned()),
-        // The plain model doesn't know what a breaker withholds.
-        ("CRCR_BREAKER_FAILURES", if traffic.has_hours() { "off" } else { "5" }.to_owned()),
-        // The limit on reports isn't what is simulated.
-        ("RATE_LIMIT_PER_MIN", "10000".to_owned()),
-    ]);
-    if inputs.slow_hud {
-        settings.extend([
-            ("HUD_API_URL", "https://hud.example/api".to_owned()),
-            ("HUD_BOT_KEY", "a-key-of-the-hud".to_owned()),
-            ("CRCR_HUD_DISPATCHES", "on".to_owned()),
-            ("MAX_DISPATCH_WORKERS", WORKERS_WITH_HUD.to_owned()),
+impl Simulation {
+    fn config(&self) -> Config {
+        let (traffic, inputs) = (self.traffic, self.inputs);
+        let github = &self.github;
+        let app = github.world.app();
+        let mut settings = BTreeMap::from([
+            ("GITHUB_APP_ID", app.id.clone()),
+            ("GITHUB_APP_SECRET", webhook_secrets(&app.webhook_secret, self.secrets)),
+            ("GITHUB_APP_PRIVATE_KEY", app.private_key.clone()),
+            ("ALLOWLIST_URL", format!("https://github.com/{UPSTREAM}/blob/main/{ALLOWLIST_PATH}")),
+            ("UPSTREAM_REPO", UPSTREAM.to_owned()),
+            ("GITHUB_API_URL", github.origin().to_owned()),
+            ("CRCR_OIDC_ISSUERS", format!("{},{BUILDKITE}", github.origin())),
+            ("CRCR_WEBHOOK_EVENTS", "off".to_owned()),
+            ("CRCR_JOB_LOGS", "off".to_owned()),
+            // The plain model doesn't know what a breaker withholds.
+            ("CRCR_BREAKER_FAILURES", if traffic.has_hours() { "off" } else { "5" }.to_owned()),
+            // The limit on reports isn't what is simulated.
+            ("RATE_LIMIT_PER_MIN", "10000".to_owned()),
         ]);
+        if !inputs.secret_rotation {
+            settings.insert("CRCR_CALLBACK_KEY", CALLBACK_KEYS[self.keys].to_owned());
+        }
+        if inputs.slow_hud {
+            settings.extend([
+                ("HUD_API_URL", "https://hud.example/api".to_owned()),
+                ("HUD_BOT_KEY", "a-key-of-the-hud".to_owned()),
+                ("CRCR_HUD_DISPATCHES", "on".to_owned()),
+                ("MAX_DISPATCH_WORKERS", WORKERS_WITH_HUD.to_owned()),
+            ]);
+        }
+        Config::read(&|name| settings.get(name).cloned(), BTreeMap::new())
+            .unwrap_or_else(|problems| panic!("{problems:?}"))
     }
-    Config::read(&|name| settings.get(name).cloned(), BTreeMap::new())
-        .unwrap_or_else(|problems| panic!("{problems:?}"))
 }

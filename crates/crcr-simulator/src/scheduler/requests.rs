@@ -38,7 +38,7 @@ impl Simulation {
         self.summary.reports += 1;
         self.ledger.nightlies.entry(nightly.repo).or_default();
         let (claims, body) = nightly.request(&self.github, self.now());
-        let token = signed(&self.github, &claims);
+        let token = signed(&self.github, &claims, self.inputs.issuer_rotation);
         let request = Request::post("/github/callback")
             .header(header::AUTHORIZATION, format!("Bearer {token}"))
             .body(Body::from(body.to_string()));
@@ -63,7 +63,7 @@ impl Simulation {
                 reports.sent.insert(key);
             }
         }
-        let token = signed(&self.github, &claims);
+        let token = signed(&self.github, &claims, self.inputs.issuer_rotation);
         let request = Request::post("/github/callback")
             .header(header::AUTHORIZATION, format!("Bearer {token}"))
             .body(Body::from(body.to_string()));
@@ -73,7 +73,7 @@ impl Simulation {
     /// Sends a request to some replica that runs.
     pub(super) fn send(&mut self, request: http::Result<Request<Body>>, what: RequestKind) {
         let running: Vec<usize> =
-            (0..REPLICAS).filter(|replica| self.replicas[*replica].is_some()).collect();
+            (0..REPLICAS).filter(|replica| self.takes_requests(*replica)).collect();
         let sent_at = self.now();
         let replica = match running.len() {
             0 => None,
@@ -168,6 +168,8 @@ impl Simulation {
         for (id, status, body) in answers {
             let Some(request) = self.requests.remove(&id) else { continue };
             let is_final = status.is_client_error()
+                // Its clock says that the token isn't valid yet.
+                && !(self.inputs.wrong_clocks && status == StatusCode::UNAUTHORIZED)
                 && !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
             let genuine = match &request.what {
                 RequestKind::Report(report)
@@ -190,6 +192,8 @@ impl Simulation {
             }
             self.answered(request, Some(status), is_ignored);
         }
+        // A look at everything takes longer.
+        self.shared.check(self.summary.steps.is_multiple_of(16))?;
         let now = self.now();
         self.upstream.files.note_read(&self.memory, now);
         self.ledger.check_deliveries(&self.memory, &self.upstream.allowlist)?;
@@ -262,7 +266,10 @@ impl Simulation {
     }
 }
 
-fn signed(github: &State, claims: &Value) -> String {
+fn signed(github: &State, claims: &Value, is_rotated: bool) -> String {
+    if is_rotated {
+        return github.oidc.sign(claims);
+    }
     let text = claims.to_string();
     if let Some(token) = TOKENS.lock().get(&text) {
         return token.clone();

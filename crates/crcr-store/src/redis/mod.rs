@@ -313,7 +313,7 @@ impl StateStore for RedisStore {
     }
 
     async fn members(&self, set: &StoreKey, limit: usize) -> Result<Vec<String>, StoreError> {
-        let Some(last) = limit.checked_sub(1) else { return Ok(vec![]) };
+        let Some(last) = last_index(limit) else { return Ok(vec![]) };
         let mut read = pipe();
         read.cmd("ZRANGE").arg(self.key(&format!("set:{}", set.as_str()))).arg(0).arg(last);
         let (members,) = self.connection.query(&read).await?;
@@ -362,7 +362,7 @@ impl StateStore for RedisStore {
         state: Option<TaskState>,
         limit: usize,
     ) -> Result<Vec<TaskView>, StoreError> {
-        let Some(last) = limit.checked_sub(1) else { return Ok(vec![]) };
+        let Some(last) = last_index(limit) else { return Ok(vec![]) };
         let states = match &state {
             Some(state) => std::slice::from_ref(state),
             None => &[TaskState::Ready, TaskState::Leased, TaskState::Dead],
@@ -495,6 +495,11 @@ impl StateStore for RedisStore {
         let call = ScriptCall::new(ScriptName::DeleteExpired).time(now).number(DELETED_ROWS);
         self.connection.run(call).await
     }
+}
+
+/// The index of the last of so many, as Redis takes it; `None` if there is none.
+fn last_index(limit: usize) -> Option<i64> {
+    i64::try_from(limit).unwrap_or(i64::MAX).checked_sub(1).filter(|last| *last >= 0)
 }
 
 fn state_name(state: TaskState) -> &'static str {

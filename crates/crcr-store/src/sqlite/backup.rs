@@ -16,7 +16,7 @@ const SPARE_BYTES: u64 = 16 << 20;
 /// A server may use the database meanwhile, and isn't delayed: the copy has all that was committed before this call.
 /// Blocks until the copy is on disk.
 pub fn copy_database(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let source = connect(from, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let source = connect(from, None, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     source.busy_timeout(Duration::from_secs(30)).map_err(unavailable)?;
     let number = |pragma: &str| -> Result<u64, StoreError> {
         let value: rusqlite::Result<i64> =

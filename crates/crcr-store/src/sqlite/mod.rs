@@ -33,6 +33,7 @@ use self::database_lock::DatabaseLock;
 pub use self::reader_pool::ReaderPool;
 use self::statements::FactTarget;
 use self::statements::{delete_expired, due_lanes, repair_times, take_facts_from_outbox};
+pub use self::writer::Checkpoints;
 use self::writer::{Reply, WriteOperation};
 use crate::task::Turns;
 use crate::{
@@ -98,6 +99,16 @@ impl SqliteStore {
         Self::open_with(path, StoreRole::Server, FactTarget::Outbox)
     }
 
+    /// Opens or creates a server's file in a simulated file system, which SQLite knows by the name `vfs`. Checkpoints are
+    /// made when the caller makes them.
+    #[doc(hidden)]
+    pub fn open_simulated(path: &Path, vfs: &str) -> Result<(Self, Checkpoints), StoreError> {
+        let (role, fact_target) = (StoreRole::Server, FactTarget::Tables);
+        let (store, checkpoints) = Self::open_on(path, Some(vfs), role, fact_target, None)?;
+        let none = || StoreError::Unavailable("a server makes checkpoints".to_owned());
+        Ok((store, checkpoints.ok_or_else(none)?))
+    }
+
     fn open_with(
         path: &Path,
         role: StoreRole,
@@ -107,7 +118,21 @@ impl SqliteStore {
             StoreRole::Server => Some(DatabaseLock::take(path)?),
             StoreRole::Tool => None,
         };
-        let mut connection = connect(path, OpenFlags::default())?;
+        let (mut store, checkpoints) = Self::open_on(path, None, role, fact_target, lock)?;
+        if let Some(checkpoints) = checkpoints {
+            store.threads.insert(0, spawn("checkpoint", move || checkpoints.make_requested())?);
+        }
+        Ok(store)
+    }
+
+    fn open_on(
+        path: &Path,
+        vfs: Option<&str>,
+        role: StoreRole,
+        fact_target: FactTarget,
+        lock: Option<DatabaseLock>,
+    ) -> Result<(Self, Option<Checkpoints>), StoreError> {
+        let mut connection = connect(path, vfs, OpenFlags::default())?;
         if schema::version(&connection, path)? < schema::VERSION {
             // No other process may use the tables during an upgrade.
             let _lock = match role {
@@ -133,24 +158,25 @@ impl SqliteStore {
             let tx = connection.transaction().map_err(unavailable)?;
             recover(&tx).and_then(|()| tx.commit()).map_err(unavailable)?;
         }
-        let readers = ReaderPool::open(path, READERS)?;
-        let slow_readers = Arc::new(ReaderPool::open(path, SLOW_READERS)?);
+        let readers = ReaderPool::open(path, vfs, READERS)?;
+        let slow_readers = Arc::new(ReaderPool::open(path, vfs, SLOW_READERS)?);
         let (writer, operations) = sync_channel(WAITING_OPERATIONS);
-        let (log_is_long, checkpoints) = sync_channel(1);
-        let mut threads = vec![];
+        let (log_is_long, requests) = sync_channel(1);
+        let mut checkpoints = None;
         if role == StoreRole::Server {
             connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES).map_err(unavailable)?;
             connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(unavailable)?;
-            let other = connect(path, OpenFlags::default())?;
-            let run = move || writer::make_checkpoints(&other, &checkpoints);
-            threads.push(spawn("checkpoint", run)?);
+            let connection = connect(path, vfs, OpenFlags::default())?;
+            checkpoints = Some(Checkpoints { connection, requests });
         }
         let run = move || {
             writer::commit_operations(&mut connection, &operations, &log_is_long, fact_target);
         };
-        threads.push(spawn("store", run)?);
+        let threads = vec![spawn("store", run)?];
         let (writer, served) = (Some(writer), Mutex::default());
-        Ok(Self { writer, threads, readers, slow_readers, fact_target, served, _lock: lock })
+        let store =
+            Self { writer, threads, readers, slow_readers, fact_target, served, _lock: lock };
+        Ok((store, checkpoints))
     }
 
     /// Opens the file at `path` for reading, whether or not a server has it open. Creates nothing,
@@ -169,14 +195,14 @@ impl SqliteStore {
             let path = percent_encode(path.as_os_str().as_encoded_bytes(), PATH_IN_URI);
             PathBuf::from(format!("file:{path}?mode=ro&immutable=1"))
         };
-        let readers = ReaderPool::open(&target, 1).map_err(|error| match error {
+        let readers = ReaderPool::open(&target, None, 1).map_err(|error| match error {
             StoreError::Newer { found, supported, .. } => {
                 StoreError::Newer { path: path.display().to_string(), found, supported }
             }
             error => error,
         })?;
         readers.with(|connection| connection.prepare("SELECT 1 FROM fact_dispatch").map(drop))?;
-        let slow_readers = Arc::new(ReaderPool::open(&target, SLOW_READERS)?);
+        let slow_readers = Arc::new(ReaderPool::open(&target, None, SLOW_READERS)?);
         let (writer, threads, fact_target) = (None, vec![], FactTarget::Tables);
         let served = Mutex::default();
         Ok(Self { writer, threads, readers, slow_readers, fact_target, served, _lock: None })
@@ -461,8 +487,12 @@ fn writer_gone() -> StoreError {
 }
 
 /// Opens the file, unless a newer crcr wrote it.
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
-    let connection = Connection::open_with_flags(path, flags).map_err(unavailable)?;
+fn connect(path: &Path, vfs: Option<&str>, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let connection = match vfs {
+        Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs),
+        None => Connection::open_with_flags(path, flags),
+    };
+    let connection = connection.map_err(unavailable)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(unavailable)?;
     schema::version(&connection, path)?;
     if !flags.contains(OpenFlags::SQLITE_OPEN_READ_ONLY) {

@@ -14,9 +14,9 @@ pub struct ReaderPool {
 }
 
 impl ReaderPool {
-    pub(super) fn open(path: &Path, count: usize) -> Result<Self, StoreError> {
+    pub(super) fn open(path: &Path, vfs: Option<&str>, count: usize) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-        let open = || connect(path, flags).map(Mutex::new);
+        let open = || connect(path, vfs, flags).map(Mutex::new);
         let connections = std::iter::repeat_with(open).take(count).collect::<Result<_, _>>()?;
         Ok(Self { connections })
     }

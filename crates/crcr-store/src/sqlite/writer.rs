@@ -70,9 +70,21 @@ pub(super) fn commit_operations(
 }
 
 /// Moves the log into the file, while the writer goes on.
-pub(super) fn make_checkpoints(connection: &Connection, requests: &Receiver<()>) {
-    while requests.recv().is_ok() {
-        let done = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+pub struct Checkpoints {
+    pub(super) connection: Connection,
+    pub(super) requests: Receiver<()>,
+}
+
+impl Checkpoints {
+    /// Makes those that the writer asks for, until it has ended.
+    pub(super) fn make_requested(&self) {
+        while self.requests.recv().is_ok() {
+            self.make();
+        }
+    }
+
+    pub fn make(&self) {
+        let done = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         if let Err(error) = done {
             tracing::warn!(%error, "the store's log can't be moved into its file now");
         }
