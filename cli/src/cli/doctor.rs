@@ -35,7 +35,7 @@ pub enum DoctorCommand {
     Downstream(DownstreamArgs),
     /// Check the AWS role and buckets of a build, from a laptop or in a job
     #[command(after_help = AWS_EXAMPLES)]
-    Aws(AwsArgs),
+    Aws(Box<AwsArgs>),
 }
 
 const AWS_EXAMPLES: &str = "\

@@ -112,7 +112,7 @@ async fn store(
     };
     let mut refusal = None;
     if let (StoreReason::Ok, Some(config)) = (reason, &stores.s3) {
-        match store_to_s3(source, config, stores, &now).await {
+        match Box::pin(store_to_s3(source, config, stores, &now)).await {
             Ok(uploaded) => return Ok(uploaded),
             Err(error) => match fallback_reason(&error) {
                 Some(why) if fallback => (reason, refusal) = (why, Some(error)),

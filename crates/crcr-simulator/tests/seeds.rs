@@ -19,7 +19,7 @@ fn findings(store: StoreKind, seeds: u64) -> Vec<String> {
                     .collect::<Vec<_>>()
             })
         });
-        let found = halves.into_iter().flat_map(|half| half.join().unwrap());
+        let found = halves.into_iter().flat_map(|half| half.join().expect("no seed panics"));
         found.map(|finding| finding.to_string()).collect()
     })
 }
@@ -48,7 +48,8 @@ fn busy_hours_end_as_the_plain_model_says() {
 }
 
 fn trace_hash(seed: u64, store: StoreKind) -> u64 {
-    simulate(seed, SimulatedTraffic::Steps(150), store, 80).unwrap().trace_hash
+    let summary = simulate(seed, SimulatedTraffic::Steps(150), store, 80);
+    summary.unwrap_or_else(|finding| panic!("{finding}")).trace_hash
 }
 
 #[test]

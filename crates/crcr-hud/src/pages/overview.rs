@@ -310,7 +310,7 @@ fn search(span: &TimeSpan) -> Markup {
     let others = TimeSpan { q: None, ..span.clone() }.address();
     html! {
         form.span method="get" action="/crcr" role="search" aria-label="Backends" {
-            @for (name, value) in url::form_urlencoded::parse(others[1..].as_bytes()) { input type="hidden" name=(name) value=(value); }
+            @for (name, value) in url::form_urlencoded::parse(&others.as_bytes()[1..]) { input type="hidden" name=(name) value=(value); }
             label { "Name, device or oncall" input type="search" name="q" value=(span.q.as_deref().unwrap_or_default()) maxlength="200"; }
             button { "Show" }
         }

@@ -518,7 +518,7 @@ fn filters(path: &str, span: &TimeSpan, older_heads: usize) -> Markup {
             @if !span.all_heads && older_heads > 0 { span.detail { (older_heads) " older heads folded" } }
         }
         form.span method="get" action=(format!("{path}#matrix")) role="search" aria-label="Jobs" {
-            @for (name, value) in url::form_urlencoded::parse(whole[1..].as_bytes()) { input type="hidden" name=(name) value=(value); }
+            @for (name, value) in url::form_urlencoded::parse(&whole.as_bytes()[1..]) { input type="hidden" name=(name) value=(value); }
             label { "Jobs with" input type="search" name="q" value=(span.q.as_deref().unwrap_or_default()) maxlength="200"; }
             button { "Show" }
         }

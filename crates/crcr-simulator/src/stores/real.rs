@@ -34,7 +34,7 @@ enum Backend {
     /// One process has the file open.
     Sqlite { disk: Disk, open: Option<(SqliteStore, Checkpoints)> },
     /// Each replica has its own connections, and so has the operator.
-    Redis { server: Server, clients: [Option<RedisStore>; REPLICAS + 1] },
+    Redis { server: Server, clients: Box<[Option<RedisStore>; REPLICAS + 1]> },
 }
 
 /// How the power of the disk is cut.
@@ -59,7 +59,7 @@ impl RealStore {
                 let server = Server::start().map_err(|error| {
                     StoreError::Unavailable(format!("`redis-server` can't be started: {error}"))
                 })?;
-                Backend::Redis { server, clients: Default::default() }
+                Backend::Redis { server, clients: Box::default() }
             }
         };
         let (questions, asked) = mpsc::channel::<Question>();
