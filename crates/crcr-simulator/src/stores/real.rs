@@ -32,7 +32,7 @@ pub(super) struct RealStore {
 
 enum Backend {
     /// One process has the file open.
-    Sqlite { disk: Disk, open: Option<(SqliteStore, Checkpoints)> },
+    Sqlite { disk: Disk, open: Option<Box<(SqliteStore, Checkpoints)>> },
     /// Each replica has its own connections, and so has the operator.
     Redis { server: Server, clients: Box<[Option<RedisStore>; REPLICAS + 1]> },
 }
@@ -122,7 +122,8 @@ impl RealStore {
     /// Moves SQLite's log into its file.
     pub(super) fn make_checkpoint(&self) {
         self.ask(|_, backend| {
-            if let Backend::Sqlite { open: Some((_, checkpoints)), .. } = backend {
+            if let Backend::Sqlite { open: Some(open), .. } = backend {
+                let (_, checkpoints) = open.as_ref();
                 checkpoints.make();
             }
         });
@@ -137,7 +138,8 @@ impl RealStore {
     ) -> (Outcomes, Result<(), StoreError>) {
         self.ask(move |runtime, backend| {
             let Backend::Sqlite { disk, open } = backend else { return (vec![], Ok(())) };
-            let Some((store, checkpoints)) = open.take() else { return (vec![], Ok(())) };
+            let Some(opened) = open.take() else { return (vec![], Ok(())) };
+            let (store, checkpoints) = *opened;
             let outcomes = runtime.block_on(async {
                 let outcomes = write_together(&store, batches, || disk.cut_after(cut.after)).await;
                 if cut.during_checkpoint {
@@ -194,7 +196,7 @@ impl Drop for RealStore {
 impl Backend {
     fn client(&self, number: usize) -> Option<&dyn StateStore> {
         match self {
-            Self::Sqlite { open, .. } => open.as_ref().map(|(store, _)| store as &dyn StateStore),
+            Self::Sqlite { open, .. } => open.as_ref().map(|open| &open.0 as &dyn StateStore),
             Self::Redis { clients, .. } => {
                 clients[number].as_ref().map(|store| store as &dyn StateStore)
             }
@@ -205,7 +207,8 @@ impl Backend {
         match self {
             Self::Sqlite { disk, open } => {
                 if open.is_none() {
-                    *open = Some(SqliteStore::open_simulated(Path::new(FILE), &disk.name)?);
+                    *open =
+                        Some(Box::new(SqliteStore::open_simulated(Path::new(FILE), &disk.name)?));
                 }
                 Ok(())
             }
