@@ -196,8 +196,9 @@ async fn is_of_old_event(
     };
     let key = state_records::dispatch_key(&delivery, &repo);
     let dispatch: Versioned<Dispatch> = read_record(store, key).await?;
-    let oldest = (now - limits::RESEND).as_millisecond();
-    Ok(dispatch.value.is_some_and(|dispatch| dispatch.order < oldest))
+    let accepted_at =
+        dispatch.value.and_then(|known| Timestamp::from_millisecond(known.order).ok());
+    Ok(accepted_at.unwrap_or(task.created_at) + limits::RESEND < now)
 }
 
 /// Puts the dead letter with this key back into the queue; returns 0 if there is none.
