@@ -132,6 +132,8 @@ const tasks = {
       expect(String(at) === String([y, x]), `${key} leads to ${at}, not to ${[y, x]}`);
     };
     expect(String(await cell()) === "1,0", `the tab key leads to ${await cell()}`);
+    // The first cell has two links: the head and its commit.
+    await press("ArrowRight", 1, 0);
     await press("ArrowRight", 1, 1);
     await press("ArrowDown", 2, 1);
     await press("ArrowDown", 3, 1);
