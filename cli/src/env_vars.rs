@@ -191,8 +191,8 @@ pub const BUILDKITE_LABEL: &str = "BUILDKITE_LABEL";
 pub const BUILDKITE_STEP_KEY: &str = "BUILDKITE_STEP_KEY";
 /// The index of a parallel job, from 0. All jobs of a parallel step have one label.
 pub const BUILDKITE_PARALLEL_JOB: &str = "BUILDKITE_PARALLEL_JOB";
-/// `true` in the last step of a build: nothing else of the build reports after it. The relay can't ask Buildkite whether
-/// a build is over.
+/// `true` in the last step of a build: nothing else of the build reports after it. The relay can't ask Buildkite
+/// whether a build is over.
 pub const CRCR_RUN_ENDED: &str = "CRCR_RUN_ENDED";
 
 // The terminal: https://no-color.org and https://bixense.com/clicolors

@@ -1,5 +1,5 @@
-//! Artifacts in a Gitea of its own, whose artifact service imitates GitHub's. Nothing of it is replaced but the runner: a
-//! job is put into its database.
+//! Artifacts in a Gitea of its own, whose artifact service imitates GitHub's. Nothing of it is replaced but the runner:
+//! a job is put into its database.
 
 use std::collections::BTreeMap;
 use std::fs;

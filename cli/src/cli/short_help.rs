@@ -95,7 +95,7 @@ fn shorten_below(mut command: Command, path: &str) -> Command {
 mod tests {
     use super::*;
 
-    /// As clap prints where there is no terminal, and of a small one, for lists of subcommands.
+    /// clap's width without a terminal, and the width of a small terminal, in which lists of subcommands fit too.
     const COLUMNS: [usize; 2] = [100, 80];
     const LINES: usize = 24;
 

@@ -196,7 +196,7 @@ fn global_settings(folder: &Path, env: &Env) -> Option<NamedTempFile> {
             xdg.into_iter().chain(below(env_vars::HOME, ".gitconfig")).collect()
         }
     };
-    // A file that isn't there is no error.
+    // git ignores an included file that doesn't exist.
     let own = own.iter().map(|path| format!("[include]\n\tpath = \"{}\"\n", quoted(path)));
     let safe = quoted(&folder.to_string_lossy());
     let text = format!("[safe]\n\tdirectory = \"{safe}\"\n{}", own.collect::<String>());

@@ -69,7 +69,7 @@ pub struct TrustPolicy {
 /// What a statement demands of a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenTrust {
-    /// Exact values of `sub`; a `*` in one is no wildcard.
+    /// Exact values of `sub`, in which `*` is an ordinary character.
     pub subjects: Vec<String>,
     /// Patterns of `sub`.
     pub patterns: Vec<String>,

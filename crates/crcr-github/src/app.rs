@@ -113,7 +113,7 @@ pub struct AppDescription {
 pub struct HookConfig {
     pub url: String,
     pub content_type: String,
-    /// Asterisks; `None` if there is no secret, or the answer doesn't tell.
+    /// GitHub shows a secret as asterisks. `None`: none is set, or the response lacks the field.
     pub secret: Option<String>,
     /// Whether certificates aren't verified.
     pub insecure_ssl: Option<Value>,

@@ -28,8 +28,8 @@ pub struct AcceptedDispatch {
 }
 
 impl GithubApp {
-    /// Starts the workflows of `repo` that listen for `event_type`. With a `repository_id`, another repository of that name gets nothing
-    /// ([`GithubError::OtherRepository`]).
+    /// Starts the workflows of `repo` that listen for `event_type`. With a `repository_id`, another repository of that
+    /// name gets nothing ([`GithubError::OtherRepository`]).
     ///
     /// GitHub takes at most 10 keys and 65,535 characters: more is [`GithubError::Unprocessable`].
     pub async fn dispatch(

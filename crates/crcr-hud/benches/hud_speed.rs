@@ -1,12 +1,11 @@
 //! How fast every page answers over a large history.
 //!
-//! `cargo bench --workspace --bench hud_speed -- RESULTS [ATTEMPTS] [DAYS] [WEBHOOKS] [TESTS]` fills
-//! RESULTS (`sqlite:PATH` or `clickhouse+http://…`, empty or filled by the same command) with
-//! invented attempts of 20 backends over DAYS days, one report each, with webhooks of the upstream
-//! repository's own CI, and with TESTS results of its tests in the last 30 days. It asks for every
-//! page and its twin 60 times in turn, first while nothing is written, then while 50 facts a second
-//! are, each of a dispatch of today. With Chromium and `tests/peers` it also says after how long each page is painted, from
-//! the navigation on.
+//! `cargo bench --workspace --bench hud_speed -- RESULTS [ATTEMPTS] [DAYS] [WEBHOOKS] [TESTS]` fills RESULTS
+//! (`sqlite:PATH` or `clickhouse+http://…`, empty or filled by the same command) with invented attempts of 20 backends
+//! over DAYS days, one report each, with webhooks of the upstream repository's own CI, and with TESTS results of its
+//! tests in the last 30 days. It asks for every page and its twin 60 times in turn, first while nothing is written,
+//! then while 50 facts a second are, each of a dispatch of today. With Chromium and `tests/peers` it also says after
+//! how long each page is painted, from the navigation on.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

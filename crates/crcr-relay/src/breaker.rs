@@ -1,6 +1,7 @@
 //! The breaker of each backend. It opens when the infrastructure of a backend has failed for several pull requests in a
-//! row, of several authors: what one author does must not turn off the checks of everybody. Then nobody's pull request is blocked by a dead lab: failures of its infrastructure are neutral, and
-//! only a probe now and then is dispatched. The first dispatch that gets further closes it.
+//! row, of several authors: what one author does must not turn off the checks of everybody. Then nobody's pull request
+//! is blocked by a dead lab: failures of its infrastructure are neutral, and only a probe now and then is dispatched.
+//! The first dispatch that gets further closes it.
 
 use std::collections::BTreeSet;
 

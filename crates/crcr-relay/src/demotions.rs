@@ -3,8 +3,9 @@
 //!
 //! GitHub's API is the only source, and the branch alone says it. Webhooks just cause a read, so a missed, late or
 //! repeated one can't leave a wrong state behind, and what a webhook claims doesn't matter. The API says in which
-//! repository a pull request's branch is: whoever can push a branch upstream may write there, and a fork with a branch of
-//! the same name is ignored. What was read last is stored, so that a demotion that ends during a restart is noticed, too.
+//! repository a pull request's branch is: whoever can push a branch upstream may write there, and a fork with a branch
+//! of the same name is ignored. What was read last is stored, so that a demotion that ends during a restart is noticed,
+//! too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -70,8 +71,8 @@ impl OpenDemotions {
         self.open.read().contains(repo)
     }
 
-    /// Has GitHub asked soon if the webhook is about a branch of a demotion in upstream itself, where only those who may
-    /// write can have one.
+    /// Has GitHub asked soon if the webhook is about a branch of a demotion in upstream itself, where only those who
+    /// may write can have one.
     pub(crate) fn note_webhook(&self, event: &str, body: &Bytes) {
         if event != "pull_request"
             || memchr::memmem::find(body, self.branch_prefix.as_bytes()).is_none()

@@ -63,8 +63,8 @@ pub(crate) fn check(
     Ok(compared + ledger.nightlies.len())
 }
 
-/// Every delivery got to every backend, or was replaced by a newer one of its pull request that is for the same backend.
-/// The current head of each open pull request got to all.
+/// Every delivery got to every backend, or was replaced by a newer one of its pull request that is for the same
+/// backend. The current head of each open pull request got to all.
 fn check_statuses(ledger: &PromiseLedger, truth: &Truth<'_>) -> Result<usize, Broken> {
     let mut compared = 0;
     for (delivery, webhook) in &ledger.webhooks {

@@ -121,8 +121,8 @@ fn check_budget(repo: &str, what: &str, paid: &[PaidProbe], per_day: u64) -> Res
     Ok(())
 }
 
-/// Compares the answers of all searches with what is true, and returns the wrong ones, too. `has_flaked` tells whether a run on the branch ever failed
-/// for no reason: without that, no answer may be wrong.
+/// Compares the answers of all searches with what is true, and returns the wrong ones, too. `has_flaked` tells whether
+/// a run on the branch ever failed for no reason: without that, no answer may be wrong.
 pub(crate) async fn judge(
     memory: &MemoryStore,
     branch: &MainBranch,

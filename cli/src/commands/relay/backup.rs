@@ -172,7 +172,8 @@ async fn copy_database(
     Ok(())
 }
 
-/// Copies the file that Redis has written, if it is on this machine. Another server's file may be at the same path here.
+/// Copies the file that Redis has written, if it is on this machine. Another server's file may be at the same path
+/// here.
 fn copy_snapshot(
     snapshot: &RedisSnapshot,
     folder: &Path,

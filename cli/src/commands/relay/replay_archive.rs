@@ -66,8 +66,8 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
             while let Some(read) = webhooks.next().await {
                 progress.advance(1);
                 match read {
-                    Ok(Some(Replayed::Webhook(row))) => rows.push(row),
-                    Ok(Some(Replayed::MergeBase(fact))) => {
+                    Ok(Some(ReplayedObject::Webhook(row))) => rows.push(row),
+                    Ok(Some(ReplayedObject::MergeBase(fact))) => {
                         merge_bases.push(Fact::MergeBase(fact));
                         continue;
                     }
@@ -101,7 +101,7 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
 }
 
 /// What an object of the archive becomes.
-enum Replayed {
+enum ReplayedObject {
     Webhook(WebhookRow),
     MergeBase(MergeBaseFact),
 }
@@ -112,7 +112,7 @@ async fn read_row(
     key: &str,
     from: Timestamp,
     until: Timestamp,
-) -> Result<Option<Replayed>, String> {
+) -> Result<Option<ReplayedObject>, String> {
     let webhook = archive.read(key).await.map_err(|error| match error {
         ArchiveError::Damaged { .. } => error.to_string(),
         error => format!("`{key}`: {error}"),
@@ -125,10 +125,12 @@ async fn read_row(
         return Ok(None);
     }
     let replayed = if head.event == MergeBaseFact::EVENT {
-        serde_json::from_slice(&body).map(Replayed::MergeBase).map_err(|error| error.to_string())
+        serde_json::from_slice(&body)
+            .map(ReplayedObject::MergeBase)
+            .map_err(|error| error.to_string())
     } else {
         let row = WebhookRow::new(&head.event, &head.delivery, head.received_at, &body);
-        row.map(Replayed::Webhook).map_err(|error| error.to_string())
+        row.map(ReplayedObject::Webhook).map_err(|error| error.to_string())
     };
     replayed.map(Some).map_err(|error| format!("`{key}`: {error}"))
 }

@@ -34,7 +34,7 @@ pub(super) struct OpenSuite {
     pub failure: Option<TestDetail>,
 }
 
-/// What a tool writes in the attributes of its tests that is no part of their names.
+/// What some tools write into the attributes of a test and isn't part of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CaseMarks {
     None,

@@ -209,8 +209,8 @@ fn timestamp_length(line: &[u8]) -> Option<usize> {
     }
 }
 
-/// What Nix (`    > error`), Stack (`app> error`), pytest (`INTERNALERROR> error`) and BuildKit (`#12 0.63 error`) write
-/// before the output of another tool.
+/// What Nix (`    > error`), Stack (`app> error`), pytest (`INTERNALERROR> error`) and BuildKit (`#12 0.63 error`)
+/// write before the output of another tool.
 static TOOL_PREFIX: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(r"^(?: {4,}> |[A-Za-z][\w.+-]*> +|[a-z][\w.+-]* +> |#\d+ \d+\.\d+ )")
 });

@@ -41,7 +41,7 @@ pub(super) fn required_literals(hir: &Hir) -> Option<LiteralSet> {
 struct LiteralParts {
     /// Everything that the part matches, if that is little.
     exact: Option<LiteralSet>,
-    /// Every match of the part starts with one of these, if there is no `exact`.
+    /// Without `exact`: every match of the part starts with one of these.
     prefix: Option<LiteralSet>,
     /// Every match of the part contains one of these.
     required: Option<LiteralSet>,

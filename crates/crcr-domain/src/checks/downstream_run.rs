@@ -325,8 +325,8 @@ struct RunMatching {
 }
 
 impl RunMatching {
-    /// Gives a run a dispatch, if need be by giving others another one, along the shortest augmenting path. `false`: there
-    /// are fewer dispatches than runs.
+    /// Gives a run a dispatch, if need be by giving others another one, along the shortest augmenting path. `false`:
+    /// there are fewer dispatches than runs.
     fn add(&mut self, runs: &[RunMatch<'_>], run: usize) -> bool {
         let mut wanted_by: BTreeMap<usize, usize> = BTreeMap::new();
         if let Some(free) = runs[run].candidates.iter().find(|send| self.run_of[**send].is_none()) {
@@ -587,8 +587,8 @@ mod tests {
 
     #[test]
     fn runs_are_told_apart_although_a_later_dispatch_has_none() {
-        // Two runs are those of the two dispatches before ours, the next one is ours, and the last one may be that of any
-        // of the two dispatches after it.
+        // Two runs are those of the two dispatches before ours, the next one is ours, and the last one may be that of
+        // any of the two dispatches after it.
         let others = [pull("e", -50), pull("f", -50), pull("x", 70), pull("y", 70)];
         let run = |id, second, state| ListedRun { state, ..listed(id, "gpu.yml", second) };
         let all = [run(2, -40, GOOD), run(3, -40, GOOD), run(4, 5, BAD), run(5, 58, GOOD)];

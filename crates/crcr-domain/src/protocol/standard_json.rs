@@ -1,6 +1,5 @@
-//! JSON as Python and JavaScript write and read it, beyond what the standard allows (RFC 8259): numbers that aren't finite
-//! or are too large, and
-//! surrogates without their other half, as a text has that was cut within an emoji.
+//! JSON as Python and JavaScript write and read it, beyond what the standard allows (RFC 8259): numbers that aren't
+//! finite or are too large, and surrogates without their other half, as a text has that was cut within an emoji.
 
 use std::borrow::Cow;
 

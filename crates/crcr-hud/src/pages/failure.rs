@@ -1,5 +1,5 @@
-//! `/failure/OWNER/REPO/JOB`: why a job failed, with its stored log. Anybody who runs a job writes its log, so all of it
-//! is hostile text.
+//! `/failure/OWNER/REPO/JOB`: why a job failed, with its stored log. Anybody who runs a job writes its log, so all of
+//! it is hostile text.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -23,8 +23,9 @@ const DEFAULT_DAYS: i64 = 7;
 /// Characters of a filter.
 const MAX_FILTER: usize = 200;
 
-/// `?repo=OWNER/REPO&category=NAME&days=N&sort=failures|newest|oldest&page=N` groups failures by cause.
-/// `?list=jobs` lists them one by one, `?like=OWNER/REPO/JOB` those with the cause of this job, `before=TIME&before_job=ID` older ones.
+/// `?repo=OWNER/REPO&category=NAME&days=N&sort=failures|newest|oldest&page=N` groups failures by cause. `?list=jobs`
+/// lists them one by one, `?like=OWNER/REPO/JOB` those with the cause of this job, `before=TIME&before_job=ID` older
+/// ones.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct FailuresQuery {
     repo: Option<String>,

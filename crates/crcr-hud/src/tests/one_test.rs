@@ -9,7 +9,8 @@ use super::*;
 
 pub(super) const HOSTILE: &str = "test_<script>alert(1)</script>\u{202e}[a.b]";
 
-/// Loads a result of one test for each sign of a text, the oldest first: `.` passed, `x` failed, `f` flaky, `s` skipped.
+/// Loads a result of one test for each sign of a text, the oldest first: `.` passed, `x` failed, `f` flaky, `s`
+/// skipped.
 async fn load(site: &Site, job: &str, results: &str, on_default_branch: bool) {
     for (n, sign) in results.chars().enumerate() {
         let n = n as u64;

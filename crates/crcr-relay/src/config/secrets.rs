@@ -235,7 +235,8 @@ fn unreadable(file: &Path, error: &std::io::Error) -> String {
     format!("can't read `{}`: {error}", file.display())
 }
 
-/// The secrets that sign callback tokens, the new one first. Without keys of their own, tokens are signed with keys that are derived from the webhook secret.
+/// The secrets that sign callback tokens, the new one first. Without keys of their own, tokens are signed with keys
+/// that are derived from the webhook secret.
 pub(crate) fn callback_secrets(
     keys: Option<&Secret>,
     webhook_secret: Option<&Secret>,

@@ -137,7 +137,8 @@ async fn is_closed(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreErro
 
 /// Whether the backend has got the same head with another event of the pull request, or will get it with a later one.
 /// Two that wait can't leave each other out, because only the later one counts. What was sent doesn't count if the
-/// backend was told afterwards that the pull request was closed or had another head: then it may have cancelled the run.
+/// backend was told afterwards that the pull request was closed or had another head: then it may have cancelled the
+/// run.
 async fn goes_out_otherwise(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
     let Some(number) = dispatch.pull_request else { return Ok(false) };
     let key = state_records::pull_request_key(&relay.config.upstream, number);

@@ -167,8 +167,8 @@ pub(crate) async fn dispatch(
     Ok(read.value)
 }
 
-/// Whether these jobs have a result of their tests, if the probe is over; nobody who waits for it is told a second
-/// time.
+/// Whether these jobs have a result of their tests; `None` while the probe goes on, and then its waiters are told when
+/// it ends.
 pub(crate) async fn ended_with_result(
     relay: &Relay,
     delivery: &str,

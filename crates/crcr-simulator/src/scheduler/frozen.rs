@@ -16,8 +16,8 @@ use crate::truth::spelled_as_usual;
 pub(super) const MOST_FREEZES: u32 = 6;
 /// How often a label changes when nothing else happens upstream any more.
 pub(super) const LABEL_CHANGES: u64 = 12;
-/// How long a request is on its way: long enough for the lease of its sender's task to end, and less than the relay waits
-/// before it looks again.
+/// How long a request is on its way: long enough for the lease of its sender's task to end, and less than the relay
+/// waits before it looks again.
 const ON_ITS_WAY_SECONDS: std::ops::Range<u64> = 125..150;
 /// By then what a process had leased is another one's.
 const LEASE_ENDS_BEFORE: Duration = Duration::from_secs(8);
@@ -160,7 +160,8 @@ impl Simulation {
             && gates.frozen_until.iter().all(Option::is_none)
     }
 
-    /// The commit and the name of the check run whose record the next batch of a replica is about, before it is changed.
+    /// The commit and the name of the check run whose record the next batch of a replica is about, before it is
+    /// changed.
     fn change_to_write(&self, replica: usize) -> Option<(String, String)> {
         let gates = self.gates.lock();
         let batch = &gates.commits[replica].front()?.batch;

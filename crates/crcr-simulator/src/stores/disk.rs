@@ -21,17 +21,17 @@ const REGION: usize = 32768;
 
 /// A disk, and the name by which SQLite knows it.
 #[derive(Clone)]
-pub(super) struct Disk {
+pub(super) struct SimulatedDisk {
     pub(super) name: String,
-    content: Arc<Mutex<Content>>,
+    content: Arc<Mutex<DiskContent>>,
 }
 
-struct Content {
+struct DiskContent {
     files: BTreeMap<String, DiskFile>,
     handles: u64,
     /// How many more changes there are before the power is cut.
     left: Option<u32>,
-    /// Until [`Disk::lose`], nothing works.
+    /// Until [`SimulatedDisk::lose`], nothing works.
     is_cut: bool,
     /// Files that were opened before the last power cut work no more.
     generation: u32,
@@ -120,7 +120,7 @@ impl DiskFile {
     }
 }
 
-impl Content {
+impl DiskContent {
     fn new(generation: u32, random: StdRng) -> Self {
         let files = BTreeMap::new();
         Self { files, handles: 0, left: None, is_cut: false, generation, random }
@@ -145,22 +145,22 @@ impl Content {
     }
 }
 
-impl Disk {
+impl SimulatedDisk {
     /// An empty disk. SQLite can't forget one, so a thread uses the same one for all its seeds.
     pub(super) fn of_this_thread(seed: u64) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         thread_local! {
-            static DISK: Disk = {
+            static DISK: SimulatedDisk = {
                 let name = format!("simulated-disk-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-                let content = Arc::new(Mutex::new(Content::new(0, StdRng::seed_from_u64(0))));
-                let disk = Disk { name, content };
+                let content = Arc::new(Mutex::new(DiskContent::new(0, StdRng::seed_from_u64(0))));
+                let disk = SimulatedDisk { name, content };
                 sqlite_vfs::register(&disk.name, disk.clone(), false).expect("the name is new");
                 disk
             };
         }
         let disk = DISK.with(Clone::clone);
         let generation = disk.content.lock().generation + 1;
-        *disk.content.lock() = Content::new(generation, StdRng::seed_from_u64(seed));
+        *disk.content.lock() = DiskContent::new(generation, StdRng::seed_from_u64(seed));
         disk
     }
 
@@ -186,7 +186,7 @@ impl Disk {
     }
 }
 
-impl Vfs for Disk {
+impl Vfs for SimulatedDisk {
     type Handle = OpenFile;
 
     fn open(&self, name: &str, options: OpenOptions) -> Result<OpenFile> {
@@ -250,13 +250,13 @@ impl Vfs for Disk {
 /// A file that a connection has open.
 pub(super) struct OpenFile(FileHandle);
 
-/// The index of a log, which is in memory that all connections share. Each connection works on a copy, which is right only
-/// as long as one of them is used at a time.
+/// The index of a log, which is in memory that all connections share. Each connection works on a copy, which is right
+/// only as long as one of them is used at a time.
 pub(super) struct OpenIndex(FileHandle);
 
 #[derive(Clone)]
 struct FileHandle {
-    disk: Disk,
+    disk: SimulatedDisk,
     name: String,
     number: u64,
     generation: u32,
@@ -428,7 +428,7 @@ impl WalIndex for OpenIndex {
 mod tests {
     use super::*;
 
-    fn read(disk: &Disk, name: &str) -> Vec<u8> {
+    fn read(disk: &SimulatedDisk, name: &str) -> Vec<u8> {
         disk.content.lock().files.get(name).map(|file| file.bytes.clone()).unwrap_or_default()
     }
 
@@ -436,7 +436,7 @@ mod tests {
     fn power_cut_loses_any_sectors_that_were_not_synced_and_no_other() {
         let mut found = BTreeSet::new();
         for seed in 0..50 {
-            let disk = Disk::of_this_thread(seed);
+            let disk = SimulatedDisk::of_this_thread(seed);
             let (name, generation) = ("/a".to_owned(), disk.content.lock().generation);
             disk.content.lock().files.insert(name.clone(), DiskFile::default());
             let mut file = OpenFile(FileHandle { disk: disk.clone(), name, number: 1, generation });
@@ -459,8 +459,9 @@ mod tests {
 
     #[test]
     fn power_is_cut_during_a_change() {
-        let disk = Disk::of_this_thread(0);
-        let content = Content { left: Some(1), ..Content::new(7, StdRng::seed_from_u64(0)) };
+        let disk = SimulatedDisk::of_this_thread(0);
+        let content =
+            DiskContent { left: Some(1), ..DiskContent::new(7, StdRng::seed_from_u64(0)) };
         *disk.content.lock() = content;
         let count = || disk.content.lock().count_change().is_ok();
         assert_eq!([count(), count(), count()], [true, false, false]);

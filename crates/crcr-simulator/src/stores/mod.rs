@@ -1,5 +1,5 @@
-//! The store that the replicas share. In memory, it is what everything is compared with. In some simulations a real store is
-//! used beside it, which has to answer the same.
+//! The store that the replicas share. In memory, it is what everything is compared with. In some simulations a real
+//! store is used beside it, which has to answer the same.
 
 mod disk;
 mod real;

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{future, io};
 
-use crcr_store::sqlite::Checkpoints;
+use crcr_store::sqlite::CheckpointTrigger;
 use crcr_store::{
     CommitOutcome, RedisStore, RedisUrl, SqliteStore, StateStore, StoreError, WriteBatch,
 };
@@ -16,25 +16,25 @@ use jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use super::StoreKind;
-use super::disk::Disk;
+use super::disk::SimulatedDisk;
 use crate::gates::REPLICAS;
 
 const FILE: &str = "/state.db";
 /// How long it is tried to reach a server that starts.
 const START_TRIES: u32 = 1000;
 
-type Question = Box<dyn FnOnce(&Runtime, &mut Backend) + Send>;
+type Question = Box<dyn FnOnce(&Runtime, &mut StoreProcess) + Send>;
 
 pub(super) struct RealStore {
     questions: Option<mpsc::Sender<Question>>,
     thread: Option<JoinHandle<()>>,
 }
 
-enum Backend {
+enum StoreProcess {
     /// One process has the file open.
-    Sqlite { disk: Disk, open: Option<Box<(SqliteStore, Checkpoints)>> },
+    Sqlite { disk: SimulatedDisk, open: Option<Box<(SqliteStore, CheckpointTrigger)>> },
     /// Each replica has its own connections, and so has the operator.
-    Redis { server: Server, clients: Box<[Option<RedisStore>; REPLICAS + 1]> },
+    Redis { server: RedisProcess, clients: Box<[Option<RedisStore>; REPLICAS + 1]> },
 }
 
 /// How the power of the disk is cut.
@@ -54,12 +54,14 @@ impl RealStore {
     pub(super) fn start(kind: StoreKind, seed: u64) -> Result<Option<Self>, StoreError> {
         let mut backend = match kind {
             StoreKind::Memory => return Ok(None),
-            StoreKind::Sqlite => Backend::Sqlite { disk: Disk::of_this_thread(seed), open: None },
+            StoreKind::Sqlite => {
+                StoreProcess::Sqlite { disk: SimulatedDisk::of_this_thread(seed), open: None }
+            }
             StoreKind::Redis => {
-                let server = Server::start().map_err(|error| {
+                let server = RedisProcess::start().map_err(|error| {
                     StoreError::Unavailable(format!("`redis-server` can't be started: {error}"))
                 })?;
-                Backend::Redis { server, clients: Box::default() }
+                StoreProcess::Redis { server, clients: Box::default() }
             }
         };
         let (questions, asked) = mpsc::channel::<Question>();
@@ -81,7 +83,7 @@ impl RealStore {
     /// Asks, and waits for the answer. Nothing else of the simulation goes on meanwhile.
     fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Runtime, &mut Backend) -> T + Send + 'static,
+        question: impl FnOnce(&Runtime, &mut StoreProcess) -> T + Send + 'static,
     ) -> T {
         let (reply, answer) = mpsc::sync_channel(1);
         let question: Question = Box::new(move |runtime, backend| {
@@ -113,7 +115,7 @@ impl RealStore {
     pub(super) fn close(&self, client: usize) {
         self.ask(move |runtime, backend| {
             let _context = runtime.enter();
-            if let Backend::Redis { clients, .. } = backend {
+            if let StoreProcess::Redis { clients, .. } = backend {
                 clients[client] = None;
             }
         });
@@ -122,7 +124,7 @@ impl RealStore {
     /// Moves SQLite's log into its file.
     pub(super) fn make_checkpoint(&self) {
         self.ask(|_, backend| {
-            if let Backend::Sqlite { open: Some(open), .. } = backend {
+            if let StoreProcess::Sqlite { open: Some(open), .. } = backend {
                 let (_, checkpoints) = open.as_ref();
                 checkpoints.make();
             }
@@ -137,7 +139,7 @@ impl RealStore {
         cut: PowerCut,
     ) -> (Outcomes, Result<(), StoreError>) {
         self.ask(move |runtime, backend| {
-            let Backend::Sqlite { disk, open } = backend else { return (vec![], Ok(())) };
+            let StoreProcess::Sqlite { disk, open } = backend else { return (vec![], Ok(())) };
             let Some(opened) = open.take() else { return (vec![], Ok(())) };
             let (store, checkpoints) = *opened;
             let outcomes = runtime.block_on(async {
@@ -158,7 +160,7 @@ impl RealStore {
     pub(super) fn kill_server(&self) {
         self.ask(|runtime, backend| {
             let _context = runtime.enter();
-            if let Backend::Redis { server, .. } = backend {
+            if let StoreProcess::Redis { server, .. } = backend {
                 server.kill();
             }
         });
@@ -167,7 +169,7 @@ impl RealStore {
     /// Starts the server again, and waits until each client has noticed.
     pub(super) fn start_server(&self) -> Result<(), StoreError> {
         self.ask(|runtime, backend| {
-            let Backend::Redis { server, clients } = backend else { return Ok(()) };
+            let StoreProcess::Redis { server, clients } = backend else { return Ok(()) };
             server.again().map_err(|error| StoreError::Unavailable(error.to_string()))?;
             runtime.block_on(async {
                 for client in clients.iter().flatten() {
@@ -193,7 +195,7 @@ impl Drop for RealStore {
     }
 }
 
-impl Backend {
+impl StoreProcess {
     fn client(&self, number: usize) -> Option<&dyn StateStore> {
         match self {
             Self::Sqlite { open, .. } => open.as_ref().map(|open| &open.0 as &dyn StateStore),
@@ -283,13 +285,13 @@ async fn write_together(
 }
 
 /// A `redis-server` on loopback that syncs every change, with a folder of its own.
-struct Server {
+struct RedisProcess {
     process: Child,
     port: u16,
     folder: tempfile::TempDir,
 }
 
-impl Server {
+impl RedisProcess {
     fn start() -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -313,7 +315,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for RedisProcess {
     fn drop(&mut self) {
         self.kill();
     }

@@ -33,7 +33,7 @@ use self::database_lock::DatabaseLock;
 pub use self::reader_pool::ReaderPool;
 use self::statements::FactTarget;
 use self::statements::{delete_expired, due_lanes, repair_times, take_facts_from_outbox};
-pub use self::writer::Checkpoints;
+pub use self::writer::CheckpointTrigger;
 use self::writer::{Reply, WriteOperation};
 use crate::task::Turns;
 use crate::{
@@ -99,10 +99,10 @@ impl SqliteStore {
         Self::open_with(path, StoreRole::Server, FactTarget::Outbox)
     }
 
-    /// Opens or creates a server's file in a simulated file system, which SQLite knows by the name `vfs`. Checkpoints are
-    /// made when the caller makes them.
+    /// Opens or creates a server's file in a simulated file system, which SQLite knows by the name `vfs`.
+    /// CheckpointTrigger are made when the caller makes them.
     #[doc(hidden)]
-    pub fn open_simulated(path: &Path, vfs: &str) -> Result<(Self, Checkpoints), StoreError> {
+    pub fn open_simulated(path: &Path, vfs: &str) -> Result<(Self, CheckpointTrigger), StoreError> {
         let (role, fact_target) = (StoreRole::Server, FactTarget::Tables);
         let (store, checkpoints) = Self::open_on(path, Some(vfs), role, fact_target, None)?;
         let none = || StoreError::Unavailable("a server makes checkpoints".to_owned());
@@ -131,7 +131,7 @@ impl SqliteStore {
         role: StoreRole,
         fact_target: FactTarget,
         lock: Option<DatabaseLock>,
-    ) -> Result<(Self, Option<Checkpoints>), StoreError> {
+    ) -> Result<(Self, Option<CheckpointTrigger>), StoreError> {
         let mut connection = connect(path, vfs, OpenFlags::default())?;
         if schema::version(&connection, path)? < schema::VERSION {
             // No other process may use the tables during an upgrade.
@@ -167,7 +167,7 @@ impl SqliteStore {
             connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES).map_err(unavailable)?;
             connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(unavailable)?;
             let connection = connect(path, vfs, OpenFlags::default())?;
-            checkpoints = Some(Checkpoints { connection, requests });
+            checkpoints = Some(CheckpointTrigger { connection, requests });
         }
         let run = move || {
             writer::commit_operations(&mut connection, &operations, &log_is_long, fact_target);

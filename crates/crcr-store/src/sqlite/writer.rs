@@ -70,12 +70,12 @@ pub(super) fn commit_operations(
 }
 
 /// Moves the log into the file, while the writer goes on.
-pub struct Checkpoints {
+pub struct CheckpointTrigger {
     pub(super) connection: Connection,
     pub(super) requests: Receiver<()>,
 }
 
-impl Checkpoints {
+impl CheckpointTrigger {
     /// Makes those that the writer asks for, until it has ended.
     pub(super) fn make_requested(&self) {
         while self.requests.recv().is_ok() {

@@ -367,7 +367,8 @@ impl GitHubStore {
         Ok(url)
     }
 
-    /// Whether the server returns a raw file with its content type. Clients take it for a zip otherwise, or the reverse.
+    /// Whether the server returns a raw file with its content type. Clients take it for a zip otherwise, or the
+    /// reverse.
     async fn is_kept_as(&self, name: &str, mime: &str) -> Result<bool, StoreError> {
         let url = self.own_url(name).await?;
         let get = || self.service().http().get(url.expose_secret());
@@ -568,8 +569,8 @@ impl BlobClient {
     }
 }
 
-/// Whether the storage has taken what was sent. It answers 201 then; any other success, and any web page, is of something
-/// in between.
+/// Whether the storage has taken what was sent. It answers 201 then; any other success, and any web page, is of
+/// something in between.
 fn stored(answer: Result<Response, http::HttpError>) -> Result<(), http::HttpError> {
     let response = answer.map_err(http::HttpError::unless_page)?;
     match response.status() {

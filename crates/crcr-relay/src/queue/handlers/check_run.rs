@@ -344,8 +344,8 @@ impl ShownCheck<'_> {
         Ok(written.await?)
     }
 
-    /// The address that a reporter has named, as GitHub accepts it, or else the relay's page: for one that isn't valid GitHub
-    /// refuses the whole check run.
+    /// The address that a reporter has named, as GitHub accepts it, or else the relay's page: for one that isn't valid
+    /// GitHub refuses the whole check run.
     fn accepted_url(&self, relay: &Relay, named: Option<&str>) -> Option<String> {
         let url = named.and_then(|url| Url::parse(url).ok()).map(String::from);
         let page = || self.head.pull_request.and_then(|it| relay.config.pull_request_page(it));

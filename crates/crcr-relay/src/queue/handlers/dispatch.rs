@@ -259,8 +259,8 @@ async fn change_and_settle(
     Err(StoreError::Unavailable("a dispatch changed in every try to change it".to_owned()))
 }
 
-/// Writes down that GitHub accepted a dispatch at this time by its clock, or may have, so that the runs of others aren't taken for
-/// its own. Below L2 nobody looks at runs.
+/// Writes down that GitHub accepted a dispatch at this time by its clock, or may have, so that the runs of others
+/// aren't taken for its own. Below L2 nobody looks at runs.
 fn sent_batch(relay: &Relay, dispatch: &Dispatch, at: Timestamp, is_certain: bool) -> WriteBatch {
     let mut batch = WriteBatch::default();
     if dispatch.level.shows_results() {

@@ -321,8 +321,8 @@ enum SingleRun {
     Unreadable,
 }
 
-/// The state of a run that the list doesn't have. `jobs`: those that proven reports name. `known`: what GitHub said of it
-/// before.
+/// The state of a run that the list doesn't have. `jobs`: those that proven reports name. `known`: what GitHub said of
+/// it before.
 async fn single_run(
     relay: &Relay,
     dispatch: &Dispatch,

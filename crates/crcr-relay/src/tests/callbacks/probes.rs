@@ -338,8 +338,8 @@ fn add_commits(world: &World, last: usize) {
     }
 }
 
-/// Has `acme/two` run what it is sent until nothing comes any more; returns what that was. `fails` has the failing tests
-/// of a commit.
+/// Has `acme/two` run what it is sent until nothing comes any more; returns what that was. `fails` has the failing
+/// tests of a commit.
 async fn run_probes(world: &World, fails: impl Fn(&str) -> &'static [&'static str]) -> Vec<String> {
     let mut runs = vec![];
     for _ in 0..40 {

@@ -462,7 +462,8 @@ pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
     }
 }
 
-/// Which file a run is of is known once GitHub was asked. Until then the newer run is taken for a later one of the file.
+/// Which file a run is of is known once GitHub was asked. Until then the newer run is taken for a later one of the
+/// file.
 #[tokio::test]
 pub(super) async fn job_of_two_workflow_files_of_one_name_shows_the_failure_of_the_older_run() {
     let world = World::listening(&[]).await;
