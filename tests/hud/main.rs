@@ -49,7 +49,7 @@ async fn run(script: &str, task: &str, sites: &Sites) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs chromium and playwright-core and axe-core"]
 async fn every_page_in_every_state_scheme_and_width() {
-    let sites = Sites::serve().await;
+    let sites = Sites::shared().await;
     let seen = look("pages", &sites).await;
     let pages = seen["aria"].as_object().unwrap();
     assert!(pages.len() >= 15, "{pages:?}");
@@ -64,39 +64,40 @@ async fn every_page_in_every_state_scheme_and_width() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs firefox-esr and puppeteer-core and axe-core"]
+#[ignore = "needs firefox-esr and puppeteer-core"]
 async fn every_page_and_every_question_in_firefox() {
-    run("firefox.mjs", "firefox", &Sites::serve().await).await;
+    run("firefox.mjs", "firefox", &*Sites::shared().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs chromium and playwright-core and axe-core"]
 async fn the_matrix_by_keyboard_and_a_refresh_that_keeps_its_place() {
-    look("keyboard", &Sites::serve().await).await;
+    look("keyboard", &*Sites::shared().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs chromium and playwright-core and axe-core"]
 async fn every_page_leads_to_a_branch_its_shards_and_the_failed_step_of_a_job() {
-    look("branch", &Sites::serve().await).await;
+    look("branch", &*Sites::shared().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs chromium and playwright-core and axe-core"]
 async fn each_question_is_answered_after_two_clicks_by_mouse_by_keyboard_and_without_script() {
-    look("questions", &Sites::serve().await).await;
+    look("questions", &*Sites::shared().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs chromium and playwright-core and axe-core"]
 async fn an_operator_logs_in_redelivers_and_logs_out() {
+    // It changes what its sites store.
     look("operator", &Sites::serve().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs chromium and playwright-core and axe-core"]
 async fn a_large_matrix_is_there_soon() {
-    let seen = look("large", &Sites::serve().await).await;
+    let seen = look("large", &*Sites::shared().await).await;
     eprintln!("50 × 40 matrix, milliseconds: {}", seen["milliseconds"]);
     // The aim is a second on an idle machine; this one may be busy.
     for matrix in ["repository", "branch"] {
@@ -135,7 +136,7 @@ fn twins() -> Value {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs openapi_spec_validator"]
 async fn openapi_document_is_valid_and_every_twin_answers_as_it_says() {
-    let sites = Sites::serve().await;
+    let sites = Sites::shared().await;
     let chosen = ["full", "empty", "hostile"].map(|name| (name, &sites.urls()[name]));
     let asked = json!({ "sites": BTreeMap::from(chosen), "asked": twins() });
     let mut command = Command::new("python3");

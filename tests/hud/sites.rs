@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Weak};
 
 use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::logs::{LogPacker, log_key};
@@ -30,6 +30,8 @@ use crcr_store::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::Mutex;
 
 pub(crate) const TOKEN: &str = "let me in; please";
 const UPSTREAM: &str = "example/torch";
@@ -50,6 +52,20 @@ fn now() -> Timestamp {
 }
 
 impl Sites {
+    /// Those that all tests look at which change nothing.
+    pub(crate) async fn shared() -> Arc<Self> {
+        // A test's own runtime ends with the test.
+        static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+        static SHARED: Mutex<Weak<Sites>> = Mutex::const_new(Weak::new());
+        let mut shared = SHARED.lock().await;
+        if let Some(sites) = shared.upgrade() {
+            return sites;
+        }
+        let sites = Arc::new(RUNTIME.spawn(Self::serve()).await.unwrap());
+        *shared = Arc::downgrade(&sites);
+        sites
+    }
+
     pub(crate) async fn serve() -> Self {
         let github = StandIn::start().unwrap();
         let since = Timestamp::now().duration_since(now());

@@ -2,7 +2,6 @@
 //! `mime_type`, appends blocks in the order in which they arrive, ignores whole blobs, and checks nothing.
 
 use std::fs;
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use crate::act::{binary, git};
@@ -43,7 +42,7 @@ fn artifacts_come_back_whole_from_acts_own_server() {
     git(&path("checkout"), &["remote", "add", "origin", "https://github.com/acme/upstream.git"]);
     git(&path("checkout"), &["add", "--all"]);
     git(&path("checkout"), &["commit", "--quiet", "--message", "build"]);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = crcr_testkit::unused_port();
     let output = Command::new("act")
         .args(["push", "--platform", "ubuntu-latest=-self-hosted", "--pull=false"])
         .args(["--no-cache-server", "--artifact-server-addr", "127.0.0.1"])

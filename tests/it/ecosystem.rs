@@ -291,7 +291,7 @@ fn findings_for_code_scanning_have_only_what_they_need_of_a_strangers_file() {
 
 #[test]
 fn demo_listens_where_it_is_told() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = crcr_testkit::unused_port();
     let listen = format!("0.0.0.0:{port}");
     let ran = Crcr::new(&["demo", "--exit", "--listen", &listen]).run().expect_code(0);
     assert!(ran.stdout.contains("The demo took"), "{}", ran.report());

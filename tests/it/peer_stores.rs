@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,6 +13,7 @@ use crate::client::{Peer, noise};
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_testkit::s3::{ACCESS_KEY, SECRET_KEY};
+use crcr_testkit::unused_port;
 use serde_json::json;
 
 use crate::support::{Crcr, Ran};
@@ -28,7 +29,7 @@ impl PeerServer {
     /// Starts what `command` makes of a port, and waits until it listens.
     pub(crate) fn start(command: impl Fn(u16, &Path) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = unused_port();
         let mut command = command(port, folder.path());
         let mut child =
             command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("tests/setup ran");

@@ -1,7 +1,6 @@
 //! `crcr relay serve` on AWS Lambda: the test is Lambda's runtime API.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use axum::{Json, Router};
 use crcr_standin::traffic::Fault;
 use crcr_standin::world::{Delivery, PullRequest};
 use crcr_testkit::redis::{RedisServer, RedisSettings};
+use crcr_testkit::unused_port;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
@@ -166,7 +166,7 @@ async fn function_dispatches_what_it_accepts_and_the_schedule_works_the_rest() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs redis-server and cargo-lambda"]
 async fn function_url_of_cargo_lambda_takes_a_webhook() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = unused_port();
     let redis = RedisServer::start(RedisSettings::default()).unwrap();
     let place =
         place().set("AWS_LAMBDA_RUNTIME_API", &format!("127.0.0.1:{port}/.rt")).on_redis(&redis);

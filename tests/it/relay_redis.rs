@@ -1,11 +1,11 @@
 //! `crcr relay serve` on a real Redis server: with TLS and a user of few rights, stopped, and with lost data.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 
 use crcr_standin::world::PullRequest;
 use crcr_testkit::redis::{RedisServer, RedisSettings};
+use crcr_testkit::unused_port;
 use jiff::Timestamp;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use reqwest::{Client, StatusCode};
@@ -64,8 +64,7 @@ fn write_certificates(folder: &Path) {
 async fn redis_behind_tls_with_a_user_of_few_rights_holds_the_state() {
     let place = place();
     write_certificates(place.folder());
-    let tls_port =
-        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let tls_port = unused_port().to_string();
     let file = |name: &str| place.folder().join(name).to_str().unwrap().to_owned();
     // The rights that the operating page gives the user, and one without writing.
     let mut arguments = vec![

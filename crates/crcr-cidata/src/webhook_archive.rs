@@ -5,6 +5,7 @@
 //! Unpacked, the first line is JSON with the event, the delivery, the time and the headers; the rest is the
 //! body, byte by byte.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
@@ -14,6 +15,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
+use zstd::bulk::Compressor;
 
 use crcr_aws::object_store::{ObjectStore, ObjectStoreError};
 
@@ -23,6 +25,13 @@ pub const MAX_BODY: usize = 25 * 1024 * 1024;
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// A third of the size of LZ4 at half its speed, which is fast enough for every webhook.
 const ZSTD_LEVEL: i32 = 1;
+
+thread_local! {
+    /// Making one takes as long as compressing a webhook.
+    static COMPRESSOR: RefCell<Compressor<'static>> =
+        RefCell::new(Compressor::new(ZSTD_LEVEL).expect("memory is all that it needs"));
+}
+
 /// Keys that one request lists.
 const LISTED_KEYS: usize = 1000;
 
@@ -72,7 +81,9 @@ impl ArchivedWebhook {
         let mut text = serde_json::to_vec(&self.head).expect("a head is always JSON");
         text.push(b'\n');
         text.extend_from_slice(&self.body);
-        zstd::bulk::compress(&text, ZSTD_LEVEL).expect("memory is all that compression needs")
+        COMPRESSOR.with_borrow_mut(|compressor| {
+            compressor.compress(&text).expect("memory is all that compression needs")
+        })
     }
 
     /// Reads an object that may be damaged or made by somebody else.

@@ -77,6 +77,8 @@ pub async fn blame_jobs<E: From<ResultsError>>(
             branch: branches.get(&record.upstream.to_ascii_lowercase()).unwrap_or(&none),
             merge_base: merge_bases.get(&record.head_sha).map(String::as_str),
             pull_request: record.pull_request,
+            first: record.dispatched_at - BRANCH_LOOKBACK,
+            last: record.received_at + PROBE_LOOKAHEAD,
         };
         Some((AttemptId::of(record), context.verdict(job)?))
     });
@@ -94,6 +96,8 @@ mod tests {
     use std::sync::Arc;
 
     use crcr_domain::EventKind;
+    use crcr_domain::checks::lifecycle::{Conclusion, JobState};
+    use crcr_domain::results::facts::Fact;
     use crcr_domain::results::triage::TriageCategory;
     use crcr_store::sqlite::{SqliteStore, StoreRole};
     use crcr_store::{StateStore as _, WriteBatch};
@@ -153,6 +157,33 @@ mod tests {
             }
         }
         score
+    }
+
+    #[tokio::test]
+    async fn answer_is_the_same_whatever_else_is_asked_for_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let until: Timestamp = "2026-10-01T00:00:00Z".parse().unwrap();
+        // Every job fails, so each answer names the first failure that it knows.
+        let mut facts = facts(7, until, 30, 6, UPSTREAM);
+        for fact in &mut facts {
+            let Fact::Attempt(row) = fact else { continue };
+            row.state = JobState::Completed(Conclusion::Failure);
+        }
+        let store = SqliteStore::open(&folder.path().join("month.db"), StoreRole::Server).unwrap();
+        let store = Arc::new(store);
+        store.commit(WriteBatch { facts, ..WriteBatch::default() }, until).await.unwrap();
+        let results: &dyn Results = &SqliteResults::new(store);
+        let read = async |window: Window| results.push_attempts(&window).await;
+        let days = |days: i64| Window::all(until - SignedDuration::from_hours(24 * days), until);
+        let month = results.attempts(&days(30)).await.unwrap();
+        let week = results.attempts(&days(7)).await.unwrap();
+        let (month, week) = (jobs_of_record(&month, []), jobs_of_record(&week, []));
+        let of_month = blame_jobs(results, &month, read).await.unwrap();
+        let of_week = blame_jobs(results, &week, read).await.unwrap();
+        assert!(of_week.len() > 50, "{}", of_week.len());
+        for job in &week {
+            assert_eq!(of_week.verdict(job.record), of_month.verdict(job.record));
+        }
     }
 
     #[tokio::test]

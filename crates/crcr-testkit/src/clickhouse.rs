@@ -1,7 +1,6 @@
 //! A real ClickHouse server on loopback: the current engine in PyPI's `chdb`.
 
 use std::io::{self, BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -19,7 +18,7 @@ impl ClickHouse {
     /// The engine of `chdb`, served by `tests/peers/clickhouse_chdb.py`.
     pub fn start() -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = crate::unused_port();
         let child = spawn(folder.path(), port)?;
         Ok(Self { child, port, folder })
     }

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -36,7 +35,7 @@ impl Default for RedisSettings {
 impl RedisServer {
     pub fn start(settings: RedisSettings) -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = crate::unused_port();
         let child = spawn(&settings, &folder, port)?;
         Ok(Self { child, port, settings, folder })
     }

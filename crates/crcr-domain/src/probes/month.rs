@@ -278,6 +278,8 @@ fn verdicts(
         branch: &results,
         merge_base: Some(&base),
         pull_request: Some(head.pull),
+        first: Timestamp::MIN,
+        last: Timestamp::MAX,
     };
     for job in &on_head {
         let number = job.record.repo.rsplit('-').next().unwrap().parse().unwrap();

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use jiff::Timestamp;
+
 use crate::protocol::event::EventName;
 use crate::results::facts::AttemptFact;
 use crate::results::triage::{
@@ -90,6 +92,10 @@ pub struct BlameContext<'a> {
     /// The commit that the head and its base branch have in common, if it is known.
     pub merge_base: Option<&'a str>,
     pub pull_request: Option<u64>,
+    /// Results of the branch count if they were dispatched within this time, so that an answer doesn't depend on what
+    /// else was read with them.
+    pub first: Timestamp,
+    pub last: Timestamp,
 }
 
 /// The failing backends' jobs on upstream's own commits: pushes, nightly and periodic runs, and probes. Only jobs
@@ -307,14 +313,18 @@ impl<'a> BlameContext<'a> {
         &self,
         job: &JobOfRecord<'_>,
     ) -> impl Iterator<Item = &'a JobOfRecord<'a>> + use<'a> {
-        let branch = self.branch;
-        branch.by_job.get(&job_name(job.record)).into_iter().flatten().copied()
+        let Self { branch, first, last, .. } = *self;
+        let found = branch.by_job.get(&job_name(job.record)).into_iter().flatten().copied();
+        found.filter(move |job| (first..=last).contains(&job.record.dispatched_at))
     }
 
     /// How many backends failed on this commit of upstream as the job does.
     fn failing_at(&self, job: &JobOfRecord<'_>, sha: &str) -> usize {
         let failing = self.branch.failing.get(sha).into_iter().flatten();
-        let failing = failing.filter(|other| may_share_cause(job.record, other.record));
+        let failing = failing.filter(|other| {
+            (self.first..=self.last).contains(&other.record.dispatched_at)
+                && may_share_cause(job.record, other.record)
+        });
         failing.map(|job| job.record.repo.to_ascii_lowercase()).collect::<HashSet<_>>().len()
     }
 
@@ -488,6 +498,8 @@ mod tests {
             branch: &BranchResults::new(&branch),
             merge_base: Some("base"),
             pull_request: Some(7),
+            first: Timestamp::MIN,
+            last: Timestamp::MAX,
         };
         let job = head.iter().find(|job| job.record.repo == "acme/one").unwrap();
         context.verdict(job)
@@ -752,8 +764,14 @@ mod tests {
         branch.push(upstream("acme/one", "ancient", BAD, &["long ago"], 100));
         let (head, branch) = (jobs_of_record(&head, &[]), jobs_of_record(&branch, &[]));
         let new_tests = |branch: &BranchResults<'_>| {
-            let context =
-                BlameContext { head: &head, branch, merge_base: None, pull_request: Some(7) };
+            let context = BlameContext {
+                head: &head,
+                branch,
+                merge_base: None,
+                pull_request: Some(7),
+                first: Timestamp::MIN,
+                last: Timestamp::MAX,
+            };
             context.new_tests(&head[0])
         };
         assert_eq!(new_tests(&BranchResults::new(&branch)), Some(vec![false, true, true]));

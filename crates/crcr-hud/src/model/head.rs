@@ -120,6 +120,8 @@ impl HeadFacts<'_> {
             branch: &BranchResults::new(&pushed),
             merge_base: self.merge_base.as_ref().map(|found| found.merge_base.as_str()),
             pull_request: self.pull_request,
+            first: Timestamp::MIN,
+            last: Timestamp::MAX,
         };
         let mut backends: Vec<PullBackend> = newest_of_head(self.dispatches, self.head_sha)
             .into_iter()

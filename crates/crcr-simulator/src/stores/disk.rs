@@ -68,16 +68,22 @@ impl FileChange {
     fn apply(&self, file: &mut Vec<u8>) {
         match self {
             Self::Write(offset, bytes) => write(file, *offset, bytes),
-            Self::Length(length) => file.resize(*length, 0),
+            Self::Length(length) => {
+                grow(file, *length);
+                file.truncate(*length);
+            }
         }
     }
 }
 
+/// `Vec::resize` would set byte by byte in a build without optimisation.
+fn grow(file: &mut Vec<u8>, length: usize) {
+    file.extend_from_slice(&vec![0; length.saturating_sub(file.len())]);
+}
+
 fn write(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     let end = offset + bytes.len();
-    if file.len() < end {
-        file.resize(end, 0);
-    }
+    grow(file, end);
     file[offset..end].copy_from_slice(bytes);
 }
 

@@ -26,8 +26,8 @@ const HEADER_PREFIX: &str = "x-github-";
 pub(crate) struct PendingWebhook {
     body: RecordWrite,
     task: NewTask,
-    /// The repository that caused it, as the webhook names it.
-    repository: String,
+    /// As it came.
+    received: Bytes,
     received_at: Timestamp,
 }
 
@@ -51,7 +51,7 @@ impl PendingWebhook {
     /// Charges the webhook to whoever caused it: everybody in an organisation with the App can make
     /// repositories and jobs without end.
     pub(crate) fn charge_owner(&self, relay: &Relay, batch: &mut WriteBatch) {
-        let Some(owner) = owner_of(relay, &self.repository) else { return };
+        let Some(owner) = owner_of(relay, &self.repository()) else { return };
         let capacity = if owner.is_known {
             limits::KEPT_WEBHOOK_BYTES
         } else {
@@ -66,10 +66,15 @@ impl PendingWebhook {
         });
     }
 
+    /// The repository that caused it, as the webhook names it.
+    fn repository(&self) -> String {
+        let owned: OwnedWebhook = serde_json::from_slice(&self.received).unwrap_or_default();
+        owned.repository.map(|repository| repository.full_name).unwrap_or_default()
+    }
+
     pub(crate) fn note_dropped(&self) {
-        let repository = &self.repository;
         tracing::info!(
-            repository,
+            repository = self.repository(),
             "not kept: its owner has used the bytes of this day for webhooks"
         );
     }
@@ -103,10 +108,8 @@ pub(crate) fn prepare(
         value: webhook.pack(),
         expires_at: relay.expiry(),
     };
-    let owned: OwnedWebhook = serde_json::from_slice(&webhook.body).unwrap_or_default();
-    let repository = owned.repository.map(|owner| owner.full_name).unwrap_or_default();
     let task = TaskKind::KeepWebhook { webhook: webhook.head }.task(now);
-    Some(PendingWebhook { body, task, repository, received_at: now })
+    Some(PendingWebhook { body, task, received: webhook.body, received_at: now })
 }
 
 fn github_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
