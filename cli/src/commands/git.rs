@@ -17,7 +17,7 @@ use crate::printer::Printer;
 
 /// Variables by which a step that works in another repository would lead git there, as
 /// `git rev-parse --local-env-vars` lists them.
-const OF_ANOTHER_REPOSITORY: [&str; 13] = [
+pub const OF_ANOTHER_REPOSITORY: [&str; 13] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
     "GIT_CONFIG",
@@ -199,7 +199,8 @@ fn global_settings(folder: &Path, env: &Env) -> Option<NamedTempFile> {
     // git ignores an included file that doesn't exist.
     let own = own.iter().map(|path| format!("[include]\n\tpath = \"{}\"\n", quoted(path)));
     let safe = quoted(&folder.to_string_lossy());
-    let text = format!("[safe]\n\tdirectory = \"{safe}\"\n{}", own.collect::<String>());
+    // After the user's own, which may take all folders off the list by an empty one.
+    let text = format!("{}[safe]\n\tdirectory = \"{safe}\"\n", own.collect::<String>());
     file.write_all(text.as_bytes()).ok()?;
     Some(file)
 }
