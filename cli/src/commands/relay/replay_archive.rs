@@ -31,11 +31,15 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
     if until <= from {
         return Err(Failure::user("until", "`--until` isn't after `--from`"));
     }
-    let url = args.archive.as_deref().or(env.get(env_vars::CRCR_ARCHIVE)).ok_or_else(|| {
+    let url = match &args.archive {
+        Some(url) => Some(url.clone()),
+        None => env.setting(env_vars::CRCR_ARCHIVE)?,
+    };
+    let url = url.ok_or_else(|| {
         Failure::user("archive", "no archive is named")
             .hint("set `--archive` or CRCR_ARCHIVE to the relay's archive")
     })?;
-    let store = ObjectStore::open(url)
+    let store = ObjectStore::open(&url)
         .await
         .map_err(|error| Failure::user("archive", "`--archive` can't be used").because(error))?;
     let archive = WebhookArchive::new(store);
