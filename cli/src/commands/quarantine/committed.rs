@@ -4,16 +4,16 @@
 //! checkout of the tested pull request or a test that ran could have put a file that hides its own
 //! failures.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crcr_domain::ci_data::quarantine::{MAX_BYTES, ParsedQuarantine, Quarantine};
 
 use super::{read_bounded, report, today};
 use crate::cli::allowlist::FindingsFormat;
 use crate::cli::quarantine::DEFAULT_FILE;
-use crate::commands::git::OF_ANOTHER_REPOSITORY;
+use crate::commands::git::ObjectReader;
 use crate::env_vars::{self, Env};
 use crate::printer::Printer;
 
@@ -74,16 +74,9 @@ fn read_blob(name: &str, commit: &str, env: &Env) -> Result<Vec<u8>, String> {
     let inner = path.strip_prefix(existing).unwrap_or(path).to_str();
     let inner = inner.ok_or("its name isn't UTF-8")?;
     let start = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
-    // In a container job the folder belongs to another user than git's, and git before 2.38, as in Ubuntu
-    // 22.04, reads `safe.directory` only from files.
-    let home = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let settings = "[safe]\n\tdirectory = *\n";
-    fs::write(home.path().join(".gitconfig"), settings).map_err(|error| error.to_string())?;
-    let mut command = Command::new("git");
-    for name in OF_ANOTHER_REPOSITORY.iter().chain(&["GIT_CONFIG_GLOBAL", "XDG_CONFIG_HOME"]) {
-        command.env_remove(name);
-    }
-    command.args(["-c", "core.hooksPath=/dev/null", "cat-file", "blob"]).env("HOME", home.path());
+    let git = ObjectReader::new(env).map_err(|error| error.to_string())?;
+    let mut command = git.command();
+    command.args(["-c", "core.hooksPath=/dev/null", "cat-file", "blob"]);
     command.arg(format!("{commit}:./{inner}")).current_dir(start);
     // A ref of this kind replaces an object by another one.
     command.env("GIT_NO_REPLACE_OBJECTS", "1");
