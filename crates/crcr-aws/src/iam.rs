@@ -129,7 +129,7 @@ impl TokenTrust {
                             texts(values).iter().all(|value| !value.contains('*'));
                     }
                     // The same for all repositories.
-                    ("aud" | "iss", _) => {}
+                    ("aud" | "iss", _) | ("sub", "Null") => {}
                     _ => trust.more.push(format!("{operator} {key}")),
                 }
             }
@@ -265,6 +265,7 @@ mod tests {
         assert_eq!(read("StringLike", "aud", "*"), TokenTrust::default());
         let issuer = "https://token.actions.githubusercontent.com";
         assert_eq!(read("ForAllValues:StringEquals", "iss", issuer), TokenTrust::default());
+        assert_eq!(read("Null", "sub", "false"), TokenTrust::default());
         assert_eq!(read("StringEqualsIfExists", "sub", "repo:a/b:c").subjects, ["repo:a/b:c"]);
     }
 }
