@@ -26,15 +26,16 @@ impl Env {
 
     /// A setting of the relay as the relay reads it: the value of NAME, or the content of the file NAME_FILE.
     pub fn setting(&self, name: &str) -> Result<Option<String>, Failure> {
-        if let Some(value) = self.get(name) {
-            return Ok(Some(value.to_owned()));
+        let filled = |text: &str| (!text.trim().is_empty()).then(|| text.to_owned());
+        if let Some(value) = self.get(name).and_then(filled) {
+            return Ok(Some(value));
         }
         let file = format!("{name}_FILE");
         let Some(path) = self.get(&file) else { return Ok(None) };
         let text = std::fs::read_to_string(path).map_err(|error| {
             Failure::user("settings", format!("{file}: `{path}` can't be read")).because(error)
         })?;
-        Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
+        Ok(filled(text.trim_end_matches(['\r', '\n'])))
     }
 
     /// The names of all variables.
@@ -330,12 +331,8 @@ pub const CRCR_ARCHIVE: &str = "CRCR_ARCHIVE";
 pub const GITHUB_APP_ID: &str = "GITHUB_APP_ID";
 /// The GitHub App's private key, as PEM.
 pub const GITHUB_APP_PRIVATE_KEY: &str = "GITHUB_APP_PRIVATE_KEY";
-/// Path of a file with [`GITHUB_APP_PRIVATE_KEY`].
-pub const GITHUB_APP_PRIVATE_KEY_FILE: &str = "GITHUB_APP_PRIVATE_KEY_FILE";
 /// The GitHub App's webhook secret.
 pub const GITHUB_APP_SECRET: &str = "GITHUB_APP_SECRET";
-/// Path of a file with [`GITHUB_APP_SECRET`].
-pub const GITHUB_APP_SECRET_FILE: &str = "GITHUB_APP_SECRET_FILE";
 /// Secret in AWS Secrets Manager with settings of the relay as JSON.
 pub const SECRET_STORE_ARN: &str = "SECRET_STORE_ARN";
 /// Set by AWS Lambda: the address of its runtime API.
@@ -383,7 +380,27 @@ pub const CRCR_NAMES: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::CRCR_NAMES;
+    use super::{CRCR_NAMES, Env};
+
+    #[test]
+    fn setting_of_the_relay_is_in_a_variable_or_else_in_the_file_that_another_one_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("value");
+        std::fs::write(&path, "from the file\r\n").unwrap();
+        let file = ("X_FILE", path.to_str().unwrap());
+        for (variables, value) in [
+            (vec![("X", "its own"), file], Some("its own")),
+            // A line that is left empty in a file of variables sets nothing.
+            (vec![("X", " "), file], Some("from the file")),
+            (vec![("X", " ")], None),
+            (vec![], None),
+        ] {
+            let setting = Env::from_iter(variables.clone()).setting("X").unwrap();
+            assert_eq!(setting.as_deref(), value, "{variables:?}");
+        }
+        let absent = Env::from_iter([("X_FILE", "/absent")]).setting("X").unwrap_err();
+        assert_eq!(absent.to_string(), "X_FILE: `/absent` can't be read");
+    }
 
     #[test]
     fn every_variable_of_crcr_is_listed() {

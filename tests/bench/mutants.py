@@ -9,7 +9,8 @@ all of them are put into one program, where an environment variable chooses the 
 EVERYth change, beginning with the FIRST (from 0). Needs tree-sitter (`pip install tree-sitter tree-sitter-rust`).
 
 The copy and its build are in target/mutants. A change that doesn't compile there is left out, and counted. A change
-that lasts longer than five times the tests counts as noticed. It ends with 1 if a change wasn't noticed.
+that lasts longer than five times the tests or the simulations counts as noticed. It ends with 1 if a change wasn't
+noticed.
 """
 
 import collections
@@ -20,6 +21,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import tree_sitter
@@ -278,22 +280,38 @@ def measure_simulator(count, seeds):
     programs, made = build(mutants, ["--example", "seeds"])
     (program,) = [one for one in programs if os.path.basename(one) == "seeds"]
 
-    def find(number):
+    def finding(number, limit):
+        """How the simulator notices a change, which may be that it has to be killed. None: it doesn't."""
         with subprocess.Popen(
             [program, "0", str(seeds), "120"],
-            env=environment | {VARIABLE: str(number)},
+            env=environment | ({} if number is None else {VARIABLE: str(number)}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         ) as run:
+            timer = threading.Timer(limit, run.kill)
+            timer.start()
             for line in run.stdout:
                 if re.match(r"seed \d+, step \d+: |thread .* panicked", line):
                     run.kill()
-                    print(f"  {mutants[number]['name']}: {line.strip()[:150]}", flush=True)
-                    return True
-        return False
+                    break
+            else:
+                line = None if run.wait() == 0 else f"it ended with {run.returncode}"
+            timer.cancel()
+        return line
 
-    return mutants, made, find
+    began = time.monotonic()
+    if without := finding(None, 3600):
+        sys.exit(f"the simulator finds something without any change: {without}")
+    limit = 30 + 5 * (time.monotonic() - began)
+
+    def is_noticed(number):
+        line = finding(number, limit)
+        if line:
+            print(f"  {mutants[number]['name']}: {line.strip()[:150]}", flush=True)
+        return line is not None
+
+    return mutants, made, is_noticed
 
 
 def main():

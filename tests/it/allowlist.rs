@@ -393,6 +393,18 @@ fn git_revision_wins_over_a_file_of_the_same_name() {
     assert!(ran.stdout.contains("promoted  a/b: L1 → L4"), "{}", ran.report());
 }
 
+/// In a job's container there may be no git, and no repository.
+#[test]
+fn file_with_the_name_of_a_commit_is_never_taken_for_it() {
+    let hash = "0123456789abcdef0123456789abcdef01234567";
+    let run = Crcr::new(&["allowlist", "diff", hash, "new.yml"]);
+    for name in [hash, "new.yml"] {
+        fs::write(run.folder().join(name), "L4: [a/b: [me]]\n").unwrap();
+    }
+    let ran = run.run().expect_code(2);
+    assert!(ran.stderr.contains("neither a file nor a git revision"), "{}", ran.report());
+}
+
 #[test]
 fn diff_compares_git_revisions() {
     let run = Crcr::new(&["allowlist", "diff", "HEAD~1", "HEAD"]);
@@ -408,6 +420,8 @@ fn diff_compares_git_revisions() {
     fs::write(run.folder().join(".github/allowlist.yml"), "L1: [a/b]\n").unwrap();
     git(&["add", "."]);
     git(&["commit", "-q", "-m", "list"]);
+    // The workspace belongs to the runner's user, and in a container the job's is root.
+    let run = run.env("GITHUB_ACTIONS", "true").env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1");
     let ran = run.run().expect_code(0);
     assert_eq!(ran.stdout, "added     a/b: L1\n\n");
     for odd in ["no-such-branch", "--help", "--upload-pack=x"] {

@@ -122,7 +122,9 @@ fn file_that_changes_each_time_fails_the_step_and_nothing_is_stored() {
     let path = step.folder().join("dist/a.txt");
     let shrink = || {
         for n in 1..=3 {
+            let started = Instant::now();
             while proxy.count(&Method::GET, "crcr.json", "") < n {
+                assert!(started.elapsed() < Duration::from_secs(60), "request {n} doesn't come");
                 std::thread::sleep(Duration::from_millis(1));
             }
             fs::write(&path, "x".repeat(100 - 10 * n)).unwrap();

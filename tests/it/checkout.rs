@@ -265,7 +265,7 @@ fn folder_of_another_user_can_be_checked_out_into_by_an_older_git() {
     for folder in [&tools, &home] {
         fs::create_dir_all(folder).unwrap();
     }
-    fs::write(home.join(".gitconfig"), "[crcr]\n\ttest = own\n").unwrap();
+    fs::write(home.join(".gitconfig"), "[crcr]\n\ttest = own\n[safe]\n\tdirectory =\n").unwrap();
     let path = std::env::var("PATH").unwrap();
     let script = format!(
         "#!/bin/sh\nn=0\nwhile [ $n -lt ${{GIT_CONFIG_COUNT:-0}} ]; do\n\

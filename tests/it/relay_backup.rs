@@ -237,13 +237,15 @@ fn restore_that_fails_half_way_leaves_nothing_behind_and_can_be_done_again() {
 
 /// As in Compose and Kubernetes.
 #[test]
-fn results_whose_address_is_in_a_file_are_named_by_a_backup_and_found_by_an_import() {
+fn addresses_in_files_are_named_by_a_backup_and_found_by_an_import() {
     let place = Place::new(&[], "L1: []\n");
     drop(SqliteStore::open(&place.folder().join("crcr.db"), StoreRole::Server).unwrap());
+    fs::write(place.folder().join("archive-address"), "s3://bucket/archive\n").unwrap();
     let run = |args: &[&str], address: &str| {
         fs::write(place.folder().join("address"), format!("{address}\n")).unwrap();
         let mut command = place.crcr(args);
         command.env_remove("CRCR_RESULTS").env("CRCR_RESULTS_FILE", "address");
+        command.env("CRCR_ARCHIVE_FILE", "archive-address");
         let output = command.stdin(std::process::Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
@@ -252,6 +254,7 @@ fn results_whose_address_is_in_a_file_are_named_by_a_backup_and_found_by_an_impo
         run(&["relay", "backup", "copy"], "clickhouse+https://crcr:secret@ch.test:8443/crcr");
     assert!(said.contains("not copied: the results in ClickHouse"), "{said}");
     assert!(!said.contains("secret"), "{said}");
+    assert!(said.contains("not copied: the archive s3://bucket/archive:"), "{said}");
     drop(SqliteStore::open(&place.folder().join("results.db"), StoreRole::Server).unwrap());
     run(&["relay", "import", "-"], "sqlite:results.db");
 }

@@ -37,8 +37,12 @@ async fn health_says_in_one_line_whether_the_relay_is_ready_and_why_not() {
     relay.ready().await;
     assert_eq!(health(&place, &["--url", &public]), (0, "ready".to_owned()));
     let address = relay.url.socket_addrs(|| None).unwrap()[0].to_string();
-    let own = place.crcr(&["relay", "health"]).env("CRCR_LISTEN", address).output().unwrap();
-    assert_eq!(own.status.code(), Some(0), "the relay of CRCR_LISTEN");
+    fs::write(place.folder().join("address"), format!("{address}\n")).unwrap();
+    for (name, value) in [("CRCR_LISTEN", address.as_str()), ("CRCR_LISTEN_FILE", "address")] {
+        let mut command = place.crcr(&["relay", "health"]);
+        command.env_remove("CRCR_LISTEN").env(name, value);
+        assert_eq!(command.output().unwrap().status.code(), Some(0), "the relay of {name}");
+    }
 
     relay.kill();
     let (code, line) = health(&place, &["--url", &public]);

@@ -154,6 +154,29 @@ fn files_that_a_pull_request_changes_are_replayed_without_an_app() {
     }
 }
 
+/// They are written in parts of 500, so that a long span of time needs no more memory than a short one.
+#[test]
+fn changed_files_of_many_pull_requests_are_all_replayed() {
+    let archive = Archive::new();
+    for number in 0..502 {
+        let fact = serde_json::json!({
+            "at": "2026-09-01T10:00:00Z", "upstream": "acme/upstream", "pull_request": number,
+            "head_sha": "abc", "merge_base": "def", "committed_at": "2026-08-01T10:00:00Z",
+        });
+        archive.add("merge_base", &format!("{number}-abc"), "2026-09-01T10:00:00Z", &fact);
+    }
+    archive.add("workflow_job", "job", "2026-09-01T10:00:00Z", &job("queued"));
+    let span = ["--from", "2026-09-01T00:00:00Z", "--until", "2026-09-02T00:00:00Z"];
+    let ran = archive.replay("results.db", &span).run().expect_code(0);
+    assert!(ran.stdout.contains("1 webhooks were replayed"), "{}", ran.report());
+    let connection = rusqlite::Connection::open(archive.path("results.db")).unwrap();
+    let count = |table: &str| -> i64 {
+        let sql = format!("SELECT count(*) FROM {table}");
+        connection.query_row(&sql, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((count("fact_merge_base"), count("webhook")), (502, 1));
+}
+
 #[test]
 #[ignore = "needs the npm package @octokit/webhooks-examples below tests/peers"]
 fn every_published_webhook_replays_to_the_same_state_in_any_order_and_twice() {

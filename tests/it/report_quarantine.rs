@@ -227,6 +227,31 @@ fn file_in_a_subfolder_of_the_checkout_and_of_a_sparse_one_is_found_in_the_commi
     }
 }
 
+/// The workspace belongs to the runner's user, and in a container the job's is root.
+#[cfg(unix)]
+#[test]
+fn file_in_a_folder_of_another_user_is_found_by_an_older_git() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = entry("tests.ops.test_conv", "alice", 10);
+    let xml = report_xml(&[("test_conv", FAILED)]);
+    let Reported { workflow, ran } = reported(&file, &["--junit", "*.xml"], |run, folder| {
+        fs::write(folder.join("a.xml"), &xml).unwrap();
+        let (tools, path) = (folder.join("tools"), std::env::var("PATH").unwrap());
+        fs::create_dir(&tools).unwrap();
+        // git before 2.38 reads `safe.directory` only from files.
+        let script = format!(
+            "#!/bin/sh\nfor one do\n\
+             case $one in safe.directory=*) one=crcr.ignored=1 ;; esac\n\
+             shift\nset -- \"$@\" \"$one\"\ndone\nPATH='{path}' exec git \"$@\"\n"
+        );
+        fs::write(tools.join("git"), script).unwrap();
+        fs::set_permissions(tools.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+        run.env("PATH", &format!("{}:{path}", tools.display()))
+            .env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    });
+    assert_eq!(workflow["conclusion"], "success", "{}", ran.report());
+}
+
 #[test]
 fn failure_that_no_test_of_a_report_has_is_never_quarantined() {
     let file = entry("tests.ops.test_conv", "alice", 10);

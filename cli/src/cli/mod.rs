@@ -92,7 +92,7 @@ pub enum DataFormat {
 
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
-    /// Which repositories take part in cross-repository CI, how deeply
+    /// Check the list of repositories that take part, and its changes
     #[command(subcommand, after_help = "Example:\n  crcr allowlist validate .github/allowlist.yml")]
     Allowlist(allowlist::AllowlistCommand),
     /// Store, fetch and list artifacts of a workflow run

@@ -172,9 +172,9 @@ Examples:
   crcr relay simulate --seed 42 --steps 200
   crcr relay simulate --hours 24
 
-Without `--store redis`, nothing is read, written or connected to. The same seed does the same in the same version of crcr. A broken
-promise is printed with its last steps and the command that repeats it, and the exit code is 1. What is simulated
-and what isn't: docs/simulation.md.";
+Without `--store redis`, nothing is read, written or connected to. The same seed does the same in the same
+version of crcr. A broken promise is printed with its last steps and the command that repeats it, and the exit
+code is 1. What is simulated and what isn't: docs/simulation.md.";
 
 const DELIVERIES_EXAMPLES: &str = "\
 Examples:

@@ -9,6 +9,8 @@ use crcr_domain::allowlist::{MAX_BYTES, ParseOutcome};
 use crcr_domain::{Allowlist, RepoName};
 
 use crate::cli::allowlist::{DEFAULT_FILE, FileArgs, FindingsFormat};
+use crate::commands::git::ObjectReader;
+use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::render::{FindingsReport, ListedEntries};
@@ -47,10 +49,18 @@ impl AllowlistFile {
     /// Reads `REVISION:PATH`, the allowlist of a git revision, or a file. If the revision has no such
     /// file, the content is empty: the change under review adds the file.
     ///
-    /// A revision takes precedence over a file of the same name, which a pull request could add.
-    pub fn read_revision(name: &str) -> Result<Self, Failure> {
+    /// A revision takes precedence over a file of the same name, which a pull request could add. A whole hash never
+    /// names a file, even where there is no git or it refuses the folder.
+    pub fn read_revision(name: &str, env: &Env) -> Result<Self, Failure> {
         let (revision, path) = name.split_once(':').unwrap_or((name, DEFAULT_FILE));
-        if name == "-" || (Path::new(name).exists() && !is_revision(revision)) {
+        let git = GitCommands::new(env).map_err(|error| {
+            Failure::unexpected("no-temporary-folder", "no temporary folder can be made")
+                .because(error)
+        })?;
+        let is_hash = [40, 64].contains(&revision.len())
+            && revision.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_file = || !is_hash && Path::new(name).exists() && !git.is_revision(revision);
+        if name == "-" || is_file() {
             return Self::read(name);
         }
         let no_revision = |what: String| {
@@ -60,7 +70,7 @@ impl AllowlistFile {
         if revision.is_empty() || revision.starts_with('-') || path.is_empty() {
             return Err(no_revision(format!("`{name}` is neither a file nor a git revision")));
         }
-        match revision_status(revision) {
+        match git.revision_status(revision) {
             Ok(status) if status.success() => {}
             Ok(_) => {
                 return Err(no_revision(format!("`{name}` is neither a file nor a git revision")));
@@ -68,7 +78,8 @@ impl AllowlistFile {
             Err(error) => return Err(no_revision("git can't be run".to_owned()).because(error)),
         }
         let object = format!("{revision}:{path}");
-        let mut child = git(&["cat-file", "blob"])
+        let mut child = git
+            .command(&["cat-file", "blob"])
             .arg(&object)
             .stdout(Stdio::piped())
             .spawn()
@@ -108,23 +119,37 @@ impl AllowlistFile {
     }
 }
 
-fn is_revision(name: &str) -> bool {
-    !name.is_empty()
-        && !name.starts_with('-')
-        && revision_status(name).is_ok_and(|status| status.success())
-}
+/// On a runner the folder is the workspace, which the job uses whoever owns it. Elsewhere git refuses a folder of another
+/// user, whose settings may start programs.
+struct GitCommands(Option<ObjectReader>);
 
-fn revision_status(revision: &str) -> io::Result<ExitStatus> {
-    git(&["rev-parse", "--verify", "--quiet", "--end-of-options"])
-        .arg(format!("{revision}^{{commit}}"))
-        .stdout(Stdio::null())
-        .status()
-}
+impl GitCommands {
+    fn new(env: &Env) -> io::Result<Self> {
+        let is_runner = env.get(env_vars::GITHUB_ACTIONS).is_some();
+        is_runner.then(|| ObjectReader::new(env)).transpose().map(Self)
+    }
 
-fn git(args: &[&str]) -> Command {
-    let mut command = Command::new("git");
-    command.args(args).stdin(Stdio::null()).stderr(Stdio::null());
-    command
+    fn is_revision(&self, name: &str) -> bool {
+        !name.is_empty()
+            && !name.starts_with('-')
+            && self.revision_status(name).is_ok_and(|status| status.success())
+    }
+
+    fn revision_status(&self, revision: &str) -> io::Result<ExitStatus> {
+        self.command(&["rev-parse", "--verify", "--quiet", "--end-of-options"])
+            .arg(format!("{revision}^{{commit}}"))
+            .stdout(Stdio::null())
+            .status()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = match &self.0 {
+            Some(reader) => reader.command(),
+            None => Command::new("git"),
+        };
+        command.args(args).stdin(Stdio::null()).stderr(Stdio::null());
+        command
+    }
 }
 
 fn read_bounded(from: impl Read) -> io::Result<Vec<u8>> {

@@ -4,11 +4,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
+use std::{fs, io};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use crcr_github::http::RetryPolicy;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::process::Command;
 
 use crate::env_vars::{self, Env};
@@ -186,6 +187,17 @@ fn global_settings(folder: &Path, env: &Env) -> Option<NamedTempFile> {
     if folder.metadata().ok()?.uid() == file.as_file().metadata().ok()?.uid() {
         return None;
     }
+    file.write_all(own_settings_and_safe(&folder.to_string_lossy(), env).as_bytes()).ok()?;
+    Some(file)
+}
+
+#[cfg(not(unix))]
+fn global_settings(_: &Path, _: &Env) -> Option<NamedTempFile> {
+    None
+}
+
+/// The user's own settings, and a folder that git uses whoever owns it.
+fn own_settings_and_safe(folder: &str, env: &Env) -> String {
     let quoted = |text: &str| text.replace('\\', r"\\").replace('"', "\\\"");
     let below = |name: &str, rest: &str| Some(format!("{}/{rest}", env.get(name)?));
     let own = match env.get(env_vars::GIT_CONFIG_GLOBAL) {
@@ -198,15 +210,33 @@ fn global_settings(folder: &Path, env: &Env) -> Option<NamedTempFile> {
     };
     // git ignores an included file that doesn't exist.
     let own = own.iter().map(|path| format!("[include]\n\tpath = \"{}\"\n", quoted(path)));
-    let safe = quoted(&folder.to_string_lossy());
-    let text = format!("[safe]\n\tdirectory = \"{safe}\"\n{}", own.collect::<String>());
-    file.write_all(text.as_bytes()).ok()?;
-    Some(file)
+    let safe = quoted(folder);
+    // After the user's own, which may take all folders off the list by an empty one.
+    format!("{}[safe]\n\tdirectory = \"{safe}\"\n", own.collect::<String>())
 }
 
-#[cfg(not(unix))]
-fn global_settings(_: &Path, _: &Env) -> Option<NamedTempFile> {
-    None
+/// git that reads objects of a repository whoever owns it: in a container job that is the runner's user. It gets a home
+/// of its own, since git that asks for the owner can be older than `GIT_CONFIG_GLOBAL`.
+pub struct ObjectReader {
+    home: TempDir,
+}
+
+impl ObjectReader {
+    pub fn new(env: &Env) -> io::Result<Self> {
+        let home = tempfile::tempdir()?;
+        fs::write(home.path().join(".gitconfig"), own_settings_and_safe("*", env))?;
+        Ok(Self { home })
+    }
+
+    pub fn command(&self) -> std::process::Command {
+        let mut command = std::process::Command::new("git");
+        let others = [env_vars::GIT_CONFIG_GLOBAL, env_vars::XDG_CONFIG_HOME];
+        for name in OF_ANOTHER_REPOSITORY.iter().chain(&others) {
+            command.env_remove(name);
+        }
+        command.env("HOME", self.home.path());
+        command
+    }
 }
 
 /// Why a command failed that asked a server, from what git printed.

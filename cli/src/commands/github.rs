@@ -38,17 +38,13 @@ pub fn lookup(
 
 /// The App, if its credentials are set.
 pub fn app(env: &Env) -> Result<Option<GithubApp>, Failure> {
-    let unusable = |what: &str| Failure::unexpected("app-identity", what.to_owned());
-    let key = match env.get(env_vars::GITHUB_APP_PRIVATE_KEY_FILE) {
-        Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-            unusable(&format!("`{path}`, the App's private key, can't be read")).because(error)
-        })?),
-        None => env.get(env_vars::GITHUB_APP_PRIVATE_KEY).map(str::to_owned),
-    };
-    let (Some(id), Some(key)) = (env.get(env_vars::GITHUB_APP_ID), key) else { return Ok(None) };
-    let key = SecretString::from(key);
-    let app = GithubApp::new(http()?, &api_url(env)?, id, &key, Arc::new(Timestamp::now));
-    app.map(Some).map_err(|error| unusable("the App's credentials can't be used").because(error))
+    let key = env.setting(env_vars::GITHUB_APP_PRIVATE_KEY)?.map(SecretString::from);
+    let id = env.setting(env_vars::GITHUB_APP_ID)?;
+    let (Some(id), Some(key)) = (id, key) else { return Ok(None) };
+    let app = GithubApp::new(http()?, &api_url(env)?, &id, &key, Arc::new(Timestamp::now));
+    app.map(Some).map_err(|error| {
+        Failure::unexpected("app-identity", "the App's credentials can't be used").because(error)
+    })
 }
 
 pub fn http() -> Result<reqwest::Client, Failure> {

@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 const TAKES_WITH_TOKEN: &str = "sts:assumerolewithwebidentity";
+/// Others, such as `sts:TagSession`, come beside one of these and give nobody the role.
+const TAKES: [&str; 3] = ["sts:assumerole", "sts:assumerolewithsaml", TAKES_WITH_TOKEN];
 
 /// The address of IAM in a partition, and the region that its requests are signed for.
 pub fn endpoint(partition: &str) -> (&'static str, &'static str) {
@@ -84,18 +86,24 @@ impl TrustPolicy {
     fn read(policy: &Value) -> Self {
         let mut trust = Self::default();
         for statement in list(&policy["Statement"]) {
-            let actions = texts(&statement["Action"]);
-            let is_about_tokens = actions.iter().any(|action| covers(action, TAKES_WITH_TOKEN));
-            if statement["Effect"] != "Allow" {
+            let is_named = |list: &Value, action: &str| {
+                texts(list).iter().any(|pattern| covers(&pattern.to_ascii_lowercase(), action))
+            };
+            let allows = |action: &str| match statement.get("NotAction") {
+                Some(others) => !is_named(others, action),
+                None => is_named(&statement["Action"], action),
+            };
+            if statement["Effect"] != "Allow" || !TAKES.into_iter().any(allows) {
                 continue;
             }
             for (kind, principal) in principals(&statement["Principal"]) {
                 let is_github = kind == "Federated"
                     && (principal.contains("token.actions.githubusercontent.com")
                         || principal.ends_with("/_services/token"));
-                match is_github && is_about_tokens {
-                    true => trust.tokens.push(TokenTrust::read(&statement["Condition"])),
-                    false => trust.others.push(principal),
+                if !is_github {
+                    trust.others.push(principal);
+                } else if allows(TAKES_WITH_TOKEN) {
+                    trust.tokens.push(TokenTrust::read(&statement["Condition"]));
                 }
             }
         }
@@ -107,13 +115,21 @@ impl TokenTrust {
     fn read(condition: &Value) -> Self {
         let mut trust = Self::default();
         for (operator, keys) in condition.as_object().into_iter().flatten() {
+            // Every token has the claims that are read here, so it's all the same whether they may be absent.
             let plain = operator.rsplit(':').next().unwrap_or_default();
+            let plain = plain.strip_suffix("IfExists").unwrap_or(plain);
             for (key, values) in keys.as_object().into_iter().flatten() {
                 let claim = key.rsplit(':').next().unwrap_or_default().to_ascii_lowercase();
                 match (claim.as_str(), plain) {
                     ("sub", "StringEquals") => trust.subjects.extend(texts(values)),
                     ("sub", "StringLike") => trust.patterns.extend(texts(values)),
                     ("aud", "StringEquals") => trust.has_audience = true,
+                    ("aud", "StringLike") => {
+                        trust.has_audience |=
+                            texts(values).iter().all(|value| !value.contains('*'));
+                    }
+                    // The same for all repositories.
+                    ("aud" | "iss", _) | ("sub", "Null") => {}
                     _ => trust.more.push(format!("{operator} {key}")),
                 }
             }
@@ -122,11 +138,13 @@ impl TokenTrust {
     }
 }
 
-/// Whether a pattern of actions covers `action`, which is in lower case.
+/// Whether a pattern of actions covers `action`. Both are in lower case.
 fn covers(pattern: &str, action: &str) -> bool {
-    match pattern.to_ascii_lowercase().split_once('*') {
-        None => pattern.eq_ignore_ascii_case(action),
-        Some((start, end)) => action.starts_with(start) && action.ends_with(end),
+    match pattern.split_once('*') {
+        None => pattern == action,
+        Some((start, rest)) => action
+            .strip_prefix(start)
+            .is_some_and(|left| (0..=left.len()).any(|skipped| covers(rest, &left[skipped..]))),
     }
 }
 
@@ -215,5 +233,39 @@ mod tests {
         assert_eq!(trust.tokens[0].more, [more]);
         assert_eq!(trust.tokens[1], TokenTrust::default());
         assert_eq!(trust.tokens.len(), 2);
+    }
+
+    #[test]
+    fn statement_that_gives_nobody_the_role_trusts_nobody() {
+        let trust = |mut statement: Value| {
+            statement["Effect"] = json!("Allow");
+            statement["Principal"] = json!({ "Federated": PROVIDER, "AWS": "arn:1" });
+            let TrustPolicy { tokens, others } =
+                TrustPolicy::read(&json!({ "Statement": [statement] }));
+            (tokens.len(), others.len())
+        };
+        assert_eq!(trust(json!({ "Action": ["sts:TagSession", "sts:SetSourceIdentity"] })), (0, 0));
+        assert_eq!(trust(json!({ "Action": ["sts:AssumeRole", "sts:TagSession"] })), (0, 1));
+        assert_eq!(trust(json!({ "Action": "sts:*Role*Identity" })), (1, 1));
+        assert_eq!(trust(json!({ "NotAction": "sts:TagSession" })), (1, 1));
+        assert_eq!(trust(json!({ "NotAction": "sts:*WithWeb*" })), (0, 1));
+        assert_eq!(trust(json!({ "NotAction": "*" })), (0, 0));
+    }
+
+    #[test]
+    fn audience_and_issuer_are_no_choice_of_repositories() {
+        let read = |operator: &str, claim: &str, value: &str| {
+            let key = format!("token.actions.githubusercontent.com:{claim}");
+            TokenTrust::read(&json!({ (operator): { (key): value } }))
+        };
+        let with_audience = TokenTrust { has_audience: true, ..TokenTrust::default() };
+        for operator in ["StringEquals", "StringLike", "ForAllValues:StringEqualsIfExists"] {
+            assert_eq!(read(operator, "aud", "sts.amazonaws.com"), with_audience, "{operator}");
+        }
+        assert_eq!(read("StringLike", "aud", "*"), TokenTrust::default());
+        let issuer = "https://token.actions.githubusercontent.com";
+        assert_eq!(read("ForAllValues:StringEquals", "iss", issuer), TokenTrust::default());
+        assert_eq!(read("Null", "sub", "false"), TokenTrust::default());
+        assert_eq!(read("StringEqualsIfExists", "sub", "repo:a/b:c").subjects, ["repo:a/b:c"]);
     }
 }

@@ -20,9 +20,36 @@ pub(crate) fn breaks_text(c: char) -> bool {
     c.is_control() || is_directional || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
+/// The pull request in the title of a commit that a squash or a merge of it made.
+pub(crate) fn pull_request_of_title(title: &str) -> Option<u64> {
+    let squashed = title.trim_end().strip_suffix(')').and_then(|rest| rest.rsplit_once("(#"));
+    let merged = title.strip_prefix("Merge pull request #").and_then(|rest| rest.split_once(' '));
+    // The rest of a merge's title is the name of a branch, which may look like the other form.
+    merged.map(|(digits, _)| digits).or(squashed.map(|(_, digits)| digits))?.parse().ok()
+}
+
 /// A time with its zone, or without one in UTC.
 pub(crate) fn utc_time(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let in_utc = || Some(text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp());
     text.parse::<Timestamp>().ok().or_else(in_utc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pull_request_of_a_commit_is_the_one_that_its_title_names() {
+        for (title, number) in [
+            ("Speed up the reduction (#123)", Some(123)),
+            ("Revert \"Speed up the reduction (#123)\" (#130)", Some(130)),
+            ("Merge pull request #77 from alice/fix-(#5)", Some(77)),
+            ("Revert \"Speed up the reduction (#123)\"", None),
+            ("Merge pull request #77", None),
+            ("Merge branch 'main' into fix", None),
+        ] {
+            assert_eq!(pull_request_of_title(title), number, "{title}");
+        }
+    }
 }

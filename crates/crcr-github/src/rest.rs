@@ -65,7 +65,7 @@ pub(crate) struct RestClient {
 #[derive(Clone, Copy)]
 struct CallsLeft {
     left: u64,
-    /// Of an hour.
+    /// How many there are in an hour.
     limit: u64,
     resets_at: Timestamp,
 }

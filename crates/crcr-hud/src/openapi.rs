@@ -69,7 +69,7 @@ pub(crate) fn document(operations: &[Operation]) -> Value {
     })
 }
 
-/// Linters want to know what else an array has. Of a pair, `maxItems` says that it is nothing.
+/// Linters ask for `items` of each array, even of a pair, which has `prefixItems` and `maxItems` instead.
 fn describe_pairs(schema: &mut Schema) {
     if schema.get("prefixItems").is_some() && schema.get("items").is_none() {
         schema.insert("items".to_owned(), json!({}));

@@ -11,7 +11,7 @@ use crate::address::address;
 
 /// A longer search is cut.
 pub(super) const MAX_SEARCH_CHARS: usize = 200;
-/// Of the matrix of jobs. A span of a year may have this many.
+/// The most pages of the matrix of jobs: a year of a busy backend has about as many.
 const MAX_PAGES: usize = 1000;
 /// The longest time span of a page, in days.
 const MAX_DAYS: i64 = 366;

@@ -1,6 +1,6 @@
 //! The breaker of each backend. It opens when the infrastructure of a backend has failed for several pull requests in a
 //! row, of several authors: what one author does must not turn off the checks of everybody. Then nobody's pull request
-//! is blocked by a dead lab: failures of its infrastructure are neutral, and only a probe now and then is dispatched.
+//! is blocked by a dead lab: failures of its infrastructure are neutral, and only a trial now and then is dispatched.
 //! The first dispatch that gets further closes it.
 
 use std::collections::BTreeSet;
@@ -83,8 +83,8 @@ pub async fn is_open(relay: &Relay, repo: &RepoName) -> Result<bool, StoreError>
     Ok(known.value.is_some_and(|breaker| breaker.is_open(threshold)))
 }
 
-/// Whether a dispatch must not be sent now. If it is open and the last probe is long enough ago, this
-/// dispatch is the next probe; so is one that somebody asked for.
+/// Whether a dispatch must not be sent now. If it is open and the last trial is long enough ago, this
+/// dispatch is the next trial; so is one that somebody asked for.
 pub async fn withholds(
     relay: &Relay,
     repo: &RepoName,

@@ -451,7 +451,7 @@ pub fn branch_look_key(repo: &RepoName) -> StoreKey {
 
 /// The open demotions as they were last read, by any replica.
 pub fn open_demotions_key(upstream: &RepoName) -> StoreKey {
-    StoreKey::new(&["demotions", upstream.as_str()])
+    StoreKey::new(&["demotions", &upstream.key()])
 }
 
 pub fn uptime_key() -> StoreKey {

@@ -395,7 +395,7 @@ impl Simulation {
         self.gates.lock().trace.step = self.summary.steps;
     }
 
-    /// Of SQLite's file only one process is a server.
+    /// Only one process may have SQLite's file open.
     fn replica_numbers(&self) -> std::ops::Range<usize> {
         if self.store_kind == StoreKind::Sqlite { 0..1 } else { 0..REPLICAS }
     }

@@ -111,7 +111,7 @@ impl MemoryStore {
     pub fn release_leases(&self) {
         for task in self.tables.lock().tasks.values_mut() {
             if task.state == TaskState::Leased {
-                (task.state, task.due_at) = (TaskState::Ready, task.created_at);
+                (task.state, task.due_at) = (TaskState::Ready, task.due_at.min(task.created_at));
             }
         }
     }

@@ -1,13 +1,10 @@
 //! Real Redis servers on loopback.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-
-const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running server with its own folder. Dropping it stops the server.
 #[derive(Debug)]
@@ -97,6 +94,7 @@ impl Drop for RedisServer {
     }
 }
 
+/// Returns when the server has loaded its data. By then it has the port, or has ended since another program has it.
 fn spawn(settings: &RedisSettings, folder: &TempDir, port: u16) -> io::Result<Child> {
     let mut command = Command::new("redis-server");
     command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""]);
@@ -104,20 +102,12 @@ fn spawn(settings: &RedisSettings, folder: &TempDir, port: u16) -> io::Result<Ch
         command.args(["--appendonly", "yes", "--appendfsync", "always"]);
     }
     command.args(&settings.arguments).current_dir(folder.path());
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let started = Instant::now();
-    // While it loads its data, it takes connections and answers errors.
-    while !answers(port)? {
-        if started.elapsed() > START_TIMEOUT || child.try_wait()?.is_some() {
-            drop(child.kill());
-            return Err(io::Error::other("the server doesn't start"));
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let log = child.stdout.take().map(BufReader::new);
+    let mut lines = log.into_iter().flat_map(BufRead::lines).map_while(Result::ok);
+    if lines.any(|line| line.contains("Ready to accept connections")) {
+        return Ok(child);
     }
-    Ok(child)
-}
-
-fn answers(port: u16) -> io::Result<bool> {
-    let output = Command::new("redis-cli").args(["-p", &port.to_string(), "PING"]).output()?;
-    Ok(output.stdout.starts_with(b"PONG"))
+    child.wait()?;
+    Err(io::Error::other("the server ended"))
 }

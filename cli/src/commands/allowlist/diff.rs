@@ -19,8 +19,8 @@ use crate::render::{FindingsReport, ListedEntries, code_and_text};
 
 /// Prints the changes and the review to stdout. Exit code 1 if the review has an error.
 pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
-    let base = AllowlistFile::read_revision(&args.base)?.parse(&args.upstream).policy;
-    let input = AllowlistFile::read_revision(&args.head)?;
+    let base = AllowlistFile::read_revision(&args.base, env)?.parse(&args.upstream).policy;
+    let input = AllowlistFile::read_revision(&args.head, env)?;
     let mut head = input.parse_valid(&args.upstream, printer)?;
     head.findings = Default::default();
     let found = review(&base, &head, args.reason.as_deref().unwrap_or_default());

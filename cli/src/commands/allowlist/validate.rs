@@ -29,7 +29,7 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
     let input = AllowlistFile::read(args.file.name())?;
     let mut outcome = input.parse(upstream);
     let base = match &args.base {
-        Some(base) => Some(AllowlistFile::read_revision(base)?.parse(upstream)),
+        Some(base) => Some(AllowlistFile::read_revision(base, env)?.parse(upstream)),
         None => None,
     };
     if let Some(base) = &base {

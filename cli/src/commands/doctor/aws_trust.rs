@@ -135,11 +135,11 @@ fn judge(trust: &TrustPolicy) -> Vec<CheckResult> {
     } else if !subjects.is_empty() {
         results.push(CheckResult::ok(CHECK, format!("the role trusts {}", quoted(&subjects))));
     }
-    for token in
-        trust.tokens.iter().filter(|token| is_without_subject(token) && !token.more.is_empty())
-    {
-        let message = format!("no `sub` is demanded; {} decides", quoted(&token.more));
-        results.push(CheckResult::not_checked(CHECK, message));
+    for token in trust.tokens.iter().filter(|token| !token.more.is_empty()) {
+        for what in wide(token) {
+            let message = format!("{what} if it fits {}", quoted(&token.more));
+            results.push(CheckResult::not_checked(CHECK, message));
+        }
     }
     if trust.tokens.iter().any(|token| !token.has_audience) {
         results.push(CheckResult::warning(
@@ -159,10 +159,6 @@ fn judge(trust: &TrustPolicy) -> Vec<CheckResult> {
     results
 }
 
-fn is_without_subject(token: &TokenTrust) -> bool {
-    token.subjects.is_empty() && token.patterns.is_empty()
-}
-
 fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
 }
@@ -172,14 +168,23 @@ fn exact_subjects(token: &TokenTrust) -> Vec<String> {
     token.subjects.iter().chain(patterns).cloned().collect()
 }
 
+/// Who gets the role if no other condition keeps them away. A token has to fit all conditions, so exact subjects
+/// leave nothing to patterns.
+fn wide(token: &TokenTrust) -> Vec<String> {
+    match (token.subjects.is_empty(), token.patterns.is_empty()) {
+        (true, true) => vec!["every repository at GitHub gets the role".to_owned()],
+        (true, false) => {
+            let patterns = token.patterns.iter().filter(|pattern| is_pattern(pattern));
+            patterns
+                .map(|pattern| format!("each job whose `sub` fits `{pattern}` gets the role"))
+                .collect()
+        }
+        (false, _) => vec![],
+    }
+}
+
 fn problems(token: &TokenTrust) -> Vec<String> {
-    let mut found = vec![];
-    if is_without_subject(token) && token.more.is_empty() {
-        found.push("every repository at GitHub gets the role".to_owned());
-    }
-    for pattern in token.patterns.iter().filter(|pattern| is_pattern(pattern)) {
-        found.push(format!("each job whose `sub` fits `{pattern}` gets the role"));
-    }
+    let mut found = if token.more.is_empty() { wide(token) } else { vec![] };
     for subject in exact_subjects(token) {
         if is_pattern(&subject) {
             found.push(format!(
@@ -287,14 +292,24 @@ mod tests {
             let text = found(&trust);
             assert!(text.contains(expected), "{expected}: {text}");
         }
+        let both = of_token(&["repo:acme/app:environment:ci"], &["repo:acme/*"]);
+        assert!(found(&both).contains("Ok role-trust"), "a token has to fit both");
+        let mut trust = of_token(&[], &["repo:acme/*"]);
+        trust.tokens[0].more.push("StringEquals x:job_workflow_ref".to_owned());
+        let text = found(&trust);
+        let expected = "NotChecked role-trust: each job whose `sub` fits `repo:acme/*` gets the role if it fits \
+                        `StringEquals x:job_workflow_ref`";
+        assert!(text.contains(expected) && !text.contains("Error"), "{text}");
         let mut trust = of_token(&[], &[]);
         trust.tokens[0].more.push("StringEquals x:repository_id".to_owned());
         trust.tokens[0].has_audience = false;
         trust.others.push("arn:aws:iam::1:root".to_owned());
         let text = found(&trust);
-        for part in
-            ["NotChecked role-trust: no `sub`", "Warning role-audience", "Warning role-others"]
-        {
+        for part in [
+            "NotChecked role-trust: every repository",
+            "Warning role-audience",
+            "Warning role-others",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -6,13 +6,14 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crcr_domain::ci_data::quarantine::{MAX_BYTES, ParsedQuarantine, Quarantine};
 
 use super::{read_bounded, report, today};
 use crate::cli::allowlist::FindingsFormat;
 use crate::cli::quarantine::DEFAULT_FILE;
+use crate::commands::git::ObjectReader;
 use crate::env_vars::{self, Env};
 use crate::printer::Printer;
 
@@ -73,8 +74,9 @@ fn read_blob(name: &str, commit: &str, env: &Env) -> Result<Vec<u8>, String> {
     let inner = path.strip_prefix(existing).unwrap_or(path).to_str();
     let inner = inner.ok_or("its name isn't UTF-8")?;
     let start = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
-    let mut command = Command::new("git");
-    command.args(["-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null", "cat-file", "blob"]);
+    let git = ObjectReader::new(env).map_err(|error| error.to_string())?;
+    let mut command = git.command();
+    command.args(["-c", "core.hooksPath=/dev/null", "cat-file", "blob"]);
     command.arg(format!("{commit}:./{inner}")).current_dir(start);
     // A ref of this kind replaces an object by another one.
     command.env("GIT_NO_REPLACE_OBJECTS", "1");

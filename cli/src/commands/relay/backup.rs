@@ -135,7 +135,7 @@ async fn make(
         ),
         _ => {}
     }
-    if let Some(archive) = env.get(env_vars::CRCR_ARCHIVE) {
+    if let Some(archive) = env.setting(env_vars::CRCR_ARCHIVE)? {
         let how = match archive.starts_with("file:") {
             true => "copy the folder after this command, such as with rsync",
             false => "turn on the bucket's versioning or replication",

@@ -22,7 +22,10 @@ const MAX_LINE_CHARS: usize = 500;
 pub async fn run(args: &HealthArgs, env: &Env, printer: &Printer) -> Outcome {
     let base = match &args.url {
         Some(url) => parse(url)?,
-        None => own_address(env.get(env_vars::CRCR_LISTEN).unwrap_or("127.0.0.1:8080"))?,
+        None => {
+            let listen = env.setting(env_vars::CRCR_LISTEN)?;
+            own_address(listen.as_deref().map_or("127.0.0.1:8080", str::trim))?
+        }
     };
     let url = format!("{}/readyz", base.as_str().trim_end_matches('/'));
     let client = match base.host() {

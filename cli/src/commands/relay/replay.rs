@@ -58,17 +58,11 @@ pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
 }
 
 fn webhook_secret(env: &Env) -> Result<SecretString, Failure> {
-    if let Some(secret) = env.get(env_vars::GITHUB_APP_SECRET) {
-        return Ok(first_line(secret));
-    }
-    let path = env.get(env_vars::GITHUB_APP_SECRET_FILE).ok_or_else(|| {
+    let secret = env.setting(env_vars::GITHUB_APP_SECRET)?.ok_or_else(|| {
         Failure::user("settings", "GITHUB_APP_SECRET is missing")
             .hint("set it, or GITHUB_APP_SECRET_FILE, to the App's webhook secret")
     })?;
-    let text = fs::read_to_string(path).map_err(|error| {
-        Failure::user("settings", format!("`{path}` can't be read")).because(error)
-    })?;
-    Ok(first_line(&text))
+    Ok(first_line(&secret))
 }
 
 /// While a secret is rotated, the new value is on the first line and the old one on the second.

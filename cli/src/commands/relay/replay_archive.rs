@@ -1,11 +1,13 @@
 //! `crcr relay replay --from`: archived webhooks become rows of the results again.
 
+use std::mem;
 use std::process::ExitCode;
 
 use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::webhook_archive::{ArchiveError, ArchivedWebhook, WebhookArchive};
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::results::facts::{Fact, MergeBaseFact};
+use crcr_results::Results;
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -29,11 +31,15 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
     if until <= from {
         return Err(Failure::user("until", "`--until` isn't after `--from`"));
     }
-    let url = args.archive.as_deref().or(env.get(env_vars::CRCR_ARCHIVE)).ok_or_else(|| {
+    let url = match &args.archive {
+        Some(url) => Some(url.clone()),
+        None => env.setting(env_vars::CRCR_ARCHIVE)?,
+    };
+    let url = url.ok_or_else(|| {
         Failure::user("archive", "no archive is named")
             .hint("set `--archive` or CRCR_ARCHIVE to the relay's archive")
     })?;
-    let store = ObjectStore::open(url)
+    let store = ObjectStore::open(&url)
         .await
         .map_err(|error| Failure::user("archive", "`--archive` can't be used").because(error))?;
     let archive = WebhookArchive::new(store);
@@ -66,38 +72,43 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
             while let Some(read) = webhooks.next().await {
                 progress.advance(1);
                 match read {
-                    Ok(Some(ReplayedObject::Webhook(row))) => rows.push(row),
+                    Ok(Some(ReplayedObject::Webhook(row))) => {
+                        count += 1;
+                        rows.push(row);
+                    }
                     Ok(Some(ReplayedObject::MergeBase(fact))) => {
                         merge_bases.push(Fact::MergeBase(fact));
-                        continue;
                     }
-                    Ok(None) => continue,
+                    Ok(None) => {}
                     Err(what) => {
                         bad += 1;
                         if bad <= MAX_WARNINGS {
                             printer.warning(&what, None);
                         }
-                        continue;
                     }
                 }
-                count += 1;
-                if rows.len() == ROWS_PER_WRITE {
-                    let batch = std::mem::take(&mut rows);
-                    if let Some(results) = &results {
-                        results.append_webhooks(batch).await.map_err(results_failure)?;
-                    }
+                if rows.len() + merge_bases.len() == ROWS_PER_WRITE {
+                    let (rows, facts) = (mem::take(&mut rows), mem::take(&mut merge_bases));
+                    write(results.as_deref(), rows, facts).await?;
                 }
             }
             progress.finish();
         }
     }
-    if let Some(results) = &results {
-        results.append_webhooks(rows).await.map_err(results_failure)?;
-        results.append(merge_bases).await.map_err(results_failure)?;
-    }
+    write(results.as_deref(), rows, merge_bases).await?;
     let done = if args.dry_run { "can be replayed" } else { "were replayed" };
     printer.data_line(&format!("{count} webhooks {done}, {bad} can't be read"));
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+async fn write(
+    results: Option<&dyn Results>,
+    rows: Vec<WebhookRow>,
+    facts: Vec<Fact>,
+) -> Result<(), Failure> {
+    let Some(results) = results else { return Ok(()) };
+    results.append_webhooks(rows).await.map_err(results_failure)?;
+    results.append(facts).await.map_err(results_failure)
 }
 
 /// What an object of the archive becomes.

@@ -51,8 +51,8 @@ pub async fn run(command: RepositoryCommand, env: &Env, printer: &Printer) -> Ou
 }
 
 fn upstream(names: &PinArgs, env: &Env) -> Result<RepoName, Failure> {
-    let given = names.upstream_repo.as_deref().or(env.get(env_vars::UPSTREAM_REPO));
-    let given = given.unwrap_or("pytorch/pytorch");
+    let set = env.setting(env_vars::UPSTREAM_REPO)?;
+    let given = names.upstream_repo.as_deref().or(set.as_deref()).unwrap_or("pytorch/pytorch");
     RepoName::new(given).map_err(|error| {
         Failure::user("upstream-repo", format!("`{given}` isn't `owner/repo`")).because(error)
     })

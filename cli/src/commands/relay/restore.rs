@@ -165,7 +165,8 @@ fn print_text(
     for what in &restored.not_copied {
         printer.data_line(&format!("not in the backup: {what}"));
     }
-    if env.get(env_vars::CRCR_ARCHIVE).is_some() {
+    // Its address isn't needed here, so a file that can't be read is no reason to fail.
+    if !matches!(env.setting(env_vars::CRCR_ARCHIVE), Ok(None)) {
         printer.data_line(&format!(
             "webhooks as rows: `crcr relay replay --from {backup_at:.0}` reads them from the archive"
         ));

@@ -19,7 +19,10 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
         SimulatedStore::Sqlite => StoreKind::Sqlite,
         SimulatedStore::Redis => StoreKind::Redis,
     };
-    store.check().map_err(|error| Failure::user("simulate", error.to_string()))?;
+    store.check().map_err(|error| {
+        Failure::user("simulate", error.to_string())
+            .hint("install Redis, or simulate on another store")
+    })?;
     let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let next = Arc::new(AtomicU64::new(args.seed));

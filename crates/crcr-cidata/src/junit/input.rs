@@ -286,7 +286,7 @@ impl<R: Read> ReportText<R> {
             match Encoding::for_label_no_replacement(label.as_bytes()) {
                 // The declaration was read byte by byte, so it isn't that: .NET says so of text that it writes as UTF-8.
                 Some(encoding) if encoding == UTF_16LE || encoding == UTF_16BE => UTF_8,
-                // As `encoding_rs` takes it for Windows-1252, and programs that write more than ASCII write UTF-8.
+                // To `encoding_rs` it is a name of Windows-1252, but where such a report has more than ASCII, it's UTF-8.
                 Some(_) if is_ascii(label) => UTF_8,
                 Some(encoding) => encoding,
                 None => {

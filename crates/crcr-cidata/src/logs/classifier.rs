@@ -18,7 +18,7 @@ use super::literal_search::LiteralHits;
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
 
 const MAX_CONTEXT_LINE_BYTES: usize = 500;
-/// Each has up to 2 MiB of buffers, and those of the rules that it tries.
+/// Each has up to 4 MiB of buffers, and those of the rules that it tries.
 const MAX_THREADS: usize = 4;
 /// Lines that are offered.
 const CANDIDATES: usize = 3;

@@ -149,7 +149,7 @@ pub struct RuleSet {
     pub(super) literals: LiteralSearch,
     /// For each literal, the rules that need it.
     rules_of_literal: Vec<Vec<u16>>,
-    /// Of those, the ones that every line of a log is tried for.
+    /// The same, without the rules that are tried for the most promising lines alone.
     pub(super) searched_rules_of_literal: Vec<Vec<u16>>,
     /// For each literal, what it says about its line.
     pub(super) marks_of_literal: Vec<LineMarks>,

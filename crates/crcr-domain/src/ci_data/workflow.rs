@@ -6,6 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::webhook::WebhookRow;
+use crate::text::pull_request_of_title;
 
 /// A job of a repository's own CI in its current state.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
@@ -202,7 +203,7 @@ pub struct BranchCommit {
     pub author: String,
     /// When it was pushed, or when a run on it was first heard of.
     pub at: Timestamp,
-    /// The pull request in the title, as merges write it: `(#123)`.
+    /// The pull request that the title names.
     pub pull_request: Option<u64>,
 }
 
@@ -223,15 +224,15 @@ impl BranchCommit {
             }
             _ => return None,
         };
-        let title = commit["message"].as_str().unwrap_or_default().lines().next().map(cut);
-        let title = title.unwrap_or_default();
+        let title =
+            commit["message"].as_str().and_then(|text| text.lines().next()).unwrap_or_default();
         let is_commit = row.sha.len() >= 7 && row.sha.bytes().any(|byte| byte != b'0');
         is_commit.then(|| Self {
             sha: row.sha.clone(),
             author: commit["author"]["name"].as_str().map(cut).unwrap_or_default(),
             at: row.received_at,
-            pull_request: pull_request_in(&title),
-            title,
+            title: cut(title),
+            pull_request: pull_request_of_title(title),
         })
     }
 }
@@ -254,11 +255,6 @@ pub fn changed_files(row: &WebhookRow) -> Vec<String> {
         }
     }
     files
-}
-
-fn pull_request_in(title: &str) -> Option<u64> {
-    let (_, number) = title.trim_end().strip_suffix(')')?.rsplit_once("(#")?;
-    number.parse().ok()
 }
 
 fn cut(text: &str) -> String {
@@ -333,6 +329,15 @@ mod tests {
         assert_eq!(changed_files(&row("push", &with_files)).len(), MAX_CHANGED_FILES);
         let found = BranchCommit::from_row(&row("push", &push)).unwrap();
         assert_eq!((&*found.title, found.pull_request), ("Fix it (#12)", Some(12)));
+        let mut merge = push.clone();
+        // A title is cut, and the number is at its end.
+        for title in ["Merge pull request #12 from a/b-(#5)", &format!("{} (#12)", "x".repeat(255))]
+        {
+            merge["head_commit"]["message"] = json!(title);
+            let found = BranchCommit::from_row(&row("push", &merge)).unwrap();
+            assert_eq!(found.pull_request, Some(12), "{title}");
+            assert!(found.title.len() <= 255);
+        }
         let run = |event: &str| {
             json!({"workflow_run": {
                 "id": 1, "event": event, "head_sha": "abcdef0", "head_branch": "main", "head_commit": commit,

@@ -20,6 +20,7 @@ pub use self::paths::PathFilter;
 pub use self::reader::ParsedDownstreamFile;
 pub use self::schema::{SCHEMA_ID, schema};
 use crate::protocol::event::EventName;
+use crate::text::pull_request_of_title;
 
 /// Where the file is in a downstream repository.
 pub const DOWNSTREAM_FILE: &str = ".github/crcr.yml";
@@ -164,14 +165,8 @@ pub struct SuspectCommit {
 }
 
 impl SuspectCommit {
-    /// Takes the number out of a title like `Speed up the reduction (#123)`, or of the one that GitHub gives a merge.
     pub fn new(sha: String, title: String, author: Option<String>) -> Self {
-        let squashed = title.trim_end().strip_suffix(')').and_then(|rest| rest.rsplit_once("(#"));
-        let merged =
-            title.strip_prefix("Merge pull request #").and_then(|rest| rest.split_once(' '));
-        // The rest of a merge's title is the name of a branch, which may look like the other form.
-        let number = merged.map(|(digits, _)| digits).or(squashed.map(|(_, digits)| digits));
-        let pull_request = number.and_then(|digits| digits.parse().ok());
+        let pull_request = pull_request_of_title(&title);
         let title = title.chars().filter(|c| !c.is_control()).take(200).collect();
         Self { sha, title, author, pull_request }
     }

@@ -157,21 +157,6 @@ fn events_drafts_and_the_quiet_time_are_of_heads_that_may_be_built() {
 }
 
 #[test]
-fn pull_request_of_a_commit_is_the_one_that_its_title_names() {
-    for (title, number) in [
-        ("Speed up the reduction (#123)", Some(123)),
-        ("Revert \"Speed up the reduction (#123)\" (#130)", Some(130)),
-        ("Merge pull request #77 from alice/fix-(#5)", Some(77)),
-        ("Revert \"Speed up the reduction (#123)\"", None),
-        ("Merge pull request #77", None),
-        ("Merge branch 'main' into fix", None),
-    ] {
-        let commit = SuspectCommit::new("a".repeat(40), title.to_owned(), None);
-        assert_eq!(commit.pull_request, number, "{title}");
-    }
-}
-
-#[test]
 fn schema_knows_every_key_of_the_reader() {
     let schema = schema();
     let sections = schema["properties"].as_object().unwrap();

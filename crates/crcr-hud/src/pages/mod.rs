@@ -36,8 +36,8 @@ pub(crate) fn category_text(category: TriageCategory) -> &'static str {
     }
 }
 
-/// Links to windows and kinds of event, a form for another time span, and the permalink. With one for each order of a
-/// table, a crawler would never end.
+/// Links to windows and kinds of event, a form for another time span, and the permalink. Crawlers aren't to follow
+/// them: their combinations never end.
 fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
     let link = |window: Option<&'static str>, events: EventFilter| {
         let span = TimeSpan { window: window.or(span.window), events, page: 1, ..span.clone() };

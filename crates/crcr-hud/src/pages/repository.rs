@@ -84,7 +84,7 @@ pub(crate) struct MatrixRow {
     pub(crate) upstream: String,
     /// Empty if no commit of upstream is known.
     pub(crate) head_sha: String,
-    /// Of the pull request or the commit, if a webhook of it is stored.
+    /// The title of the pull request or the commit, if a webhook of it is stored.
     pub(crate) title: Option<String>,
     /// Whether one of its jobs failed, also one without a column.
     pub(crate) has_failed: bool,

@@ -19,7 +19,7 @@ pub(super) const LABEL_CHANGES: u64 = 12;
 /// How long a request is on its way: long enough for the lease of its sender's task to end, and less than the relay
 /// waits before it looks again.
 const ON_ITS_WAY_SECONDS: std::ops::Range<u64> = 125..150;
-/// By then what a process had leased is another one's.
+/// A task's lease ends this long before the process that had it goes on, so that another one has the task by then.
 const LEASE_ENDS_BEFORE: Duration = Duration::from_secs(8);
 /// A handler that takes longer is given up.
 const FROZEN_SECONDS: std::ops::Range<u64> = 20..75;

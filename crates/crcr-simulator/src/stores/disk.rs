@@ -31,7 +31,7 @@ struct DiskContent {
     handles: u64,
     /// How many more changes there are before the power is cut.
     left: Option<u32>,
-    /// Until [`SimulatedDisk::lose`], nothing works.
+    /// Until [`SimulatedDisk::power_on`], nothing works.
     is_cut: bool,
     /// Files that were opened before the last power cut work no more.
     generation: u32,

@@ -459,6 +459,10 @@ impl StateStore for StoreClient {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use crcr_store::PoolRoom;
+
     use super::*;
 
     fn batch(number: usize) -> (WriteBatch, Timestamp) {
@@ -489,6 +493,28 @@ mod tests {
         // How many were written, and how many of them were answered: all or none, as they are one group.
         let possible = BTreeSet::from([(0, 0), (4, 0), (4, 4)]);
         assert!(outcomes.is_subset(&possible) && outcomes.len() > 1, "{outcomes:?}");
+    }
+
+    #[test]
+    fn power_cut_while_a_task_is_worked_on_that_was_replaced_by_a_later_one_is_no_difference() {
+        let shared = SharedStore::start(StoreKind::Sqlite, 0).unwrap();
+        let (mut batch, now) = batch(0);
+        shared.apply(0, batch.clone(), now).unwrap();
+        let minute = jiff::SignedDuration::from_mins(1);
+        let request = LeaseRequest {
+            now,
+            until: now + minute,
+            max_tasks: 1,
+            max_per_lane: 1,
+            busy_lanes: HashMap::new(),
+            pools: HashMap::from([(String::new(), PoolRoom { free: 1, max_per_lane: 1 })]),
+        };
+        assert_eq!(shared.lease(0, request).unwrap().len(), 1);
+        batch.tasks[0].payload = "another".to_owned();
+        batch.tasks[0].due_at = now + minute * 60;
+        shared.apply(0, batch, now).unwrap();
+        shared.cut_power(vec![], PowerCut { after: 0, during_checkpoint: false, seed: 0 });
+        shared.check(true).unwrap();
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! A store as it is shipped: SQLite on a simulated disk, or Redis. A thread of its own uses it, whose time is real.
 
+use std::future;
+use std::io::{self, BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use std::{future, io};
 
 use crcr_store::sqlite::CheckpointTrigger;
 use crcr_store::{
@@ -52,7 +53,7 @@ type Outcomes = Vec<Result<CommitOutcome, StoreError>>;
 
 impl RealStore {
     pub(super) fn start(kind: StoreKind, seed: u64) -> Result<Option<Self>, StoreError> {
-        let mut backend = match kind {
+        let mut process = match kind {
             StoreKind::Memory => return Ok(None),
             StoreKind::Sqlite => {
                 StoreProcess::Sqlite { disk: SimulatedDisk::of_this_thread(seed), open: None }
@@ -69,14 +70,14 @@ impl RealStore {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.expect("a runtime can be made");
             while let Ok(question) = asked.recv() {
-                question(&runtime, &mut backend);
+                question(&runtime, &mut process);
             }
             let _context = runtime.enter();
-            drop(backend);
+            drop(process);
         };
         let thread = Some(std::thread::spawn(run));
         let store = Self { questions: Some(questions), thread };
-        store.ask(|runtime, backend| backend.open(runtime, REPLICAS))?;
+        store.ask(|runtime, process| process.open(runtime, REPLICAS))?;
         Ok(Some(store))
     }
 
@@ -86,8 +87,8 @@ impl RealStore {
         question: impl FnOnce(&Runtime, &mut StoreProcess) -> T + Send + 'static,
     ) -> T {
         let (reply, answer) = mpsc::sync_channel(1);
-        let question: Question = Box::new(move |runtime, backend| {
-            let _ = reply.send(question(runtime, backend));
+        let question: Question = Box::new(move |runtime, process| {
+            let _ = reply.send(question(runtime, process));
         });
         let questions = self.questions.as_ref().expect("it is open until it is dropped");
         questions.send(question).expect("the store's thread runs");
@@ -100,7 +101,7 @@ impl RealStore {
         client: usize,
         ask: impl AsyncFnOnce(&dyn StateStore) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.ask(move |runtime, backend| match backend.client(client) {
+        self.ask(move |runtime, process| match process.client(client) {
             Some(store) => runtime.block_on(ask(store)),
             None => Err(StoreError::Unavailable("the server is down".to_owned())),
         })
@@ -108,14 +109,14 @@ impl RealStore {
 
     /// A process starts.
     pub(super) fn open(&self, client: usize) -> Result<(), StoreError> {
-        self.ask(move |runtime, backend| backend.open(runtime, client))
+        self.ask(move |runtime, process| process.open(runtime, client))
     }
 
     /// A process that uses a server ends.
     pub(super) fn close(&self, client: usize) {
-        self.ask(move |runtime, backend| {
+        self.ask(move |runtime, process| {
             let _context = runtime.enter();
-            if let StoreProcess::Redis { clients, .. } = backend {
+            if let StoreProcess::Redis { clients, .. } = process {
                 clients[client] = None;
             }
         });
@@ -123,8 +124,8 @@ impl RealStore {
 
     /// Moves SQLite's log into its file.
     pub(super) fn make_checkpoint(&self) {
-        self.ask(|_, backend| {
-            if let StoreProcess::Sqlite { open: Some(open), .. } = backend {
+        self.ask(|_, process| {
+            if let StoreProcess::Sqlite { open: Some(open), .. } = process {
                 let (_, checkpoints) = open.as_ref();
                 checkpoints.make();
             }
@@ -138,8 +139,8 @@ impl RealStore {
         batches: Vec<(WriteBatch, Timestamp)>,
         cut: PowerCut,
     ) -> (Outcomes, Result<(), StoreError>) {
-        self.ask(move |runtime, backend| {
-            let StoreProcess::Sqlite { disk, open } = backend else { return (vec![], Ok(())) };
+        self.ask(move |runtime, process| {
+            let StoreProcess::Sqlite { disk, open } = process else { return (vec![], Ok(())) };
             let Some(opened) = open.take() else { return (vec![], Ok(())) };
             let (store, checkpoints) = *opened;
             let outcomes = runtime.block_on(async {
@@ -152,15 +153,15 @@ impl RealStore {
             disk.cut();
             drop((store, checkpoints));
             disk.power_on(cut.seed);
-            (outcomes, backend.open(runtime, 0))
+            (outcomes, process.open(runtime, 0))
         })
     }
 
     /// Kills the server.
     pub(super) fn kill_server(&self) {
-        self.ask(|runtime, backend| {
+        self.ask(|runtime, process| {
             let _context = runtime.enter();
-            if let StoreProcess::Redis { server, .. } = backend {
+            if let StoreProcess::Redis { server, .. } = process {
                 server.kill();
             }
         });
@@ -168,8 +169,8 @@ impl RealStore {
 
     /// Starts the server again, and waits until each client has noticed.
     pub(super) fn start_server(&self) -> Result<(), StoreError> {
-        self.ask(|runtime, backend| {
-            let StoreProcess::Redis { server, clients } = backend else { return Ok(()) };
+        self.ask(|runtime, process| {
+            let StoreProcess::Redis { server, clients } = process else { return Ok(()) };
             server.again().map_err(|error| StoreError::Unavailable(error.to_string()))?;
             runtime.block_on(async {
                 for client in clients.iter().flatten() {
@@ -294,8 +295,12 @@ struct RedisProcess {
 impl RedisProcess {
     fn start() -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let process = spawn(port, folder.path())?;
+        let start = || -> io::Result<_> {
+            let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            Ok((spawn(port, folder.path())?, port))
+        };
+        // Another program may take the port before the server does.
+        let (process, port) = start().or_else(|_| start())?;
         Ok(Self { process, port, folder })
     }
 
@@ -321,12 +326,34 @@ impl Drop for RedisProcess {
     }
 }
 
+/// Returns when the server has loaded its data. By then it has the port, or has ended since another program has it.
 fn spawn(port: u16, folder: &Path) -> io::Result<Child> {
-    Command::new("redis-server")
+    let mut child = Command::new("redis-server")
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
         .args(["--appendonly", "yes", "--appendfsync", "always"])
         .current_dir(folder)
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .spawn()
+        .spawn()?;
+    let log = child.stdout.take().map(BufReader::new);
+    let mut lines = log.into_iter().flat_map(BufRead::lines).map_while(Result::ok);
+    if lines.any(|line| line.contains("Ready to accept connections")) {
+        return Ok(child);
+    }
+    child.wait()?;
+    Err(io::Error::other("the server ended"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs redis-server"]
+    fn server_without_a_port_of_its_own_does_not_start() {
+        let first = RedisProcess::start().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        assert!(spawn(first.port, folder.path()).is_err());
+        assert_ne!(RedisProcess::start().unwrap().port, first.port);
+    }
 }

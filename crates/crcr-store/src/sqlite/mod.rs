@@ -100,7 +100,7 @@ impl SqliteStore {
     }
 
     /// Opens or creates a server's file in a simulated file system, which SQLite knows by the name `vfs`.
-    /// CheckpointTrigger are made when the caller makes them.
+    /// Checkpoints are made when the caller makes them.
     #[doc(hidden)]
     pub fn open_simulated(path: &Path, vfs: &str) -> Result<(Self, CheckpointTrigger), StoreError> {
         let (role, fact_target) = (StoreRole::Server, FactTarget::Tables);
