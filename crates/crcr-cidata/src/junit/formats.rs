@@ -267,6 +267,28 @@ fn lines_of_go_test_are_read() {
 }
 
 #[test]
+fn benchmark_and_unended_line_of_go_are_no_unfinished_tests() {
+    let of = |output: &str, name: &str, action: &str| {
+        let report = go(&[
+            &format!(r#"{{"Action":"run","Package":"p","Test":"{name}"}}"#),
+            &format!(
+                r#"{{"Action":"output","Package":"p","Test":"{name}","Output":"{output}\n"}}"#
+            ),
+            &format!(r#"{{"Action":"{action}","Package":"p","Elapsed":0}}"#),
+        ]);
+        (report.cases[0].result, report.cases[0].time)
+    };
+    assert_eq!(of("BenchmarkA", "BenchmarkA", "pass").0, Success);
+    assert_eq!(of("BenchmarkA-2 1 768.0 ns/op", "BenchmarkA", "fail").0, Success);
+    assert_eq!(of("BenchmarkA", "BenchmarkA", "fail").0, Unfinished);
+    assert_eq!(of("x--- PASS: TestA (0.25s)", "TestA", "fail"), (Success, Some(0.25)));
+    assert_eq!(of("x--- FAIL: TestA (0.25s)", "TestA", "fail"), (Failure, Some(0.25)));
+    assert_eq!(of("x--- SKIP: TestA (0.00s)", "TestA", "pass").0, Skipped);
+    // The process ended before it, with any code.
+    assert_eq!(of("x", "TestA", "pass").0, Unfinished);
+}
+
+#[test]
 fn package_of_go_that_is_not_built_or_crashes_is_a_failed_suite() {
     let build = go(&[
         r#"{"ImportPath":"p [p.test]","Action":"build-output","Output":"./a.go:3: undefined: x\n"}"#,
