@@ -92,6 +92,21 @@ fn nunit_failure_outside_the_tests_is_a_row() {
     assert_eq!((run.tally.failures, suite_failures(&run)), (1, 1), "what it declares counts");
 }
 
+/// Unity's test runner writes the label and the place of a result into it.
+#[test]
+fn nunit_result_with_a_label_is_read_as_without_it() {
+    let run = |result: &str, test: &str| {
+        read(&format!(
+            "<test-run result='{result}'><test-suite name='P' result='Passed'><test-case name='t' \
+             classname='C' result='{test}' duration='0'/></test-suite></test-run>"
+        ))
+    };
+    assert_eq!(run("Failed(Child)", "Passed").tally.errors, 1, "the run says that it failed");
+    assert_eq!(run("Failed(Child)", "Failed(Error)").tally.failures, 1);
+    assert_eq!(run("Passed", "Skipped:Ignored").tally.skipped, 1);
+    assert_eq!(run("Passed", "Inconclusive(Child)").tally.skipped, 1);
+}
+
 const XUNIT: &str = r#"<?xml version="1.0" encoding="utf-8"?>
 <assemblies timestamp="11/25/2026 01:00:00" schema-version="3">
  <assembly name="/home/user/My.Tests.dll" run-date="2026-11-25" total="4" passed="2" failed="1" skipped="1" time="0.3" errors="1">
