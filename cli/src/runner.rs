@@ -76,6 +76,8 @@ pub struct Repository {
 pub struct EventRepository {
     pub full_name: String,
     pub default_branch: String,
+    /// Whether it was forked from another one.
+    pub fork: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]

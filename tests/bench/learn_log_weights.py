@@ -75,9 +75,12 @@ class Log:
         self.language = {"breakages_dump": "Go (Terraform)"}.get(self.language, self.language)
         self.set = pathlib.Path(folder).name
         self.share = 1.0 if self.is_public else OWN_LOGS
-        # `tells_of_failure` in features.rs.
-        signs = [*names[:8], "word of failure", "printed in red", "specific rule", "general rule", "not in the green run", "end of a traceback"]
-        self.tells_of_failure = self.values[:, [names.index(sign) for sign in signs]].any(axis=1)
+        # `tells_of_failure` in features.rs, without its look at names of files.
+        has = lambda signs: self.values[:, [names.index(sign) for sign in signs]].any(axis=1)
+        signs = [*names[:8], "printed in red", "specific rule", "general rule", "not in the green run", "end of a traceback"]
+        is_success = has(["nothing failed", "success", "rule that ignores it"])
+        self.tells_of_failure = has(signs) | (has(["word of failure"]) & ~is_success)
+        self.gives_advice = has(["advice", "expected and got"])
 
 
 def features(crcr, folder, *arguments):
@@ -142,7 +145,8 @@ def count(log, weights):
         rest = [line for line in lines if line != log.rule][:2]
         return np.array([log.rule_is_right, log.rule_is_right or log.right[rest].any(), False], int)
     share = 1 / np.exp(scores - scores[order[0]]).sum()
-    is_unsure = order[0] == no_line or not (share > 0.5 or log.tells_of_failure[order[0]])
+    tells = log.tells_of_failure[order[0]] or (share > 0.5 and log.gives_advice[order[0]])
+    is_unsure = order[0] == no_line or not tells
     return np.array([not is_unsure and log.right[order[0]], log.right[lines[:3]].any(), is_unsure], int)
 
 

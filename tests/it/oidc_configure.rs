@@ -9,7 +9,7 @@ use crcr_standin::runs::{Job, Run};
 use crcr_standin::traffic::Fault;
 use crcr_testkit::s3::{Anonymous, S3Server};
 use crcr_testkit::sts::{self, OPERATION, Role, Sts};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Crcr, Ran};
 
@@ -55,7 +55,11 @@ impl World {
     }
 
     fn step_without_sts(&self, job: &Job) -> Crcr {
-        let mut step = Crcr::step(&["oidc", "configure"], &job.run.event, &job.run.payload());
+        self.step_with_payload(job, &job.run.payload())
+    }
+
+    fn step_with_payload(&self, job: &Job, payload: &Value) -> Crcr {
+        let mut step = Crcr::step(&["oidc", "configure"], &job.run.event, payload);
         for (name, value) in self.github.state().job_environment(job) {
             step = step.env(name, &value);
         }
@@ -167,6 +171,36 @@ fn dependabot_without_a_token_continues_with_a_warning_about_the_permission() {
     world.github.state().runs.update_job(&job);
     let ran = world.step(&job).run().expect_code(0);
     assert_eq!(outputs(&ran)[..2], ["oidc", "ok"]);
+
+    // Its runs don't get the secret that the role is.
+    let ran = world.bare_step(&job).env("INPUT_ROLE_TO_ASSUME", "").run().expect_code(0);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran)[..2], ["anonymous", "dependabot"]);
+    assert!(ran.stderr.contains("take a variable (`vars`)"), "{}", ran.report());
+}
+
+/// A contributor's copy of the repository has the workflow, too.
+#[test]
+fn push_in_a_fork_whose_role_does_not_trust_it_goes_on_without_credentials() {
+    let world = world();
+    let copy = "contributor/upstream".to_owned();
+    let run = Run { repository: copy.clone(), head_repository: Some(copy), ..Run::push() };
+    let job = world.job(run);
+    let mut payload = job.run.payload();
+    payload["repository"]["fork"] = json!(true);
+    let step = || {
+        let step = world.step_with_payload(&job, &payload).arg("--aws-region").arg("us-east-1");
+        step.arg("--sts-endpoint").arg(world.sts.url().as_str())
+    };
+    for role in [ROLE, ""] {
+        let ran = step().env("INPUT_ROLE_TO_ASSUME", role).run().expect_code(0);
+        no_credentials(&ran);
+        assert_eq!(outputs(&ran), ["anonymous", "foreign-repo", "true", "true", "false", "off"]);
+        assert!(ran.stderr.contains("add `owners: contributor`"), "{}", ran.report());
+    }
+    // The upstream repository can be a fork itself.
+    let ran = step().arg("--role-to-assume").arg(ROLE).arg("--owners").arg("contributor");
+    assert_eq!(outputs(&ran.run().expect_code(1))[..2], ["error", "sts-denied"]);
 }
 
 #[test]
@@ -665,7 +699,7 @@ fn explain_prints_the_plan_without_any_request() {
     assert!(ran.outputs.is_empty() && ran.exported.is_empty());
     let ran = world.step(&world.job(Run::fork())).arg("--explain").arg("--format").arg("json");
     let ran = ran.run().expect_code(0);
-    let explained: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let explained: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(explained["would"]["reason"], json!("fork"));
     assert_eq!(explained["would"]["sccache"], json!("off"));
     let ran = world.configured().arg("--explain").arg("--sccache-bucket").arg("cache").run();

@@ -67,7 +67,7 @@ pub struct ConfigureArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub timeout: u64,
     /// Owners whose repositories get credentials; in anybody else's fork the job goes on without;
-    /// repeats, or one a line or comma
+    /// repeats, or one a line or comma [default: all, except forks that the role refuses]
     #[arg(long, value_name = "OWNER")]
     pub owners: Vec<String>,
     /// Whether credentials of the machine may serve where no token can be had, or no role is named

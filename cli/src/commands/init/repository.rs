@@ -17,6 +17,7 @@ use crate::printer::Printer;
 
 /// How long a server may take to list its branches.
 const LIST_TIMEOUT: Duration = Duration::from_secs(20);
+const GITHUB: &str = "https://github.com";
 /// A longer workflow is no workflow that GitHub would run.
 const MAX_WORKFLOW_BYTES: u64 = 1024 * 1024;
 
@@ -26,6 +27,8 @@ pub struct LocalRepository<'a> {
     name: RepoName,
     actions: &'a str,
     server: String,
+    /// Of `origin`, if the environment names none. It doesn't decide about the workflow: it can be a mirror.
+    server_of_branches: String,
     env: &'a Env,
     printer: &'a Printer,
 }
@@ -38,10 +41,14 @@ impl<'a> LocalRepository<'a> {
     ) -> Result<Self, Failure> {
         let cwd = std::env::current_dir()
             .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
-        let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
-        let server = server.trim_end_matches('/').to_owned();
-        let git = Git::new(&cwd, &server, None, printer);
+        let git = Git::new(&cwd, GITHUB, None, printer);
         let top = git.capture(&["rev-parse", "--show-toplevel"]).await;
+        let origin = git.capture(&["config", "--get", "remote.origin.url"]).await;
+        let named = env.get(env_vars::GITHUB_SERVER_URL);
+        let server = named.unwrap_or(GITHUB).trim_end_matches('/').to_owned();
+        let is_origins = named.is_none() && init.repository.is_none();
+        let of_origin = origin.as_deref().ok().filter(|_| is_origins).and_then(server_of);
+        let server_of_branches = of_origin.unwrap_or_else(|| server.clone());
         let name = match &init.repository {
             Some(name) => name.clone(),
             None => {
@@ -52,8 +59,7 @@ impl<'a> LocalRepository<'a> {
                     )
                     .hint("run it in a clone, or name it: `--repository OWNER/REPO`")
                 };
-                let url = git.capture(&["config", "--get", "remote.origin.url"]).await;
-                let url = url.map_err(|error| match error.code() {
+                let url = origin.map_err(|error| match error.code() {
                     "no-git" => error,
                     _ => unknown("git knows no remote `origin` here"),
                 })?;
@@ -63,7 +69,7 @@ impl<'a> LocalRepository<'a> {
             }
         };
         let top = top.map_or(cwd, PathBuf::from);
-        Ok(Self { top, name, actions: &init.actions, server, env, printer })
+        Ok(Self { top, name, actions: &init.actions, server, server_of_branches, env, printer })
     }
 
     pub fn name(&self) -> &str {
@@ -75,9 +81,11 @@ impl<'a> LocalRepository<'a> {
         if let Some(named) = named {
             return Some(named.to_owned());
         }
-        let token = self.env.get(env_vars::GITHUB_TOKEN);
-        let git = Git::new(&self.top, &self.server, token, self.printer);
-        let url = format!("{}/{}", self.server, self.name);
+        // The token is GitHub's, and `origin` can be anybody's server.
+        let server = &self.server_of_branches;
+        let token = self.env.get(env_vars::GITHUB_TOKEN).filter(|_| *server == self.server);
+        let git = Git::new(&self.top, server, token, self.printer);
+        let url = format!("{server}/{}", self.name);
         if let Ok(refs) = list_refs(&git, &url, &["HEAD"]).await
             && let Some(branch) = refs.head_branch()
         {
@@ -229,9 +237,42 @@ fn repository_name(url: &str) -> Option<RepoName> {
     RepoName::new(path.strip_suffix(".git").unwrap_or(path)).ok()
 }
 
+/// Where a remote of this address is, such as Enterprise Server. An alias in SSH's configuration has no dot.
+fn server_of(url: &str) -> Option<String> {
+    let is_http = url.starts_with("http://") || url.starts_with("https://");
+    let (scheme, rest) = match url.split_once("://") {
+        Some((scheme, rest)) if is_http => (scheme, rest.split('/').next()?),
+        Some(("ssh", rest)) => ("https", rest.split('/').next()?),
+        Some(_) => return None,
+        None => ("https", url.split_once(':')?.0),
+    };
+    let host = rest.rsplit('@').next()?;
+    // The port is that of SSH.
+    let host = if is_http { host } else { host.split(':').next()? };
+    let host = if host == "ssh.github.com" { "github.com" } else { host };
+    (is_http || host.contains('.')).then(|| format!("{scheme}://{host}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn remote_addresses_name_their_server() {
+        for (url, server) in [
+            ("https://token@ghe.acme.example:8443/acme/backend", "https://ghe.acme.example:8443"),
+            ("http://localhost:3000/acme/backend.git", "http://localhost:3000"),
+            ("git@ghe.acme.example:acme/backend.git", "https://ghe.acme.example"),
+            ("ssh://git@ghe.acme.example:22/acme/backend", "https://ghe.acme.example"),
+            ("ssh://git@ssh.github.com:443/acme/backend", "https://github.com"),
+            ("https://github.com/acme/backend", "https://github.com"),
+        ] {
+            assert_eq!(server_of(url).as_deref(), Some(server), "{url}");
+        }
+        for url in ["github-work:acme/backend", "/srv/git/backend.git", "file:///srv/git/a/b", ""] {
+            assert_eq!(server_of(url), None, "{url}");
+        }
+    }
 
     #[test]
     fn remote_addresses_name_their_repository() {

@@ -158,6 +158,13 @@ async fn authenticate(
         }
         AuthPlan::Token | AuthPlan::Ambient => match assume(args, facts, runner, printer).await {
             Ok(credentials) => authenticated(AuthResult::Oidc, credentials),
+            Err((reason, failure)) if facts.may_be_a_copy() && !trusts_this(reason, args) => {
+                AuthOutcome {
+                    result: AuthResult::Anonymous(AuthReason::ForeignRepo),
+                    credentials: None,
+                    failure: Some(messages::no_credentials_in_a_copy(facts, &failure)),
+                }
+            }
             Err((reason, failure)) => not_authenticated(reason, failure),
         },
     };
@@ -167,6 +174,11 @@ async fn authenticate(
         }
         (_, failure) => AuthOutcome { failure, ..outcome },
     }
+}
+
+/// Whether there is a role, and it let this repository in or wasn't asked.
+fn trusts_this(reason: AuthReason, args: &ConfigureArgs) -> bool {
+    reason != AuthReason::StsDenied && args.role_to_assume.is_some()
 }
 
 fn not_authenticated(reason: AuthReason, failure: Failure) -> AuthOutcome {

@@ -13,6 +13,8 @@ pub struct JobFacts {
     pub default_branch: Option<String>,
     /// `owner/repo` of the workflow.
     pub repository: Option<String>,
+    /// Whether that repository was itself forked from another one.
+    pub is_fork_of_another: bool,
     /// Owners whose repositories get credentials; empty means all.
     pub owners: Vec<String>,
     pub actor: Option<String>,
@@ -99,11 +101,13 @@ impl JobFacts {
         if self.is_foreign() {
             return AuthPlan::Anonymous(AuthReason::ForeignRepo);
         }
+        // A role that is a secret is empty in these runs, even where their permissions give a token.
+        let no_way = no_token || !self.role && !self.ambient;
         // `pull_request_target` runs with the base repository's rights, so there the permission helps.
-        if no_token && self.is_fork() && self.event != TARGET {
+        if no_way && self.is_fork() && self.event != TARGET {
             return AuthPlan::Anonymous(AuthReason::Fork);
         }
-        if no_token && self.is_dependabot() && self.event != TARGET {
+        if no_way && self.is_dependabot() && self.event != TARGET {
             return AuthPlan::Anonymous(AuthReason::Dependabot);
         }
         match (self.token_url, self.token_bearer) {
@@ -150,6 +154,12 @@ impl JobFacts {
     fn is_dependabot(&self) -> bool {
         let author = self.pull_request.as_ref().and_then(|p| p.author.as_deref());
         self.actor.as_deref() == Some(DEPENDABOT) || author == Some(DEPENDABOT)
+    }
+
+    /// Whether this may be a contributor's copy of the workflow, which the role needn't trust. An upstream
+    /// repository that is a fork itself has its owner in `owners`.
+    pub fn may_be_a_copy(&self) -> bool {
+        self.is_fork_of_another && self.owners.is_empty() && self.event != TARGET
     }
 
     fn is_foreign(&self) -> bool {

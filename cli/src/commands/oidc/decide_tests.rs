@@ -73,6 +73,11 @@ fn every_situation_has_its_plan() {
             Anonymous(AuthReason::Dependabot),
         ),
         ("dependabot with a token", with_token(bot()), Token),
+        // Their runs don't get the secret that the role is.
+        ("dependabot, no role", no_role(with_token(bot())), Anonymous(AuthReason::Dependabot)),
+        ("fork, token, no role", no_role(with_token(fork())), Anonymous(AuthReason::Fork)),
+        ("same repository, no role", no_role(with_token(same())), Token),
+        ("dependabot, the machine's credentials", ambient(no_role(with_token(bot()))), Ambient),
         // A run for the base branch can always have a token.
         (
             "pull_request_target of a fork",

@@ -12,6 +12,16 @@ pub fn no_credentials(reason: AuthReason, facts: &JobFacts) -> Failure {
         AuthReason::ForeignRepo => {
             format!("no AWS credentials: `{repository}` belongs to none of the `owners`")
         }
+        AuthReason::Dependabot if facts.token_url => {
+            return Failure::user(
+                reason.word(),
+                "this run of Dependabot's has an OIDC token and no role: `role-to-assume` is empty",
+            )
+            .hint(
+                "Dependabot's runs don't get the secrets of Actions: take a variable (`vars`) for the \
+                 role, or make it a secret of Dependabot's, too",
+            );
+        }
         AuthReason::Dependabot => {
             return Failure::user(reason.word(), "this run of Dependabot's has no OIDC token").hint(
                 "GitHub starts Dependabot's runs with read-only permissions, and those of the job \
@@ -22,11 +32,28 @@ pub fn no_credentials(reason: AuthReason, facts: &JobFacts) -> Failure {
             let head = facts.pull_request.as_ref().and_then(|p| p.head.as_deref());
             let whose =
                 head.map_or("a deleted fork".to_owned(), |head| format!("the fork `{head}`"));
-            format!("no AWS credentials: GitHub gives a pull request from {whose} no OIDC token")
+            let what =
+                if facts.token_url { "secret, so `role-to-assume` is empty" } else { "OIDC token" };
+            format!("no AWS credentials: GitHub gives a pull request from {whose} no {what}")
         }
     };
     Failure::user(reason.word(), message)
         .hint("to let the job go on without, take `on-unavailable: auto`")
+}
+
+/// Why a run in a repository that was forked from another one has no credentials.
+pub fn no_credentials_in_a_copy(facts: &JobFacts, why: &Failure) -> Failure {
+    let repository = facts.repository.as_deref().unwrap_or("this repository");
+    let owner = repository.split('/').next().unwrap_or_default();
+    Failure::user(
+        AuthReason::ForeignRepo.word(),
+        format!(
+            "no AWS credentials: `{repository}` is a fork, whose own runs need none ({}). If this is \
+             the repository that the role is for, add `owners: {owner}`",
+            why.message()
+        ),
+    )
+    .hint("to let the job go on without, take `on-unavailable: auto`")
 }
 
 /// What is wrong with the job's token variables.

@@ -64,7 +64,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         self.each_attribute(tag, line, ["failed", "total", "result"], |_, key, raw| match key {
             "failed" => failed = raw.parse().unwrap_or_default(),
             "total" => total = raw.parse().unwrap_or_default(),
-            _ => has_failed = raw == "Failed",
+            // Unity writes `Failed(Child)`.
+            _ => has_failed = nunit_status(raw) == "Failed",
         });
         if let Some(suite) = self.suites.last_mut() {
             suite.line = line;
@@ -121,7 +122,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     fn nunit_result(&mut self, raw: &str, line: u64) -> TestResult {
-        match raw {
+        match nunit_status(raw) {
             "Passed" => TestResult::Success,
             "Warning" => {
                 let message = "a result `Warning` doesn't count as a failure";
@@ -377,6 +378,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         self.findings.add(JunitRule::UnknownResult, line, message);
         TestResult::Error
     }
+}
+
+/// A result without its label and place, as in `Skipped:Ignored` and `Failed:Error(SetUp)`.
+fn nunit_status(raw: &str) -> &str {
+    raw.split([':', '(']).next().unwrap_or(raw)
 }
 
 /// The `TestOutcome` of vstest, and two words of other tools.

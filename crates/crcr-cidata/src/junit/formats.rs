@@ -92,6 +92,21 @@ fn nunit_failure_outside_the_tests_is_a_row() {
     assert_eq!((run.tally.failures, suite_failures(&run)), (1, 1), "what it declares counts");
 }
 
+/// Unity's test runner writes the label and the place of a result into it.
+#[test]
+fn nunit_result_with_a_label_is_read_as_without_it() {
+    let run = |result: &str, test: &str| {
+        read(&format!(
+            "<test-run result='{result}'><test-suite name='P' result='Passed'><test-case name='t' \
+             classname='C' result='{test}' duration='0'/></test-suite></test-run>"
+        ))
+    };
+    assert_eq!(run("Failed(Child)", "Passed").tally.errors, 1, "the run says that it failed");
+    assert_eq!(run("Failed(Child)", "Failed(Error)").tally.failures, 1);
+    assert_eq!(run("Passed", "Skipped:Ignored").tally.skipped, 1);
+    assert_eq!(run("Passed", "Inconclusive(Child)").tally.skipped, 1);
+}
+
 const XUNIT: &str = r#"<?xml version="1.0" encoding="utf-8"?>
 <assemblies timestamp="11/25/2026 01:00:00" schema-version="3">
  <assembly name="/home/user/My.Tests.dll" run-date="2026-11-25" total="4" passed="2" failed="1" skipped="1" time="0.3" errors="1">
@@ -264,6 +279,28 @@ fn lines_of_go_test_are_read() {
     assert_eq!(report.cases[0].message(), Some("a_test.go:7: 1 isn't 2"));
     assert_eq!(report.cases[0].time, Some(0.01));
     assert!(!report.summary.is_truncated);
+}
+
+#[test]
+fn benchmark_and_unended_line_of_go_are_no_unfinished_tests() {
+    let of = |output: &str, name: &str, action: &str| {
+        let report = go(&[
+            &format!(r#"{{"Action":"run","Package":"p","Test":"{name}"}}"#),
+            &format!(
+                r#"{{"Action":"output","Package":"p","Test":"{name}","Output":"{output}\n"}}"#
+            ),
+            &format!(r#"{{"Action":"{action}","Package":"p","Elapsed":0}}"#),
+        ]);
+        (report.cases[0].result, report.cases[0].time)
+    };
+    assert_eq!(of("BenchmarkA", "BenchmarkA", "pass").0, Success);
+    assert_eq!(of("BenchmarkA-2 1 768.0 ns/op", "BenchmarkA", "fail").0, Success);
+    assert_eq!(of("BenchmarkA", "BenchmarkA", "fail").0, Unfinished);
+    assert_eq!(of("x--- PASS: TestA (0.25s)", "TestA", "fail"), (Success, Some(0.25)));
+    assert_eq!(of("x--- FAIL: TestA (0.25s)", "TestA", "fail"), (Failure, Some(0.25)));
+    assert_eq!(of("x--- SKIP: TestA (0.00s)", "TestA", "pass").0, Skipped);
+    // The process ended before it, with any code.
+    assert_eq!(of("x", "TestA", "pass").0, Unfinished);
 }
 
 #[test]

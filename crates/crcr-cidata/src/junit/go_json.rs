@@ -48,14 +48,20 @@ struct Event<'a> {
 struct Package {
     name: Arc<str>,
     element: SuiteElement,
-    /// The output of each test that runs.
-    running: HashMap<String, String>,
+    running: HashMap<String, RunningTest>,
     output: String,
     is_open: bool,
     has_failure: bool,
     /// Whether any run of it failed.
     has_failed: bool,
     line: u64,
+}
+
+#[derive(Default)]
+struct RunningTest {
+    output: String,
+    /// The result and the seconds that a line of output tells.
+    end: Option<(TestResult, Option<f64>)>,
 }
 
 struct GoReader<F> {
@@ -143,7 +149,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         }
         let at = self.package(&event.package, line)?;
         if event.action == "start" && self.packages[at].is_open {
-            self.end_run(at)?;
+            self.end_run(at, false)?;
         }
         let package = &mut self.packages[at];
         package.is_open = true;
@@ -152,8 +158,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
                 self.held += keep(&mut package.output, &event.output, self.held);
             }
             ("output", false) => {
-                if let Some(output) = package.running.get_mut(&*event.test) {
-                    self.held += keep(output, &event.output, self.held);
+                if let Some((name, end)) = printed_end(&event.test, &event.output)
+                    && let Some(test) = package.running.get_mut(name)
+                {
+                    test.end = Some(end);
+                }
+                if let Some(test) = package.running.get_mut(&*event.test) {
+                    self.held += keep(&mut test.output, &event.output, self.held);
                 }
             }
             ("run", false) => {
@@ -161,7 +172,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
                 if self.running > MAX_OPEN {
                     return Err(JunitError::TooManyCases);
                 }
-                if package.running.insert(event.test.to_string(), String::new()).is_some() {
+                let test = RunningTest::default();
+                if package.running.insert(event.test.to_string(), test).is_some() {
                     self.running -= 1;
                 }
             }
@@ -202,25 +214,43 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
 
     fn end_test(&mut self, at: usize, event: &Event<'_>) -> Result<(), JunitError> {
         let package = &mut self.packages[at];
-        let output = package.running.remove(&*event.test);
-        self.running -= usize::from(output.is_some());
-        let output = output.unwrap_or_default();
+        let running = package.running.remove(&*event.test);
+        self.running -= usize::from(running.is_some());
+        let output = running.unwrap_or_default().output;
         self.held = self.held.saturating_sub(output.len());
-        let (result, kind) = match &*event.action {
-            "pass" => (TestResult::Success, None),
-            "skip" => (TestResult::Skipped, Some(TestDetailKind::Skipped)),
-            _ => (TestResult::Failure, Some(TestDetailKind::Failure)),
+        let result = match &*event.action {
+            "pass" => TestResult::Success,
+            "skip" => TestResult::Skipped,
+            _ => TestResult::Failure,
         };
+        let time = event.elapsed.filter(|seconds| *seconds >= 0.0);
+        self.pass_on_test(at, event.test.to_string(), result, time, output)
+    }
+
+    fn pass_on_test(
+        &mut self,
+        at: usize,
+        name: String,
+        result: TestResult,
+        time: Option<f64>,
+        output: String,
+    ) -> Result<(), JunitError> {
+        let package = &mut self.packages[at];
         package.has_failure |= result.is_failed();
-        let mut case = new_case(package, event.test.to_string(), result);
-        case.time = event.elapsed.filter(|seconds| *seconds >= 0.0);
+        let mut case = new_case(package, name, result);
+        case.time = time;
+        let kind = match result {
+            TestResult::Skipped => Some(TestDetailKind::Skipped),
+            TestResult::Failure => Some(TestDetailKind::Failure),
+            _ => None,
+        };
         case.details.extend(kind.map(|kind| detail(kind, output)));
         self.pass_on(case, at)
     }
 
     /// Later events of the package are of another run, in which its tests are other attempts.
-    fn end_run(&mut self, at: usize) -> Result<(String, bool), JunitError> {
-        self.end_running(at)?;
+    fn end_run(&mut self, at: usize, has_passed: bool) -> Result<(String, bool), JunitError> {
+        self.end_running(at, has_passed)?;
         let package = &mut self.packages[at];
         package.is_open = false;
         package.element.run += 1;
@@ -230,7 +260,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
     }
 
     fn end_package(&mut self, at: usize, event: &Event<'_>) -> Result<(), JunitError> {
-        let (mut output, has_failure) = self.end_run(at)?;
+        let (mut output, has_failure) = self.end_run(at, event.action == "pass")?;
         self.packages[at].has_failed |= event.action == "fail";
         if event.action != "fail" || has_failure {
             return Ok(());
@@ -297,15 +327,21 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         Ok(())
     }
 
-    /// Tests without an end: their process ended before them.
-    fn end_running(&mut self, at: usize) -> Result<(), JunitError> {
+    /// Tests without an event that ends them. A benchmark that passes never has one, and neither has a test
+    /// that `go test -v -json` runs and whose last output doesn't end its line. Of others the process ended
+    /// before them.
+    fn end_running(&mut self, at: usize, has_passed: bool) -> Result<(), JunitError> {
         let mut running: Vec<_> = self.packages[at].running.drain().collect();
-        running.sort_unstable();
+        running.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         self.running -= running.len();
-        for (name, output) in running {
+        for (name, RunningTest { output, end }) in running {
             self.held = self.held.saturating_sub(output.len());
-            let case = new_case(&self.packages[at], name, TestResult::Unfinished);
-            self.pass_on(case, at)?;
+            let (result, time) = match end {
+                Some(end) => end,
+                None if has_passed && name.starts_with("Benchmark") => (TestResult::Success, None),
+                None => (TestResult::Unfinished, None),
+            };
+            self.pass_on_test(at, name, result, time, output)?;
         }
         Ok(())
     }
@@ -323,7 +359,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         let mut summary = JunitSummary::default();
         self.end_failed()?;
         for at in 0..self.packages.len() {
-            self.end_running(at)?;
+            self.end_running(at, false)?;
             let package = &self.packages[at];
             summary.suites.push(Arc::clone(&package.name));
             if package.is_open {
@@ -341,6 +377,25 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
         summary.findings = self.findings.finish();
         Ok(summary)
     }
+}
+
+/// The test whose end is told by a line of output of `test`, its result and its seconds: `--- PASS: TestA (0.01s)`,
+/// maybe behind other output, or the figures of a benchmark.
+fn printed_end<'a>(test: &'a str, output: &'a str) -> Option<(&'a str, (TestResult, Option<f64>))> {
+    if let Some(at) = output.find("--- ") {
+        let (word, rest) = output[at + 4..].split_once(": ")?;
+        let result = match word {
+            "PASS" => TestResult::Success,
+            "FAIL" => TestResult::Failure,
+            "SKIP" => TestResult::Skipped,
+            _ => return None,
+        };
+        let (name, time) = rest.trim_end().rsplit_once(" (")?;
+        let time = time.strip_suffix("s)").and_then(|seconds| seconds.parse().ok());
+        return Some((name, (result, time.filter(|seconds| *seconds >= 0.0))));
+    }
+    let is_measured = test.starts_with("Benchmark") && output.contains(" ns/op");
+    is_measured.then_some((test, (TestResult::Success, None)))
 }
 
 /// Adds to an output what there is room for, and returns its length.

@@ -129,11 +129,27 @@ const KNOWN_STARTS: &[(&[&str], KnownFile)] = &[
     ),
     (&["\"meta\":", "\"protocolVersion\":", "\"implementation\":"], CUCUMBER),
     (&["\"uri\":", "\"elements\":", "\"keyword\":"], CUCUMBER),
+    (
+        &["\"keyword\":", "\"elements\":", "\"location\":"],
+        tests("{", "Behave's own JSON", "use `--junit`"),
+    ),
+    (&["\"generator\":", "\"rpa\":"], tests("{", "Robot Framework's own JSON", "add `--xunit`")),
+    (
+        &["\"SuitePath\":", "\"SuiteDescription\":"],
+        tests("{", "Ginkgo's own JSON", "use `--junit-report=report.xml`"),
+    ),
+    (
+        &["\"stats\":", "\"results\":", "\"passPercent\":"],
+        tests("{", "the JSON of Mochawesome", "use `--reporter mocha-junit-reporter`"),
+    ),
+    (&["\"reportFormat\":", "\"CTRF\""], CTRF),
+    (&["\"results\":", "\"tool\":", "\"summary\":"], CTRF),
     (&["\"uuid\":", "\"historyId\":"], tests("{", "a result of Allure", "write JUnit as well")),
 ];
 
 const TAP: KnownFile =
     tests("TAP", "the Test Anything Protocol", "convert it to JUnit in the job, as by `tap-junit`");
+const CTRF: KnownFile = tests("{", "a Common Test Report (CTRF)", "write JUnit as well");
 const CUCUMBER: KnownFile = tests("{", "Cucumber's own JSON", "use `--format junit:report.xml`");
 
 impl OtherFile {

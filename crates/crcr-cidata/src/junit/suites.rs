@@ -60,6 +60,8 @@ pub(super) struct Counted {
     pub errors: u64,
     /// `<failure>` and `<error>`, of which a test can have several.
     pub details: u64,
+    /// Attempts that the tool marks as such, beside each test's last one.
+    pub reruns: u64,
 }
 
 /// Failures and errors that are declared and have no test.
@@ -115,13 +117,24 @@ impl OpenSuite {
         }
     }
 
+    /// Whether what is declared beyond the tests are their other attempts: Gradle's `mergeReruns` writes those
+    /// into one test, and counts each as a test and each that failed as a failure.
+    pub(super) fn declares_attempts(&self) -> bool {
+        let Self { declared, counted, .. } = self;
+        let attempts = declared.tests.saturating_sub(counted.tests);
+        let said = declared.failures.saturating_add(declared.errors);
+        let failures = said.saturating_sub(counted.failures + counted.errors);
+        attempts > 0 && failures <= attempts && attempts <= counted.reruns
+    }
+
     /// Compares the sums, and counts what is missing, so that suites around this one don't miss it again.
     pub(super) fn hidden_failures(&mut self) -> Option<Hidden> {
+        let declares_attempts = self.declares_attempts();
         let Self { declared, counted, .. } = self;
         let errors = if self.errors_are_failures { 0 } else { declared.errors };
         let said = declared.failures.saturating_add(errors);
         let seen = counted.failures + counted.errors;
-        if said <= seen {
+        if said <= seen || declares_attempts {
             return None;
         }
         let count = said - seen;
@@ -184,6 +197,7 @@ impl Counted {
         self.failures += inner.failures;
         self.errors += inner.errors;
         self.details += inner.details;
+        self.reruns += inner.reruns;
     }
 }
 

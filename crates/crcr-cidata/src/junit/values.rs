@@ -34,9 +34,12 @@ pub(super) fn shorten(text: &str) -> String {
 /// The result that the attributes `status` and `result` state. Most tools write neither.
 pub(super) fn status_result(value: &str) -> Option<TestResult> {
     match value.to_ascii_lowercase().as_str() {
-        "notrun" | "disabled" | "suppressed" | "skipped" | "ignored" => Some(TestResult::Skipped),
+        "notrun" | "disabled" | "suppressed" | "skipped" | "ignored" | "pending" | "untested" => {
+            Some(TestResult::Skipped)
+        }
         "fail" | "failed" | "failure" => Some(TestResult::Failure),
-        "error" | "timeout" | "timedout" | "crashed" | "aborted" => Some(TestResult::Error),
+        "error" | "timeout" | "timedout" | "timed_out" | "crashed" | "aborted" | "panicked"
+        | "interrupted" | "broken" | "hook_error" | "cleanup_error" => Some(TestResult::Error),
         _ => None,
     }
 }

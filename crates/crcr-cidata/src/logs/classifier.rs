@@ -136,13 +136,15 @@ impl ReadLog<'_> {
                 candidates.push(weighed.describe(index, percent));
             }
         }
-        // Without a rule, a line is named if that is likelier than that no line explains the failure. A line that only
-        // stands where errors stand has to be likelier than all else: in logs that say nothing, it is the first one.
+        // Without a rule, a line is named if that is likelier than that no line explains the failure, and if it says
+        // something of a failure. What only gives advice has to be likelier than all else.
         let is_sure = is_known
             || best.is_some_and(|index| {
                 let share = shares[index];
                 share > of_no_line
-                    && (share > 0.5 || weighed.lines[index].features.tells_of_failure())
+                    && weighed.lines[index]
+                        .features
+                        .tells_of_failure(weighed.line(index).1, share > 0.5)
             });
         let found = candidates.first().filter(|_| is_sure).cloned().or(last_resort);
         LogClassification { found, candidates, novel }

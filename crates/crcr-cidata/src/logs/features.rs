@@ -7,6 +7,8 @@ use std::sync::LazyLock;
 use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 
+use super::line_marks::{LINE_MARKS, LineMarks};
+
 /// Forms of lines, tried on the lines that are worth it.
 const FORMS: [(&str, &str); 22] = [
     (
@@ -161,6 +163,21 @@ pub(super) fn is_never_the_cause(line: &[u8]) -> bool {
     NEVER_THE_CAUSE.is_match(line)
 }
 
+/// Whether a word of failure isn't only a part of a file's name, as in `built error-pages.html`.
+fn has_failure_outside_names(line: &[u8]) -> bool {
+    let line = String::from_utf8_lossy(line).to_ascii_lowercase();
+    let is_name = |word: &str| {
+        let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let extension = word.rsplit_once('.').map_or("", |(_, extension)| extension);
+        word.contains('/')
+            || (matches!(extension.len(), 1..=5)
+                && extension.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+    };
+    let words: Vec<_> = line.split_whitespace().filter(|word| !is_name(word)).collect();
+    let text = words.join(" ");
+    LINE_MARKS.iter().any(|(word, mark)| mark.has(LineMarks::FAILURE) && text.contains(word))
+}
+
 /// A pattern of this crate, for bytes of one line.
 pub(super) fn line_regex(pattern: &str) -> Regex {
     let syntax = syntax::Config::new().unicode(false).utf8(false);
@@ -232,13 +249,27 @@ impl Features {
     }
 
     /// Whether more than its place in the log speaks for the line: its form or its words, its colour, a rule, or that
-    /// the green run hasn't got it.
-    pub(super) fn tells_of_failure(&self) -> bool {
-        use Trait::{EndOfTraceback, FailureWord, HintRule, NotInGreenRun, Red, SpecificRule};
-        let traits = [FailureWord, Red, SpecificRule, HintRule, NotInGreenRun, EndOfTraceback];
+    /// the green run hasn't got it. Advice speaks for it only if it `is_likeliest`.
+    pub(super) fn tells_of_failure(&self, line: &[u8], is_likeliest: bool) -> bool {
+        use Trait::{
+            EndOfTraceback, FailureWord, HintRule, Ignored, NotInGreenRun, Red, SpecificRule,
+        };
+        let traits = [Red, SpecificRule, HintRule, NotInGreenRun, EndOfTraceback];
+        let has_form = |names: &[&str]| {
+            let forms = FORMS.iter().zip(&self.0);
+            forms.into_iter().any(|((name, _), value)| *value > 0.0 && names.contains(name))
+        };
+        let says_failure = || {
+            self.get(FailureWord) > 0.0
+                && self.get(Ignored) == 0.0
+                && !has_form(&["nothing failed", "success"])
+                && has_failure_outside_names(line)
+        };
         // The first eight forms are those of errors and of places in files.
         self.0[..8].iter().any(|value| *value > 0.0)
             || traits.into_iter().any(|which| self.get(which) > 0.0)
+            || says_failure()
+            || (is_likeliest && has_form(&["advice", "expected and got"]))
     }
 
     pub(super) fn score(&self) -> f32 {
@@ -258,6 +289,17 @@ impl Features {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn word_of_failure_in_the_name_of_a_file_tells_nothing() {
+        for line in ["built error-pages.html", "✓ src/fail.test.js (3)", "copied docs/errors/index"]
+        {
+            assert!(!has_failure_outside_names(line.as_bytes()), "{line}");
+        }
+        for line in ["whitespace.js failed indent_char", "index.html: cannot be read"] {
+            assert!(has_failure_outside_names(line.as_bytes()), "{line}");
+        }
+    }
 
     #[test]
     fn traits_stand_at_their_place_and_every_feature_has_a_weight() {

@@ -139,6 +139,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if let Some(suite) = self.suites.last_mut() {
             suite.count_failure(case.result);
             suite.counted.details += failure_details;
+            suite.counted.reruns += u64::from(case.attempts - 1);
             suite.counted.tests += 1;
         }
         // The sum of other tests, unless it failed for a reason of its own.
@@ -319,6 +320,9 @@ fn is_of_suite(open: &OpenCase) -> bool {
         || (&*case.classname, name) == ("pytest", "internal")
         // jest-junit, for a file that can't be loaded.
         || &*case.classname == "Test suite failed to run"
+        // JUnit and Gradle, for a class that can't be made or set up, and sbt for one that crashed.
+        || ["initializationError", "executionError", "classMethod"].contains(&name)
+        || name.starts_with("(It is not a test it is a sbt.testing.")
         // pytest, Go, and Python's unittest. Bun and Mocha write tests without a class, too.
         || (open.is_classname_blank
             && (case.details.iter().any(is_collection) || name == "TestMain" || is_setup_of_class()))

@@ -193,3 +193,16 @@ fn file_of_the_suite_is_the_file_of_its_tests() {
     let files: Vec<_> = report.cases.iter().map(|case| case.file.as_deref().unwrap()).collect();
     assert_eq!(files, ["a.js", "b.js", "c.js"]);
 }
+
+#[test]
+fn rspec_suite_of_any_process_of_parallel_tests_is_one_suite() {
+    let of = |name: &str| {
+        only(format!(
+            "<testsuite name='{name}'><testcase classname='spec.a_spec' name='a' time='1'/></testsuite>"
+        ))
+    };
+    for name in ["rspec", "rspec2", "rspec16"] {
+        assert_eq!(&*of(name).suite, "rspec");
+    }
+    assert_eq!(&*of("rspec-rails2").suite, "rspec-rails2");
+}

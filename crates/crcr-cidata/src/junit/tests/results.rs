@@ -432,3 +432,58 @@ fn bazels_attempts_are_known_by_their_paths_beside_the_last_one() {
     let earlier: Vec<_> = paths.into_iter().filter(|path| attempts.contains(path)).collect();
     assert_eq!(earlier, [paths[1], paths[2], paths[4]]);
 }
+
+/// What Gradle writes with `reports.junitXml.mergeReruns = true`.
+#[test]
+fn attempts_that_gradle_merges_and_still_counts_are_no_hidden_failures() {
+    let of = |sums: &str, first: &str| {
+        read(format!(
+            "<testsuite name='acme.T' {sums} skipped='0' errors='0'>\
+             <testcase name='a()' classname='acme.T' time='1'>{first}</testcase>\
+             <testcase name='b()' classname='acme.T' time='1'/></testsuite>"
+        ))
+    };
+    let flaky = "<flakyFailure message='boom' type='E'><stackTrace>at</stackTrace></flakyFailure>";
+    let passed = of("tests='3' failures='1'", flaky);
+    assert_eq!((passed.tally.failures, passed.tally.tests, passed.tally.flaky), (0, 2, 1));
+    assert!(passed.summary.findings.is_empty(), "{:?}", passed.summary.findings);
+    let failed = "<failure message='boom'/><rerunFailure message='boom'/>";
+    assert_eq!(of("tests='3' failures='2'", failed).tally.failures, 1);
+    // A test that isn't there, and a failure beyond the attempts.
+    assert_eq!(of("tests='4' failures='2'", flaky).tally.failures, 2);
+    assert_eq!(of("tests='3' failures='2'", flaky).tally.failures, 2);
+    assert_eq!(of("tests='2' failures='1'", flaky).tally.failures, 1);
+    // Also below a root with sums of its own.
+    let suite = format!(
+        "<testsuites tests='3' failures='1'><testsuite tests='2' failures='1'><testcase name='a' \
+         time='1'>{flaky}</testcase></testsuite><testsuite tests='1' failures='0'><testcase name='b' \
+         time='1'/></testsuite></testsuites>"
+    );
+    assert_eq!(read(suite).tally.failures, 0);
+}
+
+#[test]
+fn class_that_junit_or_sbt_cannot_run_is_a_failed_suite() {
+    for name in [
+        "initializationError",
+        "executionError",
+        "classMethod",
+        "(It is not a test it is a sbt.testing.SuiteSelector)",
+    ] {
+        let of = |inner: &str| {
+            only(suite(&format!("<testcase classname='acme.T' name='{name}'>{inner}</testcase>")))
+        };
+        assert_eq!(of("<failure message='x'/>").kind, TestRowKind::Suite, "{name}");
+        assert_eq!(of("").kind, TestRowKind::Test, "{name}");
+    }
+}
+
+#[test]
+fn status_alone_decides_where_a_tool_writes_no_element() {
+    let of = |status: &str| only(suite(&format!("<testcase name='a' status='{status}'/>"))).result;
+    for status in ["panicked", "interrupted", "broken", "timed_out", "hook_error", "cleanup_error"]
+    {
+        assert_eq!(of(status), TestResult::Error, "{status}");
+    }
+    assert_eq!((of("pending"), of("untested")), (TestResult::Skipped, TestResult::Skipped));
+}
