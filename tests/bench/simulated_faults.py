@@ -230,8 +230,8 @@ FAULTS = [
         RELAY + "allowlist.rs",
         [
             (
-                "for repo in changed_entries(before.as_ref(), &policy) {",
-                "for repo in changed_entries(before.as_ref(), &policy).into_iter().filter(|_| !FAULT) {",
+                "for repo in changed {",
+                "for repo in changed.into_iter().filter(|_| !FAULT) {",
             ),
         ],
     ),
