@@ -162,8 +162,8 @@ FAULTS = [
         RELAY + "queue/handlers/check_run.rs",
         [
             (
-                "known.unanswered_since.filter(|at| is_under_way(relay, *at))",
-                "known.unanswered_since.filter(|at| !FAULT && is_under_way(relay, *at))",
+                "Some(known) => known.unanswered_since,",
+                "Some(known) => known.unanswered_since.filter(|_| !FAULT),",
             ),
         ],
     ),
@@ -172,18 +172,18 @@ FAULTS = [
         RELAY + "queue/handlers/check_run.rs",
         [
             (
-                "unanswered.value.flatten().filter(|at| is_under_way(relay, *at))",
-                "unanswered.value.flatten().filter(|at| !FAULT && is_under_way(relay, *at))",
+                "None => begun.value.flatten(),",
+                "None => begun.value.flatten().filter(|_| !FAULT),",
             ),
         ],
     ),
     (
-        "lost-lease-asks-for-no-other-look",
-        RELAY + "queue/workers.rs",
+        "check-run-is-changed-without-the-lease",
+        RELAY + "queue/handlers/check_run.rs",
         [
             (
-                "if let Ok(work @ TaskKind::CheckRun { .. }) =",
-                "if !FAULT && let Ok(work @ TaskKind::CheckRun { .. }) =",
+                "let settlement = Some(self.task.settle(TaskOutcome::Keep));",
+                "let settlement = (!FAULT).then(|| self.task.settle(TaskOutcome::Keep));",
             ),
         ],
     ),
@@ -230,8 +230,8 @@ FAULTS = [
         RELAY + "allowlist.rs",
         [
             (
-                "for repo in changed_entries(before.as_ref(), &policy) {",
-                "for repo in changed_entries(before.as_ref(), &policy).into_iter().filter(|_| !FAULT) {",
+                "for repo in changed {",
+                "for repo in changed.into_iter().filter(|_| !FAULT) {",
             ),
         ],
     ),
@@ -376,7 +376,7 @@ INPUTS = {
     "check-run-is-given-up-after-70-minutes": "check_outage",
     "frozen-worker-has-the-last-word": "frozen_workers",
     "second-worker-creates-a-check-run-too": "early_lease_ends",
-    "lost-lease-asks-for-no-other-look": "frozen_workers",
+    "check-run-is-changed-without-the-lease": "frozen_workers",
     "redis-writes-before-it-checks-the-lease": "early_lease_ends",
     "one-author-opens-the-breaker": "setup_attacker",
     "downtime-counts-as-never-started": "relay_downtime",

@@ -12,6 +12,8 @@ use crate::http::HttpError;
 /// How long GitHub wants a client to pause when a rate limit names no time.
 /// <https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api>
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
+/// After this, GitHub's primary rate limit has begun anew.
+const LIMIT_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Why a call to GitHub's API failed. The texts name the call and quote GitHub, never a token.
 #[derive(Debug, thiserror::Error)]
@@ -161,8 +163,10 @@ fn rate_limit_end(
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
     if number("x-ratelimit-remaining") == Some(0) {
         let reset = number("x-ratelimit-reset").and_then(|s| Timestamp::from_second(s).ok());
-        // A reset in the past means that the clocks differ: wait all the same.
-        return Some(reset.filter(|at| *at > now).unwrap_or(now + DEFAULT_PAUSE));
+        // A reset in the past means that the clocks differ: wait all the same. The limit is that of an hour, so one
+        // that comes later means it, too.
+        let reset = reset.filter(|at| *at > now).unwrap_or(now + DEFAULT_PAUSE);
+        return Some(reset.min(now + LIMIT_PERIOD));
     }
     // GitHub called it "abuse detection mechanism" before 2021, and old Enterprise Servers still do.
     let message = message.to_lowercase();
@@ -220,6 +224,9 @@ mod tests {
         let headers = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", reset.as_str())];
         assert_eq!(seconds_to_retry(&classify(403, &headers, "{}")), Some(1234));
         assert_eq!(seconds_to_retry(&classify(429, &headers, "{}")), Some(1234));
+        let day = (NOW + 86_400).to_string();
+        let far = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", day.as_str())];
+        assert_eq!(seconds_to_retry(&classify(403, &far, "{}")), Some(3600), "our clock is behind");
         let past = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "5")];
         assert_eq!(seconds_to_retry(&classify(403, &past, "{}")), Some(60));
     }

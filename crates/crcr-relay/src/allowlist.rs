@@ -2,6 +2,7 @@
 //! version is invalid, the last good one stays in force and operators are told. The last good version
 //! is kept in the store, so that it is in force after a restart.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,9 @@ struct AllowlistState {
     restored: bool,
     /// Whether the version in force isn't stored yet, and so what it changes isn't evaluated.
     is_unstored: bool,
+    /// What it changes here: another relay may have stored it, and this one evaluated what followed from that by the
+    /// version before.
+    changed: BTreeSet<RepoName>,
 }
 
 /// The record of the last good version.
@@ -205,11 +209,17 @@ impl AllowlistSource {
         match Allowlist::parse(&text, &self.upstream).accepted() {
             Ok(policy) => {
                 tracing::info!(repositories = policy.len(), "the allowlist is in force");
+                let mut changed = std::mem::take(&mut state.changed);
+                // Without a version before it, nothing was evaluated.
+                if let Some(before) = &state.policy {
+                    changed.extend(changed_entries(Some(before), &policy));
+                }
                 *state = AllowlistState {
                     policy: Some(Arc::new(policy)),
                     text,
                     etag: state.etag.take(),
                     loaded_at: Some(now),
+                    changed,
                     ..AllowlistState::default()
                 };
                 true
@@ -227,14 +237,15 @@ impl AllowlistSource {
     /// same transaction. Returns whether that is done.
     async fn store_version(&self, now: Timestamp) -> Result<bool, StoreError> {
         let Some(store) = &self.store else { return Ok(true) };
-        let (kept, policy) = {
+        let (kept, policy, changed_here) = {
             let state = self.state.lock();
             let (Some(loaded_at), Some(policy)) = (state.loaded_at, &state.policy) else {
                 return Ok(true);
             };
             let text = String::from_utf8_lossy(&state.text).into_owned();
             let (url, etag) = (self.url.to_string(), state.etag.clone());
-            (KeptAllowlist { url, text, etag, loaded_at }, Arc::clone(policy))
+            let kept = KeptAllowlist { url, text, etag, loaded_at };
+            (kept, Arc::clone(policy), state.changed.clone())
         };
         let stored: Versioned<KeptAllowlist> =
             read_record(store.as_ref(), state_records::allowlist_key()).await?;
@@ -243,28 +254,33 @@ impl AllowlistSource {
         let text_before = stored.value.as_ref().map(|before| &before.text);
         let before = text_before
             .and_then(|text| Allowlist::parse(text.as_bytes(), &self.upstream).accepted().ok());
-        for repo in changed_entries(before.as_ref(), &policy) {
+        let mut changed = changed_entries(before.as_ref(), &policy);
+        changed.extend(changed_here);
+        for repo in changed {
             batch.tasks.push(TaskKind::BackendFile { repo: repo.clone() }.task(now));
             if text_before.is_some() {
                 batch.tasks.push(TaskKind::BackendChecks { repo, done: 0 }.task(now));
             }
         }
         // After a conflict, another relay has stored a version: what this one changes is compared with that.
-        Ok(store.commit(batch, now).await? == CommitOutcome::Done)
+        let is_stored = store.commit(batch, now).await? == CommitOutcome::Done;
+        if is_stored {
+            self.state.lock().changed.clear();
+        }
+        Ok(is_stored)
     }
 }
 
 /// The repositories whose check runs another version of the allowlist may change. Without a version before it, these
 /// are all.
-fn changed_entries(before: Option<&Allowlist>, after: &Allowlist) -> Vec<RepoName> {
+fn changed_entries(before: Option<&Allowlist>, after: &Allowlist) -> BTreeSet<RepoName> {
     let shown = |entry: &AllowlistEntry| {
         (entry.repo.as_str().to_owned(), entry.level, entry.device.clone())
     };
-    let find =
-        |list: Option<&Allowlist>, repo: &RepoName| list.and_then(|list| list.get(repo)).map(shown);
+    let find = move |repo: &RepoName| before.and_then(|list| list.get(repo)).map(shown);
     let removed = before
         .into_iter()
-        .flat_map(|before| before.iter().filter(|entry| after.get(&entry.repo).is_none()));
-    let changed = after.iter().filter(|entry| find(before, &entry.repo) != Some(shown(entry)));
+        .flat_map(move |before| before.iter().filter(|entry| after.get(&entry.repo).is_none()));
+    let changed = after.iter().filter(move |entry| find(&entry.repo) != Some(shown(entry)));
     removed.chain(changed).map(|entry| entry.repo.clone()).collect()
 }

@@ -122,15 +122,16 @@ pub async fn refresh(relay: &Relay) {
             return;
         }
     };
-    demotions.open.write().clone_from(&open);
+    let known_here = std::mem::replace(&mut *demotions.open.write(), open.clone());
     let key = state_records::open_demotions_key(&demotions.upstream);
     let noted = relay.update(key, |known: &Versioned<BTreeSet<RepoName>>| {
         let before = known.value.clone().unwrap_or_default();
-        if before == open {
+        // Another relay may have written it down, and this one evaluated what followed from that by what it knew.
+        if before == open && known_here.is_subset(&open) {
             return ((), None);
         }
         tracing::info!(?open, "open demotions have changed");
-        let ended = before.difference(&open);
+        let ended = before.union(&known_here).filter(|repo| !open.contains(*repo));
         let checks = ended.map(|repo| TaskKind::BackendChecks { repo: repo.clone(), done: 0 });
         let mut batch = WriteBatch::default();
         batch.tasks.extend(checks.map(|checks| checks.task(relay.now())));
@@ -139,5 +140,6 @@ pub async fn refresh(relay: &Relay) {
     });
     if let Err(error) = noted.await {
         tracing::warn!(%error, "the end of a demotion can't be written down: it is looked for again");
+        *demotions.open.write() = known_here;
     }
 }

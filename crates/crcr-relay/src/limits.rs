@@ -79,6 +79,8 @@ pub const AUTHOR_SHARES: u64 = 4;
 pub const PARALLEL_PROBES: usize = 3;
 /// How many earlier results a search compares with its commit until one is on the same branch.
 pub const BISECT_COMPARISONS: usize = 8;
+/// How many comparisons of commits are remembered for the searches of other jobs.
+pub const COMPARISONS: usize = 64;
 /// How long after its start a search ends with what is known.
 pub const BISECTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How many answers the HUD shows.
@@ -234,6 +236,8 @@ pub const PRUNE: Duration = Duration::from_secs(60);
 pub const PRUNE_STEP: Duration = Duration::from_secs(1800);
 /// The clocks of two relays may differ by this much.
 pub const CLOCKS_APART: Duration = Duration::from_secs(60);
+/// A token that isn't valid for longer than this isn't waited for.
+pub const EARLY_TOKEN: Duration = Duration::from_secs(900);
 /// A clock that is set back by more than this was wrong before.
 pub const CLOCK_BACK: Duration = Duration::from_secs(600);
 /// The pause between two of these transactions, so that other writes go first.

@@ -52,6 +52,9 @@ pub struct Reconciliation {
     pub refused: Vec<RefusedRedelivery>,
     /// Every older delivery is settled; `None` while a part of the log is left.
     pub settled_until: Option<Timestamp>,
+    /// Whether one of those that were asked for, now or before, is of a pull request.
+    #[serde(skip)]
+    pub has_pull_on_its_way: bool,
     /// After a restore: the time since the backup of which GitHub delivers nothing again.
     pub out_of_reach: Option<(Timestamp, Timestamp)>,
 }
@@ -140,6 +143,7 @@ pub async fn reconcile(
                 NextStep::Wait => found.waiting += 1,
                 NextStep::Ask(asked) => open.push((attempt.clone(), asked)),
             }
+            found.has_pull_on_its_way |= attempt.event == "pull_request";
             let oldest_open = scan.oldest_open.unwrap_or(attempt.delivered_at);
             scan.oldest_open = Some(oldest_open.min(attempt.delivered_at));
         }

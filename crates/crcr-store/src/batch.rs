@@ -22,7 +22,7 @@ pub struct WriteBatch {
     pub charges: Vec<BudgetCharge>,
     /// Tasks to put into the queue.
     pub tasks: Vec<NewTask>,
-    /// The end of the leased task that this batch is the result of.
+    /// The end of the leased task that this batch is the result of, or a part of.
     pub settlement: Option<TaskSettlement>,
     pub facts: Vec<Fact>,
 }

@@ -61,6 +61,7 @@ pub(crate) async fn check_all<S: StateStore + 'static>(fresh: impl AsyncFn() -> 
     bucket_of_a_day_is_never_filled(&fresh().await).await;
     clock_that_goes_back_empties_no_bucket(&fresh().await).await;
     leased_task_is_hidden_until_its_lease_ends(&fresh().await).await;
+    batch_of_a_task_that_goes_on_is_applied_only_while_its_lease_lasts(&fresh().await).await;
     tasks_are_counted_by_kind(&fresh().await).await;
     task_enqueued_while_leased_comes_back(&fresh().await).await;
     postponed_task_has_not_failed(&fresh().await).await;
@@ -228,6 +229,28 @@ async fn leased_task_is_hidden_until_its_lease_ends(store: &dyn StateStore) {
         store.queue_depth().await.unwrap(),
         QueueDepth { leased: 1, ..QueueDepth::default() }
     );
+}
+
+async fn batch_of_a_task_that_goes_on_is_applied_only_while_its_lease_lasts(
+    store: &dyn StateStore,
+) {
+    enqueue(store, vec![task("t", "l", 0)], 0).await;
+    let first = lease(store, 0).await.remove(0);
+    enqueue(store, vec![task("t", "l", 9)], 1).await;
+    let key = StoreKey::new(&["step"]);
+    let step = |task: &LeasedTask, value: &[u8]| WriteBatch {
+        settlement: Some(task.settle(TaskOutcome::Keep)),
+        records: vec![put(&key, value)],
+        ..WriteBatch::default()
+    };
+    assert_eq!(store.commit(step(&first, b"one"), at(1)).await.unwrap(), CommitOutcome::Done);
+    assert_eq!(lease(store, 10).await.len(), 0, "it is still worked on");
+    let second = lease(store, 61).await.remove(0);
+    assert_eq!(store.commit(step(&first, b"two"), at(61)).await.unwrap(), CommitOutcome::LeaseLost);
+    let found = store.records(std::slice::from_ref(&key)).await.unwrap();
+    assert_eq!(found[0].as_ref().unwrap().value, b"one");
+    settle(store, &second, TaskOutcome::Done, 62).await;
+    assert_eq!(lease(store, 62).await.len(), 1, "it was asked for while it was worked on");
 }
 
 async fn tasks_are_counted_by_kind(store: &dyn StateStore) {

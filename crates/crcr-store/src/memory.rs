@@ -226,6 +226,9 @@ impl Tables {
     fn settle(&mut self, settled: &TaskSettlement, now: Timestamp) {
         let found = self.tasks.iter_mut().find(|(_, task)| task.is_leased_by(settled));
         let Some((key, task)) = found else { return };
+        if matches!(settled.outcome, TaskOutcome::Keep) {
+            return;
+        }
         let again_at = task.again_at.take();
         task.changed_at = now;
         task.lease = None;
@@ -254,7 +257,7 @@ impl Tables {
                 task.last_error = Some(error.clone());
                 *at
             }
-            TaskOutcome::Release => now,
+            TaskOutcome::Release | TaskOutcome::Keep => now,
             TaskOutcome::Dead { error, expires_at } => {
                 task.last_error = Some(error.clone());
                 begins_anew = again_at.is_some();

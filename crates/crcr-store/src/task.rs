@@ -40,7 +40,7 @@ impl LeasedTask {
     }
 }
 
-/// The end of a lease. If the lease is somebody else's by now, the whole batch is rejected
+/// The end of a lease, unless it is kept. If the lease is somebody else's by now, the whole batch is rejected
 /// ([`CommitOutcome::LeaseLost`](crate::CommitOutcome::LeaseLost)).
 #[derive(Debug, Clone)]
 pub struct TaskSettlement {
@@ -73,6 +73,8 @@ pub enum TaskOutcome {
     },
     /// Unfinished, and due at once: the worker stops.
     Release,
+    /// The worker goes on. The batch is only applied while the task is its own.
+    Keep,
 }
 
 #[derive(Debug, Clone, Default)]

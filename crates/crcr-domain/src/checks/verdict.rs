@@ -130,6 +130,8 @@ pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
         let is_unretried = has_unretried_step(job, jobs.iter().map(|(other, _)| other));
         jobs.iter()
             .filter(|(other, _)| !(is_unretried && other.id.run_id == job.id.run_id))
+            // A workflow on GitHub and a build elsewhere may have one name.
+            .filter(|(other, _)| other.is_foreign == job.is_foreign)
             // The file isn't known before GitHub was asked.
             .filter(|(_, other)| other == file || other.is_none() || file.is_none())
             .all(|(other, _)| newest_of_run(other, job).is_le())
@@ -465,8 +467,12 @@ impl EffectiveRun<'_> {
         })
     }
 
-    /// Whether `later` is a run of the same workflow. The file isn't known before GitHub was asked.
+    /// Whether `later` is a run of the same workflow. The file isn't known before GitHub was asked. A build elsewhere is
+    /// never of the same one as a run on GitHub, whatever their names.
     fn is_replaced_by(&self, later: &Self) -> bool {
+        if self.is_foreign() != later.is_foreign() {
+            return false;
+        }
         match (self.known, later.known) {
             (Some(run), Some(later)) => run.workflow == later.workflow,
             _ => {

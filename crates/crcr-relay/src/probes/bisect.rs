@@ -1,7 +1,8 @@
 //! Finds the commit that broke a job on a branch: its tests passed on one commit and some fail on a later one, and the
 //! commits between them are run, the one that tells most first. The answer is shown; nothing is reverted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use crcr_domain::RepoName;
 use crcr_domain::probes::bisect::{
@@ -18,7 +19,9 @@ use crcr_results::Window;
 use crcr_results::blame::BRANCH_LOOKBACK;
 use crcr_store::{CommitOutcome, NewTask, SetInsert, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::OnceCell;
 
 use super::backend_file;
 use super::probe::{self, ProbeRequest, ProbeWaiter, Requested};
@@ -100,6 +103,24 @@ pub(crate) async fn run(
     }
 }
 
+/// The commits between two, as GitHub has said it, or `None` if there is no straight line. The failed jobs of a commit are
+/// compared with the same earlier commits.
+type Comparison = OnceCell<Option<Vec<BranchCommit>>>;
+
+/// The newest comparisons.
+#[derive(Default)]
+pub(crate) struct Comparisons(Mutex<HashMap<(String, String), Arc<Comparison>>>);
+
+impl Comparisons {
+    fn of(&self, commits: (String, String)) -> Arc<Comparison> {
+        let mut known = self.0.lock();
+        if known.len() >= limits::COMPARISONS && !known.contains_key(&commits) {
+            known.clear();
+        }
+        Arc::clone(known.entry(commits).or_default())
+    }
+}
+
 struct CulpritSearch<'a> {
     relay: &'a Relay,
     repo: &'a RepoName,
@@ -176,9 +197,11 @@ impl CulpritSearch<'_> {
         let of_commits = results.iter().filter(|job| seen.insert(job.record.head_sha.as_str()));
         for job in of_commits.take(limits::BISECT_COMPARISONS) {
             let good_sha = &job.record.head_sha;
-            let between = self.relay.app.commits_between(upstream, good_sha, bad_sha).await?;
-            if let Some(commits) = between {
-                return Ok(Some((job, commits)));
+            let key = (good_sha.clone(), bad_sha.to_owned());
+            let compared = self.relay.comparisons.of(key);
+            let ask = || self.relay.app.commits_between(upstream, good_sha, bad_sha);
+            if let Some(commits) = compared.get_or_try_init(ask).await? {
+                return Ok(Some((job, commits.clone())));
             }
         }
         Ok(None)

@@ -1,6 +1,8 @@
 //! Probes: commits of upstream that a backend is asked to run, to explain a failure. On the wire a probe is a `push` of
 //! that commit with a delivery of its own, so workflows run it as they are.
 
+use std::collections::BTreeSet;
+
 use crcr_domain::RepoName;
 use crcr_domain::probes::confirm::{BaseProbe, Confirmation};
 use crcr_domain::probes::{ProbeBudget, ProbeTag};
@@ -19,7 +21,7 @@ use crate::queue::blame_cache::BlamedJob;
 use crate::queue::handlers::{self, head};
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::state_records::{self, DeliveryRecord};
+use crate::state_records::{self, DeliveryRecord, JobRecord};
 use crate::webhook::{planner, signature};
 
 /// Who waits for the result of a probe.
@@ -196,7 +198,48 @@ pub(crate) async fn ended_with_result(
             outcome.is_some_and(|one| one.is_pass() || one == JobOutcome::TestFailed)
         })
     };
-    Ok(Some(jobs.iter().all(has_result)))
+    if jobs.iter().all(has_result) {
+        return Ok(Some(true));
+    }
+    Ok((!has_more_to_come(relay, &dispatch, &found, jobs).await?).then_some(false))
+}
+
+/// Whether a probe without an open job goes on all the same: a job may wait for another one, or for a machine.
+async fn has_more_to_come(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    found: &[JobRecord],
+    wanted: &[&BlamedJob],
+) -> Result<bool, TaskError> {
+    let Some(sent_at) = dispatch.sent_at() else { return Ok(false) };
+    let now = relay.now();
+    let has_reported = |workflow: &str| found.iter().any(|job| job.id.workflow == workflow);
+    if wanted.iter().any(|job| !has_reported(&job.workflow))
+        && now < sent_at + relay.config.never_started_after
+    {
+        return Ok(true);
+    }
+    let (foreign, own): (Vec<_>, Vec<_>) = found.iter().partition(|job| head::is_foreign(job));
+    let last_end = foreign.iter().filter_map(|job| job.ended_at).max();
+    if !foreign.iter().any(|job| job.ends_run)
+        && last_end.is_some_and(|at| now < at + relay.config.lost_after)
+    {
+        return Ok(true);
+    }
+    let runs: BTreeSet<u64> = own.iter().filter_map(|job| job.id.run_id.parse().ok()).collect();
+    for run_id in runs {
+        match relay.app.run(dispatch.repo.as_str(), run_id).await {
+            Ok(run) if !run.is_completed() => return Ok(true),
+            Ok(_) => {}
+            Err(error) => {
+                let error = TaskError::from(error);
+                if !error.permanent {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// A push of one commit to upstream's default branch, with what downstream workflows read of it.

@@ -292,11 +292,6 @@ async fn settle_with(
     let batch = WriteBatch { settlement: Some(lease.settle(outcome)), ..WriteBatch::default() };
     if relay.commit(batch).await? == CommitOutcome::LeaseLost {
         tracing::warn!(key = lease.key, "its lease has ended: another worker settles it");
-        // That worker may have read newer state and written before this one did.
-        if let Ok(work @ TaskKind::CheckRun { .. }) = serde_json::from_str(&lease.payload) {
-            let tasks = vec![work.task(relay.now())];
-            relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
-        }
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use crcr_standin::traffic::Fault;
 use crcr_standin::world::Delivery;
 
-use super::support::{ALL, NEWER, UPSTREAM, World};
+use super::support::{ALL, HEAD, NEWER, UPSTREAM, World};
 use crate::http::metrics::MetricsInput;
 use crate::limits;
 use crate::queue::task_kind::TaskKind;
@@ -254,4 +254,16 @@ async fn head_that_github_never_sent_is_dispatched() {
     world.later(limits::RECONCILE);
     reconcile().await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
+    // Another push comes in, and the push back to the head that was lost before is lost, too.
+    world.change(|pull| {
+        pull.head_sha = HEAD.to_owned();
+        pull.updated_at += limits::RECONCILE;
+    });
+    world.send(&world.pull_request("synchronize")).await;
+    world.work().await;
+    assert_eq!(world.dispatched(), ALL);
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.later(3 * limits::RECONCILE);
+    reconcile().await;
+    assert_eq!(world.dispatched(), ALL, "the second loss is found, too");
 }

@@ -13,7 +13,7 @@ use crcr_results::Window;
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::StandIn;
 use crcr_standin::world::{Delivery, PullRequest};
-use crcr_store::{LeaseRequest, SqliteStore, StoreRole};
+use crcr_store::{LeaseRequest, SqliteStore, StateStore, StoreRole};
 use crcr_testkit::redis::{RedisServer, RedisSettings};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -136,6 +136,13 @@ impl World {
         let (relay, results) = start(&github, folder.path(), redis.as_ref(), settings).await;
         let hud = Arc::new(hud_of(&relay));
         Self { github, relay, results, hud, address: None, folder, redis }
+    }
+
+    /// Another process of the relay on the same store.
+    pub(super) async fn other_replica(&self) -> Arc<Relay> {
+        let config = config(&self.github, self.folder.path(), self.redis.as_ref(), &[]);
+        let (store, kept) = (Arc::clone(&self.relay.store), Arc::clone(&self.relay.results));
+        replica(&self.github, config, store, kept).await
     }
 
     pub(super) async fn metrics(&self) -> String {
@@ -358,6 +365,39 @@ async fn start(
     redis: Option<&RedisServer>,
     settings: &[(&str, &str)],
 ) -> (Arc<Relay>, SqliteResults) {
+    let config = config(github, folder, redis, settings);
+    let (store, kept) = relay::open(&config).await.unwrap();
+    let database = folder.join("crcr.db");
+    let results =
+        SqliteResults::new(Arc::new(SqliteStore::open(&database, StoreRole::Tool).unwrap()));
+    (replica(github, config, store, kept).await, results)
+}
+
+/// A relay on this store that has read everything.
+async fn replica(
+    github: &StandIn,
+    config: Config,
+    store: Arc<dyn StateStore>,
+    kept: Arc<dyn crcr_results::Results>,
+) -> Arc<Relay> {
+    let state = Arc::clone(github.state());
+    let ahead = CLOCK_AHEAD.get();
+    let clock = Arc::new(move || state.clock.now() + ahead);
+    let relay = Relay::new(config, store, kept, clock).unwrap();
+    relay.allowlist.restore().await;
+    relay.allowlist.refresh(&relay.app, relay.now()).await;
+    relay.verifier.refresh(relay.now()).await;
+    let has_keys = relay.issuers().iter().any(|issuer| issuer.has_keys);
+    assert!(has_keys, "{:?}", relay.issuers());
+    Arc::new(relay)
+}
+
+fn config(
+    github: &StandIn,
+    folder: &std::path::Path,
+    redis: Option<&RedisServer>,
+    settings: &[(&str, &str)],
+) -> Config {
     let app = github.state().world.app();
     let allowlist = format!("file:{}", folder.join("allowlist.yml").display());
     let mut map: BTreeMap<&str, String> = BTreeMap::from([
@@ -374,18 +414,5 @@ async fn start(
     map.insert("CRCR_STORE", redis.map_or_else(|| file.clone(), RedisServer::url));
     map.insert("CRCR_RESULTS", file);
     map.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
-    let config = Config::read(&|name| map.get(name).cloned(), BTreeMap::new()).unwrap();
-    let (store, kept) = relay::open(&config).await.unwrap();
-    let results =
-        SqliteResults::new(Arc::new(SqliteStore::open(&database, StoreRole::Tool).unwrap()));
-    let state = Arc::clone(github.state());
-    let ahead = CLOCK_AHEAD.get();
-    let clock = Arc::new(move || state.clock.now() + ahead);
-    let relay = Relay::new(config, store, kept, clock).unwrap();
-    relay.allowlist.restore().await;
-    relay.allowlist.refresh(&relay.app, relay.now()).await;
-    relay.verifier.refresh(relay.now()).await;
-    let has_keys = relay.issuers().iter().any(|issuer| issuer.has_keys);
-    assert!(has_keys, "{:?}", relay.issuers());
-    (Arc::new(relay), results)
+    Config::read(&|name| map.get(name).cloned(), BTreeMap::new()).unwrap()
 }

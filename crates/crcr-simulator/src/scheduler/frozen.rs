@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crcr_standin::world::PullRequest;
-use crcr_store::TaskState;
+use crcr_store::{TaskOutcome, TaskState};
 use rand::Rng as _;
 
 use super::{ScheduledEvent, Simulation};
@@ -166,7 +166,9 @@ impl Simulation {
         let gates = self.gates.lock();
         let batch = &gates.commits[replica].front()?.batch;
         let is_alone = batch.records.len() == 1 && batch.tasks.is_empty();
-        let key = batch.records.first().filter(|_| is_alone && batch.settlement.is_none())?;
+        let goes_on =
+            batch.settlement.as_ref().is_none_or(|it| matches!(it.outcome, TaskOutcome::Keep));
+        let key = batch.records.first().filter(|_| is_alone && goes_on)?;
         let parts: Vec<String> = serde_json::from_str(key.key.as_str()).ok()?;
         match <[String; 3]>::try_from(parts) {
             Ok([kind, head, name]) if kind == "shown" => Some((head, name)),

@@ -184,6 +184,7 @@ impl Simulation {
     fn note_made_up(&mut self, delivery: &str, dispatch: &Dispatch) {
         let made_up = delivery.strip_prefix("reconciled-").and_then(|rest| rest.split_once('-'));
         let Some((number, head)) = made_up else { return };
+        let head = head.split('-').next().unwrap_or(head);
         let pull = number.parse().ok();
         let known = pull.and_then(|number| self.github.world.pull(UPSTREAM, number));
         let at = self.now();

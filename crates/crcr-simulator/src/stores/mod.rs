@@ -158,7 +158,7 @@ impl SharedStore {
             Some(TaskOutcome::Later(at) | TaskOutcome::Retry { at, .. }) => *at = in_millis(*at),
             Some(TaskOutcome::Postpone { at, .. }) => *at = in_millis(*at),
             Some(TaskOutcome::Dead { expires_at, .. }) => *expires_at = in_millis(*expires_at),
-            Some(TaskOutcome::Done | TaskOutcome::Release) | None => {}
+            Some(TaskOutcome::Done | TaskOutcome::Release | TaskOutcome::Keep) | None => {}
         }
         batch
     }

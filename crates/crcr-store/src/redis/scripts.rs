@@ -133,6 +133,7 @@ impl ScriptCall {
                         call.text("postpone").time(*at).text(error)
                     }
                     TaskOutcome::Release => call.text("release").text("").text(""),
+                    TaskOutcome::Keep => call.text("keep").text("").text(""),
                     TaskOutcome::Dead { error, expires_at } => {
                         call.text("dead").time(*expires_at).text(error)
                     }

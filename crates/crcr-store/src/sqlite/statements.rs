@@ -182,6 +182,7 @@ fn settle(tx: &Transaction<'_>, settlement: &TaskSettlement, now: i64) -> rusqli
         TaskOutcome::Retry { at, error } => again(Some(millis(*at)), "failed + 1", Some(error)),
         TaskOutcome::Postpone { at, error } => again(Some(millis(*at)), "failed", Some(error)),
         TaskOutcome::Release => again(Some(now), "failed", None),
+        TaskOutcome::Keep => Ok(()),
         TaskOutcome::Dead { error, expires_at } => {
             tx.prepare_cached(
                 "UPDATE task SET lease = NULL, last_error = ?3, again_at = NULL,

@@ -399,6 +399,20 @@ fn of_runs_without_an_order_in_their_ids_the_one_heard_last_counts() {
 }
 
 #[test]
+fn failed_build_elsewhere_is_not_hidden_by_a_github_run_of_the_same_workflow_name() {
+    let (build, on_github) = (id("57", 1, "CI", "test"), id("9000", 1, "CI", "test"));
+    let elsewhere = |end| HeadJob { is_foreign: true, ends_run: true, ..ended(&build, end) };
+    for (there, here) in [(BAD, GOOD), (GOOD, BAD)] {
+        let jobs = vec![elsewhere(there), ended(&on_github, here)];
+        let runs = [run("9000", "CI", 1, RunState::Over(here))];
+        assert_eq!(state_of(&[dispatch(&SENT, &runs, jobs.clone())]), FAILED);
+        let shown: Vec<_> = jobs.into_iter().zip([None, Some("ci.yml")]).collect();
+        let shown = job_to_show(&shown).map(|index| shown[index].0.state);
+        assert_eq!(shown, Some(JobState::Completed(BAD)));
+    }
+}
+
+#[test]
 fn late_step_of_an_older_build_does_not_hide_the_newer_build() {
     let (older, newer) = ("uuid-z", "uuid-a");
     let job = |id, end, second| HeadJob {

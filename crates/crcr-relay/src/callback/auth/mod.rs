@@ -112,6 +112,14 @@ impl AuthError {
     fn refused(why: &Refused) -> Self {
         match why {
             Refused::Signature => Self::invalid(),
+            Refused::Early { wait } if *wait <= limits::EARLY_TOKEN => Self {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                detail: format!(
+                    "the authorization token is good, but {why}: the clock may be behind, try again in {} s",
+                    wait.as_secs()
+                ),
+                retry_after: Some(*wait),
+            },
             why => Self::unauthorized(format!("Invalid authorization token: {why}")),
         }
     }
@@ -169,8 +177,8 @@ impl Verifier {
 
     /// The identity that the header `Authorization` proves at `now`.
     ///
-    /// 401 and 403 are final. 503 means that the issuer's keys can't be fetched now, and that the token could
-    /// be valid.
+    /// 401 and 403 are final. 503 means that the issuer's keys can't be fetched now and the token could be valid, or
+    /// that it is going to be.
     pub async fn verify(
         &self,
         authorization: Option<&str>,
@@ -188,7 +196,12 @@ impl Verifier {
         // Checked before any key is fetched: the algorithm is RS256, the token names a key, and it could be
         // valid now. What is wrong with its claims is no secret.
         let kid = token.rs256_key_id().ok_or_else(AuthError::invalid)?;
-        token.check_claims(&self.audience, now).map_err(|why| AuthError::refused(&why))?;
+        match token.check_claims(&self.audience, now) {
+            // Whether it is worth waiting for shows when its signature has been checked.
+            Ok(_) => {}
+            Err(Refused::Early { wait }) if wait <= limits::EARLY_TOKEN => {}
+            Err(why) => return Err(AuthError::refused(&why)),
+        }
         let key = jwks.key(&kid, now).await.map_err(|error| match error {
             IssuerKeyError::Unknown => AuthError::invalid(),
             IssuerKeyError::Unavailable { retry_after } => AuthError {

@@ -1,5 +1,7 @@
 //! Parses and verifies one JWT.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -48,8 +50,11 @@ pub(super) enum Refused {
     Audience,
     #[error("it is expired")]
     Expired,
-    #[error("it is not valid yet")]
-    Early,
+    #[error("by this relay's clock it is not valid yet")]
+    Early {
+        /// For how long it isn't.
+        wait: Duration,
+    },
 }
 
 impl<'a> Token<'a> {
@@ -126,8 +131,12 @@ impl<'a> Token<'a> {
         if now >= expires + LEEWAY {
             return Err(Refused::Expired);
         }
-        if issued > now + LEEWAY || time("nbf")?.is_some_and(|start| start > now + LEEWAY) {
-            return Err(Refused::Early);
+        // GitHub's tokens are valid from ten minutes before they are issued, for clocks that are behind. When it was
+        // issued only counts for an issuer that doesn't say from when a token is valid.
+        let early = time("nbf")?.unwrap_or(issued) - (now + LEEWAY);
+        if early > 0.0 {
+            let wait = Duration::try_from_secs_f64(early.ceil()).unwrap_or(Duration::MAX);
+            return Err(Refused::Early { wait });
         }
         #[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest integer")]
         Timestamp::from_second(expires as i64).map_err(|_| Refused::Claim("exp"))

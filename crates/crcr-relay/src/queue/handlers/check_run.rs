@@ -8,7 +8,8 @@ use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
 use crcr_store::{
-    CommitOutcome, NewTask, StoreError, StoreKey, Versioned, WriteBatch, read_record,
+    CommitOutcome, LeasedTask, NewTask, StoreError, StoreKey, TaskOutcome, Versioned, WriteBatch,
+    read_record,
 };
 use jiff::Timestamp;
 use url::Url;
@@ -27,8 +28,8 @@ use crate::uptime;
 /// Evaluates one check run, the only way in which it changes.
 pub async fn run(
     relay: &Relay,
-    repo: &RepoName,
-    head_sha: &str,
+    task: &LeasedTask,
+    (repo, head_sha): (&RepoName, &str),
     checked: Option<&CheckedJob>,
 ) -> Result<TaskDone, TaskError> {
     let store = relay.store.as_ref();
@@ -70,7 +71,7 @@ pub async fn run(
         nonblocking: relay.config.nonblocking,
     };
     let name = check_name(head.repo.as_str(), checked);
-    let check = ShownCheck { head: &head, head_sha, name: &name, checked, known: &known };
+    let check = ShownCheck { task, head: &head, head_sha, name: &name, checked, known: &known };
     let content = if head.is_shown() {
         match (checked, &job) {
             (None, _) => verdict_content(relay, &context, &head),
@@ -170,59 +171,10 @@ fn content_of_job(
     (run, content)
 }
 
-/// Creates a check run, after writing down that GitHub may have it from now on: if the answer gets lost and
-/// the check run isn't wanted any more, somebody still has to end it.
-///
-/// `unanswered`: the record of the last creation without an answer, as it was before the check run was looked for.
-async fn create(
-    relay: &Relay,
-    head_sha: &str,
-    begun: StoreKey,
-    unanswered: &Versioned<Option<Timestamp>>,
-    body: &CheckRun,
-) -> Result<u64, TaskError> {
-    // The lease of another worker may have ended before it was done, and GitHub doesn't refuse a second one.
-    if let Some(since) = unanswered.value.flatten().filter(|at| is_under_way(relay, *at)) {
-        let text = "another worker may be creating the check run";
-        let not_before = Some(since + limits::UNDER_WAY);
-        return Err(TaskError { not_before, ..TaskError::retry(text) });
-    }
-    let mut batch = WriteBatch::default();
-    batch.set(begun, &body.name, relay.expiry());
-    batch.update(unanswered, &Some(relay.now()), relay.expiry());
-    if relay.commit(batch).await? != CommitOutcome::Done {
-        return Err(TaskError::retry("another worker creates the check run"));
-    }
-    let created = relay.app.create_check_run(relay.config.upstream.as_str(), head_sha, body).await;
-    if created.as_ref().is_err_and(|error| !error.is_unanswered()) {
-        let mut batch = WriteBatch::default();
-        let (key, version) = (unanswered.key.clone(), unanswered.version + 1);
-        batch.update(&Versioned { key, version, value: None }, &None::<Timestamp>, relay.expiry());
-        relay.commit(batch).await?;
-    }
-    Ok(created?)
-}
-
 /// Whether GitHub may still get a request that was begun at this time, or got it unknown to anybody.
 fn is_under_way(relay: &Relay, begun_at: Timestamp) -> bool {
     // A clock may have been set back meanwhile.
     relay.now().duration_since(begun_at).unsigned_abs() < limits::UNDER_WAY
-}
-
-/// Writes down that it isn't known what the check run shows: if the answer to an update gets lost, GitHub has
-/// other content than the record, and a later update to the recorded content must still be sent.
-async fn forget_content(
-    relay: &Relay,
-    known: &Versioned<CheckRunRecord>,
-    before: &CheckRunRecord,
-) -> Result<(), TaskError> {
-    let mut batch = WriteBatch::default();
-    let unknown = before.with_unknown_content(Some(relay.now()));
-    batch.update(known, &unknown, relay.expiry());
-    match relay.commit(batch).await? {
-        CommitOutcome::Done => Ok(()),
-        _ => Err(TaskError::retry("the check run's record was changed in the meantime")),
-    }
 }
 
 /// Whether the store was put back since the check run was sent: GitHub may have got other content meanwhile.
@@ -233,6 +185,8 @@ async fn is_of_before_restore(relay: &Relay, sent: &CheckRunRecord) -> Result<bo
 
 /// A check run, and what is known of it.
 struct ShownCheck<'a> {
+    /// The task that evaluates it.
+    task: &'a LeasedTask,
     head: &'a Head,
     head_sha: &'a str,
     name: &'a str,
@@ -300,7 +254,15 @@ impl ShownCheck<'_> {
         }
         let completed = matches!(shown.status, CheckRunStatus::Completed(_));
         body.completed_at = completed.then(|| relay.now());
-        let Some(id) = self.call(relay, &body, may_create).await? else { return Ok(false) };
+        let name = check_name(&self.head.repo.key(), self.checked);
+        let key = state_records::unanswered_creation_key(self.head_sha, &name);
+        let mut begun: Versioned<Option<Timestamp>> = match &self.known.value {
+            None => read_record(relay.store.as_ref(), key).await?,
+            Some(_) => Versioned { key, version: 0, value: None },
+        };
+        let other_change = self.other_change(relay, &begun);
+        let called = self.call(relay, &body, may_create, &mut begun).await?;
+        let Some(id) = called else { return Ok(false) };
         let deciding = self.head.deciding();
         tracing::info!(
             delivery = deciding.map(|dispatch| dispatch.delivery.as_str()),
@@ -321,9 +283,9 @@ impl ShownCheck<'_> {
             sent_at,
             unanswered_since: None,
         };
-        let (version, other_update) = (self.version_before_call(), self.other_update(relay));
+        let version = self.version_before_call();
         let written = relay.update(self.known.key.clone(), |now: &Versioned<CheckRunRecord>| {
-            let (record, again_at) = match other_update {
+            let (record, again_at) = match other_change {
                 _ if now.version != version => {
                     // The lease of this task ended early, because the process was frozen or a clock is ahead, and
                     // another worker changed the check run at the same time. Nobody knows which change GitHub got last.
@@ -331,7 +293,7 @@ impl ShownCheck<'_> {
                     (sent.with_unknown_content(since), Some(relay.now()))
                 }
                 Some(since) => {
-                    (sent.with_unknown_content(other_update), Some(since + limits::UNDER_WAY))
+                    (sent.with_unknown_content(Some(since)), Some(since + limits::UNDER_WAY))
                 }
                 None => (sent.clone(), None),
             };
@@ -352,11 +314,62 @@ impl ShownCheck<'_> {
         url.filter(|url| url.len() <= limits::DETAILS_URL_BYTES).or_else(page)
     }
 
-    /// Since when an update of another worker may be on its way, which would replace this one. That worker may have
-    /// stopped, so nobody else looks whether it does.
-    fn other_update(&self, relay: &Relay) -> Option<Timestamp> {
-        let known = self.known.value.as_ref()?;
-        known.unanswered_since.filter(|at| is_under_way(relay, *at))
+    /// Since when a change of another worker may be on its way, which would replace this one. That worker may have
+    /// stopped, so nobody else looks whether it does. `begun`: the change before the check run had a record.
+    fn other_change(
+        &self,
+        relay: &Relay,
+        begun: &Versioned<Option<Timestamp>>,
+    ) -> Option<Timestamp> {
+        let since = match &self.known.value {
+            Some(known) => known.unanswered_since,
+            None => begun.value.flatten(),
+        };
+        since.filter(|at| is_under_way(relay, *at))
+    }
+
+    /// Writes down that GitHub may get a change from now on, while the task is this worker's: of a later one nobody
+    /// would know. If the answer gets lost, GitHub has other content than the record, and a check run that isn't
+    /// wanted any more has to be ended all the same.
+    ///
+    /// `begun`: the last change before the check run had a record, as it was before the check run was looked for.
+    async fn begin(
+        &self,
+        relay: &Relay,
+        begun: &mut Versioned<Option<Timestamp>>,
+    ) -> Result<(), TaskError> {
+        let settlement = Some(self.task.settle(TaskOutcome::Keep));
+        let mut batch = WriteBatch { settlement, ..WriteBatch::default() };
+        if let Some(before) = &self.known.value {
+            let unknown = before.with_unknown_content(Some(relay.now()));
+            batch.update(self.known, &unknown, relay.expiry());
+        } else {
+            batch.set(self.begun_key(), &self.name, relay.expiry());
+            batch.update(begun, &Some(relay.now()), relay.expiry());
+        }
+        if relay.commit(batch).await? != CommitOutcome::Done {
+            return Err(TaskError::retry("another worker changes the check run"));
+        }
+        begun.version += 1;
+        Ok(())
+    }
+
+    /// Creates the check run. If GitHub refuses that, nothing of it is on its way any more.
+    async fn create(
+        &self,
+        relay: &Relay,
+        begun: &mut Versioned<Option<Timestamp>>,
+        body: &CheckRun,
+    ) -> Result<u64, TaskError> {
+        self.begin(relay, begun).await?;
+        let upstream = relay.config.upstream.as_str();
+        let created = relay.app.create_check_run(upstream, self.head_sha, body).await;
+        if created.as_ref().is_err_and(|error| !error.is_unanswered()) {
+            let mut batch = WriteBatch::default();
+            batch.update(begun, &None, relay.expiry());
+            relay.commit(batch).await?;
+        }
+        Ok(created?)
     }
 
     /// While nothing was shown as open, sweeps may have ended, and nobody would ask GitHub for the end of the
@@ -370,7 +383,7 @@ impl ShownCheck<'_> {
         self.head.answered().map(sweep).collect()
     }
 
-    /// The version of the record after [`forget_content`].
+    /// The version of the record after [`Self::begin`].
     fn version_before_call(&self) -> u64 {
         self.known.version + u64::from(self.known.value.is_some())
     }
@@ -395,7 +408,8 @@ impl ShownCheck<'_> {
         {
             let (key, version) = (self.known.key.clone(), self.version_before_call());
             let mut batch = WriteBatch::default();
-            let unknown = before.with_unknown_content(self.other_update(relay));
+            let other = before.unanswered_since.filter(|at| is_under_way(relay, *at));
+            let unknown = before.with_unknown_content(other);
             batch.update(&Versioned { key, version, value: None }, &unknown, relay.expiry());
             // After a conflict, another worker has begun an update.
             relay.commit(batch).await?;
@@ -409,19 +423,17 @@ impl ShownCheck<'_> {
         relay: &Relay,
         body: &CheckRun,
         may_create: bool,
+        begun: &mut Versioned<Option<Timestamp>>,
     ) -> Result<Option<u64>, TaskError> {
         let upstream = relay.config.upstream.as_str();
         let known = self.known.value.as_ref();
         if let Some(before) = known {
-            forget_content(relay, self.known, before).await?;
+            self.begin(relay, begun).await?;
             if !before.digest.is_empty() {
                 self.update(relay, before.id, body).await??;
                 return Ok(Some(before.id));
             }
         }
-        let name = check_name(&self.head.repo.key(), self.checked);
-        let key = state_records::unanswered_creation_key(self.head_sha, &name);
-        let unanswered = read_record(relay.store.as_ref(), key).await?;
         // It may have been created just before a crash, or by two workers at the same time.
         let mut found = relay.app.own_check_runs(upstream, self.head_sha, self.name).await?;
         if found.is_empty()
@@ -434,16 +446,25 @@ impl ShownCheck<'_> {
             relay.app.update_check_run(upstream, older.id, &replaced(relay, body)).await?;
         }
         if let Some(id) = newest {
+            if known.is_none() {
+                self.begin(relay, begun).await?;
+            }
             match self.update(relay, id, body).await? {
                 Ok(()) => return Ok(Some(id)),
                 Err(GithubError::Forbidden(_)) if may_create && known.is_none() => {}
                 Err(error) => return Err(error.into()),
             }
+        } else if let Some(since) = self.other_change(relay, begun) {
+            // The lease of another worker may have ended before it was done, and GitHub doesn't refuse a second one.
+            // If it isn't wanted any more, it has to be ended when GitHub has it.
+            let text = "another worker may be creating the check run";
+            let not_before = Some(since + limits::UNDER_WAY);
+            return Err(TaskError { not_before, ..TaskError::retry(text) });
         }
         if !may_create {
             return Ok(None);
         }
-        Ok(Some(create(relay, self.head_sha, self.begun_key(), &unanswered, body).await?))
+        Ok(Some(self.create(relay, begun, body).await?))
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
             dispatch::run(relay, &task.lease, delivery, repo).await
         }
         TaskKind::CheckRun { repo, head_sha, job } => {
-            check_run::run(relay, repo, head_sha, job.as_ref()).await
+            check_run::run(relay, &task.lease, (repo, head_sha), job.as_ref()).await
         }
         TaskKind::CommitChecks { repo, head_sha } => {
             commit_checks::of_commit(relay, repo, head_sha).await

@@ -24,7 +24,7 @@ pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
     let pause = match found.settled_until {
         Some(_) => {
             // What was asked for is on its way, and is no missing head.
-            if found.asked.is_empty() && found.waiting == 0 {
+            if !found.has_pull_on_its_way {
                 find_missing_heads(relay).await?;
             }
             limits::RECONCILE
@@ -68,7 +68,8 @@ async fn find_missing_heads(relay: &Relay) -> Result<(), TaskError> {
             "action": action, "number": number, "before": before, "after": head,
             "repository": pull["base"]["repo"], "sender": pull["user"], "pull_request": pull,
         });
-        let id = format!("reconciled-{number}-{head}");
+        // The same head may get lost again, after others.
+        let id = format!("reconciled-{number}-{head}-{}", missing.updated_at.as_second());
         let taken = webhook::take_made_up(relay, "pull_request", &id, &body.to_string()).await;
         taken.map_err(TaskError::retry)?;
     }

@@ -141,6 +141,25 @@ async fn demotion_that_is_closed_during_a_restart_gives_the_check_runs_back() {
 }
 
 #[tokio::test]
+async fn closed_demotion_gives_the_check_runs_back_although_another_replica_hears_of_it_later() {
+    let mut world = world().await;
+    demote(&world, demotion(UPSTREAM)).await;
+    let mut other = world.other_replica().await;
+    demotions::refresh(&other).await;
+    run_three(&world).await;
+    world.github.state().world.close_pull(UPSTREAM, 50);
+    demotions::refresh(&world.relay).await;
+    std::mem::swap(&mut world.relay, &mut other);
+    world.later(Duration::from_secs(300));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(of_three(&world), [], "it has evaluated them by what it knew");
+    demotions::refresh(&world.relay).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let ends: Vec<_> = of_three(&world).into_iter().map(|check| check.2).collect();
+    assert_eq!(ends, vec![Some("success".to_owned()); 2]);
+}
+
+#[tokio::test]
 async fn outage_of_github_keeps_what_was_known_of_demotions() {
     let world = world().await;
     demote(&world, demotion(UPSTREAM)).await;

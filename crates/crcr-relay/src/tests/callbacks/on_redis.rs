@@ -35,6 +35,7 @@ on_redis! {
         run_of_skipped_jobs_alone_does_not_pass_a_blocking_check,
         backend_that_leaves_and_returns_to_l4_during_a_run_shows_its_result,
         backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests,
+        required_check_appears_although_a_replica_that_reads_the_allowlist_later_evaluates_it_first,
         backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request,
         change_of_case_in_the_allowlist_leaves_one_check_run,
         check_run_is_not_created_twice_if_the_case_changes_before_its_creation_is_confirmed,
@@ -45,6 +46,9 @@ on_redis! {
         update_of_a_worker_that_stopped_does_not_stay_although_it_arrives_last,
         check_run_is_not_created_while_a_worker_that_stopped_may_have_asked_for_it,
         check_run_that_two_workers_created_has_one_result,
+        worker_whose_lease_has_ended_changes_no_check_run,
+        worker_that_was_frozen_does_not_create_a_check_run_whose_label_has_gone,
+        check_run_whose_creation_is_on_its_way_when_the_label_goes_is_ended,
         refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it,
         operator_who_looks_at_a_delivery_reads_why_it_waits;
     breaker:

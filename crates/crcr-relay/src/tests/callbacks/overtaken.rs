@@ -10,6 +10,9 @@ use crate::queue::handlers;
 use crate::queue::task_kind::{ParsedTask, TaskKind};
 use crate::queue::workers;
 
+const THREE: &str = "crcr/acme/three/relay/dispatch";
+const OWN_CHECK_RUNS: &str =
+    "GET /repos/acme/upstream/commits/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/check-runs";
 const CREATIONS: &str = "POST /repos/acme/upstream/check-runs";
 const UPDATES: &str = "PATCH /repos/acme/upstream/check-runs/*";
 
@@ -58,15 +61,23 @@ async fn stop_within(world: &World, task: &ParsedTask, route: &'static str) {
     }
 }
 
-/// Leases the task of the verdict for a second, as if the clock of the other relay were ahead.
 async fn lease_verdict(world: &World) -> ParsedTask {
+    lease_verdict_of(world, "acme/four").await
+}
+
+/// Leases the task of the verdict for a second, as if the clock of the other relay were ahead.
+async fn lease_verdict_of(world: &World, of: &str) -> ParsedTask {
     let now = world.relay.now();
     let until = now + Duration::from_secs(1);
     let want =
         LeaseRequest { now, until, max_tasks: 100, max_per_lane: 100, ..LeaseRequest::default() };
     let tasks = world.relay.store.lease_tasks(want).await.unwrap();
     let mut tasks = tasks.into_iter().map(ParsedTask::new);
-    tasks.find(|task| matches!(task.kind, Ok(TaskKind::CheckRun { job: None, .. }))).unwrap()
+    let is_it = |task: &ParsedTask| match &task.kind {
+        Ok(TaskKind::CheckRun { repo, job: None, .. }) => repo.as_str() == of,
+        _ => false,
+    };
+    tasks.find(is_it).unwrap()
 }
 
 /// What a worker that stopped had sent, when GitHub gets it.
@@ -152,6 +163,85 @@ pub(super) async fn check_run_that_two_workers_created_has_one_result() {
             check(DISPATCH, "completed", Some("success"))
         ]
     );
+}
+
+/// Opens pull request 7 with the label of `acme/three`.
+async fn open_labelled(world: &World) {
+    world.change(|pull| pull.labels = ["ciflow/crcr/npu".to_owned()].into());
+    world.send(&world.pull_request("opened")).await;
+}
+
+async fn remove_label(world: &World) {
+    world.change(|pull| pull.labels.clear());
+    let state = world.github.state();
+    let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", false);
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+}
+
+fn of_three(world: &World) -> Vec<(String, String, Option<String>)> {
+    checks(world).into_iter().filter(|(name, ..)| name == THREE).collect()
+}
+
+#[tokio::test]
+pub(super) async fn worker_whose_lease_has_ended_changes_no_check_run() {
+    let world = World::new().await;
+    open_labelled(&world).await;
+    world.work().await;
+    assert_eq!(of_three(&world), [check(THREE, "queued", None)]);
+    let (repo, head_sha) = (crcr_domain::RepoName::new("acme/three").unwrap(), HEAD.to_owned());
+    let tasks = vec![TaskKind::CheckRun { repo, head_sha, job: None }.task(world.relay.now())];
+    world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+    let slow = lease_verdict_of(&world, "acme/three").await;
+    world.later(Duration::from_secs(100));
+    assert_eq!(world.work().await, Vec::<String>::new(), "another worker does it");
+    remove_label(&world).await;
+    // It would stop after that, and nobody would know that GitHub may get a change.
+    assert!(handlers::run(&world.relay, &slow).await.is_err());
+    assert_eq!(of_three(&world), [check(THREE, "queued", None)]);
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(of_three(&world), [check(THREE, "completed", Some("skipped"))]);
+    world.github.state().world.take_dispatches();
+}
+
+#[tokio::test]
+pub(super) async fn worker_that_was_frozen_does_not_create_a_check_run_whose_label_has_gone() {
+    let world = World::new().await;
+    open_labelled(&world).await;
+    let task = lease_verdict_of(&world, "acme/three").await;
+    let state = world.github.state();
+    let before = state.world.count(OWN_CHECK_RUNS);
+    state.world.fail(OWN_CHECK_RUNS, 1, Fault::Delay(Duration::from_secs(2)));
+    let others = async {
+        while state.world.count(OWN_CHECK_RUNS) == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        remove_label(&world).await;
+        world.later(Duration::from_secs(100));
+        world.work().await;
+    };
+    let (frozen, ()) = tokio::join!(handlers::run(&world.relay, &task), others);
+    assert!(frozen.is_err());
+    assert_eq!(of_three(&world), []);
+    state.world.take_dispatches();
+}
+
+#[tokio::test]
+pub(super) async fn check_run_whose_creation_is_on_its_way_when_the_label_goes_is_ended() {
+    let world = World::new().await;
+    open_labelled(&world).await;
+    let task = lease_verdict_of(&world, "acme/three").await;
+    stop_within(&world, &task, CREATIONS).await;
+    remove_label(&world).await;
+    world.later(Duration::from_secs(100));
+    let waits = "another worker may be creating the check run".to_owned();
+    assert!(world.work().await.contains(&waits));
+    assert_eq!(of_three(&world), []);
+    let late = CheckRun { name: THREE.to_owned(), ..late("queued") };
+    world.relay.app.create_check_run(UPSTREAM, HEAD, &late).await.unwrap();
+    world.later(Duration::from_secs(5 * 60));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(of_three(&world), [check(THREE, "completed", Some("skipped"))]);
+    world.github.state().world.take_dispatches();
 }
 
 #[tokio::test]

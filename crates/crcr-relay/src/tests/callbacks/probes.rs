@@ -140,6 +140,26 @@ async fn merge_base_whose_infrastructure_failed_is_run_again_for_the_next_head()
 }
 
 #[tokio::test]
+async fn merge_base_that_is_between_two_of_its_jobs_is_not_run_again_for_the_next_head() {
+    let world = world().await;
+    let probe = failed_twice(&world).await;
+    let build = Downstream { job: "build", client_payload: probe.client_payload.clone(), ..probe };
+    build.on_github(&world, "in_progress", None);
+    build.start(&world).await;
+    build.end(&world, "success").await;
+    world.work().await;
+    fail_twice(&world, next_head(&world, 1).await).await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "its tests are still to come");
+    probe.start(&world).await;
+    probe.on_github(&world, "completed", Some("success"));
+    probe.end(&world, "success").await;
+    world.work().await;
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let shown = runs.into_iter().rfind(|run| run.name == JOB).unwrap().summary;
+    assert!(shown.contains("it passed on the merge base and failed twice here"), "{shown}");
+}
+
+#[tokio::test]
 async fn merge_base_is_run_only_a_few_times_if_its_infrastructure_fails_again_and_again() {
     let world = world().await;
     let mut probe = failed_twice(&world).await;
@@ -505,6 +525,36 @@ async fn a_result_on_another_branch_neither_begins_nor_hides_a_search() {
     let found = answer(&world, &commit(4)).await;
     assert_eq!((found.good_sha, found.is_certain), (commit(2), true));
     assert_eq!(found.suspect.unwrap().sha, commit(3));
+}
+
+#[tokio::test]
+async fn failed_jobs_of_one_commit_cost_one_comparison_with_each_earlier_commit() {
+    const COMPARISONS: &str = "GET /repos/acme/upstream/compare/*";
+    let world = World::listening(&[("CRCR_PUSH_REF", "main,release/*")]).await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    add_commits(&world, 2);
+    let released = commit(8);
+    let state = world.github.state();
+    state.world.add_commit_on(UPSTREAM, &released, &commit(0), world.relay.now());
+    let commits = [("main", commit(1)), ("release/1", released), ("main", commit(2))];
+    for (run, (branch, sha)) in (1..).zip(commits) {
+        world.later(Duration::from_secs(3600));
+        let payload = state.push_payload(UPSTREAM, &format!("refs/heads/{branch}"), &sha);
+        world.send(&state.world.delivery("push", &payload)).await;
+        world.work().await;
+        let two = received(&world)("acme/two");
+        let failed: &[&str] = if sha == commit(2) { &["test_add"] } else { &[] };
+        for job in ["test", "slow test", "lint"] {
+            let client_payload = two.client_payload.clone();
+            let job = Downstream { job, run, client_payload, ..two };
+            job.end_with(&world, failed).await;
+        }
+        world.work().await;
+    }
+    let before = state.world.count(COMPARISONS);
+    soon(&world).await;
+    assert_eq!(state.world.count(COMPARISONS) - before, 2);
+    state.world.take_dispatches();
 }
 
 #[tokio::test]

@@ -549,6 +549,22 @@ pub(super) async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_op
 }
 
 #[tokio::test]
+pub(super) async fn required_check_appears_although_a_replica_that_reads_the_allowlist_later_evaluates_it_first()
+ {
+    let mut world = World::new().await;
+    let _ = open(&world).await;
+    let mut other = world.other_replica().await;
+    world.allow("L4:\n  - acme/three: [carol]\n");
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    std::mem::swap(&mut world.relay, &mut other);
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(of(&world, THREE), None, "it still has the allowlist of before");
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(of(&world, THREE), Some(("queued".to_owned(), None)));
+}
+
+#[tokio::test]
 pub(super) async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pull_request() {
     let world = World::listening(&[]).await;
     world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));

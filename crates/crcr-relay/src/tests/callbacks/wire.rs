@@ -341,3 +341,26 @@ async fn what_strangers_send_is_counted_apart() {
     assert!(text.contains(r#"crcr_callbacks_total{outcome="unverified"} 1"#), "{text}");
     assert!(text.contains("crcr_issuers_unreachable 1"), "{text}");
 }
+
+#[tokio::test]
+async fn report_is_recorded_although_the_relays_clock_is_minutes_behind() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    let mut claims = four.claims(&world);
+    let issued = claims["iat"].as_i64().unwrap() + 300;
+    // As GitHub's: valid ten minutes before.
+    (claims["iat"], claims["nbf"]) = (json!(issued), json!(issued - 600));
+    claims["exp"] = json!(issued + 300);
+    let body = four.body("in_progress", None);
+    assert_eq!(four.report_as(&world, &claims, &body).await, said("in_progress"));
+    // Other issuers' are valid from now on.
+    (claims["nbf"], claims["jti"]) = (json!(issued), json!("another one"));
+    let (status, answer) = four.report_as(&world, &claims, &body).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    let detail = answer["detail"].as_str().unwrap();
+    assert_eq!(
+        detail,
+        "the authorization token is good, but by this relay's clock it is not valid yet: the clock may be behind, \
+         try again in 240 s"
+    );
+}

@@ -80,7 +80,7 @@ local function later(one, other)
 end
 
 -- The settled task goes first: the batch may put its own successor into the queue.
-if settled then
+if settled and outcome ~= 'keep' then
   local name = task_key(settled)
   local task = call('HMGET', name, 'lane', 'again_at', 'failed', 'key')
   local lane, again_at, failed, key = task[1], task[2], tonumber(task[3]), task[4]
