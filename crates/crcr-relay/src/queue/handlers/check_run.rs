@@ -321,6 +321,17 @@ impl ShownCheck<'_> {
             sent_at,
             unanswered_since: None,
         };
+        self.record_sent(relay, sent, shown).await?;
+        Ok(true)
+    }
+
+    /// Records what GitHub has now, unless another worker's change may have come between.
+    async fn record_sent(
+        &self,
+        relay: &Relay,
+        sent: CheckRunRecord,
+        shown: &check_run::CheckRunContent,
+    ) -> Result<(), StoreError> {
         let (version, other_update) = (self.version_before_call(), self.other_update(relay));
         let written = relay.update(self.known.key.clone(), |now: &Versioned<CheckRunRecord>| {
             let (record, again_at) = match other_update {
@@ -339,9 +350,9 @@ impl ShownCheck<'_> {
             batch.update(now, &record, relay.expiry());
             batch.tasks.extend(self.sweeps_if_opened(relay, shown));
             batch.tasks.extend(again_at.map(|at| self.evaluation(at)));
-            (true, Some(batch))
+            ((), Some(batch))
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// The address that a reporter has named, as GitHub accepts it, or else the relay's page: for one that isn't valid
