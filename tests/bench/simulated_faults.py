@@ -21,7 +21,7 @@ GITHUB = "crates/crcr-github/src/"
 FAULTS = [
     (
         "answer-before-commit",
-        RELAY + "webhook/mod.rs",
+        RELAY + "webhook/accept.rs",
         [
             (
                 "let commit = relay.durable(submitted).await;",

@@ -68,6 +68,8 @@ mod tests {
             assert!(check_name(&format!("a{c}b")).is_err(), "{c:?}");
             assert!(check_path(&format!("a/{c}b")).is_err(), "{c:?}");
         }
+        assert_eq!(check_name(&"n".repeat(240)), Ok(()));
+        assert_eq!(check_path(&"p".repeat(1000)), Ok(()));
         assert!(check_path("a\\b").is_err() && check_path(&"p".repeat(1001)).is_err());
         assert_eq!(check_name("a\nb").unwrap_err(), "`\\n` isn't allowed in it");
     }

@@ -62,7 +62,7 @@ impl SourceText {
         self.byte_order_mark
     }
 
-    /// A byte inside a character has the position of the character.
+    /// `byte`: where a character begins, or the end.
     pub fn position(&self, byte: usize) -> TextPosition {
         let byte = byte.min(self.text.len());
         let line = self.lines.partition_point(|start| *start <= byte);
@@ -446,6 +446,47 @@ mod tests {
         for (at, (byte, _)) in long.text().char_indices().enumerate() {
             assert_eq!(long.position(byte), TextPosition { line: 1, column: at + 1 });
         }
+    }
+
+    #[test]
+    fn spans_end_on_their_own_line_or_on_a_later_one() {
+        let source = SourceText::new("aé\nb\n".as_bytes());
+        let end = |bytes: Range<usize>| {
+            let end = source.span(bytes).end;
+            (end.line, end.column)
+        };
+        assert_eq!(end(0..3), (1, 3));
+        assert_eq!(end(1..3), (1, 3));
+        assert_eq!(end(0..4), (2, 1), "the break belongs to its line");
+        assert_eq!(end(3..5), (2, 2));
+        assert_eq!(end(4..6), (3, 1));
+        assert_eq!(&source.text()[source.lines(0, 0)], "aé\n");
+        assert_eq!(&source.text()[source.lines(2, 9)], "b\n");
+        assert!(!source.has_byte_order_mark());
+        // As long as two blocks.
+        let blocks = SourceText::new("é".repeat(BLOCK).as_bytes());
+        assert_eq!(blocks.position(2 * BLOCK), TextPosition { line: 1, column: BLOCK + 1 });
+    }
+
+    #[test]
+    fn findings_are_in_the_order_of_the_file_and_then_of_their_codes() {
+        let source = SourceText::new(b"x\ny");
+        let mut findings = Findings::default();
+        for (rule, bytes) in
+            [(Rule::EmptyLevel, 2..3), (Rule::EmptyLevel, 0..1), (Rule::Alias, 0..1)]
+        {
+            findings.push(Diagnostic::new(rule, source.span(bytes), "m"));
+        }
+        assert_eq!((findings.errors(), findings.warnings(), findings.left_out()), (1, 2, 0));
+        findings.sort();
+        let order: Vec<_> = findings
+            .kept()
+            .iter()
+            .map(|found| (found.span.start.line, found.rule.code()))
+            .collect();
+        assert_eq!(order, [(1, "alias"), (1, "empty-level"), (2, "empty-level")]);
+        findings.make_strict();
+        assert!(findings.kept().iter().all(|found| found.severity == Severity::Error));
     }
 
     #[test]

@@ -366,6 +366,24 @@ mod tests {
         assert_eq!(HashSet::from([a.clone(), b]).len(), 1);
         assert_eq!((a.owner(), a.name(), a.as_str()), ("Ascend", "pytorch", "Ascend/pytorch"));
         assert_eq!(a.key(), "ascend/pytorch");
+        let other = RepoName::new("ascend/vision").unwrap();
+        assert!(a < other && other > a && a != other, "by their letters, whatever the case");
+        assert!(RepoName::new("B/a").unwrap() > a);
+    }
+
+    #[test]
+    fn characters_that_look_alike_are_told_by_their_number() {
+        for (bad, why) in [
+            ("a/b c", "the repository can't have a space"),
+            ("a/b#", "the repository can't have `#`"),
+            ("а/b", "the owner can't have `а` (U+0430)"),
+            ("a/b\t", "the repository can't have the character U+0009"),
+            ("a/b\u{a0}", "the repository can't have the character U+00A0"),
+        ] {
+            assert_eq!(RepoName::new(bad).unwrap_err().to_string(), why, "{bad:?}");
+        }
+        let why = Oncall::new("a--b").unwrap_err().to_string();
+        assert_eq!(why, "a login can't begin or end with a hyphen or have two in a row");
     }
 
     #[test]
@@ -414,7 +432,11 @@ mod tests {
             ("https://github.com/a/b.git", E::Address(Some("a/b".into()))),
             ("github.com/a/b", E::Address(Some("a/b".into()))),
             ("git@github.com:a/b.git", E::Address(Some("a/b".into()))),
+            ("https://github.com/a/b?tab=readme", E::Address(Some("a/b".into()))),
+            ("https://github.com/a/b#usage", E::Address(Some("a/b".into()))),
             ("https://github.com", E::Address(None)),
+            ("https://github.com/a", E::Address(None)),
+            ("git@github.com", E::Address(None)),
         ] {
             assert_eq!(RepoName::new(bad), Err(why), "{bad}");
         }
@@ -432,7 +454,10 @@ mod tests {
         {
             assert!(Oncall::new(bad).is_err(), "{bad}");
         }
+        assert!(Oncall::new(&format!("o/{}", "t".repeat(100))).is_ok());
+        assert_eq!(Oncall::new(&format!("o/{}", "t".repeat(101))), Err(OncallError::Team));
         assert_eq!(Oncall::new("Alice").unwrap(), Oncall::new("alice").unwrap());
+        assert_ne!(Oncall::new("alice").unwrap(), Oncall::new("alicia").unwrap());
         assert_eq!(Oncall::new("o/t").unwrap().team(), Some(("o", "t")));
     }
 }

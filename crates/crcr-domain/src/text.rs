@@ -52,4 +52,38 @@ mod tests {
             assert_eq!(pull_request_of_title(title), number, "{title}");
         }
     }
+
+    /// From the test vectors of the hash's authors: what is cut today has to keep its name tomorrow.
+    #[test]
+    fn hash_of_a_text_never_changes() {
+        for (text, hash) in [
+            ("", 0xcbf2_9ce4_8422_2325),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+            ("foobar", 0x8594_4171_f739_67e8),
+        ] {
+            assert_eq!(fnv1a(text), hash, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn characters_that_break_a_line_or_turn_the_text_around_are_known() {
+        let breaking = "\0\t\n\u{7f}\u{85}\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2028}\u{2029}\u{2066}\u{2069}\u{feff}";
+        assert_eq!(breaking.chars().find(|c| !breaks_text(*c)), None);
+        let harmless = " aé漢\u{61b}\u{200d}\u{2010}\u{2027}\u{202f}\u{2065}\u{206a}\u{fefe}";
+        assert_eq!(harmless.chars().find(|c| breaks_text(*c)), None);
+    }
+
+    #[test]
+    fn time_without_a_zone_is_in_utc() {
+        for (text, utc) in [
+            (" 2026-11-26T08:00:00Z\n", Some("2026-11-26T08:00:00Z")),
+            ("2026-11-26T08:00:00", Some("2026-11-26T08:00:00Z")),
+            ("2026-11-26 08:00:00", Some("2026-11-26T08:00:00Z")),
+            ("2026-11-26T08:00:00+02:00", Some("2026-11-26T06:00:00Z")),
+            ("yesterday", None),
+            ("", None),
+        ] {
+            assert_eq!(utc_time(text), utc.map(|utc| utc.parse().unwrap()), "{text:?}");
+        }
+    }
 }

@@ -19,8 +19,8 @@ use crate::context::{Hud, PageError, compute, repo_name};
 use crate::errors::{error_json, error_response, wrong_address};
 use crate::openapi::{self, Operation, schemas_of};
 use crate::pages::{
-    branch, commit, failure, failures, feed, level, level_status, now, overview, pull, pulls,
-    quarantine, repository, search, test, tests, trends,
+    branch, branches, commit, failure, failures, feed, level, level_status, now, overview, pull,
+    pulls, quarantine, repository, search, test, tests, trends,
 };
 use crate::query::SpanQuery;
 use crate::security_headers::SECURITY_HEADERS;
@@ -63,12 +63,12 @@ pub fn router(hud: Arc<Hud>) -> Router {
             level::build,
             level::page,
         )
-        .page("/hud", "/api/v1/hud", branch::repositories, branch::repositories_page)
+        .page("/hud", "/api/v1/hud", branches::repositories, branches::repositories_page)
         .page(
             "/hud/{owner}/{repo}",
             "/api/v1/hud/{owner}/{repo}",
-            branch::branches,
-            branch::branches_page,
+            branches::branches,
+            branches::branches_page,
         )
         .page(
             "/hud/{owner}/{repo}/{*branch}",

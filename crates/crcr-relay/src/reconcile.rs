@@ -106,33 +106,14 @@ pub async fn reconcile(
     let begun = scan.clone();
     let out_of_reach = restore.and_then(|restore| restore.out_of_reach(now));
     let mut found = Reconciliation { out_of_reach, ..Reconciliation::default() };
-    let may_be_lost =
-        |attempt: &HookDelivery| restore.is_some_and(|restore| restore.lost(attempt.delivered_at));
-    // What the relay ignored was answered with 200.
-    let is_lost = |attempt: &HookDelivery| {
-        may_be_lost(attempt) && (attempt.status_code == ACCEPTED || keeps_ignored(&attempt.event))
-    };
+    let mut attempts =
+        AttemptReader { restore, keeps_ignored, seen: HashSet::new(), settled: HashSet::new() };
     let mut open = vec![];
-    // Webhooks whose newest attempt was read, and those of which no older one matters.
-    let (mut seen, mut settled) = (HashSet::new(), HashSet::new());
     for _ in 0..limits::RECONCILE_PAGES {
         let page = app.hook_deliveries(scan.cursor.as_deref()).await?;
         found.read += page.deliveries.len();
-        let failed: Vec<&HookDelivery> = page
-            .deliveries
-            .iter()
-            .filter(|attempt| attempt.delivered_at >= scan.back_to)
-            .filter(|attempt| {
-                let is_newest = seen.insert(attempt.guid.clone());
-                let is_missing = is_lost(attempt) || (is_newest && !attempt.is_accepted());
-                let is_open = is_missing && !settled.contains(&attempt.guid);
-                // Before a restore, 200 is also the answer to a duplicate of one that was lost.
-                if is_missing || (attempt.is_accepted() && !may_be_lost(attempt)) {
-                    settled.insert(attempt.guid.clone());
-                }
-                is_open
-            })
-            .collect();
+        let in_range = page.deliveries.iter().filter(|it| it.delivered_at >= scan.back_to);
+        let failed: Vec<_> = in_range.filter(|attempt| attempts.is_open(attempt)).collect();
         let steps = next_steps(store, &failed, clock()).await?;
         for (attempt, step) in failed.into_iter().zip(steps) {
             match step {
@@ -172,6 +153,33 @@ pub async fn reconcile(
         found.settled_until = Some(until);
     }
     Ok(found)
+}
+
+/// Reads the attempts of the log, the newest first.
+struct AttemptReader<'a> {
+    restore: Option<RestoreRecord>,
+    keeps_ignored: &'a (dyn Fn(&str) -> bool + Sync),
+    /// Webhooks whose newest attempt was read.
+    seen: HashSet<String>,
+    /// Webhooks of which no older attempt matters.
+    settled: HashSet<String>,
+}
+
+impl AttemptReader<'_> {
+    /// Whether the webhook of this attempt may have to be delivered again.
+    fn is_open(&mut self, attempt: &HookDelivery) -> bool {
+        let may_be_lost = self.restore.is_some_and(|restore| restore.lost(attempt.delivered_at));
+        // What the relay ignored was answered with 200.
+        let was_kept = attempt.status_code == ACCEPTED || (self.keeps_ignored)(&attempt.event);
+        let is_newest = self.seen.insert(attempt.guid.clone());
+        let is_missing = (may_be_lost && was_kept) || (is_newest && !attempt.is_accepted());
+        let is_open = is_missing && !self.settled.contains(&attempt.guid);
+        // Before a restore, 200 is also the answer to a duplicate of one that was lost.
+        if is_missing || (attempt.is_accepted() && !may_be_lost) {
+            self.settled.insert(attempt.guid.clone());
+        }
+        is_open
+    }
 }
 
 /// The lowest comes first.

@@ -71,3 +71,23 @@ pub fn day_number(day: &RepoDay) -> i64 {
 pub fn last_day(window: &Window) -> i64 {
     (window.to.as_millisecond() - 1).div_euclid(DAY_MILLIS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_begin_at_midnight_in_utc() {
+        let at = |millis| Timestamp::from_millisecond(millis).unwrap();
+        for (millis, day) in [(-1, -1), (0, 0), (DAY_MILLIS - 1, 0), (DAY_MILLIS, 1)] {
+            assert_eq!(day_of(at(millis)), day, "{millis}");
+        }
+        assert_eq!(midnight(3), at(3 * DAY_MILLIS));
+        assert_eq!(heads_until(at(DAY_MILLIS - 1)), midnight(2));
+        let window = |to| Window::all(at(0), at(to));
+        assert_eq!(last_day(&window(DAY_MILLIS)), 0, "the end isn't in it");
+        assert_eq!(last_day(&window(DAY_MILLIS + 1)), 1);
+        let after = after(&window(DAY_MILLIS));
+        assert_eq!((after.from, after.to), (midnight(1), midnight(3)));
+    }
+}

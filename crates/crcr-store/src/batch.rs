@@ -157,3 +157,32 @@ impl WriteBatch {
         self.records.push(RecordWrite { key, value, expires_at });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bucket_fills_with_time_and_says_how_long_to_wait() {
+        // Half a token in a millisecond.
+        let charge = BudgetCharge {
+            capacity: 10,
+            ..BudgetCharge::per_minute(StoreKey::new(&["bucket"]), 30_000)
+        };
+        let held = |tokens, at| Some((tokens, at));
+        for (before, now, after) in [
+            (None, 0, Ok(9.0)),
+            (held(0.0, 0), 2, Ok(0.0)),
+            (held(0.0, 0), 1, Err(Duration::from_millis(1))),
+            (held(0.0, 0), 0, Err(Duration::from_millis(2))),
+            (held(5.0, 0), 3_600_000, Ok(9.0)),
+            // The clock went back: a little, and so far that the bucket counts as full.
+            (held(3.0, 60_000), 0, Ok(2.0)),
+            (held(3.0, 60_001), 0, Ok(9.0)),
+        ] {
+            assert_eq!(charge.take(before, now), after, "{before:?} at {now}");
+        }
+        let never = BudgetCharge { per_minute: 0.0, ..charge };
+        assert_eq!(never.take(held(0.0, 0), 1000), Err(NEVER_FILLED));
+    }
+}

@@ -232,3 +232,51 @@ pub struct QueueDepth {
     pub dead: u64,
     pub facts: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns<'a>(request: &'a LeaseRequest, lanes: &[&str]) -> Turns<'a> {
+        let mut turns = Turns::new(request);
+        lanes.iter().for_each(|lane| turns.add((*lane).to_owned()));
+        turns
+    }
+
+    fn rooms(turns: &Turns<'_>) -> Vec<(String, usize)> {
+        turns.lanes().iter().map(|lane| (lane.lane.clone(), lane.room)).collect()
+    }
+
+    #[test]
+    fn lanes_take_turns_within_the_room_of_the_request() {
+        let busy_lanes = HashMap::from([("x:busy".to_owned(), 1), ("x:full".to_owned(), 2)]);
+        let request =
+            LeaseRequest { max_tasks: 4, max_per_lane: 2, busy_lanes, ..LeaseRequest::default() };
+        let turns = turns(&request, &["x:one", "x:busy", "x:full", "bare"]);
+        let expected = [("x:one", 2), ("x:busy", 1), ("bare", 2)];
+        assert_eq!(rooms(&turns), expected.map(|(lane, room)| (lane.to_owned(), room)));
+        assert!(!turns.is_full());
+        let due = vec![vec!["a1", "a2"], vec!["b1"], vec!["c1", "c2"]];
+        assert_eq!(turns.choose(due), ["a1", "b1", "c1", "a2"], "four, the second ones last");
+    }
+
+    #[test]
+    fn pool_without_a_free_worker_gets_no_task() {
+        let room = |free| PoolRoom { free, max_per_lane: 5 };
+        let pools = HashMap::from([("x".to_owned(), room(1)), ("y".to_owned(), room(0))]);
+        let request = LeaseRequest { max_tasks: 9, pools, ..LeaseRequest::default() };
+        assert!(!turns(&request, &[]).is_full());
+        let turns = turns(&request, &["y:one", "x:one", "x:two"]);
+        assert_eq!(rooms(&turns), [("x:one".to_owned(), 1)]);
+        assert!(turns.is_full(), "no lane of another pool is asked for");
+        assert_eq!(turns.choose(vec![vec!["a1", "a2"]]), ["a1"]);
+        assert_eq!((pool_of("x:one:two"), pool_of("bare")), ("x", ""));
+    }
+
+    #[test]
+    fn request_is_full_when_each_task_has_a_lane() {
+        let request = LeaseRequest { max_tasks: 2, max_per_lane: 1, ..LeaseRequest::default() };
+        assert!(!turns(&request, &["one"]).is_full());
+        assert!(turns(&request, &["one", "two"]).is_full());
+    }
+}

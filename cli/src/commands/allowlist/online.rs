@@ -264,9 +264,6 @@ impl OnlineCheck<'_> {
         repository: &RepositoryInfo,
         place: &SourceSpan,
     ) -> Result<Vec<CheckResult>, GithubError> {
-        let receives = entry.is_dispatched_to();
-        let reports = entry.level >= Level::L2;
-        let is_complete = |seen: WorkflowUse| seen.receives >= receives && seen.reports >= reports;
         let repo = &entry.repo;
         let mut seen = WorkflowUse::default();
         let paths = match self.lookup.workflows(&repository.full_name).await {
@@ -290,40 +287,35 @@ impl OnlineCheck<'_> {
             judged.unknown.push(only);
         }
         let mut found = exposed_tokens(repo, &judged, place);
-        if is_complete(seen) {
+        let receives = entry.is_dispatched_to();
+        let reports = entry.level >= Level::L2;
+        if seen.receives >= receives && seen.reports >= reports {
+            return Ok(found);
+        }
+        let not_checked = |why: String| CheckResult::NotChecked(Rule::WorkflowMissing, why);
+        if paths.len() > MAX_WORKFLOWS_PER_REPOSITORY {
+            let count = paths.len();
+            let why = format!("`{repo}` has {count} workflows, and only 100 are read");
+            found.push(not_checked(why));
             return Ok(found);
         }
         let wrong = |message: String, help: &str| {
             let found = Diagnostic::new(Rule::WorkflowMissing, place.clone(), message);
             CheckResult::Finding(found.label("no such workflow").help(help))
         };
-        if paths.len() > MAX_WORKFLOWS_PER_REPOSITORY {
-            let why = format!("`{repo}` has {} workflows, and only 100 are read", paths.len());
-            found.push(CheckResult::NotChecked(Rule::WorkflowMissing, why));
-            return Ok(found);
-        }
+        let default_branch = format!("no workflow on the default branch of `{repo}`");
         if receives && !seen.receives {
-            found.push(wrong(
-                format!(
-                    "no workflow on the default branch of `{repo}` starts on `repository_dispatch`"
-                ),
-                "workflows-templates/downstream-ci.yml has one",
-            ));
+            let what = format!("{default_branch} starts on `repository_dispatch`");
+            found.push(wrong(what, "workflows-templates/downstream-ci.yml has one"));
         }
         if reports && !seen.reports {
             found.push(if seen.calls_others {
-                let why = format!(
+                not_checked(format!(
                     "the workflows of `{repo}` call other workflows or actions, which may report"
-                );
-                CheckResult::NotChecked(Rule::WorkflowMissing, why)
+                ))
             } else {
-                wrong(
-                    format!(
-                        "no workflow on the default branch of `{repo}` reports, at {}",
-                        entry.level
-                    ),
-                    "add a step with the action `report-ci-result`",
-                )
+                let what = format!("{default_branch} reports, at {}", entry.level);
+                wrong(what, "add a step with the action `report-ci-result`")
             });
         }
         Ok(found)

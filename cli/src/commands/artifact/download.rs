@@ -13,6 +13,7 @@ use crcr_artifacts::locator::{self, ArtifactTrust, Locator, MAX_OUTPUT_BYTES};
 use crcr_artifacts::trust::is_privileged;
 use crcr_artifacts::unpack::OnCollision;
 
+use super::stop_signal;
 use crate::cli::artifact::{DigestMismatch, DownloadArgs, OnCollisionArg};
 use crate::commands::artifact::sources::{
     SummaryRow, files_text, github_url, not_found, run_of, s3_page, service, set_empty_outputs,
@@ -213,18 +214,7 @@ fn read_locator(text: &str) -> Result<Locator, Failure> {
 
 /// Waits for the signal that cancels the job. The download is dropped then, which cleans up.
 async fn stopped() -> Failure {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return Failure::unexpected("cancelled", "the download was cancelled");
-        }
-    }
-    let _ = tokio::signal::ctrl_c().await;
+    stop_signal().await;
     Failure::unexpected("cancelled", "the download was cancelled")
 }
 
@@ -235,6 +225,19 @@ fn report(
     printer: &Printer,
     runner: &Runner,
 ) -> Result<(), Failure> {
+    print_artifacts(done, args, printer);
+    let path = std::path::absolute(&request.destination)
+        .unwrap_or_else(|_| request.destination.clone())
+        .components()
+        .collect::<PathBuf>();
+    printer.line(&format!("into {}", path.display()));
+    let outputs = outputs(done, path.display().to_string(), request, runner.env());
+    let outputs: Vec<_> = OUTPUTS.into_iter().zip(outputs.iter().map(String::as_str)).collect();
+    runner.set_outputs(&outputs)?;
+    if done.artifacts.is_empty() { Ok(()) } else { summarize(done, request, runner) }
+}
+
+fn print_artifacts(done: &DownloadResult, args: &DownloadArgs, printer: &Printer) {
     let grouped = done.artifacts.len() > MAX_LINES;
     if grouped {
         printer.group(&format!("{} artifacts", done.artifacts.len()));
@@ -256,46 +259,49 @@ fn report(
     if done.artifacts.is_empty() {
         printer.notice("no artifact matches: nothing was downloaded");
     }
-    let path = std::path::absolute(&request.destination)
-        .unwrap_or_else(|_| request.destination.clone())
-        .components()
-        .collect::<PathBuf>();
-    let path = path.display().to_string();
-    printer.line(&format!("into {path}"));
+}
+
+/// In the order of [`OUTPUTS`].
+fn outputs(
+    done: &DownloadResult,
+    path: String,
+    request: &DownloadRequest,
+    env: &Env,
+) -> [String; OUTPUTS.len()] {
     let mut stores: Vec<_> = done.artifacts.iter().map(|one| one.found.store()).collect();
     stores.sort_unstable();
     stores.dedup();
-    let store = if stores.is_empty() { "none".to_owned() } else { stores.join(",") };
     let sum =
         |of: fn(&DownloadedArtifact) -> u64| done.artifacts.iter().map(of).sum::<u64>().to_string();
     let single = (done.artifacts.len() == 1).then(|| &done.artifacts[0]);
     let id = single.and_then(|one| one.found.artifact_id());
-    let url = single.map(|one| url_of(one, request, runner.env())).unwrap_or_default();
     let locator = single.and_then(|one| one.found.locator.as_ref());
-    let reason = if done.artifacts.is_empty() { "no-artifacts" } else { "ok" };
-    let values = [
+    [
         path,
-        store,
-        reason.to_owned(),
+        if stores.is_empty() { "none".to_owned() } else { stores.join(",") },
+        if done.artifacts.is_empty() { "no-artifacts" } else { "ok" }.to_owned(),
         id.map(|id| id.to_string()).unwrap_or_default(),
-        url,
+        single.map(|one| url_of(one, request, env)).unwrap_or_default(),
         single.map(|one| one.digest.hex()).unwrap_or_default(),
         locator.map(|locator| locator.to_json(MAX_OUTPUT_BYTES)).unwrap_or_default(),
         sum(|one| one.size),
         sum(|one| one.unpacked.files),
-    ];
-    let outputs: Vec<_> = OUTPUTS.into_iter().zip(values.iter().map(String::as_str)).collect();
-    runner.set_outputs(&outputs)?;
-    if done.artifacts.is_empty() {
-        return Ok(());
-    }
+    ]
+}
+
+/// A table of the artifacts in the step's summary.
+fn summarize(
+    done: &DownloadResult,
+    request: &DownloadRequest,
+    runner: &Runner,
+) -> Result<(), Failure> {
     let texts: Vec<_> = done
         .artifacts
         .iter()
         .take(MAX_ROWS)
         .map(|one| {
             let trust =
-                if one.trust == Some(ArtifactTrust::Fork) { "made by a fork" } else { reason };
+                if one.trust == Some(ArtifactTrust::Fork) { "made by a fork" } else { "ok" };
             let bytes = (human_bytes(one.size), human_bytes(one.unpacked.bytes));
             let files = files_text(one.unpacked.files);
             (url_of(one, request, runner.env()), trust, files, format!("{} → {}", bytes.0, bytes.1))

@@ -20,3 +20,23 @@ pub async fn run(command: ArtifactCommand, env: &Env, printer: &Printer) -> Outc
         ArtifactCommand::List(args) => list::run(&args, env, printer).await,
     }
 }
+
+/// Waits for Ctrl-C or the SIGTERM of a cancelled job.
+#[cfg(unix)]
+pub async fn stop_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        done = tokio::signal::ctrl_c() => if done.is_err() { std::future::pending().await },
+        _ = terminate.recv() => {}
+    }
+}
+
+#[cfg(not(unix))]
+pub async fn stop_signal() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
+    }
+}

@@ -318,6 +318,10 @@ pub fn store_failed(error: store::StoreError) -> Failure {
         store::StoreError::Unreachable { .. } => Failure::unexpected("store-unreachable", text),
         _ => Failure::unexpected("store-refused", text),
     };
+    with_hint(failure, hint)
+}
+
+pub fn with_hint(failure: Failure, hint: Option<&str>) -> Failure {
     match hint {
         Some(hint) => failure.hint(hint),
         None => failure,

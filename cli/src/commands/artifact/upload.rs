@@ -21,11 +21,11 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 use tokio_util::sync::CancellationToken;
 
-use super::inputs;
 use super::sources::{
     NO_V4_ARTIFACTS, SummaryRow, files_text, github_url, is_enterprise, s3_page, set_empty_outputs,
-    store_hint, summarize_failure, table, warn_instead,
+    store_hint, summarize_failure, table, warn_instead, with_hint,
 };
+use super::{inputs, stop_signal};
 use crate::cli::artifact::{
     ArchiveArg, CompressionLevel, NoFiles, OnQuota, S3Checksum, SymlinksArg, UploadArgs,
 };
@@ -141,16 +141,7 @@ async fn attempt_once(
     printer: &Printer,
 ) -> Result<UploadEnd, NotStored> {
     let env = runner.env();
-    if args.s3_presign > 0 && args.s3.s3_request_payer.is_some() {
-        let text = "`s3-presign` can't be used with `s3-request-payer`";
-        return Err(Failure::user("s3-presign", text)
-            .hint("whoever downloads has to be charged, and needs credentials for that")
-            .into());
-    }
-    if args.symlinks == SymlinksArg::Keep && args.archive == ArchiveArg::None {
-        let text = "`symlinks: keep` needs `archive: zip`: an object of its own can't be a link";
-        return Err(Failure::user("symlinks", text).hint("leave one of the two out").into());
-    }
+    check_inputs(args)?;
     let fallback_max_bytes = inputs::fallback_max_bytes(args)?;
     let found = collect(args, env)?;
     warn_about_files(&found, printer);
@@ -170,27 +161,13 @@ async fn attempt_once(
     let job = job_identity(runner)?;
     let folder = inputs::folder(&args.s3, &job, &name)?;
     let stores = UploadStores {
-        s3: if matches!(plan, StorePlan::S3ThenGitHub | StorePlan::S3Only) {
-            let config = super::sources::s3(&args.s3, env, printer)?;
-            let checksum = args.s3_checksum == S3Checksum::Crc64nvme;
-            let object_headers = inputs::object_headers(&args.s3_objects)?;
-            let region = args.region.as_deref().map(|region| region.trim().to_owned());
-            let goes_elsewhere = plan == StorePlan::S3ThenGitHub
-                && fallback_max_bytes.is_none_or(|limit| size <= limit);
-            let patience = super::sources::patience(env)?;
-            let before_fallback = RetryPolicy::CALL.within(patience_before_fallback(size));
-            config.map(|config| S3Config {
-                retry: match (patience, goes_elsewhere) {
-                    (None, true) => before_fallback,
-                    _ => config.retry,
-                },
-                checksum,
-                object_headers,
-                region: region.or(config.region.clone()),
-                ..config
-            })
-        } else {
-            None
+        s3: match plan {
+            StorePlan::S3ThenGitHub | StorePlan::S3Only => {
+                let falls_back = plan == StorePlan::S3ThenGitHub
+                    && fallback_max_bytes.is_none_or(|limit| size <= limit);
+                s3_config(args, env, printer, falls_back.then_some(size))?
+            }
+            StorePlan::GitHub(_) | StorePlan::Impossible(_) => None,
         },
         folder,
         github: inputs::github(env, printer),
@@ -233,6 +210,41 @@ async fn attempt_once(
                 .map_err(|error| NotStored { is_change, ..error })
         }
     }
+}
+
+/// Refuses inputs that exclude each other.
+fn check_inputs(args: &UploadArgs) -> Result<(), Failure> {
+    if args.s3_presign > 0 && args.s3.s3_request_payer.is_some() {
+        let text = "`s3-presign` can't be used with `s3-request-payer`";
+        return Err(Failure::user("s3-presign", text)
+            .hint("whoever downloads has to be charged, and needs credentials for that"));
+    }
+    if args.symlinks == SymlinksArg::Keep && args.archive == ArchiveArg::None {
+        let text = "`symlinks: keep` needs `archive: zip`: an object of its own can't be a link";
+        return Err(Failure::user("symlinks", text).hint("leave one of the two out"));
+    }
+    Ok(())
+}
+
+/// `falls_back`: the size of the files, if they go to GitHub when S3 fails.
+fn s3_config(
+    args: &UploadArgs,
+    env: &Env,
+    printer: &Printer,
+    falls_back: Option<u64>,
+) -> Result<Option<S3Config>, Failure> {
+    let Some(config) = super::sources::s3(&args.s3, env, printer)? else { return Ok(None) };
+    let region = args.region.as_deref().map(|region| region.trim().to_owned());
+    Ok(Some(S3Config {
+        retry: match (super::sources::patience(env)?, falls_back) {
+            (None, Some(size)) => RetryPolicy::CALL.within(patience_before_fallback(size)),
+            _ => config.retry,
+        },
+        checksum: args.s3_checksum == S3Checksum::Crc64nvme,
+        object_headers: inputs::object_headers(&args.s3_objects)?,
+        region: region.or(config.region.clone()),
+        ..config
+    }))
 }
 
 fn collect(args: &UploadArgs, env: &Env) -> Result<CollectedFiles, Failure> {
@@ -461,29 +473,10 @@ fn stop_on_signal() -> CancellationToken {
     let stop = CancellationToken::new();
     let cancelled = stop.clone();
     tokio::spawn(async move {
-        signal().await;
+        stop_signal().await;
         cancelled.cancel();
     });
     stop
-}
-
-#[cfg(unix)]
-async fn signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        done = tokio::signal::ctrl_c() => if done.is_err() { std::future::pending().await },
-        _ = terminate.recv() => {}
-    }
-}
-
-#[cfg(not(unix))]
-async fn signal() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
-    }
 }
 
 fn print_result(
@@ -650,11 +643,4 @@ fn failure_or_warning(
         }
     };
     Err(NotStored { reason, ..failure.into() })
-}
-
-fn with_hint(failure: Failure, hint: Option<&str>) -> Failure {
-    match hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
 }

@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crcr_domain::RepoName;
 use crcr_relay::admin::dead_letters::{self, DeadLetterGroup};
 use crcr_relay::admin::deliveries::{self, DeliveryOverview};
+use crcr_store::StateStore;
 use serde_json::json;
 
 use super::{now, open_store, store_failure};
@@ -74,29 +76,46 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
                 Failure::user("settings", format!("{}: {}", problem.name, problem.what))
             })?;
             let store = open_store(&store, env).await?;
-            let Some(id) = id else {
-                let all =
-                    deliveries::redeliver_all(&*store, now(), keep).await.map_err(store_failure)?;
-                printer.data_line(&format!("{} tasks were put back into the queue", all.requeued));
-                if all.too_old > 0 {
-                    printer.data_line(&format!(
-                        "{} dispatches of events older than a day weren't: redeliver them by the id of \
-                         their delivery, or discard them",
-                        all.too_old
-                    ));
-                }
-                return Ok(ExitCode::SUCCESS);
-            };
-            if deliveries::delivery(&*store, &id).await.map_err(store_failure)?.is_none() {
-                return Err(unknown_delivery(&id));
+            match id {
+                Some(id) => redeliver(&*store, &id, repo.as_ref(), keep, printer).await?,
+                None => redeliver_all(&*store, keep, printer).await?,
             }
-            let count = deliveries::redeliver(&*store, &id, repo.as_ref(), now(), keep)
-                .await
-                .map_err(store_failure)?;
-            printer.data_line(&format!("{count} dispatches were put back into the queue"));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn redeliver(
+    store: &dyn StateStore,
+    id: &str,
+    repo: Option<&RepoName>,
+    keep: Duration,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    if deliveries::delivery(store, id).await.map_err(store_failure)?.is_none() {
+        return Err(unknown_delivery(id));
+    }
+    let redelivered = deliveries::redeliver(store, id, repo, now(), keep).await;
+    let count = redelivered.map_err(store_failure)?;
+    printer.data_line(&format!("{count} dispatches were put back into the queue"));
+    Ok(())
+}
+
+async fn redeliver_all(
+    store: &dyn StateStore,
+    keep: Duration,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    let all = deliveries::redeliver_all(store, now(), keep).await.map_err(store_failure)?;
+    printer.data_line(&format!("{} tasks were put back into the queue", all.requeued));
+    if all.too_old > 0 {
+        printer.data_line(&format!(
+            "{} dispatches of events older than a day weren't: redeliver them by the id of their \
+             delivery, or discard them",
+            all.too_old
+        ));
+    }
+    Ok(())
 }
 
 fn read_repo(text: Option<String>) -> Result<Option<RepoName>, Failure> {

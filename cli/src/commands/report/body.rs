@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use crcr_domain::protocol::callback::{CallbackKind, FailedTest, TestCounts, limit_failed_tests};
+use crcr_domain::protocol::callback::{
+    Callback, CallbackKind, FailedTest, TestCounts, limit_failed_tests,
+};
 use crcr_domain::protocol::dry_dispatch;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -84,18 +86,7 @@ pub fn build(
         let other = other_failure(args, phase, given.as_ref(), &tests.counts);
         tests.quarantined.not_all.extend(other);
     }
-    let conclusion = match (args.status, args.conclusion) {
-        (Status::InProgress, _) => None,
-        (Status::Completed, Some(conclusion)) => {
-            let of_job = outcome_file.conclusion(conclusion);
-            let of_tests = tests.as_ref().map(|tests| tests.conclusion(of_job, printer));
-            Some(of_tests.unwrap_or(of_job).as_str())
-        }
-        (Status::Completed, None) => {
-            return Err(Failure::user("no-conclusion", "a completed job needs a conclusion")
-                .hint("set the input `conclusion` to `${{ job.status }}`"));
-        }
-    };
+    let conclusion = conclusion(args, outcome_file, tests.as_ref(), printer)?;
     let mut echo = dispatched(args, runner)?;
     let callback_url = echo.get("callback_url").and_then(Value::as_str).map(str::to_owned);
     let job = ReportedJob::find(args, runner.env())?;
@@ -133,17 +124,7 @@ pub fn build(
             && args.status == Status::Completed,
     };
     echo.insert("workflow".to_owned(), json!(workflow));
-    let json = Value::Object(echo.clone()).to_string().into_bytes();
-    // The relay's own rules, so that what it would refuse is explained by the name of the input.
-    let report = crcr_domain::protocol::callback::read(&json).map_err(|error| {
-        Failure::user("report", "this report isn't what a relay takes").because(error).hint(
-            "correct what the field is made from: the input of that name, or the workflow's own \
-             `name`",
-        )
-    })?;
-    for warning in &report.details.warnings {
-        printer.warning(warning, Some("the rest of the report is sent"));
-    }
+    let report = check(&echo, printer)?;
     // What was read replaces what was given, which could be larger than a relay accepts.
     let fields = &mut echo["workflow"];
     for (name, value) in [
@@ -163,6 +144,41 @@ pub fn build(
         is_dry: report.kind == CallbackKind::Dispatch && dry_dispatch::is_dry(&report.delivery),
         state: format!("{}{conclusion}", args.status.word()),
     })
+}
+
+fn conclusion(
+    args: &ReportArgs,
+    outcome_file: &OutcomeFile,
+    tests: Option<&Tests>,
+    printer: &Printer,
+) -> Result<Option<&'static str>, Failure> {
+    match (args.status, args.conclusion) {
+        (Status::InProgress, _) => Ok(None),
+        (Status::Completed, Some(conclusion)) => {
+            let of_job = outcome_file.conclusion(conclusion);
+            let of_tests = tests.map(|tests| tests.conclusion(of_job, printer));
+            Ok(Some(of_tests.unwrap_or(of_job).as_str()))
+        }
+        (Status::Completed, None) => {
+            Err(Failure::user("no-conclusion", "a completed job needs a conclusion")
+                .hint("set the input `conclusion` to `${{ job.status }}`"))
+        }
+    }
+}
+
+/// Reads a body by the relay's own rules, so that what it would refuse is explained by the name of the input.
+fn check(body: &Map<String, Value>, printer: &Printer) -> Result<Callback, Failure> {
+    let json = json!(body).to_string();
+    let report = crcr_domain::protocol::callback::read(json.as_bytes()).map_err(|error| {
+        Failure::user("report", "this report isn't what a relay takes").because(error).hint(
+            "correct what the field is made from: the input of that name, or the workflow's own \
+             `name`",
+        )
+    })?;
+    for warning in &report.details.warnings {
+        printer.warning(warning, Some("the rest of the report is sent"));
+    }
+    Ok(report)
 }
 
 /// What went wrong besides the failed tests of the JUnit reports.

@@ -176,6 +176,8 @@ mod tests {
         let tib = 1_u64 << 40;
         let size = block_size(8 * MIB, 5 * tib, 10_000);
         assert!((5 * tib).div_ceil(size as u64) <= 10_000 && size.is_multiple_of(MIB));
+        assert_eq!(block_size(MIB, 10 << 20, 5), 2 * MIB, "no larger than it has to be");
+        assert_eq!(block_size(MIB, (10 << 20) + 1, 5), 3 * MIB);
     }
 
     #[tokio::test]

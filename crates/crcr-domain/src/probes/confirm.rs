@@ -64,3 +64,58 @@ pub fn is_explained(verdict: &TriageVerdict) -> bool {
 pub fn needs_merge_base(verdict: &TriageVerdict) -> bool {
     !is_explained(verdict) && verdict.confidence == TriageConfidence::Low
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_run_says_what_is_being_looked_into() {
+        let asked = || BaseProbe::Asked { sha: "b5".to_owned(), delivery: "d".to_owned() };
+        let (rerun, base) = ("the failed jobs run once more", "the merge base is run");
+        for (reruns, probe, says) in [
+            (vec![], BaseProbe::NotAsked, ""),
+            (vec![RerunState::Asked], BaseProbe::NotAsked, rerun),
+            (vec![RerunState::Accepted], BaseProbe::NotAsked, rerun),
+            (vec![RerunState::Impossible], BaseProbe::NotAsked, ""),
+            (vec![RerunState::Impossible, RerunState::Accepted], BaseProbe::NotAsked, rerun),
+            (vec![RerunState::Accepted], asked(), base),
+            (vec![], asked(), base),
+            (vec![RerunState::Accepted], BaseProbe::Ended, ""),
+            (vec![RerunState::Accepted], BaseProbe::OverBudget, ""),
+        ] {
+            let reruns = (1..).zip(reruns).collect();
+            let confirmation = Confirmation { reruns, base: probe, revision: 1 };
+            let progress = confirmation.progress();
+            assert_eq!(progress.is_empty(), says.is_empty(), "{confirmation:?}");
+            assert!(progress.contains(says), "{confirmation:?}: {progress}");
+        }
+    }
+
+    #[test]
+    fn failure_is_explained_by_a_category_that_is_not_just_a_guess() {
+        use {TriageCategory as Category, TriageConfidence as Confidence};
+        for (category, confidence, explained, needs_base) in [
+            (Category::Upstream, Confidence::High, true, false),
+            (Category::Backend, Confidence::Medium, true, false),
+            (Category::Infra, Confidence::Low, false, true),
+            (Category::Unknown, Confidence::Low, false, true),
+            (Category::Unknown, Confidence::Medium, false, false),
+        ] {
+            let verdict = TriageVerdict {
+                schema_version: 1,
+                category,
+                confidence,
+                summary: String::new(),
+                suspected_upstream: None,
+                evidence: vec![],
+                reproduced_on_retry: None,
+                analyzer: None,
+                analyzed_at: None,
+                truncated: false,
+            };
+            let found = (is_explained(&verdict), needs_merge_base(&verdict));
+            assert_eq!(found, (explained, needs_base), "{category:?} {confidence:?}");
+        }
+    }
+}

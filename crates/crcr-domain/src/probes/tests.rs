@@ -77,6 +77,17 @@ fn every_mistake_is_reported_at_its_place_and_a_file_with_one_has_no_effect() {
         ("probes:\n  reruns-per-day: \"3\"\n  commits-per-day: 1001\n",
             &["invalid-number 2:19", "invalid-number 3:20"]),
         ("probes:\n  reruns-per-day: 99999999999999999999\n", &["invalid-number 2:19"]),
+        ("dispatch:\n  quiet-minutes: 1441\n  max-per-day: 100001\n",
+            &["invalid-number 2:18", "invalid-number 3:16"]),
+        ("dispatch:\n  quiet-minutes: +5\n  max-per-day: [5]\n",
+            &["invalid-number 2:18", "wrong-shape 3:16"]),
+        ("dispatch:\n  drafts: [skip]\n", &["wrong-shape 2:11"]),
+        ("dispatch: \"~\"\n", &["wrong-shape 1:11"]),
+        ("dispatch:\n  events:\n    - push: yes\n", &["wrong-shape 3:7"]),
+        ("dispatch:\n  paths: [./a, \"!\", \"a\\tb\", \"{a}\"]\n",
+            &["invalid-pattern 2:11", "invalid-pattern 2:16", "invalid-pattern 2:21",
+              "invalid-pattern 2:29"]),
+        ("? [a]\n: b\n", &["wrong-shape 1:3"]),
         ("probes: &a {}\ndispatch: *a\n", &["alias 1:9", "alias 2:11"]),
         ("dispatch: {\n", &["yaml-syntax 1:11"]),
         ("dispatch: {}\n---\nprobes: {}\n", &["wrong-shape 2:1"]),
@@ -87,10 +98,82 @@ fn every_mistake_is_reported_at_its_place_and_a_file_with_one_has_no_effect() {
     }
     let many = format!("dispatch:\n  paths: [{}]\n", "a, ".repeat(65));
     assert_eq!(findings(&many), ["too-many-entries 2:10"]);
+    assert_eq!(findings(&many.replacen("a, ", "", 1)), Vec::<String>::new());
+    let largest = "#".repeat(MAX_BYTES);
+    assert_eq!(findings(&largest), Vec::<String>::new());
     let large = "#".repeat(MAX_BYTES + 1);
     assert_eq!(findings(&large), ["yaml-syntax 1:1"]);
     let deep = format!("dispatch: {}", "[".repeat(10_000));
     assert_eq!(parse(&deep).findings.errors(), 1);
+}
+
+#[test]
+fn bounds_themselves_are_good() {
+    let text = "dispatch: {quiet-minutes: 1440, max-per-day: 100000, drafts: dispatch}\n\
+                probes: {reruns-per-day: 0, commits-per-day: 1000}\n";
+    let config = parse(text).accepted().unwrap();
+    assert_eq!((config.dispatch.quiet_minutes, config.dispatch.max_per_day), (1440, Some(100_000)));
+    assert_eq!((config.probes.reruns_per_day, config.probes.commits_per_day), (0, 1000));
+    let draft = FilteredEvent { event: &EventName::PullRequest, has_head: true, is_draft: true };
+    assert_eq!(config.dispatch.leaves_out(draft), None);
+    assert!(parse("dispatch: {max-per-day: 1}\n").accepted().is_ok());
+    for (chars, count) in [(256, 0), (257, 1)] {
+        let text = format!("dispatch: {{paths: [{}]}}\n", "a".repeat(chars));
+        assert_eq!(parse(&text).findings.errors(), count, "{chars}");
+    }
+}
+
+#[test]
+fn answer_of_a_bisection_is_a_sentence_that_claims_no_more_than_is_known() {
+    let suspect = SuspectCommit {
+        sha: "bad0123456789bad".to_owned(),
+        title: "Speed up the reduction".to_owned(),
+        author: Some("alice".to_owned()),
+        pull_request: Some(123),
+    };
+    let named = Culprit {
+        repo: "acme/two".to_owned(),
+        upstream: "acme/upstream".to_owned(),
+        workflow: "CI".to_owned(),
+        job: Some("test".to_owned()),
+        tests: vec![],
+        good_sha: "900d".to_owned(),
+        bad_sha: "bad0".to_owned(),
+        candidates: 8,
+        suspect: Some(suspect.clone()),
+        backend_changed: false,
+        certainty: 0.9967,
+        is_certain: true,
+        runs: 6,
+        at: Timestamp::UNIX_EPOCH,
+    };
+    assert_eq!(
+        named.sentence(),
+        "test broke with bad012345678, #123, by alice: 99.6 % certain after 6 runs"
+    );
+    let anonymous = SuspectCommit { author: None, pull_request: None, ..suspect };
+    let anonymous = Culprit { suspect: Some(anonymous), job: None, ..named.clone() };
+    assert_eq!(anonymous.sentence(), "CI broke with bad012345678: 99.6 % certain after 6 runs");
+    let flake = Culprit { suspect: None, ..named.clone() };
+    assert_eq!(flake.sentence(), "test has no culprit: its failure was a flake (6 runs)");
+    let backend = Culprit { backend_changed: true, ..flake.clone() };
+    assert_eq!(
+        backend.sentence(),
+        "No commit broke test: the backend changed after 900d, which passed and fails now (6 runs)"
+    );
+    for uncertain in [named, flake, backend] {
+        let uncertain = Culprit { is_certain: false, ..uncertain };
+        assert_eq!(
+            uncertain.sentence(),
+            "Not enough runs to say which of 8 commits after 900d broke test (6 runs)"
+        );
+    }
+}
+
+#[test]
+fn title_of_a_suspect_is_one_short_line() {
+    let commit = SuspectCommit::new("a".repeat(40), format!("a\tb\u{7}{}", "c".repeat(300)), None);
+    assert_eq!(commit.title, format!("ab{}", "c".repeat(198)));
 }
 
 #[test]

@@ -57,6 +57,39 @@ pub fn find_regressions<'a>(
     jobs: &[JobOfRecord<'_>],
     dispatches: impl IntoIterator<Item = &'a DispatchFact>,
 ) -> Vec<Regression> {
+    let commits = commit_results(jobs, dispatches);
+    let mut commits: Vec<_> = commits.into_iter().collect();
+    commits.sort_by(|(a, one), (b, other)| (&a[..3], one.began).cmp(&(&b[..3], other.began)));
+    let mut regressions: Vec<Regression> = Vec::new();
+    let mut good: Option<([String; 3], String)> = None;
+    // The regression from which this history has not recovered, by its place.
+    let mut red: Option<([String; 3], usize)> = None;
+    for ([repo, event, upstream, _], commit) in commits {
+        let history = [repo, event, upstream];
+        good = good.filter(|(of, _)| *of == history);
+        red = red.filter(|(of, _)| *of == history);
+        if commit.failed {
+            if let Some((_, good_sha)) = good.take() {
+                red = Some((history, regressions.len()));
+                regressions.push(Regression { good_sha, ..commit.regression });
+            }
+        } else if commit.passed && !commit.open {
+            if let Some((_, at)) = red.take() {
+                let head_sha = commit.regression.head_sha.clone();
+                regressions[at].recovery = Some(BackendRecovery { head_sha, at: commit.ended });
+            }
+            good = Some((history, commit.regression.head_sha));
+        }
+    }
+    regressions.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.repo.cmp(&b.repo)));
+    regressions
+}
+
+/// The results of each commit, by repository, event, upstream and commit.
+fn commit_results<'a>(
+    jobs: &[JobOfRecord<'_>],
+    dispatches: impl IntoIterator<Item = &'a DispatchFact>,
+) -> BTreeMap<[String; 4], CommitResult> {
     let mut commits: BTreeMap<[String; 4], CommitResult> = BTreeMap::new();
     for job in jobs.iter().filter(|job| {
         is_of_branch(&job.record.event, job.record.pull_request) && job.record.is_evidence()
@@ -118,31 +151,7 @@ pub fn find_regressions<'a>(
             failed: true,
         });
     }
-    let mut commits: Vec<_> = commits.into_iter().collect();
-    commits.sort_by(|(a, one), (b, other)| (&a[..3], one.began).cmp(&(&b[..3], other.began)));
-    let mut regressions: Vec<Regression> = Vec::new();
-    let mut good: Option<([String; 3], String)> = None;
-    // The regression from which this history has not recovered, by its place.
-    let mut red: Option<([String; 3], usize)> = None;
-    for ([repo, event, upstream, _], commit) in commits {
-        let history = [repo, event, upstream];
-        good = good.filter(|(of, _)| *of == history);
-        red = red.filter(|(of, _)| *of == history);
-        if commit.failed {
-            if let Some((_, good_sha)) = good.take() {
-                red = Some((history, regressions.len()));
-                regressions.push(Regression { good_sha, ..commit.regression });
-            }
-        } else if commit.passed && !commit.open {
-            if let Some((_, at)) = red.take() {
-                let head_sha = commit.regression.head_sha.clone();
-                regressions[at].recovery = Some(BackendRecovery { head_sha, at: commit.ended });
-            }
-            good = Some((history, commit.regression.head_sha));
-        }
-    }
-    regressions.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.repo.cmp(&b.repo)));
-    regressions
+    commits
 }
 
 /// A probe explains a failure that is known, and begins none.

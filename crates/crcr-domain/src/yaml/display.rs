@@ -57,6 +57,12 @@ mod tests {
         assert_eq!(show("a\u{200b}/b\t`\n"), "`a\\u{200b}/b\\u{9}'\\n`");
         assert_eq!(show(""), "an empty name");
         assert_eq!(show(&"x".repeat(100)).chars().count(), SHOWN_CHARS + 3);
+        let whole = "x".repeat(SHOWN_CHARS);
+        assert_eq!(show(&whole), format!("`{whole}`"), "nothing is cut");
+        let invisible = "\u{ad}\u{61c}\u{180e}\u{200b}\u{200f}\u{202a}\u{202e}\u{2060}\u{206f}\u{fe00}\u{fe0f}\u{feff}\u{e0000}\u{e0fff}";
+        assert_eq!(invisible.chars().find(|c| !is_invisible(*c)), None);
+        let visible = "\u{ac}\u{ae}\u{2010}\u{2027}\u{2070}\u{fdff}\u{fe10}\u{e1000}";
+        assert_eq!(visible.chars().find(|c| is_invisible(*c)), None);
     }
 
     #[test]
@@ -70,5 +76,8 @@ mod tests {
         assert_eq!(find_similar("nigthly", &["pull_request", "nightly"]), Some("nightly"));
         assert_eq!(find_similar("labels", &["oncalls", "events"]), None);
         assert_eq!(find_similar("", &["oncalls", "events"]), None);
+        assert_eq!(find_similar("pathes", &["patches", "paths"]), Some("patches"), "the nearest");
+        assert_eq!(find_similar("abxy", &["abcd"]), None, "half of it is another word");
+        assert_eq!(find_similar("abxye", &["abcde"]), Some("abcde"));
     }
 }

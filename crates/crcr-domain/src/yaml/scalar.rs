@@ -74,11 +74,7 @@ fn is_decimal(text: &str) -> bool {
     });
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || b == b'_');
-    exponent_ok
-        && digits(whole)
-        && digits(fraction)
-        && mantissa.bytes().any(|b| b.is_ascii_digit())
-        && !mantissa.starts_with('_')
+    exponent_ok && digits(whole) && digits(fraction) && mantissa.bytes().any(|b| b.is_ascii_digit())
 }
 
 /// Base 60 in YAML 1.1: `1:30`, `190:20:30.15`.
@@ -158,10 +154,15 @@ mod tests {
             ("1e3", "a number"),
             ("6.02E+23", "a number"),
             ("-.inf", "a number"),
+            ("-0x1_F", "a number"),
+            ("1:59", "a number"),
+            ("1:3:30", "a number"),
+            ("1_0:30", "a number"),
             (".NaN", "a number"),
             ("2026-09-01", "a date"),
             ("2001-12-14t21:59:43.10-05:00", "a date"),
             ("2001-12-14 21:59:43.10 -5", "a date"),
+            ("2001-1-4\t1:59:43", "a date"),
         ] {
             assert_eq!(not_a_string(text), Some(kind), "{text}");
             assert_eq!(quoted(text), format!("\"{text}\""));
@@ -188,7 +189,25 @@ mod tests {
             "_1",
             "v1_0",
             "é",
-            "1:99",
+            "1:60",
+            "1:300",
+            "1:60:30",
+            "1:30.x",
+            "-.nan",
+            "0x_",
+            "0x1g",
+            "0o8",
+            "1e+",
+            "1e3x",
+            "._",
+            "226-09-01",
+            "20260-09-01",
+            "2026-009-01 01:02:03",
+            "2026-09-001 01:02:03",
+            "2026-09-01 001:02:03",
+            "2026-09-01 01:2:03",
+            "2026-09-01 01:02:3",
+            "2026-09-01 01:02",
         ] {
             assert_eq!(not_a_string(text), None, "{text}");
             assert_eq!(quoted(text), text);

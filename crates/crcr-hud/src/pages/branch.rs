@@ -1,4 +1,4 @@
-//! `/hud`: the CI of repositories themselves, commits by jobs.
+//! `/hud/OWNER/REPO/BRANCH`: the CI of a repository itself, commits by jobs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,15 +15,13 @@ use serde::Serialize;
 use super::failure::{self, JobModel};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError, repo_name};
-use crate::layout::{culprit_list, outcome_parts, short_sha, state_parts, time, zone};
-use crate::model::red_branches::trunk;
-use crate::query::{BranchQuery, NoQuery};
+use crate::layout::{culprit_list, outcome_parts, short_sha, state_parts};
+use crate::query::BranchQuery;
 use crate::view::View;
 
 const MAX_COMMITS: usize = 50;
 /// Groups of jobs beyond these are left out, those that nothing failed in first.
 const MAX_GROUPS: usize = 60;
-const MAX_BRANCHES: usize = 200;
 /// Commits whose jobs are read at once ...
 const COMMITS_AT_ONCE: usize = 10;
 /// ... until there are so many jobs. Older commits are on the next page.
@@ -34,28 +32,6 @@ const FOLDED: usize = 4;
 const MAX_TOLD: usize = 6;
 /// Results of backends are looked for in so many days.
 const BACKEND_DAYS: i64 = 31;
-
-/// The repositories with webhooks of jobs.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
-pub(crate) struct RepositoriesModel {
-    pub(crate) repositories: Vec<RepositoryLink>,
-}
-
-#[derive(Debug, Serialize, schemars::JsonSchema)]
-pub(crate) struct RepositoryLink {
-    pub(crate) name: String,
-    /// When the newest webhook of a job was received.
-    pub(crate) newest: Timestamp,
-}
-
-/// The branches of a repository: the main one, then the newest.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
-pub(crate) struct BranchesModel {
-    pub(crate) repository: String,
-    pub(crate) branches: Vec<String>,
-    /// Whether there are more, which changed earlier.
-    pub(crate) has_more: bool,
-}
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BranchModel {
@@ -202,49 +178,6 @@ pub(crate) fn is_red(state: CiState) -> Option<bool> {
     (state.is_failure() || state == CiState::Passed).then(|| state.is_failure())
 }
 
-pub(crate) async fn repositories(
-    hud: &Hud,
-    (): (),
-    _: NoQuery,
-) -> Result<RepositoriesModel, PageError> {
-    let known = hud.results.repositories("workflow_job").await?;
-    let link = |known: crcr_results::webhook_tables::KnownRepository| RepositoryLink {
-        name: known.name,
-        newest: known.newest,
-    };
-    Ok(RepositoriesModel { repositories: known.into_iter().map(link).collect() })
-}
-
-pub(crate) async fn branches(
-    hud: &Hud,
-    (owner, repo): (String, String),
-    _: NoQuery,
-) -> Result<BranchesModel, PageError> {
-    let repo = &repo_name(&owner, &repo)?;
-    // Jobs are on branches of forks, too, whose commits aren't on any branch here.
-    let mut branches = hud.results.branches("push", repo.as_str(), MAX_BRANCHES + 1).await?;
-    if branches.is_empty() {
-        branches = hud.results.branches("workflow_run", repo.as_str(), MAX_BRANCHES + 1).await?;
-    }
-    if branches.is_empty() {
-        return Err(no_webhooks(repo));
-    }
-    let has_more = branches.len() > MAX_BRANCHES;
-    branches.truncate(MAX_BRANCHES);
-    if let Some(trunk) = trunk(hud, repo.as_str()).await? {
-        branches.retain(|name| *name != trunk);
-        branches.insert(0, trunk);
-    }
-    Ok(BranchesModel { repository: repo.as_str().to_owned(), branches, has_more })
-}
-
-fn no_webhooks(repo: &RepoName) -> PageError {
-    PageError::NotFound(format!(
-        "no job of {repo} is known: its jobs appear here once the App is installed on it and subscribed \
-         to `workflow_job`"
-    ))
-}
-
 pub(crate) async fn build(
     hud: &Hud,
     (owner, repo, branch): (String, String, String),
@@ -269,28 +202,14 @@ pub(crate) async fn build(
             || format!("{} / {}", job.workflow, job.name).to_lowercase().contains(&search)
     };
     jobs.retain(matches);
-    let is_open = |group: &JobGroup| query.open.iter().any(|open| *open == group.title());
-    let mut cells: HashMap<(&str, JobGroup), Vec<&JobOnCommit>> = HashMap::new();
-    let newest = newest_of_each(&jobs);
-    // By group: whether a job of it failed.
-    let mut groups: BTreeMap<JobGroup, bool> = BTreeMap::new();
-    for job in &newest {
-        let group = JobGroup::new(job.job, is_open);
-        *groups.entry(group.clone()).or_default() |= job.job.state.is_failure();
-        cells.entry((job.job.head_sha.as_str(), group)).or_default().push(job);
-    }
-    let more_groups = groups.len().saturating_sub(MAX_GROUPS);
-    let groups = most_telling(groups);
-    let failed = newest.iter().filter(|job| job.job.state.is_failure());
-    let failed: HashSet<&str> = failed.map(|job| job.job.head_sha.as_str()).collect();
+    let grouped = GroupedJobs::new(&jobs, &query.open);
+    let groups = &grouped.groups;
     let is_shown = |backend: &str| search.is_empty() || backend.to_lowercase().contains(&search);
     let (backends, mut reported) = backend_cells(hud, repo, &commits, is_shown).await?;
     let mut commits: Vec<CommitRow> = commits
         .into_iter()
         .map(|commit| {
-            let cell = |group: &JobGroup| {
-                cells.get(&(commit.sha.as_str(), group.clone())).map(|jobs| group_cell(jobs))
-            };
+            let cell = |group| grouped.cell(&commit.sha, group);
             let none = || vec![None; backends.len()];
             CommitRow {
                 cells: groups.iter().map(cell).collect(),
@@ -313,7 +232,7 @@ pub(crate) async fn build(
         (0..backends.len()).map(|at| red_since(&commits, |row| out_of_tree(row, at))).collect();
     if query.only_failing() {
         commits.retain(|row| {
-            failed.contains(row.commit.sha.as_str())
+            grouped.failed.contains(row.commit.sha.as_str())
                 || row.backend_cells.iter().flatten().any(|cell| cell.failed > 0)
         });
     }
@@ -324,13 +243,49 @@ pub(crate) async fn build(
         query,
         red,
         red_backends,
-        groups,
-        more_groups,
+        more_groups: grouped.more_groups,
+        groups: grouped.groups,
         commits,
         older,
         backends,
         job,
     })
+}
+
+/// The newest attempts of jobs, by commit and group.
+struct GroupedJobs<'a> {
+    groups: Vec<JobGroup>,
+    /// How many groups are left out.
+    more_groups: usize,
+    cells: HashMap<(&'a str, JobGroup), Vec<JobOnCommit<'a>>>,
+    /// The commits on which a job failed, in whichever group.
+    failed: HashSet<&'a str>,
+}
+
+impl<'a> GroupedJobs<'a> {
+    /// `open`: titles of the groups whose jobs are shown one by one.
+    fn new(jobs: &'a [WorkflowJob], open: &[String]) -> Self {
+        let is_open = |group: &JobGroup| open.contains(&group.title());
+        let mut cells: HashMap<_, Vec<_>> = HashMap::new();
+        let mut failed = HashSet::new();
+        // By group: whether a job of it failed.
+        let mut groups: BTreeMap<JobGroup, bool> = BTreeMap::new();
+        for job in newest_of_each(jobs) {
+            let (sha, group) = (job.job.head_sha.as_str(), JobGroup::new(job.job, is_open));
+            let has_failed = job.job.state.is_failure();
+            *groups.entry(group.clone()).or_default() |= has_failed;
+            if has_failed {
+                failed.insert(sha);
+            }
+            cells.entry((sha, group)).or_default().push(job);
+        }
+        let more_groups = groups.len().saturating_sub(MAX_GROUPS);
+        Self { groups: most_telling(groups), more_groups, cells, failed }
+    }
+
+    fn cell(&self, sha: &'a str, group: &JobGroup) -> Option<GroupCell> {
+        self.cells.get(&(sha, group.clone())).map(|jobs| group_cell(jobs))
+    }
 }
 
 /// The jobs of the newest commits, and of how many of them, until there are so many jobs.
@@ -471,7 +426,7 @@ pub(crate) fn newest_of_each(jobs: &[WorkflowJob]) -> Vec<JobOnCommit<'_>> {
     newest.into_values().collect()
 }
 
-fn group_cell(jobs: &[&JobOnCommit<'_>]) -> GroupCell {
+fn group_cell(jobs: &[JobOnCommit<'_>]) -> GroupCell {
     let worst = jobs.iter().min_by_key(|job| job.job.state).expect("a cell has a job");
     GroupCell {
         state: worst.job.state,
@@ -531,44 +486,6 @@ pub(crate) async fn jobs_of_commit(
     let mut newest: Vec<_> = newest_of_each(&jobs).into_iter().map(|job| job.job.clone()).collect();
     newest.sort_by(|a, b| (a.state, &a.workflow, &a.name).cmp(&(b.state, &b.workflow, &b.name)));
     Ok(newest)
-}
-
-pub(crate) fn repositories_page(model: &RepositoriesModel, view: &View<'_>) -> Markup {
-    view.shell(
-        "Repositories",
-        true,
-        &html! {
-            h1 { "Repositories" }
-            @if model.repositories.is_empty() {
-                p.muted { "No jobs are known. A repository appears here once the GitHub App is installed on it and subscribed to workflow jobs." }
-            } @else {
-                div.scroll { table.stack {
-                    thead { tr { th scope="col" { "Repository" } th scope="col" { "Newest job (" (zone()) ")" } } }
-                    tbody { @for repository in &model.repositories { tr {
-                        th scope="row" { a href=(format!("/hud/{}", repository.name)) { bdi { (repository.name) } } }
-                        td data-label="Newest job" { (time(repository.newest)) }
-                    } } }
-                } }
-            }
-        },
-    )
-}
-
-pub(crate) fn branches_page(model: &BranchesModel, view: &View<'_>) -> Markup {
-    view.shell(
-        &model.repository,
-        true,
-        &html! {
-            h1 { bdi { (model.repository) } }
-            h2 { "Branches" }
-            ul.plain { @for branch in &model.branches {
-                li { a href=(branch_path(&model.repository, branch)) { bdi { (branch) } } }
-            } }
-            @if model.has_more {
-                p.detail { "The main branch and those of the newest pushes. Another one is at " code { "/hud/" (model.repository) "/NAME" } "." }
-            }
-        },
-    )
 }
 
 pub(crate) fn page(model: &BranchModel, view: &View<'_>) -> Markup {

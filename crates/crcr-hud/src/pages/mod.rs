@@ -1,6 +1,7 @@
 //! The pages: what each asks, and what it shows. The templates escape all text from outside.
 
 pub(crate) mod branch;
+pub(crate) mod branches;
 pub(crate) mod commit;
 pub(crate) mod failure;
 pub(crate) mod failures;

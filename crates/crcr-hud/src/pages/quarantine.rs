@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crcr_domain::ci_data::quarantine::QuarantineEntry;
 use crcr_results::retention::day_of;
 use crcr_results::test_runs::{TestQuery, TestRanking};
 use jiff::tz::TimeZone;
@@ -96,45 +97,10 @@ pub(crate) async fn build(
     });
     let files = (hud.files)(&repository);
     let entries = files.as_ref().and_then(|files| files.quarantine.as_deref());
-    let mut listed = None;
-    if let Some(entries) = entries {
-        let today = hud.now().to_zoned(TimeZone::UTC).date();
-        let last = day_of(hud.now());
-        let failing = TestQuery {
-            repository: repository.clone(),
-            ranking: TestRanking::Failing,
-            days: (last - DAYS + 1, last),
-            job: None,
-            all_branches: true,
-            search: None,
-            offset: 0,
-            limit: MAX_FAILING,
-        };
-        let failing = hud.results.test_stats(&failing).await?;
-        let mut found: Vec<ListedEntry> = entries
-            .iter()
-            .map(|entry| {
-                let covered = failing
-                    .iter()
-                    .filter(|test| entry.matches(&test.suite, &test.classname, &test.name));
-                let (mut failures, mut failing_tests) = (0, 0);
-                for test in covered {
-                    failures += test.failures;
-                    failing_tests += 1;
-                }
-                ListedEntry { entry: QuarantineView::new(entry, today), failures, failing_tests }
-            })
-            .collect();
-        match sort {
-            QuarantineSort::End => found.sort_by_key(|listed| listed.entry.expiry),
-            QuarantineSort::Owner => found.sort_by(|a, b| a.entry.owner.cmp(&b.entry.owner)),
-            QuarantineSort::Test => found.sort_by(|a, b| a.entry.pattern.cmp(&b.entry.pattern)),
-            QuarantineSort::Failures => {
-                found.sort_by_key(|listed| std::cmp::Reverse(listed.failures));
-            }
-        }
-        listed = Some(found);
-    }
+    let listed = match entries {
+        Some(entries) => Some(listed_entries(hud, &repository, entries, sort).await?),
+        None => None,
+    };
     Ok(QuarantineModel {
         repository,
         repositories,
@@ -143,6 +109,51 @@ pub(crate) async fn build(
         problem: files.as_ref().and_then(|files| files.problem.clone()),
         read_at: files.as_ref().map(|files| files.read_at),
     })
+}
+
+/// The entries with the failures of the tests that they cover.
+async fn listed_entries(
+    hud: &Hud,
+    repository: &str,
+    entries: &[QuarantineEntry],
+    sort: QuarantineSort,
+) -> Result<Vec<ListedEntry>, PageError> {
+    let today = hud.now().to_zoned(TimeZone::UTC).date();
+    let last = day_of(hud.now());
+    let failing = TestQuery {
+        repository: repository.to_owned(),
+        ranking: TestRanking::Failing,
+        days: (last - DAYS + 1, last),
+        job: None,
+        all_branches: true,
+        search: None,
+        offset: 0,
+        limit: MAX_FAILING,
+    };
+    let failing = hud.results.test_stats(&failing).await?;
+    let mut found: Vec<ListedEntry> = entries
+        .iter()
+        .map(|entry| {
+            let covered = failing
+                .iter()
+                .filter(|test| entry.matches(&test.suite, &test.classname, &test.name));
+            let (mut failures, mut failing_tests) = (0, 0);
+            for test in covered {
+                failures += test.failures;
+                failing_tests += 1;
+            }
+            ListedEntry { entry: QuarantineView::new(entry, today), failures, failing_tests }
+        })
+        .collect();
+    match sort {
+        QuarantineSort::End => found.sort_by_key(|listed| listed.entry.expiry),
+        QuarantineSort::Owner => found.sort_by(|a, b| a.entry.owner.cmp(&b.entry.owner)),
+        QuarantineSort::Test => found.sort_by(|a, b| a.entry.pattern.cmp(&b.entry.pattern)),
+        QuarantineSort::Failures => {
+            found.sort_by_key(|listed| std::cmp::Reverse(listed.failures));
+        }
+    }
+    Ok(found)
 }
 
 pub(crate) fn page(model: &QuarantineModel, view: &View<'_>) -> Markup {

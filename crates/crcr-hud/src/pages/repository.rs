@@ -401,19 +401,7 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
             (culprit_list(&model.culprits))
             @if model.level.is_some_and(|level| !level.shows_results()) {
                 p.note { "At " (Level::L1) " a backend receives events; its results aren't shown." }
-            } @else { dl.cards {
-                div { dt { "CI job pass" } dd { (rate(&model.worth.job_pass)) } }
-                div { dt { "Test pass" } dd { (rate(&model.worth.test_pass)) } }
-                @if model.upstream_failures > 0 {
-                    div { dt { "CI job pass without upstream's failures (" (model.upstream_failures) ")" } dd { (rate(&model.job_pass_without_upstream)) } }
-                    div { dt { "Test pass without upstream's failures" } dd { (rate(&model.test_pass_without_upstream)) } }
-                }
-                div { dt { "Availability" } dd { (rate(&model.worth.availability)) } }
-                div { dt { "Queue P50" } dd { (distribution(model.worth.queue.as_ref())) } }
-                div { dt { "Run time P50" } dd { (distribution(model.worth.execution.as_ref())) } }
-                div { dt { "End to end P50" } dd { (distribution(model.worth.end_to_end.as_ref())) } }
-                div { dt { "Running now" } dd { (model.worth.running) } }
-            } }
+            } @else { (cards(model)) }
             @if let Some(review) = &model.review { (criteria_summary(review)) }
             section aria-labelledby="trends" {
                 h2 #trends { "Trends" }
@@ -434,35 +422,65 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
             }
             section aria-labelledby="tests" {
                 h2 #tests { "Failing tests" }
-                @if model.failing_tests.is_empty() { p.muted { "None reported in this span." } }
-                @else {
-                    div.scroll tabindex="0" role="region" aria-label="Table of failing tests" { table {
-                        thead { tr { th scope="col" { "Test" } th scope="col" { "Failures" } th scope="col" { "Last" } th scope="col" { "Last message" } } }
-                        tbody { @for test in &model.failing_tests { tr {
-                            th scope="row" { a rel="nofollow" href=(address("/search", [("q", Some(&*test.name))])) { bdi { (test.name) } } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
-                            td { (test.count) }
-                            td { (time(test.last)) }
-                            td.message { bdi { (test.message.as_deref().unwrap_or("–")) } }
-                        } } }
-                    } }
-                }
+                (failing_tests_table(&model.failing_tests))
             }
             section aria-labelledby="refused" {
                 h2 #refused { "Refused and unproven reports" }
-                @if model.refused.is_empty() { p.muted { "None in this span." } }
-                @else {
-                    div.scroll tabindex="0" role="region" aria-label="Table of refused and unproven reports" { table {
-                        thead { tr { th scope="col" { "When" } th scope="col" { "Answer" } th scope="col" { "Why" } } }
-                        tbody { @for refused in &model.refused { tr {
-                            td { (time(refused.at)) }
-                            td { (refused.answer) " " (refused.outcome.as_str().replace('_', " ")) }
-                            td.message { bdi { (refused.detail.as_deref().unwrap_or("–")) } }
-                        } } }
-                    } }
-                }
+                (refused_table(&model.refused))
             }
         },
     )
+}
+
+fn cards(model: &BackendModel) -> Markup {
+    html! {
+        dl.cards {
+            div { dt { "CI job pass" } dd { (rate(&model.worth.job_pass)) } }
+            div { dt { "Test pass" } dd { (rate(&model.worth.test_pass)) } }
+            @if model.upstream_failures > 0 {
+                div { dt { "CI job pass without upstream's failures (" (model.upstream_failures) ")" } dd { (rate(&model.job_pass_without_upstream)) } }
+                div { dt { "Test pass without upstream's failures" } dd { (rate(&model.test_pass_without_upstream)) } }
+            }
+            div { dt { "Availability" } dd { (rate(&model.worth.availability)) } }
+            div { dt { "Queue P50" } dd { (distribution(model.worth.queue.as_ref())) } }
+            div { dt { "Run time P50" } dd { (distribution(model.worth.execution.as_ref())) } }
+            div { dt { "End to end P50" } dd { (distribution(model.worth.end_to_end.as_ref())) } }
+            div { dt { "Running now" } dd { (model.worth.running) } }
+        }
+    }
+}
+
+fn failing_tests_table(tests: &[FailingTest]) -> Markup {
+    html! {
+        @if tests.is_empty() { p.muted { "None reported in this span." } }
+        @else {
+            div.scroll tabindex="0" role="region" aria-label="Table of failing tests" { table {
+                thead { tr { th scope="col" { "Test" } th scope="col" { "Failures" } th scope="col" { "Last" } th scope="col" { "Last message" } } }
+                tbody { @for test in tests { tr {
+                    th scope="row" { a rel="nofollow" href=(address("/search", [("q", Some(&*test.name))])) { bdi { (test.name) } } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
+                    td { (test.count) }
+                    td { (time(test.last)) }
+                    td.message { bdi { (test.message.as_deref().unwrap_or("–")) } }
+                } } }
+            } }
+        }
+    }
+}
+
+fn refused_table(reports: &[RefusedReport]) -> Markup {
+    html! {
+        @if reports.is_empty() { p.muted { "None in this span." } }
+        @else {
+            div.scroll tabindex="0" role="region" aria-label="Table of refused and unproven reports" { table {
+                thead { tr { th scope="col" { "When" } th scope="col" { "Answer" } th scope="col" { "Why" } } }
+                tbody { @for refused in reports { tr {
+                    td { (time(refused.at)) }
+                    td { (refused.answer) " " (refused.outcome.as_str().replace('_', " ")) }
+                    td.message { bdi { (refused.detail.as_deref().unwrap_or("–")) } }
+                } } }
+            } }
+        }
+    }
 }
 
 /// The criteria, with those that aren't met first.

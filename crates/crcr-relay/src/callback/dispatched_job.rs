@@ -7,8 +7,9 @@ use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin, Report
 use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::identity::ProviderClaims;
-use crcr_domain::results::facts::{CallbackOutcome, Fact};
-use crcr_store::{NewTask, SetInsert, Versioned, WriteBatch, decode_record, hash64};
+use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, Fact};
+use crcr_store::{NewTask, SetInsert, StoreError, Versioned, WriteBatch, decode_record, hash64};
+use jiff::Timestamp;
 
 use super::response::{CallbackAnswer, CallbackResponse};
 use super::verified_report::{Decision, VerifiedReport};
@@ -19,41 +20,45 @@ use crate::queue::handlers::head::{self, add_proven_job, missing_proof};
 use crate::queue::handlers::sweep::probe_ended;
 use crate::queue::handlers::{alert, merge_base};
 use crate::queue::task_kind::TaskKind;
+use crate::relay::Relay;
 use crate::repository_pins::Pin;
 use crate::state_records::{self, JobRecord, OTHER_STEPS, UsedToken};
+
+/// What the store has of a job that answers a dispatch.
+struct KnownJob {
+    token: Versioned<UsedToken>,
+    dispatch: Versioned<Dispatch>,
+    pin: Versioned<Pin>,
+    job: Versioned<JobRecord>,
+    /// The first job of the run that reported.
+    first_job: Versioned<JobId>,
+}
+
+/// What a report makes of its job's state.
+struct NextState {
+    state: JobState,
+    start_unknown: bool,
+    steps: StepOutcomes,
+}
 
 impl VerifiedReport<'_> {
     pub(super) async fn record_dispatched_job(&self) -> Decision {
         let (relay, callback) = (self.relay, self.callback);
-        let repo = &self.identity.repository;
-        let job_key = state_records::job_key(&callback.delivery, repo, &callback.job);
-        let keys = [
-            self.token_key(),
-            state_records::dispatch_key(&callback.delivery, repo),
-            state_records::pin_key(&relay.config.upstream, repo),
-            job_key.clone(),
-            state_records::first_job_key(&callback.delivery, repo, &callback.job),
-        ];
-        let found = relay.store.records(&keys).await?;
-        let [token, dispatch, pin, job, first_job] = <[_; 5]>::try_from(found).expect("five keys");
-        let [token_key, dispatch_key, pin_key, _, first_job_key] = keys;
-        let first_job: Versioned<JobId> = decode_record(first_job_key, first_job)?;
-        let token: Versioned<UsedToken> = decode_record(token_key, token)?;
-        if let Some(replayed) = self.check_replay(token.value.as_ref()) {
+        let mut known = self.read_known_job().await?;
+        if let Some(replayed) = self.check_replay(known.token.value.as_ref()) {
             return Ok(Some(replayed));
         }
-        let known: Versioned<Dispatch> = decode_record(dispatch_key, dispatch)?;
-        let pin: Versioned<Pin> = decode_record(pin_key, pin)?;
-        if let Some(refused) = self.check_pin(&pin).await? {
+        if let Some(refused) = self.check_pin(&known.pin).await? {
             return Ok(Some(refused));
         }
-        let Some(dispatch) = &known.value else {
+        let Some(dispatch) = &known.dispatch.value else {
             let detail = "callback rejected: no matching dispatch record";
             let outcome = CallbackOutcome::RejectedState;
             return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
         };
         // Its level was lower when it was dispatched, and is now: nothing of it is stored.
-        if !dispatch.level.max(self.level()).shows_results() {
+        let level = dispatch.level.max(self.level());
+        if !level.shows_results() {
             let outcome = CallbackOutcome::BelowLevel;
             return Ok(Some(CallbackResponse::accepted(outcome, CallbackAnswer::Ignored)));
         }
@@ -61,103 +66,56 @@ impl VerifiedReport<'_> {
             return Ok(Some(refused));
         }
         let now = relay.now();
-        let mut job: Versioned<JobRecord> = decode_record(job_key.clone(), job)?;
         let provenance = self.provenance(dispatch);
         let proof = provenance.proof(dispatch.default_branch.as_deref(), &dispatch.status);
         if head::has_check_runs(relay, dispatch)
-            && let Some(recorded) = &job.value
+            && let Some(recorded) = &known.job.value
         {
             let recorded_proof = head::proof(dispatch, recorded);
             if recorded_proof > proof {
-                return self.record_without_proof(dispatch, &job, proof, &token).await;
+                return self.record_without_proof(dispatch, &known.job, proof, &known.token).await;
             }
             if recorded_proof < proof {
                 // A report with proof replaces everything that was reported without.
-                job.value = None;
+                known.job.value = None;
             }
         }
-        let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
-        let known_steps = job.value.as_ref().map(|job| job.steps.clone()).unwrap_or_default();
-        let further_steps = self.further_steps(&known_steps);
-        let has_news = further_steps.is_some();
-        let steps = further_steps.unwrap_or(known_steps);
-        let waits = waits_for_step(current, &steps);
-        let start_unknown = match lifecycle::transition(current, callback.state) {
-            JobTransition::Apply { start_unknown } => start_unknown,
-            _ if waits && has_news => false,
-            refused => {
+        let before = known.job.value.as_ref();
+        let current = before.map_or(JobState::Dispatched, |job| job.state);
+        let step = match self.next_state(current, before) {
+            Ok(step) => step,
+            Err((refused, steps)) => {
                 let mut batch = WriteBatch::default();
-                if let Some(known) = job.value.as_ref().filter(|_| has_news) {
-                    batch.update(&job, &JobRecord { steps, ..known.clone() }, relay.expiry());
-                    self.add_follow_up_tasks(dispatch, &known.id, proof, &mut batch);
+                if let Some((job, steps)) = before.zip(steps) {
+                    let changed = JobRecord { steps, ..job.clone() };
+                    batch.update(&known.job, &changed, relay.expiry());
+                    self.add_follow_up_tasks(dispatch, &job.id, proof, &mut batch);
                 }
-                return self.reject_step(refused, batch, &token).await;
+                return self.reject_step(refused, batch, &known.token).await;
             }
         };
-        let state = if waits { JobState::InProgress } else { callback.state };
-        let started_at = job.value.as_ref().and_then(|job| job.started_at);
-        let is_first_start = callback.state == JobState::InProgress && started_at.is_none();
-        let earlier = job.value.as_ref().map(|job| job.details.clone()).unwrap_or_default();
-        let mut next = JobRecord {
-            id: callback.job.clone(),
-            state,
-            start_unknown: start_unknown || job.value.as_ref().is_some_and(|job| job.start_unknown),
-            started_at: if is_first_start { Some(now) } else { started_at },
-            ended_at: (!state.is_open()).then_some(now),
-            is_first_of_run: first_job.value.as_ref().is_none_or(|first| *first == callback.job),
-            details: callback.details.clone().after(earlier),
-            provenance,
-            ended_without_proof: false,
-            ends_run: callback.run_ended || job.value.as_ref().is_some_and(|job| job.ends_run),
-            steps,
-        };
+        let mut next = self.next_record(step, &known, provenance, now);
         let mut fact = attempt_fact(relay, &dispatch.into(), &next, now);
         fact.missing_proof = missing_proof(dispatch, proof);
         // The fact has all texts; a check run shows a few names.
         next.details.keep_shown_tests();
-        let job = Versioned { key: job_key.clone(), version: job.version, value: None };
         let mut batch = WriteBatch::default();
-        batch.update(&job, &next, relay.expiry());
-        if first_job.value.is_none() {
-            batch.update(&first_job, &callback.job, relay.expiry());
-        }
-        let failed = next.state.conclusion().is_some_and(|end| !end.is_good());
-        if job.version == 0 || failed {
-            // A failed job is read first, however many others report after it.
-            let first = if failed { 1 << 50 } else { 0 };
-            batch.set_inserts.push(SetInsert {
-                set: state_records::job_set_key(&callback.delivery, repo),
-                member: serde_json::to_string(&callback.job).expect("a job is always JSON"),
-                score: first + now.as_millisecond(),
-                expires_at: relay.expiry(),
-            });
-        }
+        self.add_job(&known, &next, now, &mut batch);
         let times = (fact.queue_seconds, fact.execution_seconds);
-        batch.tasks.extend(alert::task(relay, &fact, now));
-        batch.tasks.extend(merge_base::task(dispatch, &fact, now));
-        batch.tasks.extend(confirm::task(dispatch, &fact, now));
-        batch.tasks.extend(bisect::task(&fact, now));
-        if !next.state.is_open() {
-            batch.tasks.extend(probe_ended(dispatch, now));
-        }
-        // The facts of an attempt that ended aren't taken back by a step that starts after it.
-        if current.is_open() || !state.is_open() {
-            batch.facts.push(Fact::Attempt(Box::new(fact)));
-        }
+        add_attempt(relay, dispatch, fact, current, &mut batch);
         self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);
         let is_answered = dispatch.is_answered || proof == ProofStatus::Proven;
         if is_answered != dispatch.is_answered || dispatch.sent_at().is_none() {
             // Who sends it again has to see that it is answered, and who records that it was sent has to see
             // this job, whose check run is shown only then.
             let answered = Dispatch { is_answered, ..dispatch.clone() };
-            batch.update(&known, &answered, relay.expiry());
+            batch.update(&known.dispatch, &answered, relay.expiry());
         }
-        let level = dispatch.level.max(self.level());
         if dispatch.probe.is_none() {
-            self.add_forward(&job_key, level, times, &mut batch);
+            self.add_forward(&known.job.key, level, times, &mut batch);
         }
         let answer = CallbackAnswer::Recorded(callback.state);
-        let decision = self.commit(batch, &token, answer, outcome_of(dispatch, proof)).await;
+        let decision = self.commit(batch, &known.token, answer, outcome_of(dispatch, proof)).await;
         if let Ok(Some(response)) = &decision
             && response.result.is_ok()
         {
@@ -165,6 +123,96 @@ impl VerifiedReport<'_> {
             relay.traces.report_recorded(dispatch, &next, received_at, relay.now());
         }
         decision
+    }
+
+    async fn read_known_job(&self) -> Result<KnownJob, StoreError> {
+        let (upstream, callback) = (&self.relay.config.upstream, self.callback);
+        let repo = &self.identity.repository;
+        let keys = [
+            self.token_key(),
+            state_records::dispatch_key(&callback.delivery, repo),
+            state_records::pin_key(upstream, repo),
+            state_records::job_key(&callback.delivery, repo, &callback.job),
+            state_records::first_job_key(&callback.delivery, repo, &callback.job),
+        ];
+        let found = self.relay.store.records(&keys).await?;
+        let [token, dispatch, pin, job, first_job] = <[_; 5]>::try_from(found).expect("five keys");
+        let [token_key, dispatch_key, pin_key, job_key, first_job_key] = keys;
+        Ok(KnownJob {
+            token: decode_record(token_key, token)?,
+            dispatch: decode_record(dispatch_key, dispatch)?,
+            pin: decode_record(pin_key, pin)?,
+            job: decode_record(job_key, job)?,
+            first_job: decode_record(first_job_key, first_job)?,
+        })
+    }
+
+    /// The state after this report. Otherwise the reason why the state stays, and the job's steps if the report says
+    /// more of them.
+    fn next_state(
+        &self,
+        current: JobState,
+        before: Option<&JobRecord>,
+    ) -> Result<NextState, (JobTransition, Option<StepOutcomes>)> {
+        let known_steps = before.map(|job| job.steps.clone()).unwrap_or_default();
+        let further_steps = self.further_steps(&known_steps);
+        let has_news = further_steps.is_some();
+        let steps = further_steps.unwrap_or(known_steps);
+        let waits = waits_for_step(current, &steps);
+        let start_unknown = match lifecycle::transition(current, self.callback.state) {
+            JobTransition::Apply { start_unknown } => start_unknown,
+            _ if waits && has_news => false,
+            refused => return Err((refused, has_news.then_some(steps))),
+        };
+        let state = if waits { JobState::InProgress } else { self.callback.state };
+        Ok(NextState { state, start_unknown, steps })
+    }
+
+    fn next_record(
+        &self,
+        next: NextState,
+        known: &KnownJob,
+        provenance: ReportProvenance,
+        now: Timestamp,
+    ) -> JobRecord {
+        let (callback, before) = (self.callback, known.job.value.as_ref());
+        let started_at = before.and_then(|job| job.started_at);
+        let is_first_start = callback.state == JobState::InProgress && started_at.is_none();
+        let earlier = before.map(|job| job.details.clone()).unwrap_or_default();
+        let first_job = known.first_job.value.as_ref();
+        JobRecord {
+            id: callback.job.clone(),
+            state: next.state,
+            start_unknown: next.start_unknown || before.is_some_and(|job| job.start_unknown),
+            started_at: if is_first_start { Some(now) } else { started_at },
+            ended_at: (!next.state.is_open()).then_some(now),
+            is_first_of_run: first_job.is_none_or(|first| *first == callback.job),
+            details: callback.details.clone().after(earlier),
+            provenance,
+            ended_without_proof: false,
+            ends_run: callback.run_ended || before.is_some_and(|job| job.ends_run),
+            steps: next.steps,
+        }
+    }
+
+    /// Writes the job's record, and adds it to the jobs of its dispatch.
+    fn add_job(&self, known: &KnownJob, next: &JobRecord, now: Timestamp, batch: &mut WriteBatch) {
+        let (callback, expires_at) = (self.callback, self.relay.expiry());
+        batch.update(&known.job, next, expires_at);
+        if known.first_job.value.is_none() {
+            batch.update(&known.first_job, &callback.job, expires_at);
+        }
+        let failed = next.state.conclusion().is_some_and(|end| !end.is_good());
+        if known.job.version == 0 || failed {
+            // A failed job is read first, however many others report after it.
+            let first = if failed { 1 << 50 } else { 0 };
+            batch.set_inserts.push(SetInsert {
+                set: state_records::job_set_key(&callback.delivery, &self.identity.repository),
+                member: serde_json::to_string(&callback.job).expect("a job is always JSON"),
+                score: first + now.as_millisecond(),
+                expires_at,
+            });
+        }
     }
 
     /// The steps of a build elsewhere, if this report says more of them than `known`.
@@ -284,6 +332,29 @@ fn waits_for_step(current: JobState, steps: &StepOutcomes) -> bool {
     let has_failed = matches!(current, JobState::Completed(end) if !end.is_good())
         || steps.values().any(|failed| *failed == Some(true));
     !has_failed && steps.values().any(Option::is_none)
+}
+
+/// Adds the facts of an attempt, and the tasks that follow from them.
+fn add_attempt(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    fact: AttemptFact,
+    before: JobState,
+    batch: &mut WriteBatch,
+) {
+    let now = fact.received_at;
+    batch.tasks.extend(alert::task(relay, &fact, now));
+    batch.tasks.extend(merge_base::task(dispatch, &fact, now));
+    batch.tasks.extend(confirm::task(dispatch, &fact, now));
+    batch.tasks.extend(bisect::task(&fact, now));
+    let is_open = fact.state.is_open();
+    if !is_open {
+        batch.tasks.extend(probe_ended(dispatch, now));
+    }
+    // The facts of an attempt that ended aren't taken back by a step that starts after it.
+    if before.is_open() || !is_open {
+        batch.facts.push(Fact::Attempt(Box::new(fact)));
+    }
 }
 
 /// The record of an accepted report.

@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use bytes::Bytes;
+use crcr_domain::AllowlistEntry;
 use crcr_domain::protocol::callback::{self, Callback, JobId};
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::identity::{CallerIdentity, ProviderClaims};
@@ -84,19 +85,11 @@ async fn receive(
         return CallbackResponse::unavailable("the allowlist is not loaded yet");
     };
     if allowlist.get(&identity.repository).is_none()
-        && let Some(number) = identity.github().and_then(|claims| claims.repository_id)
+        && let Err(error) = find_pinned_name(relay, &mut identity).await
     {
-        // It may have been renamed since it was dispatched to.
-        match relay.pinned_names.of(relay, number).await {
-            Ok(Some(name)) => {
-                tracing::warn!(repo = %name, now = %identity.repository, "a renamed repository reports");
-                summary.repo = Some(name.clone());
-                identity.repository = name;
-            }
-            Ok(None) => {}
-            Err(error) => return CallbackResponse::store_failed(&error),
-        }
+        return CallbackResponse::store_failed(&error);
     }
+    summary.repo = Some(identity.repository.clone());
     let identity = identity;
     let entry = allowlist.get(&identity.repository);
     let ignored =
@@ -125,12 +118,45 @@ async fn receive(
     if let Some(refused) = check_run_of_token(&identity, &callback.job) {
         return refused;
     }
+    let report = Report { identity: &identity, entry, callback, body, started };
+    record(relay, report, summary).await
+}
+
+/// A repository that isn't on the allowlist may have been renamed since it was dispatched to. If so, its report is of
+/// the name that it was pinned under.
+async fn find_pinned_name(relay: &Relay, identity: &mut CallerIdentity) -> Result<(), StoreError> {
+    let Some(number) = identity.github().and_then(|claims| claims.repository_id) else {
+        return Ok(());
+    };
+    if let Some(name) = relay.pinned_names.of(relay, number).await? {
+        tracing::warn!(repo = %name, now = %identity.repository, "a renamed repository reports");
+        identity.repository = name;
+    }
+    Ok(())
+}
+
+/// A report that passed all checks which need no state.
+struct Report<'a> {
+    identity: &'a CallerIdentity,
+    entry: Option<&'a AllowlistEntry>,
+    callback: Callback,
+    body: &'a [u8],
+    started: Instant,
+}
+
+/// Decides the report until no other change comes first, with less of it if its repository has used up a day's bytes.
+async fn record(
+    relay: &Relay,
+    report: Report<'_>,
+    summary: &mut ReportSummary,
+) -> CallbackResponse {
+    let Report { identity, entry, mut callback, body, started } = report;
     let mut forwards_all = true;
     for _ in 0..limits::CONFLICTS {
         let over_budget = OverBudget::default();
         let report = VerifiedReport {
             relay,
-            identity: &identity,
+            identity,
             entry,
             callback: &callback,
             body,
@@ -146,14 +172,14 @@ async fn receive(
         match decision {
             Ok(Some(response)) => {
                 if response.result.is_ok() && response.outcome.is_stored() {
-                    log_warnings(&callback, &identity);
+                    log_warnings(&callback, identity);
                 }
                 return response;
             }
             Ok(None) if over_budget.forwards.into_inner() => forwards_all = false,
             Ok(None) if over_budget.texts.into_inner() => {
                 let repo = identity.repository.as_str();
-                relay.usage.add(now, Resource::DroppedTexts, repo, 1);
+                relay.usage.add(relay.now(), Resource::DroppedTexts, repo, 1);
                 callback.details.drop_texts(&format!(
                     "`{}` has sent {} MB of texts today, which is the limit: the result is recorded, and \
                      the texts of this report aren't",

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crcr_domain::EventKind;
 use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::checks::proof::{MissingProof, ReportProvenance};
 use crcr_domain::protocol::callback::CallbackKind;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::{CallbackOutcome, Fact};
+use crcr_domain::{AllowlistEntry, EventKind};
 use crcr_github::GithubError;
 use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
 
@@ -30,22 +30,7 @@ impl VerifiedReport<'_> {
             let answer = CallbackAnswer::Ignored;
             return Ok(Some(CallbackResponse::accepted(CallbackOutcome::BelowLevel, answer)));
         };
-        if !entry.events.contains(EventKind::Nightly) {
-            let detail = format!("`{repo}` takes no part in nightly runs");
-            let outcome = CallbackOutcome::RejectedState;
-            return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
-        }
-        let dispatch_key = state_records::dispatch_key(&callback.delivery, repo);
-        if store.records(&[dispatch_key]).await?.iter().any(Option::is_some) {
-            // Its row would replace the row of the dispatched job.
-            let detail = "callback body field `event_type`: received nightly or periodic, but the relay \
-                          dispatched this `delivery_id`";
-            let outcome = CallbackOutcome::RejectedState;
-            return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
-        }
-        let pin: Versioned<Pin> =
-            read_record(store, state_records::pin_key(upstream, repo)).await?;
-        if let Some(refused) = self.check_pin(&pin).await? {
+        if let Some(refused) = self.check_self_report(entry).await? {
             return Ok(Some(refused));
         }
         let token: Versioned<UsedToken> = read_record(store, self.token_key()).await?;
@@ -116,6 +101,28 @@ impl VerifiedReport<'_> {
             None => CallbackOutcome::Accepted,
         };
         self.commit(batch, &token, answer, (outcome, missing)).await
+    }
+
+    /// Refuses what isn't the repository's own run, or isn't of this repository.
+    async fn check_self_report(&self, entry: &AllowlistEntry) -> Decision {
+        let (store, upstream) = (self.relay.store.as_ref(), &self.relay.config.upstream);
+        let repo = &self.identity.repository;
+        if !entry.events.contains(EventKind::Nightly) {
+            let detail = format!("`{repo}` takes no part in nightly runs");
+            let outcome = CallbackOutcome::RejectedState;
+            return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
+        }
+        let dispatch_key = state_records::dispatch_key(&self.callback.delivery, repo);
+        if store.records(&[dispatch_key]).await?.iter().any(Option::is_some) {
+            // Its row would replace the row of the dispatched job.
+            let detail = "callback body field `event_type`: received nightly or periodic, but the relay \
+                          dispatched this `delivery_id`";
+            let outcome = CallbackOutcome::RejectedState;
+            return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
+        }
+        let pin: Versioned<Pin> =
+            read_record(store, state_records::pin_key(upstream, repo)).await?;
+        self.check_pin(&pin).await
     }
 
     /// Why nothing may be concluded from the report.

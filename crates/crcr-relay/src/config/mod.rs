@@ -255,6 +255,12 @@ pub fn settings_without_effect(lookup: &dyn Fn(&str) -> Option<String>) -> Vec<S
         .collect()
 }
 
+/// The items of a comma list, or of lines.
+fn list_items<C: FromIterator<String>>(text: &str) -> C {
+    let items = text.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty());
+    items.map(str::to_owned).collect()
+}
+
 impl Settings<'_> {
     /// `None` when there is a problem.
     fn config(&mut self) -> Option<Config> {
@@ -263,53 +269,25 @@ impl Settings<'_> {
         let private_key = self.required_secret("GITHUB_APP_PRIVATE_KEY", SecretFormat::Whole);
         let allowlist = self.required("ALLOWLIST_URL");
         let allowlist = allowlist.and_then(|text| self.file_url("ALLOWLIST_URL", &text));
-        let upstream = self.get_or("UPSTREAM_REPO", "pytorch/pytorch");
-        let upstream = match RepoName::new(&upstream) {
-            Ok(repo) => Some(repo),
-            Err(error) => self.invalid("UPSTREAM_REPO", format!("`{upstream}`: {error}")),
-        };
+        let upstream = self.upstream();
         let api_url = self.url("GITHUB_API_URL", "https://api.github.com");
         let server_url = self.get_or("GITHUB_SERVER_URL", "https://github.com");
         let public_url = self.public_url();
         let store = self.store();
-        let results = self.get("CRCR_RESULTS").map(|text| ResultsUrl::parse(&text));
-        let results = match results.transpose() {
-            Ok(None) if matches!(store, Some(StoreUrl::Redis(_))) => self.invalid(
-                "CRCR_RESULTS",
-                "missing beside a Redis store: clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE, \
-                 or sqlite:PATH when all relays run on one machine"
-                    .to_owned(),
-            ),
-            Ok(results) => Some(results),
-            Err(what) => self.invalid("CRCR_RESULTS", what),
-        };
+        let results = self.results(store.as_ref());
         let results_retention = self.duration("CRCR_RESULTS_RETENTION", 400 * 86_400);
-        let archive = match self.get("CRCR_ARCHIVE") {
-            Some(url) if !ObjectStore::is_url(&url) => {
-                self.invalid("CRCR_ARCHIVE", ObjectStoreError::Url.to_string())
-            }
-            archive => Some(archive),
-        };
+        let archive = self.archive();
         let webhook_events = self.webhook_events();
         let job_logs = self.choice(
             "CRCR_JOB_LOGS",
             "on",
             &[("on", JobLogs::Public), ("off", JobLogs::Off), ("all", JobLogs::All)],
         );
-        let log_rules = match self.get("CRCR_LOG_RULES").map(|path| LogRules::open(path.into())) {
-            None => Some(LogRules::default()),
-            Some(Ok(rules)) => Some(rules),
-            Some(Err(problem)) => self.invalid("CRCR_LOG_RULES", problem),
-        };
+        let log_rules = self.log_rules();
         let hud = self.hud();
         let alert_url = self.alert_url();
         let issuers = self.issuers();
-        let is_pytorch = upstream.as_ref().is_some_and(|it| it.key() == "pytorch/pytorch");
-        let usual = || is_pytorch.then(|| PYTORCH_PROVIDERS.to_owned());
-        let providers_url = self.get("CI_PROVIDERS_URL").or_else(usual);
-        let providers_url = providers_url
-            .filter(|url| url.trim() != "off")
-            .and_then(|url| self.file_url("CI_PROVIDERS_URL", &url));
+        let providers_url = self.providers_url(upstream.as_ref());
         let rate_per_minute = self.positive_number("RATE_LIMIT_PER_MIN", 100);
         let workers = self.positive_number("MAX_DISPATCH_WORKERS", limits::WORKERS);
         let allowlist_ttl = self.positive_number("ALLOWLIST_TTL_SECONDS", 60);
@@ -330,29 +308,10 @@ impl Settings<'_> {
         );
         let oncall_comments =
             self.choice("CRCR_ONCALL_COMMENTS", "off", &[("on", true), ("off", false)]);
-        let breaker_failures = match self.get("CRCR_BREAKER_FAILURES").as_deref() {
-            Some("off") => Some(None),
-            _ => self
-                .positive_number("CRCR_BREAKER_FAILURES", limits::BREAKER_FAILURES)
-                .map(|failures| Some(failures as usize)),
-        };
-        let expected_conclusions = match self.get("CRCR_EXPECTED_CONCLUSIONS").map(|it| it.parse())
-        {
-            None => upstream.as_ref().map(|it| ExpectedConclusions::of_upstream(it.as_str())),
-            Some(Ok(expected)) => Some(expected),
-            Some(Err(what)) => self.invalid("CRCR_EXPECTED_CONCLUSIONS", what),
-        };
-        let criteria = self.get("CRCR_CRITERIA").unwrap_or_default();
-        let criteria = match crcr_results::review::criteria(&criteria) {
-            Ok(criteria) => Some(criteria),
-            Err(what) => self.invalid("CRCR_CRITERIA", what),
-        };
-        let list = |text: Option<String>| -> Vec<String> {
-            let text = text.unwrap_or_default();
-            let items = text.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty());
-            items.map(str::to_owned).collect()
-        };
-        let push_refs = list(self.get("CRCR_PUSH_REF"));
+        let breaker_failures = self.breaker_failures();
+        let expected_conclusions = self.expected_conclusions(upstream.as_ref());
+        let criteria = self.criteria();
+        let push_refs = list_items(&self.get_or("CRCR_PUSH_REF", ""));
         let callback_keys = self.secret("CRCR_CALLBACK_KEY", SecretFormat::List);
         let admin_token = self.secret("CRCR_ADMIN_TOKEN", SecretFormat::Tokens);
         let results_token = self.secret("INTERNAL_API_TOKEN", SecretFormat::Lines);
@@ -408,15 +367,85 @@ impl Settings<'_> {
         })
     }
 
+    fn upstream(&mut self) -> Option<RepoName> {
+        let text = self.get_or("UPSTREAM_REPO", "pytorch/pytorch");
+        match RepoName::new(&text) {
+            Ok(repo) => Some(repo),
+            Err(error) => self.invalid("UPSTREAM_REPO", format!("`{text}`: {error}")),
+        }
+    }
+
+    fn results(&mut self, store: Option<&StoreUrl>) -> Option<Option<ResultsUrl>> {
+        const NAME: &str = "CRCR_RESULTS";
+        let given = self.get(NAME).map(|text| ResultsUrl::parse(&text)).transpose();
+        match given {
+            Ok(None) if matches!(store, Some(StoreUrl::Redis(_))) => self.invalid(
+                NAME,
+                "missing beside a Redis store: clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE, \
+                 or sqlite:PATH when all relays run on one machine"
+                    .to_owned(),
+            ),
+            Ok(results) => Some(results),
+            Err(what) => self.invalid(NAME, what),
+        }
+    }
+
+    fn archive(&mut self) -> Option<Option<String>> {
+        match self.get("CRCR_ARCHIVE") {
+            Some(url) if !ObjectStore::is_url(&url) => {
+                self.invalid("CRCR_ARCHIVE", ObjectStoreError::Url.to_string())
+            }
+            archive => Some(archive),
+        }
+    }
+
+    fn log_rules(&mut self) -> Option<LogRules> {
+        match self.get("CRCR_LOG_RULES").map(|path| LogRules::open(path.into())) {
+            None => Some(LogRules::default()),
+            Some(Ok(rules)) => Some(rules),
+            Some(Err(problem)) => self.invalid("CRCR_LOG_RULES", problem),
+        }
+    }
+
+    fn providers_url(&mut self, upstream: Option<&RepoName>) -> Option<FileUrl> {
+        let is_pytorch = upstream.is_some_and(|it| it.key() == "pytorch/pytorch");
+        let usual = || is_pytorch.then(|| PYTORCH_PROVIDERS.to_owned());
+        let url = self.get("CI_PROVIDERS_URL").or_else(usual).filter(|url| url.trim() != "off")?;
+        self.file_url("CI_PROVIDERS_URL", &url)
+    }
+
+    /// `Some(None)`: no number of failures stops the dispatches.
+    fn breaker_failures(&mut self) -> Option<Option<usize>> {
+        const NAME: &str = "CRCR_BREAKER_FAILURES";
+        match self.get(NAME).as_deref() {
+            Some("off") => Some(None),
+            _ => self
+                .positive_number(NAME, limits::BREAKER_FAILURES)
+                .map(|failures| Some(failures as usize)),
+        }
+    }
+
+    fn expected_conclusions(&mut self, upstream: Option<&RepoName>) -> Option<ExpectedConclusions> {
+        const NAME: &str = "CRCR_EXPECTED_CONCLUSIONS";
+        match self.get(NAME).map(|text| text.parse()) {
+            None => upstream.map(|it| ExpectedConclusions::of_upstream(it.as_str())),
+            Some(Ok(expected)) => Some(expected),
+            Some(Err(what)) => self.invalid(NAME, what),
+        }
+    }
+
+    fn criteria(&mut self) -> Option<LevelCriteria> {
+        let text = self.get("CRCR_CRITERIA").unwrap_or_default();
+        match crcr_results::review::criteria(&text) {
+            Ok(criteria) => Some(criteria),
+            Err(what) => self.invalid("CRCR_CRITERIA", what),
+        }
+    }
+
     fn webhook_events(&mut self) -> Option<WebhookEvents> {
         const NAME: &str = "CRCR_WEBHOOK_EVENTS";
         let text = self.get_or(NAME, "workflow_job,workflow_run,push,pull_request");
-        let names: BTreeSet<String> = text
-            .split([',', '\n'])
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned)
-            .collect();
+        let names: BTreeSet<String> = list_items(&text);
         match text.trim() {
             "all" => Some(WebhookEvents::All),
             "off" => Some(WebhookEvents::Named(BTreeSet::new())),

@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use super::body_memory::DROPPED_BODIES;
 use super::open_connections::CLOSED_EARLY;
@@ -137,129 +137,134 @@ impl Metrics {
         let server = ServerMetrics::register(&mut registry);
         let mut process = Registry::default();
         process.register_collector(Box::new(ProcessMetrics::new()));
-        let ready = Gauge::default();
-        registry.register("ready", "1 when `/readyz` answers 200, else 0", ready.clone());
-        let webhooks = Family::<LabelSet, Counter>::default();
-        registry.register("webhooks", "Webhook deliveries by answer", webhooks.clone());
-        let callbacks = Family::<LabelSet, Counter>::default();
-        registry.register("callbacks", "Reports by outcome", callbacks.clone());
-        let tasks = Family::<LabelSet, Counter>::default();
-        registry.register("tasks", "Tasks by kind and outcome", tasks.clone());
-        let repository_changes = Family::<LabelSet, Counter>::default();
-        let help = "Dispatches and reports refused because the name belongs to another repository";
-        registry.register("repository_changes", help, repository_changes.clone());
-        let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 20));
-        let (dispatch_seconds, callback_seconds) = (seconds(), seconds());
-        let help = "Seconds from acceptance to the dispatch at GitHub";
-        registry.register("dispatch_seconds", help, dispatch_seconds.clone());
-        let help = "Seconds from a report to its answer";
-        registry.register("callback_seconds", help, callback_seconds.clone());
-        let queue = Family::<LabelSet, Gauge>::default();
-        registry.register("queue_tasks", "Tasks in the queue by state", queue.clone());
-        let overdue_seconds = Family::<NamedLabels, Gauge>::default();
-        let help = "Seconds since the oldest task of a kind that hasn't begun was due";
-        registry.register("overdue_seconds", help, overdue_seconds.clone());
-        let dead_tasks = Family::<NamedLabels, Gauge>::default();
-        registry.register("dead_tasks", "Tasks that were given up, by kind", dead_tasks.clone());
-        let paused_lanes = Gauge::default();
-        let help = "Servers and accounts that asked this process to wait, such as for a rate limit";
-        registry.register("paused_lanes", help, paused_lanes.clone());
-        let busy_workers = Family::<LabelSet, Gauge>::default();
-        let help = "Tasks that are being worked on, by the pool of workers";
-        registry.register("busy_workers", help, busy_workers.clone());
-        let used_today = Family::<NamedLabels, Gauge>::default();
-        let help =
-            "What the repositories that use most of it have used today (UTC), and all others";
-        registry.register("used_today", help, used_today.clone());
-        let closed_early = Family::<LabelSet, Gauge>::default();
-        let help = "Connections closed for others, by what they were waiting for";
-        registry.register("connections_closed_early", help, closed_early.clone());
-        let dropped_bodies = Gauge::default();
-        let help = "Bodies dropped for others because they arrived too slowly";
-        registry.register("bodies_dropped", help, dropped_bodies.clone());
-        let calls_left = Family::<NamedLabels, Gauge>::default();
-        let help = "Calls of GitHub's API that an account's installation has left in this hour";
-        registry.register("github_calls_left", help, calls_left.clone());
-        let issuers_without_keys = Gauge::default();
-        let help = "Token issuers that backends need and whose keys aren't known; their reports are refused";
-        registry.register("issuers_without_keys", help, issuers_without_keys.clone());
-        let issuers_unreachable = Gauge::default();
-        let help =
-            "Token issuers that backends need and whose keys couldn't be fetched at the last try";
-        registry.register("issuers_unreachable", help, issuers_unreachable.clone());
-        let upstream_moved = Gauge::default();
-        let help =
-            "1 while webhooks come from a renamed or transferred upstream, which are ignored";
-        registry.register("upstream_moved", help, upstream_moved.clone());
-        let failed_deliveries = Family::<NamedLabels, Counter>::default();
-        let help = "Webhooks that failed by GitHub's own log, by the answer that GitHub got";
-        registry.register("failed_deliveries", help, failed_deliveries.clone());
-        let missing_heads = Counter::default();
-        let help = "Heads of pull requests that GitHub never sent a webhook about";
-        registry.register("missing_heads", help, missing_heads.clone());
-        let open_dispatches = Gauge::default();
-        let help = "Dispatches that were sent to L2 or above and are not known to be over";
-        registry.register("open_dispatches", help, open_dispatches.clone());
-        let allowlist_repositories = Gauge::default();
-        let help = "Repositories of the allowlist in force";
-        registry.register("allowlist_repositories", help, allowlist_repositories.clone());
-        let allowlist_good = Gauge::default();
-        let help = "1 when the newest allowlist is in force, 0 when an older one had to stay";
-        registry.register("allowlist_good", help, allowlist_good.clone());
-        let (copied_facts, fact_copy_failures, outbox) = Default::default();
-        let help = "Facts that were copied to the results";
-        registry.register("results_facts", help, Counter::clone(&copied_facts));
-        let help = "Batches of facts that the results did not take";
-        registry.register("results_failures", help, Counter::clone(&fact_copy_failures));
-        let help = "Facts that wait to be copied to the results";
-        registry.register("results_waiting", help, Gauge::clone(&outbox));
-        let redeliveries = Family::<LabelSet, Counter>::default();
-        let help = "Webhooks that GitHub was asked to deliver again, by its answer";
-        registry.register("redeliveries", help, redeliveries.clone());
-        let reconciled_until = Gauge::default();
-        let help = "Unix time before which every webhook is known to have arrived";
-        registry.register("reconciled_until_seconds", help, reconciled_until.clone());
-        let (store_losses, store_durable) = (Gauge::default(), Gauge::default());
-        let help = "How often acknowledged changes were missing in the store since the start";
-        registry.register("store_losses", help, store_losses.clone());
-        let help =
-            "1 when a change is on disk before it is acknowledged, 0 when the store may lose it";
-        registry.register("store_durable", help, store_durable.clone());
+        let all = &mut registry;
         Self {
-            registry,
             process,
             server,
-            ready,
-            webhooks,
-            callbacks,
-            tasks,
-            repository_changes,
-            dispatch_seconds,
-            callback_seconds,
-            queue,
-            overdue_seconds,
-            dead_tasks,
-            paused_lanes,
-            busy_workers,
-            used_today,
-            closed_early,
-            dropped_bodies,
-            calls_left,
-            issuers_without_keys,
-            issuers_unreachable,
-            upstream_moved,
-            failed_deliveries,
-            missing_heads,
-            open_dispatches,
-            allowlist_repositories,
-            allowlist_good,
-            copied_facts,
-            fact_copy_failures,
-            outbox,
-            redeliveries,
-            reconciled_until,
-            store_losses,
-            store_durable,
+            ready: add(all, "ready", "1 when `/readyz` answers 200, else 0"),
+            webhooks: add(all, "webhooks", "Webhook deliveries by answer"),
+            callbacks: add(all, "callbacks", "Reports by outcome"),
+            tasks: add(all, "tasks", "Tasks by kind and outcome"),
+            repository_changes: add(
+                all,
+                "repository_changes",
+                "Dispatches and reports refused because the name belongs to another repository",
+            ),
+            dispatch_seconds: add_seconds(
+                all,
+                "dispatch_seconds",
+                "Seconds from acceptance to the dispatch at GitHub",
+            ),
+            callback_seconds: add_seconds(
+                all,
+                "callback_seconds",
+                "Seconds from a report to its answer",
+            ),
+            queue: add(all, "queue_tasks", "Tasks in the queue by state"),
+            overdue_seconds: add(
+                all,
+                "overdue_seconds",
+                "Seconds since the oldest task of a kind that hasn't begun was due",
+            ),
+            dead_tasks: add(all, "dead_tasks", "Tasks that were given up, by kind"),
+            paused_lanes: add(
+                all,
+                "paused_lanes",
+                "Servers and accounts that asked this process to wait, such as for a rate limit",
+            ),
+            busy_workers: add(
+                all,
+                "busy_workers",
+                "Tasks that are being worked on, by the pool of workers",
+            ),
+            used_today: add(
+                all,
+                "used_today",
+                "What the repositories that use most of it have used today (UTC), and all others",
+            ),
+            closed_early: add(
+                all,
+                "connections_closed_early",
+                "Connections closed for others, by what they were waiting for",
+            ),
+            dropped_bodies: add(
+                all,
+                "bodies_dropped",
+                "Bodies dropped for others because they arrived too slowly",
+            ),
+            calls_left: add(
+                all,
+                "github_calls_left",
+                "Calls of GitHub's API that an account's installation has left in this hour",
+            ),
+            issuers_without_keys: add(
+                all,
+                "issuers_without_keys",
+                "Token issuers that backends need and whose keys aren't known; their reports are refused",
+            ),
+            issuers_unreachable: add(
+                all,
+                "issuers_unreachable",
+                "Token issuers that backends need and whose keys couldn't be fetched at the last try",
+            ),
+            upstream_moved: add(
+                all,
+                "upstream_moved",
+                "1 while webhooks come from a renamed or transferred upstream, which are ignored",
+            ),
+            failed_deliveries: add(
+                all,
+                "failed_deliveries",
+                "Webhooks that failed by GitHub's own log, by the answer that GitHub got",
+            ),
+            missing_heads: add(
+                all,
+                "missing_heads",
+                "Heads of pull requests that GitHub never sent a webhook about",
+            ),
+            open_dispatches: add(
+                all,
+                "open_dispatches",
+                "Dispatches that were sent to L2 or above and are not known to be over",
+            ),
+            allowlist_repositories: add(
+                all,
+                "allowlist_repositories",
+                "Repositories of the allowlist in force",
+            ),
+            allowlist_good: add(
+                all,
+                "allowlist_good",
+                "1 when the newest allowlist is in force, 0 when an older one had to stay",
+            ),
+            copied_facts: add(all, "results_facts", "Facts that were copied to the results"),
+            fact_copy_failures: add(
+                all,
+                "results_failures",
+                "Batches of facts that the results did not take",
+            ),
+            outbox: add(all, "results_waiting", "Facts that wait to be copied to the results"),
+            redeliveries: add(
+                all,
+                "redeliveries",
+                "Webhooks that GitHub was asked to deliver again, by its answer",
+            ),
+            reconciled_until: add(
+                all,
+                "reconciled_until_seconds",
+                "Unix time before which every webhook is known to have arrived",
+            ),
+            store_losses: add(
+                all,
+                "store_losses",
+                "How often acknowledged changes were missing in the store since the start",
+            ),
+            store_durable: add(
+                all,
+                "store_durable",
+                "1 when a change is on disk before it is acknowledged, 0 when the store may lose it",
+            ),
+            registry,
         }
     }
 
@@ -394,6 +399,18 @@ impl Default for Metrics {
     fn default() -> Self {
         Self::new()
     }
+}
+
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn add_seconds(registry: &mut Registry, name: &str, help: &str) -> Histogram {
+    let metric = Histogram::new(exponential_buckets(0.001, 2.0, 20));
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 #[cfg(test)]

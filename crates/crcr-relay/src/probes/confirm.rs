@@ -118,7 +118,7 @@ impl Confirm<'_> {
     }
 
     async fn confirmation(&self) -> Result<Versioned<Confirmation>, TaskError> {
-        let key = probe::confirmation_key(&self.dispatch.repo, &self.dispatch.head_sha);
+        let key = state_records::confirmation_key(&self.dispatch.repo, &self.dispatch.head_sha);
         Ok(read_record(self.relay.store.as_ref(), key).await?)
     }
 
@@ -194,7 +194,7 @@ impl Confirm<'_> {
     async fn note_rerun(&self, run_id: u64, state: RerunState) -> Result<(), TaskError> {
         let (relay, dispatch) = (self.relay, self.dispatch);
         let (repo, head_sha) = (&dispatch.repo, dispatch.head_sha.as_str());
-        let key = probe::confirmation_key(repo, head_sha);
+        let key = state_records::confirmation_key(repo, head_sha);
         let noted = relay.update(key, |known: &Versioned<Confirmation>| {
             let mut next = known.value.clone().unwrap_or_default();
             next.reruns.insert(run_id, state);

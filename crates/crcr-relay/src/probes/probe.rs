@@ -9,8 +9,7 @@ use crcr_domain::probes::{ProbeBudget, ProbeTag};
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::results::{JobOutcome, outcome};
 use crcr_store::{
-    BudgetCharge, CommitOutcome, RecordWrite, SetInsert, StoreKey, Versioned, WriteBatch,
-    read_record,
+    BudgetCharge, CommitOutcome, RecordWrite, SetInsert, Versioned, WriteBatch, read_record,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -272,7 +271,7 @@ pub(crate) async fn ended(
     for waiter in known.value.map(|record| record.waiters).unwrap_or_default() {
         match waiter {
             ProbeWaiter::Head { head_sha } => {
-                let key = confirmation_key(repo, &head_sha);
+                let key = state_records::confirmation_key(repo, &head_sha);
                 relay
                     .update(key, |known: &Versioned<Confirmation>| {
                         let mut next = known.value.clone().unwrap_or_default();
@@ -289,10 +288,6 @@ pub(crate) async fn ended(
         }
     }
     Ok(TaskDone::Finished)
-}
-
-pub(crate) fn confirmation_key(repo: &RepoName, head_sha: &str) -> StoreKey {
-    state_records::confirmation_key(repo, head_sha)
 }
 
 /// The change of a confirmation, after which the check runs of the head are written again.

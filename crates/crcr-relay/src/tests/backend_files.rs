@@ -24,7 +24,7 @@ impl World {
     pub(super) async fn push_file(&self, repo: &str, text: &str) {
         self.github.state().world.put_file(repo, FILE, text);
         self.tell_of_push(repo, json!([{ "added": [], "modified": [FILE], "removed": [] }])).await;
-        assert_eq!(self.work().await, Vec::<String>::new());
+        self.settle().await;
     }
 
     async fn tell_of_push(&self, repo: &str, commits: Value) {
@@ -51,7 +51,7 @@ impl World {
     async fn event(&self, action: &str) -> String {
         let delivery = self.pull_request(action);
         self.send(&delivery).await;
-        assert_eq!(self.work().await, Vec::<String>::new());
+        self.settle().await;
         delivery.id
     }
 
@@ -210,7 +210,7 @@ async fn another_base_of_a_pull_request_has_its_changed_files_judged_again() {
         let mut payload = world.github.state().pull_request_payload(UPSTREAM, 7, "edited");
         payload["changes"] = changes;
         world.send(&state.delivery("pull_request", &payload)).await;
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.settle().await;
     };
     world.change(|pull| pull.base_sha.clone_from(&main));
     state.set_changed_files(UPSTREAM, HEAD, &["docs/a.rst", "aten/a.cpp"]);
@@ -266,11 +266,10 @@ async fn head_whose_base_changes_again_and_again_while_it_is_held_back_is_dispat
         let mut payload = world.github.state().pull_request_payload(UPSTREAM, 7, "edited");
         payload["changes"] = json!({ "base": { "ref": { "from": "another" } } });
         world.send(&state.delivery("pull_request", &payload)).await;
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.settle().await;
     }
     for _ in 0..6 {
-        world.later(Duration::from_secs(300));
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.wait(Duration::from_secs(300)).await;
     }
     assert_eq!(world.dispatched(), ["acme/four"]);
 }
@@ -377,8 +376,7 @@ async fn a_head_is_dispatched_again_only_if_its_run_may_have_been_cancelled() {
         world.push_file(repo, "dispatch: {quiet-minutes: 10}\n").await;
     }
     let minutes = async |count: u64| {
-        world.later(Duration::from_secs(60 * count));
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.wait(Duration::from_secs(60 * count)).await;
         world.dispatched()
     };
     let close_and_open = async || {
@@ -489,7 +487,7 @@ async fn head_of_a_draft_whose_opening_comes_late_reaches_the_backends_that_take
     let ready = world.event("ready_for_review").await;
     assert_eq!(world.dispatched(), ["acme/four"]);
     world.send(&opened).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     assert_eq!(world.dispatched(), all_but(&["acme/four"]));
     let by_ready = DispatchStatus::Superseded { by: ready };
     assert_eq!(world.status_of(&opened.id, "acme/four").await, by_ready);
@@ -608,9 +606,8 @@ async fn head_that_found_no_place_is_tested_when_its_backend_comes_to_l4() {
 impl World {
     /// Moves a backend to L4, alone in the allowlist.
     async fn promote(&self, repo: &str) {
-        self.allow(&format!("L4:\n  - {repo}: [carol]\n"));
-        self.relay.allowlist.refresh(&self.relay.app, self.relay.now()).await;
-        assert_eq!(self.work().await, Vec::<String>::new());
+        self.enforce(&format!("L4:\n  - {repo}: [carol]\n")).await;
+        self.settle().await;
     }
 }
 
@@ -622,8 +619,7 @@ async fn a_try_that_fails_doesnt_take_another_place_of_the_day() {
     world.github.state().world.fail(route, 1, Fault::status(502));
     world.send(&world.pull_request("opened")).await;
     assert_eq!(world.work().await.len(), 1);
-    world.later(Duration::from_secs(120));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(120)).await;
     assert_eq!(world.dispatched(), ALL);
 }
 
@@ -637,7 +633,7 @@ async fn rerun_sends_what_was_left_out_whatever_the_file_says() {
     let run = state.world.check_runs(UPSTREAM).into_iter().find(|run| run.name.contains("four"));
     let payload = state.check_run_payload(UPSTREAM, run.unwrap().id, "rerequested");
     world.send(&state.world.delivery("check_run", &payload)).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     assert_eq!(world.dispatched(), ["acme/four"]);
     assert_eq!(world.verdict_of("acme/four").0, "queued");
 }

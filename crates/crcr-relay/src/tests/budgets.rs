@@ -172,15 +172,14 @@ async fn push_to_a_pull_request_with_hundreds_of_targets_supersedes_all_of_them(
     for repo in &repos {
         world.github.state().world.install(repo);
     }
-    world.allow(&format!("L1: [{}]", repos.join(", ")));
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.enforce(&format!("L1: [{}]", repos.join(", "))).await;
     let opened = world.pull_request("opened");
     world.send(&opened).await;
     world.change(|pull| NEWER.clone_into(&mut pull.head_sha));
     let pushed = world.pull_request("synchronize");
     let (status, _) = world.send(&pushed).await;
     assert_eq!(status, StatusCode::ACCEPTED);
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let dispatched = world.github.state().world.take_dispatches();
     assert_eq!(dispatched.len(), repos.len(), "the newer head only");
     let overview =

@@ -39,7 +39,7 @@ async fn broken_backend_is_unreachable_and_leaves_no_dead_letter() {
         for _ in 0..events {
             deliveries.push(world.pull_request("reopened"));
             world.send(deliveries.last().unwrap()).await;
-            assert_eq!(world.work().await, Vec::<String>::new());
+            world.settle().await;
             assert_eq!(world.dispatched(), ["acme/four", "acme/one", "acme/three"]);
             world.change(|_| {});
         }
@@ -117,8 +117,7 @@ async fn webhook_is_acknowledged_before_any_request_to_github() {
     for repo in &list {
         world.github.state().world.install(repo);
     }
-    world.allow(&format!("L2: [{}]", list.join(", ")));
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.enforce(&format!("L2: [{}]", list.join(", "))).await;
     let (status, body) = world.send(&world.pull_request("opened")).await;
     assert_eq!((status, &body["tasks"]), (StatusCode::ACCEPTED, &json!(20)));
     assert_eq!(world.github.state().world.calls(), []);
@@ -129,8 +128,7 @@ async fn webhook_is_acknowledged_before_any_request_to_github() {
 #[tokio::test]
 async fn invalid_allowlist_keeps_the_last_good_one_and_is_reported() {
     let world = World::new().await;
-    world.allow("L1: [a, b\nL9:");
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.enforce("L1: [a, b\nL9:").await;
     let standing = world.relay.allowlist.status();
     assert!(standing.loaded && standing.problem.is_some() && standing.repositories == 4);
     let (status, body) = world.send(&world.pull_request("opened")).await;
@@ -163,8 +161,7 @@ async fn last_good_allowlist_is_in_force_after_a_restart() {
         let text = world.relay.metrics.text(&input);
         assert!(text.contains("crcr_allowlist_good 0"), "{text}");
         // After the repair, the next process starts with the new allowlist.
-        world.allow("L2: [acme/two]");
-        world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+        world.enforce("L2: [acme/two]").await;
         assert_eq!(world.relay.allowlist.status().problem, None);
         world.remove_allowlist();
         let world = world.restart(&[]).await;
@@ -252,7 +249,7 @@ async fn shutdown_releases_slow_tasks() {
         0,
         "no lease has to end first"
     );
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     sent.extend(world.dispatched());
     sent.sort();
     assert_eq!(sent, ALL, "each one once");

@@ -151,9 +151,7 @@ async fn check_run_that_an_unconfirmed_update_reopened_ends_when_the_label_is_re
     let world = World::new().await;
     world.label(true).await;
     let three = open(&world).await("acme/three");
-    three.on_github(&world, "completed", Some("success"));
-    three.start(&world).await;
-    three.end(&world, "success").await;
+    three.complete(&world, "success").await;
     world.later(std::time::Duration::from_secs(3600));
     world.work().await;
     assert_eq!(world.shown(), completed("success"));

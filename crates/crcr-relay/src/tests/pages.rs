@@ -33,8 +33,7 @@ async fn hanging_pages_do_not_block_webhooks_or_the_allowlist() {
         let accepted = world.send(&world.pull_request("opened")).await;
         assert_eq!(accepted.0, StatusCode::ACCEPTED);
         // Reading a file needs a thread of the same pool as the pages.
-        world.allow("L2: [acme/two]");
-        world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+        world.enforce("L2: [acme/two]").await;
         assert_eq!(world.relay.allowlist.status().repositories, 1);
     };
     let in_time = async {

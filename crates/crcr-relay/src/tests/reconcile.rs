@@ -59,7 +59,7 @@ async fn webhook_lost_in_an_outage_is_dispatched_exactly_once_after_reconcile() 
     while github.world.delivery_log().iter().filter(|one| one.status == 202).count() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let mut twice = [ALL, ALL].concat();
     twice.sort_unstable();
     assert_eq!(world.dispatched(), twice, "both events, each once to every backend");
@@ -164,8 +164,7 @@ async fn failing_github_leaves_nothing_behind_that_keeps_a_webhook_from_being_as
     world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
     assert_eq!(world.work().await.len(), 1, "the task is tried again");
     assert_eq!(github.world.take_redeliveries(), []);
-    world.later(limits::TASK_RETRY.cap);
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(limits::TASK_RETRY.cap).await;
     assert_eq!(world.redeliver().await, [StatusCode::ACCEPTED]);
     let text = world.relay.metrics.text(&MetricsInput::read(&world.relay).await);
     assert!(text.contains(r#"crcr_redeliveries_total{answer="accepted"} 1"#), "{text}");
@@ -223,7 +222,7 @@ async fn head_that_github_never_sent_is_dispatched() {
     let reconcile = async || {
         let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
         world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.settle().await;
     };
     // Pull request 7 is older than the relay.
     world.later(limits::RECONCILE_MARGIN);

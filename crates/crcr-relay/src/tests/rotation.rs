@@ -109,7 +109,7 @@ async fn external_hud_with_the_old_key_gets_the_result_at_once() {
     let url = format!("{}/api", hud.uri());
     let world = World::with(&[("HUD_API_URL", &url), ("HUD_BOT_KEY", "new\nold")]).await;
     result(&world).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let keys = hud.received_requests().await.unwrap();
     let keys: Vec<_> = keys
         .iter()

@@ -220,6 +220,12 @@ impl World {
         std::fs::write(self.folder.path().join("allowlist.yml"), text).unwrap();
     }
 
+    /// Puts an allowlist in force.
+    pub(super) async fn enforce(&self, text: &str) {
+        self.allow(text);
+        self.relay.allowlist.refresh(&self.relay.app, self.relay.now()).await;
+    }
+
     pub(super) async fn send(&self, delivery: &Delivery) -> (StatusCode, Value) {
         let mut request = Request::post("/github/webhook");
         for (name, value) in delivery.headers() {
@@ -300,7 +306,18 @@ impl World {
         }
     }
 
-    /// The same, but the dispatch to `repo` is given up.
+    /// Runs all due tasks, none of which fails.
+    pub(super) async fn settle(&self) {
+        assert_eq!(self.work().await, Vec::<String>::new());
+    }
+
+    /// Advances the clock, and runs all that comes due without an error.
+    pub(super) async fn wait(&self, time: Duration) {
+        self.later(time);
+        self.settle().await;
+    }
+
+    /// Runs due tasks, but the dispatch to `repo` is given up.
     pub(super) async fn work_giving_up(&self, repo: &str) {
         let now = self.relay.now();
         let want = LeaseRequest {

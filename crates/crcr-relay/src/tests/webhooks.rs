@@ -28,7 +28,7 @@ async fn signed_event_is_dispatched_to_every_level() {
     let (status, body) = world.send(&delivery).await;
     assert_eq!(status, StatusCode::ACCEPTED);
     assert_eq!(body, json!({ "ok": true, "delivery": delivery.id, "tasks": 5 }));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let dispatches = world.github.state().world.take_dispatches();
     assert_eq!(dispatches.len(), 4);
     for dispatch in dispatches {
@@ -315,7 +315,7 @@ async fn repository_without_the_app_is_unreachable() {
     world.github.state().world.install_with("acme/three", &[("contents", "read")]);
     let delivery = world.pull_request("opened");
     world.send(&delivery).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     assert_eq!(world.dispatched(), ["acme/four"]);
     let overview =
         deliveries::delivery(world.relay.store.as_ref(), &delivery.id).await.unwrap().unwrap();
@@ -355,8 +355,7 @@ async fn retry_after_of_github_delays_the_dispatch() {
     world.later(Duration::from_secs(80));
     world.work().await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "too early");
-    world.later(Duration::from_secs(11));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(11)).await;
     assert_eq!(world.dispatched(), ["acme/two"]);
     let facts = world.results.dispatches(&world.always()).unwrap();
     let two = facts.iter().find(|fact| fact.repo == "acme/two").unwrap();

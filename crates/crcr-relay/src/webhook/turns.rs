@@ -73,6 +73,11 @@ impl PullRequestTurns {
 }
 
 impl RecordTurn<'_> {
+    /// The key of the record.
+    pub(crate) fn key(&self) -> &StoreKey {
+        &self.key
+    }
+
     /// The record after the pending batches, and the delivery of the last one; `None` when there are none, so
     /// that the store has the newest version.
     pub(crate) fn newest(&self) -> Option<(String, Versioned<PullRecord>)> {

@@ -170,3 +170,61 @@ pub(crate) fn is_named(test: &TestIdentity, asked: &str) -> bool {
         || crcr_domain::ci_data::test_run::full_name(&test.suite, &test.classname, &test.name)
             == asked
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(at: i64, job: &str, result: TestResult) -> TestResultRow {
+        TestResultRow {
+            at: Timestamp::from_second(at).unwrap(),
+            run_id: at.cast_unsigned(),
+            run_attempt: 1,
+            head_sha: String::new(),
+            head_branch: String::new(),
+            on_default_branch: true,
+            job: job.to_owned(),
+            job_id: None,
+            result,
+            seconds: None,
+            attempts: 1,
+            flaky: false,
+            message: None,
+        }
+    }
+
+    #[test]
+    fn passes_of_one_job_leave_room_for_failures_and_for_other_jobs() {
+        let mut rows: Vec<_> = (0..250).map(|at| row(at, "build", TestResult::Success)).collect();
+        rows.push(row(5, "build", TestResult::Failure));
+        rows.push(row(5, "lint", TestResult::Success));
+        newest_first(&mut rows);
+        let passes = |rows: &[TestResultRow]| {
+            rows.iter().filter(|row| row.job == "build" && !row.result.is_failed()).count()
+        };
+        assert_eq!((passes(&rows), rows.len()), (MAX_RESULTS_OF_JOB, MAX_RESULTS_OF_JOB + 2));
+        assert!(rows.is_sorted_by(|a, b| (b.at, &a.job) <= (a.at, &b.job)), "the newest first");
+        assert_eq!(rows[0].at.as_second(), 249);
+    }
+
+    #[test]
+    fn first_message_is_shown_and_the_text_where_there_is_none() {
+        let details = |message: &str, text: &str| {
+            format!(r#"[{{"kind":"failure"}},{{"kind":"failure"{message}{text}}}]"#)
+        };
+        let (said, text) = (r#","message":"said""#, r#","text":"text""#);
+        assert_eq!(message(&details(said, text)).as_deref(), Some("said"));
+        assert_eq!(message(&details("", text)).as_deref(), Some("text"));
+        assert_eq!(message(&details("", "")), None);
+        assert_eq!(message("not JSON"), None);
+        let long = format!(r#","message":"{}""#, "é".repeat(MAX_MESSAGE + 1));
+        assert_eq!(message(&details(&long, "")), Some("é".repeat(MAX_MESSAGE)));
+    }
+
+    #[test]
+    fn name_may_begin_behind_each_dot() {
+        assert_eq!(possible_names("a.b.c"), ["a.b.c", "b.c", "c"]);
+        assert_eq!(possible_names("a."), ["a."]);
+        assert_eq!(possible_names(&"x.".repeat(99)).len(), 40);
+    }
+}

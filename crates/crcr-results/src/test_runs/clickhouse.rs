@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use crate::Results as _;
 use crate::ResultsError;
 use crate::clickhouse::rows::RowReader;
-use crate::clickhouse::{ClickHouseResults, QueryValue};
+use crate::clickhouse::{ClickHouseResults, QueryParameters, QueryValue};
 use crate::retention::day_of;
 use crate::test_runs::{
     COMMIT_DAYS, FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats,
@@ -377,37 +377,7 @@ impl TestRunResults for ClickHouseResults {
             query.offset.saturating_add(query.limit).saturating_mul(2).saturating_add(100)
         );
         let found = self.rows(&sql, &values, read_sums).await?;
-        let mut stats = vec![];
-        for sums in found.chunks(IDS_PER_QUERY) {
-            let ids: Vec<_> = sums.iter().map(|sums| sums.test_id.to_string()).collect();
-            let sql = format!(
-                "SELECT test_id, argMax(suite, version), argMax(classname, version),
-                    argMax(name, version), argMax(file, version),
-                    argMax(variant, version), min(first_day)
-                 FROM crcr_test WHERE repo_key = {{repo:String}} AND {branches}
-                    AND test_id IN ({}) GROUP BY test_id",
-                ids.join(",")
-            );
-            let names = self.rows(&sql, &values[..1], read_names).await?;
-            let names: HashMap<_, _> = names.into_iter().collect();
-            for sums in sums {
-                // A load that is still running has roll-ups before it has names.
-                let Some((suite, classname, name, file, variant, first_day)) =
-                    names.get(&sums.test_id)
-                else {
-                    continue;
-                };
-                stats.push(TestStats {
-                    suite: suite.clone(),
-                    classname: classname.clone(),
-                    name: name.clone(),
-                    file: Some(file.clone()).filter(|file| !file.is_empty()),
-                    variant: Some(variant.clone()).filter(|variant| !variant.is_empty()),
-                    first_day: *first_day,
-                    ..sums.clone()
-                });
-            }
-        }
+        let mut stats = self.named_stats(found, &values[..1], branches).await?;
         sort_stats(&mut stats, query.ranking);
         Ok(stats.into_iter().skip(query.offset).take(query.limit).collect())
     }
@@ -481,6 +451,49 @@ impl TestRunResults for ClickHouseResults {
             self.query(&sql, &values).await?;
         }
         Ok(())
+    }
+}
+
+impl ClickHouseResults {
+    /// Adds the names of tests to their sums.
+    async fn named_stats(
+        &self,
+        sums: Vec<TestStats>,
+        values: &QueryParameters<'_>,
+        branches: &str,
+    ) -> Result<Vec<TestStats>, ResultsError> {
+        let mut stats = vec![];
+        for sums in sums.chunks(IDS_PER_QUERY) {
+            let ids: Vec<_> = sums.iter().map(|sums| sums.test_id.to_string()).collect();
+            let sql = format!(
+                "SELECT test_id, argMax(suite, version), argMax(classname, version),
+                    argMax(name, version), argMax(file, version),
+                    argMax(variant, version), min(first_day)
+                 FROM crcr_test WHERE repo_key = {{repo:String}} AND {branches}
+                    AND test_id IN ({}) GROUP BY test_id",
+                ids.join(",")
+            );
+            let names = self.rows(&sql, values, read_names).await?;
+            let names: HashMap<_, _> = names.into_iter().collect();
+            for sums in sums {
+                // A load that is still running has roll-ups before it has names.
+                let Some((suite, classname, name, file, variant, first_day)) =
+                    names.get(&sums.test_id)
+                else {
+                    continue;
+                };
+                stats.push(TestStats {
+                    suite: suite.clone(),
+                    classname: classname.clone(),
+                    name: name.clone(),
+                    file: Some(file.clone()).filter(|file| !file.is_empty()),
+                    variant: Some(variant.clone()).filter(|variant| !variant.is_empty()),
+                    first_day: *first_day,
+                    ..sums.clone()
+                });
+            }
+        }
+        Ok(stats)
     }
 }
 

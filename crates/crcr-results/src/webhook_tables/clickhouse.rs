@@ -79,59 +79,8 @@ impl WebhookResults for ClickHouseResults {
         let of = "event = {event:String} AND repo_key = {repo:String}";
         // What stays on its commit is found by the primary key.
         let key = if is_on_one_commit(query.event) { "sha" } else { "thing" };
-        let condition = match &query.selection {
-            ThingSelection::Commits([]) => return Ok(vec![]),
-            ThingSelection::Commits(shas) => {
-                let names: Vec<String> = shas
-                    .iter()
-                    .enumerate()
-                    .map(|(n, sha)| {
-                        values.push((format!("sha{n}"), QueryValue::Text(sha)));
-                        format!("{{sha{n}:String}}")
-                    })
-                    .collect();
-                format!("sha IN ({})", names.join(", "))
-            }
-            ThingSelection::Branch { name, before, limit } => {
-                values.push(("branch".to_owned(), QueryValue::Text(name)));
-                values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
-                format!(
-                    "branch = {{branch:String}} AND received_at < {{before:Int64}} GROUP BY sha, thing \
-                     ORDER BY max(received_at) DESC LIMIT {}",
-                    limit.saturating_mul(BRANCH_MARGIN)
-                )
-            }
-            ThingSelection::CommitPrefix(prefix) => {
-                values.push(("prefix".to_owned(), QueryValue::Text(prefix)));
-                format!("startsWith(sha, {{prefix:String}}) LIMIT {MAX_OF_PREFIX}")
-            }
-            ThingSelection::Newest { before, limit } => {
-                values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
-                format!(
-                    "received_at < {{before:Int64}} GROUP BY sha, thing \
-                     ORDER BY max(received_at) DESC LIMIT {}",
-                    limit.saturating_mul(BRANCH_MARGIN)
-                )
-            }
-            ThingSelection::OpenPulls { before, limit } => {
-                values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
-                // Documents are read only of what wasn't just closed.
-                format!(
-                    "received_at < {{before:Int64}} AND (thing, version) IN \
-                       (SELECT thing, max(version) FROM crcr_webhook PREWHERE {of} \
-                        GROUP BY thing HAVING argMax(action, version) != 'closed') \
-                     WHERE JSONExtractString(document, 'pull_request', 'state') = 'open' \
-                     ORDER BY received_at DESC LIMIT 1 BY thing LIMIT {limit}"
-                )
-            }
-            ThingSelection::Number(number) => {
-                values.push(("number".to_owned(), QueryValue::Number(number.cast_signed())));
-                "number = {number:Int64}".to_owned()
-            }
-            ThingSelection::Id(thing) => {
-                values.push(("thing".to_owned(), QueryValue::Text(thing)));
-                "thing = {thing:String}".to_owned()
-            }
+        let Some(condition) = thing_condition(&query.selection, of, &mut values) else {
+            return Ok(vec![]);
         };
         let keys = match query.selection {
             ThingSelection::Commits(_) if key == "sha" => condition,
@@ -223,6 +172,68 @@ fn read_row(row: &mut RowReader<'_>) -> Result<WebhookRow, String> {
         version: row.text()?,
         is_deleted: row.u8()? == 1,
         document: row.text()?,
+    })
+}
+
+/// A condition that selects things among the rows `of` an event and a repository; `None` if it selects none.
+fn thing_condition<'a>(
+    selection: &ThingSelection<'a>,
+    of: &str,
+    values: &mut Vec<(String, QueryValue<'a>)>,
+) -> Option<String> {
+    Some(match selection {
+        ThingSelection::Commits([]) => return None,
+        ThingSelection::Commits(shas) => {
+            let names: Vec<String> = shas
+                .iter()
+                .enumerate()
+                .map(|(n, sha)| {
+                    values.push((format!("sha{n}"), QueryValue::Text(sha)));
+                    format!("{{sha{n}:String}}")
+                })
+                .collect();
+            format!("sha IN ({})", names.join(", "))
+        }
+        ThingSelection::Branch { name, before, limit } => {
+            values.push(("branch".to_owned(), QueryValue::Text(name)));
+            values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
+            format!(
+                "branch = {{branch:String}} AND received_at < {{before:Int64}} GROUP BY sha, thing \
+                 ORDER BY max(received_at) DESC LIMIT {}",
+                limit.saturating_mul(BRANCH_MARGIN)
+            )
+        }
+        ThingSelection::CommitPrefix(prefix) => {
+            values.push(("prefix".to_owned(), QueryValue::Text(prefix)));
+            format!("startsWith(sha, {{prefix:String}}) LIMIT {MAX_OF_PREFIX}")
+        }
+        ThingSelection::Newest { before, limit } => {
+            values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
+            format!(
+                "received_at < {{before:Int64}} GROUP BY sha, thing \
+                 ORDER BY max(received_at) DESC LIMIT {}",
+                limit.saturating_mul(BRANCH_MARGIN)
+            )
+        }
+        ThingSelection::OpenPulls { before, limit } => {
+            values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
+            // Documents are read only of what wasn't just closed.
+            format!(
+                "received_at < {{before:Int64}} AND (thing, version) IN \
+                   (SELECT thing, max(version) FROM crcr_webhook PREWHERE {of} \
+                    GROUP BY thing HAVING argMax(action, version) != 'closed') \
+                 WHERE JSONExtractString(document, 'pull_request', 'state') = 'open' \
+                 ORDER BY received_at DESC LIMIT 1 BY thing LIMIT {limit}"
+            )
+        }
+        ThingSelection::Number(number) => {
+            values.push(("number".to_owned(), QueryValue::Number(number.cast_signed())));
+            "number = {number:Int64}".to_owned()
+        }
+        ThingSelection::Id(thing) => {
+            values.push(("thing".to_owned(), QueryValue::Text(thing)));
+            "thing = {thing:String}".to_owned()
+        }
     })
 }
 

@@ -65,59 +65,7 @@ impl WebhookResults for SqliteResults {
         query: &ThingQuery<'_>,
     ) -> Result<Vec<WebhookRow>, ResultsError> {
         let (event, repo) = (query.event.to_owned(), query.repository.to_owned());
-        let (index, condition, argument): (&str, String, Box<dyn ToSql + Send>) =
-            match query.selection {
-                ThingSelection::Commits(shas) => (
-                    "webhook_sha",
-                    "sha <> '' AND sha IN (SELECT value FROM json_each(?3))".to_owned(),
-                    Box::new(json(&shas)),
-                ),
-                ThingSelection::Branch { name, before, limit } => (
-                    "webhook_branch",
-                    format!(
-                        "branch <> '' AND branch = ?3 AND received_at < {}
-                     ORDER BY received_at DESC LIMIT {}",
-                        millis(before),
-                        limit.saturating_mul(BRANCH_MARGIN)
-                    ),
-                    Box::new(name.to_owned()),
-                ),
-                ThingSelection::CommitPrefix(prefix) => (
-                    "webhook_sha",
-                    // No hexadecimal digit is after `f`.
-                    format!("sha <> '' AND sha >= ?3 AND sha < ?3 || 'g' LIMIT {MAX_OF_PREFIX}"),
-                    Box::new(prefix.to_owned()),
-                ),
-                ThingSelection::Newest { before, limit } => (
-                    "webhook_newest",
-                    format!(
-                        "received_at < ?3 ORDER BY received_at DESC LIMIT {}",
-                        limit.saturating_mul(BRANCH_MARGIN)
-                    ),
-                    Box::new(millis(before)),
-                ),
-                ThingSelection::OpenPulls { before, limit } => (
-                    "webhook_newest",
-                    // CASE looks at what is cheap first: most rows are of closed ones, or not the current state.
-                    format!(
-                        "received_at < ?3 AND CASE
-                           WHEN action = 'closed' THEN 0
-                           WHEN EXISTS (SELECT 1 FROM webhook AS later
-                             WHERE later.event = webhook.event AND later.repo = webhook.repo
-                               AND later.thing = webhook.thing AND later.version > webhook.version)
-                             THEN 0
-                           ELSE document ->> '$.pull_request.state' = 'open' END
-                         ORDER BY received_at DESC LIMIT {limit}"
-                    ),
-                    Box::new(millis(before)),
-                ),
-                ThingSelection::Number(number) => {
-                    ("webhook_number", "number = ?3".to_owned(), Box::new(number.cast_signed()))
-                }
-                ThingSelection::Id(thing) => {
-                    ("webhook_thing", "thing = ?3".to_owned(), Box::new(thing.to_owned()))
-                }
-            };
+        let ThingCondition { index, condition, argument } = thing_condition(&query.selection);
         // Left alone, SQLite reads every thing of the repository to find those of a commit.
         // DISTINCT lets SQLite read a branch from its newest row on, and stop at the limit.
         // With `max`, it takes the other columns from the same row.
@@ -133,23 +81,7 @@ impl WebhookResults for SqliteResults {
                 this.store.slow_readers().with(|connection| {
                     connection
                         .prepare_cached(&sql)?
-                        .query_map(params![event, repo, argument], |row| {
-                            let mut row = ColumnReader::of(row);
-                            Ok(WebhookRow {
-                                event: row.get()?,
-                                delivery: row.get()?,
-                                received_at: row.time()?,
-                                repository: row.get()?,
-                                thing: row.get()?,
-                                action: row.get()?,
-                                sha: row.get()?,
-                                branch: row.get()?,
-                                number: row.number()?,
-                                is_deleted: row.get()?,
-                                document: row.get()?,
-                                version: row.get()?,
-                            })
-                        })?
+                        .query_map(params![event, repo, argument], read_row)?
                         .collect()
                 })
             })
@@ -214,6 +146,87 @@ fn views(event: &str) -> String {
          CREATE VIEW current_{event} AS SELECT *, max(version) AS newest FROM webhook
            WHERE event = '{event}' GROUP BY repo, thing HAVING NOT is_deleted;"
     )
+}
+
+/// What selects things: an index, a condition with the parameter `?3`, and its value.
+struct ThingCondition {
+    index: &'static str,
+    condition: String,
+    argument: Box<dyn ToSql + Send>,
+}
+
+fn thing_condition(selection: &ThingSelection<'_>) -> ThingCondition {
+    let (index, condition, argument): (_, String, Box<dyn ToSql + Send>) = match *selection {
+        ThingSelection::Commits(shas) => (
+            "webhook_sha",
+            "sha <> '' AND sha IN (SELECT value FROM json_each(?3))".to_owned(),
+            Box::new(json(&shas)),
+        ),
+        ThingSelection::Branch { name, before, limit } => (
+            "webhook_branch",
+            format!(
+                "branch <> '' AND branch = ?3 AND received_at < {}
+                 ORDER BY received_at DESC LIMIT {}",
+                millis(before),
+                limit.saturating_mul(BRANCH_MARGIN)
+            ),
+            Box::new(name.to_owned()),
+        ),
+        ThingSelection::CommitPrefix(prefix) => (
+            "webhook_sha",
+            // No hexadecimal digit is after `f`.
+            format!("sha <> '' AND sha >= ?3 AND sha < ?3 || 'g' LIMIT {MAX_OF_PREFIX}"),
+            Box::new(prefix.to_owned()),
+        ),
+        ThingSelection::Newest { before, limit } => (
+            "webhook_newest",
+            format!(
+                "received_at < ?3 ORDER BY received_at DESC LIMIT {}",
+                limit.saturating_mul(BRANCH_MARGIN)
+            ),
+            Box::new(millis(before)),
+        ),
+        ThingSelection::OpenPulls { before, limit } => (
+            "webhook_newest",
+            // CASE looks at what is cheap first: most rows are of closed ones, or not the current state.
+            format!(
+                "received_at < ?3 AND CASE
+                       WHEN action = 'closed' THEN 0
+                       WHEN EXISTS (SELECT 1 FROM webhook AS later
+                         WHERE later.event = webhook.event AND later.repo = webhook.repo
+                           AND later.thing = webhook.thing AND later.version > webhook.version)
+                         THEN 0
+                       ELSE document ->> '$.pull_request.state' = 'open' END
+                     ORDER BY received_at DESC LIMIT {limit}"
+            ),
+            Box::new(millis(before)),
+        ),
+        ThingSelection::Number(number) => {
+            ("webhook_number", "number = ?3".to_owned(), Box::new(number.cast_signed()))
+        }
+        ThingSelection::Id(thing) => {
+            ("webhook_thing", "thing = ?3".to_owned(), Box::new(thing.to_owned()))
+        }
+    };
+    ThingCondition { index, condition, argument }
+}
+
+fn read_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<WebhookRow> {
+    let mut row = ColumnReader::of(row);
+    Ok(WebhookRow {
+        event: row.get()?,
+        delivery: row.get()?,
+        received_at: row.time()?,
+        repository: row.get()?,
+        thing: row.get()?,
+        action: row.get()?,
+        sha: row.get()?,
+        branch: row.get()?,
+        number: row.number()?,
+        is_deleted: row.get()?,
+        document: row.get()?,
+        version: row.get()?,
+    })
 }
 
 #[cfg(test)]

@@ -210,95 +210,16 @@ impl ReportReader {
                 return Ok(());
             }
         };
-        // No entry gives more than the directory announces, so this is decided before anything is
-        // unpacked.
-        let before = archive.unpacked;
-        let mut earlier: HashMap<String, Vec<ZipEntry>> = HashMap::new();
-        let mut last_attempts = HashSet::new();
-        let announced = zip.entries(|entry| {
-            archive.members += 1;
-            archive.unpacked = archive.unpacked.saturating_add(entry.size);
-            if archive.members > MAX_MEMBERS {
-                return Err(ArchiveError::Cap("members", "more than 200,000 files"));
-            }
-            if archive.unpacked > MAX_UNPACKED_BYTES {
-                return Err(ArchiveError::Cap("unpacked-size", "more than 4 GiB unpacked"));
-            }
-            match last_attempt_of(&entry.path) {
-                _ if entry.kind != EntryKind::File => {}
-                Some(last) => earlier.entry(last).or_default().push(entry),
-                None if entry.path.ends_with(LAST_ATTEMPT) => {
-                    last_attempts.insert(entry.path);
-                }
-                None => {}
-            }
-            Ok(())
-        });
-        earlier.retain(|last, _| last_attempts.contains(last));
-        let ratio = (archive.unpacked - before) / packed.max(1);
-        let is_bomb = self.is_fork && ratio > MAX_RATIO;
-        let bomb = || ArchiveError::Cap("ratio", "it grows more than 1,000 times");
-        if let Err(error) = announced.and(if is_bomb { Err(bomb()) } else { Ok(()) }) {
-            self.quarantine(name, &error);
-            return Ok(());
-        }
-        let read = zip.entries(|entry| {
-            if last_attempt_of(&entry.path).is_some_and(|last| last_attempts.contains(&last)) {
+        let mut attempts = match survey(&zip, packed, self.is_fork, archive) {
+            Ok(attempts) => attempts,
+            Err(error) => {
+                self.quarantine(name, &error);
                 return Ok(());
             }
-            let shown = format!("{name}/{}", entry.path);
-            let kind = match (&*entry.path, entry.kind) {
-                (MANIFEST_FILE, EntryKind::File) => MemberKind::Manifest,
-                (path, EntryKind::File) if is_report(path) => MemberKind::Report,
-                (path, EntryKind::File) if has_extension(path, "zip") && is_outer => {
-                    MemberKind::Zip
-                }
-                _ => return Ok(()),
-            };
-            // Nothing is written by this name, but a name that tries to leave its folder is no report's.
-            let path = match paths::check(&entry.path) {
-                Ok(path) => path,
-                Err(error) => {
-                    self.quarantine(&shown, &error);
-                    return Ok(());
-                }
-            };
-            match kind {
-                MemberKind::Report => {
-                    let buffers = &mut archive.buffers;
-                    match read_member(&zip, &entry, &shown, buffers) {
-                        Ok(Some(mut report)) => {
-                            for attempt in earlier.remove(&entry.path).unwrap_or_default() {
-                                if let Ok(Some(earlier)) =
-                                    read_member(&zip, &attempt, &attempt.path, buffers)
-                                {
-                                    report.add_earlier_attempt(earlier);
-                                }
-                            }
-                            self.add_report(&shown, artifact, &path, report)?;
-                        }
-                        Ok(None) => {}
-                        Err(error) => self.quarantine(&shown, &error),
-                    }
-                }
-                MemberKind::Manifest => {
-                    self.read_manifest(&zip, &entry, &shown, artifact, archive)?;
-                }
-                MemberKind::Zip => match unpack(&zip, &entry, archive) {
-                    Ok(file) => {
-                        let base = path.rsplit('/').next().unwrap_or(&path);
-                        let own = ReportArtifact::parse(base, self.run.run_attempt);
-                        let artifact = match artifact.label.is_empty() {
-                            true => own.as_ref().unwrap_or(artifact),
-                            false => artifact,
-                        };
-                        self.read_zip(&shown, artifact, file.into(), archive, false)?;
-                    }
-                    Err(error) => self.quarantine(&shown, &error),
-                },
-            }
-            Ok(())
-        });
+        };
+        let opened = OpenedZip { zip: &zip, name, artifact, is_outer };
+        let read =
+            zip.entries(|entry| self.read_zip_entry(&opened, &entry, &mut attempts, archive));
         match read {
             Ok(()) => Ok(()),
             Err(ReadError::Receiver) => Err(ReceiverGone),
@@ -307,6 +228,66 @@ impl ReportReader {
                 Ok(())
             }
         }
+    }
+
+    fn read_zip_entry(
+        &mut self,
+        from: &OpenedZip<'_>,
+        entry: &ZipEntry,
+        attempts: &mut ReportAttempts,
+        archive: &mut Archive,
+    ) -> Result<(), ReadError> {
+        let OpenedZip { zip, name, artifact, is_outer } = *from;
+        if last_attempt_of(&entry.path).is_some_and(|last| attempts.last.contains(&last)) {
+            return Ok(());
+        }
+        let shown = format!("{name}/{}", entry.path);
+        let kind = match (&*entry.path, entry.kind) {
+            (MANIFEST_FILE, EntryKind::File) => MemberKind::Manifest,
+            (path, EntryKind::File) if is_report(path) => MemberKind::Report,
+            (path, EntryKind::File) if has_extension(path, "zip") && is_outer => MemberKind::Zip,
+            _ => return Ok(()),
+        };
+        // Nothing is written by this name, but a name that tries to leave its folder is no report's.
+        let path = match paths::check(&entry.path) {
+            Ok(path) => path,
+            Err(error) => {
+                self.quarantine(&shown, &error);
+                return Ok(());
+            }
+        };
+        match kind {
+            MemberKind::Report => {
+                let buffers = &mut archive.buffers;
+                match read_member(zip, entry, &shown, buffers) {
+                    Ok(Some(mut report)) => {
+                        for attempt in attempts.earlier.remove(&entry.path).unwrap_or_default() {
+                            let earlier = read_member(zip, &attempt, &attempt.path, buffers);
+                            if let Ok(Some(earlier)) = earlier {
+                                report.add_earlier_attempt(earlier);
+                            }
+                        }
+                        self.add_report(&shown, artifact, &path, report)?;
+                    }
+                    Ok(None) => {}
+                    Err(error) => self.quarantine(&shown, &error),
+                }
+            }
+            MemberKind::Manifest => self.read_manifest(zip, entry, &shown, artifact, archive)?,
+            MemberKind::Zip => match unpack(zip, entry, archive) {
+                Ok(file) => {
+                    let base = path.rsplit('/').next().unwrap_or(&path);
+                    let own = ReportArtifact::parse(base, self.run.run_attempt);
+                    let artifact = match artifact.label.is_empty() {
+                        true => own.as_ref().unwrap_or(artifact),
+                        false => artifact,
+                    };
+                    self.read_zip(&shown, artifact, file.into(), archive, false)?;
+                }
+                Err(error) => self.quarantine(&shown, &error),
+            },
+        }
+        Ok(())
     }
 
     fn read_file(
@@ -527,6 +508,42 @@ fn earlier_attempts(last: &Path) -> Vec<TestReport> {
     attempts.filter_map(|file| TestReport::read(File::open(file.path()).ok()?).ok()).collect()
 }
 
+/// Reads a zip's directory. No entry gives more than that announces, so whether it is too much is decided before
+/// anything is unpacked.
+fn survey(
+    zip: &ZipReader,
+    packed: u64,
+    is_fork: bool,
+    archive: &mut Archive,
+) -> Result<ReportAttempts, ArchiveError> {
+    let before = archive.unpacked;
+    let mut attempts = ReportAttempts { earlier: HashMap::new(), last: HashSet::new() };
+    zip.entries(|entry| {
+        archive.members += 1;
+        archive.unpacked = archive.unpacked.saturating_add(entry.size);
+        if archive.members > MAX_MEMBERS {
+            return Err(ArchiveError::Cap("members", "more than 200,000 files"));
+        }
+        if archive.unpacked > MAX_UNPACKED_BYTES {
+            return Err(ArchiveError::Cap("unpacked-size", "more than 4 GiB unpacked"));
+        }
+        match last_attempt_of(&entry.path) {
+            _ if entry.kind != EntryKind::File => {}
+            Some(last) => attempts.earlier.entry(last).or_default().push(entry),
+            None if entry.path.ends_with(LAST_ATTEMPT) => {
+                attempts.last.insert(entry.path);
+            }
+            None => {}
+        }
+        Ok(())
+    })?;
+    attempts.earlier.retain(|last, _| attempts.last.contains(last));
+    if is_fork && (archive.unpacked - before) / packed.max(1) > MAX_RATIO {
+        return Err(ArchiveError::Cap("ratio", "it grows more than 1,000 times"));
+    }
+    Ok(attempts)
+}
+
 /// The report in a zip; `None` for JSON of another kind.
 fn read_member(
     zip: &ZipReader,
@@ -568,6 +585,23 @@ struct Archive {
     members: u64,
     unpacked: u64,
     buffers: ReadBuffers,
+}
+
+/// Bazel's reports in a zip.
+struct ReportAttempts {
+    /// The reports of earlier attempts, by the path of the last one.
+    earlier: HashMap<String, Vec<ZipEntry>>,
+    last: HashSet<String>,
+}
+
+/// A zip whose directory was read.
+#[derive(Clone, Copy)]
+struct OpenedZip<'a> {
+    zip: &'a ZipReader,
+    name: &'a str,
+    artifact: &'a ReportArtifact,
+    /// Whether zips in it are read, too.
+    is_outer: bool,
 }
 
 enum MemberKind {

@@ -201,3 +201,70 @@ pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
     }
     source.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(status: Option<u16>, code: Option<&str>) -> S3Refusal {
+        S3Refusal { status, code: code.map(str::to_owned), ..S3Refusal::default() }
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        for (status, code, again) in [
+            (Some(200), Some("InternalError"), true),
+            (Some(200), None, true),
+            (Some(299), None, true),
+            (Some(200), Some("AccessDenied"), false),
+            (Some(400), Some("RequestTimeout"), true),
+            (Some(400), Some("BadDigest"), true),
+            (Some(400), Some("InvalidArgument"), false),
+            (Some(403), Some("AccessDenied"), false),
+            (Some(404), None, false),
+            (Some(407), None, false),
+            (Some(408), None, true),
+            (Some(409), Some("OperationAborted"), true),
+            (Some(429), None, true),
+            (Some(500), None, true),
+            (Some(501), Some("NotImplemented"), false),
+            (Some(502), None, true),
+            (Some(599), None, true),
+            (Some(600), None, false),
+            (None, None, true),
+        ] {
+            assert_eq!(refusal(status, code).is_transient(), again, "{status:?} {code:?}");
+        }
+        let unsent = S3Refusal { not_sent: true, ..refusal(None, None) };
+        assert!(!unsent.is_transient());
+        assert!(S3Refusal { credentials_outage: true, ..unsent }.is_transient());
+        for (status, again) in [(403, true), (407, false), (499, true)] {
+            let page = S3Refusal { is_web_page: true, ..refusal(Some(status), None) };
+            assert_eq!(page.is_transient(), again, "{status}");
+        }
+    }
+
+    #[test]
+    fn refusals_with_a_meaning_of_their_own_are_told_apart() {
+        let throttled = [(Some(429), None), (Some(503), None), (Some(200), Some("SlowDown"))];
+        assert!(throttled.iter().all(|(status, code)| refusal(*status, *code).is_throttled()));
+        let exists =
+            [(Some(409), None), (Some(412), None), (Some(200), Some("PreconditionFailed"))];
+        assert!(
+            exists.iter().all(|(status, code)| refusal(*status, *code).is_precondition_failed())
+        );
+        let other = refusal(Some(403), Some("AccessDenied"));
+        assert!(
+            !other.is_throttled() && !other.is_precondition_failed() && !other.is_about_a_header()
+        );
+        assert!(other.may_be_about_tagging() && !refusal(Some(404), None).may_be_about_tagging());
+        let said = |message: &str| S3Refusal {
+            message: message.to_owned(),
+            ..refusal(Some(400), Some("InvalidArgument"))
+        };
+        assert!(said("x-amz-Checksum-crc64nvme isn't known").is_about_a_header());
+        assert!(!said("x-amz-acl isn't known").is_about_a_header());
+        assert!(refusal(Some(501), None).is_about_a_header());
+        assert_eq!(one_line(&"a\n".repeat(300)), "a ".repeat(250));
+    }
+}

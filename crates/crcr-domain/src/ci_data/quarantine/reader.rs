@@ -1,6 +1,7 @@
 //! Reads the file. Aliases aren't expanded, so a small file stays small.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use jiff::ToSpan as _;
 use jiff::civil::Date;
@@ -92,7 +93,6 @@ struct EntryFields {
     reason: Option<String>,
     expiry: Option<Date>,
     mode: Option<QuarantineMode>,
-    has_error: bool,
 }
 
 impl<'a> QuarantineReader<'a> {
@@ -161,73 +161,87 @@ impl<'a> QuarantineReader<'a> {
             first.get_or_insert(key.bytes.start);
             let value = self.next()?;
             end = end.max(value.bytes.end);
-            if let Some(earlier) = seen.get(&name) {
-                let found = Diagnostic::new(
-                    Rule::DuplicateKey,
-                    at,
-                    format!("the key {} occurs twice", show(&name)),
-                )
-                .related(earlier.clone(), "first here", "first here")
-                .help("keep one of them");
-                self.findings.push(found);
+            if !self.check_key(&name, at, &mut seen) {
                 self.skip(&value)?;
                 continue;
             }
-            seen.insert(name.clone(), at.clone());
-            if !FIELDS.contains(&&*name) {
-                let help = match find_similar(&name, &FIELDS) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => "the fields are `pattern`, `owner`, `reason`, `expiry` and `mode`"
-                        .to_owned(),
-                };
-                let text = format!("{} isn't a field of an entry", show(&name));
-                self.findings.push(Diagnostic::new(Rule::UnknownField, at, text).help(help));
-                self.skip(&value)?;
+            let TokenKind::Scalar(text, is_plain) = &value.kind else {
+                let message = format!("`{name}` isn't a text");
+                self.wrong_shape(value, message, "write it on one line")?;
                 continue;
-            }
-            let text = match &value.kind {
-                TokenKind::Scalar(text, plain) => match *plain && scalar::is_null(text) {
-                    true => String::new(),
-                    // Blanks in quotes are part of a test's name.
-                    false if name == "pattern" && !*plain => text.to_string(),
-                    false => text.trim().to_owned(),
-                },
-                _ => {
-                    self.wrong_shape(
-                        value,
-                        format!("`{name}` isn't a text"),
-                        "write it on one line",
-                    )?;
-                    continue;
-                }
+            };
+            let text = match *is_plain && scalar::is_null(text) {
+                true => String::new(),
+                // Blanks in quotes are part of a test's name.
+                false if name == "pattern" && !is_plain => text.to_string(),
+                false => text.trim().to_owned(),
             };
             let place = if value.bytes.is_empty() { key.bytes } else { value.bytes };
             self.read_field(&mut fields, &name, text, self.source.span(place));
         }
-        let text = self.source.text();
         let start = first.unwrap_or(item.bytes.start);
-        let before = text[..start].trim_end();
-        let start = if before.ends_with('-') { before.len() - 1 } else { start };
-        let place =
-            self.source.span(start..start + text[start..].chars().next().map_or(0, char::len_utf8));
+        self.add_entry(fields, &seen, start..end, errors);
+        Ok(())
+    }
+
+    /// Returns whether the key is a field that the entry doesn't have yet.
+    fn check_key(
+        &mut self,
+        name: &str,
+        at: SourceSpan,
+        seen: &mut HashMap<String, SourceSpan>,
+    ) -> bool {
+        if let Some(earlier) = seen.get(name) {
+            let text = format!("the key {} occurs twice", show(name));
+            let found = Diagnostic::new(Rule::DuplicateKey, at, text)
+                .related(earlier.clone(), "first here", "first here")
+                .help("keep one of them");
+            self.findings.push(found);
+            return false;
+        }
+        seen.insert(name.to_owned(), at.clone());
+        if FIELDS.contains(&name) {
+            return true;
+        }
+        let help = match find_similar(name, &FIELDS) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "the fields are `pattern`, `owner`, `reason`, `expiry` and `mode`".to_owned(),
+        };
+        let text = format!("{} isn't a field of an entry", show(name));
+        self.findings.push(Diagnostic::new(Rule::UnknownField, at, text).help(help));
+        false
+    }
+
+    /// Adds the entry with these fields, unless it has had errors since there were `errors`. `bytes`: from its first key
+    /// to its last value.
+    fn add_entry(
+        &mut self,
+        fields: EntryFields,
+        seen: &HashMap<String, SourceSpan>,
+        bytes: Range<usize>,
+        errors: usize,
+    ) {
+        let text = self.source.text();
+        let before = text[..bytes.start].trim_end();
+        let start = if before.ends_with('-') { before.len() - 1 } else { bytes.start };
+        let first_char = text[start..].chars().next().map_or(0, char::len_utf8);
+        let place = self.source.span(start..start + first_char);
         for (field, help) in REQUIRED_FIELDS {
             if !seen.contains_key(field) {
                 let text = format!("the entry has no `{field}`");
-                self.findings
-                    .push(Diagnostic::new(Rule::MissingField, place.clone(), text).help(help));
+                let found = Diagnostic::new(Rule::MissingField, place.clone(), text);
+                self.findings.push(found.help(help));
             }
         }
-        fields.has_error = self.findings.errors() > errors;
-        let EntryFields { pattern, owner, reason, expiry, mode, has_error } = fields;
-        let (Some(pattern), Some(owner), Some(reason), Some(expiry), false) =
-            (pattern, owner, reason, expiry, has_error)
-        else {
-            return Ok(());
-        };
-        let bytes = start..start + text[start..end.max(start)].trim_end().len();
-        let mode = mode.unwrap_or(QuarantineMode::Run);
-        self.entries.push(QuarantineEntry { pattern, owner, reason, expiry, mode, bytes });
-        Ok(())
+        let EntryFields { pattern, owner, reason, expiry, mode } = fields;
+        if let (Some(pattern), Some(owner), Some(reason), Some(expiry)) =
+            (pattern, owner, reason, expiry)
+            && self.findings.errors() == errors
+        {
+            let bytes = start..start + text[start..bytes.end.max(start)].trim_end().len();
+            let mode = mode.unwrap_or(QuarantineMode::Run);
+            self.entries.push(QuarantineEntry { pattern, owner, reason, expiry, mode, bytes });
+        }
     }
 
     fn read_field(
@@ -363,13 +377,7 @@ impl<'a> QuarantineReader<'a> {
         self.skip(&value)
     }
 
-    fn report(
-        &mut self,
-        rule: Rule,
-        bytes: std::ops::Range<usize>,
-        message: impl Into<String>,
-        help: &str,
-    ) {
+    fn report(&mut self, rule: Rule, bytes: Range<usize>, message: impl Into<String>, help: &str) {
         let span = self.source.span(bytes);
         self.findings.push(Diagnostic::new(rule, span, message).help(help));
     }

@@ -283,6 +283,19 @@ impl ShownCheck<'_> {
             sent_at,
             unanswered_since: None,
         };
+        self.record_sent(relay, sent, shown, other_change).await?;
+        Ok(true)
+    }
+
+    /// Records what GitHub has now, unless another worker's change may have come between. `other_change`: since when
+    /// one may have been on its way.
+    async fn record_sent(
+        &self,
+        relay: &Relay,
+        sent: CheckRunRecord,
+        shown: &check_run::CheckRunContent,
+        other_change: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
         let version = self.version_before_call();
         let written = relay.update(self.known.key.clone(), |now: &Versioned<CheckRunRecord>| {
             let (record, again_at) = match other_change {
@@ -301,9 +314,9 @@ impl ShownCheck<'_> {
             batch.update(now, &record, relay.expiry());
             batch.tasks.extend(self.sweeps_if_opened(relay, shown));
             batch.tasks.extend(again_at.map(|at| self.evaluation(at)));
-            (true, Some(batch))
+            ((), Some(batch))
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// The address that a reporter has named, as GitHub accepts it, or else the relay's page: for one that isn't valid

@@ -82,28 +82,49 @@ pub(super) async fn run(
                     every ten minutes is sent";
         return record_not_sent(relay, task, read, &DispatchStatus::Withheld, text).await;
     }
-    let is_reduced = reduced_body.is_some();
-    let body_key = if is_reduced { reduced_body_key } else { body_key };
-    let Some(body) = reduced_body.or(body) else {
-        return Err(TaskError::permanent("the delivery's body has expired"));
+    let (body, is_reduced) = match (reduced_body, body) {
+        (Some(body), _) => (state_records::unpack(&reduced_body_key, &body.value)?, true),
+        (None, Some(body)) => (state_records::unpack(&body_key, &body.value)?, false),
+        (None, None) => return Err(TaskError::permanent("the delivery's body has expired")),
     };
-    let mut webhook = state_records::unpack(&body_key, &body.value)?;
+    let payload = client_payload(relay, dispatch, body, is_reduced)?;
+    send(relay, task, read, &pin, &payload, repo).await
+}
+
+/// What the downstream repository gets.
+fn client_payload(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    mut webhook: Vec<u8>,
+    is_reduced: bool,
+) -> Result<ClientPayload, TaskError> {
     let mut reduced = is_reduced.then_some(true);
     // An older crcr stored every body as it came.
     if !is_reduced && let Ok(Some(smaller)) = payload::reduce(&webhook) {
         (webhook, reduced) = (smaller, Some(true));
     }
-    let payload = ClientPayload {
+    Ok(ClientPayload {
         event_type: dispatch.event.event_type().to_owned(),
-        delivery_id: delivery.to_owned(),
+        delivery_id: dispatch.delivery.clone(),
         payload: payload::parse(&webhook).map_err(TaskError::permanent)?,
         callback_token: relay.keys.sign(dispatch),
         callback_url: relay.config.callback_url(),
         reduced,
         crcr: dispatch.probe.clone().map(|probe| ProbePayload { probe }),
-    };
+    })
+}
+
+/// Sends the dispatch, and records GitHub's answer.
+async fn send(
+    relay: &Relay,
+    task: &LeasedTask,
+    read: Versioned<Dispatch>,
+    pin: &Versioned<Pin>,
+    payload: &ClientPayload,
+    repo: &RepoName,
+) -> Result<TaskDone, TaskError> {
     let pinned = pin.value.as_ref().map(|pin| pin.repository_id);
-    match relay.app.dispatch(repo.as_str(), pinned, dispatch.event.event_type(), &payload).await {
+    match relay.app.dispatch(repo.as_str(), pinned, &payload.event_type, payload).await {
         Ok(sent) => {
             record_sent(relay, task, read, &sent).await?;
             if pinned.is_none()
@@ -114,7 +135,7 @@ pub(super) async fn run(
             Ok(TaskDone::AlreadySettled)
         }
         Err(error @ GithubError::OtherRepository { found, .. }) => {
-            repository_pins::refuse(relay, &pin, found, "dispatch").await?;
+            repository_pins::refuse(relay, pin, found, "dispatch").await?;
             let text = format!(
                 "{error}; not sent until an operator confirms it: `crcr relay repository confirm \
                  {repo}`"
@@ -130,6 +151,7 @@ pub(super) async fn run(
             // renamed, gone or blocked. The next dispatch gets the same answer, until somebody repairs it
             // downstream: a state of the backend, and nothing that the relay has given up.
             let text = error.message;
+            let delivery = &payload.delivery_id;
             tracing::warn!(delivery, %repo, error = text, "a backend can't be dispatched to");
             record_not_sent(relay, task, read, &DispatchStatus::Unreachable, &text).await
         }

@@ -24,7 +24,7 @@ async fn push(world: &World, run: u64, sha: &str, conclusion: &str) {
     let state = world.github.state();
     let payload = state.push_payload(UPSTREAM, "refs/heads/main", sha);
     world.send(&state.world.delivery("push", &payload)).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let downstream = received(world)("acme/two");
     for job in ["test", "lint"] {
         super::Downstream {

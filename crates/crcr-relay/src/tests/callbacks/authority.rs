@@ -17,12 +17,6 @@ use crate::limits;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Advances the clock and runs everything that comes due.
-async fn wait(world: &World, time: Duration) {
-    world.later(time);
-    assert_eq!(world.work().await, Vec::<String>::new());
-}
-
 /// The dispatch's check run at `acme/four`: status, conclusion and title.
 fn verdict(world: &World) -> (String, Option<String>, String) {
     let runs = world.github.state().world.check_runs(UPSTREAM);
@@ -42,7 +36,7 @@ async fn press_rerun(world: &World) {
     let payload = state.check_run_payload(UPSTREAM, id, "rerequested");
     let answer = world.send(&state.world.delivery("check_run", &payload)).await;
     assert_eq!(answer.0, StatusCode::ACCEPTED);
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
 }
 
 #[tokio::test]
@@ -52,9 +46,9 @@ pub(super) async fn unproven_success_does_not_pass_a_blocking_check() {
     four.on_github(&world, "completed", Some("success"));
     let forged = four.without_token();
     assert_eq!(forged.end(&world, "success").await, said("completed"));
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
-    wait(&world, 2 * HOUR).await;
+    world.wait(2 * HOUR).await;
     let (status, conclusion, title) = verdict(&world);
     assert_eq!((status.as_str(), conclusion.as_deref()), ("completed", Some("failure")));
     assert!(title.contains("reported without proof"), "{title}");
@@ -90,11 +84,11 @@ pub(super) async fn unproven_newer_run_has_no_check_run() {
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
     four.end(&world, "failure").await;
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     let run = &world.github.state().world.check_runs(UPSTREAM)[1];
     assert_eq!((run.name.as_str(), run.conclusion.as_deref()), (JOB, Some("failure")));
     four.on_github(&world, "completed", Some("failure"));
-    wait(&world, 10 * MINUTE).await;
+    world.wait(10 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -104,14 +98,14 @@ pub(super) async fn unproven_lost_or_labelled_job_has_no_check_run() {
     let run = open(&world).await;
     run("acme/three").without_token().start(&world).await;
     run("acme/four").without_token().start(&world).await;
-    wait(&world, 7 * HOUR).await;
+    world.wait(7 * HOUR).await;
     world.change(|pull| {
         pull.labels.insert("ciflow/crcr/npu".to_owned());
     });
     let state = world.github.state();
     let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", true);
     world.send(&state.world.delivery("pull_request", &payload)).await;
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert!(checks(&world).iter().all(|check| check.0.ends_with("/relay/dispatch")));
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
@@ -122,16 +116,16 @@ pub(super) async fn unproven_end_of_a_proven_job_closes_its_check_run_without_su
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(four.without_token().end(&world, "success").await, said("completed"));
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("cancelled")));
     assert_eq!(ended(&world), None, "the run goes on");
     four.on_github(&world, "completed", Some("failure"));
-    wait(&world, 10 * MINUTE).await;
+    world.wait(10 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
     assert_eq!(four.end(&world, "failure").await, said("completed"), "a proven end still counts");
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("failure")));
 }
 
@@ -142,7 +136,7 @@ pub(super) async fn proven_report_replaces_unproven_ones() {
     four.on_github(&world, "completed", Some("failure"));
     four.without_token().end(&world, "success").await;
     assert_eq!(four.end(&world, "failure").await, said("completed"), "no conflict");
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("failure")));
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
@@ -151,21 +145,19 @@ pub(super) async fn proven_report_replaces_unproven_ones() {
 pub(super) async fn passing_rerun_unblocks_the_merge() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
-    four.on_github(&world, "completed", Some("failure"));
-    four.start(&world).await;
-    four.end(&world, "failure").await;
-    wait(&world, MINUTE).await;
+    four.complete(&world, "failure").await;
+    world.wait(MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
     press_rerun(&world).await;
     assert_eq!(world.github.state().world.take_reruns().len(), 1);
     let again = Downstream { attempt: 2, ..four };
     again.on_github(&world, "in_progress", None);
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(ended(&world), None, "open again before the first report of the new attempt");
     again.start(&world).await;
     again.on_github(&world, "completed", Some("success"));
     again.end(&world, "success").await;
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"));
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("success")));
 }
@@ -180,12 +172,12 @@ pub(super) async fn check_stays_open_until_the_slowest_run_ends() {
     lint.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
     lint.start(&world).await;
     lint.end(&world, "success").await;
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(verdict(&world).0, "in_progress", "the build has not even started");
     build.start(&world).await;
     build.workflow_on_github(&world, "build.yml", "completed", Some("failure"));
     build.end(&world, "failure").await;
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -196,7 +188,7 @@ pub(super) async fn run_that_failed_on_github_is_not_a_success() {
     four.start(&world).await;
     four.end(&world, "success").await;
     four.on_github(&world, "completed", Some("failure"));
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("success")));
 }
@@ -215,33 +207,31 @@ pub(super) async fn foreign_check_run_of_the_same_name_is_ignored() {
 pub(super) async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
     let world = World::listening(&[]).await;
     let first = open(&world).await("acme/four");
-    first.on_github(&world, "completed", Some("success"));
-    first.start(&world).await;
-    first.end(&world, "success").await;
-    wait(&world, 5 * MINUTE).await;
+    first.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"));
 
     world.change(|pull| pull.open = false);
     world.send(&world.pull_request("closed")).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let closed = Downstream { run: 9100, ..received(&world)("acme/four") };
     closed.start(&world).await;
     closed.end(&world, "failure").await;
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"), "a run that tidies up decides nothing");
 
     world.change(|pull| pull.open = true);
     world.send(&world.pull_request("reopened")).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let second = Downstream { run: 9200, ..received(&world)("acme/four") };
     assert_eq!(verdict(&world).0, "queued");
     second.on_github(&world, "in_progress", None);
     second.start(&world).await;
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(verdict(&world).0, "in_progress");
     second.on_github(&world, "completed", Some("success"));
     second.end(&world, "success").await;
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"));
 }
 
@@ -251,7 +241,7 @@ pub(super) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_a
     world.send(&world.pull_request("opened")).await;
     world.change(|_| {});
     world.send(&world.pull_request("reopened")).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let second = world.github.state().world.take_dispatches();
     let second = second.into_iter().rev().find(|sent| sent.repository == "acme/four").unwrap();
     let second = Downstream {
@@ -263,9 +253,9 @@ pub(super) async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_a
     };
     second.on_github(&world, "completed", Some("success"));
     second.end(&world, "success").await;
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"));
-    wait(&world, 3 * HOUR).await;
+    world.wait(3 * HOUR).await;
     assert_eq!(ended(&world).as_deref(), Some("success"), "the first one never started");
 }
 
@@ -276,20 +266,20 @@ pub(super) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_wai
     let first = open(&world).await("acme/four");
     first.on_github(&world, "in_progress", None);
     first.start(&world).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     world.change(|_| {});
     world.send(&world.pull_request("reopened")).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let second = Downstream { run: RUN + 1, ..received(&world)("acme/four") };
     first.end(&world, "success").await;
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(verdict(&world).0, "queued", "the newest delivery has no report");
     second.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
     second.end(&world, "success").await;
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(verdict(&world).0, "in_progress", "the first run isn't over");
     first.on_github(&world, "completed", Some("success"));
-    wait(&world, HOUR).await;
+    world.wait(HOUR).await;
     assert_eq!(ended(&world).as_deref(), Some("success"));
 }
 
@@ -297,7 +287,7 @@ pub(super) async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_wai
 pub(super) async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothing() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
-    wait(&world, 2 * HOUR + MINUTE).await;
+    world.wait(2 * HOUR + MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
@@ -335,7 +325,7 @@ pub(super) async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_a
     let (errors, ()) = tokio::join!(world.work(), meanwhile);
     assert_eq!(errors, Vec::<String>::new());
     assert_eq!(world.dispatched(), ["acme/four"]);
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert!(checks(&world).contains(&check(JOB, "completed", Some("success"))));
     assert_eq!(ended(&world).as_deref(), Some("success"));
 }
@@ -344,12 +334,12 @@ pub(super) async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_a
 pub(super) async fn rerun_on_a_silent_backend_redispatches() {
     let world = World::listening(&[]).await;
     let _ = open(&world).await;
-    wait(&world, 2 * HOUR + MINUTE).await;
+    world.wait(2 * HOUR + MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
     press_rerun(&world).await;
     assert_eq!(world.dispatched(), ["acme/four"]);
     assert_eq!(verdict(&world).0, "queued");
-    wait(&world, 2 * HOUR + MINUTE).await;
+    world.wait(2 * HOUR + MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"), "it has the same time again");
 }
 
@@ -384,7 +374,7 @@ pub(super) async fn report_before_the_dispatch_response_is_shown_after_it() {
     four.on_github(&world, "in_progress", None);
     assert_eq!(four.start(&world).await, said("in_progress"));
     world.work().await;
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert!(checks(&world).contains(&check(JOB, "in_progress", None)));
     assert_eq!(verdict(&world).0, "in_progress");
     world.dispatched();
@@ -416,9 +406,8 @@ pub(super) async fn demotion_closes_check_runs_without_further_requests() {
     four.on_github(&world, "in_progress", None);
     four.start(&world).await;
     world.work().await;
-    world.allow("L2: [acme/four]\n");
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
-    wait(&world, 5 * MINUTE).await;
+    world.enforce("L2: [acme/four]\n").await;
+    world.wait(5 * MINUTE).await;
     let neutral = Some("neutral");
     let both = [check(DISPATCH, "completed", neutral), check(JOB, "completed", neutral)];
     assert_eq!(checks(&world), both);
@@ -431,11 +420,10 @@ pub(super) async fn failed_check_of_a_backend_that_is_demoted_blocks_nobody_any_
     four.start(&world).await;
     four.end(&world, "failure").await;
     four.on_github(&world, "completed", Some("failure"));
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
-    world.allow("L2: [acme/four]\n");
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
-    wait(&world, 5 * MINUTE).await;
+    world.enforce("L2: [acme/four]\n").await;
+    world.wait(5 * MINUTE).await;
     let neutral = Some("neutral");
     let both = [check(DISPATCH, "completed", neutral), check(JOB, "completed", neutral)];
     assert_eq!(checks(&world), both);
@@ -451,7 +439,7 @@ pub(super) async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
     let before = world.github.state().world.calls().len();
     let traffic =
         world.github.state().traffic.calls("run") + world.github.state().traffic.calls("runs");
-    wait(&world, HOUR).await;
+    world.wait(HOUR).await;
     assert_eq!(world.github.state().world.calls().len(), before);
     let after =
         world.github.state().traffic.calls("run") + world.github.state().traffic.calls("runs");
@@ -463,23 +451,22 @@ pub(super) async fn merge_group_is_dispatched_to_required_backends_with_checks_o
     let world = World::listening(&[]).await;
     let group = "cc".repeat(20);
     world.github.state().world.add_commit(UPSTREAM, &group);
-    world.allow(
-        "L3:\n  npu:\n    acme/three: {oncalls: [carol], events: [pull_request, merge_group]}\n\
+    world
+        .enforce(
+            "L3:\n  npu:\n    acme/three: {oncalls: [carol], events: [pull_request, merge_group]}\n\
          L4:\n  - acme/four: [dave]\nL2: [acme/two]\n",
-    );
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+        )
+        .await;
     let payload = world.github.state().merge_group_payload(UPSTREAM, &group);
     let delivery = world.github.state().world.delivery("merge_group", &payload);
     assert_eq!(world.send(&delivery).await.0, StatusCode::ACCEPTED);
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let run = received(&world);
     let four = run("acme/four");
     assert_eq!(four.client_payload["event_type"], "merge_group");
     run("acme/three");
-    four.on_github(&world, "completed", Some("success"));
-    four.start(&world).await;
-    four.end(&world, "success").await;
-    wait(&world, 5 * MINUTE).await;
+    four.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
     assert!(runs.iter().all(|run| run.head_sha == group));
     let of_four = runs.iter().find(|run| run.name == DISPATCH).unwrap();
@@ -495,7 +482,7 @@ pub(super) async fn landed_pull_request_is_dispatched_once_and_expects_no_report
     let _ = open(&world).await;
     world.change(|pull| pull.open = false);
     world.send(&world.pull_request("closed")).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let closed = world.github.state().world.take_dispatches();
     assert!(closed.iter().all(|dispatch| dispatch.event_type == "pull_request"));
     let state = world.github.state();
@@ -506,12 +493,12 @@ pub(super) async fn landed_pull_request_is_dispatched_once_and_expects_no_report
         let payload = state.label_payload(UPSTREAM, 7, "Merged", true);
         let answer = world.send(&state.world.delivery("pull_request", &payload)).await;
         assert_eq!(answer.0, StatusCode::ACCEPTED);
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.settle().await;
         let landed = state.world.take_dispatches();
         assert!(landed.iter().all(|dispatch| dispatch.event_type == "landed"));
         assert_eq!(landed.len(), expected);
     }
-    wait(&world, 3 * HOUR).await;
+    world.wait(3 * HOUR).await;
     let facts = world.results.dispatches(&world.always()).unwrap();
     let silent = facts.iter().filter(|fact| {
         fact.event == EventName::Landed && fact.status == DispatchFactStatus::NeverStarted
@@ -580,7 +567,7 @@ pub(super) async fn job_lost_in_an_older_run_does_not_replace_a_newer_result_aft
     github.fail("PATCH /repos/acme/upstream/check-runs/*", 5, Fault::status(503));
     world.later(30 * HOUR);
     assert!(!world.work().await.is_empty(), "updates fail");
-    wait(&world, HOUR).await;
+    world.wait(HOUR).await;
     let shown = github.check_runs(UPSTREAM);
     let job = shown.iter().find(|run| run.name == JOB && run.head_sha == HEAD).unwrap();
     assert_eq!(job.conclusion.as_deref(), Some("success"));
@@ -602,8 +589,7 @@ async fn relay_without_an_allowlist_leaves_check_runs_as_they_are() {
     restarted.later(5 * MINUTE);
     restarted.work().await;
     assert_eq!(checks(&restarted), before);
-    restarted.allow(ALLOWLIST);
-    restarted.relay.allowlist.refresh(&restarted.relay.app, restarted.relay.now()).await;
+    restarted.enforce(ALLOWLIST).await;
     four.end(&restarted, "success").await;
     restarted.later(5 * MINUTE);
     restarted.work().await;

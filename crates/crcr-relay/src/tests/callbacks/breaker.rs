@@ -17,7 +17,7 @@ async fn push(world: &World, head: &str) {
     state.world.put_pull(UPSTREAM, pull);
     let payload = state.pull_request_payload(UPSTREAM, number, "opened");
     world.send(&state.world.delivery("pull_request", &payload)).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
 }
 
 /// Conclusion and text of the dispatch's check run on a head.
@@ -31,16 +31,14 @@ fn shown(world: &World, head: &str) -> (Option<String>, String) {
 pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself() {
     let world =
         World::with(&[("CRCR_BREAKER_FAILURES", "3"), ("CRCR_ONCALL_COMMENTS", "on")]).await;
-    world.allow("L4:\n  - acme/four: [dave]\n");
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.enforce("L4:\n  - acme/four: [dave]\n").await;
     let heads = ["a", "b", "c", "d", "e", "f", "9"].map(|digit| digit.repeat(40));
     let silent_for = 121 * MINUTE;
     let fails = Some("failure".to_owned());
     for head in &heads[..2] {
         push(&world, head).await;
         assert_eq!(world.dispatched(), ["acme/four"]);
-        world.later(silent_for);
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.wait(silent_for).await;
         assert_eq!(shown(&world, head).0, fails, "it may be this pull request's fault");
     }
     push(&world, &heads[2]).await;
@@ -68,9 +66,7 @@ pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_it
     world.later(10 * MINUTE);
     push(&world, &heads[4]).await;
     let four = received(&world)("acme/four");
-    four.on_github(&world, "completed", Some("success"));
-    four.start(&world).await;
-    four.end(&world, "success").await;
+    four.complete(&world, "success").await;
     world.work().await;
     world.later(5 * MINUTE);
     world.work().await;
@@ -86,8 +82,7 @@ pub(super) async fn dead_lab_blocks_nobody_after_some_failures_and_returns_by_it
 pub(super) async fn clock_that_was_a_day_ahead_keeps_no_backend_from_its_trials_when_it_is_set_right()
  {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
-    world.allow("L4:\n  - acme/four: [dave]\n");
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.enforce("L4:\n  - acme/four: [dave]\n").await;
     let heads = ["a", "b", "c", "d", "e"].map(|digit| digit.repeat(40));
     for head in &heads[..3] {
         push(&world, head).await;
@@ -128,9 +123,7 @@ pub(super) async fn clock_that_was_a_day_ahead_is_no_downtime_that_excuses_a_dea
 pub(super) async fn failing_tests_never_open_the_breaker() {
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "1")]).await;
     let four = open(&world).await("acme/four");
-    four.on_github(&world, "completed", Some("failure"));
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.complete(&world, "failure").await;
     world.work().await;
     world.later(5 * MINUTE);
     world.work().await;
@@ -153,8 +146,7 @@ pub(super) async fn one_authors_broken_pull_request_does_not_turn_off_the_checks
         let mut body = four.body("completed", Some("failure"));
         body["workflow"]["phase"] = json!("setup");
         four.report(&world, &body).await;
-        world.later(2 * MINUTE);
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.wait(2 * MINUTE).await;
     }
     assert_eq!(shown(&world, &"e".repeat(40)).0.as_deref(), Some("failure"));
     push(&world, &"f".repeat(40)).await;
@@ -175,7 +167,7 @@ pub(super) async fn runs_whose_reports_were_lost_while_the_relay_was_down_do_not
     }
     world.later(3 * 60 * MINUTE);
     let world = world.restart(&[("CRCR_BREAKER_FAILURES", "3")]).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let (conclusion, text) = shown(&world, &heads[0]);
     assert_eq!(conclusion.as_deref(), Some("failure"), "without a report nothing is proven");
     assert!(text.contains("no report of it came in"), "{text}");
@@ -200,7 +192,7 @@ pub(super) async fn jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open
     world.later(7 * 60 * MINUTE);
     let world = world.restart(&[("CRCR_BREAKER_FAILURES", "3")]).await;
     crate::uptime::beat(&world.relay).await.unwrap();
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let (conclusion, text) = shown(&world, &heads[0]);
     assert_eq!(conclusion.as_deref(), Some("timed_out"), "an end is missing: {text}");
     push(&world, &"f".repeat(40)).await;
@@ -212,9 +204,7 @@ pub(super) async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_p
     let world = World::with(&[("CRCR_BREAKER_FAILURES", "2")]).await;
     // A genuine failure, before the lab dies.
     let four = open(&world).await("acme/four");
-    four.on_github(&world, "completed", Some("failure"));
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.complete(&world, "failure").await;
     world.later(5 * MINUTE);
     world.work().await;
     assert_eq!(shown(&world, HEAD).0.as_deref(), Some("failure"));
@@ -228,7 +218,7 @@ pub(super) async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_p
     for (action, is_open) in [("closed", false), ("reopened", true)] {
         world.change(|pull| pull.open = is_open);
         world.send(&world.pull_request(action)).await;
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.settle().await;
     }
     let (conclusion, text) = shown(&world, HEAD);
     assert_eq!(conclusion.as_deref(), Some("failure"), "a withheld delivery says nothing: {text}");
@@ -242,7 +232,7 @@ pub(super) async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_p
     let run = runs.iter().find(|run| run.name == DISPATCH && run.head_sha == head).unwrap();
     let payload = state.check_run_payload(UPSTREAM, run.id, "rerequested");
     world.send(&state.world.delivery("check_run", &payload)).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     assert_eq!(world.dispatched(), ["acme/four"]);
     let (conclusion, text) = shown(&world, &head);
     assert_eq!(conclusion, None);

@@ -6,10 +6,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 const CREATE: &str = "POST /repos/acme/upstream/check-runs";
 const LISTED: &str = "GET /repos/acme/upstream/commits/*";
 
-fn leg(run: &Downstream, job: &'static str) -> Downstream {
-    Downstream { job, client_payload: run.client_payload.clone(), ..*run }
-}
-
 fn names(count: usize) -> Vec<&'static str> {
     (0..count).map(|n| &*format!("leg {n}").leak()).collect()
 }
@@ -19,7 +15,7 @@ async fn matrix_of_150_legs_ends_green_at_the_default_limit() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     for job in names(150) {
-        let leg = leg(&two, job);
+        let leg = two.of_job(job);
         assert_eq!(leg.start(&world).await, said("in_progress"));
         assert_eq!(leg.end(&world, "success").await, said("completed"));
     }
@@ -30,7 +26,7 @@ async fn matrix_of_150_legs_ends_green_at_the_default_limit() {
 async fn matrix_that_reports_at_once_is_one_run_of_the_limit() {
     let world = World::with(&[("RATE_LIMIT_PER_MIN", "1")]).await;
     let two = open(&world).await("acme/two");
-    let legs: Vec<_> = names(40).into_iter().map(|job| leg(&two, job)).collect();
+    let legs: Vec<_> = names(40).into_iter().map(|job| two.of_job(job)).collect();
     let answers = futures_util::future::join_all(legs.iter().map(|leg| leg.start(&world))).await;
     assert!(answers.iter().all(|answer| *answer == said("in_progress")), "{answers:?}");
 }
@@ -96,11 +92,11 @@ async fn loudest_backend_takes_less_than_a_gigabyte_of_disk_a_day() {
     let reports: i64 = 600;
     let jobs = names(reports as usize / 2 + 100);
     for job in &jobs[..100] {
-        leg(&two, job).start(&world).await;
+        two.of_job(job).start(&world).await;
     }
     let before = store_bytes(&world);
     for job in &jobs[100..] {
-        let leg = leg(&two, job);
+        let leg = two.of_job(job);
         assert_eq!(leg.start(&world).await, said("in_progress"));
         assert_eq!(leg.end(&world, "failure").await, said("completed"));
     }
@@ -110,7 +106,7 @@ async fn loudest_backend_takes_less_than_a_gigabyte_of_disk_a_day() {
     let texts = jobs.len() / 8;
     let before = store_bytes(&world);
     for (seed, job) in names(jobs.len() + texts)[jobs.len()..].iter().enumerate() {
-        let leg = leg(&two, job);
+        let leg = two.of_job(job);
         let (status, answer) = leg.report(&world, &with_texts(&leg, seed, 100)).await;
         assert_eq!(status, StatusCode::OK, "{answer}");
     }
@@ -134,7 +130,7 @@ async fn same_texts_are_stored_once() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     for job in names(20) {
-        let leg = leg(&two, job);
+        let leg = two.of_job(job);
         assert_eq!(leg.report(&world, &with_texts(&leg, 1, 100)).await, said("completed"));
     }
     assert_eq!(world.rows("fact_text"), 1);
@@ -193,7 +189,7 @@ async fn reports_over_the_budget_of_their_backend_wait_for_the_external_hud_with
     let (two, four) = (run("acme/two"), run("acme/four"));
     let waiting = "SELECT sum(length(payload)) FROM task WHERE lane LIKE 'hud:%'";
     let large = |job: &'static str| {
-        let mut body = leg(&two, job).body("completed", Some("failure"));
+        let mut body = two.of_job(job).body("completed", Some("failure"));
         body["payload"]["pull_request"]["body"] = json!("x".repeat(900_000));
         body["workflow"]["extra"] = json!("y".repeat(50_000));
         body
@@ -246,9 +242,7 @@ async fn check_runs_are_right_minutes_after_two_hours_without_github() {
         for route in ["PATCH /repos/acme/upstream/check-runs/*", CREATE, LISTED] {
             github.fail(route, 5_000, fault());
         }
-        four.on_github(&world, "completed", Some("failure"));
-        four.start(&world).await;
-        four.end(&world, "failure").await;
+        four.complete(&world, "failure").await;
         for _ in 0..120 {
             world.work().await;
             world.later(MINUTE);
@@ -280,7 +274,7 @@ async fn jobs_beyond_their_share_are_folded_into_the_check_run_of_the_backend() 
     let four = open(&world).await("acme/four");
     let jobs = names(crate::limits::JOB_CHECK_RUNS + 6);
     for job in &jobs {
-        assert_eq!(leg(&four, job).end(&world, "failure").await, said("completed"));
+        assert_eq!(four.of_job(job).end(&world, "failure").await, said("completed"));
     }
     world.work().await;
     let shown = || {
@@ -293,7 +287,7 @@ async fn jobs_beyond_their_share_are_folded_into_the_check_run_of_the_backend() 
     assert!(text.contains("The other 6") && text.contains("relay.example.org"), "{text}");
     // Those that have one keep it.
     let again = Downstream { run: RUN + 1, ..four };
-    assert_eq!(leg(&again, jobs[0]).end(&world, "success").await, said("completed"));
+    assert_eq!(again.of_job(jobs[0]).end(&world, "success").await, said("completed"));
     world.work().await;
     assert_eq!(shown(), crate::limits::JOB_CHECK_RUNS);
 }
@@ -334,12 +328,12 @@ async fn failing_jobs_of_a_commit_read_whose_fault_they_are_together() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     for job in names(30) {
-        assert_eq!(leg(&four, job).end(&world, "failure").await, said("completed"));
+        assert_eq!(four.of_job(job).end(&world, "failure").await, said("completed"));
     }
     world.work().await;
     let reads = || world.relay.blame.reads.load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!(reads(), 1, "30 failing jobs");
-    leg(&four, "one more").end(&world, "failure").await;
+    four.of_job("one more").end(&world, "failure").await;
     world.work().await;
     assert_eq!(reads(), 2, "a change");
 }

@@ -51,9 +51,7 @@ async fn canary_that_times_out_on_purpose_never_opens_the_breaker() {
         let world = World::with(&settings).await;
         let four = open(&world).await("acme/four");
         let four = Downstream { job: "xtimeout", ..four };
-        four.on_github(&world, "completed", Some("timed_out"));
-        four.start(&world).await;
-        four.end(&world, "timed_out").await;
+        four.complete(&world, "timed_out").await;
         world.later(Duration::from_secs(5 * 60));
         world.work().await;
         world.github.state().world.take_dispatches();

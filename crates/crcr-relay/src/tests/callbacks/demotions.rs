@@ -47,10 +47,8 @@ fn of_three(world: &World) -> Vec<(String, String, Option<String>)> {
 /// The run at `acme/three` from its dispatch to its end.
 async fn run_three(world: &World) -> Downstream {
     let three = open(world).await("acme/three");
-    three.on_github(world, "completed", Some("success"));
-    three.start(world).await;
-    three.end(world, "success").await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    three.complete(world, "success").await;
+    world.settle().await;
     three
 }
 
@@ -77,8 +75,7 @@ async fn check_runs_that_have_begun_are_ended_during_a_demotion() {
     assert_eq!(of_three(&world).len(), 2);
     demote(&world, demotion(UPSTREAM)).await;
     three.end(&world, "success").await;
-    world.later(Duration::from_secs(300));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(300)).await;
     let ends: Vec<_> = of_three(&world).into_iter().map(|check| check.2).collect();
     assert_eq!(ends, vec![Some("success".to_owned()); 2]);
 }
@@ -119,8 +116,7 @@ async fn run_that_ended_during_a_demotion_is_shown_when_that_is_closed() {
     assert_eq!(of_three(&world), []);
     world.github.state().world.close_pull(UPSTREAM, 50);
     demotions::refresh(&world.relay).await;
-    world.later(Duration::from_secs(300));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(300)).await;
     let ends: Vec<_> = of_three(&world).into_iter().map(|check| check.2).collect();
     assert_eq!(ends, vec![Some("success".to_owned()); 2]);
 }
@@ -134,8 +130,7 @@ async fn demotion_that_is_closed_during_a_restart_gives_the_check_runs_back() {
     let world = world.restart(&[]).await;
     world.github.state().world.close_pull(UPSTREAM, 50);
     demotions::refresh(&world.relay).await;
-    world.later(Duration::from_secs(300));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(300)).await;
     let ends: Vec<_> = of_three(&world).into_iter().map(|check| check.2).collect();
     assert_eq!(ends, vec![Some("success".to_owned()); 2]);
 }

@@ -117,7 +117,7 @@ async fn jobs_with_similar_names_are_separate() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     for job in ["a:b", "a", "b", "1", "0:0", "None", "a\",\"b"] {
-        let one = Downstream { job, client_payload: two.client_payload.clone(), ..two };
+        let one = two.of_job(job);
         assert_eq!(one.start(&world).await, said("in_progress"), "{job}");
         assert_eq!(one.end(&world, "success").await, said("completed"), "{job}");
     }
@@ -324,8 +324,7 @@ async fn external_hud_gets_results_after_an_outage() {
     let body = two.body("in_progress", None);
     assert_eq!(two.report(&world, &body).await, said("in_progress"));
     assert_eq!(world.work().await.len(), 1, "the HUD is down");
-    world.later(Duration::from_secs(5));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(5)).await;
     let requests = hud.received_requests().await.unwrap();
     assert_eq!(requests.len(), 2);
     assert_eq!(requests[1].headers["x-hud-internal-bot"], "key");
@@ -402,7 +401,7 @@ async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
         );
         world.later(Duration::from_secs(60));
     }
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let lint = runs.iter().find(|run| run.name.ends_with("/lint")).expect("it is shown");
     assert_eq!(lint.conclusion.as_deref(), Some("failure"));
@@ -429,10 +428,9 @@ async fn report_steps(world: &World, steps: &[(&str, &str, Option<&str>)]) {
         claims["job_id"] = json!(job);
         // A later end under the same name is answered as a duplicate.
         assert_eq!(four.report_as(world, &claims, &body).await.0, StatusCode::OK, "{job}");
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.settle().await;
     }
-    world.later(Duration::from_secs(5 * 60));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(5 * 60)).await;
 }
 
 fn shown_job(world: &World) -> (String, Option<String>) {
@@ -465,8 +463,7 @@ async fn parallel_buildkite_step_that_never_ends_is_not_hidden_by_the_success_of
         let world = buildkite_world().await;
         report_steps(&world, steps).await;
         assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None), "{steps:?}");
-        world.later(world.relay.config.lost_after);
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.wait(world.relay.config.lost_after).await;
         assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("timed_out")), "{steps:?}");
     }
 }
@@ -582,8 +579,7 @@ async fn buildkite_run_with_a_uuid_is_accepted() {
     assert_eq!(job.conclusion.as_deref(), Some("success"));
     // GitHub can't be asked for this run: only its own word ends it.
     for _ in 0..4 {
-        world.later(Duration::from_secs(10 * 60));
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.wait(Duration::from_secs(10 * 60)).await;
         assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
     }
     assert_eq!(world.results.attempts(&world.always()).unwrap()[0].run_id, build);
@@ -595,7 +591,7 @@ async fn buildkite_run_with_a_uuid_is_accepted() {
     (claims["iat"], claims["nbf"], claims["exp"]) = (json!(now), json!(now), json!(now + 300));
     claims["job_id"] = json!("job-2");
     assert_eq!(four.report_as(&world, &claims, &last).await, said("completed"));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
 }
 
@@ -611,7 +607,7 @@ async fn dead_task_is_requeued_by_an_operator() {
     let url = format!("{}/api", hud.uri());
     let world = World::with(&[("HUD_API_URL", &url), ("HUD_BOT_KEY", "key")]).await;
     world.send(&world.pull_request("opened")).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let two = received(&world)("acme/two");
     assert_eq!(two.start(&world).await, said("in_progress"));
     assert_eq!(world.work().await.len(), 1, "the HUD refuses");
@@ -621,7 +617,7 @@ async fn dead_task_is_requeued_by_an_operator() {
         .await
         .unwrap();
     assert_eq!((all.requeued, all.too_old), (1, 0));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let requests = hud.received_requests().await.unwrap();
     assert!(requests.len() == 2 && requests[0].body == requests[1].body);
     assert_eq!(deliveries::dead_letters(store, 10).await.unwrap(), []);
@@ -648,8 +644,7 @@ async fn retried_start_never_reaches_the_external_hud_after_the_end() {
     two.end(&world, "success").await;
     assert_eq!(world.work().await.len(), 1, "its first failure, and not the second of a start");
     for _ in 0..3 {
-        world.later(Duration::from_secs(700));
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.wait(Duration::from_secs(700)).await;
     }
     let requests = hud.received_requests().await.unwrap();
     let sent = requests.iter().map(|request| serde_json::from_slice::<Value>(&request.body));

@@ -46,7 +46,7 @@ pub(super) struct Downstream {
 /// Opens pull request 7 and returns the runs that its dispatches started, by repository.
 pub(super) async fn open(world: &World) -> impl Fn(&'static str) -> Downstream + use<> {
     world.send(&world.pull_request("opened")).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     received(world)
 }
 
@@ -74,6 +74,23 @@ impl Downstream {
             "completed_at": conclusion.is_some().then_some(now),
         });
         body
+    }
+
+    /// Another run of the dispatch.
+    fn in_run(&self, run: u64) -> Self {
+        Self { run, client_payload: self.client_payload.clone(), ..*self }
+    }
+
+    /// Another job of the run.
+    fn of_job(&self, job: &'static str) -> Self {
+        Self { job, client_payload: self.client_payload.clone(), ..*self }
+    }
+
+    /// The run and its job end in this way.
+    pub(super) async fn complete(&self, world: &World, conclusion: &str) {
+        self.on_github(world, "completed", Some(conclusion));
+        self.start(world).await;
+        self.end(world, conclusion).await;
     }
 
     /// Sets the run's state on GitHub.
@@ -265,13 +282,11 @@ async fn check_run_ends_when_github_ends_the_run() {
         ..Run::push()
     };
     world.github.state().runs.add(run.clone());
-    world.later(Duration::from_secs(31));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(31)).await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
     let conclusion = Some("success".to_owned());
     world.github.state().runs.add(Run { status: "completed".to_owned(), conclusion, ..run });
-    world.later(Duration::from_secs(121));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(121)).await;
     let ended =
         [check(DISPATCH, "completed", Some("success")), check(JOB, "completed", Some("success"))];
     assert_eq!(checks(&world), ended);
@@ -300,7 +315,7 @@ async fn silent_backend_gets_the_configured_conclusion_and_at_l3_timed_out() {
         pull.labels.insert("ciflow/crcr/npu".to_owned());
     });
     world.send(&world.pull_request("synchronize")).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let three = "crcr/acme/three/relay/dispatch";
     let sorted = || {
         let mut all = checks(&world);
@@ -350,13 +365,10 @@ async fn unreadable_run_ends_by_its_reports_and_by_time() {
             world.github.state().world.uninstall("acme/four");
         }
         // GitHub doesn't know the run or refuses access; the job may still report.
-        world.later(Duration::from_secs(121));
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.wait(Duration::from_secs(121)).await;
         assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
-        world.later(Duration::from_secs(6 * 3600));
-        assert_eq!(world.work().await, Vec::<String>::new());
-        world.later(Duration::from_secs(31 * 60));
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.wait(Duration::from_secs(6 * 3600)).await;
+        world.wait(Duration::from_secs(31 * 60)).await;
         let lost = Some("timed_out");
         assert_eq!(
             checks(&world),
@@ -385,7 +397,7 @@ async fn label_adds_and_removes_the_check_runs_of_l3() {
         let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", on);
         let answer = world.send(&state.world.delivery("pull_request", &payload)).await;
         assert_eq!(answer.0, StatusCode::ACCEPTED);
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.settle().await;
     };
     let of_three = || {
         checks(&world).into_iter().filter(|check| check.0.contains("/three/")).collect::<Vec<_>>()
@@ -411,15 +423,14 @@ async fn label_adds_and_removes_the_check_runs_of_l3() {
 #[tokio::test]
 async fn label_of_a_backend_that_takes_nightlies_only_causes_nothing() {
     let world = World::new().await;
-    world.allow("L3:\n  npu:\n    acme/three: {oncalls: [carol], events: [nightly]}\n");
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.enforce("L3:\n  npu:\n    acme/three: {oncalls: [carol], events: [nightly]}\n").await;
     world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
     let state = world.github.state();
     let labelled = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", true);
     for delivery in [world.pull_request("opened"), state.world.delivery("pull_request", &labelled)]
     {
         assert_eq!(world.send(&delivery).await.0, StatusCode::ACCEPTED);
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.settle().await;
     }
     assert_eq!(state.world.take_dispatches().len(), 0);
     assert_eq!(checks(&world), []);
@@ -444,7 +455,7 @@ async fn rerequested_check_run_reruns_the_downstream_run() {
     let job = runs.iter().find(|run| run.name == JOB).unwrap();
     let payload = state.check_run_payload(UPSTREAM, job.id, "rerequested");
     world.send(&state.world.delivery("check_run", &payload)).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     assert_eq!(state.world.take_reruns().len(), 1);
     // The second attempt is a new job with the same check run.
     let second = Downstream { attempt: 2, ..four };
@@ -460,7 +471,7 @@ async fn rerequested_check_suite_reruns_each_l3_and_l4_run_once() {
     let run = open(&world).await;
     let four = run("acme/four");
     for job in ["test", "build"] {
-        let run = Downstream { job, client_payload: four.client_payload.clone(), ..four };
+        let run = four.of_job(job);
         run.end(&world, "success").await;
     }
     world.work().await;
@@ -477,13 +488,12 @@ async fn rerequested_check_suite_reruns_each_l3_and_l4_run_once() {
     let payload = state.check_suite_payload(UPSTREAM, suite, "rerequested");
     let again = async || {
         world.send(&state.world.delivery("check_suite", &payload)).await;
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.settle().await;
         state.world.take_reruns().len()
     };
     assert_eq!(again().await, 1, "three check runs and one run");
     // Its current level counts.
-    world.allow("L2: [acme/four]");
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.enforce("L2: [acme/four]").await;
     assert_eq!(again().await, 0);
 }
 
@@ -509,7 +519,7 @@ async fn merge_base_is_looked_up_after_a_failure() {
     };
     github.fail(&compare, 9, Fault::status(502));
     for job in ["build", "lint"] {
-        let run = Downstream { job, client_payload: four.client_payload.clone(), ..four };
+        let run = four.of_job(job);
         run.start(&world).await;
         run.end(&world, "failure").await;
         world.work().await;
@@ -523,7 +533,7 @@ async fn merge_base_is_looked_up_after_a_failure() {
     world.work().await;
     assert_eq!(learned().await, Some((head.clone(), fork, Timestamp::UNIX_EPOCH)));
     let asked = github.count(&compare);
-    let more = Downstream { job: "docs", client_payload: four.client_payload.clone(), ..four };
+    let more = four.of_job("docs");
     more.start(&world).await;
     more.end(&world, "failure").await;
     world.work().await;
@@ -535,7 +545,7 @@ async fn oncalls_are_mentioned_once() {
     let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
     let four = open(&world).await("acme/four");
     for job in ["test", "build"] {
-        let run = Downstream { job, client_payload: four.client_payload.clone(), ..four };
+        let run = four.of_job(job);
         run.start(&world).await;
         run.end(&world, "failure").await;
         world.work().await;

@@ -104,15 +104,13 @@ pub(super) async fn update_of_a_worker_that_stopped_does_not_stay_although_it_ar
     stop_within(&world, &task, UPDATES).await;
     four.on_github(&world, "completed", Some("success"));
     four.end(&world, "success").await;
-    world.later(Duration::from_secs(100));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(100)).await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let id = runs.iter().find(|run| run.name == DISPATCH).unwrap().id;
     world.relay.app.update_check_run(UPSTREAM, id, &late("in_progress")).await.unwrap();
     assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
-    world.later(Duration::from_secs(5 * 60));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(5 * 60)).await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
 }
 
@@ -127,8 +125,7 @@ pub(super) async fn check_run_is_not_created_while_a_worker_that_stopped_may_hav
     assert_eq!(world.work().await, ["another worker may be creating the check run"; 2]);
     assert!(checks(&world).is_empty());
     world.relay.app.create_check_run(UPSTREAM, HEAD, &late("in_progress")).await.unwrap();
-    world.later(Duration::from_secs(5 * 60));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(5 * 60)).await;
     assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
     world.github.state().world.take_dispatches();
 }
@@ -143,17 +140,13 @@ pub(super) async fn check_run_that_two_workers_created_has_one_result() {
         while state.world.count(CREATIONS) == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        world.later(Duration::from_secs(5 * 60));
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.wait(Duration::from_secs(5 * 60)).await;
         assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
     };
     tokio::join!(world.work(), others);
     let four = received(&world)("acme/four");
-    four.on_github(&world, "completed", Some("success"));
-    four.start(&world).await;
-    four.end(&world, "success").await;
-    world.later(Duration::from_secs(5 * 60));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    four.complete(&world, "success").await;
+    world.wait(Duration::from_secs(5 * 60)).await;
     let shown = checks(&world).into_iter().filter(|(name, ..)| name == DISPATCH);
     // GitHub shows the newest and counts no other.
     assert_eq!(
@@ -248,9 +241,7 @@ pub(super) async fn check_run_whose_creation_is_on_its_way_when_the_label_goes_i
 pub(super) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
-    four.on_github(&world, "completed", Some("failure"));
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.complete(&world, "failure").await;
     world.later(Duration::from_secs(5 * 60));
     world.work().await;
     let state = world.github.state();
@@ -282,7 +273,7 @@ pub(super) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pre
     }
     // The next one is accepted.
     world.send(&press()).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     assert!(!shown(JOB).title.contains("refused"), "{}", shown(JOB).title);
     state.world.take_reruns();
 }
@@ -303,7 +294,7 @@ pub(super) async fn rerun_of_a_run_without_a_failed_job_runs_all_of_it() {
     assert_eq!(job.conclusion.as_deref(), Some("failure"));
     let payload = state.check_run_payload(UPSTREAM, job.id, "rerequested");
     world.send(&state.world.delivery("check_run", &payload)).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let reruns = state.world.take_reruns();
     assert!(
         matches!(&reruns[..], [Started::Rerun { failed_only: false, run_id: 9000, .. }]),

@@ -31,7 +31,7 @@ impl Downstream {
         self.on_github(world, "completed", Some("failure"));
         let (status, answer) = self.report(world, &body).await;
         assert_eq!(status, StatusCode::OK, "{answer}");
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.settle().await;
     }
 }
 
@@ -44,8 +44,7 @@ async fn world() -> World {
 
 /// A minute later.
 async fn soon(world: &World) {
-    world.later(Duration::from_secs(61));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(61)).await;
 }
 
 fn shown(world: &World) -> (Option<String>, String) {
@@ -109,7 +108,7 @@ async fn fail_twice(world: &World, four: Downstream) {
 async fn next_head(world: &World, number: u64) -> Downstream {
     world.change(|pull| pull.head_sha = format!("{number:040x}"));
     world.send(&world.pull_request("synchronize")).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     Downstream { run: RUN + 10 * number, ..received(world)("acme/four") }
 }
 
@@ -339,7 +338,7 @@ async fn push_to(world: &World, branch: &str, run: u64, sha: &str, failed: &[&st
     let state = world.github.state();
     let payload = state.push_payload(UPSTREAM, &format!("refs/heads/{branch}"), sha);
     world.send(&state.world.delivery("push", &payload)).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let two = Downstream { run, ..received(world)("acme/two") };
     two.end_with(world, failed).await;
     world.work().await;
@@ -452,7 +451,7 @@ async fn if_the_backend_itself_broke_no_commit_is_named_and_nobody_is_told() {
         asker: None,
     };
     probe::request(&world.relay, request).await.unwrap();
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let before = Downstream { run: 50, ..received(&world)("acme/two") };
     before.end(&world, "success").await;
     push(&world, 1, &commit(0), &[]).await;

@@ -42,7 +42,7 @@ async fn push_new_head(world: &World, head: char) -> String {
     world.change(|pull| pull.head_sha = head.to_string().repeat(40));
     let delivery = world.pull_request("synchronize");
     world.send(&delivery).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     delivery.id
 }
 
@@ -58,10 +58,8 @@ async fn re_registered_name_gets_nothing_until_confirmed() {
 
     let number = register_anew(&world);
     // The id stays pinned when the name is removed from the allowlist and added again.
-    world.allow("L4: []\n");
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
-    world.allow(super::super::support::ALLOWLIST);
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.enforce("L4: []\n").await;
+    world.enforce(super::super::support::ALLOWLIST).await;
     let delivery = push_new_head(&world, 'b').await;
     assert!(!world.dispatched().contains(&FOUR.to_owned()), "nothing is sent to the stranger");
     let dispatch = dispatch_of_four(&world, &delivery).await;
@@ -188,8 +186,7 @@ async fn reports_and_refused_dispatches_pin_nothing() {
 async fn operator_pins_a_name_without_dispatches() {
     let world = World::with(&[ADMIN]).await;
     let number = world.github.state().world.add_repo("acme/nightly");
-    world.allow("L2:\n  - acme/nightly: {events: [nightly]}\n");
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.enforce("L2:\n  - acme/nightly: {events: [nightly]}\n").await;
     world.github.state().world.add_commit(UPSTREAM, HEAD);
     let confirmation = json!({ "repo": "acme/nightly", "repository_id": number }).to_string();
     let stranger = Request::post("/api/v1/repositories");

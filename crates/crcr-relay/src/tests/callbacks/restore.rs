@@ -95,8 +95,7 @@ async fn check_run_whose_result_the_backup_lacks_is_evaluated_again_and_never_fa
     world.work().await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "newer events may replace them first");
     assert_eq!(conclusion(&world), ("queued".to_owned(), None), "as it isn't known any more");
-    world.later(limits::RESTORE_PAUSE);
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(limits::RESTORE_PAUSE).await;
     let again = received(&world)("acme/four");
     assert_eq!(again.client_payload, four.client_payload, "the same dispatch");
     let again = Downstream { run: RUN + 1, ..again };
@@ -192,9 +191,7 @@ async fn check_run_is_sent_again_although_the_store_thinks_that_github_has_it() 
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     let backup = world.backup();
-    four.on_github(&world, "completed", Some("failure"));
-    four.start(&world).await;
-    four.end(&world, "failure").await;
+    four.complete(&world, "failure").await;
     world.later(2 * Duration::from_secs(60));
     world.work().await;
     assert_eq!(conclusion(&world).1.as_deref(), Some("failure"));

@@ -8,11 +8,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 const THREE: &str = "crcr/acme/three/relay/dispatch";
 const EVEN_NEWER: &str = "cccccccccccccccccccccccccccccccccccccccc";
 
-async fn wait(world: &World, time: Duration) {
-    world.later(time);
-    assert_eq!(world.work().await, Vec::<String>::new());
-}
-
 fn of(world: &World, name: &str) -> Option<(String, Option<String>)> {
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let mut named = runs.into_iter().filter(|run| run.name == name && run.head_sha == HEAD);
@@ -23,12 +18,6 @@ fn of(world: &World, name: &str) -> Option<(String, Option<String>)> {
 
 fn ended(world: &World) -> Option<String> {
     of(world, DISPATCH).unwrap().1
-}
-
-async fn allow(world: &World, text: &str) {
-    world.allow(text);
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
 }
 
 /// A stranger's pull request, with `head`.
@@ -48,23 +37,21 @@ async fn stranger(world: &World, action: &str, head: &str) {
 pub(super) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_failed() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
-    four.on_github(&world, "completed", Some("failure"));
-    four.start(&world).await;
-    four.end(&world, "failure").await;
-    wait(&world, 5 * MINUTE).await;
+    four.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
     // Without a backlog.
     stranger(&world, "opened", HEAD).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     assert_eq!(ended(&world).as_deref(), Some("failure"), "it isn't reset to queued");
     // With one: the stranger pushes on before the dispatch is sent.
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     stranger(&world, "reopened", HEAD).await;
     world.later(Duration::from_secs(1));
     stranger(&world, "synchronize", NEWER).await;
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"), "it isn't skipped");
-    wait(&world, 3 * 60 * MINUTE).await;
+    world.wait(3 * 60 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -78,11 +65,11 @@ pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_che
     three.start(&world).await;
     world.work().await;
     stranger(&world, "opened", HEAD).await;
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(of(&world, THREE), Some(("in_progress".to_owned(), None)));
     three.on_github(&world, "completed", Some("success"));
     three.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("success"));
 }
 
@@ -90,18 +77,15 @@ pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_che
 pub(super) async fn run_that_github_creates_late_is_waited_for() {
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
-    ci.on_github(&world, "completed", Some("success"));
-    ci.start(&world).await;
-    ci.end(&world, "success").await;
-    wait(&world, Duration::from_secs(40)).await;
+    ci.complete(&world, "success").await;
+    world.wait(Duration::from_secs(40)).await;
     assert_eq!(ended(&world), None, "GitHub may still start others");
-    let client_payload = ci.client_payload.clone();
-    let late = Downstream { run: RUN + 1, client_payload, ..ci };
+    let late = ci.in_run(RUN + 1);
     late.workflow_on_github(&world, "late.yml", "in_progress", None);
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
     late.workflow_on_github(&world, "late.yml", "completed", Some("failure"));
-    wait(&world, 75 * Duration::from_secs(1)).await;
+    world.wait(75 * Duration::from_secs(1)).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -110,13 +94,10 @@ pub(super) async fn run_that_github_creates_late_is_waited_for() {
 pub(super) async fn failed_run_counts_although_the_relays_clock_is_ahead_of_githubs() {
     let world = World::with_clock_ahead(Duration::from_secs(30)).await;
     let ci = open(&world).await("acme/four");
-    let client_payload = ci.client_payload.clone();
-    let silent = Downstream { run: RUN + 1, client_payload, ..ci };
+    let silent = ci.in_run(RUN + 1);
     silent.workflow_on_github(&world, "silent.yml", "completed", Some("failure"));
-    ci.on_github(&world, "completed", Some("success"));
-    ci.start(&world).await;
-    ci.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    ci.complete(&world, "success").await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -125,22 +106,19 @@ pub(super) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch
 {
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
-    ci.on_github(&world, "completed", Some("success"));
-    ci.start(&world).await;
-    ci.end(&world, "success").await;
-    wait(&world, Duration::from_secs(45)).await;
+    ci.complete(&world, "success").await;
+    world.wait(Duration::from_secs(45)).await;
     stranger(&world, "opened", NEWER).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let late = |run, end| {
-        let client_payload = ci.client_payload.clone();
-        let run = Downstream { run, client_payload, ..ci };
+        let run = ci.in_run(run);
         run.workflow_on_github(&world, "late.yml", "completed", Some(end));
     };
     late(RUN + 1, "failure");
-    wait(&world, Duration::from_secs(30)).await;
+    world.wait(Duration::from_secs(30)).await;
     assert_eq!(ended(&world), None, "it may be the run of either dispatch");
     late(RUN + 2, "success");
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -150,18 +128,15 @@ pub(super) async fn failed_late_run_counts_although_the_run_of_the_next_dispatch
 pub(super) async fn failed_run_counts_although_an_earlier_dispatch_could_have_started_it_too() {
     let world = World::listening(&[]).await;
     stranger(&world, "opened", NEWER).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let earlier = received(&world)("acme/four");
     earlier.workflow_on_github(&world, "late.yml", "completed", Some("success"));
-    wait(&world, Duration::from_secs(50)).await;
+    world.wait(Duration::from_secs(50)).await;
     let ci = Downstream { run: RUN + 1, ..open(&world).await("acme/four") };
-    let client_payload = ci.client_payload.clone();
-    let late = Downstream { run: RUN + 2, client_payload, ..ci };
+    let late = ci.in_run(RUN + 2);
     late.workflow_on_github(&world, "late.yml", "completed", Some("failure"));
-    ci.on_github(&world, "completed", Some("success"));
-    ci.start(&world).await;
-    ci.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    ci.complete(&world, "success").await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -171,24 +146,21 @@ pub(super) async fn failed_run_counts_if_the_earlier_dispatches_have_runs_of_the
     let world = World::listening(&[]).await;
     for (action, head) in [("opened", NEWER), ("synchronize", EVEN_NEWER)] {
         stranger(&world, action, head).await;
-        assert_eq!(world.work().await, Vec::<String>::new());
+        world.settle().await;
         world.later(Duration::from_secs(1));
     }
     let earlier = received(&world)("acme/four");
     let on_github = |run, end| {
-        let client_payload = earlier.client_payload.clone();
-        let run = Downstream { run, client_payload, ..earlier };
+        let run = earlier.in_run(run);
         run.workflow_on_github(&world, "gpu.yml", "completed", Some(end));
     };
     on_github(RUN + 1, "success");
     on_github(RUN + 2, "success");
-    wait(&world, Duration::from_secs(30)).await;
+    world.wait(Duration::from_secs(30)).await;
     let ci = open(&world).await("acme/four");
     on_github(RUN + 3, "failure");
-    ci.on_github(&world, "completed", Some("success"));
-    ci.start(&world).await;
-    ci.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    ci.complete(&world, "success").await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -204,7 +176,7 @@ async fn first_failure_of_1001_jobs_is_not_lost() {
         let end = if leg == 0 { "failure" } else { "success" };
         assert_eq!(job.end(&world, end).await, said("completed"), "leg {leg}");
     }
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -217,8 +189,7 @@ async fn push_that_supersedes_4000_dispatches_is_accepted() {
     for repo in &repos {
         state.world.install(repo);
     }
-    world.allow(&format!("L1: [{}]\n", repos.join(", ")));
-    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.enforce(&format!("L1: [{}]\n", repos.join(", "))).await;
     // The backends' files aren't read, as the limit of GitHub that follows is for dispatches.
     world.sql("DELETE FROM task");
     assert_eq!(world.send(&world.pull_request("opened")).await.0, StatusCode::ACCEPTED);
@@ -238,16 +209,14 @@ pub(super) async fn failed_run_on_the_second_page_of_githubs_list_is_not_lost() 
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
     for n in 0..120 {
-        let client_payload = ci.client_payload.clone();
-        let other = Downstream { run: RUN + n, client_payload, ..ci };
+        let other = ci.in_run(RUN + n);
         let end = if n == 0 { "failure" } else { "success" };
         other.workflow_on_github(&world, &format!("w{n}.yml"), "completed", Some(end));
     }
-    let client_payload = ci.client_payload.clone();
-    let last = Downstream { run: RUN + 119, client_payload, ..ci };
+    let last = ci.in_run(RUN + 119);
     last.start(&world).await;
     last.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -258,24 +227,23 @@ pub(super) async fn list_of_runs_that_github_does_not_show_as_a_whole_is_not_rea
     ci.on_github(&world, "completed", Some("success"));
     // With them there is one more than GitHub pages through.
     for n in 1..=1000 {
-        let client_payload = ci.client_payload.clone();
-        let other = Downstream { run: RUN + n, client_payload, ..ci };
+        let other = ci.in_run(RUN + n);
         other.workflow_on_github(&world, "bot.yml", "completed", Some("success"));
     }
     ci.end(&world, "success").await;
-    wait(&world, 10 * MINUTE).await;
+    world.wait(10 * MINUTE).await;
     assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
-    wait(&world, 6 * 60 * MINUTE).await;
+    world.wait(6 * 60 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"), "it isn't known, and never success");
     let calls = || world.github.state().traffic.calls("runs");
     let before = calls();
     for _ in 0..24 {
-        wait(&world, 60 * MINUTE).await;
+        world.wait(60 * MINUTE).await;
     }
     assert_eq!(calls(), before);
     let again = Downstream { attempt: 2, client_payload: ci.client_payload.clone(), ..ci };
     again.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert!(calls() > before, "after a new report it is read again");
 }
 
@@ -292,16 +260,15 @@ pub(super) async fn list_without_a_run_that_has_reported_is_not_the_whole_list()
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
     ci.on_github(&world, "completed", Some("success"));
-    let client_payload = ci.client_payload.clone();
-    let silent = Downstream { run: RUN + 1, client_payload, ..ci };
+    let silent = ci.in_run(RUN + 1);
     silent.workflow_on_github(&world, "silent.yml", "completed", Some("failure"));
     world.later(Duration::from_secs(70));
     answer_lists(&world, 2, &[]);
     ci.end(&world, "success").await;
-    wait(&world, Duration::from_secs(11)).await;
+    world.wait(Duration::from_secs(11)).await;
     assert_eq!(of(&world, DISPATCH), Some(("in_progress".to_owned(), None)));
-    wait(&world, 5 * MINUTE).await;
-    wait(&world, 5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -311,11 +278,10 @@ pub(super) async fn failed_run_that_is_missing_in_a_later_list_still_counts() {
         let world = World::listening(&[]).await;
         let ci = open(&world).await("acme/four");
         ci.on_github(&world, "completed", Some("success"));
-        let client_payload = ci.client_payload.clone();
-        let silent = Downstream { run: RUN + 1, client_payload, ..ci };
+        let silent = ci.in_run(RUN + 1);
         silent.workflow_on_github(&world, "silent.yml", "completed", Some("failure"));
         ci.end(&world, "success").await;
-        wait(&world, 2 * MINUTE).await;
+        world.wait(2 * MINUTE).await;
         assert_eq!(ended(&world).as_deref(), Some("failure"));
         let runs = &world.github.state().runs;
         if is_deleted {
@@ -325,11 +291,10 @@ pub(super) async fn failed_run_that_is_missing_in_a_later_list_still_counts() {
             answer_lists(&world, 1, &[runs.get(RUN).unwrap().api("http://github.test")]);
         }
         // A further report has the runs listed again.
-        let client_payload = ci.client_payload.clone();
-        let other = Downstream { job: "other", client_payload, ..ci };
+        let other = ci.of_job("other");
         other.end(&world, "success").await;
         for _ in 0..20 {
-            wait(&world, MINUTE).await;
+            world.wait(MINUTE).await;
         }
         assert_eq!(ended(&world).as_deref(), Some("failure"), "deleted: {is_deleted}");
     }
@@ -341,18 +306,17 @@ pub(super) async fn run_that_was_deleted_after_it_passed_has_passed() {
     let ci = open(&world).await("acme/four");
     ci.on_github(&world, "completed", Some("success"));
     ci.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"));
     world.github.state().runs.add(Run {
         id: RUN,
         repository: "acme/gone".to_owned(),
         ..Run::push()
     });
-    let client_payload = ci.client_payload.clone();
-    let other = Downstream { job: "other", client_payload, ..ci };
+    let other = ci.of_job("other");
     other.end(&world, "success").await;
     for _ in 0..20 {
-        wait(&world, MINUTE).await;
+        world.wait(MINUTE).await;
     }
     assert_eq!(ended(&world).as_deref(), Some("success"));
 }
@@ -369,11 +333,11 @@ pub(super) async fn run_of_which_github_does_not_say_when_it_was_created_is_no_s
     let dated = world.github.state().runs.get(RUN).unwrap().api("http://github.test");
     answer_lists(&world, 1000, &[undated, dated]);
     ci.end(&world, "success").await;
-    wait(&world, 10 * MINUTE).await;
+    world.wait(10 * MINUTE).await;
     assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
     assert!(title(&world).contains("doesn't say of one when it was created"), "{}", title(&world));
-    wait(&world, 6 * 60 * MINUTE).await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(6 * 60 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -391,23 +355,23 @@ pub(super) async fn run_that_was_open_and_cannot_be_read_any_more_ends_the_verdi
     ci.on_github(&world, "in_progress", None);
     ci.start(&world).await;
     ci.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
     world.github.state().world.uninstall("acme/four");
     for _ in 0..70 {
-        wait(&world, 5 * MINUTE).await;
+        world.wait(5 * MINUTE).await;
     }
     assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress", "it may be installed again");
     // The token is valid for an hour.
     for _ in 0..20 {
-        wait(&world, 5 * MINUTE).await;
+        world.wait(5 * MINUTE).await;
     }
     assert_eq!(ended(&world).as_deref(), Some("failure"));
     assert!(title(&world).contains("isn't known how run 9000 ended"), "{}", title(&world));
     let calls = || world.github.state().world.calls().len();
     let before = calls();
     for _ in 0..24 {
-        wait(&world, 60 * MINUTE).await;
+        world.wait(60 * MINUTE).await;
     }
     assert_eq!(calls(), before, "nobody asks any more");
     // A further report has it asked for again.
@@ -416,7 +380,7 @@ pub(super) async fn run_that_was_open_and_cannot_be_read_any_more_ends_the_verdi
     let again = ci.run_again();
     again.on_github(&world, "completed", Some("success"));
     again.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"));
 }
 
@@ -426,23 +390,22 @@ pub(super) async fn open_run_that_may_be_the_dispatchs_and_cannot_be_read_any_mo
  {
     let world = World::listening(&[]).await;
     stranger(&world, "opened", NEWER).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     drop(received(&world));
     let ci = open(&world).await("acme/four");
     let silent = |run| {
-        let client_payload = ci.client_payload.clone();
-        let silent = Downstream { run, client_payload, ..ci };
+        let silent = ci.in_run(run);
         silent.workflow_on_github(&world, "silent.yml", "in_progress", None);
     };
     silent(RUN + 1);
     silent(RUN + 2);
     ci.on_github(&world, "completed", Some("success"));
     ci.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert!(title(&world).contains("may be this commit's is open"), "{}", title(&world));
     world.github.state().world.uninstall("acme/four");
     for _ in 0..90 {
-        wait(&world, 5 * MINUTE).await;
+        world.wait(5 * MINUTE).await;
     }
     assert_eq!(ended(&world).as_deref(), Some("failure"));
     assert!(title(&world).contains("isn't known which runs it had"), "{}", title(&world));
@@ -456,7 +419,7 @@ pub(super) async fn two_legs_of_one_name_cannot_hide_a_failure() {
         four.on_github(&world, "completed", Some("success"));
         assert_eq!(four.end(&world, first).await, said("completed"));
         assert_eq!(four.end(&world, second).await, said("completed"));
-        wait(&world, 2 * MINUTE).await;
+        world.wait(2 * MINUTE).await;
         assert_eq!(ended(&world).as_deref(), Some("failure"));
         assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
     }
@@ -470,14 +433,13 @@ pub(super) async fn job_of_two_workflow_files_of_one_name_shows_the_failure_of_t
     let newer = Downstream { run: RUN + 1, ..open(&world).await("acme/four") };
     newer.workflow_on_github(&world, "gpu.yml", "completed", Some("success"));
     newer.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("success"));
-    let client_payload = newer.client_payload.clone();
-    let older = Downstream { run: RUN, client_payload, ..newer };
+    let older = newer.in_run(RUN);
     older.workflow_on_github(&world, "ci.yml", "completed", Some("failure"));
     older.end(&world, "failure").await;
-    assert_eq!(world.work().await, Vec::<String>::new());
-    wait(&world, 2 * MINUTE).await;
+    world.settle().await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
     assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
 }
@@ -488,9 +450,9 @@ pub(super) async fn job_that_never_ended_keeps_a_run_open_that_github_says_passe
     let four = open(&world).await("acme/four");
     four.start(&world).await;
     four.on_github(&world, "completed", Some("success"));
-    wait(&world, 10 * MINUTE).await;
+    world.wait(10 * MINUTE).await;
     assert_eq!(of(&world, DISPATCH).unwrap().0, "in_progress");
-    wait(&world, 6 * 60 * MINUTE).await;
+    world.wait(6 * 60 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("timed_out"));
 }
 
@@ -500,7 +462,7 @@ pub(super) async fn conclusion_that_the_relay_does_not_know_is_no_success() {
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("mostly_harmless"));
     four.end(&world, "success").await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -510,7 +472,7 @@ pub(super) async fn run_of_skipped_jobs_alone_does_not_pass_a_blocking_check() {
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("success"));
     four.end(&world, "skipped").await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -522,13 +484,15 @@ pub(super) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its
         four.on_github(&world, "in_progress", None);
         four.start(&world).await;
         world.work().await;
-        allow(&world, meanwhile).await;
+        world.enforce(meanwhile).await;
+        world.settle().await;
         assert_eq!(ended(&world).as_deref(), Some("neutral"), "re-evaluated at once");
         four.on_github(&world, "completed", Some("failure"));
         assert_eq!(four.end(&world, "failure").await, said("completed"), "{meanwhile}");
-        wait(&world, 2 * MINUTE).await;
-        allow(&world, "L4:\n  - acme/four: [dave]\n").await;
-        wait(&world, 2 * MINUTE).await;
+        world.wait(2 * MINUTE).await;
+        world.enforce("L4:\n  - acme/four: [dave]\n").await;
+        world.settle().await;
+        world.wait(2 * MINUTE).await;
         assert_eq!(ended(&world).as_deref(), Some("failure"), "{meanwhile}");
         assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"), "{meanwhile}");
     }
@@ -538,13 +502,12 @@ pub(super) async fn backend_that_leaves_and_returns_to_l4_during_a_run_shows_its
 pub(super) async fn backend_that_is_promoted_to_l4_gets_its_required_check_on_open_pull_requests() {
     let world = World::listening(&[]).await;
     let three = open(&world).await("acme/three");
-    three.on_github(&world, "completed", Some("success"));
-    three.start(&world).await;
-    three.end(&world, "success").await;
-    wait(&world, 5 * MINUTE).await;
+    three.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
     assert_eq!(of(&world, THREE), None);
-    allow(&world, "L4:\n  - acme/three: [carol]\n").await;
-    wait(&world, MINUTE).await;
+    world.enforce("L4:\n  - acme/three: [carol]\n").await;
+    world.settle().await;
+    world.wait(MINUTE).await;
     assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("success"));
 }
 
@@ -571,8 +534,9 @@ pub(super) async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pul
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
     four.end(&world, "failure").await;
-    wait(&world, 2 * MINUTE).await;
-    allow(&world, "L3:\n  npu:\n    acme/four: [dave]\n").await;
+    world.wait(2 * MINUTE).await;
+    world.enforce("L3:\n  npu:\n    acme/four: [dave]\n").await;
+    world.settle().await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
@@ -582,8 +546,9 @@ pub(super) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
     four.end(&world, "failure").await;
-    wait(&world, 2 * MINUTE).await;
-    allow(&world, "L4:\n  - Acme/Four: [dave]\n").await;
+    world.wait(2 * MINUTE).await;
+    world.enforce("L4:\n  - Acme/Four: [dave]\n").await;
+    world.settle().await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let verdicts: Vec<_> =
         runs.iter().filter(|run| run.name.ends_with("/relay/dispatch")).collect();
@@ -599,8 +564,9 @@ pub(super) async fn check_run_is_not_created_twice_if_the_case_changes_before_it
     world.github.state().world.fail(&create, 2, Fault::ResetAfterwards);
     world.send(&world.pull_request("opened")).await;
     world.work().await;
-    allow(&world, "L4:\n  - Acme/Four: [dave]\n").await;
-    wait(&world, 60 * MINUTE).await;
+    world.enforce("L4:\n  - Acme/Four: [dave]\n").await;
+    world.settle().await;
+    world.wait(60 * MINUTE).await;
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let verdicts: Vec<_> = runs
         .iter()
@@ -620,9 +586,9 @@ pub(super) async fn label_of_the_second_in_which_the_pull_request_was_opened_is_
     });
     let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", true);
     world.send(&state.world.delivery("pull_request", &payload)).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     world.send(&opened).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     assert_eq!(of(&world, THREE), Some(("queued".to_owned(), None)));
 }
 
@@ -635,11 +601,11 @@ pub(super) async fn pull_request_that_had_moved_on_when_its_webhook_came_shows_t
     state.world.add_commit(UPSTREAM, HEAD);
     let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
     world.send(&state.world.delivery("push", &push)).await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let four = received(&world)("acme/four");
     four.on_github(&world, "completed", Some("failure"));
     four.end(&world, "failure").await;
-    wait(&world, 2 * MINUTE).await;
+    world.wait(2 * MINUTE).await;
     assert_eq!(of(&world, DISPATCH), None);
     let pull = PullRequest::from_fork(8, UPSTREAM, HEAD, state.clock.now());
     state.world.put_pull(UPSTREAM, pull);
@@ -647,7 +613,7 @@ pub(super) async fn pull_request_that_had_moved_on_when_its_webhook_came_shows_t
     world.later(Duration::from_secs(1));
     stranger(&world, "synchronize", NEWER).await;
     world.send(&state.world.delivery("pull_request", &late)).await;
-    wait(&world, MINUTE).await;
+    world.wait(MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
     assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
 }

@@ -124,7 +124,7 @@ async fn self_report_without_a_commit_decides_nothing() {
     body["payload"] = Value::Null;
     assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"));
     // A later run without a commit fails in the same job.
-    let later = Downstream { run: RUN + 1, client_payload: four.client_payload.clone(), ..four };
+    let later = four.in_run(RUN + 1);
     let mut claims = later.claims(&world);
     claims["event_name"] = json!("schedule");
     let mut failed = later.body("completed", Some("failure"));
@@ -132,8 +132,7 @@ async fn self_report_without_a_commit_decides_nothing() {
     failed["delivery_id"] = json!("nightly-2");
     failed["payload"] = Value::Null;
     assert_eq!(later.report_as(&world, &claims, &failed).await, said("completed"));
-    world.later(Duration::from_secs(120));
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.wait(Duration::from_secs(120)).await;
     assert_eq!(checks(&world), shown, "no check run");
     assert_eq!(alerts.received_requests().await.unwrap().len(), 0, "nobody is alerted");
     // It isn't what a failure on the pull request is compared with.
@@ -198,14 +197,14 @@ async fn queue_time_is_that_of_a_runs_first_job() {
     let settings = [("HUD_API_URL", &*format!("{}/api", hud.uri())), ("HUD_BOT_KEY", "k")];
     let world = World::with(&settings).await;
     let build = Downstream { job: "build", ..open(&world).await("acme/two") };
-    let test = Downstream { job: "test", client_payload: build.client_payload.clone(), ..build };
+    let test = build.of_job("test");
     world.later(Duration::from_secs(10));
     build.start(&world).await;
     world.later(Duration::from_secs(3600));
     build.end(&world, "success").await;
     test.start(&world).await;
     test.end(&world, "success").await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     let facts = world.results.attempts(&world.always()).unwrap();
     let queue = |job: &str| {
         let fact = facts.iter().find(|fact| fact.job.as_deref() == Some(job)).unwrap();
@@ -311,7 +310,7 @@ async fn result_that_the_external_hud_has_already_is_no_dead_letter() {
     let world = World::with(&settings).await;
     let two = open(&world).await("acme/two");
     two.end(&world, "success").await;
-    assert_eq!(world.work().await, Vec::<String>::new());
+    world.settle().await;
     assert_eq!(world.relay.store.queue_depth().await.unwrap().dead, 0);
     assert_eq!(hud.received_requests().await.unwrap().len(), 1, "it isn't sent again");
 }

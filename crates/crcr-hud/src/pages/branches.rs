@@ -1,0 +1,118 @@
+//! `/hud` and `/hud/OWNER/REPO`: the repositories whose CI is known, and their branches.
+
+use crcr_domain::RepoName;
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Serialize;
+
+use crate::address::branch_path;
+use crate::context::{Hud, PageError, repo_name};
+use crate::layout::{time, zone};
+use crate::model::red_branches::trunk;
+use crate::query::NoQuery;
+use crate::view::View;
+
+const MAX_BRANCHES: usize = 200;
+
+/// The repositories with webhooks of jobs.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct RepositoriesModel {
+    pub(crate) repositories: Vec<RepositoryLink>,
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct RepositoryLink {
+    pub(crate) name: String,
+    /// When the newest webhook of a job was received.
+    pub(crate) newest: Timestamp,
+}
+
+/// The branches of a repository: the main one, then the newest.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct BranchesModel {
+    pub(crate) repository: String,
+    pub(crate) branches: Vec<String>,
+    /// Whether there are more, which changed earlier.
+    pub(crate) has_more: bool,
+}
+
+pub(crate) async fn repositories(
+    hud: &Hud,
+    (): (),
+    _: NoQuery,
+) -> Result<RepositoriesModel, PageError> {
+    let known = hud.results.repositories("workflow_job").await?;
+    let link = |known: crcr_results::webhook_tables::KnownRepository| RepositoryLink {
+        name: known.name,
+        newest: known.newest,
+    };
+    Ok(RepositoriesModel { repositories: known.into_iter().map(link).collect() })
+}
+
+pub(crate) async fn branches(
+    hud: &Hud,
+    (owner, repo): (String, String),
+    _: NoQuery,
+) -> Result<BranchesModel, PageError> {
+    let repo = &repo_name(&owner, &repo)?;
+    // Jobs are on branches of forks, too, whose commits aren't on any branch here.
+    let mut branches = hud.results.branches("push", repo.as_str(), MAX_BRANCHES + 1).await?;
+    if branches.is_empty() {
+        branches = hud.results.branches("workflow_run", repo.as_str(), MAX_BRANCHES + 1).await?;
+    }
+    if branches.is_empty() {
+        return Err(no_webhooks(repo));
+    }
+    let has_more = branches.len() > MAX_BRANCHES;
+    branches.truncate(MAX_BRANCHES);
+    if let Some(trunk) = trunk(hud, repo.as_str()).await? {
+        branches.retain(|name| *name != trunk);
+        branches.insert(0, trunk);
+    }
+    Ok(BranchesModel { repository: repo.as_str().to_owned(), branches, has_more })
+}
+
+fn no_webhooks(repo: &RepoName) -> PageError {
+    PageError::NotFound(format!(
+        "no job of {repo} is known: its jobs appear here once the App is installed on it and subscribed \
+         to `workflow_job`"
+    ))
+}
+
+pub(crate) fn repositories_page(model: &RepositoriesModel, view: &View<'_>) -> Markup {
+    view.shell(
+        "Repositories",
+        true,
+        &html! {
+            h1 { "Repositories" }
+            @if model.repositories.is_empty() {
+                p.muted { "No jobs are known. A repository appears here once the GitHub App is installed on it and subscribed to workflow jobs." }
+            } @else {
+                div.scroll { table.stack {
+                    thead { tr { th scope="col" { "Repository" } th scope="col" { "Newest job (" (zone()) ")" } } }
+                    tbody { @for repository in &model.repositories { tr {
+                        th scope="row" { a href=(format!("/hud/{}", repository.name)) { bdi { (repository.name) } } }
+                        td data-label="Newest job" { (time(repository.newest)) }
+                    } } }
+                } }
+            }
+        },
+    )
+}
+
+pub(crate) fn branches_page(model: &BranchesModel, view: &View<'_>) -> Markup {
+    view.shell(
+        &model.repository,
+        true,
+        &html! {
+            h1 { bdi { (model.repository) } }
+            h2 { "Branches" }
+            ul.plain { @for branch in &model.branches {
+                li { a href=(branch_path(&model.repository, branch)) { bdi { (branch) } } }
+            } }
+            @if model.has_more {
+                p.detail { "The main branch and those of the newest pushes. Another one is at " code { "/hud/" (model.repository) "/NAME" } "." }
+            }
+        },
+    )
+}
