@@ -188,8 +188,8 @@ impl<'a> QuarantineReader<'a> {
             let text = match &value.kind {
                 TokenKind::Scalar(text, plain) => match *plain && scalar::is_null(text) {
                     true => String::new(),
-                    // Blanks in quotes are part of a test's name.
-                    false if name == "pattern" && !*plain => text.to_string(),
+                    // Blanks in quotes are meant. Only a sentence may end with the line end of a block.
+                    false if name != "reason" && !*plain => text.to_string(),
                     false => text.trim().to_owned(),
                 },
                 _ => {
