@@ -108,6 +108,150 @@ fn schemas_accept_the_examples_of_the_pages_and_refuse_mistakes() {
     }
 }
 
+/// What one of the two readers refuses, the other one has to refuse, too.
+#[test]
+#[ignore = "needs check-jsonschema from tests/peers/requirements.txt"]
+fn schemas_and_parsers_agree_about_odd_values() {
+    let long = |count| json!("x".repeat(count));
+    let mut values: Vec<Value> = [
+        "",
+        "a",
+        "~",
+        "null",
+        "1",
+        "!a",
+        "!!a",
+        "!",
+        "a/",
+        "/a",
+        "./a",
+        "!./a",
+        "!/a",
+        "!a/",
+        "a?b",
+        "a[b",
+        "a{b",
+        "a\\b",
+        "a\tb",
+        "a\nb",
+        "a\u{7f}b",
+        "a\u{85}b",
+        "a\n",
+        " a",
+        "a ",
+        "  ",
+        "*",
+        "tests*",
+        "tests.abcdefgh*",
+        "@alice",
+        "@@alice",
+        "a--b",
+        "-a",
+        "a-",
+        "a_b",
+        "a_b_c",
+        "a_",
+        "org/team",
+        "org/te.am",
+        "org/",
+        "/t",
+        "a, b",
+        "a,,b",
+        ",",
+        "acme/one",
+        "acme/one.git",
+        "acme/one.WIKI",
+        "acme/..",
+        "2026-13-01",
+        "run",
+        "skip",
+        "push",
+        "nightly",
+        "leave-out",
+    ]
+    .map(Value::from)
+    .to_vec();
+    values.extend([39, 40, 256, 257, 1000, 1001].map(long));
+    values.push(json!(format!("!{}", "x".repeat(256))));
+    values.push(json!(format!("org/{}", "t".repeat(101))));
+    values.extend([
+        json!(null),
+        json!(true),
+        json!(0),
+        json!(1),
+        json!(-1),
+        json!(1.5),
+        json!(1441),
+    ]);
+    let items: Vec<Value> = values.iter().map(|value| json!([value])).collect();
+    let expiry = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+    let quarantine = |field: &str, value: &Value| {
+        let mut entry = json!({
+            "pattern": "t.test_abcdefgh", "owner": "alice", "reason": "x", "expiry": expiry.to_string(),
+        });
+        entry[field] = value.clone();
+        json!([entry])
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let agree = |schema: &str, command: &[&str], documents: Vec<Value>| {
+        let mut check = Command::new("check-jsonschema");
+        check.args(["--output-format", "json", "--schemafile"]);
+        check.arg(root().join("schemas").join(schema));
+        let mut paths = vec![];
+        for (n, document) in documents.iter().enumerate() {
+            let path = folder.path().join(format!("{schema}-{n}.yml"));
+            // In YAML, these two are no text without an escape.
+            let text =
+                document.to_string().replace('\u{7f}', "\\u007f").replace('\u{85}', "\\u0085");
+            fs::write(&path, text).unwrap();
+            paths.push(path);
+        }
+        let told = check.args(&paths).output().unwrap();
+        let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+        let named = |list: &str| told[list].as_array().unwrap().iter();
+        let refused: Vec<&str> = named("errors")
+            .chain(named("parse_errors"))
+            .filter_map(|one| one["filename"].as_str())
+            .collect();
+        let mut different = vec![];
+        for (document, path) in documents.iter().zip(&paths) {
+            let path = path.to_str().unwrap();
+            let run = Crcr::new(command).arg(path);
+            for name in ["a.yml", "b.yml"] {
+                fs::write(run.folder().join(name), "L1: [acme/one]\n").unwrap();
+            }
+            let ran = run.run();
+            let accepted = match command {
+                ["allowlist", "diff", ..] => !ran.stderr.contains("error[criteria]"),
+                _ => ran.code == 0,
+            };
+            if accepted == refused.contains(&path) {
+                different.push(format!("the parser takes it: {accepted}: {document}"));
+            }
+        }
+        assert!(different.is_empty(), "{schema}:\n{}", different.join("\n"));
+    };
+    let each = |fields: &[&str], values: &[Value], of: &dyn Fn(&str, &Value) -> Value| {
+        let documents = fields.iter().flat_map(|field| values.iter().map(|value| of(field, value)));
+        documents.collect::<Vec<_>>()
+    };
+    agree(
+        "downstream.json",
+        &["downstream", "validate"],
+        each(&["paths"], &items, &|field, value| json!({"dispatch": {field: value}})),
+    );
+    let fields = ["pattern", "owner", "mode"];
+    agree("quarantine.json", &["quarantine", "validate"], each(&fields, &values, &quarantine));
+    let diff = ["allowlist", "diff", "a.yml", "b.yml", "--results", "none.db", "--criteria"];
+    let level = |field: &str, value: &Value| json!({"l4": {field: value}});
+    agree("criteria.json", &diff, each(&["core-tests"], &items, &level));
+    agree(
+        "allowlist.json",
+        &["allowlist", "validate"],
+        each(&["oncalls"], &items, &|field, value| json!({"L2": [{"acme/one": {field: value}}]})),
+    );
+}
+
 /// The real pre-commit runs the hooks on a repository with a broken file.
 #[test]
 #[ignore = "needs pre-commit"]

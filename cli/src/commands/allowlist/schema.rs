@@ -17,7 +17,12 @@ pub fn run(printer: &Printer) -> Outcome {
 /// `crcr allowlist validate`.
 fn schema() -> Value {
     let owner = "[A-Za-z0-9]+(-[A-Za-z0-9]+)*(_[A-Za-z0-9]+)?";
-    let repository = format!("^(?=.{{1,39}}/){owner}/(?!\\.{{1,2}}$)[A-Za-z0-9._-]{{1,100}}$");
+    let suffix = r"\.([gG][iI][tT]|[wW][iI][kK][iI])";
+    let repository =
+        format!(r"^(?=.{{1,39}}/){owner}/(?!\.{{1,2}}$)(?!.*{suffix}$)[A-Za-z0-9._-]{{1,100}}$");
+    let oncall =
+        format!("@?(?=[A-Za-z0-9_-]{{1,39}}([^A-Za-z0-9_-]|$)){owner}(/[A-Za-z0-9_-]{{1,100}})?");
+    let oncalls = format!(r"^[\s,]*({oncall}(\s*,[\s,]*{oncall})*)?[\s,]*$");
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "$id": "https://raw.githubusercontent.com/pytorch/crcr/main/schemas/allowlist.json",
@@ -76,11 +81,12 @@ fn schema() -> Value {
             ]},
             "oncalls": {"anyOf": [
                 {"type": "null"},
-                {"type": "string", "description": "Names with commas between them"},
-                {"type": "array", "items": {
+                {
                     "type": "string",
-                    "pattern": format!("^@?{owner}(/[A-Za-z0-9_-]+)?$"),
-                }},
+                    "pattern": oncalls,
+                    "description": "Names with commas between them",
+                },
+                {"type": "array", "items": {"type": "string", "pattern": format!("^{oncall}$")}},
             ]},
         },
     })

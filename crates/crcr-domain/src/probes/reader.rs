@@ -269,7 +269,15 @@ impl<'a> FileReader<'a> {
         let mut texts = vec![];
         for item in items {
             match item.kind {
-                NodeKind::Scalar(text, _) => texts.push((text, item.bytes)),
+                NodeKind::Scalar(text, plain) => {
+                    if let Some(kind) = scalar::not_a_string(&text).filter(|_| plain) {
+                        let message =
+                            format!("YAML reads {} as {kind}, not as a text", show(&text));
+                        let help = "put it into quotes";
+                        self.report(Rule::NotAString, item.bytes.clone(), message, help);
+                    }
+                    texts.push((text, item.bytes));
+                }
                 NodeKind::Other => {}
                 _ => {
                     let message = format!("an item of `{name}` isn't a text");

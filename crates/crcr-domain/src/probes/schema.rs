@@ -12,6 +12,9 @@ pub const SCHEMA_ID: &str =
 
 /// Covers shapes, names and bounds, which is what editors can check.
 pub fn schema() -> Value {
+    let other = r"?\[\]{}\\\u0000-\u001f\u007f-\u009f";
+    let most = MAX_PATTERN_CHARS - 1;
+    let path = format!(r"^(?!!?(\./|/))(?!!$)!?[^{other}]{{0,{most}}}[^/{other}]$");
     let number = |description: &str, least: u64, most: u64| {
         json!({
             "type": ["integer", "null"], "minimum": least, "maximum": most,
@@ -40,11 +43,8 @@ pub fn schema() -> Value {
                         "type": ["array", "null"],
                         "minItems": 1,
                         "maxItems": MAX_PATTERNS,
-                        "items": {
-                            "type": "string",
-                            "maxLength": MAX_PATTERN_CHARS + 1,
-                            "pattern": "^!?[^/!?\\[\\]{}\\\\][^?\\[\\]{}\\\\]*$",
-                        },
+                        "items": [{"allOf": [{"$ref": "#/definitions/path"}], "pattern": "^[^!]"}],
+                        "additionalItems": {"$ref": "#/definitions/path"},
                         "description": "Changed files of a pull request that concern the backend; the last \
                                         pattern that matches a file decides",
                     },
@@ -81,5 +81,6 @@ pub fn schema() -> Value {
                 },
             },
         },
+        "definitions": {"path": {"type": "string", "pattern": path}},
     })
 }

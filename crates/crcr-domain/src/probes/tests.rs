@@ -71,6 +71,8 @@ fn every_mistake_is_reported_at_its_place_and_a_file_with_one_has_no_effect() {
         ("dispatch:\n  paths: [a, /b, \"c?\", d/, \"\", {e: f}]\n",
             &["invalid-pattern 2:14", "invalid-pattern 2:18", "invalid-pattern 2:24",
               "invalid-pattern 2:28", "wrong-shape 2:32"]),
+        ("dispatch:\n  paths: [1, ~, \"2\", a/b, true]\n",
+            &["not-a-string 2:11", "not-a-string 2:14", "not-a-string 2:27"]),
         ("dispatch:\n  drafts: no\n", &["invalid-drafts 2:11"]),
         ("dispatch:\n  quiet-minutes: 10m\n  max-per-day: 0\n",
             &["invalid-number 2:18", "invalid-number 3:16"]),

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::jobs::{JobOfRecord, jobs_of_record};
 use super::outcome::JobOutcome;
@@ -76,10 +77,20 @@ pub struct LevelTargets {
     /// Share of passed jobs that may have failed before on the same commit.
     pub flake_share: Option<f64>,
     /// Jobs that must have run and passed: a job's name, or `workflow / job`.
+    #[serde(deserialize_with = "names")]
     pub core_jobs: Vec<String>,
     /// Tests that must have run, and passed in most runs of their newest day: `CLASS.NAME` or `NAME`, as in
     /// the collected test results of the repository.
+    #[serde(deserialize_with = "names")]
     pub core_tests: Vec<String>,
+}
+
+/// A name that is left out is no name.
+fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::<Option<String>>::deserialize(deserializer)?;
+    let given = |name: Option<String>| name.filter(|name| !name.is_empty());
+    let names: Option<Vec<_>> = names.into_iter().map(given).collect();
+    names.ok_or_else(|| D::Error::custom("a name is empty"))
 }
 
 impl LevelTargets {

@@ -469,3 +469,14 @@ fn every_criterion_and_question_has_a_title_of_its_own() {
     ];
     insta::assert_snapshot!(titles.join("\n"));
 }
+
+#[test]
+fn core_job_or_test_without_a_name_is_refused() {
+    for names in ["[\"\"]", "[null]", "[\"a\", null]"] {
+        for kind in ["core-jobs", "core-tests"] {
+            let text = format!("{{\"l4\": {{\"{kind}\": {names}}}}}");
+            let read = serde_json::from_str::<LevelCriteria>(&text);
+            assert!(read.unwrap_err().to_string().contains("a name is empty"), "{text}");
+        }
+    }
+}

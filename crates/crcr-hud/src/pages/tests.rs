@@ -204,23 +204,35 @@ fn listed(
 /// For each repository that ran a test with `text` in its name in the last 30 days, the path and the name of the page
 /// of these tests.
 pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<(String, String)>, PageError> {
-    // Every test with a time has a place in this ranking.
-    let sort = TestSort::Slow;
+    const DAYS: i64 = 30;
+    let today = day_of(hud.now());
+    let days = DAYS.to_string();
     let repositories = hud.results.tested_repositories().await?;
     let mut hits = vec![];
     for repository in repositories.into_iter().take(MAX_REPOSITORIES) {
-        let query = TestsQuery {
-            repo: Some(repository),
-            sort: Some(sort.as_str().to_owned()),
-            days: Some("30".to_owned()),
-            branches: Some("all".to_owned()),
-            q: Some(text.to_owned()),
-            ..TestsQuery::default()
+        // Every test with a time has a place in this ranking.
+        let query = TestQuery {
+            repository: repository.clone(),
+            ranking: TestSort::Slow.ranking(),
+            days: (today - DAYS + 1, today),
+            job: None,
+            all_branches: true,
+            search: Some(text.to_owned()),
+            offset: 0,
+            limit: 1,
         };
-        let model = build(hud, (), query).await?;
-        if !model.tests.is_empty() {
-            let name = format!("{}: tests with {text}", model.repository);
-            hits.push((model.url(sort, 1), name));
+        if !hud.results.test_stats(&query).await?.is_empty() {
+            let path = address(
+                "/tests",
+                [
+                    ("repo", Some(&*repository)),
+                    ("sort", Some(TestSort::Slow.as_str())),
+                    ("days", Some(&*days)),
+                    ("branches", Some("all")),
+                    ("q", Some(text)),
+                ],
+            );
+            hits.push((path, format!("{repository}: tests with {text}")));
         }
     }
     Ok(hits)

@@ -134,6 +134,8 @@ impl Results for SqliteResults {
             ("fact_merge_base", "(upstream, pull_request, head_sha)", "at", millis(time)),
             ("fact_day", "(day, repo)", "day", day_of(time)),
             ("webhook", "rowid", "received_at", millis(time)),
+            ("open_pull", "(repo, thing)", "received_at", millis(time)),
+            ("known_branch", "(event, repo, branch)", "newest", millis(time)),
             ("job_log", "rowid", "completed_at", millis(time)),
             ("ci_counted", "(repo, kind, id, attempt)", "ended_at", millis(time)),
             ("ci_hour", "(repo, grouped_by, start, name)", "start", millis(time)),

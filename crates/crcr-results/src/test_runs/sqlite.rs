@@ -25,6 +25,14 @@ use crate::test_runs::{
 /// Rows of one transaction, which takes about 20 ms: a relay that has the file open writes in between.
 const LOAD_BATCH: usize = 2_000;
 
+/// So many tests are sought one by one, which takes as long as reading all tests of the days.
+const MAX_SOUGHT: usize = 2_000;
+
+/// Whether a test's name has the text of a parameter, which is in lower case.
+fn has_text(parameter: &str) -> String {
+    format!("instr(lower(classname || '.' || name), {parameter})")
+}
+
 /// A number for a repository's job on its default branch or elsewhere; for all jobs if `job` is empty.
 fn scope_id(repository: &str, on_default: bool, job: &str) -> i64 {
     let text = format!("{}\0{on_default}\0{job}", repository.to_ascii_lowercase());
@@ -324,40 +332,66 @@ impl SqliteResults {
     }
 
     fn test_stats(&self, query: &TestQuery) -> Result<Vec<TestStats>, StoreError> {
-        let found = self.ranked_tests(query, true)?;
+        let named = match &query.search {
+            Some(text) => Some(self.named_tests(query, text)?),
+            None => None,
+        };
+        if named.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(vec![]);
+        }
+        let named = named.filter(|tests| tests.len() <= MAX_SOUGHT);
+        let found = self.ranked_tests(query, named.as_deref(), true)?;
         // Tests that never took a second are only ranked if slower ones don't fill the list.
         if query.ranking == TestRanking::Slow && found.len() < query.limit {
-            return self.ranked_tests(query, false);
+            return self.ranked_tests(query, named.as_deref(), false);
         }
         Ok(found)
     }
 
+    /// The tests with a text in their name, or one more than are sought.
+    fn named_tests(&self, query: &TestQuery, text: &str) -> Result<Vec<i64>, StoreError> {
+        self.store.slow_readers().with(|connection| {
+            connection
+                .prepare_cached(&format!(
+                    "SELECT DISTINCT id FROM test_case
+                     WHERE repo = ?1 AND on_default IN (1, ?2) AND {} LIMIT {}",
+                    has_text("?3"),
+                    MAX_SOUGHT + 1
+                ))?
+                .query_map(
+                    params![query.repository, i64::from(!query.all_branches), text.to_lowercase()],
+                    |row| row.get(0),
+                )?
+                .collect()
+        })
+    }
+
+    /// `named`: the tests with the searched text in their name, if they are few.
     fn ranked_tests(
         &self,
         query: &TestQuery,
+        named: Option<&[i64]>,
         only_over_a_second: bool,
     ) -> Result<Vec<TestStats>, StoreError> {
         let job = query.job.as_deref().unwrap_or_default();
         let own = scope_id(&query.repository, true, job);
         let other = if query.all_branches { scope_id(&query.repository, false, job) } else { own };
         let window = "scope IN (?1, ?2) AND day >= ?3 AND day <= ?4";
-        // Few tests fail or are flaky, and each has an entry in an index of its own.
+        // Few tests fail or are flaky, and each has an entry in an index of its own. Without being told, SQLite takes
+        // the key of the table, which has all tests.
+        let of = |index: &str, condition: &str| {
+            format!(
+                "AND test IN (SELECT test FROM test_day INDEXED BY {index} WHERE {window} AND {condition})"
+            )
+        };
         let (of_tests, order, having) = match query.ranking {
-            TestRanking::Flaky => (
-                format!("AND test IN (SELECT test FROM test_day WHERE {window} AND flaky > 0)"),
-                "s.flaky DESC, s.runs",
-                "1",
-            ),
-            TestRanking::Failing => (
-                format!("AND test IN (SELECT test FROM test_day WHERE {window} AND failures > 0)"),
-                "s.failures DESC, s.runs",
-                "1",
-            ),
+            TestRanking::Flaky => (of("test_day_flaky", "flaky > 0"), "s.flaky DESC, s.runs", "1"),
+            TestRanking::Failing => {
+                (of("test_day_failed", "failures > 0"), "s.failures DESC, s.runs", "1")
+            }
             TestRanking::Slow => (
                 if only_over_a_second {
-                    format!(
-                        "AND test IN (SELECT test FROM test_day WHERE {window} AND time > timed)"
-                    )
+                    of("test_day_slow", "time > timed")
                 } else {
                     String::new()
                 },
@@ -372,12 +406,26 @@ impl SqliteResults {
                 "first_day >= ?3",
             ),
         };
-        let named = match query.search {
-            Some(_) => {
-                "AND test IN (SELECT id FROM test_case WHERE repo = ?7 AND on_default IN (1, ?8)
-                   AND instr(lower(classname || '.' || name), ?5))"
+        let few = named.is_some() || (query.ranking != TestRanking::New && !of_tests.is_empty());
+        // The rows of a few tests are sought by their whole key. Of many tests, all rows of the days are read.
+        let days = if few {
+            "scope IN (?1, ?2) AND day IN (SELECT value FROM json_each(?10))"
+        } else {
+            window
+        };
+        let each_day = few.then(|| json(&(query.days.0..=query.days.1).collect::<Vec<_>>()));
+        let (of_names, names) = match (named, &query.search) {
+            (Some(tests), _) => {
+                ("AND test IN (SELECT value FROM json_each(?5))".to_owned(), Some(json(&tests)))
             }
-            None => "",
+            (None, Some(text)) => (
+                format!(
+                    "AND test IN (SELECT id FROM test_case WHERE repo = ?7 AND on_default IN (1, ?8) AND {})",
+                    has_text("?5")
+                ),
+                Some(text.to_lowercase()),
+            ),
+            (None, None) => (String::new(), None),
         };
         let sql = format!(
             "SELECT s.test, suite, classname, name, file, variant, s.runs, s.failures, s.skipped, s.flaky,
@@ -385,9 +433,9 @@ impl SqliteResults {
              FROM (SELECT test, sum(runs) AS runs, sum(failures) AS failures,
                     sum(skipped) AS skipped, sum(flaky) AS flaky, sum(timed) AS timed,
                     sum(time) AS time, max(day) AS last_day
-                FROM test_day WHERE {window} {of_tests} {named} GROUP BY test) AS s
+                FROM test_day WHERE {days} {of_tests} {of_names} GROUP BY test) AS s
              JOIN test_case ON id = s.test AND on_default IN (1, ?8)
-             WHERE ?5 IS ?5 AND ?7 = ?7
+             WHERE ?3 = ?3 AND ?4 = ?4 AND ?5 IS ?5 AND ?7 = ?7 AND ?10 IS ?10
              GROUP BY s.test HAVING {having}
              ORDER BY {order}, classname, name, s.test LIMIT ?6 OFFSET ?9"
         );
@@ -401,11 +449,12 @@ impl SqliteResults {
                         other,
                         query.days.0,
                         query.days.1,
-                        query.search.as_deref().map(str::to_lowercase),
+                        names,
                         limit,
                         query.repository,
                         i64::from(!query.all_branches),
                         i64::try_from(query.offset).unwrap_or(i64::MAX),
+                        each_day,
                     ],
                     read_stats,
                 )?

@@ -593,6 +593,27 @@ async fn sqlite_keeps_results_of_tests() {
     all(&*crate::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
 }
 
+/// The results of a month are millions of rows.
+#[tokio::test]
+async fn sqlite_reads_no_result_for_a_text_that_no_test_has_in_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("results.db");
+    let url = crate::ResultsUrl::Sqlite(path.clone());
+    let results = crate::open(&url, crcr_store::StoreRole::Server).await.unwrap();
+    results.append_test_runs(&loads()[0].0, loads()[0].1.clone()).await.unwrap();
+    let search = |text: &str| TestQuery {
+        search: Some(text.to_owned()),
+        days: (0, day_of(at(8 * DAY))),
+        all_branches: true,
+        ..query(TestRanking::Slow)
+    };
+    assert!(!results.test_stats(&search("test")).await.unwrap().is_empty());
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute_batch("ALTER TABLE test_day RENAME TO elsewhere").unwrap();
+    assert_eq!(results.test_stats(&search("no such thing")).await.unwrap(), []);
+    assert!(results.test_stats(&search("test")).await.is_err(), "that one needs results");
+}
+
 #[tokio::test]
 #[ignore = "needs chdb"]
 async fn clickhouse_keeps_results_of_tests() {

@@ -51,6 +51,7 @@ impl WebhookResults for SqliteResults {
                     row.document,
                 ])?;
                 if added == 1 {
+                    note_open_pull(tx, row)?;
                     crate::ci_times::sqlite::count(tx, row)?;
                 }
             }
@@ -65,23 +66,29 @@ impl WebhookResults for SqliteResults {
         query: &ThingQuery<'_>,
     ) -> Result<Vec<WebhookRow>, ResultsError> {
         let (event, repo) = (query.event.to_owned(), query.repository.to_owned());
-        let ThingCondition { index, condition, argument } = thing_condition(&query.selection);
-        // Left alone, SQLite reads every thing of the repository to find those of a commit.
-        // DISTINCT lets SQLite read a branch from its newest row on, and stop at the limit.
-        // With `max`, it takes the other columns from the same row.
-        // <https://www.sqlite.org/lang_select.html#bareagg>
-        let sql = format!(
-            "SELECT {COLUMNS}, max(version) FROM webhook WHERE event = ?1 AND repo = ?2 AND thing IN
-               (SELECT DISTINCT thing FROM webhook INDEXED BY {index}
-                WHERE event = ?1 AND repo = ?2 AND {condition})
-             GROUP BY thing"
-        );
+        let (sql, argument) = things_sql(&query.selection);
         let rows = self
             .blocking(move |this| {
                 this.store.slow_readers().with(|connection| {
                     connection
                         .prepare_cached(&sql)?
-                        .query_map(params![event, repo, argument], read_row)?
+                        .query_map(params![event, repo, argument], |row| {
+                            let mut row = ColumnReader::of(row);
+                            Ok(WebhookRow {
+                                event: row.get()?,
+                                delivery: row.get()?,
+                                received_at: row.time()?,
+                                repository: row.get()?,
+                                thing: row.get()?,
+                                action: row.get()?,
+                                sha: row.get()?,
+                                branch: row.get()?,
+                                number: row.number()?,
+                                is_deleted: row.get()?,
+                                document: row.get()?,
+                                version: row.get()?,
+                            })
+                        })?
                         .collect()
                 })
             })
@@ -95,8 +102,16 @@ impl WebhookResults for SqliteResults {
             this.store.slow_readers().with(|connection| {
                 connection
                     .prepare_cached(
-                        "SELECT repo, max(newest) FROM known_branch
-                         WHERE event = ?1 AND repo <> '' GROUP BY repo ORDER BY repo",
+                        // From one repository to the next: each may have thousands of branches.
+                        "WITH RECURSIVE known (name) AS (
+                           SELECT min(repo) FROM known_branch WHERE event = ?1 AND repo > ''
+                           UNION ALL
+                           SELECT (SELECT min(repo) FROM known_branch
+                             WHERE event = ?1 AND repo > known.name)
+                           FROM known WHERE known.name IS NOT NULL)
+                         SELECT name, (SELECT max(newest) FROM known_branch
+                           WHERE event = ?1 AND repo = known.name)
+                         FROM known WHERE name IS NOT NULL",
                     )?
                     .query_map([event], |row| {
                         Ok(KnownRepository { name: row.get(0)?, newest: timestamp(row.get(1)?) })
@@ -130,6 +145,88 @@ impl WebhookResults for SqliteResults {
     }
 }
 
+/// Rows of the current states, by event and repository (`?1`, `?2`), and what `?3` is.
+fn things_sql(selection: &ThingSelection<'_>) -> (String, Box<dyn ToSql + Send>) {
+    let (table, condition, argument): (&str, String, Box<dyn ToSql + Send>) = match *selection {
+        ThingSelection::Commits(shas) => (
+            "webhook INDEXED BY webhook_sha",
+            "sha <> '' AND sha IN (SELECT value FROM json_each(?3))".to_owned(),
+            Box::new(json(&shas)),
+        ),
+        ThingSelection::Branch { name, before, limit } => (
+            "webhook INDEXED BY webhook_branch",
+            format!(
+                "branch <> '' AND branch = ?3 AND received_at < {}
+                 ORDER BY received_at DESC LIMIT {}",
+                millis(before),
+                limit.saturating_mul(BRANCH_MARGIN)
+            ),
+            Box::new(name.to_owned()),
+        ),
+        ThingSelection::CommitPrefix(prefix) => (
+            "webhook INDEXED BY webhook_sha",
+            // No hexadecimal digit is after `f`.
+            format!("sha <> '' AND sha >= ?3 AND sha < ?3 || 'g' LIMIT {MAX_OF_PREFIX}"),
+            Box::new(prefix.to_owned()),
+        ),
+        ThingSelection::Newest { before, limit } => (
+            "webhook INDEXED BY webhook_newest",
+            format!(
+                "received_at < ?3 ORDER BY received_at DESC LIMIT {}",
+                limit.saturating_mul(BRANCH_MARGIN)
+            ),
+            Box::new(millis(before)),
+        ),
+        ThingSelection::OpenPulls { before, limit } => (
+            "open_pull INDEXED BY open_pull_newest",
+            format!("received_at < ?3 ORDER BY received_at DESC LIMIT {limit}"),
+            Box::new(millis(before)),
+        ),
+        ThingSelection::Number(number) => (
+            "webhook INDEXED BY webhook_number",
+            "number = ?3".to_owned(),
+            Box::new(number.cast_signed()),
+        ),
+        ThingSelection::Id(thing) => (
+            "webhook INDEXED BY webhook_thing",
+            "thing = ?3".to_owned(),
+            Box::new(thing.to_owned()),
+        ),
+    };
+    let of = match selection {
+        ThingSelection::OpenPulls { .. } => "repo = ?2",
+        _ => "event = ?1 AND repo = ?2",
+    };
+    // Left alone, SQLite reads every thing of the repository to find those of a commit: CROSS JOIN keeps the order.
+    // DISTINCT lets SQLite read a branch from its newest row on, and stop at the limit.
+    // Of each thing, only the current row is read: a stranger can have thousands of rows of one thing.
+    let sql = format!(
+        "WITH wanted (id) AS (SELECT DISTINCT thing FROM {table} WHERE {of} AND {condition})
+         SELECT {COLUMNS}, version FROM wanted CROSS JOIN webhook
+         ON event = ?1 AND repo = ?2 AND thing = wanted.id AND version =
+           (SELECT max(version) FROM webhook AS newest
+            WHERE newest.event = ?1 AND newest.repo = ?2 AND newest.thing = wanted.id)"
+    );
+    (sql, argument)
+}
+
+/// Whether a pull request is open is what its row with the greatest version says, whatever came last.
+fn note_open_pull(tx: &rusqlite::Transaction<'_>, row: &WebhookRow) -> rusqlite::Result<()> {
+    if row.event != "pull_request" {
+        return Ok(());
+    }
+    tx.prepare_cached("DELETE FROM open_pull WHERE repo = ?1 AND thing = ?2")?
+        .execute(params![row.repository, row.thing])?;
+    tx.prepare_cached(
+        "INSERT INTO open_pull SELECT repo, thing, received_at FROM
+           (SELECT * FROM webhook WHERE event = 'pull_request' AND repo = ?1 AND thing = ?2
+            ORDER BY version DESC LIMIT 1)
+         WHERE NOT is_deleted AND document ->> '$.pull_request.state' = 'open'",
+    )?
+    .execute(params![row.repository, row.thing])?;
+    Ok(())
+}
+
 fn is_new_event(connection: &rusqlite::Connection, event: &str) -> rusqlite::Result<bool> {
     let known: bool = connection
         .prepare_cached(
@@ -148,94 +245,15 @@ fn views(event: &str) -> String {
     )
 }
 
-/// What selects things: an index, a condition with the parameter `?3`, and its value.
-struct ThingCondition {
-    index: &'static str,
-    condition: String,
-    argument: Box<dyn ToSql + Send>,
-}
-
-fn thing_condition(selection: &ThingSelection<'_>) -> ThingCondition {
-    let (index, condition, argument): (_, String, Box<dyn ToSql + Send>) = match *selection {
-        ThingSelection::Commits(shas) => (
-            "webhook_sha",
-            "sha <> '' AND sha IN (SELECT value FROM json_each(?3))".to_owned(),
-            Box::new(json(&shas)),
-        ),
-        ThingSelection::Branch { name, before, limit } => (
-            "webhook_branch",
-            format!(
-                "branch <> '' AND branch = ?3 AND received_at < {}
-                 ORDER BY received_at DESC LIMIT {}",
-                millis(before),
-                limit.saturating_mul(BRANCH_MARGIN)
-            ),
-            Box::new(name.to_owned()),
-        ),
-        ThingSelection::CommitPrefix(prefix) => (
-            "webhook_sha",
-            // No hexadecimal digit is after `f`.
-            format!("sha <> '' AND sha >= ?3 AND sha < ?3 || 'g' LIMIT {MAX_OF_PREFIX}"),
-            Box::new(prefix.to_owned()),
-        ),
-        ThingSelection::Newest { before, limit } => (
-            "webhook_newest",
-            format!(
-                "received_at < ?3 ORDER BY received_at DESC LIMIT {}",
-                limit.saturating_mul(BRANCH_MARGIN)
-            ),
-            Box::new(millis(before)),
-        ),
-        ThingSelection::OpenPulls { before, limit } => (
-            "webhook_newest",
-            // CASE looks at what is cheap first: most rows are of closed ones, or not the current state.
-            format!(
-                "received_at < ?3 AND CASE
-                       WHEN action = 'closed' THEN 0
-                       WHEN EXISTS (SELECT 1 FROM webhook AS later
-                         WHERE later.event = webhook.event AND later.repo = webhook.repo
-                           AND later.thing = webhook.thing AND later.version > webhook.version)
-                         THEN 0
-                       ELSE document ->> '$.pull_request.state' = 'open' END
-                     ORDER BY received_at DESC LIMIT {limit}"
-            ),
-            Box::new(millis(before)),
-        ),
-        ThingSelection::Number(number) => {
-            ("webhook_number", "number = ?3".to_owned(), Box::new(number.cast_signed()))
-        }
-        ThingSelection::Id(thing) => {
-            ("webhook_thing", "thing = ?3".to_owned(), Box::new(thing.to_owned()))
-        }
-    };
-    ThingCondition { index, condition, argument }
-}
-
-fn read_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<WebhookRow> {
-    let mut row = ColumnReader::of(row);
-    Ok(WebhookRow {
-        event: row.get()?,
-        delivery: row.get()?,
-        received_at: row.time()?,
-        repository: row.get()?,
-        thing: row.get()?,
-        action: row.get()?,
-        sha: row.get()?,
-        branch: row.get()?,
-        number: row.number()?,
-        is_deleted: row.get()?,
-        document: row.get()?,
-        version: row.get()?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use crcr_store::{SqliteStore, StoreRole};
+    use jiff::Timestamp;
 
     use super::*;
+    use crate::Results as _;
 
     #[tokio::test]
     async fn sqlite_keeps_webhooks_and_a_view_for_each_event() {
@@ -250,5 +268,50 @@ mod tests {
         };
         assert_eq!((count("webhook_issue_comment"), count("current_issue_comment")), (3, 1));
         assert_eq!((count("webhook_workflow_job"), count("current_workflow_job")), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn closed_pull_requests_and_old_states_cost_the_list_of_open_ones_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.db");
+        let store = SqliteStore::open(&path, StoreRole::Tool).unwrap();
+        let results = SqliteResults::new(Arc::new(store));
+        let row = |number: usize, second: usize, state: &str| {
+            let at = Timestamp::from_second(1_790_000_000 + second as i64).unwrap();
+            let payload = serde_json::json!({
+                "action": "synchronize", "repository": { "full_name": "acme/upstream" },
+                "pull_request": {
+                    "id": number, "number": number, "state": state, "updated_at": at.to_string(),
+                },
+            });
+            let delivery = format!("{number}-{second}");
+            let body = payload.to_string();
+            WebhookRow::new("pull_request", &delivery, at, body.as_bytes()).unwrap()
+        };
+        let selection = ThingSelection::OpenPulls { before: Timestamp::MAX, limit: 9 };
+        let steps = || {
+            let (sql, argument) = things_sql(&selection);
+            let connection = rusqlite::Connection::open(&path).unwrap();
+            let mut query = connection.prepare(&sql).unwrap();
+            let params = params!["pull_request", "acme/upstream", argument];
+            let found = query.query_map(params, |row| row.get::<_, String>("thing")).unwrap();
+            assert_eq!(found.map(Result::unwrap).collect::<Vec<_>>(), ["1"]);
+            query.get_status(rusqlite::StatementStatus::VmStep)
+        };
+        results.append_webhooks(vec![row(1, 0, "open"), row(2, 1, "closed")]).await.unwrap();
+        let few = steps();
+        let closed = (3..500).map(|number| row(number, number, "closed"));
+        results.append_webhooks(closed.collect()).await.unwrap();
+        assert!(steps() <= few + 10, "{few} and {} steps", steps());
+        let states = (500..1000).map(|second| row(1, second, "open"));
+        results.append_webhooks(states.collect()).await.unwrap();
+        assert!(steps() <= few + 10, "{few} and {} steps", steps());
+        results.delete_before(Timestamp::MAX).await.unwrap();
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        for table in ["open_pull", "known_branch"] {
+            let count = format!("SELECT count(*) FROM {table}");
+            let count: i64 = connection.query_row(&count, [], |row| row.get(0)).unwrap();
+            assert_eq!(count, 0, "{table}");
+        }
     }
 }

@@ -19,3 +19,11 @@ CREATE TABLE known_branch (
     newest INTEGER NOT NULL, PRIMARY KEY (event, repo, branch)
 ) WITHOUT ROWID;
 CREATE INDEX known_branch_newest ON known_branch (event, repo, newest);
+
+-- Pull requests that are open, each with when its current state was received: to find that in `webhook`, SQLite would
+-- read every row.
+CREATE TABLE open_pull (
+    repo TEXT NOT NULL COLLATE NOCASE, thing TEXT NOT NULL, received_at INTEGER NOT NULL,
+    PRIMARY KEY (repo, thing)
+) WITHOUT ROWID;
+CREATE INDEX open_pull_newest ON open_pull (repo, received_at, thing);

@@ -172,8 +172,8 @@ impl<'a> QuarantineReader<'a> {
             };
             let text = match *is_plain && scalar::is_null(text) {
                 true => String::new(),
-                // Blanks in quotes are part of a test's name.
-                false if name == "pattern" && !is_plain => text.to_string(),
+                // Blanks in quotes are meant. Only a sentence may end with the line end of a block.
+                false if name != "reason" && !is_plain => text.to_string(),
                 false => text.trim().to_owned(),
             };
             let place = if value.bytes.is_empty() { key.bytes } else { value.bytes };

@@ -216,3 +216,24 @@ fn blanks_at_the_ends_of_a_name_are_matched_with_and_without_quotes() {
         "- pattern: \"opens the door \"\n  owner: alice\n  reason: y\n  expiry: 2026-12-01\n";
     assert!(quarantine(text).covers(&failed).is_none(), "quoted blanks are part of the name");
 }
+
+/// As the JSON Schema has it: an editor shows the mistake.
+#[test]
+fn blanks_in_quotes_are_part_of_an_owner_a_day_and_a_mode_and_so_a_mistake() {
+    for (field, code) in [
+        ("owner: ' alice'", "invalid-owner"),
+        ("expiry: '2026-12-01 '", "invalid-expiry"),
+        ("mode: ' run'", "invalid-mode"),
+    ] {
+        let known = ["owner: alice", "expiry: 2026-12-01", "mode: run"];
+        let fields = known.map(|one| {
+            let name = field.split(':').next().unwrap();
+            if one.starts_with(name) { field } else { one }
+        });
+        let text =
+            format!("- pattern: tests.ops.test_add\n  reason: x\n  {}\n", fields.join("\n  "));
+        let parsed = ParsedQuarantine::parse(text.as_bytes(), date(2026, 11, 23));
+        let codes: Vec<_> = parsed.findings.kept().iter().map(|f| f.rule.code()).collect();
+        assert_eq!(codes, [code], "{text}");
+    }
+}
