@@ -99,7 +99,9 @@ impl World {
             let settings = RedisSettings { is_durable: false, ..RedisSettings::default() };
             RedisServer::start(settings).unwrap()
         });
-        let (relay, results) = start(&github, folder.path(), redis.as_ref(), settings).await;
+        // A relay is large until it is behind its `Arc`.
+        let start = start(&github, folder.path(), redis.as_ref(), settings);
+        let (relay, results) = Box::pin(start).await;
         let hud = Arc::new(hud_of(&relay));
         let world = Self { github, relay, results, hud, address: None, folder, redis };
         // Only few tests are about the files of backends, which are read when the allowlist comes into force.
@@ -133,7 +135,9 @@ impl World {
     pub(super) async fn restart(self, settings: &[(&str, &str)]) -> Self {
         let Self { github, folder, relay, results, hud, redis, .. } = self;
         drop((relay, results, hud));
-        let (relay, results) = start(&github, folder.path(), redis.as_ref(), settings).await;
+        // A relay is large until it is behind its `Arc`.
+        let start = start(&github, folder.path(), redis.as_ref(), settings);
+        let (relay, results) = Box::pin(start).await;
         let hud = Arc::new(hud_of(&relay));
         Self { github, relay, results, hud, address: None, folder, redis }
     }
@@ -176,7 +180,9 @@ impl World {
         let store = SqliteStore::open(&path, StoreRole::Tool).unwrap();
         let resumed = mark_restored(&store, backup_at, now).await.unwrap();
         drop(store);
-        let (relay, results) = start(&github, folder.path(), redis.as_ref(), settings).await;
+        // A relay is large until it is behind its `Arc`.
+        let start = start(&github, folder.path(), redis.as_ref(), settings);
+        let (relay, results) = Box::pin(start).await;
         let hud = Arc::new(hud_of(&relay));
         (Self { github, relay, results, hud, address: None, folder, redis }, resumed)
     }
