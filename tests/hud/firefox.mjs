@@ -40,10 +40,6 @@ const open = async (browser, url, width, refused) => {
 const judge = async (page, name, width) => {
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   if (wide > 0) problems.push(`${name} at ${width}: ${wide} pixels too wide`);
-}; undefined`);
-  const found = await page.evaluate(async () => (await axe.run({ resultTypes: ["violations"] })).violations
-    .map(({ id, impact, nodes }) => `axe ${id} (${impact}): ${nodes[0].target} ${nodes[0].html.slice(0, 200)}`));
-  for (const finding of found) problems.push(`${name} at ${width}: ${finding}`);
 };
 
 for (const [isDark, width] of [[false, 1280], [true, 390]]) {

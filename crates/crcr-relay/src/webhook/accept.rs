@@ -14,7 +14,7 @@ use crcr_store::{
 use jiff::Timestamp;
 
 use super::turns::RecordTurn;
-use super::{DeliveryOutcome, payload, planner};
+use super::{payload, planner};
 use crate::http::http_response::Refusal;
 use crate::limits;
 use crate::probes::backend_file;
@@ -24,6 +24,14 @@ use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
 use crate::state_records::{self, DeliveryRecord, PullRecord};
+
+pub(super) enum DeliveryOutcome {
+    Ping,
+    Ignored,
+    Duplicate,
+    /// With the number of tasks.
+    Accepted(usize),
+}
 
 pub(super) enum WebhookError {
     Refused(Refusal),

@@ -18,21 +18,13 @@ use crcr_domain::protocol::event;
 use crcr_store::{CommitOutcome, WriteBatch};
 use serde_json::json;
 
-use self::accept::{VerifiedWebhook, WebhookError, accept};
+use self::accept::{DeliveryOutcome, VerifiedWebhook, WebhookError, accept};
 use crate::config::secrets::Secret;
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
 use crate::probes::backend_file;
 use crate::queue::handlers::keep_webhook::{self, PendingWebhook};
 use crate::relay::Relay;
-
-enum DeliveryOutcome {
-    Ping,
-    Ignored,
-    Duplicate,
-    /// With the number of tasks.
-    Accepted(usize),
-}
 
 pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
