@@ -58,7 +58,7 @@ const picture = async (page, name, options) => {
 
 // No finding of any severity.
 const axe = async (page, name) => {
-  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(`${AXE}; undefined`);
+  await page.evaluate(`${AXE}; undefined`);
   const found = await page.evaluate(() => axe.run({ resultTypes: ["violations"] }));
   for (const { id, impact, nodes } of found.violations) {
     problems.push(`${name}: axe ${id} (${impact}), ${nodes.length} times: ${nodes[0].target} ${nodes[0].html.slice(0, 200)} ${nodes[0].failureSummary}`);
@@ -82,19 +82,21 @@ const logIn = async (page) => {
 const tasks = {
   async pages() {
     const aria = {};
+    // All at once: a page spends most of its time waiting for another process.
     const looks = [["light", 1280], ["light", 390], ["dark", 1440], ["dark", 390], ["light", 1920]];
-    const rest = PAGES.values();
-    // Several at once: a page spends most of its time waiting for another process.
-    await Promise.all([1, 2, 3, 4].map(async () => {
-      const context = await contextAt();
+    await Promise.all(looks.map(async ([colorScheme, width]) => {
+      const viewport = { width, height: 900 };
+      const context = await contextAt({ colorScheme, viewport });
       // A cookie is for a host, whatever the port: this logs in to all of them.
       const login = await open(context, `${sites.full}/crcr/login`);
       await logIn(login);
       await login.close();
-      for (const [name, site, path, refused] of rest) {
+      for (const [name, site, path, refused] of PAGES) {
         // The login shows only to those who haven't.
-        const own = name === "login" ? await contextAt() : context;
+        const own = name === "login" ? await contextAt({ colorScheme, viewport }) : context;
         const page = await open(own, sites[site] + path, refused);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        expect(wide <= 0, `${name} at ${width}: ${wide} pixels too wide`);
         if (name.startsWith("hostile")) {
           const markup = await page.locator("main img, main script, main b").count();
           expect(markup === 0, `${name}: a name became markup`);
@@ -102,17 +104,10 @@ const tasks = {
           expect(links === 0, `${name}: a name became a link`);
           expect((await page.locator("main").innerText()).includes("<img src=x onerror=alert(1)>"), `${name}: the name isn't shown`);
         }
-        // No script of the pages asks how wide the window is, so one answer has every look.
-        for (const [colorScheme, width] of looks) {
-          await page.emulateMedia({ colorScheme });
-          await page.setViewportSize({ width, height: 900 });
-          const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-          expect(wide <= 0, `${name} at ${width}: ${wide} pixels too wide`);
-          await picture(page, `${name}-${colorScheme}-${width}`, { fullPage: true });
-          await axe(page, `${name} at ${width}, ${colorScheme}`);
-          if (colorScheme === "light" && width === 1280 && !name.startsWith("wide")) {
-            aria[name] = await page.locator("body").ariaSnapshot();
-          }
+        await picture(page, `${name}-${colorScheme}-${width}`, { fullPage: true });
+        await axe(page, `${name} at ${width}`);
+        if (colorScheme === "light" && width === 1280 && !name.startsWith("wide")) {
+          aria[name] = await page.locator("body").ariaSnapshot();
         }
         await page.close();
         if (own !== context) await own.close();
