@@ -49,8 +49,8 @@ impl AllowlistFile {
     /// Reads `REVISION:PATH`, the allowlist of a git revision, or a file. If the revision has no such
     /// file, the content is empty: the change under review adds the file.
     ///
-    /// A revision takes precedence over a file of the same name, which a pull request could add. A whole hash never
-    /// names a file, even where there is no git or it refuses the folder.
+    /// A revision takes precedence over a file of the same name, which a pull request could add. A full
+    /// commit hash is always a revision, even where git is missing or refuses the folder.
     pub fn read_revision(name: &str, env: &Env) -> Result<Self, Failure> {
         let (revision, path) = name.split_once(':').unwrap_or((name, DEFAULT_FILE));
         let git = GitCommands::new(env).map_err(|error| {

@@ -29,7 +29,7 @@ use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
-use crate::probes::bisect::Comparisons;
+use crate::probes::bisect::CommitComparisons;
 use crate::probes::dispatch_filter::ChangedFilesTurns;
 use crate::queue::blame_cache::BlameCache;
 use crate::repository_files::KnownFiles;
@@ -61,7 +61,7 @@ pub struct Relay {
     pub traces: Traces,
     pub(crate) usage: Usage,
     pub(crate) blame: BlameCache,
-    pub(crate) comparisons: Comparisons,
+    pub(crate) comparisons: CommitComparisons,
     /// For requests to anything but GitHub.
     pub http: reqwest::Client,
     pub work: Notify,
@@ -242,7 +242,7 @@ impl Relay {
             traces: Traces::default(),
             usage: Usage::default(),
             blame: BlameCache::default(),
-            comparisons: Comparisons::default(),
+            comparisons: CommitComparisons::default(),
             work: Notify::new(),
             facts: Notify::new(),
             lost_webhooks: AtomicBool::new(false),

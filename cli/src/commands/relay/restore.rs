@@ -165,7 +165,7 @@ fn print_text(
     for what in &restored.not_copied {
         printer.data_line(&format!("not in the backup: {what}"));
     }
-    // Its address isn't needed here, so a file that can't be read is no reason to fail.
+    // Only whether there is an archive matters here, so `CRCR_ARCHIVE_FILE` needn't be readable.
     if !matches!(env.setting(env_vars::CRCR_ARCHIVE), Ok(None)) {
         printer.data_line(&format!(
             "webhooks as rows: `crcr relay replay --from {backup_at:.0}` reads them from the archive"

@@ -117,8 +117,8 @@ impl OpenSuite {
         }
     }
 
-    /// Whether what is declared beyond the tests are their other attempts: Gradle's `mergeReruns` writes those
-    /// into one test, and counts each as a test and each that failed as a failure.
+    /// Whether the suite declares more tests only because it counts attempts: Gradle's `mergeReruns` writes all
+    /// attempts into one test, but counts each attempt, and each failed one as a failure.
     pub(super) fn declares_attempts(&self) -> bool {
         let Self { declared, counted, .. } = self;
         let attempts = declared.tests.saturating_sub(counted.tests);

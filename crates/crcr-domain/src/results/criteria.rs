@@ -85,7 +85,7 @@ pub struct LevelTargets {
     pub core_tests: Vec<String>,
 }
 
-/// A name that is left out is no name.
+/// Refuses empty names and nulls.
 fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let names = Vec::<Option<String>>::deserialize(deserializer)?;
     let given = |name: Option<String>| name.filter(|name| !name.is_empty());

@@ -35,8 +35,8 @@ impl JobOfRecord<'_> {
 
 /// The jobs of record, ordered by commit, repository, workflow and name.
 ///
-/// A job is identified by repository, upstream, head SHA (or run, if there is no commit), event, workflow and name. The
-/// highest attempt of the newest run counts; the newest run is the one that began last. `dispatches` show which commit
+/// Two attempts are of one job if they have the same repository, upstream, head SHA (the run, if there is no commit),
+/// event, workflow and job name. The highest attempt of the newest run counts; the newest run is the one that began last. `dispatches` show which commit
 /// was the head of a pull request when an attempt ended. Jobs that fail on purpose are left out.
 pub fn jobs_of_record<'a, 'd>(
     rows: impl IntoIterator<Item = &'a AttemptFact>,

@@ -118,7 +118,7 @@ async fn receive(
     if let Some(refused) = check_run_of_token(&identity, &callback.job) {
         return refused;
     }
-    let report = Report { identity: &identity, entry, callback, body, started };
+    let report = CheckedReport { identity: &identity, entry, callback, body, started };
     record(relay, report, summary).await
 }
 
@@ -136,7 +136,7 @@ async fn find_pinned_name(relay: &Relay, identity: &mut CallerIdentity) -> Resul
 }
 
 /// A report that passed all checks which need no state.
-struct Report<'a> {
+struct CheckedReport<'a> {
     identity: &'a CallerIdentity,
     entry: Option<&'a AllowlistEntry>,
     callback: Callback,
@@ -147,10 +147,10 @@ struct Report<'a> {
 /// Decides the report until no other change comes first, with less of it if its repository has used up a day's bytes.
 async fn record(
     relay: &Relay,
-    report: Report<'_>,
+    report: CheckedReport<'_>,
     summary: &mut ReportSummary,
 ) -> CallbackResponse {
-    let Report { identity, entry, mut callback, body, started } = report;
+    let CheckedReport { identity, entry, mut callback, body, started } = report;
     let mut forwards_all = true;
     for _ in 0..limits::CONFLICTS {
         let over_budget = OverBudget::default();

@@ -107,11 +107,11 @@ pub(crate) async fn run(
 /// compared with the same earlier commits.
 type Comparison = OnceCell<Option<Vec<BranchCommit>>>;
 
-/// The newest comparisons.
+/// Comparisons of an earlier commit with a later one, by both SHAs. When it is full, it begins anew.
 #[derive(Default)]
-pub(crate) struct Comparisons(Mutex<HashMap<(String, String), Arc<Comparison>>>);
+pub(crate) struct CommitComparisons(Mutex<HashMap<(String, String), Arc<Comparison>>>);
 
-impl Comparisons {
+impl CommitComparisons {
     fn of(&self, commits: (String, String)) -> Arc<Comparison> {
         let mut known = self.0.lock();
         if known.len() >= limits::COMPARISONS && !known.contains_key(&commits) {

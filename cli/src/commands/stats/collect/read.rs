@@ -248,7 +248,7 @@ impl ReportReader {
             (path, EntryKind::File) if has_extension(path, "zip") && is_outer => MemberKind::Zip,
             _ => return Ok(()),
         };
-        // Nothing is written by this name, but a name that tries to leave its folder is no report's.
+        // No file of this name is written, but a name that points outside its folder is an attack or damage.
         let path = match paths::check(&entry.path) {
             Ok(path) => path,
             Err(error) => {
