@@ -539,7 +539,11 @@ impl S3 for ObjectStore {
         }
         let trailers = request.trailing_headers.take();
         let told_in_headers = told(&request.input, &HeaderMap::new());
-        let mut answer = self.files.upload_part(request).await?;
+        let mut answer = self.files.upload_part(request).await.map_err(|error| {
+            // It was aborted meanwhile; `s3s-fs` has several names for that.
+            let is_there = self.shared.lock().uploads.contains_key(&id);
+            if is_there { error } else { s3_error!(NoSuchUpload) }
+        })?;
         let trailers = trailers.and_then(|trailers| trailers.take()).unwrap_or_default();
         let told = told_in_headers
             .into_iter()
@@ -649,13 +653,10 @@ impl S3 for ObjectStore {
         &self,
         request: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        let id = request.input.upload_id.clone();
-        if !self.shared.lock().uploads.contains_key(&id) {
-            return Err(s3_error!(NoSuchUpload));
-        }
-        let answer = self.files.abort_multipart_upload(request).await?;
-        self.shared.lock().uploads.remove(&id);
-        Ok(answer)
+        let _whole = self.whole.write().await;
+        let upload = self.shared.lock().uploads.remove(&request.input.upload_id);
+        upload.ok_or_else(|| s3_error!(NoSuchUpload))?;
+        self.files.abort_multipart_upload(request).await
     }
 
     async fn list_multipart_uploads(

@@ -223,3 +223,30 @@ async fn lists_have_pages() {
     assert_eq!(rest.contents()[0].key(), Some("p/3"));
     assert_eq!(rest.is_truncated(), Some(false));
 }
+
+#[tokio::test]
+async fn upload_that_another_client_ends_meanwhile_is_missing_and_never_denied() {
+    let server = S3Server::start(BUCKET).unwrap();
+    let client = signed(&server);
+    for _ in 0..60 {
+        let id = client.create_multipart_upload().bucket(BUCKET).key("big").send().await.unwrap();
+        let id = id.upload_id.unwrap();
+        let part = |number| {
+            let part = client.upload_part().bucket(BUCKET).key("big").upload_id(&id);
+            part.part_number(number).body(ByteStream::from_static(b"x")).send()
+        };
+        let abort = || client.abort_multipart_upload().bucket(BUCKET).key("big").upload_id(&id);
+        let (one, two, first, second) =
+            tokio::join!(part(1), part(2), abort().send(), abort().send());
+        for part in [one, two] {
+            if part.is_err() {
+                assert_eq!(refusal(part), (404, "NoSuchUpload".to_owned()));
+            }
+        }
+        for abort in [first, second] {
+            if abort.is_err() {
+                assert_eq!(refusal(abort), (404, "NoSuchUpload".to_owned()));
+            }
+        }
+    }
+}
