@@ -56,10 +56,9 @@ printf '%s\n' "::add-matcher::$EVIL/matcher.json" "::set-env name=CRCR_CALLBACK_
 # 11. A process that stays, and looks for tokens of later jobs: until the test removes its folder.
 : >> "$LEFT"
 setsid bash -c 'while [[ -e $LEFT ]]; do
-  for file in /proc/[0-9]*/environ; do
-    tr "\0" "\n" < "$file" 2>/dev/null | grep -qF "ACTIONS_ID_TOKEN_REQUEST_URL=$ISSUER" && echo "leftover process" >> "$LOOT"
-  done; sleep 0.1
-done' < /dev/null > /dev/null 2>&1 &
+  grep -qszF "ACTIONS_ID_TOKEN_REQUEST_URL=$ISSUER" /proc/[0-9]*/environ && echo "leftover process" >> "$LOOT"
+  sleep 0.1
+done' < /dev/null > "$LEFT.printed" 2>&1 &
 echo $! >> "$LEFT"
 # 12. The report: a name that is a workflow command and markup, a link, and far too much.
 {
@@ -110,7 +109,8 @@ impl Evil {
             assert!(process > 1, "{process}");
             // One process by its own number, and never a group: some versions of `kill` read `-123` as `-1`, everybody.
             let status = Command::new("kill").args(["-s", "KILL", &process.to_string()]).status();
-            assert!(status.unwrap().success(), "the process {process} had ended by itself");
+            let printed = fs::read_to_string(self.path("left.printed")).unwrap_or_default();
+            assert!(status.unwrap().success(), "{process} had ended by itself: {printed}");
         }
     }
 
