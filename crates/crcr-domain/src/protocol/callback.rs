@@ -4,6 +4,7 @@
 //! pull request are never taken from it. A fault in a detail costs that detail and leaves a warning, but
 //! never the result: reporters in the field send what they like there.
 
+mod body_fields;
 mod details;
 
 use std::fmt;
@@ -162,9 +163,6 @@ pub enum BodyError {
 
 /// Parses and validates a callback body. Unknown fields are ignored. The caller limits the size.
 pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
-    if depth(body) > DEPTH {
-        return Err(BodyError::TooDeep);
-    }
     match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => {}
         _ => {
@@ -172,9 +170,7 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
             return Err(BodyError::NotAnObject(kind_of(&value)));
         }
     }
-    // If a field is there twice, the last one counts, as for the deployed relay.
-    let mut fields: serde_json::Map<String, Value> =
-        serde_json::from_slice(body).map_err(|_| BodyError::NotJson)?;
+    let mut fields = body_fields::read(body)?;
     let mut take = |name: &str| fields.remove(name).unwrap_or_default();
     let workflow = match take("workflow") {
         Value::Object(fields) => WorkflowFields(fields),
@@ -189,7 +185,7 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
     };
     let delivery_id = take("delivery_id");
     let delivery = delivery(&delivery_id)?;
-    let claimed_commit = [&delivery_id, &take("payload")["head_sha"]]
+    let claimed_commit = [&delivery_id, &take("payload.head_sha")]
         .into_iter()
         .filter(|_| kind.is_self_report())
         .filter_map(|value| Some(value.as_str()?.trim().to_ascii_lowercase()))
@@ -335,26 +331,6 @@ fn shorten(text: &str) -> String {
         start.push('…');
     }
     start
-}
-
-/// How deep arrays and objects nest, without parsing.
-fn depth(body: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
-    for byte in body {
-        match byte {
-            _ if escaped => escaped = false,
-            // Outside of a string it isn't JSON.
-            b'\\' => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
 }
 
 impl fmt::Display for JobId {

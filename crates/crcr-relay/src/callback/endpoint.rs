@@ -40,6 +40,9 @@ pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) ->
         _ if is_dry => "dry_dispatch",
         _ => response.outcome.as_str(),
     };
+    if response.result.is_ok() {
+        relay.note_taken();
+    }
     relay.metrics.callback(outcome, started.elapsed().as_secs_f64());
     if !response.outcome.is_stored() && !is_dry {
         record_unchanged(&relay, &summary, &response, started.elapsed());
@@ -55,10 +58,14 @@ async fn receive(
     summary: &mut ReportSummary,
     started: Instant,
 ) -> CallbackResponse {
-    let standard = standard_json(body);
-    let body = standard.as_ref();
     // Before the token, only whether the body is JSON is checked; its content comes after.
-    let parsed = callback::read(body);
+    let (mut standard, mut parsed) = (Cow::Borrowed(&**body), callback::read(body));
+    if matches!(parsed, Err(callback::BodyError::NotJson)) {
+        // Most reporters write what the standard allows, and looking for the rest takes as long as reading.
+        standard = standard_json(body);
+        parsed = callback::read(&standard);
+    }
+    let body = standard.as_ref();
     if let Err(error @ (callback::BodyError::NotJson | callback::BodyError::TooDeep)) = &parsed {
         return CallbackResponse::bad_request(CallbackOutcome::BadBody, error.to_string());
     }

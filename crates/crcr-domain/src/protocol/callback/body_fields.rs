@@ -1,0 +1,184 @@
+//! The fields of a report's body that are used. Most of a body is the webhook that was dispatched: it is looked over
+//! for what isn't JSON and for its depth, without keeping any of it.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+use super::{BodyError, DEPTH};
+
+/// Fields of the body that are kept whole.
+const KEPT: [&str; 4] = ["workflow", "event_type", "delivery_id", "callback_token"];
+
+/// The used fields of an object. If a field is there twice, the last one counts, as for the deployed relay. Of `payload`
+/// only `head_sha` is kept, as `payload.head_sha`.
+///
+/// Fails with [`BodyError::NotJson`] or [`BodyError::TooDeep`].
+pub(super) fn read(body: &[u8]) -> Result<HashMap<String, Value>, BodyError> {
+    let deepest = Cell::new(1);
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let fields = Body { deepest: &deepest }.deserialize(&mut json);
+    let fields = fields.and_then(|fields| json.end().map(|()| fields));
+    // serde_json itself stops at twice the depth.
+    let is_limit = |error: &serde_json::Error| error.to_string().starts_with("recursion limit");
+    match fields {
+        Ok(fields) if deepest.get() <= DEPTH => Ok(fields),
+        Err(error) if deepest.get() <= DEPTH && !is_limit(&error) => Err(BodyError::NotJson),
+        _ => Err(BodyError::TooDeep),
+    }
+}
+
+struct Body<'a> {
+    deepest: &'a Cell<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for Body<'_> {
+    type Value = HashMap<String, Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Body<'_> {
+    type Value = HashMap<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let inner = Skipped { depth: 2, deepest: self.deepest, head_sha: None };
+        let mut fields = HashMap::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if KEPT.contains(&&*name) {
+                let value: Value = map.next_value()?;
+                self.deepest.set(self.deepest.get().max(1 + depth_of(&value)));
+                fields.insert(name, value);
+            } else if name == "payload" {
+                let head_sha = Cell::new(Value::Null);
+                map.next_value_seed(Skipped { head_sha: Some(&head_sha), ..inner })?;
+                fields.insert("payload.head_sha".to_owned(), head_sha.take());
+            } else {
+                map.next_value_seed(inner)?;
+            }
+        }
+        Ok(fields)
+    }
+}
+
+fn depth_of(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(depth_of).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth_of).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// A value that is checked and not kept. `IgnoredAny` would let numbers and texts pass that a reader of the forwarded
+/// body refuses.
+#[derive(Clone, Copy)]
+struct Skipped<'a> {
+    /// Of an array or object in this place.
+    depth: usize,
+    deepest: &'a Cell<usize>,
+    /// Where the field `head_sha` of this object goes.
+    head_sha: Option<&'a Cell<Value>>,
+}
+
+impl<'de> DeserializeSeed<'de> for Skipped<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Skipped<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let inner = self.inner()?;
+        while list.next_element_seed(inner)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let inner = self.inner()?;
+        while let Some(is_head_sha) = map.next_key_seed(IsHeadSha)? {
+            match self.head_sha {
+                Some(head_sha) if is_head_sha => {
+                    let value: Value = map.next_value()?;
+                    self.deepest.set(self.deepest.get().max(self.depth + depth_of(&value)));
+                    head_sha.set(value);
+                }
+                _ => map.next_value_seed(inner)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Skipped<'_> {
+    fn inner<E: serde::de::Error>(self) -> Result<Self, E> {
+        self.deepest.set(self.deepest.get().max(self.depth));
+        if self.depth > DEPTH {
+            return Err(E::custom("too deep"));
+        }
+        Ok(Self { depth: self.depth + 1, head_sha: None, ..self })
+    }
+}
+
+/// Whether a key is `head_sha`.
+struct IsHeadSha;
+
+impl<'de> DeserializeSeed<'de> for IsHeadSha {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<bool, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for IsHeadSha {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<bool, E> {
+        Ok(key == "head_sha")
+    }
+}
