@@ -149,6 +149,10 @@ pub const RESEND: Duration = Duration::from_secs(24 * 3600);
 pub const GRACE: Duration = Duration::from_secs(10);
 /// How often the queue is polled.
 pub const POLL: Duration = Duration::from_millis(500);
+/// The relay is quiet if it took no webhook and no report for so long.
+pub const QUIET: Duration = Duration::from_millis(20);
+/// How long keeping webhooks makes way for taking others.
+pub const KEEP_WAIT: Duration = Duration::from_secs(10);
 /// How often a change is tried again after a conflict with another one.
 pub const CONFLICTS: usize = 50;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crcr_aws::object_store::{ObjectStore, ObjectStoreError};
 use crcr_cidata::webhook_archive::WebhookArchive;
@@ -69,6 +69,9 @@ pub struct Relay {
     pub facts: Notify,
     /// Whether a webhook was answered with an error of the relay since the last accepted one.
     pub(crate) lost_webhooks: AtomicBool,
+    /// When the last webhook or report was taken, in milliseconds after `created`.
+    taken_at: AtomicU64,
+    created: Instant,
     /// Has the delivery log read soon, because an outage is over.
     pub(crate) outage_over: Notify,
     /// Why the last batch of facts couldn't be copied to the results; `None` when it could.
@@ -246,6 +249,8 @@ impl Relay {
             work: Notify::new(),
             facts: Notify::new(),
             lost_webhooks: AtomicBool::new(false),
+            taken_at: AtomicU64::new(0),
+            created: Instant::now(),
             outage_over: Notify::new(),
             results_problem: Mutex::default(),
             archive: OnceCell::new(),
@@ -287,6 +292,17 @@ impl Relay {
         {
             self.outage_over.notify_one();
         }
+    }
+
+    pub(crate) fn note_taken(&self) {
+        let millis = u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.taken_at.store(millis, Ordering::Relaxed);
+    }
+
+    /// Whether no webhook or report was taken in the last moment.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let taken_at = Duration::from_millis(self.taken_at.load(Ordering::Relaxed));
+        self.created.elapsed().saturating_sub(taken_at) >= limits::QUIET
     }
 
     pub fn now(&self) -> Timestamp {

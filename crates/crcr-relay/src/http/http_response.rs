@@ -1,6 +1,7 @@
 //! Responses in the format of the deployed relay: JSON, with errors as `{"detail": …}`.
 
 use axum::Json;
+use axum::body::HttpBody as _;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
@@ -57,8 +58,10 @@ async fn read_within(
     body: axum::body::Body,
     limit: usize,
 ) -> Result<Bytes, Refusal> {
+    // What is announced may never arrive: no more is set aside than a usual webhook takes.
+    let expected = body.size_hint().lower().min(64 * 1024) as usize;
     let mut body = Limited::new(body, limit);
-    let mut held = HeldBody { bytes: BytesMut::new(), share: memory.begin() };
+    let mut held = HeldBody { bytes: BytesMut::with_capacity(expected), share: memory.begin() };
     let dropped = held.share.dropped.clone();
     let whole = async {
         while let Some(frame) = body.frame().await {

@@ -48,6 +48,7 @@ const SWEEPS: &str = "sweep";
 const PROBES: &str = "probe";
 const JOB_LOGS: &str = "log";
 pub(crate) const EXTERNAL_HUD: &str = "hud";
+pub(super) const KEEP: &str = "keep";
 
 /// The pools. `workers` is how many dispatches are sent at a time.
 fn pools(workers: usize) -> [Pool; 11] {
@@ -62,7 +63,7 @@ fn pools(workers: usize) -> [Pool; 11] {
         // One server behind all lanes: if it hangs, so do these and no others.
         pool(EXTERNAL_HUD, 8, 2),
         pool("alert", 2, 2),
-        pool("keep", 8, 8),
+        pool(KEEP, 8, 8),
         pool("supersede", 2, 2),
         pool("deliveries", 1, 1),
         // For a task of another version, whose lane has no pool.
@@ -85,7 +86,7 @@ impl Lane {
             Self::JobLogs(name) => account(JOB_LOGS, name),
             Self::ExternalHud(name) => account(EXTERNAL_HUD, name),
             Self::AlertWebhook => "alert:".to_owned(),
-            Self::KeptWebhooks => "keep:".to_owned(),
+            Self::KeptWebhooks => format!("{KEEP}:"),
             Self::Superseding => "supersede:".to_owned(),
             Self::DeliveryLog => "deliveries:".to_owned(),
         }
@@ -122,7 +123,7 @@ impl BusyLanes {
         }
     }
 
-    fn count_of_pool(&self, pool: &str) -> usize {
+    pub(super) fn count_of_pool(&self, pool: &str) -> usize {
         self.tasks.iter().filter(|(lane, _)| pool_of(lane) == pool).map(|(_, count)| count).sum()
     }
 

@@ -5,14 +5,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crcr_store::{CommitOutcome, LeaseRequest, LeasedTask, StoreError, TaskOutcome, WriteBatch};
+use crcr_store::{
+    CommitOutcome, LeaseRequest, LeasedTask, StoreError, TaskOutcome, WriteBatch, pool_of,
+};
 use jiff::Timestamp;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::handlers;
-use super::lanes::{BusyLanes, server_of};
+use super::lanes::{BusyLanes, KEEP, server_of};
 use super::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::limits;
 use crate::relay::Relay;
@@ -24,6 +26,19 @@ struct Workers {
     tasks: HashMap<Id, Arc<ParsedTask>>,
     busy: BusyLanes,
     paused: HashMap<String, Pause>,
+    keeping: MakesWay,
+}
+
+/// Keeping webhooks takes as much time as accepting them, and nobody waits for it: while webhooks and reports arrive
+/// one after the other, it makes way, for at most [`limits::KEEP_WAIT`].
+#[derive(Default)]
+enum MakesWay {
+    /// For a process that doesn't run between requests.
+    #[default]
+    Never,
+    WhenBusy {
+        since: Option<Instant>,
+    },
 }
 
 /// How long nothing is asked of a server.
@@ -49,7 +64,8 @@ impl Default for WorkerTimeouts {
 
 /// Works until `stop`, then waits for running tasks and releases those that don't end in time.
 pub async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: WorkerTimeouts) {
-    let mut workers = Workers::default();
+    let keeping = MakesWay::WhenBusy { since: None };
+    let mut workers = Workers { keeping, ..Workers::default() };
     while !stop.is_cancelled() {
         workers.start_due(&relay, timeouts.handler).await;
         tokio::select! {
@@ -85,6 +101,25 @@ pub(crate) async fn work_due(
     let still_running = workers.tasks.len();
     workers.shut_down(relay, timeouts.shutdown).await;
     ended_tasks + still_running
+}
+
+impl MakesWay {
+    /// Whether no further webhook is kept now.
+    fn waits(&mut self, is_quiet: bool, now: Instant) -> bool {
+        let Self::WhenBusy { since } = self else { return false };
+        if is_quiet {
+            *since = None;
+            return false;
+        }
+        now - *since.get_or_insert(now) < limits::KEEP_WAIT
+    }
+
+    /// There is nothing left to keep, so the next webhook waits anew.
+    fn start_anew(&mut self) {
+        if let Self::WhenBusy { since } = self {
+            *since = None;
+        }
+    }
 }
 
 impl Workers {
@@ -170,10 +205,14 @@ impl Workers {
     }
 }
 
-async fn lease(relay: &Relay, workers: &Workers, now: Timestamp) -> Vec<LeasedTask> {
+async fn lease(relay: &Relay, workers: &mut Workers, now: Timestamp) -> Vec<LeasedTask> {
     let config = &relay.config;
     let paused = workers.paused.keys();
-    let (pools, busy_lanes) = workers.busy.room(config.workers, &config.upstream, paused);
+    let (mut pools, busy_lanes) = workers.busy.room(config.workers, &config.upstream, paused);
+    let keeps = !workers.keeping.waits(relay.is_quiet(), Instant::now());
+    if let Some(keep) = pools.get_mut(KEEP).filter(|_| !keeps) {
+        keep.free = 0;
+    }
     let max_tasks = pools.values().map(|room| room.free).sum();
     if max_tasks == 0 {
         return vec![];
@@ -181,7 +220,14 @@ async fn lease(relay: &Relay, workers: &Workers, now: Timestamp) -> Vec<LeasedTa
     let until = now + limits::LEASE;
     let request = LeaseRequest { now, until, max_tasks, max_per_lane: 0, busy_lanes, pools };
     match relay.store.lease_tasks(request).await {
-        Ok(tasks) => tasks,
+        Ok(tasks) => {
+            let is_keeping = workers.busy.count_of_pool(KEEP) > 0
+                || tasks.iter().any(|task| pool_of(&task.lane) == KEEP);
+            if keeps && !is_keeping {
+                workers.keeping.start_anew();
+            }
+            tasks
+        }
         Err(error) => {
             tracing::error!(%error, "no tasks can be leased");
             vec![]
@@ -294,4 +340,28 @@ async fn settle_with(
         tracing::warn!(key = lease.key, "its lease has ended: another worker settles it");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn webhooks_are_kept_when_it_is_quiet_or_after_ten_seconds_until_none_is_left() {
+        let start = Instant::now();
+        let mut keeping = MakesWay::WhenBusy { since: None };
+        let busy = |keeping: &mut MakesWay, seconds: u64| {
+            keeping.waits(false, start + Duration::from_secs(seconds))
+        };
+        for begin in [0, 100] {
+            assert!(busy(&mut keeping, begin) && busy(&mut keeping, begin + 9));
+            assert!(!busy(&mut keeping, begin + 10));
+            assert!(!busy(&mut keeping, begin + 70), "those that are left don't wait again");
+            keeping.start_anew();
+        }
+        assert!(busy(&mut keeping, 200));
+        assert!(!keeping.waits(true, start + Duration::from_secs(205)));
+        assert!(busy(&mut keeping, 211), "a quiet moment ends the wait");
+        assert!(!MakesWay::default().waits(false, start));
+    }
 }

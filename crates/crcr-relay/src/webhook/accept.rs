@@ -413,7 +413,7 @@ fn add_delivery(
     });
     // Nothing but a dispatch reads the body.
     if !delivery.targets.is_empty() {
-        let body = webhook.stored_body.get_or_init(|| StoredBody::new(webhook.body));
+        let body = webhook.stored_body.get_or_init(|| StoredBody::new(webhook));
         let key = if body.is_reduced {
             state_records::reduced_body_key(&delivery.id)
         } else {
@@ -434,12 +434,14 @@ pub(super) struct StoredBody {
 }
 
 impl StoredBody {
-    fn new(body: &[u8]) -> Self {
+    fn new(webhook: &VerifiedWebhook<'_>) -> Self {
         // The event was read from it, so it is JSON.
-        let reduced = payload::reduce(body).unwrap_or_default();
-        Self {
-            packed: state_records::pack(reduced.as_deref().unwrap_or(body)),
-            is_reduced: reduced.is_some(),
-        }
+        let reduced = payload::reduce(webhook.body).unwrap_or_default();
+        let packed = match (&reduced, &webhook.pending) {
+            (Some(reduced), _) => state_records::pack(reduced),
+            (None, Some(pending)) => pending.packed_body().to_vec(),
+            (None, None) => state_records::pack(webhook.body),
+        };
+        Self { packed, is_reduced: reduced.is_some() }
     }
 }

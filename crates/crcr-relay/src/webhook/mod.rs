@@ -40,7 +40,10 @@ pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Respon
         Err(refusal) => Err(refusal),
     };
     match &result {
-        Ok(_) => relay.note_webhook(false),
+        Ok(_) => {
+            relay.note_taken();
+            relay.note_webhook(false);
+        }
         Err(refusal) if refusal.status.is_server_error() => relay.note_webhook(true),
         Err(_) => {}
     }

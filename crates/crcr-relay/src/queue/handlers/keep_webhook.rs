@@ -24,7 +24,8 @@ const HEADER_PREFIX: &str = "x-github-";
 
 /// A webhook that is stored until its task has kept it.
 pub(crate) struct PendingWebhook {
-    body: RecordWrite,
+    /// The body, by [`state_records::pack`].
+    packed: RecordWrite,
     task: NewTask,
     /// As it came.
     received: Bytes,
@@ -44,8 +45,12 @@ struct WebhookRepository {
 
 impl PendingWebhook {
     pub(crate) fn add_to(&self, batch: &mut WriteBatch) {
-        batch.records.push(self.body.clone());
+        batch.records.push(self.packed.clone());
         batch.tasks.push(self.task.clone());
+    }
+
+    pub(crate) fn packed_body(&self) -> &[u8] {
+        &self.packed.value
     }
 
     /// Charges the webhook to whoever caused it: everybody in an organisation with the App can make
@@ -61,7 +66,7 @@ impl PendingWebhook {
             bucket: state_records::budget_of_day_key("webhooks", self.received_at, &owner.name),
             capacity,
             per_minute: 0.0,
-            cost: (self.body.value.len() as u64).min(capacity),
+            cost: (self.packed.value.len() as u64).min(capacity),
             first_of: None,
         });
     }
@@ -96,20 +101,19 @@ pub(crate) fn prepare(
         return None;
     }
     let now = relay.now();
-    let head = WebhookHead {
+    let webhook = WebhookHead {
         event: event.to_owned(),
         delivery: delivery.to_owned(),
         received_at: now,
         headers: github_headers(headers),
     };
-    let webhook = ArchivedWebhook { head, body: body.clone() };
-    let body = RecordWrite {
+    let packed = RecordWrite {
         key: state_records::pending_webhook_key(event, delivery),
-        value: webhook.pack(),
+        value: state_records::pack(body),
         expires_at: relay.expiry(),
     };
-    let task = TaskKind::KeepWebhook { webhook: webhook.head }.task(now);
-    Some(PendingWebhook { body, task, received: webhook.body, received_at: now })
+    let task = TaskKind::KeepWebhook { webhook }.task(now);
+    Some(PendingWebhook { packed, task, received: body.clone(), received_at: now })
 }
 
 fn github_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
@@ -128,13 +132,18 @@ pub(crate) async fn run(relay: &Relay, webhook: &WebhookHead) -> Result<TaskDone
     let Some(stored) = stored.filter(|stored| !stored.value.is_empty()) else {
         return Ok(TaskDone::Finished);
     };
+    let webhook = match state_records::unpack(&key, &stored.value) {
+        Ok(body) => ArchivedWebhook { head: webhook.clone(), body: body.into() },
+        // Stored before an upgrade, as the archive does.
+        Err(error) => ArchivedWebhook::unpack(&stored.value).map_err(|_| error)?,
+    };
     let mut batch = WriteBatch::default();
-    if relay.config.webhook_events.includes(&webhook.event) {
-        batch.tasks.extend(add_row(relay, &stored.value).await?);
+    if relay.config.webhook_events.includes(&webhook.head.event) {
+        batch.tasks.extend(add_row(relay, &webhook).await?);
     }
     let archive = relay.archive().await.map_err(|error| TaskError::retry(error.to_string()))?;
     if let Some(archive) = archive {
-        let added = archive.add(webhook, stored.value.into()).await;
+        let added = archive.add(&webhook.head, webhook.pack().into()).await;
         added.map_err(|error| TaskError::retry(error.to_string()))?;
     }
     batch.records.push(RecordWrite { key, value: vec![], expires_at: Timestamp::UNIX_EPOCH });
@@ -143,8 +152,7 @@ pub(crate) async fn run(relay: &Relay, webhook: &WebhookHead) -> Result<TaskDone
 }
 
 /// Returns the task that follows from the webhook, if there is one.
-async fn add_row(relay: &Relay, packed: &[u8]) -> Result<Option<NewTask>, TaskError> {
-    let webhook = ArchivedWebhook::unpack(packed).map_err(TaskError::permanent)?;
+async fn add_row(relay: &Relay, webhook: &ArchivedWebhook) -> Result<Option<NewTask>, TaskError> {
     let WebhookHead { event, delivery, received_at, .. } = &webhook.head;
     let row = match WebhookRow::new(event, delivery, *received_at, &webhook.body) {
         Ok(row) => row,
