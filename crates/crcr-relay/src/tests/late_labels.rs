@@ -98,6 +98,37 @@ async fn check_run_of_a_label_that_came_after_the_last_report_ends_with_its_run(
 }
 
 #[tokio::test]
+async fn check_run_whose_label_was_away_during_an_outage_ends_with_its_run() {
+    let world = World::new().await;
+    world.label(true).await;
+    let three = open(&world).await("acme/three");
+    three.on_github(&world, "in_progress", None);
+    three.start(&world).await;
+    three.end(&world, "success").await;
+    world.work().await;
+    assert_eq!(world.shown(), Some(("in_progress".to_owned(), None)));
+    let update = format!("PATCH /repos/{UPSTREAM}/check-runs/*");
+    world.github.state().world.fail(&update, 999, Fault::status(503));
+    world.label(false).await;
+    for _ in 0..4 {
+        world.later(world.relay.config.never_started_after);
+        world.work().await;
+    }
+    assert_eq!(world.shown(), Some(("in_progress".to_owned(), None)), "GitHub is still out");
+    world.label(true).await;
+    world.work().await;
+    world.github.state().world.clear_faults();
+    for conclusion in [None, Some("success")] {
+        if conclusion.is_some() {
+            three.on_github(&world, "completed", conclusion);
+        }
+        world.later(std::time::Duration::from_secs(3600));
+        world.work().await;
+    }
+    assert_eq!(world.shown(), completed("success"));
+}
+
+#[tokio::test]
 async fn label_after_the_pull_request_was_closed_still_updates_its_check_runs() {
     let world = World::new().await;
     world.label(true).await;

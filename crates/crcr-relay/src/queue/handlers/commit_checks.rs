@@ -20,6 +20,11 @@ pub async fn of_commit(
     if let Some(head) = Head::read(relay, repo, head_sha, None).await? {
         let mut batch = WriteBatch::default();
         head.add_all_checks(relay, &mut batch);
+        if head.is_shown() {
+            // While nothing was to be shown, sweeps have ended, and the check runs may have stayed open meanwhile.
+            let sweep = |dispatch| TaskKind::sweep(dispatch).task(relay.now());
+            batch.tasks.extend(head.answered().map(sweep));
+        }
         if head.level.blocks_merge() {
             add_required_dispatches(relay, repo, &head, &mut batch);
         }
