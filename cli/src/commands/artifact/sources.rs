@@ -13,10 +13,10 @@ use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, SecretMask};
 use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName};
-use crcr_github::SecureUrlError;
-use crcr_github::artifact::{ArtifactService, is_enterprise_server};
+use crcr_github::artifact::{ArtifactServer, ArtifactService, is_enterprise_server};
 use crcr_github::http::{self, RetryPolicy, UploadClient};
 use crcr_github::runs_artifacts::ActionsApi;
+use crcr_github::{SecureUrl, SecureUrlError};
 use secrecy::SecretString;
 use url::Url;
 
@@ -31,7 +31,15 @@ use crate::runner::Runner;
 pub const NO_V4_ARTIFACTS: &str = "GitHub Enterprise Server has no v4 artifacts";
 
 pub fn is_enterprise(env: &Env) -> bool {
-    env.get(env_vars::GITHUB_SERVER_URL).is_some_and(is_enterprise_server)
+    server(env) == ArtifactServer::Enterprise
+}
+
+fn server(env: &Env) -> ArtifactServer {
+    match env.get(env_vars::GITHUB_SERVER_URL) {
+        _ if env.is_true(env_vars::GITEA_ACTIONS) => ArtifactServer::Gitea,
+        Some(url) if is_enterprise_server(url) => ArtifactServer::Enterprise,
+        _ => ArtifactServer::GitHub,
+    }
 }
 
 /// `None` without a bucket.
@@ -188,7 +196,7 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
             .because(error)
             .hint("the action hands over the runner's own token and address; set neither by hand")
     })?;
-    let service = service.with_retry(last_resort(env)?).which_may_be_missing(is_enterprise(env));
+    let service = service.with_retry(last_resort(env)?).on(server(env));
     let uploads = UploadClient::new(silence(env)?).map_err(no_tls)?;
     Ok(Some(GitHubStore::new(service, uploads, mask(printer))))
 }
@@ -226,6 +234,8 @@ pub fn sources(
 ) -> Result<ArtifactSources, Failure> {
     let token = run.github_token.as_deref().or_else(|| env.get(env_vars::GITHUB_TOKEN));
     let rest = match token {
+        // The runners of Gitea, Forgejo and act hand over a token unasked, and their servers may have no TLS.
+        Some(_) if run.github_token.is_none() && !has_secure_api(env) => None,
         Some(token) => {
             printer.mask(token);
             let base = env.get(env_vars::GITHUB_API_URL).unwrap_or("https://api.github.com");
@@ -253,6 +263,10 @@ pub fn sources(
         notice: Arc::new(move |text| notifier.notice(text)),
         warning: Arc::new(move |text| warner.warning(text, None)),
     })
+}
+
+fn has_secure_api(env: &Env) -> bool {
+    env.get(env_vars::GITHUB_API_URL).is_none_or(|url| url.parse::<SecureUrl>().is_ok())
 }
 
 /// Where artifacts lie in the bucket.
