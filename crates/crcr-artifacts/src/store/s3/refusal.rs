@@ -89,6 +89,11 @@ impl S3Refusal {
         matches!(self.status, Some(409 | 412)) || self.code.as_deref() == Some("PreconditionFailed")
     }
 
+    /// Whether the requested range starts behind the object's last byte.
+    pub(super) fn is_beyond_the_end(&self) -> bool {
+        self.status == Some(416) || self.code.as_deref() == Some("InvalidRange")
+    }
+
     /// Whether the server doesn't know a header. Not all of them name it, and some call it invalid.
     pub(super) fn is_about_a_header(&self) -> bool {
         let is_checksum = || self.message.to_ascii_lowercase().contains("checksum");
