@@ -226,6 +226,27 @@ fn rerun_with_other_content_replaces_the_first_attempts_artifact() {
     }
 }
 
+/// `overwrite` replaces an artifact of the same name, and not what lies where the prefix leads.
+#[test]
+fn prefix_without_the_name_loses_no_artifact_to_another_one() {
+    for archive in ["zip", "none"] {
+        let world = World::new();
+        let prefix = ["--s3-prefix", "ci/{run_id}"];
+        let upload = |attempt, name, files| {
+            let args = ["--name", name, "--archive", archive, "--overwrite"];
+            world.upload(S3, attempt, &[&args[..], &prefix].concat(), files)
+        };
+        let files: Files<'_> = &[("a", 0o644, b"first")];
+        upload(1, "first", files).expect_code(0);
+        for attempt in [1, 2] {
+            let ran = upload(attempt, "second", &[("a", 0o644, b"second")]).expect_code(1);
+            assert!(ran.stderr.contains("doesn't contain `{name}`"), "{}", ran.report());
+        }
+        let down = world.download(S3, 1, &[&["--name", "first"], &prefix[..]].concat());
+        arrived(&down.expect_code(0), files);
+    }
+}
+
 #[test]
 fn file_missing_in_the_rerun_is_deleted_from_the_artifact() {
     for store in [S3, GitHub] {
