@@ -11,7 +11,7 @@ use crcr_artifacts::find::{self, ArtifactBucket, ArtifactSources, SourceRun};
 use crcr_artifacts::layout::KeyLayout;
 use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, SecretMask};
-use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
+use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3, is_path_style};
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName};
 use crcr_github::artifact::{ArtifactServer, ArtifactService, is_enterprise_server};
 use crcr_github::http::{self, RetryPolicy, UploadClient};
@@ -117,13 +117,17 @@ fn endpoint(name: &str, text: &str, bucket: &str) -> Result<Url, Failure> {
 }
 
 /// Providers that have a host for each bucket, beside one for all buckets.
-const HOSTS_OF_BUCKETS: [&str; 7] = [
+const HOSTS_OF_BUCKETS: [&str; 11] = [
+    ".aliyuncs.com",
     ".amazonaws.com",
     ".backblazeb2.com",
     ".digitaloceanspaces.com",
     ".linodeobjects.com",
+    ".myhuaweicloud.com",
+    ".myqcloud.com",
     ".r2.cloudflarestorage.com",
     ".scw.cloud",
+    ".volces.com",
     ".wasabisys.com",
 ];
 
@@ -399,8 +403,13 @@ pub fn s3_page(endpoint: Option<&str>, region: &str, bucket: &str, key: &str) ->
     let plain = format!("s3://{bucket}/{key}");
     if let Some(endpoint) = endpoint {
         let Ok(mut url) = Url::parse(endpoint) else { return plain };
+        let in_path = is_path_style(&url);
+        let host = url.host_str().map(|host| format!("{bucket}.{host}")).unwrap_or_default();
+        if !in_path && url.set_host(Some(&host)).is_err() {
+            return plain;
+        }
         if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().push(bucket).extend(key.split('/'));
+            path.pop_if_empty().extend(in_path.then_some(bucket)).extend(key.split('/'));
         }
         return url.into();
     }
@@ -523,10 +532,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn page_of_an_object_has_the_bucket_where_the_server_wants_it() {
+        let page = |endpoint| s3_page(Some(endpoint), "any", "acme", "a b/c.zip");
+        assert_eq!(page("http://minio:9000/s3/"), "http://minio:9000/s3/acme/a%20b/c.zip");
+        let page = page("https://oss-cn-shanghai.aliyuncs.com");
+        assert_eq!(page, "https://acme.oss-cn-shanghai.aliyuncs.com/a%20b/c.zip");
+    }
+
+    #[test]
     fn address_of_a_bucket_alone_is_told_from_that_of_its_server() {
         for (text, server) in [
             ("https://acme.nyc3.digitaloceanspaces.com", Some("nyc3.digitaloceanspaces.com")),
             ("https://acme.s3.us-east-1.amazonaws.com/", Some("s3.us-east-1.amazonaws.com")),
+            ("https://acme.oss-cn-shanghai.aliyuncs.com", Some("oss-cn-shanghai.aliyuncs.com")),
             ("https://nyc3.digitaloceanspaces.com", None),
             ("https://s3.us-east-1.amazonaws.com", None),
             ("https://acme.digitaloceanspaces.com", None),
