@@ -596,6 +596,23 @@ fn public_bucket_is_read_anonymously_after_the_credentials_expired() {
     assert_eq!(fs::read(ran.path("a")).unwrap(), b"public");
 }
 
+/// The first request is a HEAD, whose refusals have no text.
+#[test]
+fn clock_and_expired_credentials_are_not_told_as_missing_rights() {
+    let world = World::new(Run::push());
+    let early = jiff::Timestamp::now() - std::time::Duration::from_secs(20 * 60);
+    let early = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&early);
+    for (status, hint) in [(403, "by NTP"), (400, "raise `role-duration-seconds`")] {
+        let proxy = FaultProxy::start(world.s3.url()).unwrap();
+        let refusal = Rule::any(Fault::status(status)).header("date", &early.clone().unwrap());
+        proxy.add(refusal.sending("authorization"));
+        let step = world.step("download", &["--name", "wheels"]);
+        let ran = with_bucket(step, BUCKET, proxy.url().as_str()).run().expect_code(1);
+        refused(&ran, "store-denied", &[hint]);
+        assert!(!ran.stderr.contains("need `s3:GetObject`"), "{}", ran.report());
+    }
+}
+
 #[test]
 fn artifact_of_a_later_attempt_on_s3_wins_over_the_first_attempts_on_github() {
     let world = World::new(Run::push());

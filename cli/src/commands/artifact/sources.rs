@@ -11,7 +11,7 @@ use crcr_artifacts::find::{self, ArtifactBucket, ArtifactSources, SourceRun};
 use crcr_artifacts::layout::KeyLayout;
 use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, SecretMask};
-use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3, is_path_style};
+use crcr_artifacts::store::s3::{S3Access, S3Config, SKEWED, STORE as S3, is_path_style};
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName};
 use crcr_github::artifact::{ArtifactServer, ArtifactService, is_enterprise_server};
 use crcr_github::http::{self, RetryPolicy, UploadClient};
@@ -305,11 +305,14 @@ pub fn not_found(error: find::FindError, env: &Env) -> Failure {
         find::FindError::Expired { .. } => {
             Failure::user("artifact-expired", text).hint(EXPIRED_HINT)
         }
-        find::FindError::Forbidden { signed: true, .. } => Failure::user("store-denied", text)
-            .hint(
+        find::FindError::Forbidden { signed: true, searched, .. } => {
+            let answers = searched.iter().filter_map(|place| place.split_once(" refused: "));
+            let of_credentials = answers.filter_map(|(_, answer)| credentials_hint(answer)).next();
+            Failure::user("store-denied", text).hint(of_credentials.unwrap_or(
                 "the credentials need `s3:GetObject` on the artifact and `s3:ListBucket` on the \
-             bucket: without the second, S3 answers 403 for what isn't there, too",
-            ),
+                 bucket: without the second, S3 answers 403 for what isn't there, too",
+            ))
+        }
         find::FindError::Forbidden { signed: false, .. } => Failure::user("store-denied", text)
             .hint(
                 "run `configure-oidc-fallback` before this step, or let the bucket policy allow \
@@ -346,29 +349,32 @@ pub fn with_hint(failure: Failure, hint: Option<&str>) -> Failure {
     }
 }
 
+/// The hint for a refusal by S3 that is about the credentials and not about their rights.
+fn credentials_hint(answer: &str) -> Option<&'static str> {
+    let is_one_of = |codes: &[&str]| codes.iter().any(|code| answer.starts_with(code));
+    if is_one_of(&["ExpiredToken", "400 "]) {
+        Some(
+            "the credentials have ended: raise `role-duration-seconds` of \
+             `configure-oidc-fallback`, or run it right before this step",
+        )
+    } else if is_one_of(&["RequestTimeTooSkewed"]) || answer.contains(SKEWED) {
+        Some("set the clock of the runner, by NTP for example")
+    } else if is_one_of(&["SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken"]) {
+        Some(
+            "S3 doesn't know these credentials: check where they come from, `s3-endpoint`, and that a \
+             secret wasn't stored with a space or a line break",
+        )
+    } else {
+        None
+    }
+}
+
 /// The hint for an error of a store; `rights` is the one for missing rights on S3.
 pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'static str> {
     Some(match error {
-        store::StoreError::Denied { store: S3, message }
-            if message.starts_with("ExpiredToken") || message.starts_with("400 ") =>
-        {
-            "the credentials have ended: raise `role-duration-seconds` of \
-             `configure-oidc-fallback`, or run it right before this step"
+        store::StoreError::Denied { store: S3, message } => {
+            credentials_hint(message).unwrap_or(rights)
         }
-        store::StoreError::Denied { store: S3, message }
-            if message.starts_with("RequestTimeTooSkewed") =>
-        {
-            "set the clock of the runner, by NTP for example"
-        }
-        store::StoreError::Denied { store: S3, message }
-            if ["SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken"]
-                .iter()
-                .any(|code| message.starts_with(code)) =>
-        {
-            "S3 doesn't know these credentials: check where they come from, `s3-endpoint`, and that a \
-             secret wasn't stored with a space or a line break"
-        }
-        store::StoreError::Denied { store: S3, .. } => rights,
         store::StoreError::Denied { .. } => {
             "the runtime token lives as long as its job, a URL for an upload an hour; a \
              `github-token` needs `permissions: actions: read`"

@@ -33,7 +33,7 @@ use url::Url;
 
 use self::credentials::CachedCredentials;
 pub use self::credentials::CredentialsOutage;
-pub use self::refusal::S3Refusal;
+pub use self::refusal::{S3Refusal, SKEWED};
 use self::wire::SignedClient;
 pub use self::wire::{SigningScope, signature};
 use crate::store::{SLOW_CONNECTION, StoreError};
