@@ -1,5 +1,5 @@
 //! The environment variables that `crcr` itself reads. Only [`Env::from_process`] accesses the process
-//! environment. Libraries read more: the AWS SDK its settings, the HTTP clients the proxy variables.
+//! environment, and `no_proxy`. Libraries read more: the AWS SDK its settings, the HTTP clients the proxy variables.
 
 use std::collections::BTreeMap;
 
