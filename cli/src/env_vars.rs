@@ -1,5 +1,5 @@
 //! The environment variables that `crcr` itself reads. Only [`Env::from_process`] accesses the process
-//! environment. Libraries read more: the AWS SDK its settings, the HTTP clients the proxy variables.
+//! environment, and `no_proxy`. Libraries read more: the AWS SDK its settings, the HTTP clients the proxy variables.
 
 use std::collections::BTreeMap;
 
@@ -112,6 +112,8 @@ pub const GITHUB_SERVER_URL: &str = "GITHUB_SERVER_URL";
 pub const GITHUB_API_URL: &str = "GITHUB_API_URL";
 /// The job's token for GitHub's API, when the workflow passes it on.
 pub const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
+/// `true` on the runners of Gitea and of Forgejo.
+pub const GITEA_ACTIONS: &str = "GITEA_ACTIONS";
 /// The most days that the repository keeps artifacts.
 pub const GITHUB_RETENTION_DAYS: &str = "GITHUB_RETENTION_DAYS";
 /// Folder for temporary files, emptied by the runner after the job.

@@ -10,6 +10,7 @@ mod commands;
 mod env_vars;
 mod escape;
 mod failure;
+mod no_proxy;
 mod printer;
 mod render;
 mod runner;
@@ -27,6 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let env = Env::from_process();
+    no_proxy::spell_out();
     let args: Vec<_> = std::env::args_os().collect();
     let cli = match cli::parse(args.clone(), &env) {
         Ok(cli) => cli,

@@ -13,6 +13,7 @@ locals {
   names = {
     partition       = data.aws_partition.current.partition
     account         = data.aws_caller_identity.current.account_id
+    issuer          = var.issuer
     owner           = local.owner_and_name[0]
     repository      = local.owner_and_name[1]
     owner_id        = format("%d", var.owner_id)
@@ -28,7 +29,7 @@ locals {
 
 resource "aws_iam_openid_connect_provider" "github" {
   count          = var.create_oidc_provider ? 1 : 0
-  url            = "https://token.actions.githubusercontent.com"
+  url            = "https://${var.issuer}"
   client_id_list = ["sts.amazonaws.com"]
 }
 

@@ -62,8 +62,19 @@ variable "public_cache" {
   default     = true
 }
 
+variable "issuer" {
+  description = "Who issues the tokens of jobs, without https://. On GitHub Enterprise Server HOST/_services/token"
+  type        = string
+  default     = "token.actions.githubusercontent.com"
+
+  validation {
+    condition     = !startswith(var.issuer, "https://") && !endswith(var.issuer, "/")
+    error_message = "Without https:// and without a slash at the end."
+  }
+}
+
 variable "create_oidc_provider" {
-  description = "False if the account has the provider of token.actions.githubusercontent.com: an account has one"
+  description = "False if the account has the provider of this issuer: an account has one"
   type        = bool
   default     = true
 }

@@ -458,7 +458,7 @@ fn arc_template_builds_forks_without_the_pods_identity_and_branches_with_oidc() 
 
 #[test]
 #[ignore = "needs act and node"]
-fn arc_template_runs_no_fork_where_pods_have_an_identity() {
+fn arc_template_as_it_is_runs_no_fork_on_the_builders_scale_set() {
     let (outside, Ran { log, .. }) = arc(Run::fork(), "linux-builders");
     assert!(!log.contains("build: mode="), "{log}");
     assert_eq!(outside.on_github(), Vec::<String>::new());

@@ -596,6 +596,23 @@ fn public_bucket_is_read_anonymously_after_the_credentials_expired() {
     assert_eq!(fs::read(ran.path("a")).unwrap(), b"public");
 }
 
+/// The first request is a HEAD, whose refusals have no text.
+#[test]
+fn clock_and_expired_credentials_are_not_told_as_missing_rights() {
+    let world = World::new(Run::push());
+    let early = jiff::Timestamp::now() - std::time::Duration::from_secs(20 * 60);
+    let early = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&early);
+    for (status, hint) in [(403, "by NTP"), (400, "raise `role-duration-seconds`")] {
+        let proxy = FaultProxy::start(world.s3.url()).unwrap();
+        let refusal = Rule::any(Fault::status(status)).header("date", &early.clone().unwrap());
+        proxy.add(refusal.sending("authorization"));
+        let step = world.step("download", &["--name", "wheels"]);
+        let ran = with_bucket(step, BUCKET, proxy.url().as_str()).run().expect_code(1);
+        refused(&ran, "store-denied", &[hint]);
+        assert!(!ran.stderr.contains("need `s3:GetObject`"), "{}", ran.report());
+    }
+}
+
 #[test]
 fn artifact_of_a_later_attempt_on_s3_wins_over_the_first_attempts_on_github() {
     let world = World::new(Run::push());
@@ -670,11 +687,28 @@ fn artifact_name_in_a_list_is_never_a_workflow_command() {
 }
 
 #[test]
-fn sparse_file_of_the_jobs_own_run_is_not_a_zip_bomb() {
+fn sparse_file_of_a_run_of_the_repositorys_own_code_is_not_a_zip_bomb() {
     let world = World::new(Run::push());
     let step = world.step("upload", &["--name", "disk", "--path", "disk.img"]);
     fs::File::create(step.folder().join("disk.img")).unwrap().set_len(513 << 20).unwrap();
     step.run().expect_code(0);
     let ran = world.step("download", &["--name", "disk", "--path", "out"]).run().expect_code(0);
     assert_eq!(fs::metadata(ran.path("out/disk.img")).unwrap().len(), 513 << 20);
+    let later = world.in_run(Run { id: 5000, ..Run::push() });
+    let args = ["--name", "disk", "--run-id", "4242", "--github-token", "ghs_reader"];
+    let ran = later.step("download", &args).env("GITHUB_RUN_ID", "5000").run().expect_code(0);
+    assert_eq!(fs::metadata(ran.path("disk.img")).unwrap().len(), 513 << 20);
+}
+
+/// An artifact of a fork that is allowed is still a stranger's.
+#[test]
+fn forks_artifact_of_another_run_is_bounded_by_what_was_sent() {
+    let world = World::new(Run::fork());
+    let step = world.step("upload", &["--name", "disk", "--path", "disk.img"]);
+    fs::File::create(step.folder().join("disk.img")).unwrap().set_len(513 << 20).unwrap();
+    step.run().expect_code(0);
+    let later = world.in_run(Run { id: 5000, ..Run::push() });
+    let args = ["--name", "disk", "--run-id", "4242", "--github-token", "ghs_reader"];
+    let step = later.step("download", &args).env("GITHUB_RUN_ID", "5000").arg("--allow-fork");
+    refused(&step.run().expect_code(1), "artifact-refused", &["zip bomb"]);
 }

@@ -254,3 +254,15 @@ fn expired_artifact_is_called_expired_however_it_is_asked_for() {
     let ran = step(&("--pattern", "o*".to_owned())).run().expect_code(0);
     assert!(ran.stderr.contains("`old` has expired and is left out"), "{}", ran.report());
 }
+
+#[test]
+fn machine_without_root_certificates_is_told_what_it_lacks() {
+    let args = ["artifact", "list", "--s3-bucket", "acme-artifacts", "--aws-region", "us-east-1"];
+    let step = Crcr::step(&args, "push", &json!({}));
+    let nothing = step.folder().join("no-certificates");
+    fs::create_dir_all(&nothing).unwrap();
+    let step = step.env("SSL_CERT_DIR", nothing.to_str().unwrap());
+    let file = nothing.join("none.pem");
+    let ran = step.env("SSL_CERT_FILE", file.to_str().unwrap()).run().expect_code(2);
+    assert!(ran.stderr.contains("apt-get install ca-certificates"), "{}", ran.report());
+}

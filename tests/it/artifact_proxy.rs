@@ -47,10 +47,13 @@ fn bucket_is_read_anonymously_through_the_proxy() {
 #[test]
 fn hosts_in_no_proxy_are_reached_directly() {
     let (world, proxy) = world();
-    let step = anonymous(world.s3.url().as_str(), &proxy).env("NO_PROXY", "127.0.0.1");
-    let ran = step.run().expect_code(0);
-    assert_eq!(fs::read(ran.path("a")).unwrap(), b"1");
-    assert!(proxy.seen().is_empty());
+    let port = world.s3.url().port().unwrap();
+    for value in ["127.0.0.1", &format!("a.example, 127.0.0.1:{port}"), "*"] {
+        let step = anonymous(world.s3.url().as_str(), &proxy).env("NO_PROXY", value);
+        let ran = step.run().expect_code(0);
+        assert_eq!(fs::read(ran.path("a")).unwrap(), b"1");
+        assert!(proxy.seen().is_empty(), "{value}");
+    }
 }
 
 /// Content goes another way than the rest, so it has its own eyes for the proxy.

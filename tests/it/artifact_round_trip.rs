@@ -5,10 +5,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use axum::http::Method;
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
+use crcr_testkit::fault::{FaultProxy, Rule};
 use crcr_testkit::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
 use serde_json::{Value, json};
+use url::Url;
 
 use crate::support::{Crcr, Ran};
 
@@ -26,13 +30,16 @@ use Store::{GitHub, S3};
 struct World {
     github: StandIn,
     s3: S3Server,
+    /// Of S3, or of a proxy before it.
+    endpoint: Url,
 }
 
 type Files<'a> = &'a [(&'a str, u32, &'a [u8])];
 
 impl World {
     fn new() -> Self {
-        Self { github: StandIn::start().unwrap(), s3: S3Server::start(BUCKET).unwrap() }
+        let s3 = S3Server::start(BUCKET).unwrap();
+        Self { github: StandIn::start().unwrap(), endpoint: s3.url().clone(), s3 }
     }
 
     /// A step of a new job in this attempt of the run, with credentials or without.
@@ -51,7 +58,7 @@ impl World {
                 .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
                 .env("AWS_REGION", "us-east-1");
         }
-        step = step.arg("--s3-bucket").arg(BUCKET).arg("--s3-endpoint").arg(self.s3.url().as_str());
+        step = step.arg("--s3-bucket").arg(BUCKET).arg("--s3-endpoint").arg(self.endpoint.as_str());
         args.iter().fold(step, |step, arg| step.arg(arg))
     }
 
@@ -173,6 +180,23 @@ fn single_file_without_an_archive_keeps_its_name() {
     }
 }
 
+/// AWS answers 416 to each range of an empty object, and then says nothing of its metadata.
+#[test]
+fn empty_file_keeps_its_mode_when_the_locator_is_too_long_to_list_the_files() {
+    let mut world = World::new();
+    let proxy = FaultProxy::start(world.s3.url()).unwrap();
+    let of_empty = Rule::any(Fault::status(416)).method(Method::GET).path("/empty");
+    proxy.add(of_empty.sending("range"));
+    world.endpoint = proxy.url().clone();
+    let names: Vec<String> = (0..800).map(|n| format!("tests/test_number_{n}.py")).collect();
+    let full = names.iter().map(|name| (name.as_str(), 0o644, &b"pass"[..]));
+    let files: Vec<_> = full.chain([("empty", 0o755, &b""[..])]).collect();
+    let ran = world.upload(S3, 1, &["--name", "tests", "--archive", "none"], &files).expect_code(0);
+    let locator = &ran.outputs["locator"];
+    assert!(!locator.contains("test_number"), "{locator}");
+    arrived(&world.download(S3, 1, &["--locator", locator]).expect_code(0), &files);
+}
+
 #[test]
 fn rerun_with_other_content_replaces_the_first_attempts_artifact() {
     for store in [S3, GitHub] {
@@ -199,6 +223,27 @@ fn rerun_with_other_content_replaces_the_first_attempts_artifact() {
             late.expect_code(1);
             arrived(&world.download(store, 2, &["--name", "wheels"]), files);
         }
+    }
+}
+
+/// `overwrite` replaces an artifact of the same name, and not what lies where the prefix leads.
+#[test]
+fn prefix_without_the_name_loses_no_artifact_to_another_one() {
+    for archive in ["zip", "none"] {
+        let world = World::new();
+        let prefix = ["--s3-prefix", "ci/{run_id}"];
+        let upload = |attempt, name, files| {
+            let args = ["--name", name, "--archive", archive, "--overwrite"];
+            world.upload(S3, attempt, &[&args[..], &prefix].concat(), files)
+        };
+        let files: Files<'_> = &[("a", 0o644, b"first")];
+        upload(1, "first", files).expect_code(0);
+        for attempt in [1, 2] {
+            let ran = upload(attempt, "second", &[("a", 0o644, b"second")]).expect_code(1);
+            assert!(ran.stderr.contains("doesn't contain `{name}`"), "{}", ran.report());
+        }
+        let down = world.download(S3, 1, &[&["--name", "first"], &prefix[..]].concat());
+        arrived(&down.expect_code(0), files);
     }
 }
 

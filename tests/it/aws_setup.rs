@@ -28,8 +28,9 @@ const PROVIDER: &str =
     "arn:aws:iam::123456789012:oidc-provider/token.actions.githubusercontent.com";
 
 /// The values of the page's examples.
-const VALUES: [(&str, &str); 8] = [
+const VALUES: [(&str, &str); 9] = [
     ("partition", "aws"),
+    ("issuer", "token.actions.githubusercontent.com"),
     ("account", "123456789012"),
     ("owner", "acme"),
     ("repository", "app"),
@@ -281,6 +282,51 @@ fn init_aws_without_a_token_takes_the_numbers_and_says_how_to_get_them() {
     assert!(ran.stderr.contains("forks build without it"), "{}", ran.report());
     let values = fs::read_to_string(ran.path("deploy/aws-ci/terraform.tfvars")).unwrap();
     assert!(values.contains("\npublic_cache = false\n"), "{values}");
+}
+
+/// At github.com somebody else may have a repository of that name.
+#[test]
+fn roles_of_another_server_trust_its_issuer_and_no_namesake_at_github() {
+    let clone = tempfile::tempdir().unwrap();
+    let git = |args: &[&str]| {
+        assert!(
+            Command::new("git").args(args).current_dir(clone.path()).status().unwrap().success()
+        );
+    };
+    git(&["init", "--quiet"]);
+    git(&["remote", "add", "origin", "https://ghe.acme.example/acme/app.git"]);
+    let names =
+        ["--cache-bucket", CACHE, "--artifact-bucket", ARTIFACTS, "--aws-region", "us-east-1"];
+    let numbers = ["--owner-id", "5", "--repository-id", "9"];
+    let init = |more: &[&str]| {
+        Crcr::new(&[&["init", "aws"], &names[..], &numbers, more].concat()).dir(clone.path())
+    };
+    let ran = init(&[]).run().expect_code(1);
+    let said = "the repository `acme/app` of `https://github.com` may be somebody else's";
+    assert!(ran.stderr.contains(said), "{}", ran.report());
+    assert!(!clone.path().join("deploy").exists());
+
+    let json = ["--format", "json", "--account-id", "123456789012", "--force"];
+    for (server, issuer) in [
+        ("https://ghe.acme.example", "ghe.acme.example/_services/token"),
+        ("https://acme.ghe.com", "token.actions.acme.ghe.com"),
+    ] {
+        let ran = init(&json).env("GITHUB_SERVER_URL", server).run().expect_code(0);
+        let url = format!("`https://{issuer}` issues the tokens");
+        assert!(ran.stderr.contains(&url), "{}", ran.report());
+        let trust = clone.path().join("deploy/aws-ci/default-branch-trust.json");
+        let trust = fs::read_to_string(trust).unwrap();
+        assert!(!trust.contains("githubusercontent"), "{trust}");
+        assert!(trust.contains(&format!("oidc-provider/{issuer}\"")), "{trust}");
+        assert!(trust.contains(&format!("\"{issuer}:sub\"")), "{trust}");
+        init(&["--force"]).env("GITHUB_SERVER_URL", server).run().expect_code(0);
+        let values = clone.path().join("deploy/aws-ci/terraform.tfvars");
+        let values = fs::read_to_string(values).unwrap();
+        assert!(values.contains(&format!("issuer          = \"{issuer}\"\n")), "{values}");
+    }
+    // `origin` is a mirror, and the repository at github.com is named.
+    let ran = init(&["--dry-run", "--repository", "acme/app"]).run().expect_code(0);
+    assert!(!ran.stdout.contains("\nissuer  "), "{}", ran.report());
 }
 
 #[test]

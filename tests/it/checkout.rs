@@ -268,9 +268,8 @@ fn folder_of_another_user_can_be_checked_out_into_by_an_older_git() {
     fs::write(home.join(".gitconfig"), "[crcr]\n\ttest = own\n[safe]\n\tdirectory =\n").unwrap();
     let path = std::env::var("PATH").unwrap();
     let script = format!(
-        "#!/bin/sh\nn=0\nwhile [ $n -lt ${{GIT_CONFIG_COUNT:-0}} ]; do\n\
-         eval \"[ \\\"\\$GIT_CONFIG_KEY_$n\\\" != safe.directory ] || export GIT_CONFIG_KEY_$n=crcr.ignored\"\n\
-         n=$((n + 1))\ndone\nPATH='{path}' git config crcr.test >> '{}/seen'\nPATH='{path}' exec git \"$@\"\n",
+        "#!/bin/sh\nexport GIT_CONFIG_PARAMETERS=$(echo \"$GIT_CONFIG_PARAMETERS\" | sed 's/safe.directory/crcr.ignored/')\n\
+         PATH='{path}' git config crcr.test >> '{}/seen'\nPATH='{path}' exec git \"$@\"\n",
         tools.display()
     );
     fs::write(tools.join("git"), script).unwrap();
@@ -281,6 +280,23 @@ fn folder_of_another_user_can_be_checked_out_into_by_an_older_git() {
     assert_eq!(fs::read_to_string(ran.path("workspace/change.txt")).unwrap(), "change");
     let seen = fs::read_to_string(tools.join("seen")).unwrap();
     assert!(!seen.is_empty() && seen.lines().all(|line| line == "own"), "{seen}");
+}
+
+/// git before 2.31, as in Debian 11, takes settings from no variable of a name and a number.
+#[test]
+fn token_reaches_the_server_by_an_older_git() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let upstream = Upstream::new();
+    let run = upstream.checkout(&[]).env("INPUT_TOKEN", "s3cr3t-token");
+    let tools = run.folder().join("tools");
+    fs::create_dir_all(&tools).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let script = format!("#!/bin/sh\nunset GIT_CONFIG_COUNT\nPATH='{path}' exec git \"$@\"\n");
+    fs::write(tools.join("git"), script).unwrap();
+    fs::set_permissions(tools.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+    run.env("PATH", &format!("{}:{path}", tools.display())).run().expect_code(0);
+    let seen = upstream.server.authorizations.lock().unwrap();
+    assert!(!seen.is_empty() && seen.iter().all(|header| header.starts_with("basic ")), "{seen:?}");
 }
 
 #[test]

@@ -136,10 +136,10 @@ fn missing_and_old_git_are_errors() {
     assert_check(&run.env("PATH", &folder).run(), "git", "error", "can't be run");
     let run = doctor(&github, &[]);
     let git = run.folder().join("git");
-    fs::write(&git, "#!/bin/sh\necho git version 2.30.9\n").unwrap();
+    fs::write(&git, "#!/bin/sh\necho git version 2.24.4\n").unwrap();
     fs::set_permissions(&git, fs::Permissions::from_mode(0o755)).unwrap();
     let folder = run.folder().to_str().unwrap().to_owned();
-    assert_check(&run.env("PATH", &folder).run(), "git", "error", "git 2.30.9 is older than 2.31");
+    assert_check(&run.env("PATH", &folder).run(), "git", "error", "git 2.24.4 is older than 2.25");
 }
 
 #[test]

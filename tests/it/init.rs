@@ -283,6 +283,13 @@ fn cache_mode_is_written_for_github_and_left_out_for_enterprise_server() {
         ran.env("GITHUB_SERVER_URL", server).run().expect_code(0).stdout
     };
     let (github, enterprise) = ("https://github.com", "https://github.acme.example");
+    let said = |server: &str| {
+        let args = ["init", "fork-build", "--repository", "acme/app", "--default-branch", "main"];
+        let ran = Crcr::new(&[&args[..], &["--actions", sha]].concat());
+        ran.env("GITHUB_SERVER_URL", server).run().expect_code(0).stderr
+    };
+    let forks = "Enterprise Server has no artifacts of version 4, and a fork no credentials";
+    assert!(said(enterprise).contains(forks) && !said(github).contains(forks));
     assert!(written("downstream", github).contains("    cache-mode: none\n"));
     assert!(written("fork-build", github).contains("      deployment: false"));
     for kind in ["downstream", "fork-build"] {

@@ -24,6 +24,7 @@ mod allowlist_evidence;
 mod allowlist_online;
 mod artifact_download;
 mod artifact_download_inputs;
+mod artifact_forgejo;
 mod artifact_in_between;
 mod artifact_proxy;
 mod artifact_round_trip;

@@ -74,6 +74,19 @@ fn container_of_a_fork_gets_no_keys_and_sccache_off_wins_over_its_image() {
     assert_eq!(line(&text, "SCCACHE_S3_USE_SSL"), Some("false"));
 }
 
+/// A job that goes on after the step, by `continue-on-error`, must not find the machine's identity.
+#[test]
+fn env_file_that_cannot_be_written_fails_the_step_and_hides_the_machines_identity_all_the_same() {
+    let world = world();
+    let step = with_file(&world, Run::fork()).env("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/token");
+    fs::create_dir_all(step.folder().join("runner/container.env")).unwrap();
+    let ran = step.run().expect_code(2);
+    assert!(ran.stderr.contains("container.env` can't be written"), "{}", ran.report());
+    assert_eq!((&*ran.outputs["mode"], &*ran.outputs["env-file"]), ("anonymous", ""));
+    assert_eq!(ran.exported["AWS_WEB_IDENTITY_TOKEN_FILE"], "");
+    assert_eq!(ran.exported["AWS_EC2_METADATA_DISABLED"], "true");
+}
+
 #[test]
 fn env_file_outside_the_runners_own_folder_is_refused() {
     let world = world();

@@ -67,6 +67,7 @@ fn with_gitea(step: Crcr, given: &BTreeMap<&str, String>) -> Crcr {
         .env("CRCR_RESULTS_URL", &given["ACTIONS_RESULTS_URL"])
         .env("GITHUB_SERVER_URL", &given["GITHUB_SERVER_URL"])
         .env("GITHUB_RUN_ID", &given["GITHUB_RUN_ID"])
+        .env("GITEA_ACTIONS", "true")
         .env("CRCR_RETRY_SECONDS", "5")
 }
 

@@ -141,16 +141,13 @@ impl<'a> Git<'a> {
             .env("GIT_LFS_SKIP_SMUDGE", "1")
             .env("GIT_ALLOW_PROTOCOL", self.protocols)
             .env("LC_ALL", "C")
-            .env("GIT_CONFIG_COUNT", self.settings.len().to_string());
+            .env_remove("GIT_CONFIG_COUNT");
         for name in OF_ANOTHER_REPOSITORY {
             command.env_remove(name);
         }
+        command.env("GIT_CONFIG_PARAMETERS", parameters(&self.settings));
         if let Some(file) = &self.global_settings {
             command.env("GIT_CONFIG_GLOBAL", file.path());
-        }
-        for (n, (name, value)) in self.settings.iter().enumerate() {
-            command.env(format!("GIT_CONFIG_KEY_{n}"), name);
-            command.env(format!("GIT_CONFIG_VALUE_{n}"), value);
         }
         let output = command.output().await.map_err(|error| {
             Failure::unexpected("no-git", "`git` can't be run")
@@ -176,6 +173,16 @@ impl<'a> Git<'a> {
                 if stderr.is_empty() { "it printed nothing" } else { &stderr }
             )))
     }
+}
+
+/// Settings as `git -c` hands them to the commands that it runs. git before 2.31, as in Debian 11, knows no other
+/// variable for them, and arguments would show the token to other processes.
+fn parameters(settings: &[(String, String)]) -> String {
+    let quoted = |(name, value): &(String, String)| {
+        let setting = format!("{name}={value}").replace('\'', r"'\''").replace('!', r"'\!'");
+        format!("'{setting}'")
+    };
+    settings.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// `None` in a folder of this user's own.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crcr_github::lookup::GithubLookup;
 use crcr_github::lookup::cache::LookupCache;
-use crcr_github::{GithubApp, GithubError, SecureUrl, SecureUrlError};
+use crcr_github::{GithubApp, GithubError, SecureUrl, SecureUrlError, server};
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -53,7 +53,9 @@ pub fn http() -> Result<reqwest::Client, Failure> {
 }
 
 pub fn api_url(env: &Env) -> Result<SecureUrl, Failure> {
-    let url = env.get(env_vars::GITHUB_API_URL).unwrap_or("https://api.github.com");
+    let of_server = || env.get(env_vars::GITHUB_SERVER_URL).and_then(server::api_url);
+    let given = env.get(env_vars::GITHUB_API_URL).map(str::to_owned).or_else(of_server);
+    let url = given.as_deref().unwrap_or("https://api.github.com");
     url.parse().map_err(|error: SecureUrlError| {
         Failure::unexpected("api-url", format!("`GITHUB_API_URL` {error}"))
     })

@@ -19,6 +19,8 @@ pub(crate) struct ByteRange {
     pub(crate) total: u64,
     pub(crate) etag: Option<String>,
     pub(crate) content_type: Option<String>,
+    /// The server may say `application/octet-stream` of a zip.
+    pub(crate) has_vague_type: bool,
     /// The name in `Content-Disposition`, unchecked.
     pub(crate) file_name: Option<String>,
     /// From the object's metadata, as the uploader wrote it.

@@ -122,8 +122,9 @@ pub async fn download(
     // A single artifact goes to the destination itself, as merged ones do.
     let in_folders = found.len() > 1 && !request.merge;
     let staging = Arc::new(StagingFolder::new(&request.destination)?);
-    // A job's own run may have made a sparse file or a disk image, which compresses at any ratio.
-    let trusted = !request.privileged && request.run.own;
+    // A run of our own code may have made a sparse file or a disk image, which compresses at any ratio.
+    let is_ours = request.run.own || trust == Some(ArtifactTrust::SameRepo);
+    let trusted = !request.privileged && is_ours;
     let limits = unpack::UnpackLimits::default();
     let ratio = if trusted { u64::MAX } else { limits.ratio };
     let policy = UnpackPolicy {

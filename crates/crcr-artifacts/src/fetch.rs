@@ -95,11 +95,13 @@ async fn fetch_once(
     let total = first.total;
     let start = if first.start == 0 { first.look_ahead(MAX_HEAD_BYTES).await } else { &[] };
     let head = start[..stored_head(start).unwrap_or(0)].to_vec();
+    let is_zip = start.starts_with(b"PK");
     // A server without ranges sends everything for each request.
     let range = if first.whole { total.max(1) } else { RANGE_BYTES };
     let ranges = usize::try_from(total.div_ceil(range)).unwrap_or(usize::MAX);
     let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
     let (content_type, file_name) = (first.content_type.take(), first.file_name.take());
+    let content_type = content_type.filter(|_| !(is_zip && first.has_vague_type));
     let shared = Arc::new(FetchState {
         blob: blob.clone(),
         disk: BlobFile::new(head, file.map_err(disk)?, path.to_owned()),

@@ -97,9 +97,7 @@ impl TrustPolicy {
                 continue;
             }
             for (kind, principal) in principals(&statement["Principal"]) {
-                let is_github = kind == "Federated"
-                    && (principal.contains("token.actions.githubusercontent.com")
-                        || principal.ends_with("/_services/token"));
+                let is_github = kind == "Federated" && is_github(&principal);
                 if !is_github {
                     trust.others.push(principal);
                 } else if allows(TAKES_WITH_TOKEN) {
@@ -109,6 +107,15 @@ impl TrustPolicy {
         }
         trust
     }
+}
+
+/// Whether a provider is of github.com (an enterprise may add its name), of a tenant of ghe.com or of an Enterprise
+/// Server.
+fn is_github(provider: &str) -> bool {
+    let (_, issuer) = provider.split_once("/").unwrap_or_default();
+    issuer.starts_with("token.actions.githubusercontent.com")
+        || (issuer.starts_with("token.actions.") && issuer.ends_with(".ghe.com"))
+        || issuer.ends_with("/_services/token")
 }
 
 impl TokenTrust {
@@ -224,6 +231,8 @@ mod tests {
             statement("Allow", "sts:AssumeRole", json!("*"), json!({})),
             statement("Allow", "sts:AssumeRoleWithWebIdentity", json!({
                 "Federated": "arn:aws:iam::1:oidc-provider/ghes.example/_services/token" }), json!({})),
+            statement("Allow", "sts:AssumeRoleWithWebIdentity", json!({
+                "Federated": "arn:aws:iam::1:oidc-provider/token.actions.acme.ghe.com" }), json!({})),
             statement("Deny", "sts:*", json!("nobody"), json!({})),
         ] });
         let trust = TrustPolicy::read(&policy);
@@ -232,7 +241,7 @@ mod tests {
         let more = "StringEquals token.actions.githubusercontent.com:repository_id";
         assert_eq!(trust.tokens[0].more, [more]);
         assert_eq!(trust.tokens[1], TokenTrust::default());
-        assert_eq!(trust.tokens.len(), 2);
+        assert_eq!(trust.tokens.len(), 3);
     }
 
     #[test]

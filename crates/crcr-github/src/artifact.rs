@@ -18,6 +18,7 @@ use url::Url;
 use crate::http::{self, HttpError, RetryLoop, RetryPolicy};
 use crate::null_as_default;
 
+const SERVICE_PATH: &str = "/twirp/github.actions.results.api.v1.ArtifactService/";
 /// The artifact format of this client.
 const ARTIFACT_VERSION: u32 = 7;
 /// A list takes less than a kilobyte per artifact.
@@ -32,7 +33,17 @@ pub struct ArtifactService {
     token: SecretString,
     ids: BackendIds,
     retry: RetryPolicy,
-    may_be_missing: bool,
+    server: ArtifactServer,
+}
+
+/// Which server has the service, where that shows in its answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArtifactServer {
+    GitHub,
+    /// It may have no artifact service. Then its page of status 404 says so, and isn't an outage.
+    Enterprise,
+    /// Or Forgejo: a run without artifacts has a list of status 404.
+    Gitea,
 }
 
 /// The service's own ids of a workflow run and of one job in it.
@@ -57,8 +68,7 @@ impl UploadTarget {
     /// Whether the service itself stores the blob, as Gitea, Forgejo and act do. GitHub has Azure for
     /// that. These servers write blocks in the order in which they arrive, and check nothing.
     pub fn is_on_service(&self) -> bool {
-        Url::parse(self.url.expose_secret())
-            .is_ok_and(|url| url.path().ends_with("ArtifactService/UploadArtifact"))
+        is_on_service(&self.url)
     }
 }
 
@@ -184,23 +194,25 @@ impl ArtifactService {
         results_url: &str,
         token: SecretString,
     ) -> Result<Self, ArtifactServiceError> {
-        let base = Url::parse(results_url)?
-            .join("/twirp/github.actions.results.api.v1.ArtifactService/")?;
+        let base = Url::parse(results_url)?.join(SERVICE_PATH)?;
         let ids = BackendIds::from_token(&token)?;
-        let (retry, may_be_missing) = (RetryPolicy::default(), false);
-        Ok(Self { http, base, token, ids, retry, may_be_missing })
+        let (retry, server) = (RetryPolicy::default(), ArtifactServer::GitHub);
+        Ok(Self { http, base, token, ids, retry, server })
     }
 
-    /// The server may have no artifact service. Then its page of status 404 says so, and isn't an outage.
     #[must_use]
-    pub fn which_may_be_missing(self, may_be_missing: bool) -> Self {
-        Self { may_be_missing, ..self }
+    pub fn on(self, server: ArtifactServer) -> Self {
+        Self { server, ..self }
+    }
+
+    pub fn server(&self) -> ArtifactServer {
+        self.server
     }
 
     /// Whether the server says by this error that it has no artifact service.
     pub fn is_missing(&self, error: &ArtifactServiceError) -> bool {
         let status = error.status().map_or(0, |status| status.as_u16());
-        self.may_be_missing && matches!(status, 404 | 405)
+        self.server == ArtifactServer::Enterprise && matches!(status, 404 | 405)
     }
 
     #[must_use]
@@ -304,7 +316,15 @@ impl ArtifactService {
         if let Some(name) = name {
             body["name_filter"] = name.into();
         }
-        let Answer { mut artifacts } = self.call("ListArtifacts", self.retry, &body).await?;
+        let Answer { mut artifacts } = match self.call("ListArtifacts", self.retry, &body).await {
+            Err(ArtifactServiceError::Http { source, .. })
+                if self.server == ArtifactServer::Gitea
+                    && source.status() == Some(StatusCode::NOT_FOUND) =>
+            {
+                return Ok(vec![]);
+            }
+            answer => answer?,
+        };
         artifacts.retain(|artifact| name.is_none_or(|name| artifact.name == name));
         Ok(artifacts)
     }
@@ -403,7 +423,7 @@ impl ArtifactService {
                 Err(error) => error,
             };
             let status = error.status().map_or(0, |status| status.as_u16());
-            if self.may_be_missing && matches!(status, 404 | 405) {
+            if self.server == ArtifactServer::Enterprise && matches!(status, 404 | 405) {
                 return Err(error);
             }
             let error = error.unless_page();
@@ -423,6 +443,11 @@ pub fn is_enterprise_server(server_url: &str) -> bool {
     let Ok(url) = Url::parse(server_url) else { return false };
     let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
     !(host == "github.com" || host.ends_with(".ghe.com") || host.ends_with(".localhost"))
+}
+
+/// Whether a signed URL is of the service itself, as those of Gitea, Forgejo and act are.
+pub fn is_on_service(signed_url: &SecretString) -> bool {
+    Url::parse(signed_url.expose_secret()).is_ok_and(|url| url.path().contains(SERVICE_PATH))
 }
 
 /// The values of `sig` in the query of a signed URL, raw, decoded and encoded, to mask in logs.

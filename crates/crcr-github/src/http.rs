@@ -266,7 +266,7 @@ pub enum HttpError {
         body: Bytes,
     },
     /// No answer: DNS, connection, TLS, a reset, a time-out.
-    #[error("no answer from the server: {}", root_cause(.0))]
+    #[error("{}", transport_text(.0))]
     Transport(reqwest::Error),
     /// Our own limit of time for a body that is sent.
     #[error("timed out (nothing could be sent, and no answer came, for {} s)", .0.as_secs())]
@@ -490,6 +490,17 @@ fn excerpt(body: &[u8]) -> String {
     let text = &text[..end];
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.trim().is_empty() { "(no text)".to_owned() } else { text.trim().to_owned() }
+}
+
+/// Small images, such as Ubuntu's own, have no root certificates, and then no client can be made.
+fn transport_text(error: &reqwest::Error) -> String {
+    let cause = root_cause(error);
+    if cause.contains("No CA certificates") {
+        return "this machine has no root certificates: install them, such as by `apt-get install \
+                ca-certificates`, or name a file of them by `SSL_CERT_FILE`"
+            .to_owned();
+    }
+    format!("no answer from the server: {cause}")
 }
 
 /// reqwest's own text is "error sending request"; the reason is at the end of the chain.

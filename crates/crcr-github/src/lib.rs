@@ -29,6 +29,7 @@ pub mod lookup;
 pub mod oidc;
 pub mod runs;
 pub mod runs_artifacts;
+pub mod server;
 
 use serde::{Deserialize, Deserializer};
 

@@ -380,7 +380,7 @@ fn failure(error: DownloadError, env: &Env) -> Failure {
         } => store_failed(error),
         DownloadError::Fetch { .. } | DownloadError::Objects { .. } => {
             Failure::unexpected("fetch", text)
-                .hint("run the step again: what has arrived is kept where the network broke")
+                .hint("run the step again; if it fails again, look at the network and the proxy")
         }
         DownloadError::Digest { .. } => Failure::unexpected("digest-mismatch", text)
             .hint("upload it again; `digest-mismatch: warn` would take it as it is"),

@@ -11,12 +11,12 @@ use crcr_artifacts::find::{self, ArtifactBucket, ArtifactSources, SourceRun};
 use crcr_artifacts::layout::KeyLayout;
 use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, SecretMask};
-use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
+use crcr_artifacts::store::s3::{S3Access, S3Config, SKEWED, STORE as S3, is_path_style};
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName};
-use crcr_github::SecureUrlError;
-use crcr_github::artifact::{ArtifactService, is_enterprise_server};
+use crcr_github::artifact::{ArtifactServer, ArtifactService, is_enterprise_server};
 use crcr_github::http::{self, RetryPolicy, UploadClient};
 use crcr_github::runs_artifacts::ActionsApi;
+use crcr_github::{SecureUrl, SecureUrlError};
 use secrecy::SecretString;
 use url::Url;
 
@@ -31,7 +31,15 @@ use crate::runner::Runner;
 pub const NO_V4_ARTIFACTS: &str = "GitHub Enterprise Server has no v4 artifacts";
 
 pub fn is_enterprise(env: &Env) -> bool {
-    env.get(env_vars::GITHUB_SERVER_URL).is_some_and(is_enterprise_server)
+    server(env) == ArtifactServer::Enterprise
+}
+
+fn server(env: &Env) -> ArtifactServer {
+    match env.get(env_vars::GITHUB_SERVER_URL) {
+        _ if env.is_true(env_vars::GITEA_ACTIONS) => ArtifactServer::Gitea,
+        Some(url) if is_enterprise_server(url) => ArtifactServer::Enterprise,
+        _ => ArtifactServer::GitHub,
+    }
 }
 
 /// `None` without a bucket.
@@ -109,13 +117,17 @@ fn endpoint(name: &str, text: &str, bucket: &str) -> Result<Url, Failure> {
 }
 
 /// Providers that have a host for each bucket, beside one for all buckets.
-const HOSTS_OF_BUCKETS: [&str; 7] = [
+const HOSTS_OF_BUCKETS: [&str; 11] = [
+    ".aliyuncs.com",
     ".amazonaws.com",
     ".backblazeb2.com",
     ".digitaloceanspaces.com",
     ".linodeobjects.com",
+    ".myhuaweicloud.com",
+    ".myqcloud.com",
     ".r2.cloudflarestorage.com",
     ".scw.cloud",
+    ".volces.com",
     ".wasabisys.com",
 ];
 
@@ -188,7 +200,7 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
             .because(error)
             .hint("the action hands over the runner's own token and address; set neither by hand")
     })?;
-    let service = service.with_retry(last_resort(env)?).which_may_be_missing(is_enterprise(env));
+    let service = service.with_retry(last_resort(env)?).on(server(env));
     let uploads = UploadClient::new(silence(env)?).map_err(no_tls)?;
     Ok(Some(GitHubStore::new(service, uploads, mask(printer))))
 }
@@ -226,6 +238,8 @@ pub fn sources(
 ) -> Result<ArtifactSources, Failure> {
     let token = run.github_token.as_deref().or_else(|| env.get(env_vars::GITHUB_TOKEN));
     let rest = match token {
+        // The runners of Gitea, Forgejo and act hand over a token unasked, and their servers may have no TLS.
+        Some(_) if run.github_token.is_none() && !has_secure_api(env) => None,
         Some(token) => {
             printer.mask(token);
             let base = env.get(env_vars::GITHUB_API_URL).unwrap_or("https://api.github.com");
@@ -253,6 +267,10 @@ pub fn sources(
         notice: Arc::new(move |text| notifier.notice(text)),
         warning: Arc::new(move |text| warner.warning(text, None)),
     })
+}
+
+fn has_secure_api(env: &Env) -> bool {
+    env.get(env_vars::GITHUB_API_URL).is_none_or(|url| url.parse::<SecureUrl>().is_ok())
 }
 
 /// Where artifacts lie in the bucket.
@@ -287,11 +305,14 @@ pub fn not_found(error: find::FindError, env: &Env) -> Failure {
         find::FindError::Expired { .. } => {
             Failure::user("artifact-expired", text).hint(EXPIRED_HINT)
         }
-        find::FindError::Forbidden { signed: true, .. } => Failure::user("store-denied", text)
-            .hint(
+        find::FindError::Forbidden { signed: true, searched, .. } => {
+            let answers = searched.iter().filter_map(|place| place.split_once(" refused: "));
+            let of_credentials = answers.filter_map(|(_, answer)| credentials_hint(answer)).next();
+            Failure::user("store-denied", text).hint(of_credentials.unwrap_or(
                 "the credentials need `s3:GetObject` on the artifact and `s3:ListBucket` on the \
-             bucket: without the second, S3 answers 403 for what isn't there, too",
-            ),
+                 bucket: without the second, S3 answers 403 for what isn't there, too",
+            ))
+        }
         find::FindError::Forbidden { signed: false, .. } => Failure::user("store-denied", text)
             .hint(
                 "run `configure-oidc-fallback` before this step, or let the bucket policy allow \
@@ -328,29 +349,32 @@ pub fn with_hint(failure: Failure, hint: Option<&str>) -> Failure {
     }
 }
 
+/// The hint for a refusal by S3 that is about the credentials and not about their rights.
+fn credentials_hint(answer: &str) -> Option<&'static str> {
+    let is_one_of = |codes: &[&str]| codes.iter().any(|code| answer.starts_with(code));
+    if is_one_of(&["ExpiredToken", "400 "]) {
+        Some(
+            "the credentials have ended: raise `role-duration-seconds` of \
+             `configure-oidc-fallback`, or run it right before this step",
+        )
+    } else if is_one_of(&["RequestTimeTooSkewed"]) || answer.contains(SKEWED) {
+        Some("set the clock of the runner, by NTP for example")
+    } else if is_one_of(&["SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken"]) {
+        Some(
+            "S3 doesn't know these credentials: check where they come from, `s3-endpoint`, and that a \
+             secret wasn't stored with a space or a line break",
+        )
+    } else {
+        None
+    }
+}
+
 /// The hint for an error of a store; `rights` is the one for missing rights on S3.
 pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'static str> {
     Some(match error {
-        store::StoreError::Denied { store: S3, message }
-            if message.starts_with("ExpiredToken") || message.starts_with("400 ") =>
-        {
-            "the credentials have ended: raise `role-duration-seconds` of \
-             `configure-oidc-fallback`, or run it right before this step"
+        store::StoreError::Denied { store: S3, message } => {
+            credentials_hint(message).unwrap_or(rights)
         }
-        store::StoreError::Denied { store: S3, message }
-            if message.starts_with("RequestTimeTooSkewed") =>
-        {
-            "set the clock of the runner, by NTP for example"
-        }
-        store::StoreError::Denied { store: S3, message }
-            if ["SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken"]
-                .iter()
-                .any(|code| message.starts_with(code)) =>
-        {
-            "S3 doesn't know these credentials: check where they come from, `s3-endpoint`, and that a \
-             secret wasn't stored with a space or a line break"
-        }
-        store::StoreError::Denied { store: S3, .. } => rights,
         store::StoreError::Denied { .. } => {
             "the runtime token lives as long as its job, a URL for an upload an hour; a \
              `github-token` needs `permissions: actions: read`"
@@ -385,8 +409,13 @@ pub fn s3_page(endpoint: Option<&str>, region: &str, bucket: &str, key: &str) ->
     let plain = format!("s3://{bucket}/{key}");
     if let Some(endpoint) = endpoint {
         let Ok(mut url) = Url::parse(endpoint) else { return plain };
+        let in_path = is_path_style(&url);
+        let host = url.host_str().map(|host| format!("{bucket}.{host}")).unwrap_or_default();
+        if !in_path && url.set_host(Some(&host)).is_err() {
+            return plain;
+        }
         if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().push(bucket).extend(key.split('/'));
+            path.pop_if_empty().extend(in_path.then_some(bucket)).extend(key.split('/'));
         }
         return url.into();
     }
@@ -509,10 +538,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn page_of_an_object_has_the_bucket_where_the_server_wants_it() {
+        let page = |endpoint| s3_page(Some(endpoint), "any", "acme", "a b/c.zip");
+        assert_eq!(page("http://minio:9000/s3/"), "http://minio:9000/s3/acme/a%20b/c.zip");
+        let page = page("https://oss-cn-shanghai.aliyuncs.com");
+        assert_eq!(page, "https://acme.oss-cn-shanghai.aliyuncs.com/a%20b/c.zip");
+    }
+
+    #[test]
     fn address_of_a_bucket_alone_is_told_from_that_of_its_server() {
         for (text, server) in [
             ("https://acme.nyc3.digitaloceanspaces.com", Some("nyc3.digitaloceanspaces.com")),
             ("https://acme.s3.us-east-1.amazonaws.com/", Some("s3.us-east-1.amazonaws.com")),
+            ("https://acme.oss-cn-shanghai.aliyuncs.com", Some("oss-cn-shanghai.aliyuncs.com")),
             ("https://nyc3.digitaloceanspaces.com", None),
             ("https://s3.us-east-1.amazonaws.com", None),
             ("https://acme.digitaloceanspaces.com", None),

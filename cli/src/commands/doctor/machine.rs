@@ -35,8 +35,8 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 const TOKEN_SKEW: i64 = 60;
 /// S3 refuses requests when clocks differ by more.
 const S3_SKEW: i64 = 15 * 60;
-/// The first git that takes settings from `GIT_CONFIG_COUNT`, which keeps tokens off the command line.
-const OLDEST_GIT: (u32, u32) = (2, 31);
+/// That of Ubuntu 20.04. The input `sparse-checkout` of `checkout-pr` needs 2.35.
+const OLDEST_GIT: (u32, u32) = (2, 25);
 const LITTLE_SPACE: u64 = 5 * 1024 * 1024 * 1024;
 const NO_SPACE: u64 = 256 * 1024 * 1024;
 
@@ -87,7 +87,8 @@ async fn git_version() -> CheckResult {
     let mut parts = number.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     if found < OLDEST_GIT {
-        let message = format!("git {number} is older than 2.31");
+        let (major, minor) = OLDEST_GIT;
+        let message = format!("git {number} is older than {major}.{minor}");
         return CheckResult::error("git", message, "install a newer git; `crcr checkout` needs it");
     }
     CheckResult::ok("git", number)

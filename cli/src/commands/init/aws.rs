@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crcr_aws::names::{AwsRegion, BucketName};
 use crcr_github::lookup::SubjectPrefix;
 use crcr_github::lookup::cache::LookupCache;
+use crcr_github::server;
 
 use super::repository::LocalRepository;
 use super::template::{aws_name, check_value};
@@ -29,10 +30,13 @@ const ARTIFACT_BUCKET: &str =
     include_str!("../../../../deploy/aws-ci/policies/artifact-bucket.json");
 const LIFECYCLE: &str = include_str!("../../../../deploy/aws-ci/policies/artifact-lifecycle.json");
 
+/// The issuer of tokens of github.com's jobs, which the module takes by default.
+const USUAL_ISSUER: &str = "token.actions.githubusercontent.com";
+
 /// A class of trust: its folder in the buckets, and the deployment environment of its jobs.
 const CLASSES: [(&str, &str); 2] = [("default-branch", "ci"), ("pull-requests", "ci-pull-request")];
 
-/// What GitHub knows of the repository.
+/// What is known of the repository, by GitHub and by its address.
 struct RepositoryFacts {
     /// In GitHub's spelling, which `sub` has.
     full_name: String,
@@ -41,6 +45,8 @@ struct RepositoryFacts {
     default_branch: Option<String>,
     private: bool,
     subject: SubjectPrefix,
+    /// Who issues the tokens of its jobs, without `https://`.
+    issuer: String,
 }
 
 pub async fn plan(
@@ -103,6 +109,8 @@ async fn facts(
     env: &Env,
     printer: &Printer,
 ) -> Result<RepositoryFacts, Failure> {
+    let issuer = server::oidc_issuer(here.certain_server()?);
+    let issuer = issuer.unwrap_or_else(|| USUAL_ISSUER.to_owned());
     if let (Some(owner_id), Some(id)) = (args.owner_id, args.repository_id) {
         return Ok(RepositoryFacts {
             full_name: here.name().to_owned(),
@@ -111,6 +119,7 @@ async fn facts(
             default_branch: None,
             private: false,
             subject: SubjectPrefix::Hidden,
+            issuer,
         });
     }
     let name = here.name();
@@ -144,6 +153,7 @@ async fn facts(
         default_branch: Some(found.default_branch).filter(|branch| !branch.is_empty()),
         private: found.private,
         subject,
+        issuer,
     })
 }
 
@@ -215,6 +225,9 @@ fn terraform_files(
          artifact_bucket = \"{}\"\n",
         facts.full_name, facts.owner_id, facts.id, args.cache_bucket, args.artifact_bucket
     );
+    if facts.issuer != USUAL_ISSUER {
+        let _ = writeln!(values, "issuer          = \"{}\"", facts.issuer);
+    }
     for (name, differs) in
         [("public_cache", private), ("create_oidc_provider", args.existing_provider)]
     {
@@ -252,6 +265,7 @@ fn json_files(
         let values = [
             ("partition", region.partition()),
             ("account", account.unwrap_or_default()),
+            ("issuer", &facts.issuer),
             ("owner", facts.owner()),
             ("repository", facts.name()),
             ("owner_id", &owner_id),
@@ -311,6 +325,13 @@ fn next_steps(
                     list-open-id-connect-providers` shows it, run this again with `--existing-provider \
                     --force` before you apply";
         steps.insert(0, hint.to_owned());
+    }
+    if facts.issuer != USUAL_ISSUER {
+        let url = format!("https://{}", facts.issuer);
+        steps.push(format!(
+            "`{url}` issues the tokens of this server's jobs: AWS has to reach it, and it is the URL of the OIDC \
+             provider"
+        ));
     }
     steps.push(format!(
         "create the environments `ci` and `ci-pull-request` (Settings, \"Environments\"), and admit \

@@ -237,6 +237,9 @@ async fn fork_build(args: &ForkBuildArgs, here: &LocalRepository<'_>) -> Result<
          `repo:{repository}:environment:ci-pull-request`, or with the numbers of a newer repository \
          `repo:{owner}@ID/{name}@ID:environment:…`"
     ));
+    if is_enterprise_server(here.server()) {
+        next_steps.push(ENTERPRISE_FORKS.to_owned());
+    }
     next_steps.push("open a pull request from a fork, and one from a branch".to_owned());
     next_steps.extend(actionlint_labels(&args.runner));
     Ok(InitPlan::of_workflows(vec![workflow], next_steps, here.server()))
@@ -309,6 +312,9 @@ fn runner_labels(args: &RunnerArgs) -> Result<String, Failure> {
         labels => yaml_list(labels),
     })
 }
+
+const ENTERPRISE_FORKS: &str = "GitHub Enterprise Server has no artifacts of version 4, and a fork no credentials for S3: there, let one \
+                                job build and test, and give the upload `required: false`";
 
 /// actionlint 1.7.12 is older than the key, and fails.
 const ACTIONLINT_CACHE_MODE: &str = "if you use actionlint and it says `unexpected key \"cache-mode\"`: GitHub has had the \

@@ -105,6 +105,22 @@ impl<'a> LocalRepository<'a> {
         &self.server
     }
 
+    /// The server that runs the jobs. If `origin` is elsewhere, it may be a mirror, and a repository of that name at
+    /// GitHub may be somebody else's.
+    pub fn certain_server(&self) -> Result<&str, Failure> {
+        let Self { server, server_of_branches: origin, name, .. } = self;
+        if origin == server {
+            return Ok(server);
+        }
+        let message = format!(
+            "`origin` is at `{origin}`, and the repository `{name}` of `{server}` may be somebody else's"
+        );
+        Err(Failure::user("unknown-server", message).hint(format!(
+            "set `GITHUB_SERVER_URL={origin}` if jobs run there; if `origin` is a mirror, name the repository: \
+             `--repository {name}`"
+        )))
+    }
+
     /// For a command that can't do without; offers the branch that is checked out.
     pub async fn no_default_branch(&self) -> Failure {
         let git = Git::new(&self.top, &self.server, None, self.printer);
@@ -237,7 +253,8 @@ fn repository_name(url: &str) -> Option<RepoName> {
     RepoName::new(path.strip_suffix(".git").unwrap_or(path)).ok()
 }
 
-/// Where a remote of this address is, such as Enterprise Server. An alias in SSH's configuration has no dot.
+/// Where a remote of this address is, such as Enterprise Server. An alias in SSH's configuration has no dot, or is of
+/// the form that GitHub's pages show: `github.com-work`.
 fn server_of(url: &str) -> Option<String> {
     let is_http = url.starts_with("http://") || url.starts_with("https://");
     let (scheme, rest) = match url.split_once("://") {
@@ -249,8 +266,12 @@ fn server_of(url: &str) -> Option<String> {
     let host = rest.rsplit('@').next()?;
     // The port is that of SSH.
     let host = if is_http { host } else { host.split(':').next()? };
-    let host = if host == "ssh.github.com" { "github.com" } else { host };
-    (is_http || host.contains('.')).then(|| format!("{scheme}://{host}"))
+    let host = match host.to_ascii_lowercase() {
+        host if host == "ssh.github.com" => "github.com".to_owned(),
+        host => host,
+    };
+    let is_alias = !host.contains('.') || host.starts_with("github.com-");
+    (is_http || !is_alias).then(|| format!("{scheme}://{host}"))
 }
 
 #[cfg(test)]
@@ -265,11 +286,17 @@ mod tests {
             ("git@ghe.acme.example:acme/backend.git", "https://ghe.acme.example"),
             ("ssh://git@ghe.acme.example:22/acme/backend", "https://ghe.acme.example"),
             ("ssh://git@ssh.github.com:443/acme/backend", "https://github.com"),
-            ("https://github.com/acme/backend", "https://github.com"),
+            ("https://GitHub.com/acme/backend", "https://github.com"),
         ] {
             assert_eq!(server_of(url).as_deref(), Some(server), "{url}");
         }
-        for url in ["github-work:acme/backend", "/srv/git/backend.git", "file:///srv/git/a/b", ""] {
+        for url in [
+            "github-work:acme/backend",
+            "git@github.com-work:acme/backend",
+            "/srv/git/backend.git",
+            "file:///srv/git/a/b",
+            "",
+        ] {
             assert_eq!(server_of(url), None, "{url}");
         }
     }

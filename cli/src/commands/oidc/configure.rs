@@ -334,7 +334,10 @@ impl StepOutputs<'_> {
         let credentials = self.credentials.unwrap_or(&empty);
         let to_env = args.is_none_or(|args| args.output_env_credentials) || !outputs.can_write;
         let for_containers = self.for_containers(credentials);
-        let env_file = self.write_env_file(&for_containers, runner)?;
+        let (env_file, unwritten) = match self.write_env_file(&for_containers, runner) {
+            Ok(path) => (path, None),
+            Err(failure) => (String::new(), Some(failure)),
+        };
         let mut exports = if to_env { self.exports(credentials) } else { vec![] };
         if !env_file.is_empty() {
             exports.push((env_vars::CRCR_AUTH_ENV_FILE, env_file.clone()));
@@ -363,7 +366,8 @@ impl StepOutputs<'_> {
             ("aws-expiration", keys.map_or("", |_| &credentials.expiration)),
         ])?;
         exported?;
-        runner.append_summary(&summary(*outputs, credentials, cache.word))
+        runner.append_summary(&summary(*outputs, credentials, cache.word))?;
+        unwritten.map_or(Ok(()), Err)
     }
 
     /// What a container needs that a step starts: the same, without what is only true on this machine.

@@ -102,7 +102,7 @@ impl Exchange<'_> {
                     AuthReason::StsDenied.word(),
                     format!("STS refused the role `{role}`: `{code}`: {message}"),
                 )
-                .hint(denied_hint(code, token));
+                .hint(denied_hint(code, message, token));
                 (AuthReason::StsDenied, failure)
             }
             _ => {
@@ -114,7 +114,8 @@ impl Exchange<'_> {
                 .because(anyhow::anyhow!("{error}"))
                 .hint(
                     "run the job again; if it fails again, look at the network, the proxy and the state \
-                     of AWS, or go on without credentials by `on-unavailable: degrade`",
+                     of AWS; `sts-endpoint` takes the STS of another region, and `on-unavailable: degrade` \
+                     goes on without credentials",
                 );
                 (AuthReason::StsUnreachable, failure)
             }
@@ -159,8 +160,21 @@ pub fn token_endpoint(error: &MintError) -> AuthFailure {
 }
 
 /// The hint after a refusal by STS. It lists the claims that a trust policy matches, but never the token.
-fn denied_hint(code: &str, token: &SecretString) -> String {
+fn denied_hint(code: &str, message: &str, token: &SecretString) -> String {
     let what = match code {
+        "ValidationError" if message.contains("MaxSessionDuration") => {
+            return "lower `role-duration-seconds`, or raise the role's maximum session duration"
+                .to_owned();
+        }
+        "PackedPolicyTooLarge" => {
+            return "shorten the session policies: STS has one limited space for `inline-session-policy`, \
+                    `managed-session-policies` and `s3-scope`"
+                .to_owned();
+        }
+        "RegionDisabledException" => {
+            return "activate STS in this region (IAM, \"Account settings\"), or take another `aws-region`"
+                .to_owned();
+        }
         "AccessDenied" | "InvalidIdentityToken" | "IDPRejectedClaim" => {
             "the role's trust policy, and the identity provider in that account, must match the \
              claims of this job's token:"
@@ -206,11 +220,22 @@ mod tests {
         // {"sub":"repo:a/b:ref:x","aud":["sts.amazonaws.com"],"jti":"j"}
         let payload =
             "eyJzdWIiOiJyZXBvOmEvYjpyZWY6eCIsImF1ZCI6WyJzdHMuYW1hem9uYXdzLmNvbSJdLCJqdGkiOiJqIn0";
-        let hint = denied_hint("AccessDenied", &format!("head.{payload}.sig").into());
+        let token = format!("head.{payload}.sig").into();
+        let hint = denied_hint("AccessDenied", "Not authorized", &token);
         assert!(
             hint.ends_with("\n  sub: repo:a/b:ref:x\n  aud: [\"sts.amazonaws.com\"]"),
             "{hint}"
         );
         assert!(!hint.contains("jti") && !hint.contains(payload), "{hint}");
+        let longer =
+            "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.";
+        for (code, message, expected) in [
+            ("ValidationError", longer, "lower `role-duration-seconds`"),
+            ("PackedPolicyTooLarge", "Packed policy consumes 110%", "shorten the session policies"),
+            ("RegionDisabledException", "STS is not activated in this region", "activate STS"),
+        ] {
+            let hint = denied_hint(code, message, &token);
+            assert!(hint.starts_with(expected) && !hint.contains("sub:"), "{hint}");
+        }
     }
 }

@@ -79,6 +79,12 @@ pub fn broken_setup(reason: AuthReason, facts: &JobFacts, runner: &Runner) -> Fa
             "there is no OIDC token to be had: this is not a job of GitHub Actions",
         )
         .hint("elsewhere, use the credentials of the machine: `--ambient allow`"),
+        _ if runner.env().is_true(env_vars::GITEA_ACTIONS) => {
+            Failure::user(reason.word(), "this server gives the job no OIDC token").hint(
+                "Forgejo gives one since version 15 to a job with `enable-openid-connect: true`; where there are \
+                 none, `on-unavailable: degrade` goes on without credentials",
+            )
+        }
         _ => Failure::user(
             reason.word(),
             "this job may not mint an OIDC token: `ACTIONS_ID_TOKEN_REQUEST_URL` and \

@@ -174,8 +174,8 @@ impl Exposure {
                 "report `${{ needs.JOB.result }}`, which upstream code can't choose"
             }
             Self::ForkRunner => {
-                "run forks' jobs on GitHub's runners or on a set of their own, as fork-build-arc.yml \
-                 does, or use runners that take one job and are gone"
+                "run forks' jobs on GitHub's runners, or on runners that take one job, have no identity \
+                 and are gone: a fork's copy of the workflow can name any runner of this repository"
             }
         }
     }

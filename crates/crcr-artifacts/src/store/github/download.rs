@@ -2,7 +2,7 @@
 //! minutes.
 
 use bytes::Bytes;
-use crcr_github::artifact::{self, Artifact};
+use crcr_github::artifact::{self, Artifact, ArtifactServer};
 use crcr_github::http::{self, RetryPolicy};
 use crcr_github::runs_artifacts::ActionsApi;
 use reqwest::{Client, Response, StatusCode, header};
@@ -71,13 +71,28 @@ impl UrlBlob {
             answer => answer,
         };
         match answer {
-            Ok(response) if response.status() == StatusCode::OK && is_unsized(&response) => {
-                let total = self.count(&url).await?;
-                byte_range(response, start, Some(total))
+            Ok(response) => {
+                let counted = match response.status() == StatusCode::OK && is_unsized(&response) {
+                    true => Some(self.count(&url).await?),
+                    false => None,
+                };
+                let mut range = byte_range(response, start, counted)?;
+                let is_vague = range.content_type.as_deref().is_some_and(is_vague_type);
+                range.has_vague_type = is_vague && self.is_imitation(&url);
+                Ok(range)
             }
-            Ok(response) => byte_range(response, start, None),
             Err(error) => self.failed(error),
         }
+    }
+
+    /// Whether the server isn't GitHub's. Gitea and Forgejo can have a storage of their own behind them, which knows
+    /// no types.
+    fn is_imitation(&self, url: &SecretString) -> bool {
+        let is_gitea = match &self.signer {
+            UrlSigner::Run { store, .. } => store.service().server() == ArtifactServer::Gitea,
+            UrlSigner::Rest { .. } => false,
+        };
+        is_gitea || artifact::is_on_service(url)
     }
 
     /// Reads the blob once to count its bytes: act's server says its length nowhere.
@@ -191,6 +206,11 @@ pub fn rest_error(error: crcr_github::GithubError, what: &str) -> StoreError {
         error if error.is_transient() => StoreError::Unreachable { store: STORE, message },
         _ => StoreError::Refused { store: STORE, message },
     }
+}
+
+/// Forgejo says this of every zip, and other servers of what they don't know.
+pub(super) fn is_vague_type(content_type: &str) -> bool {
+    content_type.trim().eq_ignore_ascii_case("application/octet-stream")
 }
 
 fn is_refusal(status: StatusCode) -> bool {

@@ -16,6 +16,7 @@ use reqwest::{RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::watch;
 
+use super::download::is_vague_type;
 use super::{GitHubStore, STORE};
 use crate::blocks::{BlobBlocks, BlobSourceError, FinishedBlob};
 use crate::collect::FileEntry;
@@ -163,7 +164,11 @@ impl GitHubStore {
         let mut others = self.service().retry().start();
         let reserved = loop {
             match self.create(&source.name, source.retention_days, mime).await {
-                Ok(target) if target.is_on_service() && !target.has_mime_type && mime != ZIP => {
+                Ok(target)
+                    if target.is_on_service()
+                        && mime != ZIP
+                        && (!target.has_mime_type || is_vague_type(mime)) =>
+                {
                     let _ = self.service().delete_own(&source.name).await;
                     break Err(PutError::OnlyZips);
                 }
@@ -309,6 +314,8 @@ impl GitHubStore {
     ) -> Result<(u64, FinishedBlob), StoreError> {
         let in_order = target.is_on_service();
         let url = &target.url;
+        // Gitea and Forgejo keep the blocks of all uploads of a run in one folder, by their ids alone.
+        let upload: u64 = rand::random();
         let made = match send::start_blob(blocks).await? {
             BlobStart::Whole(bytes, made) if !in_order => {
                 self.put_blob(target, mime, &bytes).await?;
@@ -316,7 +323,8 @@ impl GitHubStore {
             }
             BlobStart::Whole(bytes, made) => {
                 let pacing = BlockPacing::new(1);
-                let id = put_block(self.blob_client(), url, 0, bytes, &pacing).await?;
+                let id = block_id(upload, 0);
+                put_block(self.blob_client(), url, &id, bytes, &pacing).await?;
                 self.put_block_list(target, mime, &[id]).await?;
                 made
             }
@@ -331,7 +339,8 @@ impl GitHubStore {
                         if in_order {
                             drop(turn.subscribe().wait_for(|next| *next == n).await);
                         }
-                        let id = put_block(client, &url, n, block, &pacing).await?;
+                        let id = block_id(upload, n);
+                        put_block(client, &url, &id, block, &pacing).await?;
                         turn.send_replace(n + 1);
                         Ok(id)
                     }
@@ -579,20 +588,22 @@ fn stored(answer: Result<Response, http::HttpError>) -> Result<(), http::HttpErr
     }
 }
 
-/// Uploads block `n` and returns its id. All ids of a blob must have the same length.
+/// The id of block `n`. All ids of a blob must have the same length.
+fn block_id(upload: u64, n: usize) -> String {
+    STANDARD.encode(format!("crcr-{upload:016x}-{n:08}"))
+}
+
 async fn put_block(
     client: BlobClient,
     url: &SecretString,
-    n: usize,
+    id: &str,
     bytes: Bytes,
     pacing: &BlockPacing,
-) -> Result<String, StoreError> {
-    let id = STANDARD.encode(format!("crcr-{n:08}"));
-    let encoded = utf8_percent_encode(&id, NON_ALPHANUMERIC);
+) -> Result<(), StoreError> {
+    let encoded = utf8_percent_encode(id, NON_ALPHANUMERIC);
     let url = format!("{}&comp=block&blockid={encoded}", url.expose_secret());
     let put = || client.http.put(&url).header("content-type", "application/octet-stream");
-    client.send(put, &bytes, Some(pacing)).await?;
-    Ok(id)
+    client.send(put, &bytes, Some(pacing)).await
 }
 
 /// An error of a server that doesn't keep what it was sent.
@@ -616,6 +627,8 @@ fn blob_error(error: &http::HttpError) -> StoreError {
         Some(404) => {
             StoreError::NotFound { store: STORE, what: "such unfinished upload".to_owned() }
         }
+        // Forgejo says so.
+        Some(413) if message.contains("Quota") => StoreError::Quota { store: STORE, message },
         None | Some(408 | 429 | 500..) => StoreError::Unreachable { store: STORE, message },
         Some(_) => StoreError::Refused { store: STORE, message },
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{S3Store, STORE};
+use super::{S3Refusal, S3Store, STORE};
 use crate::byte_range::{BlobBody, ByteRange, OpenError, is_strong, start_and_total};
 use crate::layout::{self, META_MODE};
 use crate::store::StoreError;
@@ -31,21 +31,21 @@ impl S3Blob {
         end: u64,
         etag: Option<&str>,
     ) -> Result<ByteRange, OpenError> {
-        let get = || {
+        let get = |range: Option<String>| {
             let get = self.store.client().get_object().bucket(self.store.bucket()).key(&self.key);
-            get.range(format!("bytes={start}-{}", end - 1))
-                .set_if_match(etag.map(str::to_owned))
-                .send()
+            get.set_range(range).set_if_match(etag.map(str::to_owned)).send()
         };
-        let output = match self.store.send(get).await {
+        let range = format!("bytes={start}-{}", end - 1);
+        let mut answer = self.store.send(|| get(Some(range.clone()))).await;
+        // No range of an empty object exists. Without one, its metadata come with it.
+        if start == 0 && answer.as_ref().is_err_and(S3Refusal::is_beyond_the_end) {
+            answer = self.store.send(|| get(None)).await;
+        }
+        let output = match answer {
             Ok(output) => output,
-            Err(refusal) => {
-                return match (refusal.status, refusal.code.as_deref()) {
-                    (Some(412), _) => Err(OpenError::Changed),
-                    (Some(416), _) | (_, Some("InvalidRange")) => Ok(ByteRange::empty()),
-                    _ => Err(self.store.error(refusal, &self.key).into()),
-                };
-            }
+            Err(refusal) if refusal.is_beyond_the_end() => return Ok(ByteRange::empty()),
+            Err(refusal) if refusal.status == Some(412) => return Err(OpenError::Changed),
+            Err(refusal) => return Err(self.store.error(refusal, &self.key).into()),
         };
         let whole = output.content_range().is_none();
         let length = || output.content_length().and_then(|length| u64::try_from(length).ok());

@@ -33,7 +33,7 @@ use url::Url;
 
 use self::credentials::CachedCredentials;
 pub use self::credentials::CredentialsOutage;
-pub use self::refusal::S3Refusal;
+pub use self::refusal::{S3Refusal, SKEWED};
 use self::wire::SignedClient;
 pub use self::wire::{SigningScope, signature};
 use crate::store::{SLOW_CONNECTION, StoreError};
@@ -54,7 +54,7 @@ pub struct S3Config {
     pub bucket: String,
     /// `None`: ask the server.
     pub region: Option<String>,
-    /// Set for another server than Amazon's, with path-style addresses.
+    /// Set for another server than Amazon's.
     pub endpoint: Option<Url>,
     pub access: S3Access,
     /// Use Amazon's FIPS endpoints.
@@ -280,7 +280,8 @@ fn client(config: &S3Config, region: &str, credentials: Option<CachedCredentials
         builder = builder.interceptor(RequesterPays);
     }
     if let Some(endpoint) = &config.endpoint {
-        builder = builder.endpoint_url(with_slash(endpoint)).force_path_style(true);
+        builder =
+            builder.endpoint_url(with_slash(endpoint)).force_path_style(is_path_style(endpoint));
     }
     builder = match credentials {
         Some(credentials) => builder.credentials_provider(credentials),
@@ -360,6 +361,16 @@ where
             return Err(refusal.after(&tries));
         }
     }
+}
+
+/// Providers that refuse a bucket in the path of an address: Alibaba, Tencent, Huawei and Volcano Engine.
+const ONLY_HOSTS_OF_BUCKETS: [&str; 4] =
+    [".aliyuncs.com", ".myqcloud.com", ".myhuaweicloud.com", ".volces.com"];
+
+/// Whether the bucket is a part of the path of an address, and not of its host.
+pub fn is_path_style(endpoint: &Url) -> bool {
+    let host = endpoint.host_str().unwrap_or_default();
+    !ONLY_HOSTS_OF_BUCKETS.iter().any(|provider| host.ends_with(provider))
 }
 
 /// The SDK needs the final slash: without it, it appends the bucket's name to the last part.

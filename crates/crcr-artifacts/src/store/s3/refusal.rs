@@ -7,10 +7,14 @@ use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use crcr_aws::sts::AwsError;
 use crcr_github::http::{self, RetryLoop};
+use jiff::Timestamp;
 use reqwest::header::HeaderMap;
 
 use super::REGION_HEADER;
 use super::credentials::is_outage;
+
+/// How a refusal reads that the clock explains.
+pub const SKEWED: &str = "this machine's clock differs from S3's";
 
 #[derive(Debug, Default)]
 pub struct S3Refusal {
@@ -89,6 +93,11 @@ impl S3Refusal {
         matches!(self.status, Some(409 | 412)) || self.code.as_deref() == Some("PreconditionFailed")
     }
 
+    /// Whether the requested range starts behind the object's last byte.
+    pub(super) fn is_beyond_the_end(&self) -> bool {
+        self.status == Some(416) || self.code.as_deref() == Some("InvalidRange")
+    }
+
     /// Whether the server doesn't know a header. Not all of them name it, and some call it invalid.
     pub(super) fn is_about_a_header(&self) -> bool {
         let is_checksum = || self.message.to_ascii_lowercase().contains("checksum");
@@ -112,7 +121,11 @@ where
     fn from(error: &SdkError<E, HttpResponse>) -> Self {
         let response = error.raw_response();
         let message = match response {
-            Some(_) => error.message().map(one_line).unwrap_or_default(),
+            Some(it) => match error.message() {
+                Some(message) => one_line(message),
+                None if it.status().as_u16() == 403 => skew(it).unwrap_or_default(),
+                None => String::new(),
+            },
             None => one_line(&root_cause(error)),
         };
         Self {
@@ -143,6 +156,13 @@ where
             history: None,
         }
     }
+}
+
+/// What a refusal without a body, as of a HEAD, may be about: S3 takes nothing that is signed more than 15 minutes off.
+fn skew(response: &HttpResponse) -> Option<String> {
+    let date = jiff::fmt::rfc2822::parse(response.headers().get("date")?).ok()?.timestamp();
+    let minutes = Timestamp::now().duration_since(date).as_mins().unsigned_abs();
+    (minutes >= 15).then(|| format!("{SKEWED} by {minutes} minutes"))
 }
 
 /// Some servers call a refusal without a body `text/html`, too, unless it is a 403.

@@ -114,6 +114,16 @@ impl S3Store {
     ) -> Result<(StoredArtifact, ExistingLocator), StoreError> {
         let existing = self.existing_locator(source, folder).await?;
         let before = existing.locator.as_ref();
+        // `overwrite` is for the artifact of this name alone, but a fixed prefix may hold the newest run's.
+        let is_another =
+            |locator: &&Locator| locator.run_id == source.job.run_id && locator.name != source.name;
+        if let Some(locator) = before.filter(is_another) {
+            let message = format!(
+                "`{folder}` has the artifact `{}`, as `s3-prefix` doesn't contain `{{name}}`",
+                locator.name
+            );
+            return Err(StoreError::Conflict { store: STORE, message });
+        }
         let (is_zip, key) = match source.archive {
             ArchiveFormat::Zip => (true, layout::archive_key(folder)),
             ArchiveFormat::None => (false, format!("{folder}/")),

@@ -22,7 +22,7 @@ use reqwest::{RequestBuilder, Response};
 
 use super::credentials::CachedCredentials;
 use super::refusal::S3Refusal;
-use super::{MAX_REQUESTS, REQUESTER_PAYS, S3Config, STORE, with_slash};
+use super::{MAX_REQUESTS, REQUESTER_PAYS, S3Config, STORE, is_path_style, with_slash};
 use crate::digest::Digest;
 use crate::store::StoreError;
 use crate::store::send::BlockPacing;
@@ -81,7 +81,7 @@ impl SignedClient {
             .bucket(&config.bucket)
             .region(region)
             .set_endpoint(config.endpoint.as_ref().map(with_slash))
-            .force_path_style(config.endpoint.is_some())
+            .force_path_style(config.endpoint.as_ref().is_some_and(is_path_style))
             .use_fips(config.fips)
             .use_dual_stack(config.dual_stack)
             .build()
@@ -318,6 +318,25 @@ mod tests {
             ("logs", "cn-north-1", None, "https://logs.s3.cn-north-1.amazonaws.com.cn"),
             ("logs", "any", Some("http://localhost:9000/"), "http://localhost:9000/logs"),
             ("logs", "any", Some("https://h.example/s3"), "https://h.example/s3/logs"),
+            // These refuse a bucket in the path.
+            (
+                "logs",
+                "cn-shanghai",
+                Some("https://oss-cn-shanghai.aliyuncs.com"),
+                "https://logs.oss-cn-shanghai.aliyuncs.com",
+            ),
+            (
+                "logs-125",
+                "ap-beijing",
+                Some("https://cos.ap-beijing.myqcloud.com/"),
+                "https://logs-125.cos.ap-beijing.myqcloud.com",
+            ),
+            (
+                "logs",
+                "cn-north-4",
+                Some("https://obs.cn-north-4.myhuaweicloud.com"),
+                "https://logs.obs.cn-north-4.myhuaweicloud.com",
+            ),
         ] {
             assert_eq!(wire(bucket, region, endpoint).await.unwrap().bucket, url);
         }

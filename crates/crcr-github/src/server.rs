@@ -1,0 +1,61 @@
+//! What follows from the address of a GitHub (`GITHUB_SERVER_URL`): github.com, a tenant of ghe.com, or an Enterprise
+//! Server.
+
+use url::Url;
+
+/// The address of the REST API.
+pub fn api_url(server_url: &str) -> Option<String> {
+    let (url, host) = parse(server_url)?;
+    Some(match host.as_str() {
+        "github.com" => "https://api.github.com".to_owned(),
+        tenant if tenant.ends_with(".ghe.com") => format!("https://api.{tenant}"),
+        _ => format!("{}/api/v3", url.origin().ascii_serialization()),
+    })
+}
+
+/// The issuer of the tokens of jobs, without its scheme, as AWS names an identity provider.
+///
+/// <https://docs.github.com/en/enterprise-server@latest/actions/reference/security/oidc>
+pub fn oidc_issuer(server_url: &str) -> Option<String> {
+    let (url, host) = parse(server_url)?;
+    Some(match host.as_str() {
+        "github.com" => "token.actions.githubusercontent.com".to_owned(),
+        tenant if tenant.ends_with(".ghe.com") => format!("token.actions.{tenant}"),
+        _ => {
+            let origin = url.origin().ascii_serialization();
+            format!("{}/_services/token", origin.split_once("://")?.1)
+        }
+    })
+}
+
+fn parse(server_url: &str) -> Option<(Url, String)> {
+    let url = Url::parse(server_url.trim()).ok()?;
+    let host = url.host_str()?.to_ascii_lowercase();
+    Some((url, host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn api_and_issuer_follow_from_the_server() {
+        for (server, api, issuer) in [
+            (
+                "https://github.com/",
+                "https://api.github.com",
+                "token.actions.githubusercontent.com",
+            ),
+            ("https://acme.ghe.com", "https://api.acme.ghe.com", "token.actions.acme.ghe.com"),
+            (
+                "https://ghe.test:8443/",
+                "https://ghe.test:8443/api/v3",
+                "ghe.test:8443/_services/token",
+            ),
+        ] {
+            assert_eq!(api_url(server).as_deref(), Some(api), "{server}");
+            assert_eq!(oidc_issuer(server).as_deref(), Some(issuer), "{server}");
+        }
+        assert_eq!(api_url("ghe.test"), None);
+    }
+}
