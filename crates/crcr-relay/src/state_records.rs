@@ -162,6 +162,9 @@ pub struct JobRecord {
     /// Whether its start was proven, but not its end.
     #[serde(default)]
     pub ended_without_proof: bool,
+    /// The pipeline of a build elsewhere: its organization and itself, by their immutable ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<String>,
     /// Whether it said that nothing else of its run will report.
     #[serde(default)]
     pub ends_run: bool,

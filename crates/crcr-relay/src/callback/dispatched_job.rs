@@ -190,9 +190,15 @@ impl VerifiedReport<'_> {
             details: callback.details.clone().after(earlier),
             provenance,
             ended_without_proof: false,
+            pipeline: before.and_then(|job| job.pipeline.clone()).or_else(|| self.pipeline()),
             ends_run: callback.run_ended || before.is_some_and(|job| job.ends_run),
             steps: next.steps,
         }
+    }
+
+    fn pipeline(&self) -> Option<String> {
+        let claims = self.identity.buildkite()?;
+        Some(format!("{}/{}", claims.organization_id, claims.pipeline_id).to_ascii_lowercase())
     }
 
     /// Writes the job's record, and adds it to the jobs of its dispatch.

@@ -221,7 +221,7 @@ impl Head {
             .map(|(dispatch, job)| {
                 let heard_at = begun_at(&job.id.run_id);
                 let job = HeadJob { heard_at, ..head_job(dispatch, job) };
-                (job, files.get(job.id.run_id.as_str()).copied())
+                (job, files.get(job.id.run_id.as_str()).copied().or(job.pipeline))
             })
             .collect();
         let (dispatch, job) = named[verdict::job_to_show(&jobs)?];
@@ -317,6 +317,7 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
         heard_at: job.started_at.or(job.ended_at),
         ended_without_proof: job.ended_without_proof,
         is_foreign: is_foreign(job),
+        pipeline: job.pipeline.as_deref(),
         ends_run: job.ends_run,
         steps: StepCounts {
             reported: job.steps.len(),

@@ -359,7 +359,7 @@ async fn buildkite_world() -> World {
     let map = folder.path().join("providers.yml");
     std::fs::write(
         &map,
-        "providers:\n  buildkite:\n    repo_map:\n      org-1/pipe-1: acme/four\n",
+        "providers:\n  buildkite:\n    repo_map:\n      org-1/pipe-1: acme/four\n      org-1/pipe-2: acme/four\n",
     )
     .unwrap();
     let map = format!("file:{}", map.display());

@@ -55,6 +55,24 @@ pub(super) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_f
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
+/// A workflow may skip its tests for a draft, or for a pull request to another branch.
+#[tokio::test]
+pub(super) async fn strangers_run_that_leaves_out_the_failed_job_leaves_the_check_failed() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    stranger(&world, "opened", HEAD).await;
+    world.settle().await;
+    let strangers = received(&world)("acme/four").in_run(RUN + 1);
+    strangers.of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    strangers.end(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"), "the failed job ran again");
+}
+
 #[tokio::test]
 pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one()
  {
