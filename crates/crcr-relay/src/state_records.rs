@@ -420,9 +420,13 @@ pub fn unanswered_creation_key(head_sha: &str, name: &str) -> StoreKey {
     StoreKey::new(&["unanswered_creation", head_sha, name])
 }
 
-/// The delivery that the proven reports of a downstream run answer.
-pub fn run_claim_key(repo: &RepoName, run_id: &str) -> StoreKey {
-    StoreKey::new(&["run_claim", &repo.key(), run_id])
+/// The delivery that the proven reports of a downstream run answer. Elsewhere than on GitHub, pipelines count their builds
+/// by themselves.
+pub fn run_claim_key(repo: &RepoName, pipeline: Option<&str>, run_id: &str) -> StoreKey {
+    let repo = repo.key();
+    let mut parts = vec!["run_claim", &repo, run_id];
+    parts.extend(pipeline);
+    StoreKey::new(&parts)
 }
 
 /// The set of the dispatches that GitHub accepted for a repository in one minute since 1970, by its clock, each as

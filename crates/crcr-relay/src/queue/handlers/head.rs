@@ -354,12 +354,12 @@ pub(crate) fn missing_proof(dispatch: &Dispatch, proof: ProofStatus) -> Option<M
 pub(crate) fn add_proven_job(
     relay: &Relay,
     dispatch: &Dispatch,
-    job: &JobId,
+    (job, pipeline): (&JobId, Option<&str>),
     batch: &mut WriteBatch,
 ) {
     let update = TaskKind::check_run(dispatch, Some(job));
     batch.tasks.push(update.task(relay.now()));
-    let claim = state_records::run_claim_key(&dispatch.repo, &job.run_id);
+    let claim = state_records::run_claim_key(&dispatch.repo, pipeline, &job.run_id);
     batch.set(claim, &dispatch.delivery, relay.expiry());
 }
 

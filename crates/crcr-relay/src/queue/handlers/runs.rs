@@ -261,7 +261,7 @@ async fn claims(
     repo: &RepoName,
     listed: &[ListedRun],
 ) -> Result<BTreeMap<u64, String>, StoreError> {
-    let key = |run: &ListedRun| state_records::run_claim_key(repo, &run.id.to_string());
+    let key = |run: &ListedRun| state_records::run_claim_key(repo, None, &run.id.to_string());
     let keys = listed.iter().map(key).collect();
     let claims = read_records::<String>(relay.store.as_ref(), keys).await?;
     let claims = listed.iter().zip(claims);

@@ -61,6 +61,7 @@ on_redis! {
         while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe;
     authority:
         unproven_success_does_not_pass_a_blocking_check,
+        run_that_answers_one_dispatch_reports_for_no_other_one,
         unproven_newer_run_has_no_check_run,
         unproven_lost_or_labelled_job_has_no_check_run,
         unproven_end_of_a_proven_job_closes_its_check_run_without_success,
