@@ -422,7 +422,12 @@ impl<'a> Truth<'a> {
     pub(crate) fn failed_authors(&self, repo: &str) -> BTreeSet<&'a str> {
         let of_repo = self.webhooks.iter().filter(|(_, webhook)| webhook.targets.contains(&repo));
         let failed = of_repo.filter(|(delivery, _)| self.infrastructure_failed(delivery, repo));
-        failed.map(|(_, webhook)| webhook.author.as_str()).collect()
+        let author = |webhook: &'a KnownWebhook| match webhook.is_stranger {
+            // Those who haven't contributed to upstream before count as one.
+            true => "*",
+            false => webhook.author.as_str(),
+        };
+        failed.map(|(_, webhook)| author(webhook)).collect()
     }
 
     pub(crate) fn may_be_withheld(&self, repo: &str) -> bool {
