@@ -196,8 +196,9 @@ pub const DOWNTIMES: usize = 32;
 pub const DELIVERIES_PER_HEAD: usize = 32;
 /// How many earlier heads a pull request's record names; older ones are dropped.
 pub const OLDER_HEADS: usize = 16;
-/// How many jobs of one dispatch are read: those that ended badly first, then the newest.
-pub const MAX_JOBS_READ: usize = 1000;
+/// How many jobs of one dispatch are read: those that ended badly first, then the newest. If there are more, their result
+/// isn't known.
+pub const MAX_JOBS_READ: usize = 4000;
 /// How many tasks an operator's command reads.
 pub const MAX_DEAD_TASKS: usize = 100_000;
 /// How many pinned repositories are listed.

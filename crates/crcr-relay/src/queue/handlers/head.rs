@@ -142,8 +142,11 @@ impl Head {
                 is_overdue: dispatch.is_overdue,
                 silence: dispatch.silence.as_deref(),
                 is_given_up: is_given_up(relay, dispatch, jobs),
-                are_runs_known: dispatch.are_runs_known,
-                runs_problem: dispatch.runs_problem.as_deref(),
+                are_runs_known: dispatch.are_runs_known && jobs.len() < limits::MAX_JOBS_READ,
+                runs_problem: match jobs.len() < limits::MAX_JOBS_READ {
+                    true => dispatch.runs_problem.as_deref(),
+                    false => Some("more jobs have reported than are read"),
+                },
                 runs: &dispatch.runs,
                 shared_runs: &dispatch.shared_runs,
                 jobs: jobs.iter().map(|job| head_job(dispatch, job)).collect(),

@@ -198,6 +198,23 @@ async fn first_failure_of_1001_jobs_is_not_lost() {
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
+#[tokio::test]
+async fn first_of_1002_jobs_is_waited_for() {
+    let world = World::new().await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    for leg in 0..1002 {
+        let client_payload = ci.client_payload.clone();
+        let job = Downstream { job: format!("leg {leg}").leak(), client_payload, ..ci };
+        match leg {
+            0 => assert_eq!(job.start(&world).await, said("in_progress")),
+            _ => assert_eq!(job.end(&world, "success").await, said("completed"), "leg {leg}"),
+        }
+    }
+    world.wait(5 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH), Some(("in_progress".to_owned(), None)));
+}
+
 /// What the older head still waits for is dropped in one step, however much it is.
 #[tokio::test]
 async fn push_that_supersedes_4000_dispatches_is_accepted() {
