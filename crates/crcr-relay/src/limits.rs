@@ -281,6 +281,8 @@ pub const UPSTREAM_NUMBER: Duration = Duration::from_secs(400 * 24 * 3600);
 pub const RECONCILE: Duration = Duration::from_secs(600);
 /// A younger attempt may still be in progress, and GitHub's clock may differ from ours by this much.
 pub const RECONCILE_MARGIN: Duration = Duration::from_secs(120);
+/// How many pages of open pull requests are compared with the store at a time.
+pub const OPEN_PULL_PAGES: u32 = 40;
 /// How far back the log is read at most. GitHub redelivers what is at most three days old.
 pub const RECONCILE_BACK: Duration = Duration::from_secs(3 * 24 * 3600);
 /// After this long, GitHub is asked again for a delivery that it hasn't tried.

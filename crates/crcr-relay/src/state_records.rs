@@ -514,6 +514,11 @@ pub fn heads_since_key(upstream: &RepoName) -> StoreKey {
     StoreKey::new(&["heads_since", &upstream.key()])
 }
 
+/// The open pull requests that changed before this have been compared with the store.
+pub fn heads_compared_key(upstream: &RepoName) -> StoreKey {
+    StoreKey::new(&["heads_compared", &upstream.key()])
+}
+
 /// GitHub's number of the upstream repository.
 pub fn upstream_number_key(upstream: &RepoName) -> StoreKey {
     StoreKey::new(&["upstream_number", &upstream.key()])
