@@ -31,6 +31,7 @@ pub(crate) use api::routes;
 pub use auth::AppIdentity;
 pub use calls::Call;
 pub use hook_log::{HookSettings, LoggedDelivery};
+pub(crate) use lookups::by_number;
 pub use model::{CheckRun, Comment, Dispatch, PullRequest, Started};
 pub use webhooks::{Answer, Delivery};
 
