@@ -18,6 +18,7 @@ on_redis! {
     verdicts:
         strangers_pull_request_at_a_failed_commit_leaves_its_check_failed,
         strangers_run_that_leaves_out_the_failed_job_leaves_the_check_failed,
+        label_that_goes_counts_at_the_commit_that_its_pull_request_has_left,
         another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one,
         run_that_github_creates_late_is_waited_for,
         failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet,

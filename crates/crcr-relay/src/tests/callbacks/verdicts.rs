@@ -92,6 +92,28 @@ pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_che
 }
 
 #[tokio::test]
+pub(super) async fn label_that_goes_counts_at_the_commit_that_its_pull_request_has_left() {
+    let world = World::new().await;
+    world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
+    let three = open(&world).await("acme/three");
+    three.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("failure"));
+    // Another pull request has the commit, and this one moves on and loses its label.
+    stranger(&world, "opened", HEAD).await;
+    world.settle().await;
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.settle().await;
+    world.change(|pull| pull.labels.clear());
+    let state = world.github.state();
+    let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", false);
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+    world.settle().await;
+    assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("skipped"));
+}
+
+#[tokio::test]
 pub(super) async fn run_that_github_creates_late_is_waited_for() {
     let world = World::listening(&[]).await;
     let ci = open(&world).await("acme/four");
