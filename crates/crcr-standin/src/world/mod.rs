@@ -279,6 +279,14 @@ impl World {
         repo.check_runs.values().cloned().collect()
     }
 
+    /// A person comments on a pull request.
+    pub fn comment(&self, name: &str, number: u64, author: &str, body: &str) {
+        let mut inner = self.lock();
+        let id = inner.next_id();
+        let (author, body) = (author.to_owned(), body.to_owned());
+        inner.expect(name).comments.push(Comment { id, number, body, author, seen: true });
+    }
+
     /// The comments on a pull request, oldest first. They count as seen.
     pub fn comments(&self, name: &str, number: u64) -> Vec<Comment> {
         let mut inner = self.lock();
