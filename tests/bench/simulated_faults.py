@@ -78,8 +78,8 @@ FAULTS = [
         RELAY + "callback/dispatched_job.rs",
         [
             (
-                "self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);",
-                "if !FAULT { self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch); }",
+                "current, &mut batch);\n        self.add_follow_up_tasks(&known, dispatch, proof, &mut batch);",
+                "current, &mut batch);\n        if !FAULT { self.add_follow_up_tasks(&known, dispatch, proof, &mut batch); }",
             ),
         ],
     ),

@@ -47,8 +47,15 @@ pub struct GithubApp {
     id: String,
     keys: Mutex<SigningKeys>,
     tokens: Mutex<HashMap<(String, Permissions), TokenSlot>>,
-    /// Installation numbers by repository.
-    installations: Mutex<HashMap<String, u64>>,
+    installations: Mutex<HashMap<String, RepositoryInstallation>>,
+}
+
+/// The installation that a repository belongs to.
+#[derive(Debug, Clone, Copy)]
+struct RepositoryInstallation {
+    id: u64,
+    /// The repository's number if it has another name now, under which the installation knows it.
+    renamed: Option<u64>,
 }
 
 /// The App's private keys, and the JWT that the one in use has signed.
@@ -228,6 +235,29 @@ impl GithubApp {
         Ok(self.call_repository(repo, None, permissions, request).await?.0)
     }
 
+    /// [`GithubApp::call`] also of a repository that has another name now: GitHub redirects to its number.
+    pub(crate) async fn call_renamed(
+        &self,
+        repo: &str,
+        permissions: Permissions,
+        request: &RestRequest,
+    ) -> Result<RestResponse, GithubError> {
+        let token = self.token(repo, permissions).await?;
+        match self.client.send(request, &token.secret).await {
+            Err(GithubError::Moved { call, to }) => {
+                let number = token.repository.repository_id;
+                let Some(path) = path_by_number(&to).filter(|it| number_in(it) == Some(number))
+                else {
+                    return Err(GithubError::Moved { call, to });
+                };
+                self.client.send(&request.at(path), &token.secret).await
+            }
+            // A refused token is replaced.
+            Err(GithubError::Unauthorized(_)) => self.call(repo, permissions, request).await,
+            sent => sent,
+        }
+    }
+
     /// [`GithubApp::call`], with the repository that was called. With `expected`, nothing is sent
     /// unless the name still belongs to the repository of that number: a deleted name can be
     /// registered again by somebody else.
@@ -331,8 +361,8 @@ impl GithubApp {
         permissions: Permissions,
     ) -> Result<InstallationToken, GithubError> {
         let known = self.installations.lock().get(repo).copied();
-        if let Some(id) = known {
-            match self.request_token(id, repo, permissions).await {
+        if let Some(known) = known {
+            match self.request_token(known, repo, permissions).await {
                 // Uninstalled or moved to another account, perhaps installed again under another
                 // number.
                 Err(GithubError::NotFound(_) | GithubError::NotInstalled(_)) => {
@@ -341,17 +371,29 @@ impl GithubApp {
                 other => return other,
             }
         }
-        let installation = self.installation(repo).await?;
+        let (installation, renamed) = match self.installation(repo).await {
+            Err(GithubError::Moved { call, to }) => {
+                let Some((path, number)) =
+                    path_by_number(&to).and_then(|it| Some((it, number_in(it)?)))
+                else {
+                    return Err(GithubError::Moved { call, to });
+                };
+                let found = self.call_as_app::<Installation>(RestRequest::get(path.to_owned()));
+                (found.await?, Some(number))
+            }
+            found => (found?, None),
+        };
         if installation.suspended_at.is_some() {
             return Err(GithubError::Suspended(repo.to_owned()));
         }
-        self.installations.lock().insert(repo.to_owned(), installation.id);
-        self.request_token(installation.id, repo, permissions).await
+        let found = RepositoryInstallation { id: installation.id, renamed };
+        self.installations.lock().insert(repo.to_owned(), found);
+        self.request_token(found, repo, permissions).await
     }
 
     async fn request_token(
         &self,
-        installation: u64,
+        RepositoryInstallation { id: installation, renamed }: RepositoryInstallation,
         repo: &str,
         permissions: Permissions,
     ) -> Result<InstallationToken, GithubError> {
@@ -374,7 +416,10 @@ impl GithubApp {
             Method::POST,
             format!("/app/installations/{installation}/access_tokens"),
         )
-        .with_json(&json!({ "repositories": [name], "permissions": asked }));
+        .with_json(&match renamed {
+            Some(number) => json!({ "repository_ids": [number], "permissions": asked }),
+            None => json!({ "repositories": [name], "permissions": asked }),
+        });
         let call = request.name();
         let answer: Answer = self.call_as_app(request).await.map_err(|error| match error {
             GithubError::Forbidden(text) if text.contains("suspended") => {
@@ -469,6 +514,11 @@ impl GithubApp {
             keys.jwt = None;
         }
     }
+}
+
+/// The number in [`path_by_number`].
+fn number_in(path: &str) -> Option<u64> {
+    path.split('/').nth(2)?.parse().ok()
 }
 
 /// One RSA key in PEM, or two.

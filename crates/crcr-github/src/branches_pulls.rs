@@ -26,6 +26,8 @@ use crate::{ClientSetupError, SecureUrl};
 
 /// The most pages that are read, of 100 entries.
 const MAX_PAGES: u32 = 10;
+/// A description has up to 65,536 characters, and an answer may have 8 MiB.
+pub const OPEN_PULLS_PER_PAGE: usize = 25;
 const READ_CONTENTS: Permissions = &[("contents", "read")];
 const READ_PULLS: Permissions = &[("pull_requests", "read")];
 
@@ -303,9 +305,12 @@ impl RepositoryApi {
 }
 
 impl GithubApp {
-    /// The 100 open pull requests of `repo` that changed last, as GitHub describes them.
-    pub async fn open_pulls(&self, repo: &str) -> Result<Vec<Value>, GithubError> {
-        let query = "state=open&sort=updated&direction=desc&per_page=100";
+    /// A page of the open pull requests of `repo`, from 1, as GitHub describes them: [`OPEN_PULLS_PER_PAGE`], those first
+    /// that changed last.
+    pub async fn open_pulls(&self, repo: &str, page: u32) -> Result<Vec<Value>, GithubError> {
+        let query = format!(
+            "state=open&sort=updated&direction=desc&per_page={OPEN_PULLS_PER_PAGE}&page={page}"
+        );
         let request = RestRequest::get(format!("{}/pulls?{query}", repo_path(repo)));
         self.call_json(repo, READ_PULLS, request).await
     }

@@ -19,6 +19,21 @@ pub struct PullRequestComment {
     pub id: u64,
     #[serde(default, deserialize_with = "null_as_default")]
     pub body: String,
+    /// `None` if the account was deleted.
+    #[serde(default)]
+    user: Option<Commenter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct Commenter {
+    login: String,
+}
+
+impl PullRequestComment {
+    /// Whether an App wrote it. Nobody else's login can end like that.
+    pub fn is_by_app(&self) -> bool {
+        self.user.as_ref().is_some_and(|user| user.login.ends_with("[bot]"))
+    }
 }
 
 impl GithubApp {

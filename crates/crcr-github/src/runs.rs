@@ -5,6 +5,7 @@
 use http::Method;
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::app::{GithubApp, Permissions};
 use crate::error::GithubError;
@@ -12,8 +13,10 @@ use crate::http::HttpError;
 use crate::null_as_default;
 use crate::rest::{RestRequest, repo_path, response_date};
 
-/// Pages of 100 runs. GitHub's lists end after 1,000.
+/// Pages of 100 runs.
 const RUN_PAGES: u32 = 10;
+/// GitHub's filtered lists end after so many, and then nobody can say whether there are more.
+const LISTED_RUNS: usize = 1000;
 const WRITE: Permissions = &[("actions", "write")];
 const READ: Permissions = &[("actions", "read")];
 
@@ -100,6 +103,15 @@ fn no_date(request: &RestRequest) -> GithubError {
 }
 
 impl WorkflowRun {
+    /// The workflow's file, without the ref that GitHub puts behind the path of some runs.
+    pub fn file(&self) -> &str {
+        let end = [".yml@", ".yaml@"].iter().find_map(|end| {
+            let at = self.path.find(end)?;
+            Some(at + end.len() - 1)
+        });
+        &self.path[..end.unwrap_or(self.path.len())]
+    }
+
     pub fn is_completed(&self) -> bool {
         self.status.as_deref() == Some("completed")
     }
@@ -109,7 +121,16 @@ impl GithubApp {
     /// The latest attempt of run number `run_id` of `repo`.
     pub async fn run(&self, repo: &str, run_id: u64) -> Result<WorkflowRun, GithubError> {
         let path = format!("{}/actions/runs/{run_id}", repo_path(repo));
-        self.call_json(repo, READ, RestRequest::get(path)).await
+        self.read_renamed(repo, RestRequest::get(path)).await
+    }
+
+    async fn read_renamed<T: DeserializeOwned>(
+        &self,
+        repo: &str,
+        request: RestRequest,
+    ) -> Result<T, GithubError> {
+        let response = self.call_renamed(repo, READ, &request).await?;
+        self.client().read_json(&request, response).await
     }
 
     /// The runs of `repo` that `event` started between `from` and `to`: all pages of GitHub's list.
@@ -131,7 +152,7 @@ impl GithubApp {
         let mut read_at = None;
         for page in 1..=RUN_PAGES {
             let request = RestRequest::get(format!("{list}&per_page=100&page={page}"));
-            let response = self.call(repo, READ, &request).await?;
+            let response = self.call_renamed(repo, READ, &request).await?;
             let date = response_date(response.headers());
             let at = *read_at.get_or_insert(date.ok_or_else(|| no_date(&request))?);
             let read: RunPage = self.client().read_json(&request, response).await?;
@@ -144,6 +165,7 @@ impl GithubApp {
             }
             if runs.len() >= read.total_count || is_last {
                 let is_complete = runs.len() >= read.total_count;
+                let is_complete = is_complete && runs.len() < LISTED_RUNS;
                 return Ok(RunList { runs, is_complete, read_at: at });
             }
         }
@@ -164,7 +186,7 @@ impl GithubApp {
         let (id, attempt) = (run.id, run.run_attempt.max(1));
         let repository = repo_path(repo);
         let path = format!("{repository}/actions/runs/{id}/attempts/{attempt}/jobs?per_page=100");
-        Ok(self.call_json::<JobPage>(repo, READ, RestRequest::get(path)).await?.jobs)
+        Ok(self.read_renamed::<JobPage>(repo, RestRequest::get(path)).await?.jobs)
     }
 
     /// Re-runs the failed jobs of run number `run_id`.
@@ -183,7 +205,7 @@ impl GithubApp {
     async fn request_rerun(&self, repo: &str, run_id: u64, which: &str) -> Result<(), GithubError> {
         let path = format!("{}/actions/runs/{run_id}/{which}", repo_path(repo));
         let request = RestRequest::new(Method::POST, path);
-        match self.call(repo, WRITE, &request).await {
+        match self.call_renamed(repo, WRITE, &request).await {
             Ok(_) => Ok(()),
             Err(GithubError::Forbidden(text) | GithubError::Unprocessable(text))
                 if text.contains("already running") =>

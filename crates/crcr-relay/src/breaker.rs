@@ -1,5 +1,6 @@
 //! The breaker of each backend. It opens when the infrastructure of a backend has failed for several pull requests in a
-//! row, of several authors: what one author does must not turn off the checks of everybody. Then nobody's pull request
+//! row, of several authors: what one author does must not turn off the checks of everybody. All who haven't contributed
+//! to upstream before are one. Then nobody's pull request
 //! is blocked by a dead lab: failures of its infrastructure are neutral, and only a trial now and then is dispatched.
 //! The first dispatch that gets further closes it.
 
@@ -27,12 +28,15 @@ struct DispatchOutcome {
     delivery: String,
     #[serde(default)]
     pull_request: Option<u64>,
-    /// `None` for upstream's own events.
+    /// `None` for upstream's own events, and [`NEWCOMERS`] for who hasn't contributed to upstream before.
     #[serde(default)]
     author: Option<String>,
     enqueued_at: Timestamp,
     infrastructure_failed: bool,
 }
+
+/// They count as one author: anybody can have several accounts, and have jobs hang. No login has this character.
+const NEWCOMERS: &str = "*";
 
 /// What became of the breaker with an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +127,10 @@ pub async fn note_outcome(
         after.note(DispatchOutcome {
             delivery: dispatch.delivery.clone(),
             pull_request: dispatch.pull_request,
-            author: dispatch.author.as_ref().map(|author| author.to_ascii_lowercase()),
+            author: dispatch.author.as_ref().map(|author| match dispatch.is_known_author {
+                true => author.to_ascii_lowercase(),
+                false => NEWCOMERS.to_owned(),
+            }),
             enqueued_at: dispatch.enqueued_at,
             infrastructure_failed,
         });

@@ -200,8 +200,9 @@ pub const DOWNTIMES: usize = 32;
 pub const DELIVERIES_PER_HEAD: usize = 32;
 /// How many earlier heads a pull request's record names; older ones are dropped.
 pub const OLDER_HEADS: usize = 16;
-/// How many jobs of one dispatch are read: those that ended badly first, then the newest.
-pub const MAX_JOBS_READ: usize = 1000;
+/// How many jobs of one dispatch are read: those that ended badly first, then the newest. If there are more, their result
+/// isn't known.
+pub const MAX_JOBS_READ: usize = 4000;
 /// How many tasks an operator's command reads.
 pub const MAX_DEAD_TASKS: usize = 100_000;
 /// How many pinned repositories are listed.
@@ -284,6 +285,8 @@ pub const UPSTREAM_NUMBER: Duration = Duration::from_secs(400 * 24 * 3600);
 pub const RECONCILE: Duration = Duration::from_secs(600);
 /// A younger attempt may still be in progress, and GitHub's clock may differ from ours by this much.
 pub const RECONCILE_MARGIN: Duration = Duration::from_secs(120);
+/// How many pages of open pull requests are compared with the store at a time.
+pub const OPEN_PULL_PAGES: u32 = 40;
 /// How far back the log is read at most. GitHub redelivers what is at most three days old.
 pub const RECONCILE_BACK: Duration = Duration::from_secs(3 * 24 * 3600);
 /// After this long, GitHub is asked again for a delivery that it hasn't tried.

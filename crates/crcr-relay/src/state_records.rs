@@ -162,6 +162,9 @@ pub struct JobRecord {
     /// Whether its start was proven, but not its end.
     #[serde(default)]
     pub ended_without_proof: bool,
+    /// The pipeline of a build elsewhere: its organization and itself, by their immutable ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<String>,
     /// Whether it said that nothing else of its run will report.
     #[serde(default)]
     pub ends_run: bool,
@@ -417,9 +420,13 @@ pub fn unanswered_creation_key(head_sha: &str, name: &str) -> StoreKey {
     StoreKey::new(&["unanswered_creation", head_sha, name])
 }
 
-/// The delivery that the proven reports of a downstream run answer.
-pub fn run_claim_key(repo: &RepoName, run_id: &str) -> StoreKey {
-    StoreKey::new(&["run_claim", &repo.key(), run_id])
+/// The delivery that the proven reports of a downstream run answer. Elsewhere than on GitHub, pipelines count their builds
+/// by themselves.
+pub fn run_claim_key(repo: &RepoName, pipeline: Option<&str>, run_id: &str) -> StoreKey {
+    let repo = repo.key();
+    let mut parts = vec!["run_claim", &repo, run_id];
+    parts.extend(pipeline);
+    StoreKey::new(&parts)
 }
 
 /// The set of the dispatches that GitHub accepted for a repository in one minute since 1970, by its clock, each as
@@ -505,6 +512,11 @@ pub fn pin_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
 /// When this relay began to compare the heads of open pull requests with the store.
 pub fn heads_since_key(upstream: &RepoName) -> StoreKey {
     StoreKey::new(&["heads_since", &upstream.key()])
+}
+
+/// The open pull requests that changed before this have been compared with the store.
+pub fn heads_compared_key(upstream: &RepoName) -> StoreKey {
+    StoreKey::new(&["heads_compared", &upstream.key()])
 }
 
 /// GitHub's number of the upstream repository.

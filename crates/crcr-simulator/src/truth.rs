@@ -60,8 +60,8 @@ pub(crate) enum CommitTruth {
     MayBeGood,
 }
 
-/// The newest run of each workflow file, with its id.
-type NewestRuns<'a> = BTreeMap<&'static str, (u64, &'a LabRun)>;
+/// The runs that count, with their ids.
+type NewestRuns<'a> = Vec<(u64, &'a LabRun)>;
 /// The newest attempt of each job and leg of a run, by what was acknowledged.
 type NewestJobs = BTreeMap<(String, u8), (u32, Option<&'static str>)>;
 
@@ -143,28 +143,56 @@ impl<'a> Truth<'a> {
     }
 
     /// The newest run of each workflow file. `newest_build`: a build elsewhere that is taken for the newest one.
-    /// `are_replaced`: whether runs without a report count less than others of their dispatch.
+    /// `are_replaced`: whether runs without a report count less than others of their dispatch. `leaves_out`: whether a run
+    /// of another pull request may leave out what an older one has.
     fn newest_runs(
         &self,
         head: &str,
         repo: &str,
         newest_build: Option<u64>,
-        are_replaced: bool,
+        (are_replaced, leaves_out): (bool, bool),
     ) -> NewestRuns<'a> {
         let order = |id: u64| (newest_build == Some(id), self.lab.run_order(id));
         let evidence = self.evidence(head, repo);
-        let mut newest = BTreeMap::new();
+        let mut runs: NewestRuns<'a> = vec![];
         for (id, run) in &self.lab.runs {
             let is_of_commit = run.head == head && run.repo == repo;
             let is_evidence = is_of_commit && evidence.contains(run.delivery.as_str());
             if is_evidence && !(are_replaced && self.is_replaced(*id, run)) {
-                let known = newest.entry(run.file).or_insert((*id, run));
-                if order(*id) > order(known.0) {
-                    *known = (*id, run);
-                }
+                runs.push((*id, run));
             }
         }
-        newest
+        let all = runs.clone();
+        runs.retain(|(id, run)| {
+            let later = all.iter().filter(|(other, _)| order(*other) > order(*id));
+            let mut later = later.filter(|(_, other)| other.file == run.file);
+            if leaves_out {
+                later.all(|other| !self.stands_for(*other, (*id, *run)))
+            } else {
+                later.next().is_none()
+            }
+        });
+        runs
+    }
+
+    /// Whether an older run doesn't count beside a later one of its workflow: both are for one pull request, or everything
+    /// that isn't good in it ran again.
+    fn stands_for(&self, later: (u64, &LabRun), older: (u64, &LabRun)) -> bool {
+        let pull = |run: &LabRun| self.webhooks.get(&run.delivery).and_then(|webhook| webhook.pull);
+        if pull(later.1) == pull(older.1) {
+            return true;
+        }
+        let again = self.newest_jobs(later.0, later.1);
+        let runs_again = |job: &str| {
+            again.iter().any(|((name, _), (_, end))| name == job && *end != Some("skipped"))
+        };
+        let is_good = |end: &Option<&str>| matches!(end, Some("success" | "skipped"));
+        let jobs = self.newest_jobs(older.0, older.1);
+        let mut not_good = jobs.iter().filter(|(_, (_, end))| !is_good(end)).peekable();
+        let has_failed =
+            older.1.ended.is_some_and(|(end, _)| !["success", "cancelled"].contains(&end));
+        !(has_failed && !older.1.is_foreign && not_good.peek().is_none())
+            && not_good.all(|((name, _), _)| runs_again(name))
     }
 
     /// What a run's jobs have reported, as of the request.
@@ -249,11 +277,12 @@ impl<'a> Truth<'a> {
             builds if builds.len() < 2 => vec![None],
             builds => builds.into_iter().map(Some).collect(),
         };
-        let both = |build: &Option<u64>| {
-            [true, false].map(|are_replaced| self.newest_runs(head, repo, *build, are_replaced))
+        let of_build = |build: &Option<u64>| {
+            let ways = [(true, true), (true, false), (false, true), (false, false)];
+            ways.map(|way| self.newest_runs(head, repo, *build, way))
         };
         let mut found =
-            builds.iter().flat_map(both).map(|runs| self.with_newest(head, repo, &runs));
+            builds.iter().flat_map(of_build).map(|runs| self.with_newest(head, repo, &runs));
         let first = found.next().unwrap_or(CommitTruth::MayBeGood);
         let is_same =
             |other: CommitTruth| std::mem::discriminant(&other) == std::mem::discriminant(&first);
@@ -266,7 +295,7 @@ impl<'a> Truth<'a> {
         }
         let mut ends = vec![];
         let mut is_certain = self.is_complete(head, repo);
-        for (id, run) in runs.values() {
+        for (id, run) in runs {
             if let Some(why) = self.bad_run(*id, run) {
                 return CommitTruth::Bad(why);
             }
@@ -393,7 +422,12 @@ impl<'a> Truth<'a> {
     pub(crate) fn failed_authors(&self, repo: &str) -> BTreeSet<&'a str> {
         let of_repo = self.webhooks.iter().filter(|(_, webhook)| webhook.targets.contains(&repo));
         let failed = of_repo.filter(|(delivery, _)| self.infrastructure_failed(delivery, repo));
-        failed.map(|(_, webhook)| webhook.author.as_str()).collect()
+        let author = |webhook: &'a KnownWebhook| match webhook.is_stranger {
+            // Those who haven't contributed to upstream before count as one.
+            true => "*",
+            false => webhook.author.as_str(),
+        };
+        failed.map(|(_, webhook)| author(webhook)).collect()
     }
 
     pub(crate) fn may_be_withheld(&self, repo: &str) -> bool {

@@ -12,7 +12,7 @@ use axum::Router;
 use axum::extract::State as Shared;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
-use axum::middleware::map_response_with_state;
+use axum::middleware::{from_fn_with_state, map_response_with_state};
 use axum::response::Response;
 use axum::serve::IncomingStream;
 use futures_util::task::AtomicWaker;
@@ -25,7 +25,8 @@ use crate::State;
 
 /// Every route of the stand-in.
 pub fn router(state: Arc<State>) -> Router {
-    Router::new()
+    let renamed = from_fn_with_state(Arc::clone(&state), crate::world::by_number);
+    let routes = Router::new()
         .merge(crate::oidc::routes())
         .merge(crate::artifact::routes())
         .merge(crate::cache::routes())
@@ -35,7 +36,9 @@ pub fn router(state: Arc<State>) -> Router {
             (StatusCode::NOT_FOUND, format!("the stand-in has no route for {}", uri.path()))
         })
         .layer(map_response_with_state(Arc::clone(&state), with_date))
-        .with_state(state)
+        .with_state(state);
+    // Before a route is chosen.
+    Router::new().fallback_service(routes).layer(renamed)
 }
 
 /// GitHub's clock is the stand-in's.

@@ -54,6 +54,8 @@ pub struct HeadJob<'a> {
     pub ended_without_proof: bool,
     /// Whether it ran elsewhere than on GitHub, so that nobody can be asked about its run.
     pub is_foreign: bool,
+    /// The pipeline of a build elsewhere, as far as it is known. Two of them may give their workflows one name.
+    pub pipeline: Option<&'a str>,
     /// Whether it said that it is the last one of its run.
     pub ends_run: bool,
     pub steps: StepCounts,
@@ -113,9 +115,9 @@ pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option
     Some(evidence.shows(HeadState::Ended(end), run, reason))
 }
 
-/// The job whose result its check run shows: of `jobs`, proven ones of one name, each with the file of its workflow if
-/// that is known, and heard of when the first job of its run was. Of each file the newest run and attempt counts; of
-/// several files the worst.
+/// The job whose result its check run shows: of `jobs`, proven ones of one name, each with the file of its workflow or
+/// its pipeline if that is known, and heard of when the first job of its run was. Of each file the newest run and
+/// attempt counts; of several files the worst.
 pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
     let order = |job: &HeadJob<'_>| (run_number(job.id), job.heard_at, job.id.run_attempt);
     let newest_of_run = |a: &HeadJob<'_>, b: &HeadJob<'_>| {
@@ -153,8 +155,8 @@ fn has_unretried_step<'a>(
     job.is_foreign
         && others.any(|next| {
             let (of, next_id) = (job.id, next.id);
-            (&of.run_id, &of.workflow, &of.job)
-                == (&next_id.run_id, &next_id.workflow, &next_id.job)
+            (&of.run_id, job.pipeline, &of.workflow, &of.job)
+                == (&next_id.run_id, next.pipeline, &next_id.workflow, &next_id.job)
                 && next_id.run_attempt == of.run_attempt + 1
                 && (1..job.steps.without_success).contains(&next.steps.reported)
         })
@@ -277,7 +279,7 @@ impl HeadDispatch<'_> {
 
 /// What the answered dispatches of a commit say.
 struct Evidence<'a> {
-    /// The newest run of each workflow, oldest first.
+    /// Those that count, oldest first.
     runs: Vec<EffectiveRun<'a>>,
     shared: Vec<&'a SharedRuns>,
     /// A dispatch whose runs aren't all known.
@@ -290,6 +292,10 @@ struct EffectiveRun<'a> {
     /// `None`: GitHub hasn't been asked about it yet, or it is elsewhere.
     known: Option<&'a DownstreamRun>,
     jobs: Vec<HeadJob<'a>>,
+    /// The pull request that it was dispatched for; `None` for upstream's own events.
+    pull_request: Option<u64>,
+    /// [`HeadJob::pipeline`].
+    pipeline: Option<&'a str>,
     is_given_up: bool,
     /// Orders the runs of one workflow: by GitHub's increasing ids, or by time.
     order: (u64, Option<Timestamp>),
@@ -299,21 +305,23 @@ impl<'a> Evidence<'a> {
     fn new(dispatches: &'a [HeadDispatch<'a>]) -> Self {
         let answered: Vec<_> =
             dispatches.iter().filter(|dispatch| dispatch.is_answered()).collect();
-        let last_known = answered.iter().rposition(|dispatch| dispatch.are_runs_known);
+        let later = |index: usize| {
+            let own = answered[index].pull_request;
+            answered[index + 1..].iter().filter(move |later| later.pull_request == own)
+        };
         // What can't be found out about an older dispatch doesn't matter once a newer one's runs are known.
         let matters = |index: usize, dispatch: &HeadDispatch<'_>| {
-            !(dispatch.is_given_up && last_known.is_some_and(|known| index < known))
+            !(dispatch.is_given_up && later(index).any(|later| later.are_runs_known))
         };
         let incomplete = answered
             .iter()
             .enumerate()
             .find(|(index, dispatch)| !dispatch.are_runs_known && matters(*index, dispatch));
         let shared = answered.iter().enumerate().flat_map(|(index, dispatch)| {
-            let later = &answered[index + 1..];
-            dispatch
-                .shared_runs
-                .iter()
-                .filter(move |group| !later.iter().any(|one| one.knows_workflow(&group.workflow)))
+            let is_known_later = move |group: &&SharedRuns| {
+                later(index).any(|later| later.knows_workflow(&group.workflow))
+            };
+            dispatch.shared_runs.iter().filter(move |group| !is_known_later(group))
         });
         Self {
             shared: shared.collect(),
@@ -409,6 +417,11 @@ impl EffectiveRun<'_> {
         self.jobs.iter().any(|job| job.is_foreign)
     }
 
+    /// Whether the job is one of it. Two pipelines may have builds of one number.
+    fn has(&self, job: &HeadJob<'_>) -> bool {
+        self.id == job.id.run_id && !are_of_two_pipelines(self.pipeline, job.pipeline)
+    }
+
     fn open_job(&self) -> Option<&HeadJob<'_>> {
         self.jobs.iter().find(|job| job.state.is_open() && !job.ended_without_proof)
     }
@@ -467,10 +480,39 @@ impl EffectiveRun<'_> {
         })
     }
 
-    /// Whether `later` is a run of the same workflow. The file isn't known before GitHub was asked. A build elsewhere is
-    /// never of the same one as a run on GitHub, whatever their names.
+    /// Whether `later` stands for it, too: a run of the same workflow, for the same pull request or with everything that
+    /// isn't good here.
     fn is_replaced_by(&self, later: &Self) -> bool {
-        if self.is_foreign() != later.is_foreign() {
+        self.is_of_workflow_of(later)
+            && (self.pull_request == later.pull_request || later.repeats(self))
+    }
+
+    /// Whether everything that isn't known to be good of another pull request's run has run here again. A workflow may
+    /// leave out jobs, such as for a draft or another base branch, and so says nothing about them.
+    fn repeats(&self, other: &Self) -> bool {
+        let is_good = |job: &HeadJob<'_>| job.state.conclusion().is_some_and(Conclusion::is_good);
+        let mut not_good = other.jobs.iter().filter(|job| !is_good(job)).peekable();
+        let failed = |end: Conclusion| !end.is_good() && end != Conclusion::Cancelled;
+        let has_failed =
+            other.known.is_some_and(|run| matches!(run.state, RunState::Over(end) if failed(end)));
+        if has_failed && not_good.peek().is_none() {
+            // What has failed there doesn't report.
+            return false;
+        }
+        not_good.all(|job| {
+            self.jobs.iter().any(|own| {
+                (&own.id.workflow, &own.id.job) == (&job.id.workflow, &job.id.job)
+                    && own.state != JobState::Completed(Conclusion::Skipped)
+            })
+        })
+    }
+
+    /// Whether both are of one workflow. The file isn't known before GitHub was asked. A build elsewhere is never of the
+    /// same one as a run on GitHub, or as a build of another pipeline, whatever their names.
+    fn is_of_workflow_of(&self, later: &Self) -> bool {
+        if self.is_foreign() != later.is_foreign()
+            || are_of_two_pipelines(self.pipeline, later.pipeline)
+        {
             return false;
         }
         match (self.known, later.known) {
@@ -483,20 +525,27 @@ impl EffectiveRun<'_> {
     }
 }
 
-/// The newest run of each workflow, oldest first.
+/// Whether it is known of two builds that they are of two pipelines.
+fn are_of_two_pipelines(one: Option<&str>, other: Option<&str>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one != other)
+}
+
+/// The runs that count, oldest first: of each workflow the newest one, and those that it doesn't stand for.
 fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>> {
     let mut runs: Vec<EffectiveRun<'a>> = Vec::new();
-    let new = |id: &'a str, known, is_given_up| EffectiveRun {
+    let new = |id: &'a str, known, dispatch: &HeadDispatch<'_>| EffectiveRun {
         id,
         known,
         jobs: vec![],
-        is_given_up,
+        pull_request: dispatch.pull_request,
+        pipeline: None,
+        is_given_up: dispatch.is_given_up,
         order: (id.parse().unwrap_or(0), None),
     };
     for dispatch in answered {
         for run in dispatch.runs {
             if !runs.iter().any(|seen| seen.id == run.id) {
-                runs.push(new(&run.id, Some(run), dispatch.is_given_up));
+                runs.push(new(&run.id, Some(run), dispatch));
             }
         }
     }
@@ -507,11 +556,12 @@ fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>
     for dispatch in answered {
         for job in dispatch.jobs.iter().filter(|job| job.proof == ProofStatus::Proven) {
             let id = job.id.run_id.as_str();
-            let index = runs.iter().position(|run| run.id == id).unwrap_or_else(|| {
-                runs.push(new(id, None, dispatch.is_given_up));
+            let index = runs.iter().position(|run| run.has(job)).unwrap_or_else(|| {
+                runs.push(new(id, None, dispatch));
                 runs.len() - 1
             });
             let run = &mut runs[index];
+            run.pipeline = run.pipeline.or(job.pipeline);
             // Its first report: a step of an older build may start long after a newer build did.
             run.order.1 = run.order.1.into_iter().chain(job.heard_at).min();
             let same = |other: &HeadJob<'_>| {
@@ -529,7 +579,7 @@ fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>
         }
     }
     for job in proven().filter(|job| has_unretried_step(job, proven())) {
-        if let Some(run) = runs.iter_mut().find(|run| run.id == job.id.run_id) {
+        if let Some(run) = runs.iter_mut().find(|run| run.has(job)) {
             run.jobs.push(*job);
         }
     }

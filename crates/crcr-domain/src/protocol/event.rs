@@ -135,7 +135,7 @@ pub struct PullRequest {
     #[serde(default)]
     pub is_known_author: bool,
     /// What its author has chosen and a downstream workflow may repeat in the title of its runs, a line each: the title,
-    /// the branch and the login.
+    /// the branch, the login and the fork.
     #[serde(default)]
     pub author_texts: String,
 }
@@ -173,6 +173,8 @@ pub struct MergeGroup {
     pub head_sha: String,
     /// The commit that the group is merged onto.
     pub base_sha: Option<String>,
+    /// The first lines of its message, which has the title of a pull request: [`PullRequest::author_texts`].
+    pub author_texts: String,
 }
 
 /// A push to a ref.
@@ -259,7 +261,9 @@ pub fn read(
                 return Err(not_a_sha(event, "merge_group.head_sha"));
             }
             let base_sha = group.base_sha.filter(|sha| is_sha(sha));
-            let group = MergeGroup { head_sha: group.head_sha, base_sha };
+            let message = group.head_commit.and_then(|commit| commit.message).unwrap_or_default();
+            let author_texts = author_texts(message.lines().take(MESSAGE_LINES));
+            let group = MergeGroup { head_sha: group.head_sha, base_sha, author_texts };
             Ok(is_relevant.then_some(UpstreamEvent::MergeGroup(group)))
         }
         "check_run" => {
@@ -351,6 +355,8 @@ fn parse<T: DeserializeOwned>(event: &str, body: &[u8]) -> Result<T, EventError>
 
 /// GitHub's titles have at most 256 characters, and names of branches 255 bytes.
 const TEXT_CHARS: usize = 256;
+/// Of the message of a merge commit: its subject, an empty line, and the title of the pull request.
+const MESSAGE_LINES: usize = 3;
 
 fn pull_request(
     raw: raw::PullRequestEvent,
@@ -386,9 +392,9 @@ fn pull_request(
         return Ok(None);
     }
     let author = pull.user.map(|user| user.login);
-    let texts = [pull.title.as_deref(), pull.head.git_ref.as_deref(), author.as_deref()];
-    let texts = texts.into_iter().flatten().map(|text| text.chars().take(TEXT_CHARS).collect());
-    let author_texts = texts.collect::<Vec<String>>().join("\n");
+    let fork = pull.head.repo.and_then(|repo| repo.full_name);
+    let texts = [pull.title, pull.head.git_ref, author.clone(), fork];
+    let author_texts = author_texts(texts.iter().flatten().map(String::as_str));
     Ok(Some(UpstreamEvent::PullRequest(PullRequest {
         action,
         number: pull.number,
@@ -407,6 +413,12 @@ fn pull_request(
         }),
         author_texts,
     })))
+}
+
+/// [`PullRequest::author_texts`].
+fn author_texts<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let texts = texts.map(|text| text.chars().take(TEXT_CHARS).collect());
+    texts.collect::<Vec<String>>().join("\n")
 }
 
 fn not_a_sha(event: &str, field: &str) -> EventError {
@@ -472,6 +484,12 @@ mod raw {
     pub(super) struct MergeGroup {
         pub(super) head_sha: String,
         pub(super) base_sha: Option<String>,
+        pub(super) head_commit: Option<HeadCommit>,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct HeadCommit {
+        pub(super) message: Option<String>,
     }
 
     #[derive(Deserialize)]
@@ -479,6 +497,13 @@ mod raw {
         pub(super) sha: String,
         #[serde(rename = "ref")]
         pub(super) git_ref: Option<String>,
+        /// `None` when the fork was deleted.
+        pub(super) repo: Option<HeadRepository>,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct HeadRepository {
+        pub(super) full_name: Option<String>,
     }
 
     #[derive(Deserialize)]
@@ -579,6 +604,23 @@ mod tests {
         }
         assert_eq!(EventName::from("Push").as_str(), "Push");
         assert_ne!(EventName::from("Push"), EventName::Push);
+    }
+
+    #[test]
+    fn texts_of_an_author_include_the_name_of_the_fork_unless_that_was_deleted() {
+        let texts = |fork: Value| {
+            let mut event = pull("opened");
+            let pull = &mut event["pull_request"];
+            (pull["title"], pull["user"]) = ("push".into(), json!({"login": "mallory"}));
+            (pull["head"]["ref"], pull["head"]["repo"]) = ("topic".into(), fork);
+            match read_value("pull_request", &event).unwrap().unwrap() {
+                UpstreamEvent::PullRequest(pull) => pull.author_texts,
+                other => panic!("{other:?}"),
+            }
+        };
+        let fork = json!({"full_name": "mallory/72d3162e-cc79"});
+        assert_eq!(texts(fork), "push\ntopic\nmallory\nmallory/72d3162e-cc79");
+        assert_eq!(texts(Value::Null), "push\ntopic\nmallory");
     }
 
     #[test]
@@ -685,11 +727,18 @@ mod tests {
         let group = |action: &str, repo: &str, sha: &str| {
             let event = json!({
                 "action": action, "repository": {"full_name": repo},
-                "merge_group": {"head_sha": sha, "base_sha": BASE, "head_ref": "refs/heads/x"},
+                "merge_group": {
+                    "head_sha": sha, "base_sha": BASE, "head_ref": "refs/heads/x",
+                    "head_commit": {"message": "Merge pull request #7\n\npush\n\nmore"},
+                },
             });
             read_value("merge_group", &event)
         };
-        let expected = MergeGroup { head_sha: SHA.to_owned(), base_sha: Some(BASE.to_owned()) };
+        let expected = MergeGroup {
+            head_sha: SHA.to_owned(),
+            base_sha: Some(BASE.to_owned()),
+            author_texts: "Merge pull request #7\n\npush".to_owned(),
+        };
         let asked = group("checks_requested", "acme/upstream", SHA).unwrap();
         assert_eq!(asked, Some(UpstreamEvent::MergeGroup(expected)));
         assert_eq!(group("destroyed", "acme/upstream", SHA).unwrap(), None);

@@ -233,7 +233,7 @@ impl<'a> BlameContext<'a> {
             };
             let confidence = if certain { Confidence::Medium } else { Confidence::Low };
             // Without the change it passes, with it it fails twice: who else fails tells them apart.
-            let is_confirmed = certain && job.attempts > 1;
+            let is_confirmed = certain && job.failed_attempts > 1;
             if is_confirmed && judged > 1 {
                 let summary = format!(
                     "The backend, with this {change}: it {result} {place} and failed twice here{alone}"
@@ -443,7 +443,7 @@ fn verdict(
 }
 
 fn reproduced(verdict: TriageVerdict, job: &JobOfRecord<'_>) -> TriageVerdict {
-    TriageVerdict { reproduced_on_retry: (job.attempts > 1).then_some(true), ..verdict }
+    TriageVerdict { reproduced_on_retry: (job.failed_attempts > 1).then_some(true), ..verdict }
 }
 
 #[cfg(test)]
@@ -740,6 +740,25 @@ mod tests {
         assert_eq!(suspect(&[red("acme/one")]), None);
         let both = suspect(&[red("acme/one"), red("acme/two")]).unwrap();
         assert_eq!((both.commit.as_deref(), both.pr), (Some("base"), None));
+    }
+
+    #[test]
+    fn failure_after_a_cancelled_attempt_or_beside_another_leg_is_not_its_second_one() {
+        let base = [upstream("acme/one", "base", GOOD, &[], 100)];
+        let bad = |attempt| AttemptFact {
+            run_attempt: attempt,
+            received_at: at(2000),
+            ..here("acme/one", BAD, &[])
+        };
+        let cancelled = here("acme/one", JobState::Completed(Conclusion::Cancelled), &[]);
+        let unready = ended_in("setup", here("acme/one", BAD, &[]));
+        let mut leg = here("acme/one", GOOD, &[]);
+        leg.details.check_run_id = Some("of another leg".to_owned());
+        for head in [[cancelled, bad(2)], [unready, bad(2)], [leg, bad(1)]] {
+            let verdict = verdict_on_first(&head, &base).unwrap();
+            assert_eq!(verdict.category, TriageCategory::Unknown, "{}", verdict.summary);
+            assert_eq!(verdict.reproduced_on_retry, None);
+        }
     }
 
     #[test]

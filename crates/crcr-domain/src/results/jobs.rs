@@ -1,7 +1,7 @@
 //! Selects the attempt of a job that counts: its attempt of record.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -21,6 +21,9 @@ pub struct JobOfRecord<'a> {
     pub first: &'a AttemptFact,
     /// Number of attempts on this commit, in all runs.
     pub attempts: usize,
+    /// In how many attempts of its runs its tests failed. Several legs of a matrix may have its name.
+    #[serde(skip)]
+    pub failed_attempts: usize,
 }
 
 impl JobOfRecord<'_> {
@@ -80,7 +83,13 @@ pub(super) fn find_jobs_of_record<'a>(
                         )
                     )
             });
+            let failed = attempts
+                .iter()
+                .filter(|row| outcome(row, false, false) == Some(JobOutcome::TestFailed));
+            let failed: BTreeSet<_> =
+                failed.map(|row| (row.run_id.as_str(), row.run_attempt)).collect();
             Some(JobOfRecord {
+                failed_attempts: failed.len(),
                 outcome: outcome(record, heads.had_newer_head(record), failed_before),
                 record,
                 first,

@@ -8,7 +8,9 @@ use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::identity::ProviderClaims;
 use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, Fact};
-use crcr_store::{NewTask, SetInsert, StoreError, Versioned, WriteBatch, decode_record, hash64};
+use crcr_store::{
+    NewTask, SetInsert, StoreError, Versioned, WriteBatch, decode_record, hash64, read_record,
+};
 use jiff::Timestamp;
 
 use super::response::{CallbackAnswer, CallbackResponse};
@@ -32,6 +34,8 @@ struct KnownJob {
     job: Versioned<JobRecord>,
     /// The first job of the run that reported.
     first_job: Versioned<JobId>,
+    /// The delivery that proven reports of the run answer.
+    claim: Versioned<String>,
 }
 
 /// What a report makes of its job's state.
@@ -65,6 +69,9 @@ impl VerifiedReport<'_> {
         if let Some(refused) = self.check_repository(dispatch) {
             return Ok(Some(refused));
         }
+        if let Some(refused) = self.check_claim(dispatch, known.claim.value.as_deref()).await? {
+            return Ok(Some(refused));
+        }
         let now = relay.now();
         let provenance = self.provenance(dispatch);
         let proof = provenance.proof(dispatch.default_branch.as_deref(), &dispatch.status);
@@ -89,7 +96,7 @@ impl VerifiedReport<'_> {
                 if let Some((job, steps)) = before.zip(steps) {
                     let changed = JobRecord { steps, ..job.clone() };
                     batch.update(&known.job, &changed, relay.expiry());
-                    self.add_follow_up_tasks(dispatch, &job.id, proof, &mut batch);
+                    self.add_follow_up_tasks(&known, dispatch, proof, &mut batch);
                 }
                 return self.reject_step(refused, batch, &known.token).await;
             }
@@ -103,7 +110,7 @@ impl VerifiedReport<'_> {
         self.add_job(&known, &next, now, &mut batch);
         let times = (fact.queue_seconds, fact.execution_seconds);
         add_attempt(relay, dispatch, fact, current, &mut batch);
-        self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);
+        self.add_follow_up_tasks(&known, dispatch, proof, &mut batch);
         let is_answered = dispatch.is_answered || proof == ProofStatus::Proven;
         if is_answered != dispatch.is_answered || dispatch.sent_at().is_none() {
             // Who sends it again has to see that it is answered, and who records that it was sent has to see
@@ -134,16 +141,19 @@ impl VerifiedReport<'_> {
             state_records::pin_key(upstream, repo),
             state_records::job_key(&callback.delivery, repo, &callback.job),
             state_records::first_job_key(&callback.delivery, repo, &callback.job),
+            state_records::run_claim_key(repo, self.pipeline().as_deref(), &callback.job.run_id),
         ];
         let found = self.relay.store.records(&keys).await?;
-        let [token, dispatch, pin, job, first_job] = <[_; 5]>::try_from(found).expect("five keys");
-        let [token_key, dispatch_key, pin_key, job_key, first_job_key] = keys;
+        let [token, dispatch, pin, job, first_job, claim] =
+            <[_; 6]>::try_from(found).expect("six keys");
+        let [token_key, dispatch_key, pin_key, job_key, first_job_key, claim_key] = keys;
         Ok(KnownJob {
             token: decode_record(token_key, token)?,
             dispatch: decode_record(dispatch_key, dispatch)?,
             pin: decode_record(pin_key, pin)?,
             job: decode_record(job_key, job)?,
             first_job: decode_record(first_job_key, first_job)?,
+            claim: decode_record(claim_key, claim)?,
         })
     }
 
@@ -190,9 +200,15 @@ impl VerifiedReport<'_> {
             details: callback.details.clone().after(earlier),
             provenance,
             ended_without_proof: false,
+            pipeline: before.and_then(|job| job.pipeline.clone()).or_else(|| self.pipeline()),
             ends_run: callback.run_ended || before.is_some_and(|job| job.ends_run),
             steps: next.steps,
         }
+    }
+
+    fn pipeline(&self) -> Option<String> {
+        let claims = self.identity.buildkite()?;
+        Some(format!("{}/{}", claims.organization_id, claims.pipeline_id).to_ascii_lowercase())
     }
 
     /// Writes the job's record, and adds it to the jobs of its dispatch.
@@ -281,6 +297,24 @@ impl VerifiedReport<'_> {
         Some(CallbackResponse::bad_token(detail))
     }
 
+    /// Refuses a run that answers another dispatch. One run answers one: otherwise code of one pull request that runs
+    /// downstream could report in the name of another.
+    async fn check_claim(&self, dispatch: &Dispatch, claim: Option<&str>) -> Decision {
+        let Some(other) = claim.filter(|delivery| *delivery != self.callback.delivery) else {
+            return Ok(None);
+        };
+        let key = state_records::dispatch_key(other, &self.identity.repository);
+        let claimed: Versioned<Dispatch> = read_record(self.relay.store.as_ref(), key).await?;
+        let repository_id = claimed.value.and_then(|claimed| claimed.repository_id);
+        // Another repository that has the name now has runs of its own.
+        if repository_id.zip(dispatch.repository_id).is_some_and(|(one, other)| one != other) {
+            return Ok(None);
+        }
+        let run = &self.callback.job.run_id;
+        let detail = format!("callback rejected: run {run} answers the delivery {other}");
+        Ok(Some(CallbackResponse::bad_request(CallbackOutcome::RejectedState, detail)))
+    }
+
     fn provenance(&self, dispatch: &Dispatch) -> ReportProvenance {
         let origin = match self.identity.github() {
             Some(claims) => ReportOrigin::GitHub {
@@ -297,8 +331,8 @@ impl VerifiedReport<'_> {
     /// Adds the updates of the check runs, if the report is proven, and the next sweep.
     fn add_follow_up_tasks(
         &self,
+        known: &KnownJob,
         dispatch: &Dispatch,
-        job: &JobId,
         proof: ProofStatus,
         batch: &mut WriteBatch,
     ) {
@@ -306,7 +340,17 @@ impl VerifiedReport<'_> {
         let has_check_runs = head::has_check_runs(relay, dispatch);
         if has_check_runs && proof == ProofStatus::Proven {
             batch.tasks.push(TaskKind::check_run(dispatch, None).task(now));
-            add_proven_job(relay, dispatch, job, batch);
+            add_proven_job(
+                relay,
+                dispatch,
+                (&self.callback.job, self.pipeline().as_deref()),
+                batch,
+            );
+            if known.claim.value.is_none() {
+                // Not if another report has claimed the run meanwhile.
+                let (key, version) = (known.claim.key.clone(), known.claim.version);
+                batch.expected_versions.push((key, version));
+            }
         }
         if self.callback.state.is_open() {
             let lost_after = relay.config.lost_after;

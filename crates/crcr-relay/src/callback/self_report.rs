@@ -66,6 +66,7 @@ impl VerifiedReport<'_> {
             details: callback.details.clone(),
             provenance: ReportProvenance::default(),
             ended_without_proof: false,
+            pipeline: None,
             ends_run: false,
             steps: BTreeMap::new(),
         };

@@ -92,9 +92,9 @@ impl Confirm<'_> {
     async fn next(&self, unexplained: &[BlamedJob]) -> Result<TaskDone, TaskError> {
         let mut of_base = vec![];
         for job in unexplained {
-            let failed_again = job.attempts > 1;
+            let failed_again = job.failed_attempts > 1;
             let rerun = match job.run_id.parse() {
-                Ok(run_id) if !failed_again => self.rerun_once(run_id).await?,
+                Ok(run_id) if !failed_again => self.rerun_once(run_id, job.run_attempt).await?,
                 _ => Rerun::Impossible,
             };
             match rerun {
@@ -122,8 +122,8 @@ impl Confirm<'_> {
         Ok(read_record(self.relay.store.as_ref(), key).await?)
     }
 
-    /// Has the failed jobs of a run run once more, if that wasn't done before.
-    async fn rerun_once(&self, run_id: u64) -> Result<Rerun, TaskError> {
+    /// Has the failed jobs of a run run once more, if that wasn't done since the attempt in which the job failed.
+    async fn rerun_once(&self, run_id: u64, failed_in: u32) -> Result<Rerun, TaskError> {
         let (relay, repo) = (self.relay, self.dispatch.repo.as_str());
         let known = self.confirmation().await?;
         match known.value.as_ref().and_then(|known| known.reruns.get(&run_id)) {
@@ -136,7 +136,7 @@ impl Confirm<'_> {
                     // Such as for the number of a build elsewhere, or for a run that was deleted.
                     Err(error) => return self.not_run_again(run_id, error).await,
                 };
-                if run.run_attempt > 1 {
+                if run.run_attempt > u64::from(failed_in) {
                     // Somebody has done it.
                     self.note_rerun(run_id, RerunState::Accepted).await?;
                     return Ok(Rerun::Runs);

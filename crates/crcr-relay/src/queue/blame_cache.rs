@@ -51,11 +51,11 @@ pub(crate) struct BlamedJob {
     pub(crate) workflow: String,
     pub(crate) job: Option<String>,
     pub(crate) run_id: String,
-    run_attempt: u32,
+    pub(crate) run_attempt: u32,
     state: JobState,
     pub(crate) outcome: Option<JobOutcome>,
-    /// How many there were on this commit.
-    pub(crate) attempts: usize,
+    /// In how many attempts on this commit its tests failed.
+    pub(crate) failed_attempts: usize,
     pub(crate) verdict: Option<TriageVerdict>,
 }
 
@@ -193,7 +193,7 @@ pub(crate) async fn read(
             run_attempt: record.run_attempt,
             state: record.state,
             outcome: job.outcome,
-            attempts: job.attempts,
+            failed_attempts: job.failed_attempts,
             verdict: blamed.verdict(record).cloned(),
         }
     });

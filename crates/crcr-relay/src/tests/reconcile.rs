@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use crcr_standin::traffic::Fault;
-use crcr_standin::world::Delivery;
+use crcr_standin::world::{Delivery, PullRequest};
 
 use super::support::{ALL, HEAD, NEWER, UPSTREAM, World};
 use crate::http::metrics::MetricsInput;
@@ -265,4 +265,44 @@ async fn head_that_github_never_sent_is_dispatched() {
     world.later(3 * limits::RECONCILE);
     reconcile().await;
     assert_eq!(world.dispatched(), ALL, "the second loss is found, too");
+}
+
+#[tokio::test]
+async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
+    let world = World::new().await;
+    let github = &world.github.state().world;
+    let reconcile = async || {
+        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
+        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+        world.settle().await;
+    };
+    let numbers = 1000..1130;
+    for number in numbers.clone() {
+        let pull = PullRequest::from_fork(number, UPSTREAM, HEAD, world.relay.now());
+        github.put_pull(UPSTREAM, pull);
+    }
+    world.later(limits::RECONCILE);
+    reconcile().await;
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    world.dispatched();
+    // A push whose webhook is lost, and then a label on everything that is open.
+    world.later(limits::RECONCILE);
+    world.change(|pull| {
+        pull.head_sha = NEWER.to_owned();
+        pull.updated_at += limits::RECONCILE;
+    });
+    world.later(limits::RECONCILE_MARGIN);
+    for number in numbers {
+        github.change_pull(UPSTREAM, number, |pull| pull.updated_at = world.relay.now());
+    }
+    reconcile().await;
+    assert_eq!(world.dispatched(), ALL);
+    let pages = || github.count(&format!("GET /repos/{UPSTREAM}/pulls"));
+    world.later(3 * limits::RECONCILE);
+    reconcile().await;
+    let before = pages();
+    world.later(limits::RECONCILE);
+    reconcile().await;
+    assert_eq!(pages(), before + 1, "nothing has changed since");
 }

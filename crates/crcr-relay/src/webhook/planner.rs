@@ -17,6 +17,7 @@ struct DispatchContent<'a> {
     pull: Option<&'a PullRequest>,
     head_sha: &'a str,
     base_sha: Option<&'a str>,
+    author_texts: &'a str,
 }
 
 /// The dispatches of an event: one for every repository of the allowlist that takes it, in the order
@@ -41,6 +42,7 @@ pub fn dispatches(
                 pull: None,
                 head_sha,
                 base_sha: None,
+                author_texts: "",
             };
             (content, AllowlistEntry::is_dispatched_to)
         }
@@ -52,6 +54,7 @@ pub fn dispatches(
                 pull: None,
                 head_sha,
                 base_sha,
+                author_texts: &group.author_texts,
             };
             (content, AllowlistEntry::takes_merge_groups)
         }
@@ -90,6 +93,7 @@ pub fn probe(
         pull: None,
         head_sha: commit,
         base_sha: None,
+        author_texts: "",
     };
     Dispatch { probe: Some(tag), ..content.dispatch(entry, delivery, upstream, now) }
 }
@@ -97,7 +101,14 @@ pub fn probe(
 impl<'a> DispatchContent<'a> {
     fn of_pull(event: EventName, action: Option<PullRequestAction>, pull: &'a PullRequest) -> Self {
         let (head_sha, base_sha) = (pull.head_sha.as_str(), pull.base_sha.as_deref());
-        Self { event, action, pull: Some(pull), head_sha, base_sha }
+        Self {
+            event,
+            action,
+            pull: Some(pull),
+            head_sha,
+            base_sha,
+            author_texts: &pull.author_texts,
+        }
     }
 
     fn dispatch(
@@ -136,7 +147,7 @@ impl<'a> DispatchContent<'a> {
             held_until: None,
             is_draft: self.pull.is_some_and(|pull| pull.is_draft),
             is_known_author: self.pull.is_some_and(|pull| pull.is_known_author),
-            author_texts: self.pull.map(|pull| pull.author_texts.clone()).unwrap_or_default(),
+            author_texts: self.author_texts.to_owned(),
             probe: None,
             runs: vec![],
             shared_runs: vec![],

@@ -334,14 +334,14 @@ async fn labels(
 }
 
 fn comment_json(comment: &Comment, name: &str, origin: &str) -> Value {
-    let Comment { id, number, body, .. } = comment;
+    let Comment { id, number, body, author, .. } = comment;
     let at = "2026-01-01T00:00:00Z";
     json!({
         "id": id, "node_id": format!("IC_{id}"), "body": body, "created_at": at,
         "updated_at": at, "url": format!("{origin}/repos/{name}/issues/comments/{id}"),
         "html_url": format!("{origin}/{name}/pull/{number}#issuecomment-{id}"),
         "issue_url": format!("{origin}/repos/{name}/issues/{number}"),
-        "user": user("crcr-stand-in[bot]", origin), "author_association": "NONE",
+        "user": user(author, origin), "author_association": "NONE",
     })
 }
 
@@ -372,7 +372,8 @@ async fn create_comment(
     let id = state.world.lock().next_id();
     at_pull(&state, at, &headers, "write", |repo, number| {
         let CommentText { body } = parse(&body)?;
-        let comment = Comment { id, number, body, seen: false };
+        let author = "crcr-stand-in[bot]".to_owned();
+        let comment = Comment { id, number, body, author, seen: false };
         let answer = comment_json(&comment, &repo.full_name, state.origin());
         repo.comments.push(comment);
         Ok((StatusCode::CREATED, Json(answer)).into_response())

@@ -326,7 +326,11 @@ async fn pulls(
         let label = format!("{}:{}", owner.unwrap_or_default(), pull.head_ref);
         is_wanted && head.as_deref().is_none_or(|head| head == label)
     });
-    let list = chosen.map(|pull| repo.pull_json(pull, state.origin())).collect();
+    let mut chosen: Vec<_> = chosen.collect();
+    if value("sort").as_deref() == Some("updated") {
+        chosen.sort_by_key(|pull| std::cmp::Reverse(pull.updated_at));
+    }
+    let list = chosen.into_iter().map(|pull| repo.pull_json(pull, state.origin())).collect();
     Ok(Json(page(uri.query(), list)).into_response())
 }
 

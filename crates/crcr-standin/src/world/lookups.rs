@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
-use axum::extract::{Path, State as Shared};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::extract::{Path, Request, State as Shared};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -93,6 +94,43 @@ impl WorldState {
         let body = Json(json!({ "message": "Moved Permanently", "url": to }));
         Some((status, [(header::LOCATION, to)], body).into_response())
     }
+}
+
+/// Calls about the runs of a renamed repository are redirected to its number, and calls by number mean the repository.
+pub(crate) async fn by_number(
+    Shared(state): Shared<Arc<State>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let uri = request.uri().clone();
+    let parts: Vec<&str> = uri.path().splitn(5, '/').collect();
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    match parts[..] {
+        ["", "repos", owner, repo, below] if below.starts_with("actions/runs") => {
+            let (name, below) = (format!("{owner}/{repo}"), format!("/{below}{query}"));
+            let status = match *request.method() {
+                Method::GET => StatusCode::MOVED_PERMANENTLY,
+                _ => StatusCode::TEMPORARY_REDIRECT,
+            };
+            let moved = state.world.lock().moved_to(&name, &below, status, state.origin());
+            if let Some(moved) = moved {
+                return moved;
+            }
+        }
+        ["", "repositories", id, first, ref rest @ ..] => {
+            let inner = state.world.lock();
+            let mut all = inner.repos.values();
+            let found = all.find(|repo| repo.id.to_string() == id).map(|repo| &repo.full_name);
+            let below = [&[first], rest].concat().join("/");
+            let to = found.map(|name| format!("/repos/{name}/{below}{query}"));
+            drop(inner);
+            if let Some(Ok(to)) = to.map(|to| to.parse()) {
+                *request.uri_mut() = to;
+            }
+        }
+        _ => {}
+    }
+    next.run(request).await
 }
 
 pub(super) fn routes() -> Router<Arc<State>> {

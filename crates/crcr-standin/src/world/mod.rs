@@ -31,6 +31,7 @@ pub(crate) use api::routes;
 pub use auth::AppIdentity;
 pub use calls::Call;
 pub use hook_log::{HookSettings, LoggedDelivery};
+pub(crate) use lookups::by_number;
 pub use model::{CheckRun, Comment, Dispatch, PullRequest, Started};
 pub use webhooks::{Answer, Delivery};
 
@@ -276,6 +277,14 @@ impl World {
         let Some(repo) = inner.repo_mut(name) else { return vec![] };
         repo.check_runs.values_mut().for_each(|run| run.seen = true);
         repo.check_runs.values().cloned().collect()
+    }
+
+    /// A person comments on a pull request.
+    pub fn comment(&self, name: &str, number: u64, author: &str, body: &str) {
+        let mut inner = self.lock();
+        let id = inner.next_id();
+        let (author, body) = (author.to_owned(), body.to_owned());
+        inner.expect(name).comments.push(Comment { id, number, body, author, seen: true });
     }
 
     /// The comments on a pull request, oldest first. They count as seen.

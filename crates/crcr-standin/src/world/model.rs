@@ -122,6 +122,7 @@ pub struct Comment {
     pub id: u64,
     pub number: u64,
     pub body: String,
+    pub author: String,
     pub(super) seen: bool,
 }
 

@@ -309,6 +309,7 @@ impl History {
                         heard_at: None,
                         ended_without_proof: false,
                         is_foreign: false,
+                        pipeline: None,
                         ends_run: false,
                         steps: StepCounts::default(),
                     })
@@ -360,27 +361,22 @@ impl History {
         let mut ends = vec![];
         let mut reported = vec![];
         let mut is_unknown = false;
-        for file in 0..FILES.len() {
-            let newest = self
-                .runs
-                .iter()
-                .filter(|run| run.file == file && answered.contains(&run.dispatch))
-                .max_by_key(|run| run.id);
-            let Some(run) = newest else { continue };
+        let of_commit: Vec<&TrueRun> =
+            self.runs.iter().filter(|run| answered.contains(&run.dispatch)).collect();
+        for run in &of_commit {
+            let later =
+                of_commit.iter().filter(|later| later.file == run.file && later.id > run.id);
+            if later.into_iter().any(|later| self.stands_for(later, run)) {
+                continue;
+            }
             let record = &self.records[run.dispatch];
             let Some((attempt, state)) = record.seen.get(&run.id) else {
                 return Some(HeadState::Running);
             };
             for job in [false, true] {
-                let of_job =
-                    record.jobs.iter().filter(|((id, _, name), _)| (*id, *name) == (run.id, job));
-                let Some(((_, reported_attempt, _), end)) =
-                    of_job.max_by_key(|((_, attempt, _), _)| *attempt)
-                else {
-                    continue;
-                };
+                let Some((reported_attempt, end)) = self.newest_report(run, job) else { continue };
                 match end.conclusion() {
-                    Some(end) if reported_attempt <= attempt => {
+                    Some(end) if reported_attempt <= *attempt => {
                         ends.push(end);
                         reported.push(end);
                     }
@@ -401,6 +397,40 @@ impl History {
             None if is_unknown || only_skipped => SILENT,
             None => Conclusion::Success,
         }))
+    }
+
+    /// The newest attempt of a job that was heard of, and its state.
+    fn newest_report(&self, run: &TrueRun, job: bool) -> Option<(u32, JobState)> {
+        let jobs = self.records[run.dispatch].jobs.iter();
+        let of_job = jobs.filter(|((id, _, name), _)| (*id, *name) == (run.id, job));
+        of_job
+            .map(|((_, attempt, _), state)| (*attempt, *state))
+            .max_by_key(|(attempt, _)| *attempt)
+    }
+
+    /// Whether the older run doesn't count beside a later one of its workflow: it is of the same pull request, or all of
+    /// it that isn't good ran again.
+    fn stands_for(&self, later: &TrueRun, older: &TrueRun) -> bool {
+        let record = &self.records[older.dispatch];
+        if self.records[later.dispatch].pull == record.pull {
+            return true;
+        }
+        let not_good: Vec<bool> = [false, true]
+            .into_iter()
+            .filter(|job| {
+                let state = self.newest_report(older, *job).map(|(_, state)| state);
+                state.is_some_and(|state| !state.conclusion().is_some_and(Conclusion::is_good))
+            })
+            .collect();
+        let failed = |end: Conclusion| !end.is_good() && end != Conclusion::Cancelled;
+        let has_failed = record
+            .seen
+            .get(&older.id)
+            .is_some_and(|(_, state)| matches!(state, RunState::Over(end) if failed(*end)));
+        let skipped = JobState::Completed(Conclusion::Skipped);
+        let runs =
+            |job: &bool| self.newest_report(later, *job).is_some_and(|(_, state)| state != skipped);
+        !(has_failed && not_good.is_empty()) && not_good.iter().all(runs)
     }
 
     fn expected_without_evidence(&self, waits: impl Fn(&Record) -> bool) -> Option<HeadState> {

@@ -38,6 +38,7 @@ fn proven(id: &JobId, state: JobState) -> HeadJob<'_> {
         heard_at: Some(at(1)),
         ended_without_proof: false,
         is_foreign: false,
+        pipeline: None,
         ends_run: false,
         steps: StepCounts::default(),
     }
@@ -327,6 +328,81 @@ fn a_second_delivery_of_the_pull_request_is_waited_for_and_its_run_replaces_the_
     let new_runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
     let answered = dispatch(&SENT, &new_runs, vec![ended(&second, GOOD)]);
     assert_eq!(state_of(&[opened, answered]), PASSED);
+}
+
+#[test]
+fn what_a_strangers_pull_request_leaves_out_stays_failed_and_what_it_runs_again_counts() {
+    let [failed, lint, again] =
+        [("5", "test"), ("8", "lint"), ("8", "test")].map(|(run, job)| id(run, 1, "CI", job));
+    let old_runs = [run("5", "ci.yml", 1, RunState::Over(BAD))];
+    let new_runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
+    let found = |pull, failed_jobs: &[HeadJob<'_>], jobs: &[HeadJob<'_>]| {
+        let first = dispatch(&SENT, &old_runs, failed_jobs.to_vec());
+        let second = dispatch(&SENT, &new_runs, jobs.to_vec());
+        state_of(&[first, HeadDispatch { pull_request: Some(pull), ..second }])
+    };
+    let bad = [ended(&failed, BAD)];
+    // The workflow skips the tests of a draft, or of a pull request to another branch.
+    let skips = [ended(&lint, GOOD)];
+    assert_eq!(found(2, &bad, &skips), FAILED);
+    let says_so = [ended(&lint, GOOD), ended(&again, Conclusion::Skipped)];
+    assert_eq!(found(2, &bad, &says_so), FAILED);
+    assert_eq!(found(1, &bad, &skips), PASSED, "it's the pull request's own newest run");
+    let tests = [ended(&lint, GOOD), ended(&again, GOOD)];
+    assert_eq!(found(2, &bad, &tests), PASSED, "the commit has passed its tests");
+    // What failed in the older run reports nothing.
+    let good = [ended(&failed, GOOD)];
+    assert_eq!(found(2, &good, &tests), FAILED);
+    assert_eq!(found(1, &good, &tests), PASSED);
+    let open = [proven(&failed, JobState::InProgress)];
+    assert_eq!(found(2, &open, &skips), RUNNING);
+    let cancelled = [run("5", "ci.yml", 1, RunState::Over(Conclusion::Cancelled))];
+    let first = dispatch(&SENT, &cancelled, good.to_vec());
+    let second = dispatch(&SENT, &new_runs, tests.to_vec());
+    let second = HeadDispatch { pull_request: Some(2), ..second };
+    assert_eq!(state_of(&[first, second]), PASSED, "as its pull request was closed");
+}
+
+#[test]
+fn failed_run_that_may_be_this_commits_is_not_settled_by_a_strangers_pull_request() {
+    let (first, second) = (id("5", 1, "CI", "test"), id("8", 1, "CI", "test"));
+    let old_runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let new_runs = [("8", "ci.yml"), ("9", "lint.yml")];
+    let new_runs = new_runs.map(|(id, file)| run(id, file, 1, RunState::Over(GOOD)));
+    let (workflow, is_open) = ("lint.yml".to_owned(), false);
+    let shared = [SharedRuns { workflow, is_open, are_good: false, include_own: true }];
+    let given_up = |first| HeadDispatch { are_runs_known: false, is_given_up: true, ..first };
+    for (pull, expected) in [(1, PASSED), (2, UNKNOWN)] {
+        let older = dispatch(&SENT, &old_runs, vec![ended(&first, GOOD)]);
+        let newer = dispatch(&SENT, &new_runs, vec![ended(&second, GOOD)]);
+        let newer = HeadDispatch { pull_request: Some(pull), ..newer };
+        let doubtful = HeadDispatch { shared_runs: &shared, ..older.clone() };
+        assert_eq!(state_of(&[doubtful, newer.clone()]), expected, "{pull}");
+        assert_eq!(state_of(&[given_up(older), newer]), expected, "{pull}");
+    }
+}
+
+#[test]
+fn failed_build_of_one_pipeline_is_not_hidden_by_another_pipelines_build_of_one_name() {
+    fn in_pipeline<'a>(id: &'a JobId, pipeline: Option<&'a str>, end: Conclusion) -> HeadJob<'a> {
+        HeadJob { is_foreign: true, ends_run: true, pipeline, ..ended(id, end) }
+    }
+    let found = |pipelines: [Option<&'static str>; 2]| {
+        let [one, other] = ["uuid-1", "uuid-2"].map(|build| id(build, 1, "CI", "test"));
+        let first = in_pipeline(&one, pipelines[0], BAD);
+        let second = HeadJob { heard_at: Some(at(9)), ..in_pipeline(&other, pipelines[1], GOOD) };
+        state_of(&[dispatch(&SENT, &[], vec![first, second])])
+    };
+    let two = [Some("org/one"), Some("org/two")];
+    assert_eq!(found(two), FAILED);
+    assert_eq!(found([Some("org/one"); 2]), PASSED, "a newer build");
+    assert_eq!(found([None, Some("org/two")]), PASSED);
+    // Builds of one number: the end of one isn't that of the other.
+    let [one, other] = ["test", "lint"].map(|job| id("7", 1, "CI", job));
+    let last = in_pipeline(&one, two[0], GOOD);
+    let first = HeadJob { ends_run: false, ..in_pipeline(&other, two[1], GOOD) };
+    assert_eq!(state_of(&[dispatch(&SENT, &[], vec![last, first])]), RUNNING);
+    assert_eq!(job_to_show(&[(last, two[0]), (in_pipeline(&one, two[1], BAD), two[1])]), Some(1));
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub async fn run(
     let marker = format!("<!-- crcr-oncall:{repo} -->");
     let mention = async || -> Result<(), GithubError> {
         let comments = relay.app.comments(upstream.as_str(), number).await?;
-        if comments.iter().any(|comment| comment.body.contains(&marker)) {
+        if comments.iter().any(|comment| comment.is_by_app() && comment.body.contains(&marker)) {
             return Ok(());
         }
         let mut text = format!("{marker}\n");

@@ -50,17 +50,21 @@ fn add_required_dispatches(relay: &Relay, repo: &RepoName, head: &Head, batch: &
     }
 }
 
-/// Does so for the head of a pull request whose labels have changed. Only backends at L3 depend on labels.
+/// Does so for the heads of a pull request whose labels have changed: an earlier one may be that of another pull request.
+/// Only backends at L3 depend on labels.
 pub async fn of_labels(relay: &Relay, number: u64) -> Result<TaskDone, TaskError> {
     let key = state_records::pull_request_key(&relay.config.upstream, number);
     let pull = read_record::<PullRecord>(relay.store.as_ref(), key).await?.value;
     let Some(pull) = pull else { return Ok(TaskDone::Finished) };
     let allowlist = super::allowlist(relay)?;
     let mut batch = WriteBatch::default();
-    for entry in allowlist.at_level(Level::L3) {
-        let (repo, head_sha) = (entry.repo.clone(), pull.head_sha.clone());
-        let work = TaskKind::CommitChecks { repo, head_sha };
-        batch.tasks.push(work.task(relay.now()));
+    let older = pull.older.iter().map(|older| &older.head_sha);
+    for head_sha in older.chain([&pull.head_sha]) {
+        for entry in allowlist.at_level(Level::L3) {
+            let (repo, head_sha) = (entry.repo.clone(), head_sha.clone());
+            let work = TaskKind::CommitChecks { repo, head_sha };
+            batch.tasks.push(work.task(relay.now()));
+        }
     }
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)

@@ -324,7 +324,7 @@ fn add_follow_up_tasks(
     if dispatch.is_about_commit() && head::has_check_runs(relay, dispatch) {
         batch.tasks.push(TaskKind::check_run(dispatch, None).task(now));
         for job in proven {
-            head::add_proven_job(relay, dispatch, &job.id, batch);
+            head::add_proven_job(relay, dispatch, (&job.id, job.pipeline.as_deref()), batch);
         }
     }
 }

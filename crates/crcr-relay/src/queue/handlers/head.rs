@@ -142,8 +142,11 @@ impl Head {
                 is_overdue: dispatch.is_overdue,
                 silence: dispatch.silence.as_deref(),
                 is_given_up: is_given_up(relay, dispatch, jobs),
-                are_runs_known: dispatch.are_runs_known,
-                runs_problem: dispatch.runs_problem.as_deref(),
+                are_runs_known: dispatch.are_runs_known && jobs.len() < limits::MAX_JOBS_READ,
+                runs_problem: match jobs.len() < limits::MAX_JOBS_READ {
+                    true => dispatch.runs_problem.as_deref(),
+                    false => Some("more jobs have reported than are read"),
+                },
                 runs: &dispatch.runs,
                 shared_runs: &dispatch.shared_runs,
                 jobs: jobs.iter().map(|job| head_job(dispatch, job)).collect(),
@@ -221,7 +224,7 @@ impl Head {
             .map(|(dispatch, job)| {
                 let heard_at = begun_at(&job.id.run_id);
                 let job = HeadJob { heard_at, ..head_job(dispatch, job) };
-                (job, files.get(job.id.run_id.as_str()).copied())
+                (job, files.get(job.id.run_id.as_str()).copied().or(job.pipeline))
             })
             .collect();
         let (dispatch, job) = named[verdict::job_to_show(&jobs)?];
@@ -317,6 +320,7 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
         heard_at: job.started_at.or(job.ended_at),
         ended_without_proof: job.ended_without_proof,
         is_foreign: is_foreign(job),
+        pipeline: job.pipeline.as_deref(),
         ends_run: job.ends_run,
         steps: StepCounts {
             reported: job.steps.len(),
@@ -353,12 +357,12 @@ pub(crate) fn missing_proof(dispatch: &Dispatch, proof: ProofStatus) -> Option<M
 pub(crate) fn add_proven_job(
     relay: &Relay,
     dispatch: &Dispatch,
-    job: &JobId,
+    (job, pipeline): (&JobId, Option<&str>),
     batch: &mut WriteBatch,
 ) {
     let update = TaskKind::check_run(dispatch, Some(job));
     batch.tasks.push(update.task(relay.now()));
-    let claim = state_records::run_claim_key(&dispatch.repo, &job.run_id);
+    let claim = state_records::run_claim_key(&dispatch.repo, pipeline, &job.run_id);
     batch.set(claim, &dispatch.delivery, relay.expiry());
 }
 

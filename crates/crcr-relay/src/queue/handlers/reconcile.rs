@@ -2,6 +2,7 @@
 //! of open pull requests with the store: GitHub may have lost a webhook before it was logged.
 
 use crcr_domain::protocol::event::is_sha;
+use crcr_github::branches_pulls::OPEN_PULLS_PER_PAGE;
 use crcr_store::{Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -34,46 +35,72 @@ pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
     Ok(TaskDone::RunAgain(relay.now() + pause))
 }
 
-/// Makes up the webhook of each pull request whose head the store should know and doesn't.
+/// Makes up the webhook of each pull request whose head the store should know and doesn't. Those are looked at that have
+/// changed since the last time.
 async fn find_missing_heads(relay: &Relay) -> Result<(), TaskError> {
     let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
     let now = relay.now();
     let key = state_records::heads_since_key(upstream);
     let since: Versioned<Timestamp> = read_record(store, key).await?;
-    let mut batch = WriteBatch::default();
+    let key = state_records::heads_compared_key(upstream);
+    let compared: Versioned<Timestamp> = read_record(store, key).await?;
+    let compared_until = compared.value.unwrap_or(Timestamp::MIN);
     let since_at = since.value.unwrap_or(now);
+    let mut batch = WriteBatch::default();
     batch.set(since.key, &since_at, now + limits::UPSTREAM_NUMBER);
     relay.commit(batch).await?;
-    for pull in relay.app.open_pulls(upstream.as_str()).await? {
-        let Some(missing) = MissingHead::of(&pull) else { continue };
-        // Its webhook may still be on its way.
-        if missing.updated_at + limits::RECONCILE_MARGIN > now {
-            continue;
+    for page in 1..=limits::OPEN_PULL_PAGES {
+        let pulls = relay.app.open_pulls(upstream.as_str(), page).await?;
+        let mut is_last = pulls.len() < OPEN_PULLS_PER_PAGE;
+        for pull in pulls {
+            let Some(missing) = MissingHead::of(&pull) else { continue };
+            is_last |= missing.updated_at < compared_until;
+            // Its webhook may still be on its way.
+            if missing.updated_at + limits::RECONCILE_MARGIN <= now {
+                make_up(relay, &pull, &missing, since_at).await?;
+            }
         }
-        let key = state_records::pull_request_key(upstream, missing.number);
-        let known: Versioned<PullRecord> = read_record(store, key).await?;
-        let before = match &known.value {
-            Some(known) if known.head_sha == missing.head_sha => continue,
-            Some(known) if known.updated_at >= missing.updated_at => continue,
-            Some(known) => Some(known.head_sha.as_str()),
-            // Pull requests from before this relay's time are none of its business.
-            None if missing.created_at < since_at => continue,
-            None => None,
-        };
-        let (number, head) = (missing.number, &missing.head_sha);
-        tracing::warn!(number, head, before, "GitHub never sent a pull request's head");
-        relay.metrics.head_was_missing();
-        let action = if before.is_some() { "synchronize" } else { "opened" };
-        let body = json!({
-            "action": action, "number": number, "before": before, "after": head,
-            "repository": pull["base"]["repo"], "sender": pull["user"], "pull_request": pull,
-        });
-        // The same head may get lost again, after others.
-        let id = format!("reconciled-{number}-{head}-{}", missing.updated_at.as_second());
-        let taken = webhook::take_made_up(relay, "pull_request", &id, &body.to_string()).await;
-        taken.map_err(TaskError::retry)?;
+        if is_last {
+            // The clocks of GitHub and this relay may differ.
+            let until = now - limits::RECONCILE;
+            let mut batch = WriteBatch::default();
+            batch.set(compared.key, &until, now + limits::UPSTREAM_NUMBER);
+            relay.commit(batch).await?;
+            return Ok(());
+        }
     }
     Ok(())
+}
+
+/// Makes up the webhook of a pull request if its head is missing. `since_at`: when this relay began to look.
+async fn make_up(
+    relay: &Relay,
+    pull: &Value,
+    missing: &MissingHead,
+    since_at: Timestamp,
+) -> Result<(), TaskError> {
+    let key = state_records::pull_request_key(&relay.config.upstream, missing.number);
+    let known: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
+    let before = match &known.value {
+        Some(known) if known.head_sha == missing.head_sha => return Ok(()),
+        Some(known) if known.updated_at >= missing.updated_at => return Ok(()),
+        Some(known) => Some(known.head_sha.as_str()),
+        // Pull requests from before this relay's time are none of its business.
+        None if missing.created_at < since_at => return Ok(()),
+        None => None,
+    };
+    let (number, head) = (missing.number, &missing.head_sha);
+    tracing::warn!(number, head, before, "GitHub never sent a pull request's head");
+    relay.metrics.head_was_missing();
+    let action = if before.is_some() { "synchronize" } else { "opened" };
+    let body = json!({
+        "action": action, "number": number, "before": before, "after": head,
+        "repository": pull["base"]["repo"], "sender": pull["user"], "pull_request": pull,
+    });
+    // The same head may get lost again, after others.
+    let id = format!("reconciled-{number}-{head}-{}", missing.updated_at.as_second());
+    let taken = webhook::take_made_up(relay, "pull_request", &id, &body.to_string()).await;
+    taken.map_err(TaskError::retry)
 }
 
 struct MissingHead {

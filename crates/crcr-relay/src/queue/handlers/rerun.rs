@@ -48,7 +48,7 @@ pub async fn run(
         }
     }
     // The sweep reopens the check run as soon as GitHub reports the new run, before its first job does.
-    let claim = state_records::run_claim_key(repo, &run_id.to_string());
+    let claim = state_records::run_claim_key(repo, None, &run_id.to_string());
     if let Some(delivery) = read_record::<String>(relay.store.as_ref(), claim).await?.value {
         let work = TaskKind::Sweep { delivery, repo: repo.clone() };
         let tasks = vec![work.task(relay.now() + limits::RERUN_LOOK)];
@@ -66,7 +66,7 @@ async fn note_refusal(
     reason: Option<&str>,
 ) -> Result<(), TaskError> {
     let now = relay.now();
-    let claim = state_records::run_claim_key(repo, &run_id.to_string());
+    let claim = state_records::run_claim_key(repo, None, &run_id.to_string());
     let Some(delivery) = read_record::<String>(relay.store.as_ref(), claim).await?.value else {
         return Ok(());
     };

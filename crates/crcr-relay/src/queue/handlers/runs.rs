@@ -261,7 +261,7 @@ async fn claims(
     repo: &RepoName,
     listed: &[ListedRun],
 ) -> Result<BTreeMap<u64, String>, StoreError> {
-    let key = |run: &ListedRun| state_records::run_claim_key(repo, &run.id.to_string());
+    let key = |run: &ListedRun| state_records::run_claim_key(repo, None, &run.id.to_string());
     let keys = listed.iter().map(key).collect();
     let claims = read_records::<String>(relay.store.as_ref(), keys).await?;
     let claims = listed.iter().zip(claims);
@@ -298,7 +298,7 @@ async fn other_sends(
 fn listed_run(run: &WorkflowRun) -> Option<ListedRun> {
     Some(ListedRun {
         id: run.id,
-        workflow: run.path.clone(),
+        workflow: run.file().to_owned(),
         attempt: u32::try_from(run.run_attempt).unwrap_or(1),
         state: run_state(run),
         // Without it, nobody can say whether the run is the dispatch's.
@@ -343,7 +343,7 @@ async fn single_run(
         Ok(run) => {
             let attempt = u32::try_from(run.run_attempt).unwrap_or(1);
             let is_missing_in_list = evidence.is_some_and(|evidence| evidence.lacks(&run));
-            let run = found(&run.path, attempt, run_state(&run));
+            let run = found(run.file(), attempt, run_state(&run));
             Ok(SingleRun::Found { run, is_missing_in_list })
         }
         Err(error) if is_passing(&error) => Err(error.into()),

@@ -102,7 +102,7 @@ async fn record(
     let now = relay.now();
     if after.default_branch != before.default_branch {
         for job in jobs.iter().filter(|job| proof(after, job) == ProofStatus::Proven) {
-            head::add_proven_job(relay, after, &job.id, &mut batch);
+            head::add_proven_job(relay, after, (&job.id, job.pipeline.as_deref()), &mut batch);
         }
         batch.tasks.push(TaskKind::commit_checks(after).task(now));
     }

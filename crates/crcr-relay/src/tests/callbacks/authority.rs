@@ -9,9 +9,10 @@ use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::{CallbackOutcome, DispatchFactStatus};
 use crcr_standin::traffic::Fault;
+use crcr_standin::world::PullRequest;
 
 use super::super::support::{ALLOWLIST, HEAD, NEWER, UPSTREAM, World};
-use super::{DISPATCH, Downstream, JOB, RUN, check, checks, open, received, said};
+use super::{DISPATCH, Downstream, JOB, RUN, check, checks, open, received, refused, said};
 use crate::limits;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -54,6 +55,32 @@ pub(super) async fn unproven_success_does_not_pass_a_blocking_check() {
     assert!(title.contains("reported without proof"), "{title}");
     assert!(title.contains("callback_token"), "the sender can find out why: {title}");
     assert_eq!(checks(&world).len(), 1, "the job has no check run");
+}
+
+/// Code of a pull request runs downstream, perhaps in a job that may mint tokens, and callback tokens are public.
+#[tokio::test]
+pub(super) async fn run_that_answers_one_dispatch_reports_for_no_other_one() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "failure").await;
+    world.wait(Duration::from_secs(300)).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    let state = world.github.state();
+    let pull = PullRequest::from_fork(8, UPSTREAM, NEWER, state.clock.now());
+    state.world.put_pull(UPSTREAM, pull);
+    let payload = state.pull_request_payload(UPSTREAM, 8, "opened");
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+    world.settle().await;
+    let other = received(&world)("acme/four").in_run(RUN + 1);
+    other.on_github(&world, "completed", Some("success"));
+    assert_eq!(other.start(&world).await, said("in_progress"));
+    let delivery = other.client_payload["delivery_id"].as_str().unwrap();
+    let answer = four.in_run(RUN + 1).end(&world, "success").await;
+    let text = format!("callback rejected: run {} answers the delivery {delivery}", RUN + 1);
+    assert_eq!(answer, refused(StatusCode::BAD_REQUEST, &text));
+    world.wait(Duration::from_secs(300)).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(other.end(&world, "success").await, said("completed"));
 }
 
 #[tokio::test]

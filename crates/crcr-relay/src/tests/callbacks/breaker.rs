@@ -8,10 +8,16 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Another author opens a pull request.
 async fn push(world: &World, head: &str) {
+    open_as(world, head, false).await;
+}
+
+/// `is_stranger`: whether the author hasn't contributed to upstream before.
+async fn open_as(world: &World, head: &str, is_stranger: bool) {
     let state = world.github.state();
     let number = 100 + u64::from(head.as_bytes()[0]);
     let pull = PullRequest {
         author: format!("author-{number}"),
+        is_stranger,
         ..PullRequest::from_fork(number, UPSTREAM, head, state.clock.now())
     };
     state.world.put_pull(UPSTREAM, pull);
@@ -147,6 +153,19 @@ pub(super) async fn one_authors_broken_pull_request_does_not_turn_off_the_checks
         body["workflow"]["phase"] = json!("setup");
         four.report(&world, &body).await;
         world.wait(2 * MINUTE).await;
+    }
+    assert_eq!(shown(&world, &"e".repeat(40)).0.as_deref(), Some("failure"));
+    push(&world, &"f".repeat(40)).await;
+    assert!(world.dispatched().contains(&"acme/four".to_owned()), "others are dispatched");
+}
+
+#[tokio::test]
+pub(super) async fn newcomers_whose_jobs_hang_do_not_turn_off_the_checks_of_everybody() {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "3")]).await;
+    for digit in ["a", "b", "c", "d", "e"] {
+        open_as(&world, &digit.repeat(40), true).await;
+        world.dispatched();
+        world.wait(121 * MINUTE).await;
     }
     assert_eq!(shown(&world, &"e".repeat(40)).0.as_deref(), Some("failure"));
     push(&world, &"f".repeat(40)).await;

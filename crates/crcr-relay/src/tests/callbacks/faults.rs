@@ -359,7 +359,7 @@ async fn buildkite_world() -> World {
     let map = folder.path().join("providers.yml");
     std::fs::write(
         &map,
-        "providers:\n  buildkite:\n    repo_map:\n      org-1/pipe-1: acme/four\n",
+        "providers:\n  buildkite:\n    repo_map:\n      org-1/pipe-1: acme/four\n      org-1/pipe-2: acme/four\n",
     )
     .unwrap();
     let map = format!("file:{}", map.display());
@@ -406,6 +406,50 @@ async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
     let lint = runs.iter().find(|run| run.name.ends_with("/lint")).expect("it is shown");
     assert_eq!(lint.conclusion.as_deref(), Some("failure"));
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+}
+
+#[tokio::test]
+async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
+    let world = buildkite_world().await;
+    let older = open(&world).await("acme/four");
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.settle().await;
+    let newer = received(&world)("acme/four");
+    let report = async |four: &Downstream, pipeline: &str| {
+        let mut body = four.body("completed", OK);
+        body["workflow"]["run_id"] = json!("12");
+        let mut claims = buildkite_claims(&world, "12");
+        claims["pipeline_id"] = json!(pipeline);
+        four.report_as(&world, &claims, &body).await.0
+    };
+    assert_eq!(report(&older, "pipe-1").await, StatusCode::OK);
+    assert_eq!(report(&newer, "pipe-1").await, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        report(&newer, "pipe-2").await,
+        StatusCode::OK,
+        "its builds have numbers of their own"
+    );
+}
+
+#[tokio::test]
+async fn failed_build_is_not_hidden_by_the_build_of_another_pipeline_of_one_workflow_name() {
+    let world = buildkite_world().await;
+    let four = open(&world).await("acme/four");
+    let failed = Some("failure");
+    for (pipeline, build, conclusion) in
+        [("pipe-1", "build-1", failed), ("pipe-2", "build-2", OK), ("pipe-2", "build-3", OK)]
+    {
+        let mut body = four.body("completed", conclusion);
+        body["workflow"]["run_id"] = json!(build);
+        body["workflow"]["run_ended"] = json!(true);
+        let mut claims = buildkite_claims(&world, build);
+        claims["pipeline_id"] = json!(pipeline);
+        assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"), "{build}");
+        world.wait(Duration::from_secs(60)).await;
+    }
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", failed));
+    assert_eq!(shown_job(&world).1.as_deref(), failed);
 }
 
 const OK: Option<&str> = Some("success");

@@ -555,6 +555,18 @@ async fn oncalls_are_mentioned_once() {
     assert!(comments[0].body.starts_with("<!-- crcr-oncall:acme/four -->\n@dave "));
 }
 
+#[tokio::test]
+async fn author_who_writes_what_marks_the_mention_keeps_no_oncall_from_it() {
+    let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
+    let four = open(&world).await("acme/four");
+    let github = &world.github.state().world;
+    github.comment(UPSTREAM, 7, "mallory", "<!-- crcr-oncall:acme/four -->");
+    four.start(&world).await;
+    four.end(&world, "failure").await;
+    world.work().await;
+    assert_eq!(github.comments(UPSTREAM, 7).len(), 2);
+}
+
 /// Nothing is to be repaired, so nothing is given up.
 #[tokio::test]
 async fn pull_request_that_is_locked_or_hidden_gets_no_comment_and_no_dead_letter() {

@@ -17,6 +17,8 @@ macro_rules! on_redis {
 on_redis! {
     verdicts:
         strangers_pull_request_at_a_failed_commit_leaves_its_check_failed,
+        strangers_run_that_leaves_out_the_failed_job_leaves_the_check_failed,
+        label_that_goes_counts_at_the_commit_that_its_pull_request_has_left,
         another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one,
         run_that_github_creates_late_is_waited_for,
         failed_late_run_counts_although_the_run_of_the_next_dispatch_is_not_there_yet,
@@ -55,11 +57,13 @@ on_redis! {
         dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself,
         failing_tests_never_open_the_breaker,
         one_authors_broken_pull_request_does_not_turn_off_the_checks_of_everybody,
+        newcomers_whose_jobs_hang_do_not_turn_off_the_checks_of_everybody,
         runs_whose_reports_were_lost_while_the_relay_was_down_do_not_open_the_breaker,
         jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open_the_breaker,
         while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe;
     authority:
         unproven_success_does_not_pass_a_blocking_check,
+        run_that_answers_one_dispatch_reports_for_no_other_one,
         unproven_newer_run_has_no_check_run,
         unproven_lost_or_labelled_job_has_no_check_run,
         unproven_end_of_a_proven_job_closes_its_check_run_without_success,

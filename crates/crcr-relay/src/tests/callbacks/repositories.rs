@@ -133,6 +133,47 @@ async fn report_of_a_repository_that_was_renamed_since_its_dispatch_counts() {
 }
 
 #[tokio::test]
+async fn open_run_of_a_backend_that_is_renamed_is_followed_and_can_be_run_again() {
+    let world = World::new().await;
+    let four = open(&world).await(FOUR);
+    four.start(&world).await;
+    let mut claims = four.claims(&world);
+    let github = world.github.state();
+    let created_at = github.clock.now();
+    // The relay has a token by the old name.
+    world.wait(Duration::from_secs(90)).await;
+    github.world.rename_repo(FOUR, "acme/renamed");
+    github.runs.add(Run {
+        id: RUN,
+        repository: "acme/renamed".to_owned(),
+        event: "repository_dispatch".to_owned(),
+        workflow_path: ".github/workflows/ci.yml@main".to_owned(),
+        status: "completed".to_owned(),
+        conclusion: Some("failure".to_owned()),
+        created_at,
+        ..Run::push()
+    });
+    world.wait(Duration::from_secs(120)).await;
+    let dispatch = dispatch_of_four(&world, four.client_payload["delivery_id"].as_str().unwrap());
+    let runs = dispatch.await.runs;
+    assert_eq!((runs.len(), &*runs[0].workflow), (1, ".github/workflows/ci.yml"));
+    // It needs a new token.
+    world.wait(Duration::from_secs(3600)).await;
+    let now = world.relay.now().as_second();
+    (claims["iat"], claims["nbf"], claims["exp"]) = (json!(now), json!(now), json!(now + 300));
+    claims["repository"] = json!("acme/renamed");
+    let end = four.body("completed", Some("success"));
+    assert_eq!(four.report_as(&world, &claims, &end).await, said("completed"));
+    world.wait(Duration::from_secs(120)).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+    let shown = github.world.check_runs(UPSTREAM).into_iter().find(|run| run.name == DISPATCH);
+    let payload = github.check_run_payload(UPSTREAM, shown.unwrap().id, "rerequested");
+    world.send(&github.world.delivery("check_run", &payload)).await;
+    world.settle().await;
+    assert_eq!(github.world.take_reruns().len(), 1);
+}
+
+#[tokio::test]
 async fn self_report_of_a_re_registered_name_is_403() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");

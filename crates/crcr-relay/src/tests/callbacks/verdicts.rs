@@ -55,6 +55,24 @@ pub(super) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_f
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
+/// A workflow may skip its tests for a draft, or for a pull request to another branch.
+#[tokio::test]
+pub(super) async fn strangers_run_that_leaves_out_the_failed_job_leaves_the_check_failed() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    stranger(&world, "opened", HEAD).await;
+    world.settle().await;
+    let strangers = received(&world)("acme/four").in_run(RUN + 1);
+    strangers.of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    strangers.end(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"), "the failed job ran again");
+}
+
 #[tokio::test]
 pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one()
  {
@@ -71,6 +89,28 @@ pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_che
     three.end(&world, "success").await;
     world.wait(2 * MINUTE).await;
     assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("success"));
+}
+
+#[tokio::test]
+pub(super) async fn label_that_goes_counts_at_the_commit_that_its_pull_request_has_left() {
+    let world = World::new().await;
+    world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
+    let three = open(&world).await("acme/three");
+    three.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("failure"));
+    // Another pull request has the commit, and this one moves on and loses its label.
+    stranger(&world, "opened", HEAD).await;
+    world.settle().await;
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.settle().await;
+    world.change(|pull| pull.labels.clear());
+    let state = world.github.state();
+    let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", false);
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+    world.settle().await;
+    assert_eq!(of(&world, THREE).unwrap().1.as_deref(), Some("skipped"));
 }
 
 #[tokio::test]
@@ -178,6 +218,23 @@ async fn first_failure_of_1001_jobs_is_not_lost() {
     }
     world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn first_of_1002_jobs_is_waited_for() {
+    let world = World::new().await;
+    let ci = open(&world).await("acme/four");
+    ci.on_github(&world, "completed", Some("success"));
+    for leg in 0..1002 {
+        let client_payload = ci.client_payload.clone();
+        let job = Downstream { job: format!("leg {leg}").leak(), client_payload, ..ci };
+        match leg {
+            0 => assert_eq!(job.start(&world).await, said("in_progress")),
+            _ => assert_eq!(job.end(&world, "success").await, said("completed"), "leg {leg}"),
+        }
+    }
+    world.wait(5 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH), Some(("in_progress".to_owned(), None)));
 }
 
 /// What the older head still waits for is dropped in one step, however much it is.
