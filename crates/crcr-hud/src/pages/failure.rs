@@ -288,7 +288,7 @@ async fn stored_page(
     from: Option<u64>,
 ) -> Result<Option<StoredPage>, String> {
     let Some(key) = key_of_log(repo, model.job_id, model.log.as_ref()) else { return Ok(None) };
-    let log = hud.logs.open(&key).await.map_err(|error| error.to_string())?;
+    let log = hud.logs.open(&key).await.map_err(|error| unreadable(&error))?;
     let Some(log) = log else {
         // Without a row of it, there need not be one.
         let gone = "the stored log isn't there any more".to_owned();
@@ -296,9 +296,15 @@ async fn stored_page(
     };
     let found = model.found().map_or(1, |found| found.line_number.saturating_sub(LINES_BEFORE));
     let first = from.unwrap_or(found).clamp(1, log.index.lines.max(1));
-    let page = log.page(first, LINES).await.map_err(|error| error.to_string())?;
+    let page = log.page(first, LINES).await.map_err(|error| unreadable(&error))?;
     let LogIndex { lines, bytes, steps, .. } = log.index;
     Ok(Some(StoredPage { line_count: lines, bytes, steps, first, page }))
+}
+
+/// The reason names a bucket or a folder, and anybody reads the page.
+fn unreadable(error: &impl std::fmt::Display) -> String {
+    tracing::error!(%error, "a stored log can't be read");
+    "the archive can't be read now".to_owned()
 }
 
 /// Where a log is kept. After `crcr relay replay` the job is known and what was said of its log isn't.
@@ -354,7 +360,7 @@ pub(crate) async fn log_text(
 async fn send(log: &StoredLog, pieces: &tokio::sync::mpsc::Sender<Bytes>) -> Result<(), String> {
     let (inner, mut ready) = tokio::sync::mpsc::channel::<Bytes>(1);
     let unpack = async {
-        let sent = log.send_text(&inner).await.map(drop).map_err(|error| error.to_string());
+        let sent = log.send_text(&inner).await.map(drop).map_err(|error| unreadable(&error));
         drop(inner);
         sent
     };
