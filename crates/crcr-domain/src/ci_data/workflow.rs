@@ -201,7 +201,7 @@ pub struct BranchCommit {
     /// The first line of its message.
     pub title: String,
     pub author: String,
-    /// When it was pushed, or when a run on it was first heard of.
+    /// When it was pushed, or when a run on it was created.
     pub at: Timestamp,
     /// The pull request that the title names.
     pub pull_request: Option<u64>,
@@ -211,6 +211,7 @@ impl BranchCommit {
     /// The head of a push, or the commit of a workflow run that a push or a schedule caused.
     pub fn from_row(row: &WebhookRow) -> Option<Self> {
         let document: Value = serde_json::from_str(&row.document).ok()?;
+        let mut at = row.received_at;
         let commit = match row.event.as_str() {
             "push" => &document["head_commit"],
             "workflow_run" => {
@@ -220,6 +221,9 @@ impl BranchCommit {
                 {
                     return None;
                 }
+                // A re-run of an old commit is heard of now, and was created with its first attempt.
+                let created = run["created_at"].as_str().and_then(|time| time.parse().ok());
+                at = created.map_or(at, |created: Timestamp| created.min(at));
                 &run["head_commit"]
             }
             _ => return None,
@@ -230,7 +234,7 @@ impl BranchCommit {
         is_commit.then(|| Self {
             sha: row.sha.clone(),
             author: commit["author"]["name"].as_str().map(cut).unwrap_or_default(),
-            at: row.received_at,
+            at,
             title: cut(title),
             pull_request: pull_request_of_title(title),
         })
@@ -343,7 +347,12 @@ mod tests {
                 "id": 1, "event": event, "head_sha": "abcdef0", "head_branch": "main", "head_commit": commit,
             }})
         };
-        assert!(BranchCommit::from_row(&row("workflow_run", &run("schedule"))).is_some());
+        let known = row("workflow_run", &run("schedule"));
+        assert_eq!(BranchCommit::from_row(&known).unwrap().at, known.received_at);
+        let mut again = run("push");
+        again["workflow_run"]["created_at"] = json!("2026-08-01T00:00:00Z");
+        let again = BranchCommit::from_row(&row("workflow_run", &again)).unwrap();
+        assert_eq!(again.at.to_string(), "2026-08-01T00:00:00Z", "a re-run makes no commit new");
         assert_eq!(BranchCommit::from_row(&row("workflow_run", &run("pull_request"))), None);
         let deleted = json!({"ref": "refs/heads/main", "after": "0".repeat(40)});
         assert_eq!(BranchCommit::from_row(&row("push", &deleted)), None);
