@@ -692,7 +692,7 @@ fn runs_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
                 tbody { @for row in &test.results { (run_row(row, model, view)) } }
             } }
         }
-        p.detail { "The newest " (MAX_RESULTS_OF_JOB) " results of each of at most " (MAX_JOBS) " jobs, and the newest " (MAX_FAILURES) " failures." }
+        p.detail { "The newest " (MAX_RESULTS_OF_JOB) " results of each of at most " (MAX_JOBS) " jobs, and the newest " (MAX_FAILURES) " failures: on the default branch, and as many elsewhere." }
         p.pager {
             @if test.page > 1 { a href=(link(runs, test.page - 1)) { "Newer" } " " }
             @if test.has_older { a href=(link(runs, test.page + 1)) { "Older" } }
