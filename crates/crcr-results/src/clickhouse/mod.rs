@@ -361,6 +361,8 @@ impl Results for ClickHouseResults {
             (rows::CALLBACK.name, rows::CALLBACK.time, time.as_millisecond()),
             (rows::MERGE_BASE.name, rows::MERGE_BASE.time, time.as_millisecond()),
             ("crcr_webhook", "received_at", time.as_millisecond()),
+            ("crcr_webhook_branch", "newest", time.as_millisecond()),
+            ("crcr_pull_state", "heard", time.as_millisecond()),
             ("crcr_job_log", "completed_at", time.as_millisecond()),
             ("crcr_green_job", "completed_at", time.as_millisecond()),
             ("crcr_ended_ci", "ended_at", time.as_millisecond()),

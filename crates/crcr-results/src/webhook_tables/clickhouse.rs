@@ -35,6 +35,32 @@ pub(crate) const TABLES: &[&str] = &[
      FROM crcr_webhook GROUP BY event, repo_key, branch",
 ];
 
+/// Of each pull request, whether its row with the greatest version is open: to find that in `crcr_webhook`, the server
+/// would read the rows of every pull request there was.
+macro_rules! pull_states {
+    () => {
+        "SELECT repo_key, thing, max(received_at) AS heard,
+           argMaxState(toUInt8(is_deleted = 0 AND
+             JSONExtractString(document, 'pull_request', 'state') = 'open'), version) AS was_open,
+           argMaxState(received_at, version) AS state_at
+         FROM crcr_webhook WHERE event = 'pull_request' GROUP BY repo_key, thing"
+    };
+}
+
+/// Added after the first tables; the last statement reads what is there already.
+pub(crate) const PULL_STATES: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS crcr_pull_state (
+        repo_key String, thing String, heard SimpleAggregateFunction(max, Int64),
+        was_open AggregateFunction(argMax, UInt8, String),
+        state_at AggregateFunction(argMax, Int64, String)
+     ) ENGINE = AggregatingMergeTree() ORDER BY (repo_key, thing)",
+    concat!(
+        "CREATE MATERIALIZED VIEW IF NOT EXISTS crcr_pull_state_view TO crcr_pull_state AS ",
+        pull_states!()
+    ),
+    concat!("INSERT INTO crcr_pull_state ", pull_states!()),
+];
+
 const COLUMNS: &str = "event, delivery, received_at, repo, thing, action, sha, branch, number, \
                        version, is_deleted, document";
 /// A column with no number.
@@ -83,6 +109,7 @@ impl WebhookResults for ClickHouseResults {
             return Ok(vec![]);
         };
         let keys = match query.selection {
+            ThingSelection::OpenPulls { .. } => condition,
             ThingSelection::Commits(_) if key == "sha" => condition,
             _ => format!("{key} IN (SELECT {key} FROM crcr_webhook PREWHERE {of} AND {condition})"),
         };
@@ -219,11 +246,12 @@ fn thing_condition<'a>(
             values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
             // Documents are read only of what wasn't just closed.
             format!(
-                "received_at < {{before:Int64}} AND (thing, version) IN \
-                   (SELECT thing, max(version) FROM crcr_webhook PREWHERE {of} \
-                    GROUP BY thing HAVING argMax(action, version) != 'closed') \
-                 WHERE JSONExtractString(document, 'pull_request', 'state') = 'open' \
-                 ORDER BY received_at DESC LIMIT 1 BY thing LIMIT {limit}"
+                "(thing, version) IN (SELECT thing, max(version) FROM crcr_webhook PREWHERE {of}
+                   AND thing IN (SELECT thing FROM crcr_pull_state WHERE repo_key = {{repo:String}}
+                     GROUP BY thing HAVING argMaxMerge(was_open) = 1
+                       AND argMaxMerge(state_at) < {{before:Int64}}
+                     ORDER BY argMaxMerge(state_at) DESC LIMIT {limit})
+                   GROUP BY thing)"
             )
         }
         ThingSelection::Number(number) => {
@@ -251,7 +279,37 @@ mod tests {
         let address = ClickHouseServer::parse(&server.url()).unwrap();
         let results = ClickHouseResults::new(address, crate::CLICKHOUSE_STEPS).unwrap();
         crate::webhook_tables::suite::all(&results).await;
-        let count = results.query("SELECT count() FROM crcr_current_issue_comment", &[]).await;
-        assert_eq!(String::from_utf8(count.unwrap()).unwrap().trim(), "1");
+        let number = async |sql: &str| -> u64 {
+            let answer = results.query(sql, &[]).await.unwrap();
+            String::from_utf8(answer).unwrap().trim().parse().unwrap()
+        };
+        assert_eq!(number("SELECT count() FROM crcr_current_issue_comment").await, 1);
+        for table in ["crcr_webhook_branch", "crcr_pull_state"] {
+            let sql = format!("SELECT count() FROM system.mutations WHERE table = '{table}'");
+            assert!(number(&sql).await > 0, "{table} has no retention");
+        }
+        // What was stored before the table of open pull requests is in it.
+        let selection = ThingSelection::OpenPulls { before: jiff::Timestamp::MAX, limit: 9 };
+        let query = ThingQuery { event: "pull_request", repository: "acme/upstream", selection };
+        let open = results.current_things(&query).await.unwrap();
+        assert!(!open.is_empty());
+        for statement in [
+            "DROP TABLE crcr_pull_state_view",
+            "DROP TABLE crcr_pull_state",
+            "ALTER TABLE crcr_schema DELETE WHERE step > 1 SETTINGS mutations_sync = 1",
+        ] {
+            results.query(statement, &[]).await.unwrap();
+        }
+        let address = ClickHouseServer::parse(&server.url()).unwrap();
+        let again = ClickHouseResults::new(address, crate::CLICKHOUSE_STEPS).unwrap();
+        assert_eq!(again.current_things(&query).await.unwrap(), open);
+    }
+
+    #[test]
+    fn number_that_no_pull_request_has_is_not_that_of_rows_without_one() {
+        for (number, is_asked) in [(7, true), (u64::MAX, false), (1 << 63, false)] {
+            let condition = thing_condition(&ThingSelection::Number(number), "", &mut vec![]);
+            assert_eq!(condition.is_some(), is_asked, "{number}");
+        }
     }
 }
