@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::level::amount;
+use super::level::{amount, measured};
 use super::{controls, freshness};
 use crate::chart::sparkline;
 use crate::context::{Hud, PageError};
@@ -382,7 +382,7 @@ fn standing_cell(backend: &BackendRow) -> Markup {
     html! {
         a.outcome.(class) href=(level) { span.glyph aria-hidden="true" { (glyph) } " " (word) }
         @for item in &backend.failing {
-            span.detail { (item.criterion.title()) " " @if let Some(value) = item.value { (amount(item.criterion, value)) ", " }
+            span.detail { (item.criterion.title()) " " @if let Some(value) = measured(item) { (value) ", " }
                 "not " (item.bound.sign()) " " (amount(item.criterion, item.target)) }
         }
         @if let Some(next) = &backend.next_level {

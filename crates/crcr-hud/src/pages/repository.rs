@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::level::{LevelReview, amount, verdict as verdict_parts};
+use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
 use super::{category_text, controls, freshness};
 use crate::address::address;
 use crate::chart::{durations, shares};
@@ -510,7 +510,7 @@ fn criteria_summary(model: &LevelReview) -> Markup {
                 li.(class) {
                     span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } span.hidden { (word) ":" } }
                     " " (evidence.criterion.title()) " "
-                    @match evidence.value { Some(value) => strong { (amount(evidence.criterion, value)) }, None => span.muted { "no data" } }
+                    @match measured(evidence) { Some(value) => strong { (value) }, None => span.muted { "no data" } }
                     " " span.detail { (evidence.bound.sign()) " " (amount(evidence.criterion, evidence.target)) }
                 }
             } }
