@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::failure::{self, JobModel};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError, repo_name};
-use crate::layout::{culprit_list, outcome_parts, short_sha, state_parts};
+use crate::layout::{counted, culprit_list, outcome_parts, short_sha, state_parts};
 use crate::query::BranchQuery;
 use crate::view::View;
 
@@ -559,10 +559,10 @@ fn red_columns(model: &BranchModel) -> Markup {
             @if !red.is_first { "at least " }
             a href=(address::commit(&model.repository, &red.sha)) { code { (short_sha(&red.sha)) } }
             @if let Some(row) = first { " " bdi { (row.commit.title) } @if !row.commit.author.is_empty() { " by " bdi { (row.commit.author) } } }
-            ", " (red.commits) @if red.commits == 1 { " commit" } @else { " commits" } ". "
+            ", " (counted(red.commits, "commit", "commits")) ". "
             a href=(red.job.map_or_else(|| address::commit(&model.repository, &red.sha), |job| address::failure(&model.repository, job))) { "Why" }
         } }
-        @if red.len() > MAX_TOLD { li { (red.len() - MAX_TOLD) " more are marked below." } } }
+        @if red.len() > MAX_TOLD { li { (counted(red.len() - MAX_TOLD, "more is", "more are")) " marked below." } } }
     }
 }
 
@@ -586,7 +586,7 @@ fn grid(model: &BranchModel, path: &str) -> Markup {
                     tbody { (commit_rows(model, path)) }
                 }
             }
-            @if model.more_groups > 0 { p.detail { (model.more_groups) " jobs without a failure are left out; search for them above." } }
+            @if model.more_groups > 0 { p.detail { (counted(model.more_groups, "more job has", "more jobs have")) " no column: those that failed come first. A search above shows others." } }
             p.detail { @for state in CiState::ALL {
                 @let (glyph, _, word) = state_parts(state);
                 span.legend { (glyph) " " (word) }

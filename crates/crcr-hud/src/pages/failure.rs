@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError, repo_name};
 use crate::errors::{error_json, wrong_address};
-use crate::layout::{duration, short_sha, state_parts, time};
+use crate::layout::{counted, duration, short_sha, state_parts, time};
 use crate::view::View;
 
 const MAX_SIMILAR: usize = 10;
@@ -574,7 +574,7 @@ fn novel(known: &LogClassification, model: &JobModel) -> Markup {
     }
     html! {
         details {
-            summary { (known.novel.len()) " new lines, which the last green run of this job doesn't have" }
+            summary { (counted(known.novel.len(), "new line", "new lines")) ", which the last green run of this job doesn't have" }
             ul.plain.log { @for line in known.novel.iter().take(SHOWN_NOVEL) { li {
                 span.detail { (line_link(model, line.line_number)) } " " code { bdi { (line.line) } }
             } } }
@@ -603,7 +603,7 @@ fn steps(model: &JobModel) -> Markup {
             summary {
                 @match failed {
                     Some(step) => { "Failed in step " (step.number) ": " strong { bdi { (step.name) } } },
-                    None => { (model.steps.len()) " steps" },
+                    None => (counted(model.steps.len(), "step", "steps")),
                 }
             }
             ol.steps { @for step in &model.steps {
@@ -636,7 +636,7 @@ fn next_steps(model: &JobModel, view: &View<'_>) -> Markup {
                 li { a href=(address::pull(&model.repository, number)) { "The other jobs of its pull request" } }
             }
             @if !model.changed_files.is_empty() {
-                li { details { summary { (model.changed_files.len()) " files changed" } ul.plain { @for file in model.changed_files.iter().take(50) { li { code { bdi { (file) } } } } } } }
+                li { details { summary { (counted(model.changed_files.len(), "file", "files")) " changed" } ul.plain { @for file in model.changed_files.iter().take(50) { li { code { bdi { (file) } } } } } } }
             }
         }
     }
@@ -662,7 +662,7 @@ fn stored_log(model: &FailureModel) -> Markup {
             None => { @if model.stored_problem.is_none() { p.muted { "The log isn't stored here; GitHub may still have it." } } }
             Some(stored) => {
                 p {
-                    (stored.line_count) " lines, " (bytes(stored.bytes)) ": "
+                    (counted(stored.line_count, "line", "lines")) ", " (bytes(stored.bytes)) ": "
                     a href=(format!("{path}/log.txt")) { "as text" } " · "
                     a href=(format!("{path}/log.txt?download=1")) { "download" }
                 }
@@ -694,10 +694,10 @@ fn step_list(stored: &StoredPage, path: &str) -> Markup {
         steps.sort_by_key(|step| step.first_line);
     }
     html! {
-        details { summary { (stored.steps.len()) " steps in the log" }
+        details { summary { (counted(stored.steps.len(), "step", "steps")) " in the log" }
             ul.plain { @for step in steps { li {
                 a rel="nofollow" href=(format!("{path}?from={0}#L{0}", step.first_line)) { bdi { (step.title) } }
-                " " span.detail { "line " (step.first_line) @if step.errors > 0 { ", " (step.errors) @if step.errors == 1 { " error" } @else { " errors" } } }
+                " " span.detail { "line " (step.first_line) @if step.errors > 0 { ", " (counted(step.errors, "error", "errors")) } }
             } } }
         }
     }

@@ -8,7 +8,8 @@ use maud::{Markup, html};
 
 use super::category_text;
 use super::failure::short_explanation;
-use crate::layout::{ago, duration, external_link, outcome, short_sha, state_parts};
+use crate::address;
+use crate::layout::{ago, counted, duration, external_link, outcome, short_sha, state_parts};
 use crate::model::head::{InTreeJobs, PullBackend, PullJob};
 use crate::model::head_state::HeadState;
 use crate::view::View;
@@ -27,7 +28,7 @@ pub(super) fn out_of_tree(backends: &[PullBackend], next: &NextStep<'_>) -> Mark
             @for result in &shown { (backend_card(result, next)) }
             @if !folded.is_empty() {
                 details {
-                    summary { (folded.len()) " backends at L2 and L1, which aren't shown on the pull request" }
+                    summary { (counted(folded.len(), "backend at L2 or L1, which isn't", "backends at L2 and L1, which aren't")) " shown on the pull request" }
                     @for result in &folded { (backend_card(result, next)) }
                 }
             }
@@ -115,7 +116,7 @@ pub(super) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup
             @if let Some(found) = backend.verdict.as_ref().filter(|found| !found.evidence.is_empty()) { (evidence(found)) }
             @if let Some(error) = &backend.last_error { p.detail { bdi { (error) } } }
             @if backend.state.is_some() {
-                ul.jobs { @for result in &backend.jobs { li { (job(result)) } } }
+                ul.jobs { @for result in &backend.jobs { li { (job(result, next.upstream)) } } }
                 @if backend.state.is_some_and(|state| state <= HeadState::Broken) { (next_step(backend, next)) }
             }
         }
@@ -190,7 +191,7 @@ fn job_times(job: &PullJob) -> Markup {
     } }
 }
 
-fn job(job: &PullJob) -> Markup {
+fn job(job: &PullJob, upstream: &str) -> Markup {
     html! {
         (outcome(job.outcome)) " "
         @match &job.details.url { Some(url) => (external_link(url, &job.name)), None => bdi { (job.name) } }
@@ -204,7 +205,7 @@ fn job(job: &PullJob) -> Markup {
         }
         @for warning in &job.details.warnings { div.detail { "In its report, " bdi { (warning) } } }
         @if job.details.is_shown() { span.detail { (job.details.markup()) } }
-        @if let Some(reported) = &job.reported_verdict { (reported_verdict(reported)) }
+        @if let Some(reported) = &job.reported_verdict { (reported_verdict(reported, upstream)) }
         @if !job.failed_tests.is_empty() {
             ul.tests { @for (n, test) in job.failed_tests.iter().enumerate().take(MAX_FAILED_TESTS) {
                 li {
@@ -224,14 +225,14 @@ fn job(job: &PullJob) -> Markup {
 }
 
 /// The backend's own verdict. It accuses whom it likes, so it is attributed to its analyzer.
-fn reported_verdict(verdict: &TriageVerdict) -> Markup {
+fn reported_verdict(verdict: &TriageVerdict, upstream: &str) -> Markup {
     html! {
         div.detail {
             bdi { @match &verdict.analyzer { Some(analyzer) => (analyzer), None => "The backend" } } " says: "
             (category_text(verdict.category)) " (" (verdict.confidence.as_str()) " confidence): "
             bdi { (verdict.summary) }
             @if let Some(suspect) = &verdict.suspected_upstream {
-                @if let Some(number) = suspect.pr { " · suspects " a href=(format!("/pr/{number}")) { "pull request " (number) } }
+                @if let Some(number) = suspect.pr { " · suspects " a href=(address::pull(upstream, number)) { "pull request " (number) } }
                 @if let Some(commit) = &suspect.commit { " · suspects commit " code { (short_sha(commit)) } }
                 @if let Some(reason) = &suspect.reason { ": " bdi { (reason) } }
             }

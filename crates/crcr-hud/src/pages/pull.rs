@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::head::{NextStep, in_tree, out_of_tree};
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, commit_link, culprit_list, short_sha};
+use crate::layout::{ago, commit_link, counted, culprit_list, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};
 use crate::query::given;
 use crate::view::View;

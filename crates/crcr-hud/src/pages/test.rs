@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_name};
 use crate::files::QuarantineView;
-use crate::layout::{culprit_list, duration, rate, short_sha, time};
+use crate::layout::{counted, culprit_list, duration, rate, short_sha, time};
 use crate::model::RateView;
 use crate::plot::{Plot, PlotLine, Unit};
 use crate::query::MAX_SEARCH_CHARS;
@@ -531,7 +531,7 @@ fn verdict(test: &OneTest, model: &TestModel) -> Markup {
             },
             TestState::Failing { first_failing, since, last_good, commits } => p.note.bad {
                 strong { "Fails since " (commit_link(model, first_failing)) } " (" (time(*since)) "), on "
-                (commits) @if *commits == 1 { " commit" } @else { " commits" }
+                (counted(*commits, "commit", "commits"))
                 @match last_good {
                     Some(good) => { "; it passed last on " (commit_link(model, good)) "." },
                     None => "; no commit is known on which it passed.",

@@ -131,7 +131,7 @@ impl Buckets {
     fn times(&self) -> Vec<String> {
         let start = |n: usize| self.from + SignedDuration::from_millis(self.millis * n as i64);
         let name = |n: usize| match self.unit {
-            CiUnit::Hour => start(n).strftime("%m-%d %H:00").to_string(),
+            CiUnit::Hour => start(n).strftime("%m-%d %H:00 UTC").to_string(),
             CiUnit::Day if self.millis > CiUnit::Day.millis() => {
                 format!("week of {}", start(n).strftime("%Y-%m-%d"))
             }
