@@ -176,15 +176,17 @@ pub trait Results:
     async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError>;
 
     /// The attempts of these pull requests, in the order of arrival, and their dispatches. The name of
-    /// the upstream repository is compared without case.
+    /// the upstream repository is compared without case. `heads`: only the attempts on these commits; empty for all,
+    /// which may be many, as whoever pushes a thousand times has a thousand heads.
     async fn pull_request_facts(
         &self,
         upstream: &str,
         numbers: &[u64],
+        heads: &[String],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
 
-    /// The dispatches of commits whose SHA begins with these hexadecimal digits in lower case, `limit` at most, in
-    /// the order of their acceptance.
+    /// The dispatches of commits whose SHA begins with these hexadecimal digits in lower case, the newest `limit` of
+    /// them, in the order of their acceptance.
     async fn dispatches_of_commits(
         &self,
         prefix: &str,

@@ -14,6 +14,8 @@ use crate::model::head::{InTreeJobs, PullBackend, PullJob};
 use crate::model::head_state::HeadState;
 use crate::view::View;
 
+/// Jobs of each kind that are listed: a commit of a large project has two thousand.
+const MAX_JOBS: usize = 3000;
 /// Failing tests shown for each job.
 const MAX_FAILED_TESTS: usize = 10;
 
@@ -54,14 +56,24 @@ pub(super) fn in_tree(found: &InTreeJobs) -> Markup {
             @if let Some(log) = logs.iter().find(|log| log.job.job_id == job.id) { div { (short_explanation(log)) } }
         }
     };
+    let more = |count: usize| match count.saturating_sub(MAX_JOBS) {
+        0 => html! {},
+        more => {
+            html! { p.detail { (more) " more aren't listed; the JSON of this page has them." } }
+        }
+    };
     html! {
         section aria-labelledby="in-tree" {
             h2 #in-tree { "In-tree jobs" }
             p { (bad.len()) " failed, " (count(|state| state == CiState::Passed)) " passed, "
                 (count(|state| matches!(state, CiState::Running | CiState::Queued))) " still to end" }
-            ul.jobs { @for job in bad { li { (line(job)) } } }
+            ul.jobs { @for job in bad.iter().take(MAX_JOBS) { li { (line(job)) } } }
+            (more(bad.len()))
             @if !others.is_empty() {
-                details { summary { (others.len()) " other jobs" } ul.jobs { @for job in others { li { (line(job)) } } } }
+                details { summary { (counted(others.len(), "other job", "other jobs")) }
+                    ul.jobs { @for job in others.iter().take(MAX_JOBS) { li { (line(job)) } } }
+                    (more(others.len()))
+                }
             }
         }
     }

@@ -379,6 +379,7 @@ impl Results for ClickHouseResults {
         &self,
         upstream: &str,
         numbers: &[u64],
+        heads: &[String],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
         if numbers.is_empty() {
             return Ok((vec![], vec![]));
@@ -406,7 +407,14 @@ impl Results for ClickHouseResults {
                 days.join(", ")
             )
         };
-        let attempts = rows::ATTEMPT.select(&condition(rows::ATTEMPT.time));
+        let names: Vec<String> = (0..heads.len()).map(|n| format!("head{n}")).collect();
+        let listed: Vec<String> = names.iter().map(|name| format!("{{{name}:String}}")).collect();
+        values.extend(names.into_iter().zip(heads.iter().map(|sha| QueryValue::Text(sha))));
+        let mut on_heads = condition(rows::ATTEMPT.time);
+        if !heads.is_empty() {
+            on_heads = format!("{on_heads} AND head_sha IN ({})", listed.join(", "));
+        }
+        let attempts = rows::ATTEMPT.select(&on_heads);
         let dispatches = rows::DISPATCH.select(&condition(rows::DISPATCH.time));
         let (mut attempts, mut dispatches) = tokio::try_join!(
             self.rows(&attempts, &values, |row| row.json()),

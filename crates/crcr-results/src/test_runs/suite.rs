@@ -408,9 +408,11 @@ async fn filters_select_by_job_name_and_branch(results: &dyn Results, loads: &[L
         }
     }
     let days = query(TestRanking::New).days;
-    let jobs = results.tested_jobs("acme/widgets", days).await.unwrap();
-    assert_eq!(jobs, ["linux / build", "linux / test (default, 1, 2)", "mac"]);
-    assert_eq!(results.tested_jobs("acme/other", days).await.unwrap(), [""; 0]);
+    let jobs = async |all_branches, limit| {
+        results.tested_jobs("acme/widgets", days, all_branches, limit).await.unwrap()
+    };
+    assert_eq!(jobs(true, 9).await, ["linux / build", "linux / test (default, 1, 2)", "mac"]);
+    assert_eq!(results.tested_jobs("acme/other", days, true, 9).await.unwrap(), [""; 0]);
 }
 
 async fn file_times_are_means_over_runs_with_shards_added_up(results: &dyn Results) {

@@ -9,7 +9,8 @@ use crate::ResultsError;
 use crate::clickhouse::rows::{self, RowReader};
 use crate::clickhouse::{ClickHouseResults, QueryValue};
 use crate::webhook_tables::{
-    KnownRepository, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults, select_current,
+    KnownRepository, MAX_OF_COMMITS, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults,
+    select_current,
 };
 
 /// Things of a branch that are read for each one that is asked for: of some, an older state was
@@ -116,7 +117,7 @@ impl WebhookResults for ClickHouseResults {
         // PREWHERE: documents are read only where a row matches.
         let sql = format!(
             "SELECT {COLUMNS} FROM crcr_webhook PREWHERE {of} AND {keys} \
-             ORDER BY version DESC LIMIT 1 BY thing"
+             ORDER BY version DESC LIMIT 1 BY thing LIMIT {MAX_OF_COMMITS}"
         );
         let rows = self.rows(&sql, &values, read_row).await?;
         Ok(select_current(rows, &query.selection))
@@ -244,7 +245,6 @@ fn thing_condition<'a>(
         }
         ThingSelection::OpenPulls { before, limit } => {
             values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
-            // Documents are read only of what wasn't just closed.
             format!(
                 "(thing, version) IN (SELECT thing, max(version) FROM crcr_webhook PREWHERE {of}
                    AND thing IN (SELECT thing FROM crcr_pull_state WHERE repo_key = {{repo:String}}
@@ -255,7 +255,9 @@ fn thing_condition<'a>(
             )
         }
         ThingSelection::Number(number) => {
-            values.push(("number".to_owned(), QueryValue::Number(number.cast_signed())));
+            // A greater one would be that of rows without a number.
+            let number = i64::try_from(*number).ok()?;
+            values.push(("number".to_owned(), QueryValue::Number(number)));
             "number = {number:Int64}".to_owned()
         }
         ThingSelection::Id(thing) => {
