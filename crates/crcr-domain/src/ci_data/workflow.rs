@@ -40,6 +40,8 @@ pub struct WorkflowStep {
     pub seconds: Option<f64>,
 }
 
+/// The name of what [`WorkflowJob::of_run`] tells.
+const WHOLE_RUN: &str = "whole run";
 const MAX_LABELS: usize = 20;
 /// Steps of a job that are read, the first ones of a longer list.
 const MAX_STEPS: usize = 200;
@@ -147,6 +149,39 @@ impl WorkflowJob {
                 .map(|label| cut(label))
                 .collect(),
             failed_step: failed.and_then(text),
+        })
+    }
+
+    /// A whole run, told like a job with the id of the run. A run can fail though none of its jobs did: one whose
+    /// workflow file is broken has no jobs.
+    pub fn of_run(row: &WebhookRow) -> Option<Self> {
+        let document: Value = serde_json::from_str(&row.document).ok()?;
+        let run = &document["workflow_run"];
+        let text = |field: &str| run[field].as_str().unwrap_or_default();
+        let time = |field: &str| text(field).parse().ok();
+        let state = match (text("status"), text("conclusion")) {
+            // It waits for somebody's approval.
+            ("completed", "action_required") => CiState::Neutral,
+            (status, conclusion) => CiState::new(status, conclusion),
+        };
+        let is_ended = !matches!(state, CiState::Running | CiState::Queued);
+        let id = run["id"].as_u64()?;
+        Some(Self {
+            id,
+            run_id: id,
+            run_attempt: run["run_attempt"].as_u64().unwrap_or(1),
+            workflow: cut(text("name")),
+            name: WHOLE_RUN.to_owned(),
+            head_sha: row.sha.clone(),
+            branch: row.branch.clone(),
+            state,
+            url: Some(cut(text("html_url"))).filter(|url| url.starts_with("https://")),
+            created_at: time("created_at"),
+            started_at: time("run_started_at"),
+            completed_at: time("updated_at").filter(|_| is_ended),
+            runner: None,
+            labels: vec![],
+            failed_step: None,
         })
     }
 

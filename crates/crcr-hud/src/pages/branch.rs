@@ -303,6 +303,7 @@ async fn bounded_jobs(
         jobs.extend(jobs_of_commits(hud, repo, part).await?);
         read += part.len();
     }
+    add_failed_runs(hud, repo, &shas[..read], true, &mut jobs).await?;
     Ok((jobs, read))
 }
 
@@ -476,13 +477,43 @@ pub(crate) async fn jobs_of_commits(
     Ok(rows.iter().filter_map(WorkflowJob::from_row).collect())
 }
 
+/// Adds the runs that failed though no known job of theirs did, with the other runs of these workflows: those say when
+/// it is over. `is_branch`: only runs of the repository's own commits; a fork's can have the name of any branch.
+pub(crate) async fn add_failed_runs(
+    hud: &Hud,
+    repo: &RepoName,
+    shas: &[String],
+    is_branch: bool,
+    jobs: &mut Vec<WorkflowJob>,
+) -> Result<(), PageError> {
+    let selection = ThingSelection::Commits(shas);
+    let query = ThingQuery { event: "workflow_run", repository: repo.as_str(), selection };
+    let rows = hud.results.current_things(&query).await?;
+    let own = rows.iter().filter(|row| !is_branch || BranchCommit::from_row(row).is_some());
+    let runs: Vec<WorkflowJob> = own.filter_map(WorkflowJob::of_run).collect();
+    // A job that was cancelled or hasn't ended, as far as is known, tells enough.
+    let told: HashSet<u64> = jobs
+        .iter()
+        .filter(|job| !matches!(job.state, CiState::Passed | CiState::Neutral))
+        .map(|job| job.run_id)
+        .collect();
+    let untold = runs.iter().filter(|run| run.state.is_failure() && !told.contains(&run.id));
+    let workflows: HashSet<String> = untold.map(|run| run.workflow.clone()).collect();
+    let is_told = |run: &WorkflowJob| run.state.is_failure() && told.contains(&run.id);
+    let added = runs.into_iter().filter(|run| workflows.contains(&run.workflow) && !is_told(run));
+    jobs.extend(added);
+    Ok(())
+}
+
 /// The jobs of one commit, each in its newest attempt, failures first.
 pub(crate) async fn jobs_of_commit(
     hud: &Hud,
     repo: &RepoName,
     sha: &str,
 ) -> Result<Vec<WorkflowJob>, PageError> {
-    let jobs = jobs_of_commits(hud, repo, &[sha.to_owned()]).await?;
+    let shas = [sha.to_owned()];
+    let mut jobs = jobs_of_commits(hud, repo, &shas).await?;
+    add_failed_runs(hud, repo, &shas, false, &mut jobs).await?;
     let mut newest: Vec<_> = newest_of_each(&jobs).into_iter().map(|job| job.job.clone()).collect();
     newest.sort_by(|a, b| (a.state, &a.workflow, &a.name).cmp(&(b.state, &b.workflow, &b.name)));
     Ok(newest)

@@ -130,7 +130,10 @@ pub(crate) async fn build_panel(
 
 pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobModel, PageError> {
     let row = webhook_of(hud, repo, job_id).await?;
-    let job = row.as_ref().and_then(WorkflowJob::from_row);
+    let job = match row.as_ref().and_then(WorkflowJob::from_row) {
+        Some(job) => Some(job),
+        None => run(hud, repo, job_id).await?,
+    };
     let log = hud.results.job_logs(repo.as_str(), &[job_id]).await?.pop();
     if job.is_none() && log.is_none() {
         return Err(PageError::NotFound(format!(
@@ -156,6 +159,14 @@ pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobMo
     add_commit(hud, repo, &mut model).await?;
     add_history(hud, repo, &mut model).await?;
     Ok(model)
+}
+
+/// A run that failed though no known job of it did, which grids show like a job.
+async fn run(hud: &Hud, repo: &RepoName, id: u64) -> Result<Option<WorkflowJob>, PageError> {
+    let thing = id.to_string();
+    let selection = ThingSelection::Id(&thing);
+    let query = ThingQuery { event: "workflow_run", repository: repo.as_str(), selection };
+    Ok(hud.results.current_things(&query).await?.iter().find_map(WorkflowJob::of_run))
 }
 
 /// The current state of a job.
@@ -205,6 +216,11 @@ impl JobModel {
     fn ended_at(&self) -> Option<Timestamp> {
         let log = self.log.as_ref().map(|log| log.job.completed_at);
         log.or(self.job.as_ref()?.completed_at)
+    }
+
+    /// Whether it is a whole run.
+    fn is_run(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.id == job.run_id)
     }
 
     fn found(&self) -> Option<&LogMatch> {
@@ -466,7 +482,10 @@ fn facts(model: &JobModel, view: &View<'_>) -> Markup {
 pub(crate) fn explanation(model: &JobModel) -> Markup {
     let Some(log) = &model.log else {
         return html! { @if model.job.as_ref().is_some_and(|job| job.state.is_failure()) {
-            p.muted { "Nothing is known about its log yet: logs of failed jobs are read a few seconds after the job ends." }
+            p.muted {
+                @if model.is_run() { "No failed job of this run is known: its workflow file may be broken, so that nothing ran." }
+                @else { "Nothing is known about its log yet: logs of failed jobs are read a few seconds after the job ends." }
+            }
         } };
     };
     html! {
