@@ -212,6 +212,15 @@ const tasks = {
     expect((await top()) === scrolled, `a refresh moves the grid from ${scrolled} to ${await top()}`);
     await grid.close();
 
+    // Whoever changes to the dark scheme, or measures contrast, sees a colour or the other, and none in between.
+    const schemes = await open(context, sites.full + DUNE);
+    const chosen = () => schemes.evaluate(() => getComputedStyle(document.querySelector(".group a[aria-current]")).backgroundColor);
+    await schemes.emulateMedia({ colorScheme: "dark" });
+    const atOnce = await chosen();
+    await schemes.waitForTimeout(300);
+    expect(atOnce === (await chosen()), `a colour goes from ${atOnce} to ${await chosen()}`);
+    await schemes.close();
+
     // On paper a grid is whole, and nothing is folded.
     for (const path of [MAIN, "/pr/101050"]) {
       const paper = await open(context, (path === MAIN ? sites.wide : sites.full) + path);
