@@ -538,3 +538,14 @@ async fn lost_dispatch_of_another_upstream_leads_to_its_own_pull_request_and_one
         assert!(page.contains(expected), "{expected}: {page}");
     }
 }
+
+#[tokio::test]
+async fn jobs_that_passed_so_far_are_not_called_all_that_will_come() {
+    let site = full().await;
+    let pulls = site.json("/api/v1/pulls?show=green").await;
+    let (_, page) = site.get(&format!("/pr/{}", pulls["pulls"][0]["number"])).await;
+    assert!(
+        page.contains("Nothing blocks so far: every job that backends at L4 reported"),
+        "{page}"
+    );
+}
