@@ -330,6 +330,8 @@ pub const CRCR_RESULTS: &str = "CRCR_RESULTS";
 
 /// Where the relay keeps webhooks.
 pub const CRCR_ARCHIVE: &str = "CRCR_ARCHIVE";
+/// Whether the relay explains failed jobs from their logs; `all` says that private repositories may be shown.
+pub const CRCR_JOB_LOGS: &str = "CRCR_JOB_LOGS";
 pub const GITHUB_APP_ID: &str = "GITHUB_APP_ID";
 /// The GitHub App's private key, as PEM.
 pub const GITHUB_APP_PRIVATE_KEY: &str = "GITHUB_APP_PRIVATE_KEY";
@@ -367,6 +369,7 @@ pub const CRCR_NAMES: &[&str] = &[
     CRCR_CHECK_RUN_ID,
     CRCR_CLIENT_PAYLOAD,
     CRCR_JOB_INDEX,
+    CRCR_JOB_LOGS,
     CRCR_LISTEN,
     CRCR_LOG,
     CRCR_MATRIX,

@@ -178,6 +178,20 @@ const tasks = {
     await fresh.evaluate(() => { document.querySelector("h1").textContent = "old"; });
     await fresh.clock.runFor(61_000);
     expect((await fresh.locator("h1").innerText()) === "old", "a refresh disturbs who types");
+    // What was in the background is refreshed as soon as it is looked at.
+    await fresh.evaluate(() => {
+      document.activeElement.blur();
+      Object.defineProperty(document, "hidden", { value: true, configurable: true });
+    });
+    await fresh.clock.runFor(200_000);
+    expect((await fresh.locator("h1").innerText()) === "old", "a page that nobody sees is refreshed");
+    await fresh.evaluate(() => { delete document.hidden; document.dispatchEvent(new Event("visibilitychange")); });
+    await fresh.waitForFunction(() => document.querySelector("h1").textContent !== "old");
+    // What is selected stays, so that it can be copied.
+    await fresh.evaluate(() => { document.querySelector("h1").textContent = "old"; getSelection().selectAllChildren(document.querySelector("h1")); });
+    await fresh.clock.runFor(61_000);
+    expect((await fresh.evaluate(() => String(getSelection()))) === "old", "a refresh takes the selection away");
+    await fresh.evaluate(() => getSelection().removeAllRanges());
     await fresh.evaluate(() => document.activeElement.blur());
     await fresh.route("**/*", (route) => route.abort());
     await fresh.clock.runFor(61_000);
@@ -197,6 +211,29 @@ const tasks = {
     await grid.waitForFunction(() => document.querySelector("h1").textContent !== "old");
     expect((await top()) === scrolled, `a refresh moves the grid from ${scrolled} to ${await top()}`);
     await grid.close();
+
+    // Whoever changes to the dark scheme, or measures contrast, sees a colour or the other, and none in between.
+    const schemes = await open(context, sites.full + DUNE);
+    const chosen = () => schemes.evaluate(() => getComputedStyle(document.querySelector(".group a[aria-current]")).backgroundColor);
+    await schemes.emulateMedia({ colorScheme: "dark" });
+    const atOnce = await chosen();
+    await schemes.waitForTimeout(300);
+    expect(atOnce === (await chosen()), `a colour goes from ${atOnce} to ${await chosen()}`);
+    await schemes.close();
+
+    // On paper a grid is whole, and nothing is folded.
+    for (const path of [MAIN, "/pr/101050"]) {
+      const paper = await open(context, (path === MAIN ? sites.wide : sites.full) + path);
+      await paper.emulateMedia({ media: "print" });
+      const cut = await paper.evaluate(() => Math.max(0, ...[...document.querySelectorAll("main .scroll, main pre, #job")].map((box) => box.scrollHeight - box.clientHeight)));
+      expect(cut <= 2, `${path}: on paper ${cut} pixels of a box are missing`);
+      await paper.evaluate(() => dispatchEvent(new Event("beforeprint")));
+      const folded = () => paper.locator("main details:not([open])").count();
+      expect((await folded()) === 0, `${path}: ${await folded()} folds are closed on paper`);
+      await paper.evaluate(() => dispatchEvent(new Event("afterprint")));
+      expect(path === MAIN || (await folded()) > 0, `${path}: the folds stay open`);
+      await paper.close();
+    }
 
     // What says UTC is UTC, wherever the reader is.
     const elsewhere = await contextAt({ timezoneId: "Asia/Kolkata" });

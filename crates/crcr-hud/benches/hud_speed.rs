@@ -83,6 +83,7 @@ async fn main() {
         let started = Instant::now();
         fill_webhooks(&*results, now, webhooks, days).await;
         fill_pulls(&*results, now, attempts / JOBS / BACKENDS).await;
+        fill_closed_pulls(&*results, now, webhooks / 50, days).await;
         println!("{webhooks} webhooks written in {:.0?}", started.elapsed());
     }
     if results.tested_repositories().await.unwrap().is_empty() {
@@ -287,6 +288,40 @@ async fn fill_pulls(results: &dyn Results, now: Timestamp, events: u64) {
         WebhookRow::new("pull_request", &delivery, at, payload.to_string().as_bytes()).ok()
     };
     results.append_webhooks((1..=PULLS).filter_map(row).collect()).await.unwrap();
+}
+
+/// Pull requests that were closed long ago, with five webhooks each. The last one of some isn't that of their end.
+async fn fill_closed_pulls(results: &dyn Results, now: Timestamp, webhooks: u64, days: u64) {
+    const ACTIONS: [&str; 5] = ["opened", "synchronize", "labeled", "closed", "labeled"];
+    let pulls = webhooks / ACTIONS.len() as u64;
+    let mut part = vec![];
+    for pull in 0..pulls {
+        // Numbers that no dispatch has.
+        let number = 10_000_000 + pull;
+        let day = now - SignedDuration::from_hours((24 * (1 + pull % days)).cast_signed());
+        for (n, action) in ACTIONS.into_iter().enumerate() {
+            if n == 4 && pull.is_multiple_of(3) {
+                continue;
+            }
+            let at = day + SignedDuration::from_mins(n as i64);
+            let payload = json!({
+                "action": action, "number": number, "repository": { "full_name": UPSTREAM },
+                "pull_request": {
+                    "id": number, "number": number, "state": if n < 3 { "open" } else { "closed" },
+                    "title": format!("Old change {number}"), "body": "What it was for. ".repeat(100),
+                    "updated_at": at.to_string(), "user": { "login": format!("author-{}", number % 50) },
+                    "head": { "sha": format!("{number:040x}"), "ref": format!("topic/{number}") },
+                    "base": { "ref": "main", "repo": { "default_branch": "main" } },
+                },
+            });
+            let delivery = format!("closed-{number}-{n}");
+            let body = payload.to_string();
+            part.push(WebhookRow::new("pull_request", &delivery, at, body.as_bytes()).unwrap());
+        }
+        if part.len() >= PART || pull + 1 == pulls {
+            results.append_webhooks(std::mem::take(&mut part)).await.unwrap();
+        }
+    }
 }
 
 fn ci_of_commit(commit: u64, at: Timestamp, rows: &mut Vec<WebhookRow>) {

@@ -17,7 +17,11 @@ pub(super) fn svg(model: &BackendModel) -> Markup {
         _ => ("unknown", "#6e7781"),
     };
     let text = match rate.value.filter(|_| rate.known) {
-        Some(share) => format!("{level} · {word} · {:.0} % pass", share * 100.0),
+        // One failure among thousands isn't 100 %.
+        Some(share) => {
+            let most = if share < 1.0 { 99.0 } else { 100.0 };
+            format!("{level} · {word} · {:.0} % pass", (share * 100.0).min(most))
+        }
         None => format!("{level} · {word}"),
     };
     let width = 40 + 7 * text.chars().count();

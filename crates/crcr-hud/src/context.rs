@@ -114,6 +114,7 @@ impl Hud {
 pub(crate) enum PageError {
     NotFound(String),
     Query(String),
+    /// For operators; the page says only that the results can't be read.
     Store(String),
     Busy,
 }

@@ -31,7 +31,11 @@ fn parts(problem: &PageError) -> (StatusCode, &str, Option<u16>) {
     match problem {
         PageError::NotFound(text) => (StatusCode::NOT_FOUND, text, None),
         PageError::Query(text) => (StatusCode::BAD_REQUEST, text, None),
-        PageError::Store(text) => (StatusCode::SERVICE_UNAVAILABLE, text, Some(60)),
+        PageError::Store(reason) => {
+            // It names servers, folders and tables, and anybody reads the pages.
+            tracing::error!(reason, "a page can't be computed");
+            (StatusCode::SERVICE_UNAVAILABLE, "the results can't be read now", Some(60))
+        }
         PageError::Busy => (
             StatusCode::SERVICE_UNAVAILABLE,
             "too many pages are being computed; try again in 5 seconds",
@@ -207,4 +211,22 @@ pub fn page(view: &View<'_>, status: u16, text: &str, links: &[(String, String)]
             p { a href="/" { "What is going on now" } " · " a href="/crcr" { "All backends" } }
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn why_the_store_cannot_be_read_is_not_for_the_public() {
+        let problem = PageError::Store(
+            "the results can't be used: ClickHouse at https://ch.corp.internal:8443/: 500"
+                .to_owned(),
+        );
+        let answer = error_json(&problem);
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answer.headers()[header::RETRY_AFTER], "60");
+        let body = to_bytes(answer.into_body(), MAX_MESSAGE_BYTES).await.unwrap();
+        assert_eq!(body, r#"{"detail":"the results can't be read now"}"#);
+    }
 }

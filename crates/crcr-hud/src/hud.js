@@ -113,10 +113,15 @@
   const zoneText = document.getElementById("zone");
   zoneText.textContent = `Your time is ${zone(new Date())}.`;
   const status = document.getElementById("refreshed");
+  // What somebody has selected would be gone before it is copied.
+  const isSelecting = () => { const chosen = getSelection(); return !chosen.isCollapsed && main.contains(chosen.anchorNode); };
+  let tried = Date.now();
   const refresh = async () => {
-    if (document.hidden || settings.refresh === "off" || main.querySelector("form :focus")) return;
+    if (document.hidden || settings.refresh === "off" || main.querySelector("form :focus") || isSelecting()) return;
+    tried = Date.now();
     try {
-      const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      // An answer that never comes must not look like one that says the same.
+      const answer = await fetch(location.href, { headers: { accept: "text/html" }, signal: AbortSignal.timeout(30_000) });
       if (!answer.ok) throw new Error(String(answer.status));
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.getElementById("main");
@@ -143,5 +148,19 @@
   };
   enhanceAll();
   showTimes();
-  if (main.dataset.refresh) setInterval(refresh, 1000 * Number(main.dataset.refresh));
+  if (main.dataset.refresh) {
+    const every = 1000 * Number(main.dataset.refresh);
+    setInterval(refresh, every);
+    // A page that was in the background is as old as that.
+    document.addEventListener("visibilitychange", () => { if (Date.now() - tried >= every) refresh(); });
+  }
+  // "3 min ago" is true for a minute only, also where nothing is refreshed.
+  setInterval(() => { if (!isSelecting()) showTimes(); }, 60_000);
+  // Paper can't be unfolded.
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = [...main.querySelectorAll("details:not([open])")];
+    for (const fold of folded) fold.open = true;
+  });
+  addEventListener("afterprint", () => { for (const fold of folded) fold.open = false; });
 })();

@@ -1,5 +1,7 @@
 //! Parts of every page: the shell, and the markup of outcomes, rates and times.
 
+use std::fmt::Display;
+
 use crcr_domain::ci_data::workflow::CiState;
 use crcr_domain::probes::Culprit;
 use crcr_domain::results::{DurationStats, JobOutcome};
@@ -133,7 +135,7 @@ pub(crate) fn rate(view: &RateView) -> Markup {
             (Some(value), Some((low, high))) if view.known => {
                 span.rate { (percent(value)) }
                 " " span.detail title=(format!("95 % interval {} to {}", percent(low), percent(high))) {
-                    (n) " · " (format!("{:.0}–{:.0} %", 100.0 * low, 100.0 * high))
+                    (n) " · " (whole_percents(low, high))
                 }
             }
             (Some(_), _) => { span.muted { "unknown" } " " span.detail title="fewer than 20 samples" { (n) ", too few" } }
@@ -142,10 +144,30 @@ pub(crate) fn rate(view: &RateView) -> Markup {
     }
 }
 
-/// A share (0 to 1) in percent, with one decimal unless that is 0.
+/// A share (0 to 1) in percent, with one decimal unless that is 0. Only all is 100 %, and only nothing is 0 %.
 pub(crate) fn percent(share: f64) -> String {
-    let text = format!("{:.1}", share * 100.0);
-    format!("{} %", text.strip_suffix(".0").unwrap_or(&text))
+    match format!("{:.1}", share * 100.0).as_str() {
+        "100.0" if share < 1.0 => "> 99.9 %".to_owned(),
+        "0.0" if share > 0.0 => "< 0.1 %".to_owned(),
+        text => format!("{} %", text.strip_suffix(".0").unwrap_or(text)),
+    }
+}
+
+/// An interval of shares in whole percent. Its ends are rounded away from all and nothing, as [`percent`] does.
+fn whole_percents(low: f64, high: f64) -> String {
+    let low = if low < 1.0 { (100.0 * low).min(99.0) } else { 100.0 };
+    let high = if high > 0.0 { (100.0 * high).max(1.0) } else { 0.0 };
+    format!("{low:.0}–{high:.0} %")
+}
+
+/// A number with its noun: `1 job`, `2 jobs`.
+pub(crate) fn counted<N: Display + PartialEq + From<u8>>(
+    count: N,
+    one: &str,
+    many: &str,
+) -> String {
+    let noun = if count == N::from(1) { one } else { many };
+    format!("{count} {noun}")
 }
 
 /// Seconds as people read them: `45 s`, `12 min`, `2.5 h`.
@@ -280,6 +302,28 @@ mod tests {
             assert_eq!(duration(seconds), text);
         }
         assert_eq!((percent(0.9), percent(0.945)), ("90 %".into(), "94.5 %".into()));
+    }
+
+    #[test]
+    fn one_failure_among_thousands_is_neither_all_nor_nothing() {
+        for (share, text) in
+            [(1.0, "100 %"), (0.9999, "> 99.9 %"), (0.0001, "< 0.1 %"), (0.0, "0 %")]
+        {
+            assert_eq!(percent(share), text);
+        }
+        for (low, high, text) in
+            [(0.997, 1.0, "99–100 %"), (0.0, 0.003, "0–1 %"), (0.956, 0.984, "96–98 %")]
+        {
+            assert_eq!(whole_percents(low, high), text);
+        }
+    }
+
+    #[test]
+    fn one_thing_has_the_noun_of_one() {
+        assert_eq!(
+            (counted(1_u64, "job", "jobs"), counted(0, "job", "jobs")),
+            ("1 job".into(), "0 jobs".into())
+        );
     }
 
     #[test]

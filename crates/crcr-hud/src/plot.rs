@@ -86,12 +86,12 @@ impl Plot {
     /// The chart, and its numbers in a table that is folded.
     pub(crate) fn markup(&self) -> Markup {
         let Some(axis) = self.axis() else {
-            return html! { figure.chart { figcaption { (self.title) " " span.muted { "no data in this span" } } } };
+            return html! { figure.chart { figcaption { bdi { (self.title) } " " span.muted { "no data in this span" } } } };
         };
         html! {
             figure.chart {
                 figcaption {
-                    span { (self.title) }
+                    span { bdi { (self.title) } }
                     @for (line, class) in self.lines.iter().zip(CLASSES) {
                         span.key.(class) { svg.mark viewBox="0 0 24 12" aria-hidden="true" {
                             polyline.(class) points="0,6 24,6" {} (mark(class, 12.0, 6.0))

@@ -18,7 +18,7 @@ const MAX_DAYS: i64 = 366;
 
 /// `?window=24h|7d|30d` (begins at a full hour) or `?from=…&to=…` (RFC 3339; UTC without a zone),
 /// `?events=pr|nightly`, for the job matrix `?heads=all`, `?rows=failing`, `?q=TEXT` and `?page=N`, for
-/// the overview `?q=TEXT` and `?sort=COLUMN`, for the level page `?level=L2`.
+/// the overview `?q=TEXT`, `?show=STANDING` and `?sort=COLUMN`, for the level page `?level=L2`.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(super) struct SpanQuery {
     window: Option<String>,
@@ -30,6 +30,7 @@ pub(super) struct SpanQuery {
     q: Option<String>,
     page: Option<String>,
     sort: Option<String>,
+    show: Option<String>,
     level: Option<String>,
 }
 
@@ -250,6 +251,8 @@ pub(super) struct TimeSpan {
     pub(super) q: Option<String>,
     /// How the overview is sorted.
     pub(super) sort: Option<String>,
+    /// Which backends the overview shows, by their standing.
+    pub(super) show: Option<String>,
     /// Which page of commits is shown.
     pub(super) page: usize,
 }
@@ -289,6 +292,7 @@ impl TimeSpan {
             only_failing,
             q: given(query.q.as_deref()),
             sort: given(query.sort.as_deref()),
+            show: given(query.show.as_deref()),
             page,
         };
         let time = |name: &str, text: &str| {
@@ -331,7 +335,15 @@ impl TimeSpan {
 
     /// The same span on another page.
     pub(super) fn unfiltered(&self) -> Self {
-        Self { all_heads: false, only_failing: false, q: None, sort: None, page: 1, ..self.clone() }
+        Self {
+            all_heads: false,
+            only_failing: false,
+            q: None,
+            sort: None,
+            show: None,
+            page: 1,
+            ..self.clone()
+        }
     }
 
     fn filters(&self) -> String {
@@ -341,6 +353,7 @@ impl TimeSpan {
             ("rows", self.only_failing.then_some("failing")),
             ("q", self.q.as_deref()),
             ("sort", self.sort.as_deref()),
+            ("show", self.show.as_deref()),
             ("page", page.as_deref()),
         ];
         address("", filters).replacen('?', "&", 1)

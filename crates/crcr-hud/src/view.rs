@@ -40,7 +40,9 @@ impl View<'_> {
     }
 
     pub(crate) fn job_url(&self, repository: &str, run_id: u64, job_id: u64) -> String {
-        self.on_github(repository, &format!("actions/runs/{run_id}/job/{job_id}"))
+        // A whole run has the id of the run.
+        let job = if job_id == run_id { String::new() } else { format!("/job/{job_id}") };
+        self.on_github(repository, &format!("actions/runs/{run_id}{job}"))
     }
 
     /// Names of repositories come from webhooks; only a valid one becomes a part of an address.

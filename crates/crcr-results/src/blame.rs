@@ -33,17 +33,18 @@ pub async fn blame_jobs<E: From<ResultsError>>(
         let numbers = pulls.entry(job.record.upstream.to_ascii_lowercase()).or_default();
         numbers.extend(job.record.pull_request);
     }
-    let heads: HashSet<&str> = failed.iter().map(|job| &*job.record.head_sha).collect();
+    let heads: HashSet<&String> = failed.iter().map(|job| &job.record.head_sha).collect();
+    let heads: Vec<String> = heads.into_iter().cloned().collect();
     let (mut attempts, mut dispatches) = (vec![], vec![]);
     let mut merge_bases: HashMap<String, String> = HashMap::new();
     for (upstream, numbers) in &pulls {
         let numbers: Vec<u64> = numbers.iter().copied().collect();
         for numbers in numbers.chunks(PULLS_AT_ONCE) {
             let (facts, bases) = tokio::try_join!(
-                results.pull_request_facts(upstream, numbers),
+                results.pull_request_facts(upstream, numbers, &heads),
                 results.merge_bases(upstream, numbers),
             )?;
-            attempts.extend(facts.0.into_iter().filter(|row| heads.contains(&*row.head_sha)));
+            attempts.extend(facts.0);
             dispatches.extend(facts.1);
             merge_bases.extend(bases.into_iter().map(|found| (found.head_sha, found.merge_base)));
         }

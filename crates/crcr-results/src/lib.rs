@@ -176,15 +176,17 @@ pub trait Results:
     async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError>;
 
     /// The attempts of these pull requests, in the order of arrival, and their dispatches. The name of
-    /// the upstream repository is compared without case.
+    /// the upstream repository is compared without case. `heads`: only the attempts on these commits; empty for all,
+    /// which may be many, as whoever pushes a thousand times has a thousand heads.
     async fn pull_request_facts(
         &self,
         upstream: &str,
         numbers: &[u64],
+        heads: &[String],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
 
-    /// The dispatches of commits whose SHA begins with these hexadecimal digits in lower case, `limit` at most, in
-    /// the order of their acceptance.
+    /// The dispatches of commits whose SHA begins with these hexadecimal digits in lower case, the newest `limit` of
+    /// them, in the order of their acceptance.
     async fn dispatches_of_commits(
         &self,
         prefix: &str,
@@ -228,13 +230,16 @@ fn sort_dispatches(rows: &mut [DispatchFact]) {
 }
 
 /// How the tables of ClickHouse came to be: those of the facts, and of each kind of question.
-const CLICKHOUSE_STEPS: &[clickhouse::schema::SchemaStep] = &[&[
-    clickhouse::schema::FACTS,
-    test_runs::clickhouse::TABLES,
-    webhook_tables::clickhouse::TABLES,
-    job_logs::clickhouse::TABLES,
-    ci_times::clickhouse::TABLES,
-]];
+const CLICKHOUSE_STEPS: &[clickhouse::schema::SchemaStep] = &[
+    &[
+        clickhouse::schema::FACTS,
+        test_runs::clickhouse::TABLES,
+        webhook_tables::clickhouse::TABLES,
+        job_logs::clickhouse::TABLES,
+        ci_times::clickhouse::TABLES,
+    ],
+    &[webhook_tables::clickhouse::PULL_STATES],
+];
 
 #[derive(Debug, Clone)]
 pub enum ResultsUrl {

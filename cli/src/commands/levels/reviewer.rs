@@ -242,8 +242,7 @@ fn markdown_table(evidence: &[CriterionEvidence]) -> String {
 }
 
 fn table_row(evidence: &CriterionEvidence) -> [String; 5] {
-    let value =
-        evidence.value.map_or("no data".to_owned(), |v| format_value(evidence.criterion, v));
+    let value = evidence.value.map_or("no data".to_owned(), |value| exact_value(evidence, value));
     [
         evidence.criterion.title().to_owned(),
         value,
@@ -306,7 +305,7 @@ pub fn describe_evidence(evidence: &CriterionEvidence) -> String {
     let target = format_target(evidence);
     match evidence.value {
         Some(value) => {
-            let value = format_value(evidence.criterion, value);
+            let value = exact_value(evidence, value);
             // For days, the value itself is the number of samples.
             let days = matches!(evidence.criterion, Criterion::TimeAtL2 | Criterion::Coverage);
             let samples = if days { String::new() } else { format!(" of {n}") };
@@ -314,6 +313,22 @@ pub fn describe_evidence(evidence: &CriterionEvidence) -> String {
         }
         None => format!("{title}, target {target}"),
     }
+}
+
+/// With as many decimals as tell it from the target.
+fn exact_value(evidence: &CriterionEvidence, value: f64) -> String {
+    let text = format_value(evidence.criterion, value);
+    if text != format_value(evidence.criterion, evidence.target) {
+        return text;
+    }
+    let (scale, least, unit) = match evidence.criterion {
+        Criterion::TimeAtL2 | Criterion::Coverage => (1.0, 1, "days"),
+        Criterion::Queue | Criterion::EndToEnd if value < 7200.0 => (1.0 / 60.0, 1, "min"),
+        Criterion::Queue | Criterion::EndToEnd => (1.0 / 3600.0, 2, "h"),
+        _ => (100.0, 2, "%"),
+    };
+    let decimals = evidence.telling_decimals(scale, least);
+    decimals.map_or(text, |decimals| format!("{} {unit}", round_to(value * scale, decimals)))
 }
 
 fn format_target(evidence: &CriterionEvidence) -> String {
@@ -337,8 +352,13 @@ fn format_value(criterion: Criterion, value: f64) -> String {
     }
 }
 
+/// Only all is 100 %, and only nothing is 0 %.
 fn percent(share: f64) -> String {
-    format!("{} %", round_to(share * 100.0, 2))
+    match round_to(share * 100.0, 2).as_str() {
+        "100" if share < 1.0 => "> 99.99 %".to_owned(),
+        "0" if share > 0.0 => "< 0.01 %".to_owned(),
+        text => format!("{text} %"),
+    }
 }
 
 /// Rounds to at most `decimals` places, without trailing zeros.
@@ -366,7 +386,28 @@ mod tests {
         ] {
             assert_eq!(format_value(criterion, value), text);
         }
+        assert_eq!(percent(29_999.0 / 30_000.0), "> 99.99 %");
         assert_eq!(format_rate(Rate { numerator: 3, denominator: 4 }), "unknown, 3 of 4");
         assert_eq!(format_rate(Rate { numerator: 30, denominator: 40 }), "75 % of 40");
+    }
+
+    #[test]
+    fn value_that_misses_its_target_by_little_does_not_read_like_it() {
+        for (criterion, value, target, text) in [
+            (Criterion::JobPass, 0.899_97, 0.9, "89.997 %"),
+            (Criterion::TimeAtL2, 29.96, 30.0, "29.96 days"),
+            (Criterion::Queue, 1802.0, 1800.0, "30.03 min"),
+            (Criterion::EndToEnd, 10_800.0, 10_800.0, "3 h"),
+        ] {
+            let evidence = CriterionEvidence {
+                criterion,
+                value: Some(value),
+                bound: crcr_domain::results::criteria::ThresholdBound::AtLeast,
+                target,
+                n: 100,
+                verdict: CriterionVerdict::NotMet,
+            };
+            assert_eq!(exact_value(&evidence, value), text);
+        }
     }
 }

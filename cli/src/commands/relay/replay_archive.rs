@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use crcr_aws::object_store::ObjectStore;
 use crcr_cidata::webhook_archive::{ArchiveError, ArchivedWebhook, WebhookArchive};
-use crcr_domain::ci_data::webhook::WebhookRow;
+use crcr_domain::RepoName;
+use crcr_domain::ci_data::webhook::{WebhookRow, is_private};
 use crcr_domain::results::facts::{Fact, MergeBaseFact};
 use crcr_results::Results;
 use futures_util::{StreamExt as _, stream};
@@ -47,6 +48,10 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
         true => None,
         false => Some(create_results(args.results.as_deref(), env).await?),
     };
+    let private = match env.setting(env_vars::CRCR_JOB_LOGS)?.as_deref() {
+        Some("all") => PrivateRows::All,
+        _ => PrivateRows::Of(upstream(env)?),
+    };
     let (mut rows, mut merge_bases, mut count, mut bad) = (vec![], vec![], 0_u64, 0_u64);
     let events = archive.events().await.map_err(unreadable)?;
     let events: Vec<String> = match &args.event {
@@ -67,7 +72,7 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
             let keys = archive.keys(event, day).await.map_err(unreadable)?;
             let progress = printer.progress(&format!("{day} {event}"), keys.len() as u64);
             let mut webhooks = stream::iter(&keys)
-                .map(|key| read_row(&archive, key, from, until))
+                .map(|key| read_row(&archive, key, (from, until), &private))
                 .buffer_unordered(READS);
             while let Some(read) = webhooks.next().await {
                 progress.advance(1);
@@ -117,12 +122,25 @@ enum ReplayedObject {
     MergeBase(MergeBaseFact),
 }
 
-/// `None` if the webhook was received at another time of the day.
+/// Private repositories whose webhooks become rows, as the relay itself decides it.
+enum PrivateRows {
+    All,
+    Of(RepoName),
+}
+
+fn upstream(env: &Env) -> Result<RepoName, Failure> {
+    let name = env.setting(env_vars::UPSTREAM_REPO)?;
+    RepoName::new(name.as_deref().unwrap_or("pytorch/pytorch")).map_err(|error| {
+        Failure::user("settings", "UPSTREAM_REPO isn't a repository").because(error)
+    })
+}
+
+/// `None` if the webhook was received at another time of the day, or is of a private repository.
 async fn read_row(
     archive: &WebhookArchive,
     key: &str,
-    from: Timestamp,
-    until: Timestamp,
+    (from, until): (Timestamp, Timestamp),
+    private: &PrivateRows,
 ) -> Result<Option<ReplayedObject>, String> {
     let webhook = archive.read(key).await.map_err(|error| match error {
         ArchiveError::Damaged { .. } => error.to_string(),
@@ -141,6 +159,12 @@ async fn read_row(
             .map_err(|error| error.to_string())
     } else {
         let row = WebhookRow::new(&head.event, &head.delivery, head.received_at, &body);
+        if let (Ok(row), PrivateRows::Of(upstream)) = (&row, private)
+            && is_private(&body)
+            && !row.repository.eq_ignore_ascii_case(upstream.as_str())
+        {
+            return Ok(None);
+        }
         row.map(ReplayedObject::Webhook).map_err(|error| error.to_string())
     };
     replayed.map(Some).map_err(|error| format!("`{key}`: {error}"))

@@ -5,6 +5,7 @@
 //! last. Protocol: <https://docs.github.com/en/webhooks/webhook-events-and-payloads>
 
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// A longer name, branch or identifier is cut.
@@ -92,6 +93,24 @@ impl WebhookRow {
             is_deleted,
         })
     }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WebhookOfRepository {
+    repository: Option<RepositoryVisibility>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RepositoryVisibility {
+    private: bool,
+}
+
+/// Whether a webhook is about a private repository, or an internal one of an enterprise, of which GitHub says the same.
+pub fn is_private(body: &[u8]) -> bool {
+    let webhook: WebhookOfRepository = serde_json::from_slice(body).unwrap_or_default();
+    webhook.repository.is_some_and(|repository| repository.private)
 }
 
 /// The key of the object that the event is about. Usually it has the name of the event.

@@ -40,6 +40,8 @@ pub struct WorkflowStep {
     pub seconds: Option<f64>,
 }
 
+/// The name of what [`WorkflowJob::of_run`] tells.
+const WHOLE_RUN: &str = "whole run";
 const MAX_LABELS: usize = 20;
 /// Steps of a job that are read, the first ones of a longer list.
 const MAX_STEPS: usize = 200;
@@ -150,6 +152,39 @@ impl WorkflowJob {
         })
     }
 
+    /// A whole run, told like a job with the id of the run. A run can fail though none of its jobs did: one whose
+    /// workflow file is broken has no jobs.
+    pub fn of_run(row: &WebhookRow) -> Option<Self> {
+        let document: Value = serde_json::from_str(&row.document).ok()?;
+        let run = &document["workflow_run"];
+        let text = |field: &str| run[field].as_str().unwrap_or_default();
+        let time = |field: &str| text(field).parse().ok();
+        let state = match (text("status"), text("conclusion")) {
+            // It waits for somebody's approval.
+            ("completed", "action_required") => CiState::Neutral,
+            (status, conclusion) => CiState::new(status, conclusion),
+        };
+        let is_ended = !matches!(state, CiState::Running | CiState::Queued);
+        let id = run["id"].as_u64()?;
+        Some(Self {
+            id,
+            run_id: id,
+            run_attempt: run["run_attempt"].as_u64().unwrap_or(1),
+            workflow: cut(text("name")),
+            name: WHOLE_RUN.to_owned(),
+            head_sha: row.sha.clone(),
+            branch: row.branch.clone(),
+            state,
+            url: Some(cut(text("html_url"))).filter(|url| url.starts_with("https://")),
+            created_at: time("created_at"),
+            started_at: time("run_started_at"),
+            completed_at: time("updated_at").filter(|_| is_ended),
+            runner: None,
+            labels: vec![],
+            failed_step: None,
+        })
+    }
+
     /// Orders the attempts of one job on one commit; a re-run has a new id.
     pub fn order(&self) -> (u64, u64, u64) {
         (self.run_id, self.run_attempt, self.id)
@@ -201,7 +236,7 @@ pub struct BranchCommit {
     /// The first line of its message.
     pub title: String,
     pub author: String,
-    /// When it was pushed, or when a run on it was first heard of.
+    /// When it was pushed, or when a run on it was created.
     pub at: Timestamp,
     /// The pull request that the title names.
     pub pull_request: Option<u64>,
@@ -211,6 +246,7 @@ impl BranchCommit {
     /// The head of a push, or the commit of a workflow run that a push or a schedule caused.
     pub fn from_row(row: &WebhookRow) -> Option<Self> {
         let document: Value = serde_json::from_str(&row.document).ok()?;
+        let mut at = row.received_at;
         let commit = match row.event.as_str() {
             "push" => &document["head_commit"],
             "workflow_run" => {
@@ -220,6 +256,9 @@ impl BranchCommit {
                 {
                     return None;
                 }
+                // A re-run of an old commit is heard of now, and was created with its first attempt.
+                let created = run["created_at"].as_str().and_then(|time| time.parse().ok());
+                at = created.map_or(at, |created: Timestamp| created.min(at));
                 &run["head_commit"]
             }
             _ => return None,
@@ -230,7 +269,7 @@ impl BranchCommit {
         is_commit.then(|| Self {
             sha: row.sha.clone(),
             author: commit["author"]["name"].as_str().map(cut).unwrap_or_default(),
-            at: row.received_at,
+            at,
             title: cut(title),
             pull_request: pull_request_of_title(title),
         })
@@ -343,7 +382,12 @@ mod tests {
                 "id": 1, "event": event, "head_sha": "abcdef0", "head_branch": "main", "head_commit": commit,
             }})
         };
-        assert!(BranchCommit::from_row(&row("workflow_run", &run("schedule"))).is_some());
+        let known = row("workflow_run", &run("schedule"));
+        assert_eq!(BranchCommit::from_row(&known).unwrap().at, known.received_at);
+        let mut again = run("push");
+        again["workflow_run"]["created_at"] = json!("2026-08-01T00:00:00Z");
+        let again = BranchCommit::from_row(&row("workflow_run", &again)).unwrap();
+        assert_eq!(again.at.to_string(), "2026-08-01T00:00:00Z", "a re-run makes no commit new");
         assert_eq!(BranchCommit::from_row(&row("workflow_run", &run("pull_request"))), None);
         let deleted = json!({"ref": "refs/heads/main", "after": "0".repeat(40)});
         assert_eq!(BranchCommit::from_row(&row("push", &deleted)), None);

@@ -318,6 +318,16 @@ pub struct CriterionEvidence {
     pub verdict: CriterionVerdict,
 }
 
+impl CriterionEvidence {
+    /// How many decimals, `least` or more, tell the value from the target, both times `scale`. A value that is rounded
+    /// to its target would read as if it met it. `None` if they are equal.
+    pub fn telling_decimals(&self, scale: f64, least: usize) -> Option<usize> {
+        let value = self.value?;
+        let text = |number: f64, decimals: usize| format!("{:.decimals$}", number * scale);
+        (least..least + 6).find(|decimals| text(value, *decimals) != text(self.target, *decimals))
+    }
+}
+
 /// The results of a test, or of all tests with one name, on one day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedTestDay {

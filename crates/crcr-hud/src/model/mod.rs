@@ -5,6 +5,7 @@ pub(super) mod days;
 pub(super) mod head;
 pub(super) mod head_state;
 pub(super) mod job_details;
+pub(super) mod known_repositories;
 pub(super) mod oncall_reaction;
 pub(super) mod open_pulls;
 pub(super) mod red_branches;

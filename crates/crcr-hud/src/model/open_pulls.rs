@@ -109,7 +109,11 @@ pub(crate) async fn read(hud: &Hud, before: Timestamp) -> Result<OpenPulls, Page
     } else {
         recently_dispatched(hud).await?
     };
-    let facts = PullFacts::read(hud, &numbers).await?;
+    let mut heads: Vec<String> = open.iter().map(|pull| pull.head_sha.clone()).collect();
+    if heads.iter().any(String::is_empty) {
+        heads = vec![];
+    }
+    let facts = PullFacts::read(hud, &numbers, &heads).await?;
     let mut known: HashMap<u64, PullRequestState> =
         open.into_iter().map(|pull| (pull.number, pull)).collect();
     let pulls = numbers.iter().filter_map(|number| facts.pull(*number, known.remove(number)));
@@ -135,10 +139,11 @@ struct PullFacts {
 }
 
 impl PullFacts {
-    async fn read(hud: &Hud, numbers: &[u64]) -> Result<Self, PageError> {
+    /// `heads`: those whose results are read; empty for all.
+    async fn read(hud: &Hud, numbers: &[u64], heads: &[String]) -> Result<Self, PageError> {
         let upstream = hud.upstream.as_str();
         let (mut attempts, mut dispatches) =
-            hud.results.pull_request_facts(upstream, numbers).await?;
+            hud.results.pull_request_facts(upstream, numbers, heads).await?;
         for row in &mut attempts {
             row.level = hud.level_now(&row.repo, row.level);
         }

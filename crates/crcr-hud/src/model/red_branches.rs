@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::context::{Hud, PageError};
 use crate::pages::branch::{
-    JobGroup, backend_cells, commits, is_red, jobs_of_commits, newest_of_each,
+    JobGroup, add_failed_runs, backend_cells, commits, is_red, jobs_of_commits, newest_of_each,
 };
 
 /// The newest commits of a branch that are looked at.
@@ -146,6 +146,8 @@ struct Columns {
     columns: Vec<Column>,
     /// The place of the newest commit on which something passed, nothing failed and nothing runs.
     newest_green: Option<usize>,
+    /// Whether the jobs of all commits were read.
+    is_whole: bool,
 }
 
 impl Columns {
@@ -157,13 +159,16 @@ impl Columns {
         commits: &[BranchCommit],
     ) -> Result<Self, PageError> {
         let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
-        let mut jobs = vec![];
+        let (mut jobs, mut read) = (vec![], 0);
         for part in shas.chunks(COMMITS_AT_ONCE) {
-            jobs.extend(jobs_of_commits(hud, repo, part).await?);
             if jobs.len() > MAX_JOBS_READ {
                 break;
             }
+            jobs.extend(jobs_of_commits(hud, repo, part).await?);
+            read += part.len();
         }
+        add_failed_runs(hud, repo, &shas[..read], true, &mut jobs).await?;
+        let is_whole = read == shas.len();
         jobs.retain(|job| job.branch == branch);
         let (backends, reported) = backend_cells(hud, repo, commits, |_| true).await?;
         // The worst state of each group on each commit, with a job in it.
@@ -205,10 +210,11 @@ impl Columns {
             let (title, backend) = (backend.repo.clone(), Some(backend.repo.clone()));
             Column { title, backend, ended: ended.collect() }
         });
-        Ok(Self { columns: in_tree.chain(out_of_tree).collect(), newest_green })
+        Ok(Self { columns: in_tree.chain(out_of_tree).collect(), newest_green, is_whole })
     }
 
     fn red(self, commits: &[BranchCommit]) -> Vec<RedJob> {
+        let is_whole = self.is_whole;
         let red = self.columns.into_iter().filter_map(|Column { title, backend, ended }| {
             let failed: Vec<_> = ended.iter().take_while(|(_, is_red, _)| *is_red).collect();
             let ((_, _, job), (first, ..)) = (failed.first()?, failed.last()?);
@@ -217,7 +223,8 @@ impl Columns {
                 backend,
                 commits: failed.len(),
                 since: commits[*first].clone(),
-                may_be_older: failed.len() == ended.len() && commits.len() == MAX_COMMITS,
+                may_be_older: failed.len() == ended.len()
+                    && (commits.len() == MAX_COMMITS || !is_whole),
                 job: *job,
             })
         });

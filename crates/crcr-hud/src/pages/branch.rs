@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::failure::{self, JobModel};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError, repo_name};
-use crate::layout::{culprit_list, outcome_parts, short_sha, state_parts};
+use crate::layout::{counted, culprit_list, outcome_parts, short_sha, state_parts};
 use crate::query::BranchQuery;
 use crate::view::View;
 
@@ -303,6 +303,7 @@ async fn bounded_jobs(
         jobs.extend(jobs_of_commits(hud, repo, part).await?);
         read += part.len();
     }
+    add_failed_runs(hud, repo, &shas[..read], true, &mut jobs).await?;
     Ok((jobs, read))
 }
 
@@ -476,13 +477,43 @@ pub(crate) async fn jobs_of_commits(
     Ok(rows.iter().filter_map(WorkflowJob::from_row).collect())
 }
 
+/// Adds the runs that failed though no known job of theirs did, with the other runs of these workflows: those say when
+/// it is over. `is_branch`: only runs of the repository's own commits; a fork's can have the name of any branch.
+pub(crate) async fn add_failed_runs(
+    hud: &Hud,
+    repo: &RepoName,
+    shas: &[String],
+    is_branch: bool,
+    jobs: &mut Vec<WorkflowJob>,
+) -> Result<(), PageError> {
+    let selection = ThingSelection::Commits(shas);
+    let query = ThingQuery { event: "workflow_run", repository: repo.as_str(), selection };
+    let rows = hud.results.current_things(&query).await?;
+    let own = rows.iter().filter(|row| !is_branch || BranchCommit::from_row(row).is_some());
+    let runs: Vec<WorkflowJob> = own.filter_map(WorkflowJob::of_run).collect();
+    // A job that was cancelled or hasn't ended, as far as is known, tells enough.
+    let told: HashSet<u64> = jobs
+        .iter()
+        .filter(|job| !matches!(job.state, CiState::Passed | CiState::Neutral))
+        .map(|job| job.run_id)
+        .collect();
+    let untold = runs.iter().filter(|run| run.state.is_failure() && !told.contains(&run.id));
+    let workflows: HashSet<String> = untold.map(|run| run.workflow.clone()).collect();
+    let is_told = |run: &WorkflowJob| run.state.is_failure() && told.contains(&run.id);
+    let added = runs.into_iter().filter(|run| workflows.contains(&run.workflow) && !is_told(run));
+    jobs.extend(added);
+    Ok(())
+}
+
 /// The jobs of one commit, each in its newest attempt, failures first.
 pub(crate) async fn jobs_of_commit(
     hud: &Hud,
     repo: &RepoName,
     sha: &str,
 ) -> Result<Vec<WorkflowJob>, PageError> {
-    let jobs = jobs_of_commits(hud, repo, &[sha.to_owned()]).await?;
+    let shas = [sha.to_owned()];
+    let mut jobs = jobs_of_commits(hud, repo, &shas).await?;
+    add_failed_runs(hud, repo, &shas, false, &mut jobs).await?;
     let mut newest: Vec<_> = newest_of_each(&jobs).into_iter().map(|job| job.job.clone()).collect();
     newest.sort_by(|a, b| (a.state, &a.workflow, &a.name).cmp(&(b.state, &b.workflow, &b.name)));
     Ok(newest)
@@ -559,10 +590,10 @@ fn red_columns(model: &BranchModel) -> Markup {
             @if !red.is_first { "at least " }
             a href=(address::commit(&model.repository, &red.sha)) { code { (short_sha(&red.sha)) } }
             @if let Some(row) = first { " " bdi { (row.commit.title) } @if !row.commit.author.is_empty() { " by " bdi { (row.commit.author) } } }
-            ", " (red.commits) @if red.commits == 1 { " commit" } @else { " commits" } ". "
+            ", " (counted(red.commits, "commit", "commits")) ". "
             a href=(red.job.map_or_else(|| address::commit(&model.repository, &red.sha), |job| address::failure(&model.repository, job))) { "Why" }
         } }
-        @if red.len() > MAX_TOLD { li { (red.len() - MAX_TOLD) " more are marked below." } } }
+        @if red.len() > MAX_TOLD { li { (counted(red.len() - MAX_TOLD, "more is", "more are")) " marked below." } } }
     }
 }
 
@@ -586,7 +617,7 @@ fn grid(model: &BranchModel, path: &str) -> Markup {
                     tbody { (commit_rows(model, path)) }
                 }
             }
-            @if model.more_groups > 0 { p.detail { (model.more_groups) " jobs without a failure are left out; search for them above." } }
+            @if model.more_groups > 0 { p.detail { (counted(model.more_groups, "more job has", "more jobs have")) " no column: those that failed come first. A search above shows others." } }
             p.detail { @for state in CiState::ALL {
                 @let (glyph, _, word) = state_parts(state);
                 span.legend { (glyph) " " (word) }

@@ -1,6 +1,7 @@
 //! `/hud` and `/hud/OWNER/REPO`: the repositories whose CI is known, and their branches.
 
 use crcr_domain::RepoName;
+use crcr_results::webhook_tables::KnownRepository;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
@@ -8,6 +9,7 @@ use serde::Serialize;
 use crate::address::branch_path;
 use crate::context::{Hud, PageError, repo_name};
 use crate::layout::{time, zone};
+use crate::model::known_repositories::{self, MAX_LISTED};
 use crate::model::red_branches::trunk;
 use crate::query::NoQuery;
 use crate::view::View;
@@ -18,6 +20,8 @@ const MAX_BRANCHES: usize = 200;
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RepositoriesModel {
     pub(crate) repositories: Vec<RepositoryLink>,
+    /// Whether there are more, which were heard of earlier.
+    pub(crate) has_more: bool,
 }
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -41,12 +45,12 @@ pub(crate) async fn repositories(
     (): (),
     _: NoQuery,
 ) -> Result<RepositoriesModel, PageError> {
-    let known = hud.results.repositories("workflow_job").await?;
-    let link = |known: crcr_results::webhook_tables::KnownRepository| RepositoryLink {
-        name: known.name,
-        newest: known.newest,
-    };
-    Ok(RepositoriesModel { repositories: known.into_iter().map(link).collect() })
+    let mut known = known_repositories::read(hud, "workflow_job", MAX_LISTED + 1).await?;
+    let has_more = known.len() > MAX_LISTED;
+    known.truncate(MAX_LISTED);
+    known.sort_by_cached_key(|known| known.name.to_ascii_lowercase());
+    let link = |known: KnownRepository| RepositoryLink { name: known.name, newest: known.newest };
+    Ok(RepositoriesModel { repositories: known.into_iter().map(link).collect(), has_more })
 }
 
 pub(crate) async fn branches(
@@ -95,6 +99,9 @@ pub(crate) fn repositories_page(model: &RepositoriesModel, view: &View<'_>) -> M
                         td data-label="Newest job" { (time(repository.newest)) }
                     } } }
                 } }
+            }
+            @if model.has_more {
+                p.detail { "The upstream repository, those of the allowlist, and others that were heard of last. Another one is at " code { "/hud/OWNER/REPO" } "." }
             }
         },
     )

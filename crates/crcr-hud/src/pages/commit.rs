@@ -5,18 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::workflow::BranchCommit;
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::DispatchFact;
 use crcr_results::Window;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::head::{NextStep, in_tree, out_of_tree};
-use crate::address::branch_path;
+use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};
-use crate::query::NoQuery;
+use crate::model::known_repositories;
+use crate::query::given;
 use crate::view::View;
 
 /// GitHub shortens to seven digits at least.
@@ -27,8 +30,17 @@ const MAX_REPOSITORIES: usize = 100;
 const MAX_COMMITS: usize = 20;
 /// Dispatches of the commits of one prefix that are read.
 const MAX_DISPATCHES: usize = 1000;
-/// A commit's dispatches are read from a span of at most this.
-const MAX_SPAN: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// What is dispatched in so short a time is read at once.
+const SPAN: SignedDuration = SignedDuration::from_mins(5);
+/// Spans that are read, the newest ones: whoever closes and reopens a pull request after a month has its commit
+/// dispatched again, and the results in between are everybody's.
+const MAX_SPANS: usize = 24;
+
+/// `?upstream=OWNER/REPO`: the repository whose commit it is. A fork has the commits of its upstream.
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
+pub(crate) struct CommitQuery {
+    upstream: Option<String>,
+}
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct CommitModel {
@@ -53,8 +65,6 @@ pub(crate) struct FoundCommit {
     pub(crate) pull_requests: BTreeSet<u64>,
     /// The branches that it was pushed to.
     pub(crate) branches: BTreeSet<String>,
-    #[serde(skip)]
-    sent: Option<(Timestamp, Timestamp)>,
 }
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -78,14 +88,14 @@ impl FoundCommit {
 /// The commits of all known repositories whose SHA begins with these digits, the newest first.
 pub(crate) async fn find(hud: &Hud, prefix: &str) -> Result<Vec<FoundCommit>, PageError> {
     let mut found: BTreeMap<(String, String), FoundCommit> = BTreeMap::new();
-    let mut known: BTreeSet<String> = BTreeSet::from([hud.upstream.as_str().to_owned()]);
+    let mut known = vec![hud.upstream.as_str().to_owned()];
     for event in ["workflow_job", "push"] {
-        let repositories = hud.results.repositories(event).await?;
+        let repositories = known_repositories::read(hud, event, MAX_REPOSITORIES).await?;
         known.extend(repositories.into_iter().map(|known| known.name));
     }
     let mut seen = BTreeSet::new();
-    let known = known.into_iter().filter(|name| seen.insert(name.to_ascii_lowercase()));
-    for repository in known.take(MAX_REPOSITORIES) {
+    known.retain(|name| seen.insert(name.to_ascii_lowercase()));
+    for repository in known {
         for event in ["push", "workflow_run", "pull_request"] {
             let selection = ThingSelection::CommitPrefix(prefix);
             let query = ThingQuery { event, repository: &repository, selection };
@@ -116,8 +126,6 @@ pub(crate) async fn find(hud: &Hud, prefix: &str) -> Result<Vec<FoundCommit>, Pa
         (commit.repository, commit.sha) = (sent.upstream, sent.head_sha);
         commit.heard(sent.enqueued_at);
         commit.pull_requests.extend(sent.pull_request);
-        let (first, last) = commit.sent.unwrap_or((sent.enqueued_at, sent.enqueued_at));
-        commit.sent = Some((first.min(sent.enqueued_at), last.max(sent.enqueued_at)));
     }
     let mut found: Vec<FoundCommit> = found.into_values().collect();
     found.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.sha.cmp(&b.sha)));
@@ -129,7 +137,11 @@ pub(crate) fn is_prefix(text: &str) -> bool {
     (MIN_DIGITS..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-pub(crate) async fn build(hud: &Hud, sha: String, _: NoQuery) -> Result<CommitModel, PageError> {
+pub(crate) async fn build(
+    hud: &Hud,
+    sha: String,
+    query: CommitQuery,
+) -> Result<CommitModel, PageError> {
     let asked: String = sha.trim().to_lowercase().chars().take(64).collect();
     if !is_prefix(&asked) {
         let text = format!(
@@ -137,17 +149,24 @@ pub(crate) async fn build(hud: &Hud, sha: String, _: NoQuery) -> Result<CommitMo
         );
         return Err(PageError::Query(text));
     }
+    let upstream = hud.upstream_of(given(query.upstream.as_deref()).as_deref())?;
+    let is_named = |commit: &FoundCommit| commit.repository.eq_ignore_ascii_case(upstream.as_str());
     let mut found = find(hud, &asked).await?;
-    let exact = found.iter().position(|commit| commit.sha == asked);
-    let chosen = match (exact, found.len()) {
-        (Some(at), _) => found.swap_remove(at),
-        (None, 1) => found.remove(0),
-        (None, 0) => {
+    if found.iter().any(|commit| commit.sha == asked) {
+        found.retain(|commit| commit.sha == asked);
+    }
+    let is_one = found.windows(2).all(|pair| pair[0].sha == pair[1].sha);
+    if (is_one || query.upstream.is_some()) && found.iter().any(is_named) {
+        found.retain(is_named);
+    }
+    let chosen = match found.len() {
+        0 => {
             let text = format!(
                 "no commit `{asked}` is known: it was neither pushed nor dispatched in the time that is kept"
             );
             return Err(PageError::NotFound(text));
         }
+        1 => found.remove(0),
         _ => return Ok(CommitModel { asked, commit: None, others: found }),
     };
     let commit = Some(details(hud, chosen).await?);
@@ -157,14 +176,14 @@ pub(crate) async fn build(hud: &Hud, sha: String, _: NoQuery) -> Result<CommitMo
 async fn details(hud: &Hud, found: FoundCommit) -> Result<CommitDetails, PageError> {
     let upstream = RepoName::new(&found.repository)
         .map_err(|_| PageError::NotFound("this commit is of no repository".to_owned()))?;
-    let (mut attempts, mut dispatches) = (vec![], vec![]);
-    if let Some((first, last)) = found.sent {
-        let to = last.min(first + MAX_SPAN) + SignedDuration::from_millis(1);
-        let window = Window::all(first, to);
-        (attempts, dispatches) =
-            tokio::try_join!(hud.results.attempts(&window), hud.results.dispatches(&window))?;
-        attempts.retain(|row| row.head_sha == found.sha);
-        dispatches.retain(|sent| sent.head_sha == found.sha);
+    let mut dispatches = hud.results.dispatches_of_commits(&found.sha, MAX_DISPATCHES).await?;
+    dispatches.retain(|sent| {
+        sent.event != EventName::Probe && sent.upstream.eq_ignore_ascii_case(&found.repository)
+    });
+    let mut attempts = vec![];
+    for window in windows(&dispatches) {
+        let rows = hud.results.attempts(&window).await?;
+        attempts.extend(rows.into_iter().filter(|row| row.head_sha == found.sha));
     }
     let number = dispatches.iter().find_map(|sent| sent.pull_request);
     let merge_base = match number {
@@ -195,6 +214,19 @@ async fn details(hud: &Hud, found: FoundCommit) -> Result<CommitDetails, PageErr
         None => None,
     };
     Ok(CommitDetails { found, pull_request, backends, jobs })
+}
+
+/// When dispatches were accepted, which are sorted by that.
+pub(crate) fn windows(dispatches: &[DispatchFact]) -> Vec<Window> {
+    let mut windows: Vec<Window> = vec![];
+    for sent in dispatches {
+        let to = sent.enqueued_at + SignedDuration::from_millis(1);
+        match windows.last_mut() {
+            Some(last) if to.duration_since(last.from) <= SPAN => last.to = to,
+            _ => windows.push(Window::all(sent.enqueued_at, to)),
+        }
+    }
+    windows.split_off(windows.len().saturating_sub(MAX_SPANS))
 }
 
 pub(crate) fn page(model: &CommitModel, view: &View<'_>) -> Markup {
@@ -255,7 +287,7 @@ fn several(model: &CommitModel, view: &View<'_>) -> Markup {
         &html! {
             h1 { "Commits that begin with " code { (model.asked) } }
             ul.plain { @for commit in &model.others { li {
-                a href=(format!("/commit/{}", commit.sha)) { code { (commit.sha) } } " " bdi { (commit.title) }
+                a href=(address::commit(&commit.repository, &commit.sha)) { code { (commit.sha) } } " " bdi { (commit.title) }
                 " " span.detail { bdi { (commit.repository) } @if let Some(at) = commit.at { " · " (ago(at)) } }
             } } }
         },

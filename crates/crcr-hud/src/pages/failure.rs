@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError, repo_name};
 use crate::errors::{error_json, wrong_address};
-use crate::layout::{duration, short_sha, state_parts, time};
+use crate::layout::{counted, duration, short_sha, state_parts, time};
 use crate::view::View;
 
 const MAX_SIMILAR: usize = 10;
@@ -130,7 +130,10 @@ pub(crate) async fn build_panel(
 
 pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobModel, PageError> {
     let row = webhook_of(hud, repo, job_id).await?;
-    let job = row.as_ref().and_then(WorkflowJob::from_row);
+    let job = match row.as_ref().and_then(WorkflowJob::from_row) {
+        Some(job) => Some(job),
+        None => run(hud, repo, job_id).await?,
+    };
     let log = hud.results.job_logs(repo.as_str(), &[job_id]).await?.pop();
     if job.is_none() && log.is_none() {
         return Err(PageError::NotFound(format!(
@@ -156,6 +159,14 @@ pub(crate) async fn job(hud: &Hud, repo: &RepoName, job_id: u64) -> Result<JobMo
     add_commit(hud, repo, &mut model).await?;
     add_history(hud, repo, &mut model).await?;
     Ok(model)
+}
+
+/// A run that failed though no known job of it did, which grids show like a job.
+async fn run(hud: &Hud, repo: &RepoName, id: u64) -> Result<Option<WorkflowJob>, PageError> {
+    let thing = id.to_string();
+    let selection = ThingSelection::Id(&thing);
+    let query = ThingQuery { event: "workflow_run", repository: repo.as_str(), selection };
+    Ok(hud.results.current_things(&query).await?.iter().find_map(WorkflowJob::of_run))
 }
 
 /// The current state of a job.
@@ -205,6 +216,11 @@ impl JobModel {
     fn ended_at(&self) -> Option<Timestamp> {
         let log = self.log.as_ref().map(|log| log.job.completed_at);
         log.or(self.job.as_ref()?.completed_at)
+    }
+
+    /// Whether it is a whole run.
+    fn is_run(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.id == job.run_id)
     }
 
     fn found(&self) -> Option<&LogMatch> {
@@ -288,7 +304,7 @@ async fn stored_page(
     from: Option<u64>,
 ) -> Result<Option<StoredPage>, String> {
     let Some(key) = key_of_log(repo, model.job_id, model.log.as_ref()) else { return Ok(None) };
-    let log = hud.logs.open(&key).await.map_err(|error| error.to_string())?;
+    let log = hud.logs.open(&key).await.map_err(|error| unreadable(&error))?;
     let Some(log) = log else {
         // Without a row of it, there need not be one.
         let gone = "the stored log isn't there any more".to_owned();
@@ -296,9 +312,15 @@ async fn stored_page(
     };
     let found = model.found().map_or(1, |found| found.line_number.saturating_sub(LINES_BEFORE));
     let first = from.unwrap_or(found).clamp(1, log.index.lines.max(1));
-    let page = log.page(first, LINES).await.map_err(|error| error.to_string())?;
+    let page = log.page(first, LINES).await.map_err(|error| unreadable(&error))?;
     let LogIndex { lines, bytes, steps, .. } = log.index;
     Ok(Some(StoredPage { line_count: lines, bytes, steps, first, page }))
+}
+
+/// The reason names a bucket or a folder, and anybody reads the page.
+fn unreadable(error: &impl std::fmt::Display) -> String {
+    tracing::error!(%error, "a stored log can't be read");
+    "the archive can't be read now".to_owned()
 }
 
 /// Where a log is kept. After `crcr relay replay` the job is known and what was said of its log isn't.
@@ -354,7 +376,7 @@ pub(crate) async fn log_text(
 async fn send(log: &StoredLog, pieces: &tokio::sync::mpsc::Sender<Bytes>) -> Result<(), String> {
     let (inner, mut ready) = tokio::sync::mpsc::channel::<Bytes>(1);
     let unpack = async {
-        let sent = log.send_text(&inner).await.map(drop).map_err(|error| error.to_string());
+        let sent = log.send_text(&inner).await.map(drop).map_err(|error| unreadable(&error));
         drop(inner);
         sent
     };
@@ -460,7 +482,10 @@ fn facts(model: &JobModel, view: &View<'_>) -> Markup {
 pub(crate) fn explanation(model: &JobModel) -> Markup {
     let Some(log) = &model.log else {
         return html! { @if model.job.as_ref().is_some_and(|job| job.state.is_failure()) {
-            p.muted { "Nothing is known about its log yet: logs of failed jobs are read a few seconds after the job ends." }
+            p.muted {
+                @if model.is_run() { "No failed job of this run is known: its workflow file may be broken, so that nothing ran." }
+                @else { "Nothing is known about its log yet: logs of failed jobs are read a few seconds after the job ends." }
+            }
         } };
     };
     html! {
@@ -568,7 +593,7 @@ fn novel(known: &LogClassification, model: &JobModel) -> Markup {
     }
     html! {
         details {
-            summary { (known.novel.len()) " new lines, which the last green run of this job doesn't have" }
+            summary { (counted(known.novel.len(), "new line", "new lines")) ", which the last green run of this job doesn't have" }
             ul.plain.log { @for line in known.novel.iter().take(SHOWN_NOVEL) { li {
                 span.detail { (line_link(model, line.line_number)) } " " code { bdi { (line.line) } }
             } } }
@@ -597,7 +622,7 @@ fn steps(model: &JobModel) -> Markup {
             summary {
                 @match failed {
                     Some(step) => { "Failed in step " (step.number) ": " strong { bdi { (step.name) } } },
-                    None => { (model.steps.len()) " steps" },
+                    None => (counted(model.steps.len(), "step", "steps")),
                 }
             }
             ol.steps { @for step in &model.steps {
@@ -630,7 +655,7 @@ fn next_steps(model: &JobModel, view: &View<'_>) -> Markup {
                 li { a href=(address::pull(&model.repository, number)) { "The other jobs of its pull request" } }
             }
             @if !model.changed_files.is_empty() {
-                li { details { summary { (model.changed_files.len()) " files changed" } ul.plain { @for file in model.changed_files.iter().take(50) { li { code { bdi { (file) } } } } } } }
+                li { details { summary { (counted(model.changed_files.len(), "file", "files")) " changed" } ul.plain { @for file in model.changed_files.iter().take(50) { li { code { bdi { (file) } } } } } } }
             }
         }
     }
@@ -656,7 +681,7 @@ fn stored_log(model: &FailureModel) -> Markup {
             None => { @if model.stored_problem.is_none() { p.muted { "The log isn't stored here; GitHub may still have it." } } }
             Some(stored) => {
                 p {
-                    (stored.line_count) " lines, " (bytes(stored.bytes)) ": "
+                    (counted(stored.line_count, "line", "lines")) ", " (bytes(stored.bytes)) ": "
                     a href=(format!("{path}/log.txt")) { "as text" } " · "
                     a href=(format!("{path}/log.txt?download=1")) { "download" }
                 }
@@ -688,10 +713,10 @@ fn step_list(stored: &StoredPage, path: &str) -> Markup {
         steps.sort_by_key(|step| step.first_line);
     }
     html! {
-        details { summary { (stored.steps.len()) " steps in the log" }
+        details { summary { (counted(stored.steps.len(), "step", "steps")) " in the log" }
             ul.plain { @for step in steps { li {
                 a rel="nofollow" href=(format!("{path}?from={0}#L{0}", step.first_line)) { bdi { (step.title) } }
-                " " span.detail { "line " (step.first_line) @if step.errors > 0 { ", " (step.errors) @if step.errors == 1 { " error" } @else { " errors" } } }
+                " " span.detail { "line " (step.first_line) @if step.errors > 0 { ", " (counted(step.errors, "error", "errors")) } }
             } } }
         }
     }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, Sorted, address, sort_header};
 use crate::context::{Hud, PageError};
 use crate::layout::{short_sha, time};
+use crate::model::known_repositories;
 use crate::query::{end_of_minute, parse_time};
 use crate::view::View;
 
@@ -121,7 +122,7 @@ pub(crate) async fn build(
     let before = before(&query)?;
     let (repository, category) = (given(&query.repo), given(&query.category));
     let since = end_of_minute(hud.now()) - SignedDuration::from_hours(24 * days);
-    let known = hud.results.repositories("workflow_job").await?;
+    let repositories = known_repositories::names(hud, "workflow_job").await?;
     let mut model = FailuresModel {
         repository,
         category,
@@ -133,7 +134,7 @@ pub(crate) async fn build(
         groups: vec![],
         newest_only: None,
         jobs: None,
-        repositories: known.into_iter().map(|known| known.name).collect(),
+        repositories,
         categories: vec![],
     };
     if is_list {

@@ -126,7 +126,7 @@ pub(crate) async fn build_branch(
             id: format!("urn:crcr:{colour}:{repo}:{}:{}", turn.title, turn.commit.sha),
             title: format!("{} {word} on {branch} at {short}", turn.title),
             at: turn.commit.at,
-            page: format!("/commit/{}", turn.commit.sha),
+            page: address::commit(repo.as_str(), &turn.commit.sha),
             text: format!("{} by {}", turn.commit.title, turn.commit.author),
         }
     };

@@ -8,11 +8,14 @@ use maud::{Markup, html};
 
 use super::category_text;
 use super::failure::short_explanation;
-use crate::layout::{ago, duration, external_link, outcome, short_sha, state_parts};
+use crate::address;
+use crate::layout::{ago, counted, duration, external_link, outcome, short_sha, state_parts};
 use crate::model::head::{InTreeJobs, PullBackend, PullJob};
 use crate::model::head_state::HeadState;
 use crate::view::View;
 
+/// Jobs of each kind that are listed: a commit of a large project has two thousand.
+const MAX_JOBS: usize = 3000;
 /// Failing tests shown for each job.
 const MAX_FAILED_TESTS: usize = 10;
 
@@ -27,7 +30,7 @@ pub(super) fn out_of_tree(backends: &[PullBackend], next: &NextStep<'_>) -> Mark
             @for result in &shown { (backend_card(result, next)) }
             @if !folded.is_empty() {
                 details {
-                    summary { (folded.len()) " backends at L2 and L1, which aren't shown on the pull request" }
+                    summary { (counted(folded.len(), "backend at L2 or L1, which isn't", "backends at L2 and L1, which aren't")) " shown on the pull request" }
                     @for result in &folded { (backend_card(result, next)) }
                 }
             }
@@ -53,14 +56,24 @@ pub(super) fn in_tree(found: &InTreeJobs) -> Markup {
             @if let Some(log) = logs.iter().find(|log| log.job.job_id == job.id) { div { (short_explanation(log)) } }
         }
     };
+    let more = |count: usize| match count.saturating_sub(MAX_JOBS) {
+        0 => html! {},
+        more => {
+            html! { p.detail { (more) " more aren't listed; the JSON of this page has them." } }
+        }
+    };
     html! {
         section aria-labelledby="in-tree" {
             h2 #in-tree { "In-tree jobs" }
             p { (bad.len()) " failed, " (count(|state| state == CiState::Passed)) " passed, "
                 (count(|state| matches!(state, CiState::Running | CiState::Queued))) " still to end" }
-            ul.jobs { @for job in bad { li { (line(job)) } } }
+            ul.jobs { @for job in bad.iter().take(MAX_JOBS) { li { (line(job)) } } }
+            (more(bad.len()))
             @if !others.is_empty() {
-                details { summary { (others.len()) " other jobs" } ul.jobs { @for job in others { li { (line(job)) } } } }
+                details { summary { (counted(others.len(), "other job", "other jobs")) }
+                    ul.jobs { @for job in others.iter().take(MAX_JOBS) { li { (line(job)) } } }
+                    (more(others.len()))
+                }
             }
         }
     }
@@ -84,15 +97,12 @@ pub(super) fn summary(shown: &[&PullBackend]) -> Markup {
         ("running", "◐", format!("Waiting for {}", open.join(", ")))
     } else if blocking.is_empty() {
         ("good", "✓", "Nothing blocks: no backend at L4 takes part".to_owned())
+    } else if with(&[HeadState::Skipped]).len() == blocking.len() {
+        ("muted", "–", "Nothing blocks: no backend at L4 ran".to_owned())
     } else {
-        let skipped = with(&[HeadState::Skipped]).len();
-        match blocking.len() - skipped {
-            0 => ("muted", "–", "Nothing blocks: no backend at L4 ran".to_owned()),
-            _ if skipped > 0 => {
-                ("good", "✓", "Nothing blocks: every backend at L4 that ran passed".to_owned())
-            }
-            _ => ("good", "✓", "Nothing blocks: every backend at L4 passed".to_owned()),
-        }
+        // Whether more jobs will come, only the check run says.
+        let text = "Nothing blocks so far: every job that backends at L4 reported passed";
+        ("good", "✓", text.to_owned())
     };
     html! { p.note.(class) role="status" { strong { span aria-hidden="true" { (glyph) } " " bdi { (text) } } } }
 }
@@ -115,7 +125,7 @@ pub(super) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup
             @if let Some(found) = backend.verdict.as_ref().filter(|found| !found.evidence.is_empty()) { (evidence(found)) }
             @if let Some(error) = &backend.last_error { p.detail { bdi { (error) } } }
             @if backend.state.is_some() {
-                ul.jobs { @for result in &backend.jobs { li { (job(result)) } } }
+                ul.jobs { @for result in &backend.jobs { li { (job(result, next.upstream)) } } }
                 @if backend.state.is_some_and(|state| state <= HeadState::Broken) { (next_step(backend, next)) }
             }
         }
@@ -190,7 +200,7 @@ fn job_times(job: &PullJob) -> Markup {
     } }
 }
 
-fn job(job: &PullJob) -> Markup {
+fn job(job: &PullJob, upstream: &str) -> Markup {
     html! {
         (outcome(job.outcome)) " "
         @match &job.details.url { Some(url) => (external_link(url, &job.name)), None => bdi { (job.name) } }
@@ -204,7 +214,7 @@ fn job(job: &PullJob) -> Markup {
         }
         @for warning in &job.details.warnings { div.detail { "In its report, " bdi { (warning) } } }
         @if job.details.is_shown() { span.detail { (job.details.markup()) } }
-        @if let Some(reported) = &job.reported_verdict { (reported_verdict(reported)) }
+        @if let Some(reported) = &job.reported_verdict { (reported_verdict(reported, upstream)) }
         @if !job.failed_tests.is_empty() {
             ul.tests { @for (n, test) in job.failed_tests.iter().enumerate().take(MAX_FAILED_TESTS) {
                 li {
@@ -224,14 +234,14 @@ fn job(job: &PullJob) -> Markup {
 }
 
 /// The backend's own verdict. It accuses whom it likes, so it is attributed to its analyzer.
-fn reported_verdict(verdict: &TriageVerdict) -> Markup {
+fn reported_verdict(verdict: &TriageVerdict, upstream: &str) -> Markup {
     html! {
         div.detail {
             bdi { @match &verdict.analyzer { Some(analyzer) => (analyzer), None => "The backend" } } " says: "
             (category_text(verdict.category)) " (" (verdict.confidence.as_str()) " confidence): "
             bdi { (verdict.summary) }
             @if let Some(suspect) = &verdict.suspected_upstream {
-                @if let Some(number) = suspect.pr { " · suspects " a href=(format!("/pr/{number}")) { "pull request " (number) } }
+                @if let Some(number) = suspect.pr { " · suspects " a href=(address::pull(upstream, number)) { "pull request " (number) } }
                 @if let Some(commit) = &suspect.commit { " · suspects commit " code { (short_sha(commit)) } }
                 @if let Some(reason) = &suspect.reason { ": " bdi { (reason) } }
             }

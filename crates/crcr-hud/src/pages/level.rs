@@ -116,7 +116,7 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
             } @else {
                 p.note.(class) { (question) " " strong.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
             }
-            p.detail { (time(review.from)) " to " (time(review.to)) " · pull requests and pushes · " a href=(model.review.permalink) { "permalink" } }
+            p.detail { (time(review.from)) " to " (time(review.to)) " · pull requests and pushes · " a rel="nofollow" href=(model.review.permalink) { "permalink" } }
             @if !review.evidence.is_empty() { (table("Criteria", &review.evidence)) }
             @if let Some(second) = &review.second {
                 @let (glyph, class, word) = verdict(second.verdict);
@@ -191,7 +191,7 @@ fn table(label: &str, evidence: &[CriterionEvidence]) -> Markup {
                 @let (glyph, class, word) = verdict(item.verdict);
                 tr {
                     th scope="row" { (item.criterion.title()) }
-                    td data-label="Value" { @match item.value { Some(value) => (amount(item.criterion, value)), None => span.muted { "no data" } } }
+                    td data-label="Value" { @match measured(item) { Some(value) => (value), None => span.muted { "no data" } } }
                     td data-label="Target" { (item.bound.sign()) " " (amount(item.criterion, item.target)) }
                     td data-label="n" { (item.n) }
                     td.(class) data-label="Verdict" { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
@@ -209,6 +209,24 @@ pub(super) fn verdict(verdict: CriterionVerdict) -> (&'static str, &'static str,
     }
 }
 
+/// The value, with as many decimals as tell it from the target.
+pub(crate) fn measured(item: &CriterionEvidence) -> Option<String> {
+    let text = amount(item.criterion, item.value?);
+    if text != amount(item.criterion, item.target) {
+        return Some(text);
+    }
+    let (scale, least, unit) = match item.criterion {
+        // Whole days have passed.
+        Criterion::TimeAtL2 | Criterion::Coverage => return Some(text),
+        Criterion::Queue | Criterion::EndToEnd => (1.0 / 60.0, 0, "min"),
+        _ => (100.0, 1, "%"),
+    };
+    let decimals = item.telling_decimals(scale, least);
+    let exact =
+        |decimals: usize| format!("{:.*} {unit}", decimals, item.value.unwrap_or(0.0) * scale);
+    Some(decimals.map_or(text, exact))
+}
+
 pub(crate) fn amount(criterion: Criterion, value: f64) -> String {
     match criterion {
         Criterion::TimeAtL2 | Criterion::Coverage => format!("{:.0} d", value.floor()),
@@ -220,5 +238,34 @@ pub(crate) fn amount(criterion: Criterion, value: f64) -> String {
         | Criterion::Flakes
         | Criterion::CoreJobs
         | Criterion::CoreTests => percent(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crcr_domain::results::criteria::ThresholdBound;
+
+    use super::*;
+
+    #[test]
+    fn value_that_misses_its_target_by_little_does_not_read_like_it() {
+        let (share, time) = (Criterion::JobPass, Criterion::Queue);
+        for (criterion, value, target, text) in [
+            (share, 0.8996, 0.9, "89.96 %"),
+            (share, 0.85, 0.9, "85 %"),
+            (share, 0.9, 0.9, "90 %"),
+            (time, 1812.0, 1800.0, "30.2 min"),
+            (Criterion::TimeAtL2, 29.99, 30.0, "29 d"),
+        ] {
+            let item = CriterionEvidence {
+                criterion,
+                value: Some(value),
+                bound: ThresholdBound::Over,
+                target,
+                n: 5000,
+                verdict: CriterionVerdict::NotMet,
+            };
+            assert_eq!(measured(&item).as_deref(), Some(text));
+        }
     }
 }

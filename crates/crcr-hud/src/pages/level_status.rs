@@ -5,7 +5,7 @@ use crcr_domain::results::CriterionVerdict;
 use crcr_domain::results::review::ReviewQuestion;
 use serde::Serialize;
 
-use super::level::amount;
+use super::level::{amount, measured};
 use crate::context::{Hud, PageError};
 use crate::query::NoQuery;
 
@@ -59,9 +59,7 @@ pub(crate) async fn build(hud: &Hud, (): (), _: NoQuery) -> Result<LevelStatusMo
         };
         let criteria = review.evidence.iter().map(|evidence| CriterionStatus {
             criterion: evidence.criterion.title(),
-            measured: evidence
-                .value
-                .map_or_else(|| "–".to_owned(), |value| amount(evidence.criterion, value)),
+            measured: measured(evidence).unwrap_or_else(|| "–".to_owned()),
             target: format!(
                 "{} {}",
                 evidence.bound.sign(),

@@ -64,7 +64,7 @@ fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
                     button { "Show" }
                 }
             }
-            @if span.sort.is_none() { a rel="nofollow" href=(format!("{path}{permalink}")) { "Permalink" } }
+            @if span.sort.is_none() && span.show.is_none() { a rel="nofollow" href=(format!("{path}{permalink}")) { "Permalink" } }
         }
     }
 }

@@ -11,9 +11,9 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::category_text;
-use crate::address::{address, branch_path};
+use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, commit_link, duration, short_repo, time, zone};
+use crate::layout::{ago, commit_link, counted, duration, short_repo, time, zone};
 use crate::model::open_pulls::{self, OpenPull, PullStanding};
 use crate::model::red_branches::{self, BranchHealth, RedJob};
 use crate::model::{days, total};
@@ -22,8 +22,9 @@ use crate::view::View;
 
 /// Blocked pull requests on the page; `/prs` has the others.
 const MAX_BLOCKED: usize = 20;
-/// Dispatches that came to nothing and are listed.
-const MAX_LOST: usize = 10;
+/// Dispatches that came to nothing and are listed; of more than a few, the list is folded.
+const MAX_LOST: usize = 100;
+const MAX_LOST_OPEN: usize = 10;
 /// Without a report for so long, something is wrong with the relay or with everybody.
 const SILENT_HOURS: i64 = 24;
 
@@ -77,6 +78,7 @@ pub(crate) struct RelayState {
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct LostDispatch {
     pub(crate) repo: String,
+    pub(crate) upstream: String,
     pub(crate) pull_request: Option<u64>,
     pub(crate) head_sha: String,
     pub(crate) at: Timestamp,
@@ -172,6 +174,7 @@ async fn lost_dispatches(hud: &Hud, span: &TimeSpan) -> Result<Vec<LostDispatch>
     Ok(lost
         .map(|sent| LostDispatch {
             repo: sent.repo,
+            upstream: sent.upstream,
             pull_request: sent.pull_request,
             head_sha: sent.head_sha,
             at: sent.enqueued_at,
@@ -196,19 +199,16 @@ fn problems(relay: &RelayState, now: Timestamp) -> Vec<String> {
         problems.push(format!("No report arrived in the last {SILENT_HOURS} hours."));
     }
     for (status, count) in &relay.lost {
-        let (dispatches, were) =
-            if *count == 1 { ("dispatch", "was") } else { ("dispatches", "were") };
+        let were = counted(*count, "dispatch was", "dispatches were");
         problems.push(match status {
             DispatchFactStatus::NeverStarted => {
-                format!("{count} {dispatches} never started a run.")
+                format!("{} never started a run.", counted(*count, "dispatch", "dispatches"))
             }
-            DispatchFactStatus::Dead => format!("{count} {dispatches} {were} given up."),
+            DispatchFactStatus::Dead => format!("{were} given up."),
             DispatchFactStatus::RepositoryChanged => {
-                format!(
-                    "{count} {dispatches} {were} withheld: the name belongs to another repository."
-                )
+                format!("{were} withheld: the name belongs to another repository.")
             }
-            _ => format!("{count} {dispatches} {were} withheld: the backend can't be reached."),
+            _ => format!("{were} withheld: the backend can't be reached."),
         });
     }
     problems
@@ -223,7 +223,7 @@ pub(crate) fn page(model: &NowModel, view: &View<'_>) -> Markup {
             (blocked(model))
             (branches(model))
             (failing(model))
-            (relay(&model.relay))
+            (relay(&model.relay, &model.upstream))
         },
     )
 }
@@ -242,7 +242,7 @@ fn blocked(model: &NowModel) -> Markup {
             }
             @if model.blocked.is_empty() && is_whole { (well("No backend blocks a pull request.")) }
             ul.rows { @for pull in &model.blocked { li.bad { (blocked_sentence(pull)) } } }
-            @if model.more_blocked > 0 { p { a href="/prs?show=blocked" rel="nofollow" { @if is_whole { (model.more_blocked) " more" } @else { "More" } " are blocked" } } }
+            @if model.more_blocked > 0 { p { a href="/prs?show=blocked" rel="nofollow" { @if is_whole { (counted(model.more_blocked, "more is", "more are")) } @else { "More are" } " blocked" } } }
             @if let Some(since) = model.looked_at_since {
                 p.detail {
                     "Only the open pull requests that changed since " (time(since)) " " (zone()) " are looked at here. "
@@ -288,7 +288,7 @@ fn branches(model: &NowModel) -> Markup {
                         },
                     }
                 } @else { @for red in &branch.red { li.bad { (red_sentence(branch, red)) } } }
-                @if branch.more > 0 { li { a href=(branch_path(&branch.repository, &branch.branch)) { (branch.more) " more jobs are red on " bdi { (branch.branch) } } } }
+                @if branch.more > 0 { li { a href=(branch_path(&branch.repository, &branch.branch)) { (counted(branch.more, "more job is", "more jobs are")) " red on " bdi { (branch.branch) } } } }
             } }
         }
     }
@@ -311,7 +311,7 @@ fn red_sentence(branch: &BranchHealth, red: &RedJob) -> Markup {
         @if red.may_be_older { " since before " } @else { " since " }
         (commit_link(&red.since.sha)) " " bdi { (red.since.title) }
         @if !red.since.author.is_empty() { " by " bdi { (red.since.author) } }
-        ", " (ago(red.since.at)) ", for " (red.commits) @if red.commits == 1 { " commit." } @else { " commits." }
+        ", " (ago(red.since.at)) ", for " (counted(red.commits, "commit", "commits")) "."
     }
 }
 
@@ -336,7 +336,7 @@ fn failing(model: &NowModel) -> Markup {
     }
 }
 
-fn relay(relay: &RelayState) -> Markup {
+fn relay(relay: &RelayState, upstream: &str) -> Markup {
     html! {
         section aria-labelledby="relay" {
             div.title { h2 #relay { "The relay" } a href="/crcr?window=24h#relay" rel="nofollow" { "Its figures" } }
@@ -344,24 +344,33 @@ fn relay(relay: &RelayState) -> Markup {
             ul.rows { @for problem in &relay.problems { li.infra {
                 span.outcome.infra { span.glyph aria-hidden="true" { "⚠" } } " " (problem)
             } } }
-            @if !relay.lost_dispatches.is_empty() { details open {
+            @if !relay.lost_dispatches.is_empty() { details open[relay.lost_dispatches.len() <= MAX_LOST_OPEN] {
                 summary { "The newest dispatches that were lost or withheld" }
                 ul.plain { @for lost in &relay.lost_dispatches { li {
                     @let (what, why) = lost_words(lost.status);
                     a href=(format!("/crcr/{}", lost.repo)) { bdi { (lost.repo) } } " " (what) " "
-                    @if let Some(number) = lost.pull_request { a href=(format!("/pr/{number}")) { "#" (number) } " at " }
+                    @if let Some(number) = lost.pull_request { a href=(pull_address(lost, number, upstream)) { "#" (number) } " at " }
                     (commit_link(&lost.head_sha)) ", " (ago(lost.at)) (why)
                     @if let Some(error) = &lost.last_error { ", " bdi { (error) } }
                 } } }
             } }
             p.detail {
-                "In the last 24 hours: " (relay.dispatches) " dispatches"
+                "In the last 24 hours: " (counted(relay.dispatches, "dispatch", "dispatches"))
                 @if let Some(latency) = &relay.dispatch_latency { ", half of them sent within " (duration(latency.p50)) ", 95 % within " (duration(latency.p95)) }
-                "; " (relay.refused) " refused reports"
+                "; " (counted(relay.refused, "refused report", "refused reports"))
                 @if let Some(newest) = relay.newest_report { "; newest report " (ago(newest)) }
                 "."
             }
         }
+    }
+}
+
+/// A relay may have more than one upstream repository.
+fn pull_address(lost: &LostDispatch, number: u64, upstream: &str) -> String {
+    if lost.upstream.eq_ignore_ascii_case(upstream) {
+        format!("/pr/{number}")
+    } else {
+        address::pull(&lost.upstream, number)
     }
 }
 

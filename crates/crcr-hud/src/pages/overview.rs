@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::level::amount;
+use super::level::{amount, measured};
 use super::{controls, freshness};
 use crate::chart::sparkline;
 use crate::context::{Hud, PageError};
@@ -35,6 +35,8 @@ pub(crate) struct OverviewModel {
     pub(crate) newest: Option<Timestamp>,
     /// Whether an allowlist is in force.
     pub(crate) allowlist: bool,
+    /// How many backends have each standing, whichever are shown; those that need attention first.
+    pub(crate) standings: Vec<(BackendStanding, usize)>,
     pub(crate) levels: Vec<LevelGroup>,
     pub(crate) relay: RelayHealth,
 }
@@ -89,6 +91,20 @@ pub(crate) enum BackendStanding {
     Met,
 }
 
+impl BackendStanding {
+    const ALL: [Self; 5] = [Self::Below, Self::Silent, Self::Unknown, Self::NoCriteria, Self::Met];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Below => "below",
+            Self::Silent => "silent",
+            Self::Unknown => "unknown",
+            Self::NoCriteria => "no_criteria",
+            Self::Met => "met",
+        }
+    }
+}
+
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RelayHealth {
     /// Seconds from accepting an event until GitHub accepted its dispatch.
@@ -109,6 +125,15 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SpanQuery) -> Result<Overvie
     let columns = COLUMNS.map(|(name, _)| name);
     let sort =
         SortOrder::new(span.sort.as_deref(), "status", &columns).map_err(PageError::Query)?;
+    let show = match span.show.as_deref() {
+        None => None,
+        Some(show) => {
+            let known = BackendStanding::ALL.into_iter().find(|known| known.as_str() == show);
+            let names = BackendStanding::ALL.map(BackendStanding::as_str).join("`, `");
+            let wrong = || PageError::Query(format!("`show` has to be one of `{names}`"));
+            Some(known.ok_or_else(wrong)?)
+        }
+    };
     let searched = span.q.as_deref().unwrap_or_default().to_lowercase();
     let (all, reports) = days::day_tallies_and_reports(hud, span).await?;
     let relay = relay_health(&total(&all), reports);
@@ -138,8 +163,18 @@ pub(crate) async fn build(hud: &Hud, (): (), query: SpanQuery) -> Result<Overvie
         });
         LevelGroup { level, backends }
     });
-    let levels = levels.collect();
+    let mut levels: Vec<LevelGroup> = levels.collect();
+    let shown = levels.iter().filter(|group| group.level.shows_results());
+    let all: Vec<_> = shown.flat_map(|group| &group.backends).map(|row| row.standing).collect();
+    let count = |standing| all.iter().filter(|known| **known == standing).count();
+    let standings = BackendStanding::ALL.map(|standing| (standing, count(standing))).to_vec();
+    if let Some(show) = show {
+        for group in &mut levels {
+            group.backends.retain(|row| group.level.shows_results() && row.standing == show);
+        }
+    }
     Ok(OverviewModel {
+        standings,
         span: span.clone(),
         sort: sort.clone(),
         permalink: span.permalink(),
@@ -280,7 +315,7 @@ pub(crate) fn page(model: &OverviewModel, view: &View<'_>) -> Markup {
             }
             (freshness(model.newest, &model.span))
             div.controls {
-                (summary(&model.levels))
+                (summary(model))
                 (search(&model.span))
             }
             // Explicit roles, because the style for narrow screens makes browsers drop the table's own.
@@ -289,7 +324,10 @@ pub(crate) fn page(model: &OverviewModel, view: &View<'_>) -> Markup {
                     @for (column, head) in COLUMNS { (header(model, column, head)) }
                     th scope="col" role="columnheader" { (BY_DAY) }
                 } }
-                @for group in &model.levels { (level(group, &model.span.unfiltered().address())) }
+                @for group in &model.levels {
+                    // A level of which nothing matches isn't one without backends.
+                    @if model.span.show.is_none() || !group.backends.is_empty() { (level(group, &model.span.unfiltered().address())) }
+                }
             } }
             (relay(&model.relay))
         },
@@ -298,7 +336,7 @@ pub(crate) fn page(model: &OverviewModel, view: &View<'_>) -> Markup {
 
 fn header(model: &OverviewModel, column: &'static str, head: &str) -> Markup {
     let sort = model.sort.toggled(column);
-    let span = TimeSpan { sort: sort.parameter("status"), ..model.span.clone() };
+    let span = TimeSpan { sort: sort.parameter("status"), show: None, ..model.span.clone() };
     html! {
         th scope="col" role="columnheader" aria-sort=[model.sort.aria(column)] {
             a rel="nofollow" href=(format!("/crcr{}", span.address())) { (head) (model.sort.arrow(column)) }
@@ -314,27 +352,26 @@ fn search(span: &TimeSpan) -> Markup {
             label { "Name, device or oncall" input type="search" name="q" value=(span.q.as_deref().unwrap_or_default()) maxlength="200"; }
             button { "Show" }
         }
-        @if span.q.is_some() { a href=(format!("/crcr{others}")) { "All backends" } }
+        @if span.q.is_some() || span.show.is_some() {
+            a href=(format!("/crcr{}", TimeSpan { q: None, show: None, ..span.clone() }.address())) { "All backends" }
+        }
     }
 }
 
-/// How many backends have each status; the ones that need attention come first.
-fn summary(levels: &[LevelGroup]) -> Markup {
-    let shown = levels.iter().filter(|group| group.level.shows_results());
-    let all: Vec<_> = shown.flat_map(|group| &group.backends).map(|b| b.standing).collect();
-    let standings = [
-        BackendStanding::Below,
-        BackendStanding::Silent,
-        BackendStanding::Unknown,
-        BackendStanding::NoCriteria,
-        BackendStanding::Met,
-    ];
+/// How many backends have each status: a link to those, and back.
+fn summary(model: &OverviewModel) -> Markup {
     html! {
-        ul.chips aria-label="Backends by standing" { @for standing in standings {
-            @let count = all.iter().filter(|other| **other == standing).count();
-            @let (glyph, class, word) = standing_parts(standing);
-            @if count > 0 {
-                li.(class) { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " strong { (count) } " " (word) } }
+        ul.chips aria-label="Backends by standing" { @for (standing, count) in &model.standings {
+            @let (glyph, class, word) = standing_parts(*standing);
+            @let is_shown = model.span.show.as_deref() == Some(standing.as_str());
+            @let show = (!is_shown).then(|| standing.as_str().to_owned());
+            // Without the order: each filter in each order would be an address of its own.
+            @let q = model.span.q.clone();
+            @let address = TimeSpan { show, q, ..model.span.unfiltered() }.address();
+            @if *count > 0 || is_shown {
+                li.(class) { a.outcome.(class) rel="nofollow" aria-current=[is_shown.then_some("true")] href=(format!("/crcr{address}")) {
+                    span.glyph aria-hidden="true" { (glyph) } " " strong { (count) } " " (word)
+                } }
             }
         } }
     }
@@ -382,7 +419,7 @@ fn standing_cell(backend: &BackendRow) -> Markup {
     html! {
         a.outcome.(class) href=(level) { span.glyph aria-hidden="true" { (glyph) } " " (word) }
         @for item in &backend.failing {
-            span.detail { (item.criterion.title()) " " @if let Some(value) = item.value { (amount(item.criterion, value)) ", " }
+            span.detail { (item.criterion.title()) " " @if let Some(value) = measured(item) { (value) ", " }
                 "not " (item.bound.sign()) " " (amount(item.criterion, item.target)) }
         }
         @if let Some(next) = &backend.next_level {
@@ -426,7 +463,7 @@ fn relay(health: &RelayHealth) -> Markup {
             dl.cards {
                 div { dt { "Dispatch latency" } dd { (distribution(health.dispatch_latency.as_ref())) } }
                 div { dt { "Answer to a report" } dd { (distribution(health.callback_latency.as_ref())) } }
-                div { dt { "Never started" } dd { (health.orphans) span.detail { "dispatches" } } }
+                div { dt { "Never started" } dd { (health.orphans) span.detail { @if health.orphans == 1 { "dispatch" } @else { "dispatches" } } } }
                 @if health.expected != ExpectedCounts::default() {
                     div { dt title="Jobs that fail on purpose, such as those of a canary" { "Expected failures" } dd.counts {
                         (counts(health.expected.named().into_iter()))

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::head::{NextStep, in_tree, out_of_tree};
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, commit_link, culprit_list, short_sha};
+use crate::layout::{ago, commit_link, counted, culprit_list, short_sha};
 use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};
 use crate::query::given;
 use crate::view::View;
@@ -46,7 +46,7 @@ pub(crate) struct PullModel {
     pub(crate) newest: Option<Timestamp>,
     /// How many other heads are known.
     pub(crate) older_heads: usize,
-    /// All heads, the newest first.
+    /// The newest heads, the newest first.
     pub(crate) heads: Vec<PullHead>,
     /// From L4 down to L1.
     pub(crate) backends: Vec<PullBackend>,
@@ -75,7 +75,7 @@ pub(crate) async fn build(
     let of_pull = ThingQuery { event: "pull_request", repository: upstream.as_str(), selection };
     let webhooks = async { hud.results.current_things(&of_pull).await };
     let ((attempts, dispatches), merge_bases, webhooks) = tokio::try_join!(
-        hud.results.pull_request_facts(upstream.as_str(), &numbers),
+        hud.results.pull_request_facts(upstream.as_str(), &numbers, &[]),
         hud.results.merge_bases(upstream.as_str(), &numbers),
         webhooks,
     )?;
@@ -135,7 +135,7 @@ pub(crate) async fn build(
         merge_base: merge_base.map(|found| found.merge_base),
         newest: on_head.map(|row| row.received_at).max(),
         older_heads: heads.len().saturating_sub(1),
-        heads,
+        heads: heads.into_iter().take(MAX_HEADS).collect(),
         head_sha,
         backends,
         jobs,
@@ -153,7 +153,6 @@ fn heads(attempts: &[AttemptFact], dispatches: &[DispatchFact]) -> Vec<PullHead>
     let mut heads: Vec<PullHead> =
         first.into_iter().map(|(sha, at)| PullHead { sha: sha.clone(), at }).collect();
     heads.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.sha.cmp(&b.sha)));
-    heads.truncate(MAX_HEADS);
     heads
 }
 
@@ -252,6 +251,8 @@ fn other_heads(model: &PullModel) -> Markup {
                 @else { a rel="nofollow" href=(address(model, Some(&short_sha(&head.sha)))) { code { (short_sha(&head.sha)) } } }
                 " " span.detail { (ago(head.at)) }
             } } }
+            @let more = (model.older_heads + 1).saturating_sub(model.heads.len());
+            @if more > 0 { p.detail { (counted(more, "older head", "older heads")) " more: " code { "?head=SHA" } " shows one." } }
         }
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::category_text;
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, short_repo, short_sha};
+use crate::layout::{ago, counted, short_repo, short_sha};
 use crate::model::open_pulls::{self, BackendAnswer, OpenPull, PullStanding};
 use crate::query::{SortOrder, given, parse_time};
 use crate::view::View;
@@ -210,7 +210,7 @@ pub(crate) fn page(model: &PullsModel, view: &View<'_>) -> Markup {
                 p.muted { @if model.older.is_some() { "None of those that changed last matches." } @else { "No open pull request matches." } }
             }
             @else { (table(model)) }
-            @if model.more_backends > 0 { p.detail { (model.more_backends) " more backends have no column; name one above to see it." } }
+            @if model.more_backends > 0 { p.detail { (counted(model.more_backends, "more backend has", "more backends have")) " no column; name one above to see it." } }
             @let beside = |page| PullsFilter { page, ..model.filter.clone() }.address();
             @if model.filter.page > 1 || model.more > 0 { p.pager {
                 @if model.filter.page > 1 { a rel="nofollow" href=(beside(model.filter.page - 1)) { "Back" } }

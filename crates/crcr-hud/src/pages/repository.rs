@@ -18,13 +18,13 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::level::{LevelReview, amount, verdict as verdict_parts};
+use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
 use super::{category_text, controls, freshness};
 use crate::address::address;
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
-use crate::layout::{commit_link, culprit_list, distribution, outcome_parts, rate, time};
+use crate::layout::{commit_link, counted, culprit_list, distribution, outcome_parts, rate, time};
 use crate::model::job_details::JobDetails;
 use crate::model::{RateSummary, RateView, TrendDay, days, total, trend};
 use crate::query::SpanQuery;
@@ -510,7 +510,7 @@ fn criteria_summary(model: &LevelReview) -> Markup {
                 li.(class) {
                     span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } span.hidden { (word) ":" } }
                     " " (evidence.criterion.title()) " "
-                    @match evidence.value { Some(value) => strong { (amount(evidence.criterion, value)) }, None => span.muted { "no data" } }
+                    @match measured(evidence) { Some(value) => strong { (value) }, None => span.muted { "no data" } }
                     " " span.detail { (evidence.bound.sign()) " " (amount(evidence.criterion, evidence.target)) }
                 }
             } }
@@ -533,7 +533,7 @@ fn filters(path: &str, span: &TimeSpan, older_heads: usize) -> Markup {
             span.group { @for (all_heads, name) in [(false, "Current heads"), (true, "All heads")] {
                 a aria-current=[(span.all_heads == all_heads).then_some("true")] href=(link(all_heads, span.only_failing)) { (name) }
             } }
-            @if !span.all_heads && older_heads > 0 { span.detail { (older_heads) " older heads folded" } }
+            @if !span.all_heads && older_heads > 0 { span.detail { (counted(older_heads, "older head", "older heads")) " folded" } }
         }
         form.span method="get" action=(format!("{path}#matrix")) role="search" aria-label="Jobs" {
             @for (name, value) in url::form_urlencoded::parse(&whole.as_bytes()[1..]) { input type="hidden" name=(name) value=(value); }
@@ -572,9 +572,9 @@ fn matrix_table(page: &BackendModel) -> Markup {
         }
         @if matrix.more_columns > 0 {
             p.detail {
-                (matrix.more_columns) " jobs are left out"
+                (counted(matrix.more_columns, "job is", "jobs are")) " left out"
                 @match matrix.more_failed_columns { 0 => ", none of which failed", failed => { ", of which " (failed) " failed" } }
-                "; name some above to see them."
+                "; a search above shows them."
             }
         }
         (pager(page))
@@ -596,7 +596,7 @@ fn pager(page: &BackendModel) -> Markup {
     let (number, more) = (page.span.page, page.matrix.more_rows);
     html! { @if number > 1 || more > 0 { p.pager {
         @if number > 1 { a rel="nofollow" href=(link(number - 1)) { "Newer commits" } }
-        @if more > 0 { a rel="nofollow" href=(link(number + 1)) { (more) " older commits" } }
+        @if more > 0 { a rel="nofollow" href=(link(number + 1)) { (counted(more, "older commit", "older commits")) } }
     } } }
 }
 

@@ -127,10 +127,10 @@ async fn pasted(hud: &Hud, text: &str) -> Result<Option<String>, PageError> {
         return Ok(Some(format!("/pr/{number}?upstream={repo}")));
     }
     if let Some((repo, sha)) = text.split_once('@')
-        && RepoName::new(repo).is_ok()
+        && let Ok(repo) = RepoName::new(repo)
         && commit::is_prefix(sha)
     {
-        return Ok(Some(format!("/commit/{sha}")));
+        return Ok(Some(commit_path(hud, repo.as_str(), sha)));
     }
     let (Some(url), Ok(github)) = (url_of(text), url::Url::parse(&hud.github_url)) else {
         return Ok(None);
@@ -191,12 +191,16 @@ async fn on_github(hud: &Hud, repo: &RepoName, rest: &[&str]) -> Result<String, 
             return Ok(format!("/pr/{number}?upstream={repo}"));
         }
         ["commit" | "commits", sha, ..] if commit::is_prefix(sha) => {
-            return Ok(format!("/commit/{sha}"));
+            return Ok(commit_path(hud, repo.as_str(), sha));
+        }
+        // A permalink of a file or a folder.
+        ["tree" | "blob" | "blame", sha, ..] if sha.len() >= 40 && commit::is_prefix(sha) => {
+            return Ok(commit_path(hud, repo.as_str(), sha));
         }
         ["tree" | "commits", branch @ ..] if !branch.is_empty() => {
             return Ok(format!("/hud/{repo}/{}", branch.join("/")));
         }
-        ["actions", "runs", _, "job", job, ..] => {
+        ["actions", "runs", _, "job", job, ..] | ["runs", job, ..] => {
             // Only webhooks tell of the jobs of a repository.
             if let Ok(job) = job.parse()
                 && failure::webhook_of(hud, repo, job).await?.is_some()
@@ -209,13 +213,22 @@ async fn on_github(hud: &Hud, repo: &RepoName, rest: &[&str]) -> Result<String, 
             let query = ThingQuery { event: "workflow_run", repository: repo.as_str(), selection };
             let run = hud.results.current_things(&query).await?.pop();
             if let Some(run) = run.filter(|run| commit::is_prefix(&run.sha)) {
-                return Ok(format!("/commit/{}", run.sha));
+                return Ok(commit_path(hud, repo.as_str(), &run.sha));
             }
         }
         _ => {}
     }
     let is_backend = hud.entry_of(repo).is_some();
     Ok(if is_backend { format!("/crcr/{repo}") } else { format!("/hud/{repo}") })
+}
+
+/// A fork has the commits of its upstream, so that of another repository is named with it.
+fn commit_path(hud: &Hud, repository: &str, sha: &str) -> String {
+    if repository.eq_ignore_ascii_case(hud.upstream.as_str()) {
+        format!("/commit/{sha}")
+    } else {
+        address::commit(repository, sha)
+    }
 }
 
 /// The number in `7`, `#7`, `PR 7` or `Pull request #7`, and whether it can be nothing else.
@@ -241,10 +254,14 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
     let sha = text.to_ascii_lowercase();
     if commit::is_prefix(&sha) {
         let commits = commit::find(hud, &sha).await?;
-        hits.extend(commits.into_iter().map(|commit| SearchHit {
+        let path = |found: &commit::FoundCommit| match &*commits {
+            [_] => format!("/commit/{}", found.sha),
+            _ => commit_path(hud, &found.repository, &found.sha),
+        };
+        hits.extend(commits.iter().map(|found| SearchHit {
             kind: HitKind::Commit,
-            path: format!("/commit/{}", commit.sha),
-            name: format!("{} {} {}", commit.repository, short_sha(&commit.sha), commit.title),
+            path: path(found),
+            name: format!("{} {} {}", found.repository, short_sha(&found.sha), found.title),
         }));
         if !hits.is_empty() {
             return Ok(hits);

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_name};
 use crate::files::QuarantineView;
-use crate::layout::{culprit_list, duration, rate, short_sha, time};
+use crate::layout::{counted, culprit_list, duration, rate, short_sha, time};
 use crate::model::RateView;
 use crate::plot::{Plot, PlotLine, Unit};
 use crate::query::MAX_SEARCH_CHARS;
@@ -531,7 +531,7 @@ fn verdict(test: &OneTest, model: &TestModel) -> Markup {
             },
             TestState::Failing { first_failing, since, last_good, commits } => p.note.bad {
                 strong { "Fails since " (commit_link(model, first_failing)) } " (" (time(*since)) "), on "
-                (commits) @if *commits == 1 { " commit" } @else { " commits" }
+                (counted(*commits, "commit", "commits"))
                 @match last_good {
                     Some(good) => { "; it passed last on " (commit_link(model, good)) "." },
                     None => "; no commit is known on which it passed.",
@@ -692,7 +692,7 @@ fn runs_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
                 tbody { @for row in &test.results { (run_row(row, model, view)) } }
             } }
         }
-        p.detail { "The newest " (MAX_RESULTS_OF_JOB) " results of each of at most " (MAX_JOBS) " jobs, and the newest " (MAX_FAILURES) " failures." }
+        p.detail { "The newest " (MAX_RESULTS_OF_JOB) " results of each of at most " (MAX_JOBS) " jobs, and the newest " (MAX_FAILURES) " failures: on the default branch, and as many elsewhere." }
         p.pager {
             @if test.page > 1 { a href=(link(runs, test.page - 1)) { "Newer" } " " }
             @if test.has_older { a href=(link(runs, test.page + 1)) { "Older" } }

@@ -22,6 +22,8 @@ const PER_PAGE: usize = 50;
 const MAX_PAGES: usize = 40;
 /// The longest span that the page offers.
 const MAX_DAYS: i64 = 366;
+/// Jobs to choose from: a pull request can name as many as it likes.
+const MAX_JOBS: usize = 500;
 /// Repositories in which a test is looked for: anybody may search, and each costs a ranking of 30 days.
 const MAX_REPOSITORIES: usize = 5;
 
@@ -165,7 +167,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TestsQuery) -> Result<TestsM
     let mut tests = hud.results.test_stats(&stored).await?;
     let has_more = tests.len() > PER_PAGE;
     tests.truncate(PER_PAGE);
-    let jobs = hud.results.tested_jobs(&repository, span).await?;
+    let jobs = hud.results.tested_jobs(&repository, span, all_branches, MAX_JOBS).await?;
     let files = (hud.files)(&repository);
     let today = hud.now().to_zoned(TimeZone::UTC).date();
     let listed = |stats| listed(stats, &repository, files.as_ref(), today);
@@ -207,7 +209,8 @@ pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<(String, String)
     const DAYS: i64 = 30;
     let today = day_of(hud.now());
     let days = DAYS.to_string();
-    let repositories = hud.results.tested_repositories().await?;
+    let mut repositories = hud.results.tested_repositories().await?;
+    repositories.sort_by_key(|name| !name.eq_ignore_ascii_case(hud.upstream.as_str()));
     let mut hits = vec![];
     for repository in repositories.into_iter().take(MAX_REPOSITORIES) {
         // Every test with a time has a place in this ranking.
@@ -277,6 +280,7 @@ fn filters(model: &TestsModel) -> Markup {
             " " label { "Days " input type="number" name="days" min="1" max="366" value=(model.days); }
             " " label { "Job " select name="job" {
                 option value="" { "all" }
+                @if let Some(job) = model.job.as_ref().filter(|job| !model.jobs.contains(job)) { option selected { (job) } }
                 @for job in &model.jobs {
                     option selected[model.job.as_deref() == Some(job)] { (job) }
                 }

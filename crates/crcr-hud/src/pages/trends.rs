@@ -16,6 +16,7 @@ use crate::context::{Hud, PageError};
 use crate::layout::{duration, percent, rate, time, zone};
 use crate::model::RateView;
 use crate::model::days::{day_tallies, facts};
+use crate::model::known_repositories;
 use crate::model::red_branches::trunk;
 use crate::plot::{Plot, PlotLine, Unit};
 use crate::query::{SpanQuery, end_of_minute};
@@ -131,7 +132,7 @@ impl Buckets {
     fn times(&self) -> Vec<String> {
         let start = |n: usize| self.from + SignedDuration::from_millis(self.millis * n as i64);
         let name = |n: usize| match self.unit {
-            CiUnit::Hour => start(n).strftime("%m-%d %H:00").to_string(),
+            CiUnit::Hour => start(n).strftime("%m-%d %H:00 UTC").to_string(),
             CiUnit::Day if self.millis > CiUnit::Day.millis() => {
                 format!("week of {}", start(n).strftime("%Y-%m-%d"))
             }
@@ -178,8 +179,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TrendsQuery) -> Result<Trend
                 .0
         }
     };
-    let known = hud.results.repositories("workflow_job").await?;
-    let repositories: Vec<String> = known.into_iter().map(|known| known.name).collect();
+    let repositories = known_repositories::names(hud, "workflow_job").await?;
     let repository = given(&query.repo).unwrap_or_else(|| hud.upstream.to_string());
     let branches = hud.results.branches("push", &repository, 20).await?;
     let branch = match given(&query.branch) {

@@ -480,3 +480,28 @@ async fn overview_sorts_by_each_column_within_its_level_and_finds_a_device_and_a
         "{page}"
     );
 }
+
+#[tokio::test]
+async fn each_count_of_backends_leads_to_those_that_it_counts() {
+    let site = site(facts(7, now(), 30, 10, UPSTREAM)).await;
+    let overview = site.json("/api/v1/overview?window=30d").await;
+    let (_, page) = site.get("/crcr?window=30d").await;
+    let mut seen = 0;
+    for (standing, count) in
+        overview["standings"].as_array().unwrap().iter().map(|pair| (&pair[0], &pair[1]))
+    {
+        let show = standing.as_str().unwrap();
+        let shown = site.json(&format!("/api/v1/overview?window=30d&show={show}")).await;
+        assert_eq!(shown["standings"], overview["standings"], "the counts stay");
+        let levels = shown["levels"].as_array().unwrap().iter();
+        let rows: Vec<_> = levels.flat_map(|level| level["backends"].as_array().unwrap()).collect();
+        assert_eq!(rows.len() as u64, count.as_u64().unwrap(), "{show}");
+        assert!(rows.iter().all(|row| row["standing"] == *show), "{show}");
+        let link = format!("href=\"/crcr?window=30d&amp;events=pr&amp;show={show}\"");
+        assert_eq!(page.contains(&link), !rows.is_empty(), "{show}: {page}");
+        seen += rows.len();
+    }
+    assert_eq!(seen, 4, "all but the one at L1");
+    let (status, page) = site.get("/crcr?show=odd").await;
+    assert!(status == StatusCode::BAD_REQUEST && page.contains("`show`"), "{page}");
+}

@@ -198,3 +198,88 @@ async fn backend_that_is_red_on_a_branch_is_red_on_each_page_of_the_branch() {
     let (_, feed) = site.get(&format!("/feeds/{UPSTREAM}/main")).await;
     assert!(feed.contains(&format!("<title>{AURORA} turned red on main at b2b2")), "{feed}");
 }
+
+#[tokio::test]
+async fn rerun_of_an_old_commit_neither_comes_first_nor_makes_the_branch_red() {
+    let site = site(vec![]).await;
+    site.add_webhooks(vec![push("b2", 90), job("b2", Some("success"))]).await;
+    // Pushed before what is kept of pushes, and run again a minute ago.
+    let created = (now() - jiff::SignedDuration::from_hours(24 * 20)).to_string();
+    let run = json!({ "workflow_run": {
+        "id": 9, "run_attempt": 2, "event": "push", "head_sha": "a1".repeat(20), "head_branch": "main",
+        "created_at": created, "status": "completed", "conclusion": "failure",
+        "head_commit": { "message": "Old", "author": { "name": "Ada" } },
+    } });
+    let (event, minutes, mut failed) = job("a1", Some("failure"));
+    failed["workflow_job"]["run_id"] = json!(9);
+    site.add_webhooks(vec![("workflow_run", 1, run), (event, minutes, failed)]).await;
+    let grid = site.json(&format!("/api/v1/hud/{UPSTREAM}/main")).await;
+    let first = &grid["commits"][0];
+    assert_eq!(first["sha"], "b2".repeat(20), "{grid}");
+    assert_eq!(grid["red"], json!([null]), "{grid}");
+    let now = site.json("/api/v1/now").await;
+    assert_eq!(now["branches"][0]["red"], json!([]), "{now}");
+}
+
+#[tokio::test]
+async fn repositories_of_strangers_hide_neither_upstream_nor_its_commits() {
+    let site = site(vec![]).await;
+    site.add_webhooks(vec![push("b2", 90), job("b2", Some("success"))]).await;
+    let row = |n: usize, event: &str, mut payload: serde_json::Value| {
+        payload["repository"] = json!({ "full_name": format!("aaa/repository-{n:03}") });
+        let (delivery, body) = (format!("{event} {n}"), payload.to_string());
+        WebhookRow::new(event, &delivery, now(), body.as_bytes()).unwrap()
+    };
+    let rows = (0..250).flat_map(|n| {
+        let (_, _, pushed) = push("c3", 1);
+        let (_, _, mut ran) = job("c3", Some("success"));
+        ran["workflow_job"]["id"] = json!(1000 + n);
+        [row(n, "push", pushed), row(n, "workflow_job", ran)]
+    });
+    site.hud.results.append_webhooks(rows.collect()).await.unwrap();
+    let (status, page) = site.get("/commit/b2b2b2b2").await;
+    assert_eq!(status, StatusCode::OK, "{page}");
+    let known = site.json("/api/v1/hud").await;
+    let names = known["repositories"].as_array().unwrap();
+    assert_eq!((names.len(), &known["has_more"]), (200, &json!(true)));
+    assert!(names.iter().any(|one| one["name"] == UPSTREAM), "{known}");
+    for path in ["/failures", "/trends"] {
+        let (_, page) = site.get(path).await;
+        assert!(page.matches("<option").count() < 250 && page.contains(UPSTREAM), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn run_that_failed_without_a_job_is_red_until_the_next_one_passes() {
+    let site = site(vec![]).await;
+    let run = |sha: &str, conclusion: &str| {
+        let id = 9000 + u64::from_str_radix(sha, 16).unwrap();
+        let run = json!({
+            "id": id, "run_attempt": 1, "name": "Nightly", "event": "push", "head_sha": sha.repeat(20),
+            "head_branch": "main", "status": "completed", "conclusion": conclusion,
+            "html_url": format!("https://github.com/{UPSTREAM}/actions/runs/{id}"),
+        });
+        ("workflow_run", 1, json!({ "workflow_run": run }))
+    };
+    let passed = |sha, minutes| vec![push(sha, minutes), job(sha, Some("success"))];
+    site.add_webhooks([passed("a1", 99), vec![run("a1", "success")]].concat()).await;
+    // Its workflow file is broken: nothing of it ran.
+    site.add_webhooks([passed("b2", 98), vec![run("b2", "startup_failure")]].concat()).await;
+    let now = site.json("/api/v1/now").await;
+    let health = &now["branches"][0];
+    assert_eq!(health["red"][0]["title"], "Nightly / whole run", "{health}");
+    assert_eq!(health["green"]["sha"], "a1".repeat(20), "{health}");
+    let (_, grid) = site.get(&format!("/hud/{UPSTREAM}/main")).await;
+    assert!(grid.contains("Nightly / whole run</bdi></strong> is red since"), "{grid}");
+    let id = 9000 + 0xb2;
+    let (status, panel) = site.get(&format!("/panel/{UPSTREAM}/{id}")).await;
+    assert_eq!(status, StatusCode::OK, "{panel}");
+    assert!(panel.contains(&format!("/actions/runs/{id}\"")), "{panel}");
+    assert!(panel.contains("No failed job of this run is known"), "{panel}");
+    let commit = site.json(&format!("/api/v1/commits/{}", "b2".repeat(20))).await;
+    assert_eq!(commit["commit"]["in_tree"][0]["state"], "failed", "{commit}");
+    site.add_webhooks([passed("c3", 97), vec![run("c3", "success")]].concat()).await;
+    let now = site.json("/api/v1/now").await;
+    assert_eq!(now["branches"][0]["red"], json!([]), "{now}");
+    assert_eq!(now["branches"][0]["green"]["sha"], "c3".repeat(20), "{now}");
+}

@@ -360,3 +360,15 @@ async fn quarantine_lists_every_entry_with_its_end_and_its_failures() {
     let (status, page) = site.get("/quarantine?repo=acme/other").await;
     assert!(status == 200 && page.contains("No quarantine file"), "{page}");
 }
+
+#[tokio::test]
+async fn page_of_a_log_that_cannot_be_read_does_not_say_where_it_is() {
+    let site = month().await;
+    let job = red_job(&site).await;
+    let archive = site._folder.path().join("archive");
+    let key = log_key(&RepoName::new(UPSTREAM).unwrap(), job);
+    std::fs::write(archive.join(key), b"no log at all").unwrap();
+    let (status, page) = site.get(&format!("/failure/{UPSTREAM}/{job}")).await;
+    assert!(status == 200 && page.contains("The stored log can't be shown"), "{page}");
+    assert!(!page.contains("archive/") && !page.contains(".zst"), "{page}");
+}

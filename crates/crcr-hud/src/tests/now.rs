@@ -222,6 +222,8 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
         ),
         (format!("https://github.com/{UPSTREAM}/actions/runs/{run}"), format!("/commit/{sha}")),
         (format!("https://github.com/{UPSTREAM}/actions/runs/1"), format!("/hud/{UPSTREAM}")),
+        (format!("https://github.com/{UPSTREAM}/runs/{job}"), format!("/failure/{UPSTREAM}/{job}")),
+        (format!("https://github.com/{UPSTREAM}/blob/{sha}/a/b.py#L7"), format!("/commit/{sha}")),
         (format!("https://github.com/{AURORA}/actions/runs/1/job/2"), format!("/crcr/{AURORA}")),
         ("linux.8xlarge.gpu".to_owned(), "/trends?runner=linux.8xlarge.gpu".to_owned()),
         (
@@ -455,4 +457,95 @@ async fn no_pull_request_is_open_when_all_known_ones_are_closed() {
     site.add_webhooks(vec![pull(7, 1, "closed")]).await;
     let pulls = site.json("/api/v1/pulls").await;
     assert_eq!((&pulls["are_known"], &pulls["pulls"]), (&json!(true), &json!([])));
+}
+
+#[tokio::test]
+async fn commit_of_a_fork_and_of_its_upstream_is_that_of_the_repository_that_the_address_names() {
+    let site = site(vec![]).await;
+    let push = |repository: &str| {
+        let payload = json!({
+            "ref": "refs/heads/main", "after": "b2".repeat(20), "repository": { "full_name": repository },
+            "head_commit": { "message": format!("Of {repository}"), "author": { "name": "Ada" } },
+        });
+        WebhookRow::new("push", repository, now(), payload.to_string().as_bytes()).unwrap()
+    };
+    let rows = [UPSTREAM, "aaa/fork", "zzz/fork"].map(push).to_vec();
+    site.hud.results.append_webhooks(rows).await.unwrap();
+    for (query, repository) in
+        [("", UPSTREAM), ("?upstream=aaa%2Ffork", "aaa/fork"), ("?upstream=zzz%2Ffork", "zzz/fork")]
+    {
+        let commit = site.json(&format!("/api/v1/commits/b2b2b2b{query}")).await;
+        assert_eq!(commit["commit"]["repository"], repository, "{query}: {commit}");
+    }
+    assert_eq!(site.get("/commit/b2b2b2b?upstream=odd").await.0, StatusCode::BAD_REQUEST);
+    let (_, page) = site.get("/search?q=b2b2b2b2").await;
+    assert!(page.contains("href=\"/commit/") && page.contains("?upstream=zzz%2Ffork\""), "{page}");
+}
+
+#[tokio::test]
+async fn commit_that_was_dispatched_again_after_weeks_reads_minutes_and_not_the_weeks_between() {
+    let (sent, attempt) = of_aurora();
+    let again = |days: i64, delivery: &str, conclusion: Conclusion| {
+        let at = now() - jiff::SignedDuration::from_hours(24 * days);
+        let sent = DispatchFact { delivery: delivery.to_owned(), enqueued_at: at, ..sent.clone() };
+        let attempt = AttemptFact {
+            delivery: delivery.to_owned(),
+            run_id: delivery.to_owned(),
+            dispatched_at: at,
+            received_at: at + jiff::SignedDuration::from_mins(30),
+            state: JobState::Completed(conclusion),
+            head_sha: sent.head_sha.clone(),
+            pull_request: sent.pull_request,
+            event: sent.event.clone(),
+            ..attempt.clone()
+        };
+        (sent, attempt)
+    };
+    let (old, failed) = again(25, "old", Conclusion::Failure);
+    let (new, passed) = again(1, "new", Conclusion::Success);
+    let windows = crate::pages::commit::windows(&[old.clone(), new.clone()]);
+    let read: i64 = windows.iter().map(|one| one.to.duration_since(one.from).as_mins()).sum();
+    assert_eq!((windows.len(), read), (2, 0));
+    let attempts = [failed, passed].map(|row| Fact::Attempt(Box::new(row)));
+    let site =
+        site([vec![Fact::Dispatch(old), Fact::Dispatch(new)], attempts.to_vec()].concat()).await;
+    let commit = site.json(&format!("/api/v1/commits/{}", sent.head_sha)).await;
+    let jobs = &commit["commit"]["backends"][0]["jobs"];
+    assert_eq!(
+        (&jobs[0]["attempts"], &jobs[0]["outcome"]),
+        (&json!(2), &json!("passed_after_rerun"))
+    );
+}
+
+#[tokio::test]
+async fn lost_dispatch_of_another_upstream_leads_to_its_own_pull_request_and_one_is_not_many() {
+    let at = now() - jiff::SignedDuration::from_hours(3);
+    let lost = DispatchFact {
+        status: DispatchFactStatus::Dead,
+        delivery: "other".to_owned(),
+        upstream: "other/upstream".to_owned(),
+        pull_request: Some(7),
+        enqueued_at: at,
+        ..of_aurora().0
+    };
+    let site = site(vec![Fact::Dispatch(lost)]).await;
+    let (_, page) = site.get("/").await;
+    for expected in [
+        "href=\"/pr/7?upstream=other%2Fupstream\"",
+        "1 dispatch was given up.",
+        "In the last 24 hours: 1 dispatch;",
+    ] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn jobs_that_passed_so_far_are_not_called_all_that_will_come() {
+    let site = full().await;
+    let pulls = site.json("/api/v1/pulls?show=green").await;
+    let (_, page) = site.get(&format!("/pr/{}", pulls["pulls"][0]["number"])).await;
+    assert!(
+        page.contains("Nothing blocks so far: every job that backends at L4 reported"),
+        "{page}"
+    );
 }

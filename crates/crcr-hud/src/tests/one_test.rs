@@ -12,19 +12,24 @@ pub(super) const HOSTILE: &str = "test_<script>alert(1)</script>\u{202e}[a.b]";
 /// Loads a result of one test for each sign of a text, the oldest first: `.` passed, `x` failed, `f` flaky, `s`
 /// skipped.
 async fn load(site: &Site, job: &str, results: &str, on_default_branch: bool) {
+    load_every(600, site, job, results, on_default_branch).await;
+}
+
+/// The same, one result in so many minutes.
+async fn load_every(minutes: i64, site: &Site, job: &str, results: &str, on_default_branch: bool) {
     for (n, sign) in results.chars().enumerate() {
         let n = n as u64;
         let run = TestedRun {
             repository: "acme/widgets".to_owned(),
             workflow_id: None,
             workflow: None,
-            run_id: 100 + n,
+            run_id: 100 + n + if on_default_branch { 0 } else { 10_000 },
             run_attempt: 1,
             head_branch: Some("main".to_owned()),
             head_sha: Some(format!("{n}").repeat(40)[..40].to_owned()),
             on_default_branch,
             started_at: now()
-                - jiff::SignedDuration::from_hours(10 * (results.len() as i64 - n as i64)),
+                - jiff::SignedDuration::from_mins(minutes * (results.len() as i64 - n as i64)),
         };
         let failed = sign == 'x';
         let detail = TestDetail {
@@ -139,4 +144,18 @@ async fn runs_of_a_test_go_on_page_by_page_and_filter() {
     ] {
         assert_eq!(site.get(&format!("/test/acme/widgets?{wrong}")).await.0, status, "{wrong}");
     }
+}
+
+#[tokio::test]
+async fn results_of_pull_requests_take_no_place_of_those_of_the_branch() {
+    let site = site(vec![]).await;
+    load(&site, "linux", "x.x", true).await;
+    // Newer than all of the branch: the same job, and others that come later in the alphabet.
+    load_every(2, &site, "linux", &".".repeat(230), false).await;
+    for n in 0..30 {
+        load_every(1, &site, &format!("zz {n}"), ".", false).await;
+    }
+    let test = site.json("/api/v1/test/acme/widgets?id=abc").await;
+    assert_eq!(test["state"]["first_failing"], "2".repeat(40), "{}", test["state"]);
+    assert_eq!(test["state"]["last_good"], "1".repeat(40), "{}", test["state"]);
 }

@@ -114,7 +114,7 @@ async fn verdict_of_the_backend_is_shown_with_its_analyzer_and_whom_it_suspects(
     let (_, page) = site.get("/pr/7").await;
     for expected in [
         "acme-triage</bdi> says: upstream (low confidence): <bdi>&lt;b&gt;it&lt;/b&gt; broke",
-        "suspects <a href=\"/pr/99\">pull request 99</a>",
+        "suspects <a href=\"/pr/99?upstream=acme%2Fupstream\">pull request 99</a>",
         "href=\"https://logs.acme.test/1\"",
         "on <bdi>npu-910b</bdi>",
         "href=\"https://artifacts.acme.test/7\"",
@@ -263,4 +263,48 @@ async fn author_reads_on_the_pull_request_what_it_broke_once_that_is_certain() {
         let told = site.json("/api/v1/pulls/7").await["culprits"].as_array().unwrap().len();
         assert_eq!(told, usize::from(is_told));
     }
+}
+
+#[tokio::test]
+async fn page_lists_a_bounded_number_of_jobs_and_says_how_many_more_there_are() {
+    let site = site(branched(2, true)).await;
+    let rows = (1..=3100_u64).map(|n| {
+        let payload = json!({
+            "repository": { "full_name": UPSTREAM },
+            "workflow_job": {
+                "id": n, "name": format!("leg {n}"), "workflow_name": "Matrix", "status": "completed",
+                "conclusion": "success", "head_sha": "f2".repeat(20), "head_branch": "topic",
+            },
+        });
+        let body = payload.to_string();
+        WebhookRow::new("workflow_job", &format!("d{n}"), now(), body.as_bytes()).unwrap()
+    });
+    site.hud.results.append_webhooks(rows.collect()).await.unwrap();
+    let (_, page) = site.get("/pr/7").await;
+    assert_eq!(page.matches("Matrix / leg ").count(), 3000);
+    assert!(page.contains("3100 other jobs") && page.contains("100 more aren't listed"), "of 3100");
+}
+
+#[tokio::test]
+async fn each_of_sixty_heads_of_a_pull_request_is_found() {
+    let mut facts = branched(2, true);
+    let known = facts.iter().find_map(|fact| match fact {
+        Fact::Dispatch(sent) if sent.pull_request == Some(7) => Some(sent.clone()),
+        _ => None,
+    });
+    let known = known.unwrap();
+    facts.extend((10..70).map(|n| {
+        Fact::Dispatch(DispatchFact {
+            delivery: format!("head {n}"),
+            head_sha: format!("{n}").repeat(20),
+            enqueued_at: known.enqueued_at - jiff::SignedDuration::from_hours(n),
+            ..known.clone()
+        })
+    }));
+    let site = site(facts).await;
+    let pull = site.json("/api/v1/pulls/7?head=6969696969").await;
+    assert_eq!((&pull["head_sha"], &pull["is_older"]), (&json!("69".repeat(20)), &json!(true)));
+    assert!(pull["older_heads"].as_u64().unwrap() >= 60, "{}", pull["older_heads"]);
+    let (_, page) = site.get("/pr/7").await;
+    assert!(page.contains("older heads more: "), "{page}");
 }

@@ -30,6 +30,7 @@ async fn on_call_sees_how_red_the_branch_is_and_where_the_queue_is() {
         "Red commits of",
         "Longest queue",
         "As a table",
+        ":00 UTC",
         "aria-sort",
         "/trends?repo=acme%2Fupstream&amp;branch=main",
     ] {

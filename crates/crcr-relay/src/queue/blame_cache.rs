@@ -178,7 +178,7 @@ pub(crate) async fn read(
 ) -> Result<Vec<BlamedJob>, ResultsError> {
     let results = relay.results.as_ref();
     let upstream = relay.config.upstream.as_str();
-    let (attempts, dispatches) = results.pull_request_facts(upstream, &[number]).await?;
+    let (attempts, dispatches) = results.pull_request_facts(upstream, &[number], &[]).await?;
     let own = attempts.iter().filter(|row| row.head_sha == head_sha);
     let jobs = jobs_of_record(own, &dispatches);
     let read_pushes = async |window: Window| results.push_attempts(&window).await;

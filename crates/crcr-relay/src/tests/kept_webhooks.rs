@@ -127,3 +127,38 @@ async fn jobs_of_any_repository_are_rows_and_a_late_start_undoes_no_end() {
     let document: Value = serde_json::from_str(&found[0].document).unwrap();
     assert_eq!(document["workflow_job"]["status"], "completed");
 }
+
+#[tokio::test]
+async fn webhooks_of_private_repositories_are_no_rows_that_everybody_reads_except_of_upstream() {
+    let world = World::new().await;
+    let job = |name: &str, id: u64| {
+        json!({
+            "action": "completed", "repository": { "full_name": name, "private": true },
+            "workflow_job": {
+                "id": id, "name": "secret project", "status": "completed", "conclusion": "success",
+                "head_sha": "abc", "head_branch": "main",
+            },
+        })
+    };
+    let rows = async |world: &World, name: &str| {
+        let query = ThingQuery {
+            event: "workflow_job",
+            repository: name,
+            selection: ThingSelection::Newest { before: jiff::Timestamp::MAX, limit: 9 },
+        };
+        world.relay.results.current_things(&query).await.unwrap().len()
+    };
+    let send = async |world: &World, name: &str, id: u64| {
+        let delivery = world.github.state().world.delivery("workflow_job", &job(name, id));
+        assert!(world.send(&delivery).await.0.is_success());
+        world.settle().await;
+    };
+    send(&world, "somebody/private", 5).await;
+    assert_eq!(rows(&world, "somebody/private").await, 0);
+    let upstream = world.relay.config.upstream.to_string();
+    send(&world, &upstream, 6).await;
+    assert_eq!(rows(&world, &upstream).await, 1, "an enterprise's upstream is private, too");
+    let world = world.restart(&[("CRCR_JOB_LOGS", "all")]).await;
+    send(&world, "somebody/private", 7).await;
+    assert_eq!(rows(&world, "somebody/private").await, 1);
+}

@@ -207,7 +207,10 @@ fn add(
             let names: i64 = tx
                 .prepare_cached(&format!("SELECT count(*) FROM {table} WHERE {key}"))?
                 .query_row(params![repo, grouping.as_str(), start], |row| row.get(0))?;
-            if names >= MAX_NAMES as i64 {
+            let is_full = names >= MAX_NAMES as i64;
+            // Whoever names many at midnight doesn't take the place of those that there were before.
+            let has_room = names < 2 * MAX_NAMES as i64;
+            if is_full && !(has_room && was_known(tx, repo, grouping, name, sample.ended_at)?) {
                 name = OTHER_NAMES;
                 known = find(name)?;
             }
@@ -231,6 +234,25 @@ fn add(
         ])?;
     }
     Ok(())
+}
+
+/// Whether something with this name ended in the week before.
+fn was_known(
+    tx: &Transaction<'_>,
+    repo: &str,
+    grouping: CiGrouping,
+    name: &str,
+    ended_at: Timestamp,
+) -> rusqlite::Result<bool> {
+    let today = millis(CiUnit::Day.start(ended_at));
+    tx.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM ci_day WHERE repo = ?1 AND grouped_by = ?2
+           AND start >= ?3 AND start < ?4 AND name = ?5)",
+    )?
+    .query_row(
+        params![repo, grouping.as_str(), today - 7 * CiUnit::Day.millis(), today, name],
+        |row| row.get(0),
+    )
 }
 
 #[cfg(test)]
@@ -257,17 +279,18 @@ mod tests {
         let store = SqliteStore::open(&folder.path().join("results.db"), StoreRole::Tool).unwrap();
         let results = SqliteResults::new(Arc::new(store));
         let at: Timestamp = "2026-09-01T10:30:00Z".parse().unwrap();
-        let job = |id: usize| {
+        let job_at = |at: Timestamp, id: usize, name: String| {
             let payload = json!({
                 "action": "completed", "repository": { "full_name": "acme/upstream" },
                 "workflow_job": {
-                    "id": id, "name": format!("job {id}"), "status": "completed",
+                    "id": id, "name": name, "status": "completed",
                     "conclusion": "success", "completed_at": at.to_string(),
                 },
             });
             let body = payload.to_string();
             WebhookRow::new("workflow_job", &id.to_string(), at, body.as_bytes()).unwrap()
         };
+        let job = |id: usize| job_at(at, id, format!("job {id}"));
         results.append_webhooks((1..=2 * MAX_NAMES).map(job).collect()).await.unwrap();
         let query = CiTimesQuery {
             repository: "acme/upstream".to_owned(),
@@ -281,5 +304,20 @@ mod tests {
         assert_eq!(found.len(), MAX_NAMES + 1);
         assert_eq!(found.iter().map(|row| row.ended).sum::<u64>(), 2 * MAX_NAMES as u64);
         assert_eq!(found[0].name, OTHER_NAMES);
+
+        // A job of each day keeps its name on a day on which a fork was first.
+        let day = jiff::SignedDuration::from_hours(24);
+        let usual = |at, id| job_at(at, id, "usual".to_owned());
+        let invented = |id: usize| job_at(at + day * 3, 9000 + id, format!("invented {id}"));
+        let mut rows = vec![usual(at + day * 2, 8000)];
+        rows.extend((1..=MAX_NAMES).map(invented));
+        rows.extend([usual(at + day * 3, 8001), invented(MAX_NAMES + 1)]);
+        results.append_webhooks(rows).await.unwrap();
+        let query = CiTimesQuery { from: at + day * 2 + day / 2, ..query };
+        for unit in [CiUnit::Hour, CiUnit::Day] {
+            let found = results.ci_times(&CiTimesQuery { unit, ..query.clone() }).await.unwrap();
+            let named = |name: &str| found.iter().filter(|row| row.name == name).count();
+            assert_eq!((named("usual"), named(OTHER_NAMES)), (1, 1), "{unit:?}");
+        }
     }
 }

@@ -361,6 +361,8 @@ impl Results for ClickHouseResults {
             (rows::CALLBACK.name, rows::CALLBACK.time, time.as_millisecond()),
             (rows::MERGE_BASE.name, rows::MERGE_BASE.time, time.as_millisecond()),
             ("crcr_webhook", "received_at", time.as_millisecond()),
+            ("crcr_webhook_branch", "newest", time.as_millisecond()),
+            ("crcr_pull_state", "heard", time.as_millisecond()),
             ("crcr_job_log", "completed_at", time.as_millisecond()),
             ("crcr_green_job", "completed_at", time.as_millisecond()),
             ("crcr_ended_ci", "ended_at", time.as_millisecond()),
@@ -377,6 +379,7 @@ impl Results for ClickHouseResults {
         &self,
         upstream: &str,
         numbers: &[u64],
+        heads: &[String],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
         if numbers.is_empty() {
             return Ok((vec![], vec![]));
@@ -404,7 +407,14 @@ impl Results for ClickHouseResults {
                 days.join(", ")
             )
         };
-        let attempts = rows::ATTEMPT.select(&condition(rows::ATTEMPT.time));
+        let names: Vec<String> = (0..heads.len()).map(|n| format!("head{n}")).collect();
+        let listed: Vec<String> = names.iter().map(|name| format!("{{{name}:String}}")).collect();
+        values.extend(names.into_iter().zip(heads.iter().map(|sha| QueryValue::Text(sha))));
+        let mut on_heads = condition(rows::ATTEMPT.time);
+        if !heads.is_empty() {
+            on_heads = format!("{on_heads} AND head_sha IN ({})", listed.join(", "));
+        }
+        let attempts = rows::ATTEMPT.select(&on_heads);
         let dispatches = rows::DISPATCH.select(&condition(rows::DISPATCH.time));
         let (mut attempts, mut dispatches) = tokio::try_join!(
             self.rows(&attempts, &values, |row| row.json()),

@@ -171,9 +171,11 @@ impl Results for SqliteResults {
         &self,
         upstream: &str,
         numbers: &[u64],
+        heads: &[String],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
-        let (upstream, numbers) = (upstream.to_owned(), numbers.to_owned());
-        self.blocking(move |this| this.pull_request_facts(&upstream, &numbers)).await
+        let (upstream, numbers, heads) =
+            (upstream.to_owned(), numbers.to_owned(), heads.to_owned());
+        self.blocking(move |this| this.pull_request_facts(&upstream, &numbers, &heads)).await
     }
 
     async fn dispatches_of_commits(
@@ -189,7 +191,7 @@ impl Results for SqliteResults {
                     "SELECT document FROM fact_dispatch
                      WHERE json_extract(document, '$.head_sha') >= ?1
                        AND json_extract(document, '$.head_sha') < ?2
-                     ORDER BY enqueued_at LIMIT ?3",
+                     ORDER BY enqueued_at DESC LIMIT ?3",
                 )?;
                 let found = select.query_map(params![from, to, limit as i64], document)?;
                 found.collect::<Result<Vec<DispatchFact>, _>>()
@@ -294,21 +296,23 @@ impl SqliteResults {
         &self,
         upstream: &str,
         numbers: &[u64],
+        heads: &[String],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), StoreError> {
-        let of = "WHERE pull_request = ?2 AND upstream = ?1";
+        let numbers: Vec<i64> = numbers.iter().map(|number| number.cast_signed()).collect();
+        let of = "WHERE pull_request IN (SELECT value FROM json_each(?2)) AND upstream = ?1";
+        let on_heads = "?3 IS NULL OR json_extract(document, '$.head_sha') IN
+            (SELECT value FROM json_each(?3))";
+        let heads = (!heads.is_empty()).then(|| json(&heads));
         self.store.slow_readers().with(|connection| {
-            let mut attempts = connection.prepare_cached(&format!("SELECT {ATTEMPT} {of}"))?;
+            let mut attempts =
+                connection.prepare_cached(&format!("SELECT {ATTEMPT} {of} AND ({on_heads})"))?;
             let mut sent = connection.prepare_cached(&format!("SELECT {DISPATCH} {of}"))?;
-            let (mut found, mut dispatches) = (vec![], vec![]);
-            for number in numbers {
-                let asked = params![upstream, number.cast_signed()];
-                for row in attempts.query_map(asked, read_attempt)? {
-                    found.push(row?);
-                }
-                for row in sent.query_map(asked, document)? {
-                    dispatches.push(row?);
-                }
-            }
+            let numbers = json(&numbers);
+            let mut found: Vec<AttemptFact> = attempts
+                .query_map(params![upstream, numbers, heads], read_attempt)?
+                .collect::<Result<_, _>>()?;
+            let mut dispatches: Vec<DispatchFact> =
+                sent.query_map(params![upstream, numbers], document)?.collect::<Result<_, _>>()?;
             sort_attempts(&mut found);
             sort_dispatches(&mut dispatches);
             Ok((found, dispatches))

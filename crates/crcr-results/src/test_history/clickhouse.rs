@@ -111,12 +111,14 @@ impl TestHistoryResults for ClickHouseResults {
         );
         let sql = format!(
             "SELECT {columns} FROM ({once}) WHERE result IN ('failure', 'error')
-             ORDER BY started_at DESC LIMIT {limit}
+             ORDER BY started_at DESC LIMIT {limit} BY on_default
              UNION ALL
-             SELECT {columns} FROM ({once}) WHERE result NOT IN ('failure', 'error') AND job IN
-               (SELECT job FROM crcr_test_run PREWHERE {of_test} GROUP BY job
-                ORDER BY max(day) DESC, job DESC LIMIT {MAX_JOBS})
-             ORDER BY started_at DESC LIMIT {MAX_RESULTS_OF_JOB} BY job"
+             SELECT {columns} FROM ({once}) WHERE result NOT IN ('failure', 'error')
+               AND (on_default, job) IN
+               (SELECT on_default, job FROM crcr_test_run PREWHERE {of_test}
+                GROUP BY on_default, job
+                ORDER BY max(day) DESC, job DESC LIMIT {MAX_JOBS} BY on_default)
+             ORDER BY started_at DESC LIMIT {MAX_RESULTS_OF_JOB} BY on_default, job"
         );
         let mut rows = self.rows(&sql, &values, read_result).await?;
         newest_first(&mut rows);

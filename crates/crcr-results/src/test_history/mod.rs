@@ -10,9 +10,10 @@ use serde::Serialize;
 
 use crate::ResultsError;
 
-/// Jobs of a test whose single results are looked up, those with the newest results.
+/// Jobs of a test whose single results are looked up, those with the newest results: as many of the default branch as
+/// of everything else. Anybody can open a pull request, whose results must not take the place of the branch's.
 pub const MAX_JOBS: usize = 24;
-/// Results of one job that are looked up.
+/// Results of one job that are looked up, again for each of both.
 pub const MAX_RESULTS_OF_JOB: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -94,16 +95,17 @@ pub(crate) fn message(details: &str) -> Option<String> {
     Some(message.chars().take(MAX_MESSAGE).collect())
 }
 
-/// The newest first, and at most [`MAX_RESULTS_OF_JOB`] of a job that didn't fail.
+/// The newest first, and at most [`MAX_RESULTS_OF_JOB`] of a job that didn't fail, on the default branch and elsewhere.
 pub(crate) fn newest_first(rows: &mut Vec<TestResultRow>) {
     rows.sort_by(|a, b| {
         (b.at.cmp(&a.at))
             .then_with(|| a.job.cmp(&b.job))
             .then_with(|| (b.run_id, b.run_attempt).cmp(&(a.run_id, a.run_attempt)))
     });
-    let mut of_job: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
+    let mut of_job: std::collections::HashMap<(bool, String), usize> =
+        std::collections::HashMap::new();
     rows.retain(|row| {
-        let seen = of_job.entry(row.job.clone()).or_default();
+        let seen = of_job.entry((row.on_default_branch, row.job.clone())).or_default();
         *seen += usize::from(!row.result.is_failed());
         row.result.is_failed() || *seen <= MAX_RESULTS_OF_JOB
     });
@@ -134,7 +136,7 @@ pub trait TestHistoryResults: Send + Sync {
     ) -> Result<Vec<TestJobDay>, ResultsError>;
 
     /// Single results of a test on these days, the newest first: the newest [`MAX_RESULTS_OF_JOB`] of each of at
-    /// most [`MAX_JOBS`] jobs, and the newest `limit` failures.
+    /// most [`MAX_JOBS`] jobs, and the newest `limit` failures; on the default branch, and as many elsewhere.
     async fn test_results(
         &self,
         repository: &str,

@@ -98,17 +98,19 @@ impl TestHistoryResults for SqliteResults {
         let repository = repository.to_owned();
         self.blocking(move |this| {
             this.store.slow_readers().with(|connection| {
-                let mut jobs: Vec<(i64, String)> =
-                    job_days(connection, &repository, test_id, days)?
-                        .into_iter()
-                        .map(|row| (row.day, row.job))
-                        .collect();
-                jobs.sort_by(|a, b| b.cmp(a));
-                let mut seen = HashSet::new();
-                jobs.retain(|(_, job)| seen.insert(job.clone()));
-                let mut found = failures(connection, &repository, test_id, days, limit)?;
-                for (_, job) in jobs.into_iter().take(MAX_JOBS) {
-                    found.extend(results_of_job(connection, &repository, test_id, days, &job)?);
+                let test = (&*repository, test_id, days);
+                let of_days = job_days(connection, &repository, test_id, days)?;
+                let mut found = vec![];
+                for on_default in [true, false] {
+                    found.extend(failures(connection, test, on_default, limit)?);
+                    let of_days = of_days.iter().filter(|row| row.on_default_branch == on_default);
+                    let mut jobs: Vec<_> = of_days.map(|row| (row.day, &*row.job)).collect();
+                    jobs.sort_by(|a, b| b.cmp(a));
+                    let mut seen = HashSet::new();
+                    jobs.retain(|(_, job)| seen.insert(*job));
+                    for (_, job) in jobs.into_iter().take(MAX_JOBS) {
+                        found.extend(results_of_job(connection, test, on_default, job)?);
+                    }
                 }
                 let mut known = HashSet::new();
                 found.retain(|(report, _)| known.insert(*report));
@@ -179,7 +181,7 @@ fn job_days(
             "SELECT on_default, job, test_day.day, runs, failures, skipped, flaky, timed, time
              FROM (SELECT id, on_default, job FROM test_scope
                    WHERE repo = ?1 AND job <> '' AND last_day >= ?4
-                   ORDER BY last_day DESC, id LIMIT ?5) AS scopes
+                   ORDER BY on_default DESC, last_day DESC, id LIMIT ?5) AS scopes
              JOIN json_each(?3) AS each_day
              JOIN test_day ON scope = scopes.id AND test_day.day = each_day.value AND test = ?2",
         )?
@@ -210,12 +212,14 @@ fn job_days(
     Ok(rows)
 }
 
+/// A test of a repository, and the first and the last day.
+type TestOnDays<'a> = (&'a str, u64, (i64, i64));
+
 /// Found by the index of failures.
 fn failures(
     connection: &Connection,
-    repository: &str,
-    test_id: u64,
-    days: (i64, i64),
+    (repository, test_id, days): TestOnDays<'_>,
+    on_default: bool,
     limit: usize,
 ) -> rusqlite::Result<Vec<(i64, TestResultRow)>> {
     connection
@@ -225,11 +229,12 @@ fn failures(
                   (SELECT report FROM test_run WHERE test = ?2 AND result IN ('failure', 'error')
                    LIMIT {MAX_SORTED_FAILURES})
                 JOIN test_report ON id = report
-                WHERE repo = ?1 AND day >= ?3 AND day <= ?4 ORDER BY started_at DESC LIMIT ?5)
+                WHERE repo = ?1 AND day >= ?3 AND day <= ?4 AND on_default = ?6
+                ORDER BY started_at DESC LIMIT ?5)
              JOIN test_report ON test_report.id = newest JOIN test_run ON report = newest AND test = ?2"
         ))?
         .query_map(
-            params![repository, test_id.cast_signed(), days.0, days.1, limit as i64],
+            params![repository, test_id.cast_signed(), days.0, days.1, limit as i64, on_default],
             |row| Ok((row.get(0)?, read_result(row)?)),
         )?
         .collect()
@@ -238,21 +243,22 @@ fn failures(
 /// Looks for the kinds of reports of a job that have the test, and reads their newest results.
 fn results_of_job(
     connection: &Connection,
-    repository: &str,
-    test_id: u64,
-    days: (i64, i64),
+    (repository, test_id, days): TestOnDays<'_>,
+    on_default: bool,
     job: &str,
 ) -> rusqlite::Result<Vec<(i64, TestResultRow)>> {
     let setups: Vec<String> = connection
         .prepare_cached(
-            "SELECT DISTINCT setup FROM test_report WHERE repo = ?1 AND job = ?2 LIMIT ?3",
+            "SELECT DISTINCT setup FROM test_report
+             WHERE repo = ?1 AND job = ?2 AND on_default = ?4 LIMIT ?3",
         )?
-        .query_map(params![repository, job, MAX_SETUPS as i64], |row| row.get(0))?
+        .query_map(params![repository, job, MAX_SETUPS as i64, on_default], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     let newest = format!(
         "SELECT report, {RESULT} FROM
            (SELECT id AS newest FROM test_report
-            WHERE repo = ?1 AND job = ?2 AND setup = ?3 AND started_at >= ?5 AND started_at < ?6
+            WHERE repo = ?1 AND job = ?2 AND on_default = ?8 AND setup = ?3
+              AND started_at >= ?5 AND started_at < ?6
             ORDER BY started_at DESC LIMIT ?7)
          JOIN test_report ON test_report.id = newest JOIN test_run ON report = newest AND test = ?4"
     );
@@ -266,7 +272,8 @@ fn results_of_job(
             test_id.cast_signed(),
             millis(days.0),
             millis(days.1 + 1),
-            count as i64
+            count as i64,
+            on_default
         ];
         select.query_map(asked, |row| Ok((row.get(0)?, read_result(row)?)))?.collect()
     };

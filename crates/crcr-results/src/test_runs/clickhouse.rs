@@ -424,6 +424,8 @@ impl TestRunResults for ClickHouseResults {
         &self,
         repository: &str,
         (first, last): (i64, i64),
+        all_branches: bool,
+        limit: usize,
     ) -> Result<Vec<String>, ResultsError> {
         self.prepare().await?;
         let key = repository.to_ascii_lowercase();
@@ -432,9 +434,15 @@ impl TestRunResults for ClickHouseResults {
             ("from".to_owned(), QueryValue::Number(first)),
             ("to".to_owned(), QueryValue::Number(last)),
         ];
-        let sql = "SELECT DISTINCT job FROM crcr_test_day WHERE repo_key = {repo:String}
-            AND day >= {from:Int64} AND day <= {to:Int64} AND job != '' ORDER BY job";
-        self.rows(sql, &values, |row| row.text()).await
+        let branches = if all_branches { "on_default IN (0, 1)" } else { "on_default = 1" };
+        let sql = format!(
+            "SELECT job FROM
+               (SELECT job FROM crcr_test_day WHERE repo_key = {{repo:String}} AND {branches}
+                  AND day >= {{from:Int64}} AND day <= {{to:Int64}} AND job != ''
+                GROUP BY job ORDER BY max(on_default) DESC, job LIMIT {limit})
+             ORDER BY job"
+        );
+        self.rows(&sql, &values, |row| row.text()).await
     }
 
     async fn tested_repositories(&self) -> Result<Vec<String>, ResultsError> {

@@ -185,11 +185,14 @@ pub trait TestRunResults: Send + Sync {
     /// Ordered by job, configuration, file and class.
     async fn file_times(&self, query: &FileTimesQuery) -> Result<Vec<FileTime>, ResultsError>;
 
-    /// The jobs that have results on these days, ordered by name.
+    /// The jobs that have results on these days, of the default branch or of all, ordered by name; `limit` at most,
+    /// those of the default branch first.
     async fn tested_jobs(
         &self,
         repository: &str,
         days: (i64, i64),
+        all_branches: bool,
+        limit: usize,
     ) -> Result<Vec<String>, ResultsError>;
 
     /// The repositories that have results, ordered by name.

@@ -252,19 +252,26 @@ impl TestRunResults for SqliteResults {
         &self,
         repository: &str,
         (first, last): (i64, i64),
+        all_branches: bool,
+        limit: usize,
     ) -> Result<Vec<String>, ResultsError> {
         let repository = repository.to_owned();
         self.blocking(move |this| {
             this.store.slow_readers().with(|connection| {
                 connection
                     .prepare_cached(
-                        "SELECT DISTINCT job FROM test_scope
-                         WHERE repo = ?1 AND job <> '' AND last_day >= ?2
-                            AND EXISTS (SELECT 1 FROM test_day WHERE scope = id
+                        "SELECT job FROM
+                           (SELECT job FROM test_scope
+                            WHERE repo = ?1 AND job <> '' AND last_day >= ?2 AND (on_default OR ?4)
+                              AND EXISTS (SELECT 1 FROM test_day WHERE scope = id
                                 AND day >= ?2 AND day <= ?3)
+                            GROUP BY job ORDER BY max(on_default) DESC, job LIMIT ?5)
                          ORDER BY job",
                     )?
-                    .query_map(params![repository, first, last], |row| row.get(0))?
+                    .query_map(
+                        params![repository, first, last, all_branches, limit as i64],
+                        |row| row.get(0),
+                    )?
                     .collect()
             })
         })

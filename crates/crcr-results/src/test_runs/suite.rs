@@ -230,6 +230,13 @@ async fn a_test_is_found_by_its_name_with_its_days_and_results(
     brief.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     expected.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     assert_eq!(brief, expected);
+    // Failures elsewhere take no place of those of the default branch.
+    let newest = results.test_results(REPO, test, days, 1).await.unwrap();
+    let fails = |rows: &[crate::test_history::TestResultRow], on_default| {
+        rows.iter().any(|row| row.result.is_failed() && row.on_default_branch == on_default)
+    };
+    assert!(fails(&found, true) && fails(&found, false));
+    assert!(fails(&newest, true) && fails(&newest, false), "{newest:?}");
     let of_days = results.test_job_days(REPO, test, days).await.unwrap();
     let sum = |count: fn(&crate::test_history::TestJobDay) -> u64| -> usize {
         of_days.iter().map(count).sum::<u64>() as usize
@@ -401,9 +408,11 @@ async fn filters_select_by_job_name_and_branch(results: &dyn Results, loads: &[L
         }
     }
     let days = query(TestRanking::New).days;
-    let jobs = results.tested_jobs("acme/widgets", days).await.unwrap();
-    assert_eq!(jobs, ["linux / build", "linux / test (default, 1, 2)", "mac"]);
-    assert_eq!(results.tested_jobs("acme/other", days).await.unwrap(), [""; 0]);
+    let jobs = async |all_branches, limit| {
+        results.tested_jobs("acme/widgets", days, all_branches, limit).await.unwrap()
+    };
+    assert_eq!(jobs(true, 9).await, ["linux / build", "linux / test (default, 1, 2)", "mac"]);
+    assert_eq!(results.tested_jobs("acme/other", days, true, 9).await.unwrap(), [""; 0]);
 }
 
 async fn file_times_are_means_over_runs_with_shards_added_up(results: &dyn Results) {

@@ -9,7 +9,8 @@ use crate::ResultsError;
 use crate::clickhouse::rows::{self, RowReader};
 use crate::clickhouse::{ClickHouseResults, QueryValue};
 use crate::webhook_tables::{
-    KnownRepository, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults, select_current,
+    KnownRepository, MAX_OF_COMMITS, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults,
+    select_current,
 };
 
 /// Things of a branch that are read for each one that is asked for: of some, an older state was
@@ -33,6 +34,32 @@ pub(crate) const TABLES: &[&str] = &[
     "CREATE MATERIALIZED VIEW IF NOT EXISTS crcr_webhook_branch_view TO crcr_webhook_branch AS
      SELECT event, repo_key, any(repo) AS repo, branch, max(received_at) AS newest
      FROM crcr_webhook GROUP BY event, repo_key, branch",
+];
+
+/// Of each pull request, whether its row with the greatest version is open: to find that in `crcr_webhook`, the server
+/// would read the rows of every pull request there was.
+macro_rules! pull_states {
+    () => {
+        "SELECT repo_key, thing, max(received_at) AS heard,
+           argMaxState(toUInt8(is_deleted = 0 AND
+             JSONExtractString(document, 'pull_request', 'state') = 'open'), version) AS was_open,
+           argMaxState(received_at, version) AS state_at
+         FROM crcr_webhook WHERE event = 'pull_request' GROUP BY repo_key, thing"
+    };
+}
+
+/// Added after the first tables; the last statement reads what is there already.
+pub(crate) const PULL_STATES: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS crcr_pull_state (
+        repo_key String, thing String, heard SimpleAggregateFunction(max, Int64),
+        was_open AggregateFunction(argMax, UInt8, String),
+        state_at AggregateFunction(argMax, Int64, String)
+     ) ENGINE = AggregatingMergeTree() ORDER BY (repo_key, thing)",
+    concat!(
+        "CREATE MATERIALIZED VIEW IF NOT EXISTS crcr_pull_state_view TO crcr_pull_state AS ",
+        pull_states!()
+    ),
+    concat!("INSERT INTO crcr_pull_state ", pull_states!()),
 ];
 
 const COLUMNS: &str = "event, delivery, received_at, repo, thing, action, sha, branch, number, \
@@ -83,13 +110,14 @@ impl WebhookResults for ClickHouseResults {
             return Ok(vec![]);
         };
         let keys = match query.selection {
+            ThingSelection::OpenPulls { .. } => condition,
             ThingSelection::Commits(_) if key == "sha" => condition,
             _ => format!("{key} IN (SELECT {key} FROM crcr_webhook PREWHERE {of} AND {condition})"),
         };
         // PREWHERE: documents are read only where a row matches.
         let sql = format!(
             "SELECT {COLUMNS} FROM crcr_webhook PREWHERE {of} AND {keys} \
-             ORDER BY version DESC LIMIT 1 BY thing"
+             ORDER BY version DESC LIMIT 1 BY thing LIMIT {MAX_OF_COMMITS}"
         );
         let rows = self.rows(&sql, &values, read_row).await?;
         Ok(select_current(rows, &query.selection))
@@ -217,17 +245,19 @@ fn thing_condition<'a>(
         }
         ThingSelection::OpenPulls { before, limit } => {
             values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
-            // Documents are read only of what wasn't just closed.
             format!(
-                "received_at < {{before:Int64}} AND (thing, version) IN \
-                   (SELECT thing, max(version) FROM crcr_webhook PREWHERE {of} \
-                    GROUP BY thing HAVING argMax(action, version) != 'closed') \
-                 WHERE JSONExtractString(document, 'pull_request', 'state') = 'open' \
-                 ORDER BY received_at DESC LIMIT 1 BY thing LIMIT {limit}"
+                "(thing, version) IN (SELECT thing, max(version) FROM crcr_webhook PREWHERE {of}
+                   AND thing IN (SELECT thing FROM crcr_pull_state WHERE repo_key = {{repo:String}}
+                     GROUP BY thing HAVING argMaxMerge(was_open) = 1
+                       AND argMaxMerge(state_at) < {{before:Int64}}
+                     ORDER BY argMaxMerge(state_at) DESC LIMIT {limit})
+                   GROUP BY thing)"
             )
         }
         ThingSelection::Number(number) => {
-            values.push(("number".to_owned(), QueryValue::Number(number.cast_signed())));
+            // A greater one would be that of rows without a number.
+            let number = i64::try_from(*number).ok()?;
+            values.push(("number".to_owned(), QueryValue::Number(number)));
             "number = {number:Int64}".to_owned()
         }
         ThingSelection::Id(thing) => {
@@ -251,7 +281,37 @@ mod tests {
         let address = ClickHouseServer::parse(&server.url()).unwrap();
         let results = ClickHouseResults::new(address, crate::CLICKHOUSE_STEPS).unwrap();
         crate::webhook_tables::suite::all(&results).await;
-        let count = results.query("SELECT count() FROM crcr_current_issue_comment", &[]).await;
-        assert_eq!(String::from_utf8(count.unwrap()).unwrap().trim(), "1");
+        let number = async |sql: &str| -> u64 {
+            let answer = results.query(sql, &[]).await.unwrap();
+            String::from_utf8(answer).unwrap().trim().parse().unwrap()
+        };
+        assert_eq!(number("SELECT count() FROM crcr_current_issue_comment").await, 1);
+        for table in ["crcr_webhook_branch", "crcr_pull_state"] {
+            let sql = format!("SELECT count() FROM system.mutations WHERE table = '{table}'");
+            assert!(number(&sql).await > 0, "{table} has no retention");
+        }
+        // What was stored before the table of open pull requests is in it.
+        let selection = ThingSelection::OpenPulls { before: jiff::Timestamp::MAX, limit: 9 };
+        let query = ThingQuery { event: "pull_request", repository: "acme/upstream", selection };
+        let open = results.current_things(&query).await.unwrap();
+        assert!(!open.is_empty());
+        for statement in [
+            "DROP TABLE crcr_pull_state_view",
+            "DROP TABLE crcr_pull_state",
+            "ALTER TABLE crcr_schema DELETE WHERE step > 1 SETTINGS mutations_sync = 1",
+        ] {
+            results.query(statement, &[]).await.unwrap();
+        }
+        let address = ClickHouseServer::parse(&server.url()).unwrap();
+        let again = ClickHouseResults::new(address, crate::CLICKHOUSE_STEPS).unwrap();
+        assert_eq!(again.current_things(&query).await.unwrap(), open);
+    }
+
+    #[test]
+    fn number_that_no_pull_request_has_is_not_that_of_rows_without_one() {
+        for (number, is_asked) in [(7, true), (u64::MAX, false), (1 << 63, false)] {
+            let condition = thing_condition(&ThingSelection::Number(number), "", &mut vec![]);
+            assert_eq!(condition.is_some(), is_asked, "{number}");
+        }
     }
 }

@@ -20,7 +20,7 @@ pub struct ThingQuery<'a> {
 
 #[derive(Debug, Clone)]
 pub enum ThingSelection<'a> {
-    /// Those of these commits.
+    /// Those of these commits, [`MAX_OF_COMMITS`] at most.
     Commits(&'a [String]),
     /// The newest of a branch: `limit` things whose current state was received before the time.
     Branch { name: &'a str, before: Timestamp, limit: usize },
@@ -64,6 +64,9 @@ pub trait WebhookResults: Send + Sync {
     ) -> Result<Vec<String>, ResultsError>;
 }
 
+/// Things of commits that are read at once: ten commits of 2,000 jobs, and some. A pull request can have workflows and
+/// matrices without end.
+pub const MAX_OF_COMMITS: usize = 30_000;
 /// Things of commits with one prefix that are read.
 pub(crate) const MAX_OF_PREFIX: usize = 200;
 

@@ -8,7 +8,8 @@ use rusqlite::{ToSql, params};
 use crate::ResultsError;
 use crate::sqlite::{ColumnReader, SqliteResults, json};
 use crate::webhook_tables::{
-    KnownRepository, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults, select_current,
+    KnownRepository, MAX_OF_COMMITS, MAX_OF_PREFIX, ThingQuery, ThingSelection, WebhookResults,
+    select_current,
 };
 
 /// Things of a branch that are read for each one that is asked for: of some, an older state was
@@ -150,7 +151,9 @@ fn things_sql(selection: &ThingSelection<'_>) -> (String, Box<dyn ToSql + Send>)
     let (table, condition, argument): (&str, String, Box<dyn ToSql + Send>) = match *selection {
         ThingSelection::Commits(shas) => (
             "webhook INDEXED BY webhook_sha",
-            "sha <> '' AND sha IN (SELECT value FROM json_each(?3))".to_owned(),
+            format!(
+                "sha <> '' AND sha IN (SELECT value FROM json_each(?3)) LIMIT {MAX_OF_COMMITS}"
+            ),
             Box::new(json(&shas)),
         ),
         ThingSelection::Branch { name, before, limit } => (

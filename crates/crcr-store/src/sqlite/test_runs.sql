@@ -11,7 +11,7 @@ CREATE INDEX test_report_run ON test_report (repo, run_id, run_attempt);
 CREATE INDEX test_report_day ON test_report (day);
 -- The newest reports of the same tests under the same conditions: a test has no index of its own, which would have
 -- to be written for every row.
-CREATE INDEX test_report_setup ON test_report (repo, job, setup, started_at);
+CREATE INDEX test_report_setup ON test_report (repo, job, on_default, setup, started_at);
 -- The other runs of a commit.
 CREATE INDEX test_report_commit ON test_report (head_sha, repo) WHERE head_sha IS NOT NULL;
 -- A test, once for the default branch and once for all others.

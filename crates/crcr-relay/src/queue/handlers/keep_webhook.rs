@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use axum::http::HeaderMap;
 use bytes::Bytes;
 use crcr_cidata::webhook_archive::{ArchivedWebhook, WebhookHead};
-use crcr_domain::ci_data::webhook::{WebhookRow, is_event_name};
+use crcr_domain::ci_data::webhook::{WebhookRow, is_event_name, is_private};
 use crcr_store::{BudgetCharge, NewTask, RecordWrite, WriteBatch};
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::job_log;
 use super::webhook_owner::owner_of;
+use crate::config::JobLogs;
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -73,8 +74,7 @@ impl PendingWebhook {
 
     /// The repository that caused it, as the webhook names it.
     fn repository(&self) -> String {
-        let owned: OwnedWebhook = serde_json::from_slice(&self.received).unwrap_or_default();
-        owned.repository.map(|repository| repository.full_name).unwrap_or_default()
+        repository_of(&self.received).unwrap_or_default()
     }
 
     pub(crate) fn note_dropped(&self) {
@@ -83,6 +83,11 @@ impl PendingWebhook {
             "not kept: its owner has used the bytes of this day for webhooks"
         );
     }
+}
+
+fn repository_of(body: &[u8]) -> Option<String> {
+    let owned: OwnedWebhook = serde_json::from_slice(body).ok()?;
+    owned.repository.map(|repository| repository.full_name)
 }
 
 /// `None` if webhooks of this event aren't kept.
@@ -154,6 +159,14 @@ pub(crate) async fn run(relay: &Relay, webhook: &WebhookHead) -> Result<TaskDone
 /// Returns the task that follows from the webhook, if there is one.
 async fn add_row(relay: &Relay, webhook: &ArchivedWebhook) -> Result<Option<NewTask>, TaskError> {
     let WebhookHead { event, delivery, received_at, .. } = &webhook.head;
+    // Everybody reads on the pages what is a row: titles of commits, branches, jobs.
+    let is_upstream = |name: &str| name.eq_ignore_ascii_case(relay.config.upstream.as_str());
+    if is_private(&webhook.body)
+        && relay.config.job_logs != JobLogs::All
+        && !repository_of(&webhook.body).is_some_and(|name| is_upstream(&name))
+    {
+        return Ok(None);
+    }
     let row = match WebhookRow::new(event, delivery, *received_at, &webhook.body) {
         Ok(row) => row,
         // The archive has it all the same.
