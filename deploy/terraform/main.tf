@@ -20,7 +20,7 @@ resource "aws_lambda_function" "relay" {
   architectures                  = [var.architecture]
   filename                       = var.package
   source_code_hash               = filebase64sha256(var.package)
-  memory_size                    = 512
+  memory_size                    = 1024
   timeout                        = 60
   reserved_concurrent_executions = var.reserved_concurrency
 

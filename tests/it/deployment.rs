@@ -71,6 +71,19 @@ fn every_setting_that_the_relay_reads_is_in_its_help() {
     assert!(seen.len() > 40, "{seen:?}");
 }
 
+/// A relay with less memory than this is killed when the HUD is read much.
+#[test]
+fn sizing_counts_every_cache_of_the_hud() {
+    let caches = text("crates/crcr-hud/src/model/days/cache.rs");
+    let caches = 64 * caches.matches("DayCache::new(CACHE_BYTES)").count();
+    let size = ["relay", "size", "--pulls", "1000", "--backends", "10", "--format", "json"];
+    let size = Crcr::new(&size).run().expect_code(0).stdout;
+    let size: serde_json::Value = serde_json::from_str(&size).unwrap();
+    assert_eq!(size["memory_mib"], 45 + caches + 200);
+    let page = text("docs/operating/sizing.md");
+    assert!(page.contains(&format!("up to {caches} MiB for the caches")), "{caches}");
+}
+
 #[test]
 fn image_has_no_shell_and_does_not_run_as_root() {
     let recipe = text("deploy/Dockerfile");

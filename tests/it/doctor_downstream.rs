@@ -366,6 +366,7 @@ fn github_outage_is_exit_2_without_a_report() {
     }
     let ran = doctor(&github(), &[]).without("GITHUB_TOKEN").run().expect_code(2);
     assert!(ran.stderr.contains("error[no-github-token]"), "{}", ran.report());
+    assert!(!ran.stderr.contains("--github-token"), "it has no such flag: {}", ran.report());
 }
 
 /// Runs `doctor --dispatch`; `answer` makes the run that begins, from the delivery.

@@ -43,15 +43,9 @@ fn the_file_of_the_working_folder_is_checked_and_a_missing_one_says_what_writes_
 }
 
 #[test]
-fn schema_in_the_repository_is_the_one_that_is_printed_and_the_page_has_a_valid_file() {
-    let printed = Crcr::new(&["downstream", "schema"]).run().expect_code(0).stdout;
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    let path = format!("{root}/schemas/downstream.json");
-    if std::env::var("INSTA_UPDATE").as_deref() == Ok("always") {
-        fs::write(&path, &printed).unwrap();
-    }
-    assert_eq!(fs::read_to_string(&path).unwrap(), printed, "write it with INSTA_UPDATE=always");
-    let page = fs::read_to_string(format!("{root}/docs/probes.md")).unwrap();
+fn page_has_a_valid_file() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/probes.md");
+    let page = fs::read_to_string(page).unwrap();
     let example = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let ran = Crcr::new(&["downstream", "validate", "-"]).stdin(example.to_owned()).run();
     assert!(ran.expect_code(0).stdout.contains("valid; 7 settings"));

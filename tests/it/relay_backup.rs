@@ -215,6 +215,18 @@ fn damaged_or_foreign_backup_is_refused_before_anything_is_written() {
 }
 
 #[test]
+fn restore_of_a_store_that_a_relay_uses_is_refused() {
+    let place = Place::new(&[], "L1: []\n");
+    let relay = SqliteStore::open(&place.folder().join("crcr.db"), StoreRole::Server).unwrap();
+    let restore = ["relay", "restore", "--since", "2026-11-25T09:00Z"];
+    let (code, _, stderr) = place.run(&restore);
+    assert!(code == 1 && stderr.contains("error[in-use]: a relay is using"), "{stderr}");
+    drop(relay);
+    let (code, _, stderr) = place.run(&restore);
+    assert_eq!(code, 0, "{stderr}");
+}
+
+#[test]
 fn restore_that_fails_half_way_leaves_nothing_behind_and_can_be_done_again() {
     let place = Place::new(&[], "L1: []\n");
     for name in ["crcr.db", "results.db"] {

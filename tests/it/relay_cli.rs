@@ -402,6 +402,12 @@ async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stop
     assert!(code == 1 && stderr.contains("no store exists at `crcr.db`"), "{code}: {stderr}");
     let mut relay = place.serve();
     relay.ready().await;
+    for (what, said) in
+        [("deliveries", "no webhook is stored"), ("repository", "no name is pinned")]
+    {
+        let (code, stdout, stderr) = place.run(&["relay", what, "list"]);
+        assert!(code == 0 && stdout.is_empty() && stderr.contains(said), "{stderr}");
+    }
     let (id, _) = open(&place, &relay).await;
     dispatched(&place, &["acme/four", "acme/one"]).await;
     let show = |what: Value| {

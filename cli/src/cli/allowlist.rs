@@ -47,8 +47,8 @@ Examples:
   crcr allowlist diff main HEAD
   crcr allowlist diff old.yml new.yml --format json
   crcr allowlist diff main HEAD --results sqlite:/var/lib/crcr/crcr.db
-  crcr allowlist diff main HEAD --pull-request 1234 --approval-label crcr-approved
-  crcr allowlist diff origin/main:.github/allowlist.yml .github/allowlist.yml --format markdown
+  crcr allowlist diff main HEAD --pull-request 1234 --approval-label approved
+  crcr allowlist diff origin/main:allowlist.yml allowlist.yml --format markdown
 
 BASE and HEAD are files, git revisions (of which .github/allowlist.yml is read) or REVISION:PATH.")]
     Diff(Box<DiffArgs>),
@@ -61,11 +61,7 @@ Examples:
   crcr allowlist fix - < allowlist.yml > fixed.yml")]
     Fix(FixArgs),
     /// Print the JSON Schema of the file, for editors
-    #[command(after_help = "\
-Example:
-  crcr allowlist schema > allowlist.schema.json
-  # or as the first line of the file:
-  # yaml-language-server: $schema=https://raw.githubusercontent.com/pytorch/crcr/main/schemas/allowlist.json")]
+    #[command(after_help = schema_help!("allowlist", "allowlist"))]
     Schema,
 }
 

@@ -27,14 +27,14 @@ const DOWNLOAD_EXAMPLES: &str = "\
 Examples:
   crcr artifact download --name wheels --path dist --s3-bucket my-artifacts
   crcr artifact download --pattern 'wheels-*' --path dist --merge-multiple true
-  crcr artifact download --name logs --repository acme/app --run-id 4242 --github-token \"$TOKEN\"
+  crcr artifact download --name logs --repository acme/app --run-id 4242
 
 Without --name, --pattern, --artifact-ids and --locator: all artifacts of the run, a folder each.";
 
 const MERGE_EXAMPLES: &str = "\
 Examples:
   crcr artifact merge --name wheels --pattern 'wheels-*'
-  crcr artifact merge --pattern 'logs-*' --separate-directories true --delete-merged true";
+  crcr artifact merge --pattern 'logs-*' --separate-directories true";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -44,7 +44,7 @@ Examples:
 const UPLOAD_EXAMPLES: &str = "\
 Examples:
   crcr artifact upload --name wheels --path dist --s3-bucket my-artifacts
-  crcr artifact upload --name logs --path $'**/*.log\\n!**/secret.log' --if-no-files-found ignore
+  crcr artifact upload --name logs --path '**/*.log' --path '!**/secret.log'
   crcr artifact upload --name stats --path stats.json --required false
 
 S3 takes the artifact when there are credentials and a bucket. Without, or when S3 refuses, GitHub

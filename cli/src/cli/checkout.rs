@@ -7,9 +7,10 @@ use clap::{ArgAction, Args, ValueEnum};
 /// Examples of the command.
 pub const EXAMPLES: &str = "\
 Examples:
-  crcr checkout --path pytorch                       what the relay dispatched to this run
+  crcr checkout --path pytorch           what the relay dispatched to this run
   crcr checkout --path pytorch --submodules recursive --merge
-  crcr checkout --path pytorch --repository pytorch/pytorch --sha 0123456789abcdef0123456789abcdef01234567
+  crcr checkout --path pytorch --repository pytorch/pytorch \\
+    --sha 0123456789abcdef0123456789abcdef01234567
 
 The token, when there is one, is given to git for the time it runs and is not written anywhere.";
 

@@ -6,11 +6,11 @@ use clap::Args;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  crcr demo                                the built-in allowlist and pull request
-  crcr demo --exit                         for scripts: stop at the end
+  crcr demo                              the built-in allowlist and pull request
+  crcr demo --exit                       for scripts: stop at the end
   crcr demo --allowlist allowlist.yml --event pull_request.json
-  crcr demo --history 30d                  pages with a month of generated results
-  crcr demo --listen 0.0.0.0:8080          in a container, or for a colleague
+  crcr demo --history 30d                pages with a month of generated results
+  crcr demo --listen 0.0.0.0:8080        in a container, or for a colleague
 
 A stand-in on this machine replaces GitHub; everything else is the shipped code. Nothing leaves the
 machine, and no account is needed.";

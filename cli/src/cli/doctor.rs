@@ -85,7 +85,7 @@ pub struct AwsArgs {
 const DOWNSTREAM_EXAMPLES: &str = "\
 Examples:
   crcr doctor downstream acme/backend
-  crcr doctor downstream acme/backend --hud https://hud.example.org --format markdown
+  crcr doctor downstream acme/backend --upstream acme/app --format markdown
 
 It needs GITHUB_TOKEN to read the repository. The App's installation is checked only with the
 App's own credentials, GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY; so is `--dispatch`, which

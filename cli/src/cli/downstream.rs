@@ -10,10 +10,7 @@ pub enum DownstreamCommand {
     #[command(after_help = VALIDATE_EXAMPLES)]
     Validate(ValidateDownstreamArgs),
     /// Print the JSON Schema of the file, for editors
-    #[command(after_help = "\
-Example:
-  crcr downstream schema > crcr.schema.json
-  # then, in the file:  # yaml-language-server: $schema=crcr.schema.json")]
+    #[command(after_help = schema_help!("downstream", "downstream"))]
     Schema,
 }
 
@@ -26,9 +23,9 @@ Every key may be left out; without the file everything is dispatched, and nothin
 
   dispatch:
     events: [pull_request, push, landed, merge_group]
-    paths: [\"aten/**\", \"torch/csrc/**\", \"!**/*.md\"]   # the last pattern that matches decides
+    paths: [\"aten/**\", \"torch/csrc/**\", \"!**/*.md\"] # the last match decides
     drafts: skip             # or dispatch
-    quiet-minutes: 10        # only the newest head, after this long without a push
+    quiet-minutes: 10        # only the newest head, after so long without a push
     max-per-day: 200
   probes:
     reruns-per-day: 20       # failed jobs run once more

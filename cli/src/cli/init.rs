@@ -55,7 +55,7 @@ pub struct RunnerArgs {
 const DOWNSTREAM_EXAMPLES: &str = "\
 Examples:
   crcr init downstream --nightly
-  crcr init downstream --upstream acme/upstream --runner self-hosted --runner npu";
+  crcr init downstream --upstream acme/app --runner self-hosted --runner npu";
 
 #[derive(Debug, Clone, Args)]
 pub struct DownstreamArgs {
@@ -75,9 +75,11 @@ pub struct DownstreamArgs {
 
 const FORK_BUILD_EXAMPLES: &str = "\
 Examples:
-  crcr init fork-build --role-to-assume arn:aws:iam::123456789012:role/crcr-default-branch \\
+  crcr init fork-build \\
+    --role-to-assume arn:aws:iam::123456789012:role/crcr-default-branch \\
     --pull-request-role arn:aws:iam::123456789012:role/crcr-pull-requests \\
-    --aws-region us-east-1 --sccache-bucket acme-cache --s3-bucket acme-artifacts
+    --aws-region us-east-1 --sccache-bucket acme-cache \\
+    --s3-bucket acme-artifacts
   crcr init fork-build --dry-run";
 
 #[derive(Debug, Clone, Args)]
@@ -107,7 +109,8 @@ pub struct ForkBuildArgs {
 
 const AWS_EXAMPLES: &str = "\
 Examples:
-  crcr init aws --aws-region us-east-1 --cache-bucket acme-cache --artifact-bucket acme-artifacts
+  crcr init aws --aws-region us-east-1 --cache-bucket acme-cache \\
+    --artifact-bucket acme-artifacts
   crcr init aws --format json --account-id 123456789012 --aws-region us-east-1 \\
     --cache-bucket acme-cache --artifact-bucket acme-artifacts
 

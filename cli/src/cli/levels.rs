@@ -21,44 +21,39 @@ pub enum LevelsCommand {
     #[command(after_help = SYNC_HELP)]
     Sync(Box<SyncArgs>),
     /// Print the JSON Schema of a file with criteria, for editors
-    #[command(after_help = SCHEMA_EXAMPLES)]
+    #[command(after_help = schema_help!("levels", "criteria"))]
     Schema,
 }
-
-const SCHEMA_EXAMPLES: &str = "\
-Examples:
-  crcr levels schema > criteria.schema.json
-  # or as the first line of the file:
-  # yaml-language-server: $schema=https://raw.githubusercontent.com/pytorch/crcr/main/schemas/criteria.json";
 
 const SYNC_HELP: &str = "\
 Examples:
   crcr levels sync --results https://hud.example.com --dry-run
-  GITHUB_TOKEN=$(gh auth token) crcr levels sync --results https://hud.example.com
-  crcr levels sync --results sqlite:/var/lib/crcr/crcr.db --hud-url https://hud.example.com
-  crcr levels sync --results https://hud.example.com --promotions --device acme/backend=npu
+  crcr levels sync --results https://hud.example.com
+  crcr levels sync --results sqlite:crcr.db --hud-url https://hud.example.com
+  crcr levels sync --results crcr.db --promotions --device acme/backend=npu
 
 The allowlist is read from upstream's default branch. Each pull request moves one repository by one
 level, and changes no other line of the file. It is
   opened   when a criterion of the repository's level isn't met,
-  updated  when the evidence or the allowlist upstream has changed: its branch is rebuilt,
+  updated  when the evidence or the allowlist upstream has changed,
   closed   when the repository meets its criteria again, or has left the level.
 Without results nothing is opened and nothing is closed. A pull request that somebody closed is left
 alone until its branch is deleted, which happens here once the repository meets its criteria.
 
-The token needs `contents: write` and `pull_requests: write`; with --dry-run, reading is enough.
+The token in GITHUB_TOKEN needs `contents: write` and `pull_requests: write`; with --dry-run, reading is enough.
 
 Exit codes: 0 done · 1 the allowlist has errors, or an entry can't be moved · 2 usage, network, GitHub";
 
 const REVIEW_HELP: &str = "\
 Examples:
   crcr levels review --results sqlite:/var/lib/crcr/crcr.db
-  crcr levels review --results crcr.db --propose --format markdown --hud-url https://hud.example.com
-  crcr levels review --results crcr.db --from 2026-09-01T00:00:00Z --to 2026-09-15T00:00:00Z
+  crcr levels review --results https://hud.example.com --propose
+  crcr levels review --results crcr.db --from 2026-09-01T00:00Z
 
 Rates cover pull requests and pushes; with fewer than 20 samples a criterion is unknown.
 --results takes a path, sqlite:PATH, clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE, or the URL
 of a HUD, which reviews by its own criteria.
+
 Criteria that a file may change, with their defaults:
   promotion-days 14        days before today that a promotion considers
   demotion-days 7          days before today that a demotion considers
@@ -70,19 +65,18 @@ Criteria that a file may change, with their defaults:
   end-to-end-seconds 10800 median from dispatch to last result is shorter
   timeout-share 0.01       share of jobs that may time out, exclusive
   job-pass-share 0.9       share of jobs that must pass, exclusive
-  upstream-failures count  or leave-out: failures that upstream caused don't count against that share
- Below `l2:`, `l3:` and `l4:` the six from queue-seconds to job-pass-share can have another value for this
- level; l2 has none of them unless it is there. These have no default, and are only criteria where they
- are given:
-   valid-report-share       share of reports that must be valid
-   flake-share              share of passed jobs that may have failed before on the same commit
-   core-jobs                list of jobs (JOB, or WORKFLOW / JOB) that must have run and passed
-   core-tests               list of tests (CLASS.NAME or NAME) whose collected results say the same
- With `l2:`, --propose also names moves between L1 and L2; with `l4:`, promotions to L4.
- Example:
-   job-pass-share: 0.9
-   l2: {valid-report-share: 0.8}
-   l4: {job-pass-share: 0.95, flake-share: 0.02, core-jobs: [CI / core]}";
+  upstream-failures count  or leave-out: those that upstream caused don't count in that share
+
+Below `l2:`, `l3:` and `l4:` the six from queue-seconds to job-pass-share can have another value for this
+level; l2 has none of them unless it is there. These have no default, and are only criteria where they are given:
+  valid-report-share       share of reports that must be valid
+  flake-share              share of passed jobs that may have failed before on the same commit
+  core-jobs                jobs (JOB, or WORKFLOW / JOB) that must have run and passed
+  core-tests               tests (CLASS.NAME or NAME) whose collected results say the same
+With `l2:`, --propose also names moves between L1 and L2; with `l4:`, promotions to L4. Such a file:
+  job-pass-share: 0.9
+  l2: {valid-report-share: 0.8}
+  l4: {job-pass-share: 0.95, flake-share: 0.02, core-jobs: [CI / core]}";
 
 #[derive(Debug, Clone, Args)]
 pub struct ReviewArgs {

@@ -72,10 +72,10 @@ A file of rules that starts with `extends = \"starter\"` has these after its own
 
 const FETCH_EXAMPLES: &str = "\
 Examples:
-  GITHUB_TOKEN=$(gh auth token) crcr logs fetch --job 4242 --repo acme/app --output job.log
+  crcr logs fetch --job 4242 --repo acme/app --output job.log
   crcr logs fetch --job 4242 --repo acme/app | crcr logs classify -
 
-The token needs `actions: read`. Exit codes: 0 fetched; 1 GitHub doesn't have the log, or the token
+The token in GITHUB_TOKEN needs `actions: read`. Exit codes: 0 fetched; 1 GitHub doesn't have the log, or the token
 may not read it; 2 usage, network or GitHub.";
 
 #[derive(Debug, Clone, Args)]

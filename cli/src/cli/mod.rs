@@ -1,5 +1,22 @@
 //! The command line as clap types, and nothing else. One submodule per command family.
 
+/// The help of a command that prints the schema of a file.
+macro_rules! schema_help {
+    ($command:literal, $file:literal) => {
+        concat!(
+            "Example:\n  crcr ",
+            $command,
+            " schema > ",
+            $file,
+            ".schema.json\n\nAn editor with the YAML language server checks a file whose first line is ",
+            "`# yaml-language-server: $schema=ADDRESS`. The schema's own address is\n",
+            "  https://raw.githubusercontent.com/pytorch/crcr/main/schemas/",
+            $file,
+            ".json"
+        )
+    };
+}
+
 pub mod allowlist;
 pub mod artifact;
 pub mod checkout;
@@ -149,7 +166,9 @@ pub enum CliCommand {
     #[command(subcommand, after_help = "Example:\n  crcr init downstream --dry-run")]
     Init(init::InitCommand),
     /// Print the completion script of a shell
-    #[command(after_help = "Example:\n  crcr completions bash > /etc/bash_completion.d/crcr")]
+    #[command(
+        after_help = "Example:\n  crcr completions bash > ~/.local/share/bash-completion/completions/crcr"
+    )]
     Completions {
         /// The shell to complete for
         shell: Shell,

@@ -19,15 +19,15 @@ pub enum OidcCommand {
 
 const DROP_EXAMPLES: &str = "\
 Example:
-  crcr oidc drop        in a step before the one that runs code that you don't trust
+  crcr oidc drop    in a step before one that runs code that you don't trust
 
 Variables become empty, since a step can't unset them. A job with `id-token: write` can ask for new
 credentials: run such code in a job without it.";
 
 const CONFIGURE_EXAMPLES: &str = "\
 Examples:
-  crcr oidc configure --role-to-assume arn:aws:iam::123456789012:role/ci --aws-region us-east-1
-  crcr oidc configure --role-to-assume \"$ROLE\" --aws-region us-east-1 --sccache-bucket my-cache
+  crcr oidc configure --aws-region us-east-1 \\
+    --role-to-assume arn:aws:iam::123456789012:role/ci --sccache-bucket my-cache
   crcr oidc configure --role-to-assume \"$ROLE\" --aws-region us-east-1 --explain
 
 The role and its settings are looked at only where a token can be had: on a fork, where secrets are

@@ -18,7 +18,7 @@ pub enum QuarantineCommand {
     #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),
     /// Print the JSON Schema of the file, for editors
-    #[command(after_help = SCHEMA_EXAMPLES)]
+    #[command(after_help = schema_help!("quarantine", "quarantine"))]
     Schema,
     /// Propose flaky tests for the file, and the removal of entries whose test no longer fails
     #[command(after_help = PROPOSE_EXAMPLES)]
@@ -41,12 +41,6 @@ The file is a list with one entry for each test:
 An entry that has expired is a warning. Exit codes: 0 valid; 1 findings of severity error; 2 the file
 can't be read.";
 
-const SCHEMA_EXAMPLES: &str = "\
-Examples:
-  crcr quarantine schema > quarantine.schema.json
-  # or as the first line of the file:
-  # yaml-language-server: $schema=https://raw.githubusercontent.com/pytorch/crcr/main/schemas/quarantine.json";
-
 const LIST_EXAMPLES: &str = "\
 Examples:
   crcr quarantine list
@@ -57,7 +51,7 @@ Exit codes: 0 printed; 1 the file has mistakes; 2 it can't be read.";
 const PROPOSE_EXAMPLES: &str = "\
 Examples:
   crcr quarantine propose --repo acme/app --owner alice --results sqlite:crcr.db
-  crcr quarantine propose --repo acme/app --owner alice --since 14d --at-least 5 | git apply
+  crcr quarantine propose --repo acme/app --owner alice --since 14d | git apply
 
 Prints a diff of the file, to be applied in the repository's root folder. A test is proposed if it
 passed and failed on one commit at least twice. An entry is proposed for removal if its tests ran at least

@@ -59,11 +59,13 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   UPSTREAM_REPO            upstream repository [pytorch/pytorch]
   GITHUB_API_URL           GitHub's REST API [https://api.github.com]
   GITHUB_SERVER_URL        GitHub's pages [https://github.com]
-  CRCR_CALLBACK_KEY        keys of the callback token, newest first, comma list [from the App's secret]
+  CRCR_CALLBACK_KEY        keys of the callback token, newest first, comma list [made from
+                           GITHUB_APP_SECRET]
   CRCR_OIDC_ISSUERS        token issuers, ISSUER[=JWKS URL], comma list [the one of
                            GITHUB_API_URL's GitHub, and Buildkite]
   CRCR_OIDC_AUDIENCE       audience of tokens [pytorch-cross-repo-ci-relay]
-  CI_PROVIDERS_URL         mapping of other CI systems' pipelines, format as ALLOWLIST_URL [none]
+  CI_PROVIDERS_URL         map of other CI systems' pipelines, format as ALLOWLIST_URL, or `off`
+                           [for PyTorch that of its test-infra, else none]
   CRCR_LABEL_PREFIX        prefix of the labels that ask for check runs [ciflow/crcr/]
   CRCR_LANDED_LABEL        label of closed pull requests that have landed [Merged]
   CRCR_DEMOTION_BRANCH     prefix of the branches of demotions upstream [crcr-demotion]
@@ -74,10 +76,10 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   CRCR_RUN_WINDOW          how long GitHub may take to create the runs of a dispatch [60s]
   CRCR_CRITERIA            criteria of promotions and demotions, YAML or JSON, as for --criteria of
                            `crcr levels review` [the ratified criteria]
-  CRCR_BREAKER_FAILURES    failures of a backend's infrastructure in a row, after which they are neutral
-                           and only trials are dispatched, or `off` [5]
-  CRCR_EXPECTED_CONCLUSIONS  jobs that fail on purpose, OWNER/REPO:JOB=CONCLUSION, comma list; `*` in
-                           JOB is any text; `off` for none [for PyTorch those of its canary]
+  CRCR_BREAKER_FAILURES    failures of a backend's infrastructure in a row, after which they are
+                           neutral and only trials are dispatched, or `off` [5]
+  CRCR_EXPECTED_CONCLUSIONS  jobs that fail on purpose, OWNER/REPO:JOB=CONCLUSION, comma list;
+                           `*` in JOB is any text; `off` for none [for PyTorch its canary's]
   CRCR_ADMIN_TOKEN         token for operators on the public listener [none]
   CRCR_ALERT_URL           gets a POST when a backend starts to fail [none]
   INTERNAL_API_TOKEN       token for another relay to send results to this HUD [none]
@@ -86,8 +88,8 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   HUD_MAX_RETRIES          retries of a result for it [14]
   CRCR_STATUS_TTL          how long deliveries and jobs are kept [35d]
   IN_PROGRESS_WARN_THRESHOLD  warn about more open dispatches than this [never]
-  MAX_DISPATCH_WORKERS     tasks that run at the same time [32]
-  RATE_LIMIT_PER_MIN       reports per repository and minute [100]
+  MAX_DISPATCH_WORKERS     dispatches that are sent at the same time [32]
+  RATE_LIMIT_PER_MIN       runs of a repository that may begin to report in a minute [100]
   ALLOWLIST_TTL_SECONDS    how often the allowlist is fetched [60]
   REDIS_ENDPOINT, REDIS_LOGIN  without CRCR_STORE: HOST[:PORT], and USER:PASSWORD or PASSWORD
   OTEL_EXPORTER_OTLP_ENDPOINT  where traces go, such as http://127.0.0.1:4318 [nowhere]
@@ -111,9 +113,8 @@ relay. The operators' listener (http://127.0.0.1:8081) says more than the public
 const REPLAY_EXAMPLES: &str = "\
 Examples:
   crcr relay replay --event pull_request opened.json
-  crcr relay replay --url https://relay.example.com --event push push-1.json push-2.json
-
-  crcr relay replay --from 2026-10-01T00:00Z --until 2026-11-01T00:00Z --archive s3://ci/webhooks
+  crcr relay replay --url https://relay.example.com --event push push.json
+  crcr relay replay --from 2026-10-01T00:00Z --archive s3://ci/webhooks
 
 An archived webhook dispatches nothing: it becomes a row of the results again. Replaying it twice, or beside
 a running relay, changes nothing.
@@ -123,8 +124,8 @@ the SHA-256 of its bytes, so that the same file sent twice is dispatched once.";
 
 const IMPORT_EXAMPLES: &str = "\
 Examples:
-  clickhouse-client --query \"SELECT * FROM default.crcr_workflow_job FINAL FORMAT JSONEachRow\" |
-    crcr relay import -
+  clickhouse-client --query \"SELECT * FROM default.crcr_workflow_job FINAL
+    FORMAT JSONEachRow\" | crcr relay import -
   crcr relay import --results sqlite:/var/lib/crcr/crcr.db rows.jsonl
 
 Importing the same rows again changes nothing. A line that can't be imported is reported with its
@@ -142,7 +143,7 @@ receive it.";
 const BACKUP_EXAMPLES: &str = "\
 Examples:
   crcr relay backup /backups/2026-11-25 --store sqlite:/var/lib/crcr/crcr.db
-  crcr relay backup /backups/2026-11-25 --store redis://127.0.0.1:6379 --results sqlite:results.db
+  crcr relay backup /backups/2026-11-25 --store redis://127.0.0.1:6379
 
 The copy of a SQLite file has everything that was acknowledged before. A Redis server writes a snapshot, which is
 copied if it is on this machine. Results in ClickHouse and the archive of webhooks aren't copied: the output says what
@@ -161,7 +162,7 @@ again that were open, and evaluates every check run again.";
 const SIZE_EXAMPLES: &str = "\
 Examples:
   crcr relay size --pulls 1000 --backends 50
-  crcr relay size --pulls 3000 --backends 20 --jobs 12 --check-runs 3 --format json
+  crcr relay size --pulls 3000 --backends 20 --jobs 12 --check-runs 3
 
 From the figures of docs/benchmarks.md. docs/operating/sizing.md has the formulas, and what each form of deployment
 costs.";
@@ -180,7 +181,7 @@ const DELIVERIES_EXAMPLES: &str = "\
 Examples:
   crcr relay deliveries list --limit 20
   crcr relay deliveries show 72d3162e-cc78-11e3-81ab-4c9367dc0958
-  crcr relay deliveries redeliver 72d3162e-cc78-11e3-81ab-4c9367dc0958 --repo acme/backend
+  crcr relay deliveries redeliver 72d3162e-cc78-11e3-81ab-4c9367dc0958
   crcr relay deliveries redeliver --given-up
   crcr relay deliveries discard '[\"labels\",\"101090\"]'";
 

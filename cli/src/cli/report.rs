@@ -8,11 +8,12 @@ use crcr_domain::checks::lifecycle::Conclusion;
 /// Examples of the command.
 pub const EXAMPLES: &str = "\
 Examples:
-  crcr report --status in_progress --callback-url https://relay.example.org/github/callback
-  crcr report --status completed --conclusion success --junit 'test-reports/**/*.xml'
-  crcr report --status completed --conclusion failure --junit '*.xml' --quarantine-file ci/quarantine.yml
-  crcr report --status completed --conclusion failure --phase test --environment 'npu-910b, CANN 8.2'
-  crcr report --status completed --conclusion success --event-type nightly --delivery-id SHA
+  crcr report --status in_progress
+  crcr report --status completed --conclusion success --junit 'reports/**/*.xml'
+  crcr report --status completed --conclusion failure --phase test \\
+    --environment 'npu-910b, CANN 8.2'
+  crcr report --status completed --conclusion success \\
+    --event-type nightly --delivery-id SHA
 
 The job needs `permissions: id-token: write`. What the relay dispatched is read from the event of the
 run; CRCR_CLIENT_PAYLOAD (JSON) stands in for it on other CI systems. Exit codes: 0 taken, already

@@ -12,7 +12,7 @@ use crate::cli::allowlist::ReviewFormat;
 pub const EXAMPLES: &str = "\
 Examples:
   crcr reproduce 101090 --backend acme/torch-npu --hud https://hud.example.org
-  crcr reproduce 101090 --backend acme/torch-npu --hud https://hud.example.org --act
+  crcr reproduce 101090 --backend acme/npu --hud https://hud.example.org --act
 
 With GITHUB_TOKEN it also reads the workflow of each failed run, and the commits that its actions' tags
 name now. `--act` runs the backend's workflow on this machine by act (nektosact.com), after printing the

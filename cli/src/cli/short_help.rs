@@ -72,15 +72,18 @@ fn shorten_below(mut command: Command, path: &str) -> Command {
     let help = Arg::new("help").short('h').long("help").help_heading(None::<&str>);
     if command.is_subcommand_required_set() {
         command = command.arg(help.action(ArgAction::HelpShort).help("Print help"));
+        // The template of the first page keeps its lines.
+        if let Some(text) = command.get_after_help().filter(|_| !path.is_empty()) {
+            let text = one_line_paragraphs(&text.to_string());
+            command = command.after_help(text);
+        }
     } else {
         let (short, long) = ("(see more with '--help')", "(see a summary with '-h')");
         let help = help.help(format!("Print help {short}")).long_help(format!("Print help {long}"));
         command = command.arg(help.action(ArgAction::Help));
         if let Some(text) = command.get_after_help().map(ToString::to_string) {
-            let examples = text.split("\n\n").find(|paragraph| paragraph.starts_with("Example"));
-            let examples = examples.unwrap_or(&text).lines();
-            let short = examples.take(1 + SHORT_EXAMPLES).collect::<Vec<_>>().join("\n");
-            command = command.after_help(short).after_long_help(text);
+            let short = first_examples(examples(&text).unwrap_or(&text));
+            command = command.after_help(short).after_long_help(one_line_paragraphs(&text));
         }
     }
     let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
@@ -89,6 +92,42 @@ fn shorten_below(mut command: Command, path: &str) -> Command {
         command = command.mut_subcommand(name, |sub| shorten_below(sub, &path));
     }
     command
+}
+
+/// The paragraph with the examples, after a line that says so.
+fn examples(help: &str) -> Option<&str> {
+    help.split("\n\n").find(|paragraph| paragraph.starts_with("Example"))
+}
+
+/// The heading and the first examples, each of them whole.
+fn first_examples(examples: &str) -> String {
+    let mut whole = 0;
+    let of_the_first = examples.lines().take_while(|line| {
+        let is_taken = whole <= SHORT_EXAMPLES;
+        whole += usize::from(!line.ends_with(['\\', '|']));
+        is_taken
+    });
+    of_the_first.collect::<Vec<_>>().join("\n")
+}
+
+/// Joins the lines of each paragraph, so that clap breaks it where the terminal ends and nowhere else. Commands and
+/// tables are indented and stay as they are.
+fn one_line_paragraphs(help: &str) -> String {
+    let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+    let (mut text, mut before) = (String::new(), "");
+    for line in help.lines() {
+        let continues = is_prose(before) && is_prose(line) && !line.starts_with("Exit code");
+        text += if text.is_empty() {
+            ""
+        } else if continues {
+            " "
+        } else {
+            "\n"
+        };
+        text += line;
+        before = line;
+    }
+    text
 }
 
 #[cfg(test)]
@@ -117,6 +156,19 @@ mod tests {
                 found.push(format!("`{path} {flag}` has no example"));
             }
         }
+        let text = command.get_after_long_help().or(command.get_after_help());
+        let text = text.map(ToString::to_string).unwrap_or_default();
+        let is_example = |line: &&str| examples(&text).is_some_and(|all| all.contains(*line));
+        for line in text.lines().filter(|line| line.starts_with(' ')) {
+            // Who copies a command that clap has broken runs a half of it.
+            let columns = COLUMNS[usize::from(is_example(&line))];
+            if line.chars().count() > columns {
+                found.push(format!("`{path} --help` breaks a line at {columns} columns: {line}"));
+            }
+        }
+        if short.lines().last().is_some_and(|line| line.ends_with(['\\', '|'])) {
+            found.push(format!("`{path} -h` has a half of an example"));
+        }
         if command.is_subcommand_required_set() {
             let said = |flag| {
                 let line = path.split(' ').chain([flag]);
@@ -139,6 +191,13 @@ mod tests {
         let mut found = vec![];
         check(&mut command, "crcr", &mut found);
         assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+
+    #[test]
+    fn paragraphs_of_the_help_are_broken_by_the_terminal_only() {
+        let text = "Examples:\n  crcr a\n  crcr b\n\nIt reads\nand writes.\nExit codes: 0 or\n1. Of these:\n  x  one";
+        let whole = "Examples:\n  crcr a\n  crcr b\n\nIt reads and writes.\nExit codes: 0 or 1. Of these:\n  x  one";
+        assert_eq!(one_line_paragraphs(text), whole);
     }
 
     #[test]

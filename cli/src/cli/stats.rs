@@ -58,7 +58,7 @@ pub struct ExplainArgs {
 const PACK_EXAMPLES: &str = "\
 Examples:
   crcr stats pack --path 'test/**/*.xml' --job-id \"$JOB_ID\"
-  crcr stats pack --path 'test/**/*.xml' --expect test/test-reports/slow.xml --job-status failure
+  crcr stats pack --path 'test/**/*.xml' --expect test/slow.xml
 
 The zip is made even if there are no reports: it then says so to `crcr stats collect`. Exit codes:
 0 packed; 1 an input is wrong; 2 the zip can't be written.";
@@ -96,8 +96,8 @@ pub struct PackArgs {
 const COLLECT_EXAMPLES: &str = "\
 Examples:
   crcr stats collect --results sqlite:crcr.db --s3-bucket my-artifacts
-  crcr stats collect --dir reports --repo acme/app --on-default-branch --results sqlite:crcr.db
-  crcr stats collect --dir reports --repo acme/app --run-id 4242 --run-attempt 1 --dry-run
+  crcr stats collect --dir reports --repo acme/app --results sqlite:crcr.db
+  crcr stats collect --dir reports --repo acme/app --run-id 4242 --dry-run
 
 In a workflow started by `workflow_run` the event says which run. Collecting a run again changes
 nothing. A file that can't be read is listed with the reason, and all others count. Exit codes: 0
@@ -175,17 +175,17 @@ Example:
   crcr stats slow --repo acme/app --limit 10 --results sqlite:crcr.db";
 const FAILING_EXAMPLES: &str = "\
 Example:
-  crcr stats failing --repo acme/app --since 2026-11-01 --results sqlite:crcr.db --format json";
+  crcr stats failing --repo acme/app --since 2026-11-01 --results sqlite:crcr.db";
 const TIMES_EXAMPLES: &str = "\
 Examples:
-  crcr stats times --repo acme/app --results sqlite:crcr.db --output test-times.json
-  crcr stats times --repo acme/app --job linux --classes --results sqlite:crcr.db
+  crcr stats times --repo acme/app --results sqlite:crcr.db --output times.json
+  crcr stats times --repo acme/app --classes --results sqlite:crcr.db
 
 The shape is {job: {config: {file: seconds}}}, with --classes {job: {config: {file: {class: seconds}}}}.";
 const SHARD_EXAMPLES: &str = "\
 Examples:
-  crcr stats shard --times test-times.json --shards 4 --index 1 test/test_a.py test/test_b.py
-  ls test/test_*.py | crcr stats shard --times test-times.json --shards 4 --index 1";
+  crcr stats shard --times times.json --shards 4 --index 1 test_a.py test_b.py
+  ls test_*.py | crcr stats shard --times times.json --shards 4 --index 1";
 
 /// Which of the stored results are read.
 #[derive(Clone, Args)]

@@ -1,7 +1,6 @@
 //! Reads an allowlist from disk, standard input or a git revision.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -10,6 +9,7 @@ use crcr_domain::{Allowlist, RepoName};
 
 use crate::cli::allowlist::{DEFAULT_FILE, FileArgs, FindingsFormat};
 use crate::commands::git::ObjectReader;
+use crate::commands::{read_bounded, read_file};
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -31,19 +31,13 @@ impl FileArgs {
 impl AllowlistFile {
     /// Reads a file; `-` is standard input.
     pub fn read(name: &str) -> Result<Self, Failure> {
-        if name == "-" {
-            let bytes = read_bounded(io::stdin().lock()).map_err(|e| {
-                Failure::unexpected("allowlist-unreadable", "standard input can't be read")
-                    .because(e)
-            })?;
-            return Ok(Self { name: "<stdin>".to_owned(), bytes });
-        }
-        let bytes = File::open(name).and_then(read_bounded).map_err(|e| {
-            Failure::unexpected("allowlist-unreadable", format!("`{name}` can't be read"))
-                .because(e)
+        let shown = if name == "-" { "<stdin>" } else { name };
+        let bytes = read_file(name, MAX_BYTES).map_err(|error| {
+            Failure::unexpected("allowlist-unreadable", format!("`{shown}` can't be read"))
+                .because(error)
                 .hint("name the file, or `-` for standard input")
         })?;
-        Ok(Self { name: name.to_owned(), bytes })
+        Ok(Self { name: shown.to_owned(), bytes })
     }
 
     /// Reads `REVISION:PATH`, the allowlist of a git revision, or a file. If the revision has no such
@@ -85,7 +79,7 @@ impl AllowlistFile {
             .spawn()
             .map_err(|error| no_revision("git can't be run".to_owned()).because(error))?;
         let stdout = child.stdout.take().expect("the output is a pipe");
-        let bytes = read_bounded(stdout)
+        let bytes = read_bounded(stdout, MAX_BYTES)
             .map_err(|error| no_revision(format!("`{object}` can't be read")).because(error))?;
         // The exit status doesn't matter: if git printed nothing, the revision has no such file.
         let _ = child.wait();
@@ -150,10 +144,4 @@ impl GitCommands {
         command.args(args).stdin(Stdio::null()).stderr(Stdio::null());
         command
     }
-}
-
-fn read_bounded(from: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

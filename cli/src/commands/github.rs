@@ -20,20 +20,22 @@ pub fn lookup(
     env: &Env,
     printer: &Printer,
 ) -> Result<GithubLookup, Failure> {
-    let token = match (token, env.get(env_vars::GITHUB_TOKEN)) {
-        (Some(token), _) => token.clone(),
-        (None, Some(token)) => SecretString::from(token),
-        (None, None) => {
-            return Err(Failure::unexpected("no-github-token", "asking GitHub needs a token")
-                .hint(
-                    "pass `--github-token` or set `GITHUB_TOKEN`; reading public data is enough",
-                ));
-        }
-    };
-    printer.mask(token.expose_secret());
+    let token = self::token(token, env, printer).ok_or_else(|| {
+        let what = "asking GitHub needs a token that may read public data";
+        Failure::unexpected("no-github-token", what)
+            .hint("set `GITHUB_TOKEN`, such as to the output of `gh auth token`")
+    })?;
     GithubLookup::new(http()?, &api_url(env)?, &token, cache, Arc::new(Timestamp::now)).map_err(
         |error| Failure::unexpected("github-client", "GitHub can't be asked").because(error),
     )
+}
+
+/// The token of a flag, else of the environment. From now on it is masked.
+pub fn token(flag: Option<&SecretString>, env: &Env, printer: &Printer) -> Option<SecretString> {
+    let set = || env.get(env_vars::GITHUB_TOKEN).map(SecretString::from);
+    let token = flag.cloned().or_else(set)?;
+    printer.mask(token.expose_secret());
+    Some(token)
 }
 
 /// The App, if its credentials are set.

@@ -26,7 +26,8 @@ mod stranger_code;
 mod workflow;
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{self, Read, Write as _};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
@@ -69,7 +70,7 @@ pub fn report_usage_error(args: &[OsString], env: &Env, error: &clap::Error) -> 
         // If stderr is closed, nobody can read the message anyway.
         let _ = match plain(&text) {
             same if same == text => error.print(),
-            plain => std::io::stderr().write_all(plain.as_bytes()),
+            plain => io::stderr().write_all(plain.as_bytes()),
         };
     }
     ExitCode::from(2)
@@ -84,6 +85,21 @@ fn missing_server(error: &clap::Error) -> Option<Failure> {
         Failure::unexpected("no-server", format!("this `crcr` was built without `crcr {name}`"))
             .hint("use the `crcr` of a release, or build all of it: `cargo build --release`")
     })
+}
+
+/// Reads a file; `-` is standard input.
+fn read_file(name: &str, limit: usize) -> io::Result<Vec<u8>> {
+    match name {
+        "-" => read_bounded(io::stdin().lock(), limit),
+        _ => read_bounded(File::open(name)?, limit),
+    }
+}
+
+/// What is longer than `limit`, which is what its parser accepts, is cut one byte above.
+fn read_bounded(from: impl Read, limit: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 const FLAGS: &str = "each input of an action is the flag of the same name";

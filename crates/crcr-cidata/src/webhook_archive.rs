@@ -20,7 +20,7 @@ use zstd::bulk::Compressor;
 use crcr_aws::object_store::{ObjectStore, ObjectStoreError};
 
 /// GitHub's limit, in bytes. <https://docs.github.com/en/webhooks/webhook-events-and-payloads>
-pub const MAX_BODY: usize = 25 * 1024 * 1024;
+const MAX_BODY: usize = 25 * 1024 * 1024;
 /// The line before the body.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// A third of the size of LZ4 at half its speed, which is fast enough for every webhook.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 /// More findings about a file are only counted.
-pub const MAX_FINDINGS: usize = 10_000;
+const MAX_FINDINGS: usize = 10_000;
 
 /// The text of a file with an index of its lines. Doesn't include the byte-order mark.
 #[derive(Debug, Clone)]
@@ -129,14 +129,7 @@ pub enum Severity {
     Warning,
 }
 
-impl Severity {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-        }
-    }
-}
+names! { Severity { Error "error", Warning "warning" } }
 
 macro_rules! rules {
     ($($(#[doc = $doc:literal])+ $name:ident $code:literal $severity:ident,)+) => {

@@ -1,6 +1,9 @@
 //! The rules of cross-repository CI: repositories, levels, events, results. No I/O and no clock; the
 //! current time is always an argument.
 
+#[macro_use]
+mod names;
+
 pub mod allowlist;
 pub mod checks;
 pub mod ci_data;

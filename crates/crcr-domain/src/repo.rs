@@ -1,14 +1,12 @@
 //! Names on GitHub: repositories, logins and teams.
 
 use std::cmp::Ordering;
-use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::str::FromStr;
+use std::hash::Hasher;
 
 use serde::{Deserialize, Serialize};
 
 /// GitHub's limit for the name of an owner.
-pub const MAX_OWNER_CHARS: usize = 39;
+const MAX_OWNER_CHARS: usize = 39;
 /// GitHub's limit for the name of a repository, without its owner.
 pub const MAX_NAME_CHARS: usize = 100;
 
@@ -174,19 +172,7 @@ fn name_in_address(text: &str) -> Option<String> {
     RepoName::new(&format!("{owner}/{name}")).ok().map(String::from)
 }
 
-impl PartialEq for RepoName {
-    fn eq(&self, other: &Self) -> bool {
-        self.text.eq_ignore_ascii_case(&other.text)
-    }
-}
-
-impl Eq for RepoName {}
-
-impl Hash for RepoName {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        hash_ignoring_case(&self.text, state);
-    }
-}
+text_ignoring_case!(RepoName.text, RepoNameError);
 
 impl Ord for RepoName {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -197,40 +183,6 @@ impl Ord for RepoName {
 impl PartialOrd for RepoName {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
-    }
-}
-
-impl fmt::Display for RepoName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.text)
-    }
-}
-
-impl fmt::Debug for RepoName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.text, f)
-    }
-}
-
-impl FromStr for RepoName {
-    type Err = RepoNameError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::new(text)
-    }
-}
-
-impl TryFrom<String> for RepoName {
-    type Error = RepoNameError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        Self::new(&text)
-    }
-}
-
-impl From<RepoName> for String {
-    fn from(repo: RepoName) -> Self {
-        repo.text.into()
     }
 }
 
@@ -304,53 +256,7 @@ impl Oncall {
     }
 }
 
-impl PartialEq for Oncall {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.eq_ignore_ascii_case(&other.0)
-    }
-}
-
-impl Eq for Oncall {}
-
-impl Hash for Oncall {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        hash_ignoring_case(&self.0, state);
-    }
-}
-
-impl fmt::Display for Oncall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl fmt::Debug for Oncall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl FromStr for Oncall {
-    type Err = OncallError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::new(text)
-    }
-}
-
-impl TryFrom<String> for Oncall {
-    type Error = OncallError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        Self::new(&text)
-    }
-}
-
-impl From<Oncall> for String {
-    fn from(oncall: Oncall) -> Self {
-        oncall.0.into()
-    }
-}
+text_ignoring_case!(Oncall.0, OncallError);
 
 #[cfg(test)]
 mod tests {

@@ -127,7 +127,7 @@ impl ArtifactServiceError {
     }
 
     /// Whether the call may have been served although this is its answer.
-    pub fn may_be_applied(&self) -> bool {
+    pub(crate) fn may_be_applied(&self) -> bool {
         matches!(self, Self::Http { source, .. } if source.may_be_applied())
     }
 
@@ -160,7 +160,7 @@ impl ArtifactServiceError {
 impl BackendIds {
     /// Reads the ids from the claim `scp` of a runtime token, without checking its signature: the
     /// service does.
-    pub fn from_token(token: &SecretString) -> Result<Self, ArtifactServiceError> {
+    pub(crate) fn from_token(token: &SecretString) -> Result<Self, ArtifactServiceError> {
         #[derive(Deserialize)]
         struct Claims {
             scp: String,

@@ -343,7 +343,7 @@ impl HttpError {
     }
 
     /// Whether the request may have arrived and been served although this is an error.
-    pub fn may_be_applied(&self) -> bool {
+    pub(crate) fn may_be_applied(&self) -> bool {
         match self.last() {
             Self::Transport(error) => !error.is_connect() && !error.is_builder(),
             Self::Status { status, .. } => is_transient(*status) && status.as_u16() != 429,

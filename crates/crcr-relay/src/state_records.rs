@@ -252,38 +252,121 @@ pub struct RedeliveryRecord {
     pub times: u32,
 }
 
-/// All keys of a delivery begin with the same parts, so that records which are written together are next
-/// to each other in the store's index.
-pub fn delivery_key(id: &str) -> StoreKey {
-    StoreKey::new(&["delivery", id])
+macro_rules! keys {
+    ($($(#[$doc:meta])* $vis:vis $name:ident($($arg:ident: $kind:ty),*) = [$($part:expr),+];)+) => {
+        $($(#[$doc])* $vis fn $name($($arg: $kind),*) -> StoreKey {
+            StoreKey::new(&[$($part),+])
+        })+
+    };
 }
 
-/// The key of a delivery's body, [packed](pack): the webhook as it came.
-pub fn body_key(id: &str) -> StoreKey {
-    StoreKey::new(&["delivery", id, "body"])
-}
-
-/// The key of a delivery's body that was too large to be dispatched as it came.
-pub(crate) fn reduced_body_key(id: &str) -> StoreKey {
-    StoreKey::new(&["delivery", id, "reduced_body"])
-}
-
-pub(crate) fn redelivery_key(id: &str) -> StoreKey {
-    StoreKey::new(&["delivery", id, "redelivery"])
-}
-
-/// How the store was put back to a backup.
-pub(crate) fn restore_key() -> StoreKey {
-    StoreKey::new(&["restored"])
-}
-
-pub(crate) fn reconcile_key() -> StoreKey {
-    StoreKey::new(&["reconciled"])
-}
-
-/// The key of a webhook that waits to be kept in the archive and the results.
-pub(crate) fn pending_webhook_key(event: &str, delivery: &str) -> StoreKey {
-    StoreKey::new(&["delivery", delivery, "pending", event])
+// The keys of all records, sets and buckets but those of jobs, runs and searches, which are below.
+keys! {
+    /// All keys of a delivery begin with the same parts, so that records which are written together are next
+    /// to each other in the store's index.
+    pub delivery_key(id: &str) = ["delivery", id];
+    /// The key of a delivery's body, [packed](pack): the webhook as it came.
+    pub body_key(id: &str) = ["delivery", id, "body"];
+    /// The key of a delivery's body that was too large to be dispatched as it came.
+    pub(crate) reduced_body_key(id: &str) = ["delivery", id, "reduced_body"];
+    pub(crate) redelivery_key(id: &str) = ["delivery", id, "redelivery"];
+    /// How the store was put back to a backup.
+    pub(crate) restore_key() = ["restored"];
+    pub(crate) reconcile_key() = ["reconciled"];
+    /// The key of a webhook that waits to be kept in the archive and the results.
+    pub(crate) pending_webhook_key(event: &str, delivery: &str) =
+        ["delivery", delivery, "pending", event];
+    /// The set of all deliveries, by time.
+    pub delivery_set_key() = ["deliveries"];
+    pub dispatch_key(delivery: &str, repo: &RepoName) =
+        ["delivery", delivery, "dispatch", &repo.key()];
+    /// What is known of a backend's `.github/crcr.yml`.
+    pub backend_file_key(upstream: &RepoName, repo: &RepoName) =
+        ["backend_file", &upstream.key(), &repo.key()];
+    /// The token bucket of the calls that read a backend's file.
+    pub(crate) file_calls_key(repo: &RepoName) = ["file_calls", &repo.key()];
+    /// Who waits for a probe.
+    pub(crate) probe_key(delivery: &str, repo: &RepoName) =
+        ["delivery", delivery, "probe", &repo.key()];
+    /// What was done to explain the failures of a backend on a head.
+    pub(crate) confirmation_key(repo: &RepoName, head_sha: &str) =
+        ["confirmation", head_sha, &repo.key()];
+    /// The set of the answers to searches for the commit that broke a job, each as JSON.
+    pub culprits_key(upstream: &RepoName) = ["culprits", &upstream.key()];
+    /// The files that a head changes.
+    pub(crate) changed_files_key(base_sha: &str, head_sha: &str) =
+        ["changed_files", base_sha, head_sha];
+    /// The bucket that exists when a dispatch has its place among those of a day.
+    pub(crate) admitted_key(delivery: &str, repo: &RepoName) = ["admitted", delivery, &repo.key()];
+    pub(crate) allowlist_key() = ["allowlist"];
+    /// The record of the times that the store has seen.
+    pub(crate) clock_key() = ["clock"];
+    /// The record that `/readyz` writes to find out whether the store can be written.
+    pub(crate) write_probe_key() = ["probe"];
+    pub pull_request_key(upstream: &RepoName, number: u64) =
+        ["pull", &upstream.key(), &number.to_string()];
+    /// The set of the jobs of a dispatch, each as JSON.
+    pub job_set_key(delivery: &str, repo: &RepoName) = ["jobs", delivery, &repo.key()];
+    pub check_run_key(head_sha: &str, name: &str) = ["shown", head_sha, name];
+    /// Exists when the creation of a check run was begun: GitHub may have it although it has no record.
+    pub begun_check_run_key(head_sha: &str, name: &str) = ["begun_check_run", head_sha, name];
+    /// When the creation of a check run was begun whose answer isn't known: GitHub may still get it.
+    pub unanswered_creation_key(head_sha: &str, name: &str) =
+        ["unanswered_creation", head_sha, name];
+    /// The set of the dispatches that GitHub accepted for a repository in one minute since 1970, by its clock, each as
+    /// JSON ([`crcr_domain::checks::downstream_run::AcceptedSend`]).
+    pub sends_key(repo: &RepoName, minute: i64) = ["sent_to", &repo.key(), &minute.to_string()];
+    /// The set of those who asked for a commit: [`commit_deliveries_key`] has what each asked for.
+    pub commit_origins_key(head_sha: &str) = ["commit_origins", head_sha];
+    /// The set of the deliveries about a commit that one of them caused.
+    pub commit_deliveries_key(head_sha: &str, origin: &str) =
+        ["commit_deliveries", head_sha, origin];
+    /// The set of the heads that may be open, by the time of their last event: numbers of pull requests, and commits of
+    /// merge groups.
+    pub open_heads_key(upstream: &RepoName) = ["open_heads", &upstream.key()];
+    /// When a backend's default branch was last asked for.
+    pub branch_look_key(repo: &RepoName) = ["branch_look", &repo.key()];
+    /// The open demotions as they were last read, by any replica.
+    pub open_demotions_key(upstream: &RepoName) = ["demotions", &upstream.key()];
+    pub uptime_key() = ["uptime"];
+    pub used_token_key(issuer: &str, token: &str) = ["used", issuer, token];
+    /// The token bucket that limits how many runs of a repository report.
+    pub report_limit_key(repo: &RepoName) = ["rate", &repo.key()];
+    /// The token bucket that limits the reports of one run in one of its attempts.
+    pub(crate) run_reports_key(repo: &RepoName, run_id: &str, attempt: u32) =
+        ["run_reports", &repo.key(), run_id, &attempt.to_string()];
+    /// The token bucket of a backend's calls of GitHub's API for check runs of jobs.
+    pub(crate) job_calls_key(repo: &RepoName) = ["job_calls", &repo.key()];
+    /// The names of the check runs of jobs that a backend has on a commit.
+    pub(crate) job_checks_key(repo: &RepoName, head_sha: &str) =
+        ["job_checks", head_sha, &repo.key()];
+    /// The token bucket that limits how many of a repository's refused reports are recorded.
+    pub refused_report_limit_key(repo: &RepoName) = ["refused", &repo.key()];
+    pub commit_key(upstream: &RepoName, sha: &str) = ["commit", &upstream.key(), sha];
+    /// The key of a [`crate::repository_pins::Pin`].
+    pub pin_key(upstream: &RepoName, repo: &RepoName) = ["pin", &upstream.key(), &repo.key()];
+    /// When this relay began to compare the heads of open pull requests with the store.
+    pub heads_since_key(upstream: &RepoName) = ["heads_since", &upstream.key()];
+    /// The open pull requests that changed before this have been compared with the store.
+    pub heads_compared_key(upstream: &RepoName) = ["heads_compared", &upstream.key()];
+    /// GitHub's number of the upstream repository.
+    pub upstream_number_key(upstream: &RepoName) = ["upstream_number", &upstream.key()];
+    /// The set of pinned repositories.
+    pub pin_set_key(upstream: &RepoName) = ["pins", &upstream.key()];
+    /// Exists when the oncalls of a repository were mentioned on a pull request.
+    pub oncall_comment_key(upstream: &RepoName, pull: u64, repo: &RepoName) =
+        ["called", &upstream.key(), &pull.to_string(), &repo.key()];
+    /// Whether the infrastructure of a backend keeps failing.
+    pub breaker_key(upstream: &RepoName, repo: &RepoName) =
+        ["breaker", &upstream.key(), &repo.key()];
+    /// Exists when an alert was sent that a backend turned red on a commit.
+    pub alert_key(repo: &RepoName, event: &str, head_sha: &str) =
+        ["alerted", &repo.key(), event, head_sha];
+    /// The commit on which a backend turned red, after an alert said so; gone when it is green again.
+    pub red_since_key(repo: &RepoName, event: &str) = ["red-since", &repo.key(), event];
+    /// Exists when GitHub was asked where a pull request branched off.
+    pub merge_base_key(upstream: &RepoName, pull: u64, head_sha: &str, base_sha: &str) =
+        ["branched", &upstream.key(), &pull.to_string(), head_sha, base_sha];
 }
 
 /// Compresses a body. Most of a webhook is the same few links.
@@ -303,35 +386,6 @@ pub fn unpack(key: &StoreKey, packed: &[u8]) -> Result<Vec<u8>, StoreError> {
     })
 }
 
-/// The set of all deliveries, by time.
-pub fn delivery_set_key() -> StoreKey {
-    StoreKey::new(&["deliveries"])
-}
-
-pub fn dispatch_key(delivery: &str, repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["delivery", delivery, "dispatch", &repo.key()])
-}
-
-/// What is known of a backend's `.github/crcr.yml`.
-pub fn backend_file_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["backend_file", &upstream.key(), &repo.key()])
-}
-
-/// The token bucket of the calls that read a backend's file.
-pub(crate) fn file_calls_key(repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["file_calls", &repo.key()])
-}
-
-/// Who waits for a probe.
-pub(crate) fn probe_key(delivery: &str, repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["delivery", delivery, "probe", &repo.key()])
-}
-
-/// What was done to explain the failures of a backend on a head.
-pub(crate) fn confirmation_key(repo: &RepoName, head_sha: &str) -> StoreKey {
-    StoreKey::new(&["confirmation", head_sha, &repo.key()])
-}
-
 /// The search for the commit that broke a job.
 pub(crate) fn bisection_key(
     repo: &RepoName,
@@ -342,39 +396,6 @@ pub(crate) fn bisection_key(
     let mut parts = vec!["bisection", &*repo, bad_sha, workflow];
     parts.extend(job);
     StoreKey::new(&parts)
-}
-
-/// The set of the answers to such searches, each as JSON.
-pub fn culprits_key(upstream: &RepoName) -> StoreKey {
-    StoreKey::new(&["culprits", &upstream.key()])
-}
-
-/// The files that a head changes.
-pub(crate) fn changed_files_key(base_sha: &str, head_sha: &str) -> StoreKey {
-    StoreKey::new(&["changed_files", base_sha, head_sha])
-}
-
-/// The bucket that exists when a dispatch has its place among those of a day.
-pub(crate) fn admitted_key(delivery: &str, repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["admitted", delivery, &repo.key()])
-}
-
-pub(crate) fn allowlist_key() -> StoreKey {
-    StoreKey::new(&["allowlist"])
-}
-
-/// The record of the times that the store has seen.
-pub(crate) fn clock_key() -> StoreKey {
-    StoreKey::new(&["clock"])
-}
-
-/// The record that `/readyz` writes to find out whether the store can be written.
-pub(crate) fn write_probe_key() -> StoreKey {
-    StoreKey::new(&["probe"])
-}
-
-pub fn pull_request_key(upstream: &RepoName, number: u64) -> StoreKey {
-    StoreKey::new(&["pull", &upstream.key(), &number.to_string()])
 }
 
 pub fn job_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
@@ -401,25 +422,6 @@ pub fn self_report_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey
     StoreKey::new(&parts)
 }
 
-/// The set of the jobs of a dispatch, each as JSON.
-pub fn job_set_key(delivery: &str, repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["jobs", delivery, &repo.key()])
-}
-
-pub fn check_run_key(head_sha: &str, name: &str) -> StoreKey {
-    StoreKey::new(&["shown", head_sha, name])
-}
-
-/// Exists when the creation of a check run was begun: GitHub may have it although it has no record.
-pub fn begun_check_run_key(head_sha: &str, name: &str) -> StoreKey {
-    StoreKey::new(&["begun_check_run", head_sha, name])
-}
-
-/// When the creation of a check run was begun whose answer isn't known: GitHub may still get it.
-pub fn unanswered_creation_key(head_sha: &str, name: &str) -> StoreKey {
-    StoreKey::new(&["unanswered_creation", head_sha, name])
-}
-
 /// The delivery that the proven reports of a downstream run answer. Elsewhere than on GitHub, pipelines count their builds
 /// by themselves.
 pub fn run_claim_key(repo: &RepoName, pipeline: Option<&str>, run_id: &str) -> StoreKey {
@@ -429,129 +431,10 @@ pub fn run_claim_key(repo: &RepoName, pipeline: Option<&str>, run_id: &str) -> S
     StoreKey::new(&parts)
 }
 
-/// The set of the dispatches that GitHub accepted for a repository in one minute since 1970, by its clock, each as
-/// JSON ([`crcr_domain::checks::downstream_run::AcceptedSend`]).
-pub fn sends_key(repo: &RepoName, minute: i64) -> StoreKey {
-    StoreKey::new(&["sent_to", &repo.key(), &minute.to_string()])
-}
-
-/// The set of those who asked for a commit: [`commit_deliveries_key`] has what each asked for.
-pub fn commit_origins_key(head_sha: &str) -> StoreKey {
-    StoreKey::new(&["commit_origins", head_sha])
-}
-
-/// The set of the deliveries about a commit that one of them caused.
-pub fn commit_deliveries_key(head_sha: &str, origin: &str) -> StoreKey {
-    StoreKey::new(&["commit_deliveries", head_sha, origin])
-}
-
-/// The set of the heads that may be open, by the time of their last event: numbers of pull requests, and commits of
-/// merge groups.
-pub fn open_heads_key(upstream: &RepoName) -> StoreKey {
-    StoreKey::new(&["open_heads", &upstream.key()])
-}
-
-/// When a backend's default branch was last asked for.
-pub fn branch_look_key(repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["branch_look", &repo.key()])
-}
-
-/// The open demotions as they were last read, by any replica.
-pub fn open_demotions_key(upstream: &RepoName) -> StoreKey {
-    StoreKey::new(&["demotions", &upstream.key()])
-}
-
-pub fn uptime_key() -> StoreKey {
-    StoreKey::new(&["uptime"])
-}
-
-pub fn used_token_key(issuer: &str, token: &str) -> StoreKey {
-    StoreKey::new(&["used", issuer, token])
-}
-
-/// The token bucket that limits how many runs of a repository report.
-pub fn report_limit_key(repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["rate", &repo.key()])
-}
-
-/// The token bucket that limits the reports of one run in one of its attempts.
-pub(crate) fn run_reports_key(repo: &RepoName, run_id: &str, attempt: u32) -> StoreKey {
-    StoreKey::new(&["run_reports", &repo.key(), run_id, &attempt.to_string()])
-}
-
 /// The bucket of what a repository or an account may use on a day, in UTC.
 pub(crate) fn budget_of_day_key(what: &str, now: Timestamp, owner: &str) -> StoreKey {
     let day = now.strftime("%F").to_string();
     StoreKey::new(&["budget", what, &day, &owner.to_ascii_lowercase()])
-}
-
-/// The token bucket of a backend's calls of GitHub's API for check runs of jobs.
-pub(crate) fn job_calls_key(repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["job_calls", &repo.key()])
-}
-
-/// The names of the check runs of jobs that a backend has on a commit.
-pub(crate) fn job_checks_key(repo: &RepoName, head_sha: &str) -> StoreKey {
-    StoreKey::new(&["job_checks", head_sha, &repo.key()])
-}
-
-/// The token bucket that limits how many of a repository's refused reports are recorded.
-pub fn refused_report_limit_key(repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["refused", &repo.key()])
-}
-
-pub fn commit_key(upstream: &RepoName, sha: &str) -> StoreKey {
-    StoreKey::new(&["commit", &upstream.key(), sha])
-}
-
-/// The key of a [`crate::repository_pins::Pin`].
-pub fn pin_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["pin", &upstream.key(), &repo.key()])
-}
-
-/// When this relay began to compare the heads of open pull requests with the store.
-pub fn heads_since_key(upstream: &RepoName) -> StoreKey {
-    StoreKey::new(&["heads_since", &upstream.key()])
-}
-
-/// The open pull requests that changed before this have been compared with the store.
-pub fn heads_compared_key(upstream: &RepoName) -> StoreKey {
-    StoreKey::new(&["heads_compared", &upstream.key()])
-}
-
-/// GitHub's number of the upstream repository.
-pub fn upstream_number_key(upstream: &RepoName) -> StoreKey {
-    StoreKey::new(&["upstream_number", &upstream.key()])
-}
-
-/// The set of pinned repositories.
-pub fn pin_set_key(upstream: &RepoName) -> StoreKey {
-    StoreKey::new(&["pins", &upstream.key()])
-}
-
-/// Exists when the oncalls of a repository were mentioned on a pull request.
-pub fn oncall_comment_key(upstream: &RepoName, pull: u64, repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["called", &upstream.key(), &pull.to_string(), &repo.key()])
-}
-
-/// Whether the infrastructure of a backend keeps failing.
-pub fn breaker_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
-    StoreKey::new(&["breaker", &upstream.key(), &repo.key()])
-}
-
-/// Exists when an alert was sent that a backend turned red on a commit.
-pub fn alert_key(repo: &RepoName, event: &str, head_sha: &str) -> StoreKey {
-    StoreKey::new(&["alerted", &repo.key(), event, head_sha])
-}
-
-/// The commit on which a backend turned red, after an alert said so; gone when it is green again.
-pub fn red_since_key(repo: &RepoName, event: &str) -> StoreKey {
-    StoreKey::new(&["red-since", &repo.key(), event])
-}
-
-/// Exists when GitHub was asked where a pull request branched off.
-pub fn merge_base_key(upstream: &RepoName, pull: u64, head_sha: &str, base_sha: &str) -> StoreKey {
-    StoreKey::new(&["branched", &upstream.key(), &pull.to_string(), head_sha, base_sha])
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod cache;
 pub mod clock;
 pub mod generate;
 pub mod oidc;
+pub mod redis;
 pub mod runs;
 pub mod server;
 pub mod traffic;

@@ -1,9 +1,10 @@
 //! Real Redis servers on loopback.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io;
+use std::process::{Child, Command};
 
+use crcr_standin::redis::{self, DURABLE};
 use tempfile::TempDir;
 
 /// A running server with its own folder. Dropping it stops the server.
@@ -33,7 +34,7 @@ impl RedisServer {
     pub fn start(settings: RedisSettings) -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
         let port = crate::unused_port();
-        let child = spawn(&settings, &folder, port)?;
+        let child = start(&settings, &folder, port)?;
         Ok(Self { child, port, settings, folder })
     }
 
@@ -75,7 +76,7 @@ impl RedisServer {
 
     /// Starts it again after [`RedisServer::kill`], on the same port.
     pub fn again(&mut self) -> io::Result<()> {
-        self.child = spawn(&self.settings, &self.folder, self.port)?;
+        self.child = start(&self.settings, &self.folder, self.port)?;
         Ok(())
     }
 
@@ -94,20 +95,9 @@ impl Drop for RedisServer {
     }
 }
 
-/// Returns when the server has loaded its data. By then it has the port, or has ended since another program has it.
-fn spawn(settings: &RedisSettings, folder: &TempDir, port: u16) -> io::Result<Child> {
-    let mut command = Command::new("redis-server");
-    command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""]);
-    if settings.is_durable {
-        command.args(["--appendonly", "yes", "--appendfsync", "always"]);
-    }
-    command.args(&settings.arguments).current_dir(folder.path());
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let log = child.stdout.take().map(BufReader::new);
-    let mut lines = log.into_iter().flat_map(BufRead::lines).map_while(Result::ok);
-    if lines.any(|line| line.contains("Ready to accept connections")) {
-        return Ok(child);
-    }
-    child.wait()?;
-    Err(io::Error::other("the server ended"))
+fn start(settings: &RedisSettings, folder: &TempDir, port: u16) -> io::Result<Child> {
+    let durable: &[&str] = if settings.is_durable { &DURABLE } else { &[] };
+    let further = settings.arguments.iter().map(String::as_str);
+    let arguments: Vec<&str> = durable.iter().copied().chain(further).collect();
+    redis::start(port, folder.path(), &arguments)
 }

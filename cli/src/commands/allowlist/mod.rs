@@ -6,9 +6,10 @@ mod explain;
 mod fix;
 mod level_changes;
 mod online;
-mod schema;
 mod show;
 mod validate;
+
+use std::process::ExitCode;
 
 use crate::cli::allowlist::AllowlistCommand;
 use crate::env_vars::Env;
@@ -22,6 +23,9 @@ pub async fn run(command: AllowlistCommand, env: &Env, printer: &Printer) -> Out
         AllowlistCommand::Explain(args) => explain::run(&args, printer),
         AllowlistCommand::Diff(args) => diff::run(&args, env, printer).await,
         AllowlistCommand::Fix(args) => fix::run(&args, env, printer).await,
-        AllowlistCommand::Schema => schema::run(printer),
+        AllowlistCommand::Schema => {
+            printer.data(include_str!("../../../../schemas/allowlist.json"));
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

@@ -20,6 +20,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::cli::allowlist::ReviewOptions;
+use crate::commands::github;
 use crate::failure::Failure;
 
 pub struct LevelReviewer {
@@ -68,9 +69,7 @@ impl LevelReviewer {
         let url: SecureUrl = location.parse().map_err(|error: SecureUrlError| {
             Failure::unexpected("results-url", format!("`--results` {error}"))
         })?;
-        let http = http::client().map_err(|error| {
-            Failure::unexpected("tls", "no HTTP client can be made").because(error)
-        })?;
+        let http = github::http()?;
         let hud_url = hud_url.or_else(|| Url::parse(url.as_str()).ok());
         let source = ReviewSource::Hud(http, url);
         Ok(Self { location: location.to_owned(), source, hud_url })

@@ -11,10 +11,9 @@ use crcr_domain::allowlist::level::Device;
 use crcr_domain::allowlist::{MAX_BYTES, ParseOutcome};
 use crcr_domain::results::{CriterionVerdict, RepoReview};
 use crcr_domain::{AllowlistEntry, Level, RepoName};
+use crcr_github::GithubError;
 use crcr_github::branches_pulls::{BranchHead, OwnPull, RepositoryApi};
-use crcr_github::{GithubError, SecureUrlError};
 use jiff::Timestamp;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde_json::json;
 
@@ -22,7 +21,8 @@ use super::reviewer::LevelReviewer;
 use crate::cli::DataFormat;
 use crate::cli::levels::SyncArgs;
 use crate::commands::allowlist_file::AllowlistFile;
-use crate::env_vars::{self, Env};
+use crate::commands::github;
+use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
@@ -163,27 +163,11 @@ fn last_midnight() -> Timestamp {
 }
 
 fn repository_api(args: &SyncArgs, env: &Env, printer: &Printer) -> Result<RepositoryApi, Failure> {
-    let token = match (&args.github_token, env.get(env_vars::GITHUB_TOKEN)) {
-        (Some(token), _) => token.clone(),
-        (None, Some(token)) => SecretString::from(token),
-        (None, None) => {
-            return Err(Failure::unexpected(
-                "no-github-token",
-                "GitHub can't be asked without a token",
-            )
-            .hint(
-                "set GITHUB_TOKEN to a token with `contents: write` and `pull_requests: write`",
-            ));
-        }
-    };
-    printer.mask(token.expose_secret());
-    let base = env.get(env_vars::GITHUB_API_URL).unwrap_or("https://api.github.com");
-    let base = base.parse().map_err(|error: SecureUrlError| {
-        Failure::unexpected("api-url", format!("`GITHUB_API_URL` {error}"))
+    let token = github::token(args.github_token.as_ref(), env, printer).ok_or_else(|| {
+        Failure::unexpected("no-github-token", "GitHub can't be asked without a token")
+            .hint("set `GITHUB_TOKEN` to a token with `contents: write` and `pull_requests: write`")
     })?;
-    let http = crcr_github::http::client()
-        .map_err(|error| Failure::unexpected("tls", "no HTTP client can be made").because(error))?;
-    RepositoryApi::new(http, &base, token, args.upstream.as_str())
+    RepositoryApi::new(github::http()?, &github::api_url(env)?, token, args.upstream.as_str())
         .map_err(|error| Failure::unexpected("api-url", "GitHub can't be asked").because(error))
 }
 

@@ -4,29 +4,24 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crcr_github::GithubError;
 use crcr_github::http::RetryPolicy;
 use crcr_github::job_logs::JobLogBody;
 use crcr_github::runs_artifacts::ActionsApi;
-use crcr_github::{GithubError, SecureUrlError};
-use secrecy::SecretString;
 
 use crate::cli::logs::FetchArgs;
 use crate::commands::artifact::sources::client;
-use crate::env_vars::{self, Env};
+use crate::commands::github;
+use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, human_bytes};
 
 pub async fn run(args: &FetchArgs, env: &Env, printer: &Printer) -> Outcome {
-    let token = env.get(env_vars::GITHUB_TOKEN).ok_or_else(|| {
+    let token = github::token(None, env, printer).ok_or_else(|| {
         Failure::user("no-token", "GitHub shows logs to those who sign in, and there is no token")
             .hint("set GITHUB_TOKEN to a token with `actions: read`")
     })?;
-    printer.mask(token);
-    let base = env.get(env_vars::GITHUB_API_URL).unwrap_or("https://api.github.com");
-    let base = base.parse().map_err(|error: SecureUrlError| {
-        Failure::unexpected("api-url", format!("`GITHUB_API_URL` {error}"))
-    })?;
-    let api = ActionsApi::new(client(env)?, base, SecretString::from(token.to_owned()))
+    let api = ActionsApi::new(client(env)?, github::api_url(env)?, token)
         .map_err(|error| Failure::unexpected("api-url", "GitHub can't be asked").because(error))?
         .with_retry(RetryPolicy::PATIENT);
     let body = api.job_log(args.repo.as_str(), args.job).await;

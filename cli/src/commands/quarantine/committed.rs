@@ -10,10 +10,11 @@ use std::process::Stdio;
 
 use crcr_domain::ci_data::quarantine::{MAX_BYTES, ParsedQuarantine, Quarantine};
 
-use super::{read_bounded, report, today};
+use super::{report, today};
 use crate::cli::allowlist::FindingsFormat;
 use crate::cli::quarantine::DEFAULT_FILE;
 use crate::commands::git::ObjectReader;
+use crate::commands::read_bounded;
 use crate::env_vars::{self, Env};
 use crate::printer::Printer;
 
@@ -28,7 +29,9 @@ pub fn read_committed(given: Option<&str>, env: &Env, printer: &Printer) -> Quar
     }
     let read = match commit {
         Some(commit) => read_blob(name, commit, env),
-        None => File::open(name).and_then(read_bounded).map_err(|error| error.to_string()),
+        None => File::open(name)
+            .and_then(|file| read_bounded(file, MAX_BYTES))
+            .map_err(|error| error.to_string()),
     };
     let bytes = match read {
         Ok(bytes) => bytes,
@@ -85,7 +88,7 @@ fn read_blob(name: &str, commit: &str, env: &Env) -> Result<Vec<u8>, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(|error| format!("git can't be run: {error}"))?;
     let stdout = child.stdout.take().expect("the output is a pipe");
-    let bytes = read_bounded(stdout).map_err(|error| error.to_string());
+    let bytes = read_bounded(stdout, MAX_BYTES).map_err(|error| error.to_string());
     let is_too_large = bytes.as_ref().is_ok_and(|bytes| bytes.len() > MAX_BYTES);
     if is_too_large {
         // git waits for somebody to read the rest.

@@ -5,8 +5,6 @@ mod list;
 mod propose;
 mod validate;
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::process::ExitCode;
 
 use crcr_domain::ci_data::quarantine::{MAX_BYTES, ParsedQuarantine};
@@ -17,6 +15,7 @@ use jiff::tz::TimeZone;
 pub use self::committed::read_committed;
 use crate::cli::allowlist::FindingsFormat;
 use crate::cli::quarantine::QuarantineCommand;
+use crate::commands;
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -39,20 +38,8 @@ pub fn today() -> Date {
     Timestamp::now().to_zoned(TimeZone::UTC).date()
 }
 
-/// Cut one byte above the size that the parser accepts.
-fn read_bounded(from: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// Reads a file; `-` is standard input.
 fn read_file(name: &str) -> Result<Vec<u8>, Failure> {
-    let read = match name {
-        "-" => read_bounded(io::stdin().lock()),
-        _ => File::open(name).and_then(read_bounded),
-    };
-    read.map_err(|error| {
+    commands::read_file(name, MAX_BYTES).map_err(|error| {
         Failure::unexpected("quarantine-unreadable", format!("`{name}` can't be read"))
             .because(error)
             .hint("name the file, or `-` for standard input")

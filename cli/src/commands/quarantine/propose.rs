@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io;
 use std::process::ExitCode;
 
@@ -17,8 +18,9 @@ use jiff::ToSpan as _;
 use jiff::civil::Date;
 use similar::TextDiff;
 
-use super::{check, read_bounded, today};
+use super::{check, today};
 use crate::cli::quarantine::ProposeArgs;
+use crate::commands::read_bounded;
 use crate::commands::stats::owners;
 use crate::commands::stats::rank::{days, not_read, open};
 use crate::env_vars::Env;
@@ -96,7 +98,7 @@ fn read_text(path: &str) -> Result<String, Failure> {
     let unreadable = |why: anyhow::Error| {
         Failure::unexpected("quarantine-unreadable", format!("`{path}` can't be read")).because(why)
     };
-    let bytes = match std::fs::File::open(path).and_then(read_bounded) {
+    let bytes = match File::open(path).and_then(|file| read_bounded(file, MAX_BYTES)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(unreadable(error.into())),

@@ -32,6 +32,9 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
                     for group in dead_letters::groups(&*store).await.map_err(store_failure)? {
                         printer.data_line(&group_line(&group));
                     }
+                    if found.is_empty() && dead.is_empty() {
+                        printer.notice("no webhook is stored");
+                    }
                 }
             }
         }

@@ -26,6 +26,9 @@ pub async fn run(command: RepositoryCommand, env: &Env, printer: &Printer) -> Ou
                 DataFormat::Json => printer.data_line(&json!({ "repositories": pins }).to_string()),
                 DataFormat::Text => {
                     pins.iter().for_each(|pin| printer.data_line(&summary_line(pin)));
+                    if pins.is_empty() {
+                        printer.notice("no name is pinned yet: the first dispatch to it does that");
+                    }
                 }
             }
         }

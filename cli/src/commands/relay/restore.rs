@@ -9,7 +9,7 @@ use crcr_relay::config::StoreUrl;
 use crcr_relay::restore::{RestoreRecord, ResumedWork, mark_restored};
 use crcr_results::ResultsUrl;
 use crcr_store::redis::RedisPosition;
-use crcr_store::{RedisStore, RedisUrl, StateStore, sqlite};
+use crcr_store::{RedisStore, RedisUrl, StateStore, StoreError, sqlite};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -32,6 +32,7 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
             if since >= now() {
                 return Err(Failure::user("since", "`--since` isn't in the past"));
             }
+            expect_no_relay(args, env)?;
             let restored = RestoredStore { backup_at: since, not_copied: vec![] };
             (open_store(&args.store, env).await?, restored)
         }
@@ -69,6 +70,18 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
         DataFormat::Text => print_text(&restored, resumed, lost, env, printer),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A relay that runs would send dispatches again whose jobs it hears of. One on Redis can't be seen from here.
+fn expect_no_relay(args: &RestoreArgs, env: &Env) -> Result<(), Failure> {
+    let StoreUrl::Sqlite(path) = store_url(&args.store, env)? else { return Ok(()) };
+    match path.exists().then(|| sqlite::expect_no_server(&path)) {
+        Some(Err(StoreError::InUse(_))) => {
+            let what = format!("a relay is using `{}`", path.display());
+            Err(Failure::user("in-use", what).hint("stop it, run this again, and start it"))
+        }
+        _ => Ok(()),
+    }
 }
 
 struct RestoredStore {

@@ -24,8 +24,10 @@ const DISPATCH_BYTES: f64 = 3_600.0;
 const JOB_BYTES: f64 = 2_000.0;
 /// Resident after a load.
 const RELAY_MIB: u64 = 45;
-/// The caches of the HUD: seven kinds of entries with 64 MiB each.
-const HUD_MIB: u64 = 448;
+/// The caches of the HUD: eight kinds of entries with 64 MiB each.
+const HUD_MIB: u64 = 512;
+/// Bodies of requests, which anybody can send: eight of the largest.
+const BODIES_MIB: u64 = 200;
 
 /// How long records of dispatches and jobs are kept, in weeks (`CRCR_STATUS_TTL`).
 const STATE_WEEKS: f64 = 5.0;
@@ -92,7 +94,7 @@ impl RelaySize {
             reports_a_week: reports,
             cpu_seconds_a_week: cpu,
             cpu_in_the_busiest_hour: busy,
-            memory_mib: RELAY_MIB + HUD_MIB,
+            memory_mib: RELAY_MIB + HUD_MIB + BODIES_MIB,
             state_gib: gib(dispatches * STATE_WEEKS * DISPATCH_BYTES),
             results_gib: gib(built * jobs * FACT_WEEKS * JOB_BYTES),
             dispatch_calls_in_the_busiest_hour: dispatch_calls,
@@ -136,7 +138,7 @@ fn print_text(args: &SizeArgs, size: &RelaySize, printer: &Printer) {
                 size.cpu_in_the_busiest_hour * 100.0
             ),
         ),
-        ("memory of a relay", format!("{} MiB at most, HUD included", size.memory_mib)),
+        ("memory of a relay", format!("{} MiB at most, without logs of jobs", size.memory_mib)),
         ("state of 35 days", format!("{:.1} GiB on disk, or in Redis (estimated)", size.state_gib)),
         ("results of 400 days", format!("{:.1} GiB in SQLite", size.results_gib)),
         (

@@ -47,7 +47,7 @@ pub struct LineFeatures {
 }
 
 /// What [`classify`] weighs, for learning weights, and the line of a specific rule, which decides before them.
-pub fn weighed_lines(
+pub(crate) fn weighed_lines(
     input: impl Read,
     rules: &RuleSet,
     baseline: Option<&Baseline>,

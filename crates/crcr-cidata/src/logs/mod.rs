@@ -24,7 +24,8 @@ mod tests;
 mod traceback;
 mod unpack;
 
-pub use classifier::{LineFeatures, classify, matching_rules, weighed_lines};
+use classifier::weighed_lines;
+pub use classifier::{LineFeatures, classify, matching_rules};
 pub use diff::Baseline;
 pub use features::names as feature_names;
 pub use fixtures::{
@@ -32,9 +33,7 @@ pub use fixtures::{
     try_fixture,
 };
 pub use import::{ImportedRules, import_rules};
-pub use packed::{
-    LogIndex, LogPacker, LogStep, LogTooLarge, MAX_LOG, MAX_PACKED_LOG, log_key, unpack_log,
-};
+pub use packed::{LogIndex, LogPacker, LogStep, LogTooLarge, MAX_PACKED_LOG, log_key, unpack_log};
 pub use rules::{
     LAST_RESORT, LogRule, Pick, RuleFinding, RuleKind, RuleScope, RuleSet, STARTER_RULES,
 };

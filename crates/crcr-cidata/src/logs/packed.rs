@@ -16,11 +16,11 @@ use super::unpacked;
 /// The first part of the keys of logs.
 pub(crate) const PREFIX: &str = "logs";
 /// In bytes. The longest logs of large projects have a tenth of this.
-pub const MAX_LOG: u64 = 1024 * 1024 * 1024;
+const MAX_LOG: u64 = 1024 * 1024 * 1024;
 /// In bytes, compressed. Logs shrink to a tenth, so this is far more than one needs.
 pub const MAX_PACKED_LOG: usize = 32 * 1024 * 1024;
 /// In bytes, at the end of a packed log.
-pub const MAX_INDEX: usize = 256 * 1024;
+pub(crate) const MAX_INDEX: usize = 256 * 1024;
 const ZSTD_LEVEL: i32 = 3;
 /// In bytes of text. A frame ends with a line, unless that makes it twice as long.
 pub(super) const FRAME_BYTES: usize = 2 * 1024 * 1024;

@@ -375,7 +375,7 @@ impl<'a> AllowlistReader<'a> {
             return None;
         }
         let text = &*name.text;
-        let kind = EventKind::ALL.into_iter().find(|kind| kind.as_str() == text);
+        let kind = EventKind::from_name(text);
         if kind.is_none() {
             let names = EventKind::ALL.map(EventKind::as_str);
             let near = find_similar(text, &names);

@@ -1,27 +1,16 @@
 //! Levels, devices and event subscriptions of downstream repositories.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::event::EventName;
-use crate::repo::hash_ignoring_case;
 
 /// How deeply a downstream repository takes part. Each level includes the rights of the lower ones.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Level {
     /// Onboarding: receives events; its results aren't stored.
@@ -47,20 +36,9 @@ pub enum CheckRunPolicy {
 #[error("`{0}` isn't a level: L1, L2, L3 or L4")]
 pub struct NotALevel(pub String);
 
+names! { Level { L1 "L1", L2 "L2", L3 "L3", L4 "L4" } }
+
 impl Level {
-    /// All levels, from the lowest.
-    pub const ALL: [Self; 4] = [Self::L1, Self::L2, Self::L3, Self::L4];
-
-    /// The key in the allowlist.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::L1 => "L1",
-            Self::L2 => "L2",
-            Self::L3 => "L3",
-            Self::L4 => "L4",
-        }
-    }
-
     pub fn title(self) -> &'static str {
         match self {
             Self::L1 => "onboarding",
@@ -70,7 +48,7 @@ impl Level {
         }
     }
 
-    pub fn receives_events(self) -> bool {
+    pub(crate) fn receives_events(self) -> bool {
         self >= Self::L1
     }
 
@@ -113,17 +91,14 @@ impl FromStr for Level {
     type Err = NotALevel;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|level| level.as_str() == text)
-            .ok_or_else(|| NotALevel(text.to_owned()))
+        Self::from_name(text).ok_or_else(|| NotALevel(text.to_owned()))
     }
 }
 
 /// A pull request asks for check runs of a device with the label `ciflow/crcr/<device>`.
 pub const LABEL_PREFIX: &str = "ciflow/crcr/";
 /// A GitHub label has at most 50 characters, of which [`LABEL_PREFIX`] takes 12.
-pub const MAX_DEVICE_CHARS: usize = 38;
+const MAX_DEVICE_CHARS: usize = 38;
 
 /// The kind of hardware that L3 repositories are grouped by. Compares ignoring case, as labels do.
 #[derive(Clone, Serialize, Deserialize)]
@@ -171,53 +146,7 @@ impl Device {
     }
 }
 
-impl PartialEq for Device {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.eq_ignore_ascii_case(&other.0)
-    }
-}
-
-impl Eq for Device {}
-
-impl Hash for Device {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        hash_ignoring_case(&self.0, state);
-    }
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl fmt::Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl FromStr for Device {
-    type Err = DeviceError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::new(text)
-    }
-}
-
-impl TryFrom<String> for Device {
-    type Error = DeviceError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        Self::new(&text)
-    }
-}
-
-impl From<Device> for String {
-    fn from(device: Device) -> Self {
-        device.0.into()
-    }
-}
+text_ignoring_case!(Device.0, DeviceError);
 
 /// A kind of event that a repository can subscribe to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -230,18 +159,9 @@ pub enum EventKind {
     MergeGroup,
 }
 
+names! { EventKind { PullRequest "pull_request", Nightly "nightly", MergeGroup "merge_group" } }
+
 impl EventKind {
-    pub const ALL: [Self; 3] = [Self::PullRequest, Self::Nightly, Self::MergeGroup];
-
-    /// The name in the allowlist.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PullRequest => "pull_request",
-            Self::Nightly => "nightly",
-            Self::MergeGroup => "merge_group",
-        }
-    }
-
     /// The kind that an event is counted as: `push` and `merge_group` count as `pull_request`,
     /// `periodic` as `nightly`.
     pub fn from_event_name(event: &EventName) -> Option<Self> {

@@ -24,6 +24,14 @@ pub enum Conclusion {
     StartupFailure,
 }
 
+names! {
+    Conclusion {
+        Success "success", Failure "failure", Neutral "neutral", Cancelled "cancelled",
+        Skipped "skipped", TimedOut "timed_out", ActionRequired "action_required", Stale "stale",
+        StartupFailure "startup_failure",
+    }
+}
+
 impl Conclusion {
     /// All conclusions, the best first. The conclusion of several jobs is the one that comes last here.
     pub const BEST_TO_WORST: [Self; 9] = [
@@ -37,21 +45,6 @@ impl Conclusion {
         Self::StartupFailure,
         Self::Failure,
     ];
-
-    /// The name on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Failure => "failure",
-            Self::Neutral => "neutral",
-            Self::Cancelled => "cancelled",
-            Self::Skipped => "skipped",
-            Self::TimedOut => "timed_out",
-            Self::ActionRequired => "action_required",
-            Self::Stale => "stale",
-            Self::StartupFailure => "startup_failure",
-        }
-    }
 
     /// Success, neutral or skipped.
     pub fn is_good(self) -> bool {
@@ -84,7 +77,7 @@ impl FromStr for Conclusion {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        Self::BEST_TO_WORST.into_iter().find(|conclusion| conclusion.as_str() == text).ok_or(())
+        Self::from_name(text).ok_or(())
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::dispatch::DispatchStatus;
@@ -47,17 +48,7 @@ pub enum ProofStatus {
 
 /// In the order in which [`ReportProvenance::proof`] asks, so that a report that lacks less has more authority.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum MissingProof {
@@ -78,31 +69,10 @@ pub enum MissingProof {
     Dispatch,
 }
 
-impl MissingProof {
-    const ALL: [Self; 7] = [
-        Self::Evidence,
-        Self::Commit,
-        Self::Schedule,
-        Self::Event,
-        Self::CallbackToken,
-        Self::Branch,
-        Self::Dispatch,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Evidence => "evidence",
-            Self::Commit => "commit",
-            Self::Schedule => "schedule",
-            Self::Event => "event",
-            Self::Branch => "branch",
-            Self::CallbackToken => "callback_token",
-            Self::Dispatch => "dispatch",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|missing| missing.as_str() == name)
+names! {
+    MissingProof {
+        Evidence "evidence", Commit "commit", Schedule "schedule", Event "event",
+        CallbackToken "callback_token", Branch "branch", Dispatch "dispatch",
     }
 }
 

@@ -43,15 +43,7 @@ pub enum LogMatchSource {
     Evidence,
 }
 
-impl LogMatchSource {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Rule => "rule",
-            Self::Diff => "diff",
-            Self::Evidence => "evidence",
-        }
-    }
-}
+names! { LogMatchSource { Rule "rule", Diff "diff", Evidence "evidence" } }
 
 /// A line that never occurs in the last green run of the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -124,21 +116,9 @@ pub enum NoLogReason {
     Refused,
 }
 
+names! { NoLogReason { Gone "gone", TooLarge "too_large", Refused "refused" } }
+
 impl NoLogReason {
-    pub const ALL: [Self; 3] = [Self::Gone, Self::TooLarge, Self::Refused];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Gone => "gone",
-            Self::TooLarge => "too_large",
-            Self::Refused => "refused",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
-    }
-
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Gone => "GitHub has no log of this job",

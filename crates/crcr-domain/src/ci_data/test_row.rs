@@ -58,22 +58,10 @@ pub enum JobIdCheck {
     OtherRun,
 }
 
-impl JobIdCheck {
-    pub const ALL: [Self; 5] =
-        [Self::Verified, Self::Unverified, Self::Missing, Self::Malformed, Self::OtherRun];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Verified => "verified",
-            Self::Unverified => "unverified",
-            Self::Missing => "missing",
-            Self::Malformed => "malformed",
-            Self::OtherRun => "other_run",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|check| check.as_str() == name)
+names! {
+    JobIdCheck {
+        Verified "verified", Unverified "unverified", Missing "missing", Malformed "malformed",
+        OtherRun "other_run",
     }
 }
 

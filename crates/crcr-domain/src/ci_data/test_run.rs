@@ -23,23 +23,14 @@ pub enum TestResult {
     Unfinished,
 }
 
+names! {
+    TestResult {
+        Success "success", Failure "failure", Error "error", Skipped "skipped",
+        Unfinished "unfinished",
+    }
+}
+
 impl TestResult {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Failure => "failure",
-            Self::Error => "error",
-            Self::Skipped => "skipped",
-            Self::Unfinished => "unfinished",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Success, Self::Failure, Self::Error, Self::Skipped, Self::Unfinished]
-            .into_iter()
-            .find(|result| result.as_str() == name)
-    }
-
     pub fn is_failed(self) -> bool {
         matches!(self, Self::Failure | Self::Error)
     }
@@ -58,22 +49,7 @@ pub enum TestRowKind {
     NoReport,
 }
 
-impl TestRowKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Test => "test",
-            Self::Suite => "suite",
-            Self::Crashed => "crashed",
-            Self::NoReport => "no_report",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Test, Self::Suite, Self::Crashed, Self::NoReport]
-            .into_iter()
-            .find(|kind| kind.as_str() == name)
-    }
-}
+names! { TestRowKind { Test "test", Suite "suite", Crashed "crashed", NoReport "no_report" } }
 
 /// A test of one report, with all its attempts.
 ///

@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 /// out the truth.
 const LUCKY_PASS: f64 = 0.001;
 /// A test that never flaked before may do so now.
-pub const LEAST_FLAKE_RATE: f64 = 0.02;
+const LEAST_FLAKE_RATE: f64 = 0.02;
 /// A test that flakes more often than this can't be bisected with a few runs.
-pub const MOST_FLAKE_RATE: f64 = 0.5;
+const MOST_FLAKE_RATE: f64 = 0.5;
 /// How probable it is, before the first run, that the backend itself broke.
 const BACKEND_CHANGED: f64 = 0.05;
 /// How probable it is that the backend breaks between two runs.
 const CHANGES_MEANWHILE: f64 = 0.002;
 /// An answer is named at this certainty.
-pub const CERTAINTY: f64 = 0.99;
+const CERTAINTY: f64 = 0.99;
 /// The runs of one bisection, those that check the answer included.
 pub const MAX_RUNS: usize = 16;
 

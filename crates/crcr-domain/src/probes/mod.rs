@@ -7,7 +7,6 @@ pub mod confirm;
 mod month;
 mod paths;
 mod reader;
-mod schema;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +17,6 @@ use serde::{Deserialize, Serialize};
 
 pub use self::paths::PathFilter;
 pub use self::reader::ParsedDownstreamFile;
-pub use self::schema::{SCHEMA_ID, schema};
 use crate::protocol::event::EventName;
 use crate::text::pull_request_of_title;
 
@@ -71,20 +69,15 @@ pub enum TakenEvent {
     MergeGroup,
 }
 
-impl TakenEvent {
-    pub const ALL: [Self; 4] = [Self::PullRequest, Self::Push, Self::Landed, Self::MergeGroup];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PullRequest => "pull_request",
-            Self::Push => "push",
-            Self::Landed => "landed",
-            Self::MergeGroup => "merge_group",
-        }
+names! {
+    TakenEvent {
+        PullRequest "pull_request", Push "push", Landed "landed", MergeGroup "merge_group",
     }
+}
 
+impl TakenEvent {
     fn of(event: &EventName) -> Option<Self> {
-        Self::ALL.into_iter().find(|taken| taken.as_str() == event.as_str())
+        Self::from_name(event.as_str())
     }
 }
 

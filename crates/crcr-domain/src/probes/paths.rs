@@ -4,8 +4,8 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 
 /// Patterns of a file. More would cost time for every pull request.
-pub const MAX_PATTERNS: usize = 64;
-pub const MAX_PATTERN_CHARS: usize = 256;
+pub(crate) const MAX_PATTERNS: usize = 64;
+pub(crate) const MAX_PATTERN_CHARS: usize = 256;
 
 /// Which changed files concern a backend. `*` is any text within a folder, `**` any folders, `!` in front leaves
 /// out what an earlier pattern took in.

@@ -292,7 +292,7 @@ impl<'a> FileReader<'a> {
         let names = TakenEvent::ALL.map(TakenEvent::as_str);
         let mut events = vec![];
         for (text, bytes) in self.texts("events", node) {
-            match TakenEvent::ALL.into_iter().find(|event| event.as_str() == text) {
+            match TakenEvent::from_name(&text) {
                 Some(event) => events.push(event),
                 None => {
                     let help = match find_similar(&text, &names) {

@@ -242,10 +242,22 @@ fn events_drafts_and_the_quiet_time_are_of_heads_that_may_be_built() {
 }
 
 #[test]
-fn schema_knows_every_key_of_the_reader() {
-    let schema = schema();
+fn schema_knows_every_key_of_the_reader_and_its_bounds() {
+    let schema = include_str!("../../../../schemas/downstream.json");
+    let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
     let sections = schema["properties"].as_object().unwrap();
-    assert_eq!(schema["$id"], SCHEMA_ID);
+    let (dispatch, probes) =
+        (&sections["dispatch"]["properties"], &sections["probes"]["properties"]);
+    for (key, most) in [
+        (&dispatch["quiet-minutes"], reader::MAX_QUIET_MINUTES),
+        (&dispatch["max-per-day"], reader::MAX_DISPATCHES),
+        (&probes["reruns-per-day"], reader::MAX_PROBES),
+        (&probes["commits-per-day"], reader::MAX_PROBES),
+    ] {
+        assert_eq!(key["maximum"], most, "{key}");
+    }
+    assert_eq!(dispatch["paths"]["maxItems"], paths::MAX_PATTERNS);
+    assert_eq!(dispatch["events"]["items"]["enum"], serde_json::json!(TakenEvent::ALL));
     for (section, keys) in sections {
         for key in keys["properties"].as_object().unwrap().keys() {
             let text = format!("{section}:\n  {key}: {{}}\n");

@@ -19,7 +19,7 @@ use crate::protocol::event::is_sha;
 use crate::text::breaks_text;
 
 pub const NAME_CHARS: usize = 200;
-pub const URL_BYTES: usize = 2000;
+pub(crate) const URL_BYTES: usize = 2000;
 /// More failing tests of one report are dropped.
 pub const FAILED_TESTS: usize = 1000;
 /// A longer message of a failing test is cut.
@@ -27,11 +27,11 @@ pub const MESSAGE_CHARS: usize = 1000;
 /// A longer stack trace is cut.
 pub const STACK_TRACE_CHARS: usize = 4000;
 /// All texts of a report's failing tests, in bytes. What doesn't fit is dropped.
-pub const FAILED_TESTS_BYTES: usize = 128 * 1024;
+pub(crate) const FAILED_TESTS_BYTES: usize = 128 * 1024;
 /// A check run names so many failing tests. Others are only counted.
-pub const SHOWN_TESTS: usize = 20;
+pub(crate) const SHOWN_TESTS: usize = 20;
 /// Maximum nesting of arrays and objects.
-pub const DEPTH: usize = 64;
+pub(crate) const DEPTH: usize = 64;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Callback {

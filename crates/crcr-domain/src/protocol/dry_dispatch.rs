@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 /// Workflows compare with it, so it can't change.
-pub const DELIVERY_PREFIX: &str = "crcr-doctor-";
+const DELIVERY_PREFIX: &str = "crcr-doctor-";
 /// The job of a workflow that answers a dry dispatch, as GitHub shows its name.
 pub const JOB_NAME: &str = "dry dispatch";
 /// How long a relay accepts its signature.

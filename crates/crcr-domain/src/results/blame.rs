@@ -18,7 +18,7 @@ use super::outcome::JobOutcome;
 /// A test that failed in one of so many earlier runs of its job on upstream's own commits isn't new.
 const KNOWN_FAILURE_RUNS: usize = 10;
 /// The name in [`TriageVerdict::analyzer`] of the verdicts that are computed here.
-pub const ANALYZER: &str = "crcr";
+const ANALYZER: &str = "crcr";
 
 /// Names one attempt among all facts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -251,7 +251,7 @@ impl<'a> BlameContext<'a> {
     }
 
     /// The result of the same job on the merge base, or else on the newest push before it.
-    pub fn base_result(&self, job: &JobOfRecord<'_>) -> Option<BaseResult<'a>> {
+    pub(crate) fn base_result(&self, job: &JobOfRecord<'_>) -> Option<BaseResult<'a>> {
         let is_base = |other: &JobOfRecord<'_>| self.merge_base == Some(&*other.record.head_sha);
         let pushes = self.same_job(job).filter(|other| {
             // A probe of another commit isn't the newest one because it ran last.

@@ -124,7 +124,7 @@ impl Default for LevelCriteria {
 }
 
 /// The longest window of a review.
-pub const LOOK_BACK_DAYS: u32 = 366;
+pub(crate) const LOOK_BACK_DAYS: u32 = 366;
 
 impl LevelCriteria {
     /// The tests that the targets of any level name.

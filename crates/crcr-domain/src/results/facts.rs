@@ -2,6 +2,7 @@
 //! facts only.
 
 use jiff::{SignedDuration, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::allowlist::level::Level;
@@ -94,17 +95,7 @@ pub struct AttemptFact {
 
 /// How far a dispatch got, as facts record it.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum DispatchFactStatus {
@@ -120,34 +111,11 @@ pub enum DispatchFactStatus {
     Unreachable,
 }
 
-impl DispatchFactStatus {
-    pub const ALL: [Self; 8] = [
-        Self::Dead,
-        Self::LeftOut,
-        Self::NeverStarted,
-        Self::Queued,
-        Self::RepositoryChanged,
-        Self::Sent,
-        Self::Superseded,
-        Self::Unreachable,
-    ];
-
-    /// The name in stores.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Dead => "dead",
-            Self::LeftOut => "left_out",
-            Self::NeverStarted => "never_started",
-            Self::Queued => "queued",
-            Self::RepositoryChanged => "repository_changed",
-            Self::Sent => "sent",
-            Self::Superseded => "superseded",
-            Self::Unreachable => "unreachable",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == name)
+names! {
+    DispatchFactStatus {
+        Dead "dead", LeftOut "left_out", NeverStarted "never_started", Queued "queued",
+        RepositoryChanged "repository_changed", Sent "sent", Superseded "superseded",
+        Unreachable "unreachable",
     }
 }
 
@@ -265,7 +233,7 @@ pub struct CallbackFact {
 
 /// How the relay handled a report.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackOutcome {
@@ -286,40 +254,15 @@ pub enum CallbackOutcome {
     RepositoryChanged,
 }
 
+names! {
+    CallbackOutcome {
+        Accepted "accepted", Unproven "unproven", Duplicate "duplicate", Stale "stale",
+        BelowLevel "below_level", RejectedState "rejected_state", RateLimited "rate_limited",
+        BadToken "bad_token", BadBody "bad_body", RepositoryChanged "repository_changed",
+    }
+}
+
 impl CallbackOutcome {
-    pub const ALL: [Self; 10] = [
-        Self::Accepted,
-        Self::Unproven,
-        Self::Duplicate,
-        Self::Stale,
-        Self::BelowLevel,
-        Self::RejectedState,
-        Self::RateLimited,
-        Self::BadToken,
-        Self::BadBody,
-        Self::RepositoryChanged,
-    ];
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|outcome| outcome.as_str() == name)
-    }
-
-    /// The name in stores and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Unproven => "unproven",
-            Self::Duplicate => "duplicate",
-            Self::Stale => "stale",
-            Self::BelowLevel => "below_level",
-            Self::RejectedState => "rejected_state",
-            Self::RateLimited => "rate_limited",
-            Self::BadToken => "bad_token",
-            Self::BadBody => "bad_body",
-            Self::RepositoryChanged => "repository_changed",
-        }
-    }
-
     /// Whether the report is stored with its job.
     pub fn is_stored(self) -> bool {
         matches!(self, Self::Accepted | Self::Unproven)

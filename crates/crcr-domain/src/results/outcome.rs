@@ -1,5 +1,6 @@
 //! How an attempt of a job turned out, with infrastructure and tests kept apart.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checks::lifecycle::{Conclusion, JobState};
@@ -7,17 +8,7 @@ use crate::results::facts::AttemptFact;
 
 /// How an ended attempt turned out.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum JobOutcome {
@@ -41,35 +32,15 @@ pub enum JobOutcome {
     Neutral,
 }
 
-impl JobOutcome {
-    pub const ALL: [Self; 10] = [
-        Self::NeverStarted,
-        Self::Lost,
-        Self::TimedOut,
-        Self::Superseded,
-        Self::Cancelled,
-        Self::InfraFailed,
-        Self::TestFailed,
-        Self::Passed,
-        Self::PassedAfterRerun,
-        Self::Neutral,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NeverStarted => "never_started",
-            Self::Lost => "lost",
-            Self::TimedOut => "timed_out",
-            Self::Superseded => "superseded",
-            Self::Cancelled => "cancelled",
-            Self::InfraFailed => "infra_failed",
-            Self::TestFailed => "test_failed",
-            Self::Passed => "passed",
-            Self::PassedAfterRerun => "passed_after_rerun",
-            Self::Neutral => "neutral",
-        }
+names! {
+    JobOutcome {
+        NeverStarted "never_started", Lost "lost", TimedOut "timed_out", Superseded "superseded",
+        Cancelled "cancelled", InfraFailed "infra_failed", TestFailed "test_failed",
+        Passed "passed", PassedAfterRerun "passed_after_rerun", Neutral "neutral",
     }
+}
 
+impl JobOutcome {
     /// Whether the attempt says something about the commit. Availability counts these.
     pub fn is_verdict(self) -> bool {
         matches!(self, Self::TestFailed | Self::Passed | Self::PassedAfterRerun | Self::Neutral)

@@ -9,7 +9,7 @@ use super::outcome::JobOutcome;
 use crate::results::facts::{DispatchFact, DispatchFactStatus};
 
 /// With fewer samples a rate is unknown.
-pub const MIN_SAMPLES: u64 = 20;
+pub(crate) const MIN_SAMPLES: u64 = 20;
 
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,9 +14,9 @@ use crate::text::{breaks_text, utc_time};
 
 /// In bytes of JSON as Python's `json.dumps` writes it, which is how the published schema measures: with
 /// blanks after separators, and other characters than ASCII as `\uXXXX`.
-pub const MAX_VERDICT: usize = 16 * 1024;
+const MAX_VERDICT: usize = 16 * 1024;
 /// Further pieces of evidence are dropped.
-pub const MAX_EVIDENCE: usize = 10;
+pub(crate) const MAX_EVIDENCE: usize = 10;
 /// Characters of a summary or an excerpt. Longer texts are cut.
 pub const MAX_TEXT: usize = 1000;
 /// The same for the reason of a suspicion.
@@ -25,17 +26,7 @@ const MAX_NAME: usize = 200;
 const MAX_URL_CHARS: usize = 500;
 
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum TriageCategory {
@@ -50,22 +41,13 @@ pub enum TriageCategory {
     Unknown,
 }
 
-impl TriageCategory {
-    pub const ALL: [Self; 5] =
-        [Self::Upstream, Self::Backend, Self::Infra, Self::Flake, Self::Unknown];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Upstream => "upstream",
-            Self::Backend => "backend",
-            Self::Infra => "infra",
-            Self::Flake => "flake",
-            Self::Unknown => "unknown",
-        }
+names! {
+    TriageCategory {
+        Upstream "upstream", Backend "backend", Infra "infra", Flake "flake", Unknown "unknown",
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TriageConfidence {
     High,
@@ -73,19 +55,9 @@ pub enum TriageConfidence {
     Low,
 }
 
-impl TriageConfidence {
-    pub const ALL: [Self; 3] = [Self::High, Self::Medium, Self::Low];
+names! { TriageConfidence { High "high", Medium "medium", Low "low" } }
 
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::High => "high",
-            Self::Medium => "medium",
-            Self::Low => "low",
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TriageVerdict {
     pub schema_version: u32,
     pub category: TriageCategory,
@@ -108,7 +80,7 @@ pub struct TriageVerdict {
     pub truncated: bool,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TriageAnalyzer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -135,7 +107,7 @@ impl fmt::Display for TriageAnalyzer {
 
 /// The upstream change that is suspected: a pull request, a commit or both. It can be another pull request
 /// than the tested one.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SuspectedUpstream {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pr: Option<u64>,
@@ -145,7 +117,7 @@ pub struct SuspectedUpstream {
     pub reason: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TriageEvidence {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,

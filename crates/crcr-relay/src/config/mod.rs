@@ -369,10 +369,8 @@ impl Settings<'_> {
 
     fn upstream(&mut self) -> Option<RepoName> {
         let text = self.get_or("UPSTREAM_REPO", "pytorch/pytorch");
-        match RepoName::new(&text) {
-            Ok(repo) => Some(repo),
-            Err(error) => self.invalid("UPSTREAM_REPO", format!("`{text}`: {error}")),
-        }
+        let repo = RepoName::new(&text).map_err(|error| format!("`{text}`: {error}"));
+        self.valid("UPSTREAM_REPO", repo)
     }
 
     fn results(&mut self, store: Option<&StoreUrl>) -> Option<Option<ResultsUrl>> {
@@ -400,10 +398,9 @@ impl Settings<'_> {
     }
 
     fn log_rules(&mut self) -> Option<LogRules> {
-        match self.get("CRCR_LOG_RULES").map(|path| LogRules::open(path.into())) {
+        match self.get("CRCR_LOG_RULES") {
             None => Some(LogRules::default()),
-            Some(Ok(rules)) => Some(rules),
-            Some(Err(problem)) => self.invalid("CRCR_LOG_RULES", problem),
+            Some(path) => self.valid("CRCR_LOG_RULES", LogRules::open(path.into())),
         }
     }
 
@@ -427,19 +424,15 @@ impl Settings<'_> {
 
     fn expected_conclusions(&mut self, upstream: Option<&RepoName>) -> Option<ExpectedConclusions> {
         const NAME: &str = "CRCR_EXPECTED_CONCLUSIONS";
-        match self.get(NAME).map(|text| text.parse()) {
+        match self.get(NAME) {
             None => upstream.map(|it| ExpectedConclusions::of_upstream(it.as_str())),
-            Some(Ok(expected)) => Some(expected),
-            Some(Err(what)) => self.invalid(NAME, what),
+            Some(text) => self.valid(NAME, text.parse()),
         }
     }
 
     fn criteria(&mut self) -> Option<LevelCriteria> {
         let text = self.get("CRCR_CRITERIA").unwrap_or_default();
-        match crcr_results::review::criteria(&text) {
-            Ok(criteria) => Some(criteria),
-            Err(what) => self.invalid("CRCR_CRITERIA", what),
-        }
+        self.valid("CRCR_CRITERIA", crcr_results::review::criteria(&text))
     }
 
     fn webhook_events(&mut self) -> Option<WebhookEvents> {
@@ -464,16 +457,11 @@ impl Settings<'_> {
             let login = self.get("REDIS_LOGIN");
             // Lambda sets the variable, and there the deployed relay uses TLS.
             let tls = self.get("AWS_LAMBDA_FUNCTION_NAME").is_some();
-            return match RedisUrl::from_endpoint(&endpoint, login.as_deref(), tls) {
-                Ok(url) => Some(StoreUrl::Redis(url)),
-                Err(what) => self.invalid("REDIS_ENDPOINT", what),
-            };
+            let url = RedisUrl::from_endpoint(&endpoint, login.as_deref(), tls);
+            return self.valid("REDIS_ENDPOINT", url).map(StoreUrl::Redis);
         };
         if text.starts_with("redis") {
-            return match RedisUrl::parse(&text) {
-                Ok(url) => Some(StoreUrl::Redis(url)),
-                Err(what) => self.invalid(NAME, what),
-            };
+            return self.valid(NAME, RedisUrl::parse(&text)).map(StoreUrl::Redis);
         }
         match text.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Some(StoreUrl::Sqlite(path.into())),
@@ -532,10 +520,7 @@ impl Settings<'_> {
     fn public_url(&mut self) -> Option<Option<String>> {
         const NAME: &str = "CRCR_PUBLIC_URL";
         let Some(text) = self.get(NAME) else { return Some(None) };
-        let url = match secure_url(&text) {
-            Ok(url) => url,
-            Err(what) => return self.invalid(NAME, what),
-        };
+        let url = self.valid(NAME, secure_url(&text))?;
         if url.query().is_some() || url.fragment().is_some() {
             let what = "expected https://HOST or https://HOST/PATH, without query or fragment";
             return self.invalid(NAME, what.to_owned());
@@ -554,10 +539,8 @@ impl Settings<'_> {
     fn retries(&mut self) -> Option<u32> {
         const NAME: &str = "HUD_MAX_RETRIES";
         let Some(text) = self.get(NAME) else { return Some(limits::TRIES - 1) };
-        match text.trim().parse() {
-            Ok(number) => Some(number),
-            Err(_) => self.invalid(NAME, format!("`{text}` isn't a whole number")),
-        }
+        let number = text.trim().parse().map_err(|_| format!("`{text}` isn't a whole number"));
+        self.valid(NAME, number)
     }
 
     fn alert_url(&mut self) -> Option<Option<SecretString>> {
@@ -578,25 +561,15 @@ impl Settings<'_> {
                 Some((issuer, keys)) => (issuer.trim(), Some(keys.trim())),
                 None => (item, None),
             };
-            let keys = match keys.map(secure_url).transpose() {
-                Ok(keys) => keys,
-                Err(what) => {
-                    self.add_problem("CRCR_OIDC_ISSUERS", what);
-                    continue;
-                }
-            };
-            match secure_url(issuer) {
-                Ok(_) => issuers.push((issuer.to_owned(), keys.map(Url::from))),
-                Err(what) => self.add_problem("CRCR_OIDC_ISSUERS", what),
-            }
+            let read = keys.map(secure_url).transpose();
+            let read = read.and_then(|keys| secure_url(issuer).map(|_| keys.map(Url::from)));
+            let keys = self.valid("CRCR_OIDC_ISSUERS", read);
+            issuers.extend(keys.map(|keys| (issuer.to_owned(), keys)));
         }
         issuers
     }
 
     fn file_url(&mut self, name: &str, text: &str) -> Option<FileUrl> {
-        match FileUrl::parse(text) {
-            Ok(url) => Some(url),
-            Err(what) => self.invalid(name, what),
-        }
+        self.valid(name, FileUrl::parse(text))
     }
 }

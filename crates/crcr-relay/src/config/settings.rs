@@ -137,14 +137,19 @@ impl<'a> Settings<'a> {
 
     pub(super) fn url(&mut self, name: &str, default: &str) -> Option<SecureUrl> {
         let text = self.get_or(name, default);
-        match secure_url(&text) {
-            Ok(url) => Some(url),
-            Err(what) => self.invalid(name, what),
-        }
+        self.valid(name, secure_url(&text))
     }
 
     pub(super) fn optional_number(&mut self, name: &str) -> Option<Option<u32>> {
         if self.get(name).is_some() { self.positive_number(name, 1).map(Some) } else { Some(None) }
+    }
+
+    /// What was read, or a problem with the reason why it couldn't be.
+    pub(super) fn valid<T>(&mut self, name: &str, read: Result<T, String>) -> Option<T> {
+        match read {
+            Ok(value) => Some(value),
+            Err(what) => self.invalid(name, what),
+        }
     }
 
     pub(super) fn invalid<T>(&mut self, name: &str, what: String) -> Option<T> {

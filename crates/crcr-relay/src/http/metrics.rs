@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::registry::Registry;
 
 use super::body_memory::DROPPED_BODIES;
 use super::open_connections::CLOSED_EARLY;
@@ -93,181 +93,103 @@ impl MetricsInput {
     }
 }
 
-pub struct Metrics {
-    registry: Registry,
-    /// Metrics without the prefix of the others.
-    process: Registry,
-    pub(crate) server: ServerMetrics,
-    ready: Gauge,
-    webhooks: Family<LabelSet, Counter>,
-    callbacks: Family<LabelSet, Counter>,
-    tasks: Family<LabelSet, Counter>,
-    repository_changes: Family<LabelSet, Counter>,
-    dispatch_seconds: Histogram,
-    callback_seconds: Histogram,
-    queue: Family<LabelSet, Gauge>,
-    overdue_seconds: Family<NamedLabels, Gauge>,
-    dead_tasks: Family<NamedLabels, Gauge>,
-    paused_lanes: Gauge,
-    busy_workers: Family<LabelSet, Gauge>,
-    used_today: Family<NamedLabels, Gauge>,
-    closed_early: Family<LabelSet, Gauge>,
-    dropped_bodies: Gauge,
-    calls_left: Family<NamedLabels, Gauge>,
-    issuers_without_keys: Gauge,
-    issuers_unreachable: Gauge,
-    upstream_moved: Gauge,
-    failed_deliveries: Family<NamedLabels, Counter>,
-    missing_heads: Counter,
-    open_dispatches: Gauge,
-    allowlist_repositories: Gauge,
-    allowlist_good: Gauge,
-    copied_facts: Counter,
-    fact_copy_failures: Counter,
-    outbox: Gauge,
-    redeliveries: Family<LabelSet, Counter>,
-    reconciled_until: Gauge,
-    store_losses: Gauge,
-    store_durable: Gauge,
+/// Each metric is in one place: its field, its type, its name after the prefix, and what it says.
+macro_rules! metrics {
+    ($($field:ident: $kind:ty = $name:literal, $help:literal;)+) => {
+        pub struct Metrics {
+            registry: Registry,
+            /// Metrics without the prefix of the others.
+            process: Registry,
+            pub(crate) server: ServerMetrics,
+            dispatch_seconds: Histogram,
+            callback_seconds: Histogram,
+            $($field: $kind,)+
+        }
+
+        impl Metrics {
+            pub fn new() -> Self {
+                let mut registry = Registry::with_prefix("crcr");
+                let mut process = Registry::default();
+                process.register_collector(Box::new(ProcessMetrics::new()));
+                $(
+                    let $field = <$kind>::default();
+                    registry.register($name, $help, $field.clone());
+                )+
+                Self {
+                    server: ServerMetrics::register(&mut registry),
+                    dispatch_seconds: add_seconds(
+                        &mut registry,
+                        "dispatch_seconds",
+                        "Seconds from acceptance to the dispatch at GitHub",
+                    ),
+                    callback_seconds: add_seconds(
+                        &mut registry,
+                        "callback_seconds",
+                        "Seconds from a report to its answer",
+                    ),
+                    registry,
+                    process,
+                    $($field,)+
+                }
+            }
+        }
+    };
+}
+
+metrics! {
+    ready: Gauge = "ready", "1 when `/readyz` answers 200, else 0";
+    webhooks: Family<LabelSet, Counter> = "webhooks", "Webhook deliveries by answer";
+    callbacks: Family<LabelSet, Counter> = "callbacks", "Reports by outcome";
+    tasks: Family<LabelSet, Counter> = "tasks", "Tasks by kind and outcome";
+    repository_changes: Family<LabelSet, Counter> = "repository_changes",
+        "Dispatches and reports refused because the name belongs to another repository";
+    queue: Family<LabelSet, Gauge> = "queue_tasks", "Tasks in the queue by state";
+    overdue_seconds: Family<NamedLabels, Gauge> = "overdue_seconds",
+        "Seconds since the oldest task of a kind that hasn't begun was due";
+    dead_tasks: Family<NamedLabels, Gauge> = "dead_tasks", "Tasks that were given up, by kind";
+    paused_lanes: Gauge = "paused_lanes",
+        "Servers and accounts that asked this process to wait, such as for a rate limit";
+    busy_workers: Family<LabelSet, Gauge> = "busy_workers",
+        "Tasks that are being worked on, by the pool of workers";
+    used_today: Family<NamedLabels, Gauge> = "used_today",
+        "What the repositories that use most of it have used today (UTC), and all others";
+    closed_early: Family<LabelSet, Gauge> = "connections_closed_early",
+        "Connections closed for others, by what they were waiting for";
+    dropped_bodies: Gauge = "bodies_dropped",
+        "Bodies dropped for others because they arrived too slowly";
+    calls_left: Family<NamedLabels, Gauge> = "github_calls_left",
+        "Calls of GitHub's API that an account's installation has left in this hour";
+    issuers_without_keys: Gauge = "issuers_without_keys",
+        "Token issuers that backends need and whose keys aren't known; their reports are refused";
+    issuers_unreachable: Gauge = "issuers_unreachable",
+        "Token issuers that backends need and whose keys couldn't be fetched at the last try";
+    upstream_moved: Gauge = "upstream_moved",
+        "1 while webhooks come from a renamed or transferred upstream, which are ignored";
+    failed_deliveries: Family<NamedLabels, Counter> = "failed_deliveries",
+        "Webhooks that failed by GitHub's own log, by the answer that GitHub got";
+    missing_heads: Counter = "missing_heads",
+        "Heads of pull requests that GitHub never sent a webhook about";
+    open_dispatches: Gauge = "open_dispatches",
+        "Dispatches that were sent to L2 or above and are not known to be over";
+    allowlist_repositories: Gauge = "allowlist_repositories",
+        "Repositories of the allowlist in force";
+    allowlist_good: Gauge = "allowlist_good",
+        "1 when the newest allowlist is in force, 0 when an older one had to stay";
+    copied_facts: Counter = "results_facts", "Facts that were copied to the results";
+    fact_copy_failures: Counter = "results_failures",
+        "Batches of facts that the results did not take";
+    outbox: Gauge = "results_waiting", "Facts that wait to be copied to the results";
+    redeliveries: Family<LabelSet, Counter> = "redeliveries",
+        "Webhooks that GitHub was asked to deliver again, by its answer";
+    reconciled_until: Gauge = "reconciled_until_seconds",
+        "Unix time before which every webhook is known to have arrived";
+    store_losses: Gauge = "store_losses",
+        "How often acknowledged changes were missing in the store since the start";
+    store_durable: Gauge = "store_durable",
+        "1 when a change is on disk before it is acknowledged, 0 when the store may lose it";
 }
 
 impl Metrics {
-    pub fn new() -> Self {
-        let mut registry = Registry::with_prefix("crcr");
-        let server = ServerMetrics::register(&mut registry);
-        let mut process = Registry::default();
-        process.register_collector(Box::new(ProcessMetrics::new()));
-        let all = &mut registry;
-        Self {
-            process,
-            server,
-            ready: add(all, "ready", "1 when `/readyz` answers 200, else 0"),
-            webhooks: add(all, "webhooks", "Webhook deliveries by answer"),
-            callbacks: add(all, "callbacks", "Reports by outcome"),
-            tasks: add(all, "tasks", "Tasks by kind and outcome"),
-            repository_changes: add(
-                all,
-                "repository_changes",
-                "Dispatches and reports refused because the name belongs to another repository",
-            ),
-            dispatch_seconds: add_seconds(
-                all,
-                "dispatch_seconds",
-                "Seconds from acceptance to the dispatch at GitHub",
-            ),
-            callback_seconds: add_seconds(
-                all,
-                "callback_seconds",
-                "Seconds from a report to its answer",
-            ),
-            queue: add(all, "queue_tasks", "Tasks in the queue by state"),
-            overdue_seconds: add(
-                all,
-                "overdue_seconds",
-                "Seconds since the oldest task of a kind that hasn't begun was due",
-            ),
-            dead_tasks: add(all, "dead_tasks", "Tasks that were given up, by kind"),
-            paused_lanes: add(
-                all,
-                "paused_lanes",
-                "Servers and accounts that asked this process to wait, such as for a rate limit",
-            ),
-            busy_workers: add(
-                all,
-                "busy_workers",
-                "Tasks that are being worked on, by the pool of workers",
-            ),
-            used_today: add(
-                all,
-                "used_today",
-                "What the repositories that use most of it have used today (UTC), and all others",
-            ),
-            closed_early: add(
-                all,
-                "connections_closed_early",
-                "Connections closed for others, by what they were waiting for",
-            ),
-            dropped_bodies: add(
-                all,
-                "bodies_dropped",
-                "Bodies dropped for others because they arrived too slowly",
-            ),
-            calls_left: add(
-                all,
-                "github_calls_left",
-                "Calls of GitHub's API that an account's installation has left in this hour",
-            ),
-            issuers_without_keys: add(
-                all,
-                "issuers_without_keys",
-                "Token issuers that backends need and whose keys aren't known; their reports are refused",
-            ),
-            issuers_unreachable: add(
-                all,
-                "issuers_unreachable",
-                "Token issuers that backends need and whose keys couldn't be fetched at the last try",
-            ),
-            upstream_moved: add(
-                all,
-                "upstream_moved",
-                "1 while webhooks come from a renamed or transferred upstream, which are ignored",
-            ),
-            failed_deliveries: add(
-                all,
-                "failed_deliveries",
-                "Webhooks that failed by GitHub's own log, by the answer that GitHub got",
-            ),
-            missing_heads: add(
-                all,
-                "missing_heads",
-                "Heads of pull requests that GitHub never sent a webhook about",
-            ),
-            open_dispatches: add(
-                all,
-                "open_dispatches",
-                "Dispatches that were sent to L2 or above and are not known to be over",
-            ),
-            allowlist_repositories: add(
-                all,
-                "allowlist_repositories",
-                "Repositories of the allowlist in force",
-            ),
-            allowlist_good: add(
-                all,
-                "allowlist_good",
-                "1 when the newest allowlist is in force, 0 when an older one had to stay",
-            ),
-            copied_facts: add(all, "results_facts", "Facts that were copied to the results"),
-            fact_copy_failures: add(
-                all,
-                "results_failures",
-                "Batches of facts that the results did not take",
-            ),
-            outbox: add(all, "results_waiting", "Facts that wait to be copied to the results"),
-            redeliveries: add(
-                all,
-                "redeliveries",
-                "Webhooks that GitHub was asked to deliver again, by its answer",
-            ),
-            reconciled_until: add(
-                all,
-                "reconciled_until_seconds",
-                "Unix time before which every webhook is known to have arrived",
-            ),
-            store_losses: add(
-                all,
-                "store_losses",
-                "How often acknowledged changes were missing in the store since the start",
-            ),
-            store_durable: add(
-                all,
-                "store_durable",
-                "1 when a change is on disk before it is acknowledged, 0 when the store may lose it",
-            ),
-            registry,
-        }
-    }
-
     pub fn webhook(&self, answer: &'static str) {
         self.webhooks.get_or_create(&vec![("answer", answer)]).inc();
     }
@@ -401,12 +323,6 @@ impl Default for Metrics {
     }
 }
 
-fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
-    let metric = M::default();
-    registry.register(name, help, metric.clone());
-    metric
-}
-
 fn add_seconds(registry: &mut Registry, name: &str, help: &str) -> Histogram {
     let metric = Histogram::new(exponential_buckets(0.001, 2.0, 20));
     registry.register(name, help, metric.clone());
@@ -508,6 +424,33 @@ mod tests {
                     !named.contains(name.as_str()) && !parts.iter().any(|end| name.ends_with(end))
                 });
                 assert_eq!(missing.collect::<Vec<_>>(), Vec::<&String>::new(), "{file}");
+            }
+        }
+    }
+
+    #[test]
+    fn pages_name_only_existing_metrics() {
+        let names = names();
+        let exists = |name: &str| names.contains(name) || names.contains(&format!("{name}_bucket"));
+        let pages = [
+            "operating/watch",
+            "operating/alerts",
+            "operating/set-up",
+            "operating/sizing",
+            "operating/store",
+            "contributing/task-kind",
+        ];
+        for page in pages {
+            let file = format!("{}/../../docs/{page}.md", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(file).unwrap();
+            let spans = text.split('`').skip(1).step_by(2);
+            let metrics: Vec<_> = spans.filter(|span| span.starts_with("crcr_")).collect();
+            assert!(!metrics.is_empty(), "{page}");
+            for span in metrics {
+                let (name, labels) = span.split_once('{').unwrap_or((span, ""));
+                // The tables of ClickHouse are on that page, too.
+                let is_table = page == "operating/store" && labels.is_empty();
+                assert!(is_table || exists(name), "{page}: `{span}`");
             }
         }
     }

@@ -327,89 +327,49 @@ impl TaskKind {
     }
 
     fn key(&self) -> StoreKey {
-        let (repo, number);
-        let parts: &[&str] = match self {
-            Self::Dispatch { delivery, repo: name, .. }
-            | Self::Sweep { delivery, repo: name }
-            | Self::Confirm { delivery, repo: name }
-            | Self::ProbeEnded { delivery, repo: name } => {
-                repo = name.key();
-                &[self.name(), delivery, &repo]
+        let rest: Vec<String> = match self {
+            Self::Dispatch { delivery, repo, .. }
+            | Self::Sweep { delivery, repo }
+            | Self::Confirm { delivery, repo }
+            | Self::ProbeEnded { delivery, repo } => vec![delivery.clone(), repo.key()],
+            Self::CheckRun { repo, head_sha, job } => {
+                vec![head_sha.clone(), check_name(&repo.key(), job.as_ref())]
             }
-            Self::CheckRun { repo: name, head_sha, job } => {
-                repo = check_name(&name.key(), job.as_ref());
-                &[self.name(), head_sha, &repo]
-            }
-            Self::CommitChecks { repo: name, head_sha } => {
-                repo = name.key();
-                &[self.name(), head_sha, &repo]
-            }
-            Self::BackendChecks { repo: name, done } => {
-                (repo, number) = (name.key(), done.to_string());
-                &[self.name(), &repo, &number]
-            }
-            Self::Labels { pull } => {
-                number = pull.to_string();
-                &[self.name(), &number]
-            }
-            Self::Rerun { repo: name, run_id, .. } => {
-                (repo, number) = (name.key(), run_id.to_string());
-                &[self.name(), &repo, &number]
-            }
-            Self::Redispatch { repo: name, head_sha } => {
-                repo = name.key();
-                &[self.name(), &repo, head_sha]
-            }
-            Self::RerunSuite { suite } => {
-                number = suite.to_string();
-                &[self.name(), &number]
-            }
-            Self::Forward { key, .. } => {
-                let parts = [self.name()].into_iter().chain(key.iter().map(String::as_str));
-                return StoreKey::new(&parts.collect::<Vec<_>>());
-            }
-            Self::Alert { repo: name, event, head_sha, passed } => {
-                repo = name.key();
+            Self::CommitChecks { repo, head_sha } => vec![head_sha.clone(), repo.key()],
+            Self::BackendChecks { repo, done } => vec![repo.key(), done.to_string()],
+            Self::Labels { pull } => vec![pull.to_string()],
+            Self::Rerun { repo, run_id, .. } => vec![repo.key(), run_id.to_string()],
+            Self::Redispatch { repo, head_sha } => vec![repo.key(), head_sha.clone()],
+            Self::RerunSuite { suite } => vec![suite.to_string()],
+            Self::Forward { key, .. } => key.clone(),
+            Self::Alert { repo, event, head_sha, passed } => {
                 let turn = if *passed { "green" } else { "red" };
-                &[self.name(), &repo, event.as_str(), head_sha, turn]
+                vec![repo.key(), event.to_string(), head_sha.clone(), turn.to_owned()]
             }
-            Self::RepositoryChanged { repo: name, found, .. } => {
-                (repo, number) = (name.key(), found.to_string());
-                &[self.name(), &repo, &number]
-            }
+            Self::RepositoryChanged { repo, found, .. } => vec![repo.key(), found.to_string()],
             Self::MergeBase { pull, head_sha, base_sha } => {
-                number = pull.to_string();
-                &[self.name(), &number, head_sha, base_sha]
+                vec![pull.to_string(), head_sha.clone(), base_sha.clone()]
             }
-            Self::Comment { pull, repo: name, .. } => {
-                (repo, number) = (name.key(), pull.to_string());
-                &[self.name(), &number, &repo]
-            }
-            Self::Bisect { repo: name, workflow, job, bad_sha } => {
-                let repo = name.key();
-                let mut parts = vec![self.name(), &*repo, bad_sha, workflow];
-                parts.extend(job.as_deref());
-                return StoreKey::new(&parts);
+            Self::Comment { pull, repo, .. } => vec![pull.to_string(), repo.key()],
+            Self::Bisect { repo, workflow, job, bad_sha } => {
+                let parts = [repo.key(), bad_sha.clone(), workflow.clone()];
+                parts.into_iter().chain(job.clone()).collect()
             }
             Self::CulpritFound { culprit } => {
-                let mut parts =
-                    vec![self.name(), &culprit.repo, &culprit.bad_sha, &culprit.workflow];
-                parts.extend(culprit.job.as_deref());
-                return StoreKey::new(&parts);
+                let Culprit { repo, bad_sha, workflow, job, .. } = &**culprit;
+                let parts = [repo.clone(), bad_sha.clone(), workflow.clone()];
+                parts.into_iter().chain(job.clone()).collect()
             }
-            Self::BackendFile { repo: name } => {
-                repo = name.key();
-                &[self.name(), &repo]
-            }
-            Self::Supersede { older, .. } => &[self.name(), older],
-            Self::Reconcile | Self::AfterRestore => &[self.name()],
-            Self::KeepWebhook { webhook } => &[self.name(), &webhook.event, &webhook.delivery],
+            Self::BackendFile { repo } => vec![repo.key()],
+            Self::Supersede { older, .. } => vec![older.clone()],
+            Self::Reconcile | Self::AfterRestore => vec![],
+            Self::KeepWebhook { webhook } => vec![webhook.event.clone(), webhook.delivery.clone()],
             Self::JobLog { job } => {
-                (repo, number) = (job.repository.to_ascii_lowercase(), job.job_id.to_string());
-                &[self.name(), &repo, &number]
+                vec![job.repository.to_ascii_lowercase(), job.job_id.to_string()]
             }
         };
-        StoreKey::new(parts)
+        let parts = rest.iter().map(String::as_str);
+        StoreKey::new(&[self.name()].into_iter().chain(parts).collect::<Vec<_>>())
     }
 
     fn lane(&self) -> Lane {

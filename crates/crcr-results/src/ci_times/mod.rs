@@ -5,6 +5,7 @@ pub(crate) mod clickhouse;
 pub(crate) mod sqlite;
 
 use async_trait::async_trait;
+use crcr_domain::names;
 use crcr_domain::results::DurationHistogram;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -29,16 +30,7 @@ pub enum CiGrouping {
     Pull,
 }
 
-impl CiGrouping {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Runner => "runner",
-            Self::Job => "job",
-            Self::Branch => "branch",
-            Self::Pull => "pull",
-        }
-    }
-}
+names! { CiGrouping { Runner "runner", Job "job", Branch "branch", Pull "pull" } }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

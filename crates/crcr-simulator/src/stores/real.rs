@@ -1,14 +1,15 @@
 //! A store as it is shipped: SQLite on a simulated disk, or Redis. A thread of its own uses it, whose time is real.
 
 use std::future;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crcr_standin::redis::{self, DURABLE};
 use crcr_store::sqlite::CheckpointTrigger;
 use crcr_store::{
     CommitOutcome, RedisStore, RedisUrl, SqliteStore, StateStore, StoreError, WriteBatch,
@@ -297,7 +298,7 @@ impl RedisProcess {
         let folder = tempfile::tempdir()?;
         let start = || -> io::Result<_> {
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-            Ok((spawn(port, folder.path())?, port))
+            Ok((redis::start(port, folder.path(), &DURABLE)?, port))
         };
         // Another program may take the port before the server does.
         let (process, port) = start().or_else(|_| start())?;
@@ -315,7 +316,7 @@ impl RedisProcess {
     }
 
     fn again(&mut self) -> io::Result<()> {
-        self.process = spawn(self.port, self.folder.path())?;
+        self.process = redis::start(self.port, self.folder.path(), &DURABLE)?;
         Ok(())
     }
 }
@@ -324,24 +325,6 @@ impl Drop for RedisProcess {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// Returns when the server has loaded its data. By then it has the port, or has ended since another program has it.
-fn spawn(port: u16, folder: &Path) -> io::Result<Child> {
-    let mut child = Command::new("redis-server")
-        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
-        .args(["--appendonly", "yes", "--appendfsync", "always"])
-        .current_dir(folder)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let log = child.stdout.take().map(BufReader::new);
-    let mut lines = log.into_iter().flat_map(BufRead::lines).map_while(Result::ok);
-    if lines.any(|line| line.contains("Ready to accept connections")) {
-        return Ok(child);
-    }
-    child.wait()?;
-    Err(io::Error::other("the server ended"))
 }
 
 #[cfg(test)]
@@ -353,7 +336,7 @@ mod tests {
     fn server_without_a_port_of_its_own_does_not_start() {
         let first = RedisProcess::start().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        assert!(spawn(first.port, folder.path()).is_err());
+        assert!(redis::start(first.port, folder.path(), &DURABLE).is_err());
         assert_ne!(RedisProcess::start().unwrap().port, first.port);
     }
 }

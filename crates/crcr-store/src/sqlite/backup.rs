@@ -62,13 +62,13 @@ pub fn check_database(path: &Path) -> Result<i64, StoreError> {
 
 /// Bytes that this process may still write to the file system of a folder; `None` if it doesn't tell.
 #[cfg(unix)]
-pub fn free_bytes(folder: &Path) -> Option<u64> {
+fn free_bytes(folder: &Path) -> Option<u64> {
     let stats = rustix::fs::statvfs(folder).ok().filter(|stats| stats.f_blocks > 0)?;
     Some(stats.f_bavail.saturating_mul(stats.f_frsize))
 }
 
 #[cfg(not(unix))]
-pub fn free_bytes(_folder: &Path) -> Option<u64> {
+fn free_bytes(_folder: &Path) -> Option<u64> {
     None
 }
 

@@ -28,7 +28,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 use tokio::sync::oneshot;
 
-pub use self::backup::{check_database, copy_database, free_bytes};
+pub use self::backup::{check_database, copy_database};
 use self::database_lock::DatabaseLock;
 pub use self::reader_pool::ReaderPool;
 use self::statements::FactTarget;
@@ -534,6 +534,11 @@ fn state_column(state: TaskState) -> i64 {
         TaskState::Leased => LEASED,
         TaskState::Dead => DEAD,
     }
+}
+
+/// [`StoreError::InUse`] while a server has the file open.
+pub fn expect_no_server(path: &Path) -> Result<(), StoreError> {
+    DatabaseLock::take(path).map(drop)
 }
 
 pub fn millis(time: Timestamp) -> i64 {

@@ -34,14 +34,7 @@ pub enum QuarantineMode {
     Skip,
 }
 
-impl QuarantineMode {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::Skip => "skip",
-        }
-    }
-}
+names! { QuarantineMode { Run "run", Skip "skip" } }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuarantineEntry {
