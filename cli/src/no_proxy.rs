@@ -7,7 +7,11 @@ const PROXIES: [&str; 6] =
     ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
 /// Changes the variables of this process and of those that it starts. No other thread may run yet.
-#[expect(unsafe_code, reason = "the clients read the variables of the process")]
+#[expect(
+    unsafe_code,
+    clippy::disallowed_methods,
+    reason = "the clients read them from the process"
+)]
 pub fn spell_out() {
     for name in ["NO_PROXY", "no_proxy"] {
         let Ok(value) = env::var(name) else { continue };
