@@ -261,7 +261,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         match &mut self.case {
             Some(open) if open.case.details.len() < MAX_DETAILS => open.case.details.push(detail),
             Some(_) => {}
-            None => match self.suites.last_mut().filter(|suite| suite.may_sum_up) {
+            None => match self.suites.last_mut().filter(|suite| {
+                suite.may_sum_up || detail.message.as_deref().is_some_and(restates_failed_test)
+            }) {
                 Some(suite) => suite.failure = Some(detail),
                 None => {
                     detail.message = detail.message.or(detail.text.take());
@@ -287,6 +289,13 @@ pub(super) fn new_case(suite: &OpenSuite, empty: &Arc<str>) -> TestCase {
         flaky: false,
         details: Vec::new(),
     }
+}
+
+/// Whether a problem of a whole run in TRX is only that a test failed: a line of xUnit.net's adapter, or the exit code
+/// of Microsoft.Testing.Platform.
+fn restates_failed_test(text: &str) -> bool {
+    (text.starts_with("[xUnit.net ") && text.ends_with(" [FAIL]"))
+        || text.starts_with("Exit code indicates failure: '2'.")
 }
 
 /// TestCafe writes ` (unstable)` behind the name of a test that failed in one of its attempts, and the folder
