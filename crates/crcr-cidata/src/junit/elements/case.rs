@@ -46,7 +46,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                         this.findings.add(JunitRule::BadDuration, line, message);
                     }
                 }
-                "status" | "result" => open.status = open.status.or(status_result(raw)),
+                "status" | "result" => {
+                    open.is_not_run |= raw == "notrun";
+                    open.status = open.status.or(status_result(raw));
+                }
                 "flaky" => open.is_marked_flaky = raw == "true",
                 _ => {}
             },
@@ -75,6 +78,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             line,
             status: None,
             is_classname_blank: false,
+            is_not_run: false,
             is_marked_flaky: false,
             details: 0,
             failure_details: 0,
@@ -159,11 +163,22 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             case.result = open.status.unwrap_or(TestResult::Unfinished);
             return;
         }
-        // Node.js: a test to do may fail.
-        let is_todo = |detail: &TestDetail| {
-            detail.kind == TestDetailKind::Skipped && detail.type_name.as_deref() == Some("todo")
+        let mut skips = case.details.iter().filter(|detail| detail.kind == TestDetailKind::Skipped);
+        // A test to do of Node.js, and one that Catch2 marks.
+        let may_fail = |skip: &TestDetail| {
+            skip.type_name.as_deref() == Some("todo")
+                || skip.message.as_deref() == Some("TEST_CASE tagged with !mayfail")
         };
-        if case.details.iter().any(is_todo) {
+        // CTest fails for such a test, unless it was told to skip or disable it.
+        if let Some(why) = skips.clone().find_map(|skip| skip.message.as_deref())
+            && open.is_not_run
+            && !why.starts_with("SKIP_")
+            && why != "Disabled"
+        {
+            let message = format_args!("`{}` couldn't run: {why}", shorten(&case.name));
+            self.findings.add(JunitRule::NotRun, open.line, message);
+        }
+        if skips.any(may_fail) {
             case.result = TestResult::Skipped;
             open.failure_details = 0;
         }

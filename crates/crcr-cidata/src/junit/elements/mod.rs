@@ -47,6 +47,8 @@ pub(super) struct OpenCase {
     /// What an attribute says. In formats other than JUnit it decides.
     pub status: Option<TestResult>,
     pub is_classname_blank: bool,
+    /// Whether an attribute says `notrun`, as CTest and GoogleTest write.
+    pub is_not_run: bool,
     /// Whether it says that it failed at first and passed at last.
     pub is_marked_flaky: bool,
     /// Also those beyond [`MAX_DETAILS`].
