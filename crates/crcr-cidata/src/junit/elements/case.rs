@@ -11,7 +11,7 @@ use super::{ElementReader, OpenCase, OpenDetail, ReportElement};
 use crate::junit::dialect::ReportDialect;
 use crate::junit::findings::JunitRule;
 use crate::junit::suites::{CaseMarks, OpenSuite, without_versions};
-use crate::junit::summary::{JunitError, MAX_CASES, SuiteElement};
+use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{parse_seconds, shared, shorten, status_result};
 
@@ -23,17 +23,18 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let case = &mut open.case;
-        let mut has_time = false;
+        let (mut has_time, mut class) = (false, None);
         self.each_attribute(
             tag,
             line,
-            ["name", "classname", "file", "time", "status", "result", "flaky"],
+            ["name", "classname", "class", "file", "time", "status", "result", "flaky"],
             |this, key, raw| match key {
                 "name" => case.name = LimitedText::of_attribute(raw, &mut this.flaws),
                 "classname" => {
                     open.is_classname_blank = raw.trim().is_empty();
                     case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
                 }
+                "class" => class = Some(LimitedText::of_attribute(raw, &mut this.flaws)),
                 "file" if !raw.is_empty() => {
                     case.file = Some(shared(raw, &mut this.last_file, &mut this.flaws));
                 }
@@ -54,6 +55,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 _ => {}
             },
         );
+        // Codeception and old PHPUnit have no `classname`.
+        if let Some(class) = class.filter(|_| open.case.classname.is_empty()) {
+            open.case.classname = class.into();
+        }
+        if self.is_root_plain && &*open.case.classname == "test" {
+            self.replace_class_of_node(&mut open.case);
+        }
         if let Some(suite) = self.suites.last() {
             open.is_marked_flaky &= suite.has_flakes;
             match suite.marks {
@@ -66,6 +74,15 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             }
         }
         self.push_case(open, has_time)
+    }
+
+    /// Node.js writes one class for all tests, and each `describe` as a suite in that around it.
+    fn replace_class_of_node(&self, case: &mut TestCase) {
+        let suites = self.suites.iter().filter(|suite| !suite.is_root);
+        if suites.clone().all(|suite| suite.element.repeats == RepeatedTest::OtherTests) {
+            let path: Vec<&str> = suites.map(|suite| &*suite.name).collect();
+            case.classname = path.join(" > ").into();
+        }
     }
 
     pub(in super::super) fn new_case(&self, line: u64) -> OpenCase {

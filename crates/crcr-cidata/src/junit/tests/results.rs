@@ -192,6 +192,13 @@ fn failures_that_are_declared_and_have_no_test_count_and_are_a_finding() {
             0,
         ),
         ("<testsuite name='s' failures='1'><testcase name='a' time='1'/>", 1, 0),
+        // A report in a report.
+        (
+            "<testsuites failures='1'><testsuites failures='0'><testsuite name='s'><testcase name='a' time='1'/>\
+          </testsuite></testsuites></testsuites>",
+            1,
+            0,
+        ),
         ("<testsuite failures='18446744073709551615' errors='9'/>", 10_000_000, 0),
     ] {
         let report = read(xml);
