@@ -21,6 +21,9 @@ use super::traceback::{TracebackPart, traceback_part};
 const POOL_LINES: usize = 192;
 /// Lines of specific rules that are kept beside them.
 const SPECIFIC_LINES: usize = 64;
+/// Lines of a section that have no place in the pool and that specific rules are tried on, so that a log of 100 MB takes
+/// no longer.
+const TRIED_LINES: u32 = 1 << 15;
 /// Weighed lines that are kept of each failed section.
 const KEPT_OF_SECTION: usize = 128;
 /// Failed sections that are remembered, the newest ones.
@@ -105,6 +108,8 @@ struct OpenSection {
     pool: Vec<Candidate>,
     /// Lines that the pool had no place for and a specific rule matches.
     specific: Vec<Candidate>,
+    /// Lines that specific rules were tried on for that.
+    tried: u32,
     /// Lines that promise less than this aren't looked at any more.
     floor: Option<i8>,
 }
@@ -289,10 +294,17 @@ impl<'r> Evidence<'r> {
             self.repeated.insert(line.shape, 1);
         }
         let promise = line.marks.promise(segment.is_red);
-        if self.section.floor.is_some_and(|floor| promise < floor) {
+        let is_too_low = self.section.floor.is_some_and(|floor| promise < floor);
+        let is_tried =
+            line.marks.has(LineMarks::OF_A_SPECIFIC_RULE) && self.section.tried < TRIED_LINES;
+        if is_too_low && !is_tried {
             return;
         }
         let candidate = self.candidate(chunk, line.segment, ordinal, line.marks, line.shape);
+        if is_too_low {
+            self.keep_specific(chunk, vec![candidate]);
+            return;
+        }
         self.section.pool.push(candidate);
         if self.section.pool.len() >= POOL_LINES {
             let dropped =
@@ -306,23 +318,20 @@ impl<'r> Evidence<'r> {
     /// What a specific rule matches decides, however many other lines promise more.
     fn keep_specific(&mut self, chunk: &CleanChunk, dropped: Vec<Candidate>) {
         for mut candidate in dropped {
-            if !candidate.marks.has(LineMarks::OF_A_RULE) {
+            if !candidate.marks.has(LineMarks::OF_A_SPECIFIC_RULE) {
                 continue;
             }
-            if self.section.specific.len() >= SPECIFIC_LINES {
+            let OpenSection { specific, tried, .. } = &mut self.section;
+            if specific.len() >= SPECIFIC_LINES || *tried >= TRIED_LINES {
                 return;
             }
+            *tried += 1;
             let line = match &candidate.text {
                 Some(text) => &*text.line,
                 #[expect(clippy::cast_possible_truncation, reason = "an index of this chunk")]
                 None => chunk.segment((candidate.ordinal - self.ordinal) as usize),
             };
-            let is_specific = |rule: &LogRule| {
-                rule.kind == RuleKind::Match
-                    && rule.scope != RuleScope::Hint
-                    && rule.category != LAST_RESORT
-            };
-            if self.rules.deciding_rule(line).is_some_and(is_specific) {
+            if self.rules.deciding_rule(line).is_some_and(LogRule::is_specific) {
                 self.copy_text(chunk, &mut candidate);
                 self.section.specific.push(candidate);
             }
@@ -538,7 +547,7 @@ impl<'r> Evidence<'r> {
         let is_hint = rule.is_some_and(|rule| rule.scope == RuleScope::Hint);
         features.flag(Trait::FailureWord, candidate.marks.has(LineMarks::FAILURE));
         features.flag(Trait::Red, candidate.is_red);
-        features.flag(Trait::SpecificRule, rule.is_some() && !is_last_resort && !is_hint);
+        features.flag(Trait::SpecificRule, rule.is_some_and(LogRule::is_specific));
         features.flag(Trait::HintRule, is_hint && !is_last_resort);
         features.flag(Trait::LastResortRule, is_last_resort);
         features.flag(Trait::Ignored, decides.is_some() && rule.is_none());

@@ -18,6 +18,8 @@ impl LineMarks {
     pub(super) const SECTION_START: Self = Self(1 << 4);
     /// A step or a command may have ended here.
     pub(super) const SECTION_END: Self = Self(1 << 5);
+    /// It has a text that a specific rule needs.
+    pub(super) const OF_A_SPECIFIC_RULE: Self = Self(1 << 7);
     /// A part of a diff starts here.
     pub(super) const HUNK: Self = Self(1 << 6);
 
