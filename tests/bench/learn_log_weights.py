@@ -37,8 +37,9 @@ DIVISIONS = 5
 # Taken from a line that the green run has, too, beyond what is learned: few of the labelled logs have such an error.
 GREEN_RUN = "in the green run, too"
 GREEN_RUN_PENALTY = 3.0
-# Weighs at least as much as a line of a specific rule: few of the labelled tracebacks end with an unusual name.
-END_OF_TRACEBACK = "end of a traceback"
+# Weigh at least as much as a line of a specific rule: few of the labelled tracebacks end with an unusual name, and few
+# logs are of a formatter that prints nothing but a diff.
+LIKE_A_RULE = ["end of a traceback", "file of a diff"]
 
 HEADER = """\
 # How much each feature of a line counts; features.rs has what they are.
@@ -75,12 +76,8 @@ class Log:
         self.language = {"breakages_dump": "Go (Terraform)"}.get(self.language, self.language)
         self.set = pathlib.Path(folder).name
         self.share = 1.0 if self.is_public else OWN_LOGS
-        # `tells_of_failure` in features.rs, without its look at names of files.
-        has = lambda signs: self.values[:, [names.index(sign) for sign in signs]].any(axis=1)
-        signs = [*names[:8], "printed in red", "specific rule", "general rule", "not in the green run", "end of a traceback"]
-        is_success = has(["nothing failed", "success", "rule that ignores it"])
-        self.tells_of_failure = has(signs) | (has(["word of failure"]) & ~is_success)
-        self.gives_advice = has(["advice", "expected and got"])
+        self.tells = np.array([line["tells"] for line in log["lines"]] + [False])
+        self.tells_if_likeliest = np.array([line["tells_if_likeliest"] for line in log["lines"]] + [False])
 
 
 def features(crcr, folder, *arguments):
@@ -115,23 +112,25 @@ def with_earlier_logs(folder, new):
 
 
 def learn(logs):
-    total = sum(log.share for log in logs)
+    values = np.concatenate([log.values for log in logs])
+    right = np.concatenate([log.right for log in logs])
+    sizes = [len(log.values) for log in logs]
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    of_log = np.repeat(np.arange(len(logs)), sizes)
+    share = np.array([log.share for log in logs])
+    share /= share.sum()
 
     def loss(weights):
-        sum_of_logs, gradient = 0.0, np.zeros(len(weights))
-        for log in logs:
-            scores = log.values @ weights
-            powers = np.exp(scores - scores.max())
-            of_all, of_right = powers.sum(), powers[log.right].sum()
-            sum_of_logs -= log.share * np.log(of_right / of_all + 1e-12)
-            chosen = np.where(log.right, powers / max(of_right, 1e-12), 0)
-            gradient += log.share * (log.values.T @ (powers / of_all - chosen))
-        return (
-            sum_of_logs / total + PENALTY * weights @ weights,
-            gradient / total + 2 * PENALTY * weights,
-        )
+        scores = values @ weights
+        powers = np.exp(scores - np.maximum.reduceat(scores, starts)[of_log])
+        of_all = np.add.reduceat(powers, starts)
+        of_right = np.add.reduceat(powers * right, starts)
+        chosen = np.where(right, powers / np.maximum(of_right, 1e-12)[of_log], 0)
+        gradient = values.T @ (share[of_log] * (powers / of_all[of_log] - chosen))
+        sum_of_logs = -(share * np.log(of_right / of_all + 1e-12)).sum()
+        return sum_of_logs + PENALTY * weights @ weights, gradient + 2 * PENALTY * weights
 
-    start = np.zeros(logs[0].values.shape[1])
+    start = np.zeros(values.shape[1])
     return minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
 
 
@@ -145,7 +144,7 @@ def count(log, weights):
         rest = [line for line in lines if line != log.rule][:2]
         return np.array([log.rule_is_right, log.rule_is_right or log.right[rest].any(), False], int)
     share = 1 / np.exp(scores - scores[order[0]]).sum()
-    tells = log.tells_of_failure[order[0]] or (share > 0.5 and log.gives_advice[order[0]])
+    tells = (log.tells_if_likeliest if share > 0.5 else log.tells)[order[0]]
     is_unsure = order[0] == no_line or not tells
     return np.array([not is_unsure and log.right[order[0]], log.right[lines[:3]].any(), is_unsure], int)
 
@@ -178,12 +177,13 @@ def main():
                 log.share /= len(variants)
             logs += of_kind
     projects = sorted({log.project for log in logs})
-    green, traceback, rule = (names.index(name) for name in (GREEN_RUN, END_OF_TRACEBACK, "specific rule"))
+    green, rule = names.index(GREEN_RUN), names.index("specific rule")
+    like_a_rule = [names.index(name) for name in LIKE_A_RULE]
 
     def weights_of(logs):
         weights = learn(logs)
         weights[green] -= GREEN_RUN_PENALTY
-        weights[traceback] = max(weights[traceback], weights[rule])
+        weights[like_a_rule] = np.maximum(weights[like_a_rule], weights[rule])
         return weights
 
     sums = np.zeros((len(logs), 3))

@@ -152,7 +152,13 @@ fn write_features(
         let lines: Vec<_> = lines
             .iter()
             .map(|(line, is_right)| {
-                json!({ "line": line.line_number, "right": is_right, "values": &line.values[..] })
+                json!({
+                    "line": line.line_number,
+                    "right": is_right,
+                    "values": &line.values[..],
+                    "tells": line.tells_of_failure,
+                    "tells_if_likeliest": line.tells_if_likeliest,
+                })
             })
             .collect();
         let by_rule = by_rule.map(|(line, is_right)| json!({ "line": line, "right": is_right }));

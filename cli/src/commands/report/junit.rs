@@ -187,10 +187,7 @@ fn add(
     if report.grade() == JunitGrade::Invalid {
         quarantined.not_all.push("tests may be missing in a report that isn't valid".to_owned());
     }
-    if report.has_guessed_rerun() {
-        let why = "a test that is taken as flaky may have been repeated with `-count`";
-        quarantined.not_all.push(why.to_owned());
-    }
+    quarantined.not_all.extend(report.uncounted_failure().map(str::to_owned));
     if report.summary.is_truncated {
         return Err(ReportProblem::Truncated);
     }

@@ -30,6 +30,8 @@ pub enum JunitRule {
     StatusOnly,
     /// A test of gotestsum that failed and passed: as a rerun, which `-count` looks like, too.
     GuessedRerun,
+    /// A test that CTest couldn't run, which fails the run.
+    NotRun,
     /// A `<warning>`, which doesn't count as a failure.
     Warning,
     DuplicateAttribute,
@@ -62,6 +64,7 @@ impl JunitRule {
             Self::TestCount => "test-count",
             Self::StatusOnly => "status-only",
             Self::GuessedRerun => "guessed-rerun",
+            Self::NotRun => "not-run",
             Self::Warning => "warning",
             Self::DuplicateAttribute => "duplicate-attribute",
             Self::BadAttribute => "bad-attribute",

@@ -210,6 +210,32 @@ fn trx_run_that_crashed_is_a_failure_beside_a_failed_test() {
 }
 
 #[test]
+fn trx_run_that_only_says_again_that_a_test_failed_has_no_failure_beside_it() {
+    let run = |outcome: &str, texts: &[&str]| {
+        let infos: String = (texts.iter())
+            .map(|text| format!("<RunInfo outcome='Error'><Text>{text}</Text></RunInfo>"))
+            .collect();
+        read(&format!(
+            "<TestRun xmlns='http://microsoft.com/schemas/VisualStudio/TeamTest/2010'><Results><UnitTestResult \
+             testName='a' duration='00:00:00' outcome='{outcome}'/></Results><ResultSummary outcome='Failed'>\
+             <RunInfos>{infos}</RunInfos></ResultSummary></TestRun>"
+        ))
+    };
+    let again = "[xUnit.net 00:00:00.74]     Acme.ATest.a [FAIL]";
+    let code = "Exit code indicates failure: '2'. Please refer to https://aka.ms/testingplatform/exitcodes";
+    let cleanup =
+        "[xUnit.net 00:00:00.80]     [Test Class Cleanup Failure (Acme.ATest)] System.Exception";
+    for text in [again, code] {
+        let report = run("Failed", &[text, text]);
+        assert_eq!((report.tally.failures, report.tally.errors), (1, 0), "{text}");
+        // No test tells it.
+        assert_eq!(run("Passed", &[text]).tally.errors, 1, "{text}");
+    }
+    assert_eq!(run("Failed", &[again, cleanup]).tally.errors, 1);
+    assert_eq!(run("Failed", &[&code.replace('2', "7")]).tally.errors, 1);
+}
+
+#[test]
 fn trx_outcome_that_is_not_written_or_not_known_is_never_a_skip() {
     let run = |outcomes: &[&str]| {
         let results: String = (outcomes.iter().enumerate())
@@ -410,11 +436,11 @@ fn go_test_that_fails_once_in_a_count_is_a_failure_and_after_a_run_of_its_own_it
     let counted = [vec![start()], of_test("fail")[..2].to_vec(), of_test("pass")].concat();
     let counted = read(&counted);
     assert_eq!(attempts(&counted), [(Failure, 1), (Success, 1)]);
-    assert!(!counted.has_guessed_rerun());
+    assert!(!counted.uncounted_failure().is_some());
     let again = [vec![start()], of_test("fail"), vec![start()], of_test("pass")].concat();
     let again = read(&again[..again.len() - 1]);
     assert_eq!(attempts(&again), [(Success, 2)]);
-    assert!(!again.has_guessed_rerun());
+    assert!(!again.uncounted_failure().is_some());
     // Its process was killed: a second start, without an end before it.
     let killed =
         [vec![start(), event("run", "A"), start()], of_test("pass")[..2].to_vec()].concat();

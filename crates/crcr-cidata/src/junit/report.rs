@@ -110,9 +110,15 @@ impl TestReport {
         JunitGrade::of(&self.summary.findings)
     }
 
-    /// Whether a test that is taken as flaky may have made the job fail.
-    pub fn has_guessed_rerun(&self) -> bool {
-        self.summary.findings.iter().any(|finding| finding.rule == JunitRule::GuessedRerun)
+    /// Why the job may have failed although no test is counted as failed for it.
+    pub fn uncounted_failure(&self) -> Option<&'static str> {
+        self.summary.findings.iter().find_map(|finding| match finding.rule {
+            JunitRule::GuessedRerun => {
+                Some("a test that is taken as flaky may have been repeated with `-count`")
+            }
+            JunitRule::NotRun => Some("a test couldn't run"),
+            _ => None,
+        })
     }
 }
 

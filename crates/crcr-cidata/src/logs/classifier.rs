@@ -44,6 +44,10 @@ pub struct LineFeatures {
     pub line_number: u64,
     pub line: String,
     pub values: [f32; COUNT],
+    /// Whether it is named if it is likelier than that no line explains the failure.
+    pub tells_of_failure: bool,
+    /// Whether it is named if it is likelier than all else together.
+    pub tells_if_likeliest: bool,
 }
 
 /// What [`classify`] weighs, for learning weights, and the line of a specific rule, which decides before them.
@@ -58,8 +62,14 @@ pub(crate) fn weighed_lines(
     let log = &read.weighed;
     let features = |(index, weighed): (usize, &super::evidence::WeighedLine)| {
         let (line_number, line) = log.line(index);
-        let line = String::from_utf8_lossy(line).into_owned();
-        LineFeatures { line_number, line, values: weighed.features.0 }
+        let tells = |is_likeliest| weighed.features.tells_of_failure(line, is_likeliest);
+        LineFeatures {
+            line_number,
+            line: String::from_utf8_lossy(line).into_owned(),
+            values: weighed.features.0,
+            tells_of_failure: tells(false),
+            tells_if_likeliest: tells(true),
+        }
     };
     let lines = log.lines.iter().enumerate().map(features).collect();
     Ok((lines, read.found_by_rule()))

@@ -19,6 +19,11 @@ use super::traceback::{TracebackPart, traceback_part};
 
 /// Lines of a section that are kept while it runs; a third of them are its first ones.
 const POOL_LINES: usize = 192;
+/// Lines of specific rules that are kept beside them.
+const SPECIFIC_LINES: usize = 64;
+/// Lines of a section that have no place in the pool and that specific rules are tried on, so that a log of 100 MB takes
+/// no longer.
+const TRIED_LINES: u32 = 1 << 15;
 /// Weighed lines that are kept of each failed section.
 const KEPT_OF_SECTION: usize = 128;
 /// Failed sections that are remembered, the newest ones.
@@ -101,6 +106,10 @@ struct OpenSection {
     start_line: u64,
     is_echo: bool,
     pool: Vec<Candidate>,
+    /// Lines that the pool had no place for and a specific rule matches.
+    specific: Vec<Candidate>,
+    /// Lines that specific rules were tried on for that.
+    tried: u32,
     /// Lines that promise less than this aren't looked at any more.
     floor: Option<i8>,
 }
@@ -163,7 +172,12 @@ impl<'r> Evidence<'r> {
             {
                 self.end_section(end, chunk, line.segment);
             } else if !self.section.is_echo {
-                self.add_candidate(chunk, line, ordinal);
+                if line.marks.has(LineMarks::HUNK) {
+                    self.add_file_of_diff(chunk, line.segment);
+                }
+                if line.marks != LineMarks::HUNK {
+                    self.add_candidate(chunk, line, ordinal);
+                }
             }
         }
         self.copy_texts(chunk);
@@ -190,7 +204,8 @@ impl<'r> Evidence<'r> {
         let end = self.ordinal;
         let failed = self.failed.iter_mut().flat_map(|section| &mut section.lines);
         let weighed = failed.map(|line| &mut line.candidate);
-        let open = self.section.pool.iter_mut().chain(&mut self.elsewhere);
+        let OpenSection { pool, specific, .. } = &mut self.section;
+        let open = pool.iter_mut().chain(specific).chain(&mut self.elsewhere);
         for candidate in weighed.chain(open) {
             let Some(text) = &mut candidate.text else { continue };
             let missing = CONTEXT_LINES - text.after.len();
@@ -279,15 +294,65 @@ impl<'r> Evidence<'r> {
             self.repeated.insert(line.shape, 1);
         }
         let promise = line.marks.promise(segment.is_red);
-        if self.section.floor.is_some_and(|floor| promise < floor) {
+        let is_too_low = self.section.floor.is_some_and(|floor| promise < floor);
+        let is_tried =
+            line.marks.has(LineMarks::OF_A_SPECIFIC_RULE) && self.section.tried < TRIED_LINES;
+        if is_too_low && !is_tried {
             return;
         }
         let candidate = self.candidate(chunk, line.segment, ordinal, line.marks, line.shape);
+        if is_too_low {
+            self.keep_specific(chunk, vec![candidate]);
+            return;
+        }
         self.section.pool.push(candidate);
         if self.section.pool.len() >= POOL_LINES {
-            keep_most_promising(&mut self.section.pool, POOL_LINES / 3, POOL_LINES / 3);
+            let dropped =
+                keep_most_promising(&mut self.section.pool, POOL_LINES / 3, POOL_LINES / 3);
+            self.keep_specific(chunk, dropped);
             self.section.floor =
                 self.section.pool.iter().map(|line| line.marks.promise(line.is_red)).min();
+        }
+    }
+
+    /// What a specific rule matches decides, however many other lines promise more.
+    fn keep_specific(&mut self, chunk: &CleanChunk, dropped: Vec<Candidate>) {
+        for mut candidate in dropped {
+            if !candidate.marks.has(LineMarks::OF_A_SPECIFIC_RULE) {
+                continue;
+            }
+            let OpenSection { specific, tried, .. } = &mut self.section;
+            if specific.len() >= SPECIFIC_LINES || *tried >= TRIED_LINES {
+                return;
+            }
+            *tried += 1;
+            let line = match &candidate.text {
+                Some(text) => &*text.line,
+                #[expect(clippy::cast_possible_truncation, reason = "an index of this chunk")]
+                None => chunk.segment((candidate.ordinal - self.ordinal) as usize),
+            };
+            if self.rules.deciding_rule(line).is_some_and(LogRule::is_specific) {
+                self.copy_text(chunk, &mut candidate);
+                self.section.specific.push(candidate);
+            }
+        }
+    }
+
+    /// Adds the line before a part of a diff, if it names the file: Ormolu and others print no more of it.
+    fn add_file_of_diff(&mut self, chunk: &CleanChunk, hunk: usize) {
+        let Some(segment) = hunk.checked_sub(1) else { return };
+        let line = chunk.segment(segment);
+        if !names_file(line) {
+            return;
+        }
+        let ordinal = self.ordinal + segment as u64;
+        match self.section.pool.last_mut() {
+            Some(last) if last.ordinal == ordinal => last.marks |= LineMarks::HUNK,
+            _ => {
+                let shape = self.hasher.shape_of(line);
+                let line = MarkedLine { segment, marks: LineMarks::HUNK, shape };
+                self.add_candidate(chunk, &line, ordinal);
+            }
         }
     }
 
@@ -396,6 +461,10 @@ impl<'r> Evidence<'r> {
         is_known_to_fail: bool,
     ) {
         let numbers = section.start_line..=end_line;
+        if !section.specific.is_empty() {
+            section.pool.append(&mut section.specific);
+            section.pool.sort_by_key(|line| line.ordinal);
+        }
         for candidate in &mut section.pool {
             self.copy_text(chunk, candidate);
         }
@@ -478,7 +547,7 @@ impl<'r> Evidence<'r> {
         let is_hint = rule.is_some_and(|rule| rule.scope == RuleScope::Hint);
         features.flag(Trait::FailureWord, candidate.marks.has(LineMarks::FAILURE));
         features.flag(Trait::Red, candidate.is_red);
-        features.flag(Trait::SpecificRule, rule.is_some() && !is_last_resort && !is_hint);
+        features.flag(Trait::SpecificRule, rule.is_some_and(LogRule::is_specific));
         features.flag(Trait::HintRule, is_hint && !is_last_resort);
         features.flag(Trait::LastResortRule, is_last_resort);
         features.flag(Trait::Ignored, decides.is_some() && rule.is_none());
@@ -492,6 +561,7 @@ impl<'r> Evidence<'r> {
         let own_indent = indent(line);
         if let Some(next) = text.after.first() {
             let next = next.as_bytes();
+            features.flag(Trait::FileOfDiff, names_file(line) && next.starts_with(b"@@ -"));
             features.flag(Trait::FrameAfter, is_stack_frame(next));
             features.flag(Trait::DeeperAfter, indent(next) > own_indent);
         }
@@ -550,6 +620,12 @@ fn context(chunk: &CleanChunk, from: usize, count: usize) -> impl Iterator<Item 
     (from..to).map(|index| cut_text(chunk.segment(index), MAX_CONTEXT_LINE_BYTES))
 }
 
+/// Whether a line is a path and nothing else.
+fn names_file(line: &[u8]) -> bool {
+    let is_of_path = |byte: &u8| byte.is_ascii_alphanumeric() || b"./\\_-+@".contains(byte);
+    line.iter().all(is_of_path) && line.iter().any(|byte| matches!(byte, b'.' | b'/'))
+}
+
 fn is_stack_frame(line: &[u8]) -> bool {
     let line = line.trim_ascii_start();
     [&b"at "[..], b"File \"", b"from ", b"#0 ", b"#1 "].iter().any(|start| line.starts_with(start))
@@ -564,20 +640,22 @@ fn log_count_u64(count: u64) -> f32 {
     (1.0 + count as f32).ln()
 }
 
-/// Keeps the most promising lines, of equal ones the first and the last, in the order of the log.
-fn keep_most_promising(pool: &mut Vec<Candidate>, first: usize, last: usize) {
+/// Keeps the most promising lines, of equal ones the first and the last, in the order of the log. Returns the others.
+fn keep_most_promising(pool: &mut Vec<Candidate>, first: usize, last: usize) -> Vec<Candidate> {
     let promise = |line: &Candidate| std::cmp::Reverse(line.marks.promise(line.is_red));
     if first < pool.len() {
         pool.select_nth_unstable_by_key(first, |line| (promise(line), line.ordinal));
     }
     let mut rest = pool.split_off(first.min(pool.len()));
+    let mut dropped = vec![];
     if last < rest.len() {
         let key = |line: &Candidate| (promise(line), std::cmp::Reverse(line.ordinal));
         rest.select_nth_unstable_by_key(last, key);
-        rest.truncate(last);
+        dropped = rest.split_off(last);
     }
     pool.extend(rest);
     pool.sort_unstable_by_key(|line| line.ordinal);
+    dropped
 }
 
 /// The lines of a log that may explain its failure, with what speaks for each.

@@ -44,7 +44,7 @@ const FORMS: [(&str, &str); 22] = [
     ),
     (
         "summary",
-        r"(?i)^\W*(?:\[\w+\]\s*)?(?:\d+ (?:of \d+ )?\w* ?(?:errors?|failures?|failed|failing|problems?|tests?|examples?|specs?|offenses?)\b|(?:tests|failures|errors|total|suites|test suites|snapshots|time|ran|result|summary|test result)\b ?[:=]|=+ .*(?:failed|passed|error).* =+|(?:\d+\) )?(?:failure|error)s?\s*:?\s*$|(?:\S+ )?found \d+ |build finished with|aborted (?:with|due)\b.*|issues\b|(?:error: )?(?:one or more|some) (?:\S+ )?tests? |(?:error: )?\[[A-Z][\w-]+\]$|(?:error: )?package \S+ errored|failure reason|error: the following \w*? ?command failed|failed in:|rsync error|FAILURES|FAILED \(|Failed: |build failed|there (?:was|were) \d+|rake aborted|exit status|.*exit(?:ed)? (?:with )?(?:code|status)|make(?:\[\d+\])?: \*\*\*|npm err!|npm error|error command failed|lerna|gmake|ninja: build|##\[error\]Process|error: test failed|.*returned (?:a )?non-?zero|.*errors? (?:found|generated|occurred)|.*(?:is not recoverable|exiting now|child returned status))",
+        r"(?i)^\W*(?:\[\w+\]\s*)?(?:\d+ (?:of \d+ )?\w* ?(?:errors?|failures?|failed|failing|problems?|tests?|examples?|specs?|offenses?)\b|(?:tests|failures|errors|total|suites|test suites|snapshots|time|ran|result|summary|test result)\b ?[:=]|=+ .*(?:failed|passed|error).* =+|(?:\d+\) )?(?:failure|error)s?\s*:?\s*$|(?:\S+ )?found \d+ |build finished with|subprocess failed\.?$|aborted (?:with|due)\b.*|issues\b|(?:error: )?(?:one or more|some) (?:\S+ )?tests? |(?:error: )?\[[A-Z][\w-]+\]$|(?:error: )?package \S+ errored|failure reason|error: the following \w*? ?command failed|failed in:|rsync error|FAILURES|(?:failed tests|tests in error)\s*:\s*$|FAILED \(|Failed: |build fail(?:ed|ure)|there (?:was|were) \d+|rake aborted|exit status|.*exit(?:ed)? (?:with )?(?:error )?(?:code|status)|make(?:\[\d+\])?: \*\*\*|npm err!|npm error|error command failed|lerna|gmake|ninja: build|##\[error\]Process|error: test failed|.*returned (?:a )?non-?zero|.*errors? (?:found|generated|occurred)|.*(?:is not recoverable|exiting now|child returned status))",
     ),
     ("head of a traceback", r"^\s*(?:E   )?Traceback \(most recent"),
     (
@@ -54,7 +54,7 @@ const FORMS: [(&str, &str); 22] = [
     ("command", r"^(?:\$ |\+{1,4} |##\[|travis_|>\s)"),
     (
         "nothing failed",
-        r"(?i)\b(?:0|no) (?:errors?|failures?|failed|problems|warnings)\b|(?:errors?|failures?|failed): 0\b",
+        r#"(?i)\b(?:0|no(?: [a-z]+)?) (?:errors?|failures?|failed|problems|warnings|issues|offenses|vulnerabilities)\b|(?:errors?|failures?|failed)"?\s*[:=]\s*(?:0|null|none|false|\[\])(?:\W|$)"#,
     ),
     (
         "success",
@@ -70,6 +70,10 @@ const FORMS: [(&str, &str); 22] = [
     ("no letters", r"^[^A-Za-z]*$"),
     ("colon at the end", r":\s*$"),
 ];
+
+/// The first ones, in which tools tell an error.
+const ERROR_FORMS: usize = 6;
+const NEGATION: usize = 6;
 
 /// What isn't a form of the line.
 #[derive(Debug, Clone, Copy)]
@@ -103,9 +107,10 @@ pub(super) enum Trait {
     NotInEarlierLogs,
     NearTheEnd,
     EndOfTraceback,
+    FileOfDiff,
 }
 
-const TRAITS: [(Trait, &str); 29] = [
+const TRAITS: [(Trait, &str); 30] = [
     (Trait::FailureWord, "word of failure"),
     (Trait::Red, "printed in red"),
     (Trait::SpecificRule, "specific rule"),
@@ -135,6 +140,7 @@ const TRAITS: [(Trait, &str); 29] = [
     (Trait::NotInEarlierLogs, "in no earlier log"),
     (Trait::NearTheEnd, "near the end"),
     (Trait::EndOfTraceback, "end of a traceback"),
+    (Trait::FileOfDiff, "file of a diff"),
 ];
 
 pub(super) const COUNT: usize = FORMS.len() + TRAITS.len();
@@ -152,10 +158,11 @@ static FORM_REGEXES: LazyLock<Vec<Regex>> =
     LazyLock::new(|| FORMS.iter().map(|(_, pattern)| line_regex(pattern)).collect());
 
 /// A frame of a stack, the environment that Meson echoes, marks below source code, and rules between parts: they only
-/// surround the line that explains the failure.
+/// surround the line that explains the failure. A test that begins or passes, a new branch and an option in a help text
+/// say nothing, whatever they are called.
 static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$",
+        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S",
     )
 });
 
@@ -163,19 +170,22 @@ pub(super) fn is_never_the_cause(line: &[u8]) -> bool {
     NEVER_THE_CAUSE.is_match(line)
 }
 
-/// Whether a word of failure isn't only a part of a file's name, as in `built error-pages.html`.
-fn has_failure_outside_names(line: &[u8]) -> bool {
-    let line = String::from_utf8_lossy(line).to_ascii_lowercase();
-    let is_name = |word: &str| {
-        let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-        let extension = word.rsplit_once('.').map_or("", |(_, extension)| extension);
-        word.contains('/')
-            || (matches!(extension.len(), 1..=5)
-                && extension.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+/// The words of a line in lower case without names: not `error-pages.html`, `ON_ERROR`, `libgpg-error0` or `TestFailure`.
+fn words_without_names(line: &[u8]) -> String {
+    let is_word = |word: &&str| {
+        let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+        let is_inner_capital = |(a, b): (char, char)| a.is_lowercase() && b.is_uppercase();
+        word.chars().all(|c| c.is_alphabetic() || matches!(c, '\'' | '’'))
+            && !word.chars().zip(word.chars().skip(1)).any(is_inner_capital)
     };
-    let words: Vec<_> = line.split_whitespace().filter(|word| !is_name(word)).collect();
-    let text = words.join(" ");
-    LINE_MARKS.iter().any(|(word, mark)| mark.has(LineMarks::FAILURE) && text.contains(word))
+    let line = String::from_utf8_lossy(line);
+    let words: Vec<_> = line
+        .split_whitespace()
+        .filter(|word| !word.contains("::"))
+        .flat_map(|word| word.split([':', '(', ')', '[', ']', ',', ';', '"', '=', '<', '>']))
+        .filter(is_word)
+        .collect();
+    words.join(" ").to_lowercase()
 }
 
 /// A pattern of this crate, for bytes of one line.
@@ -243,31 +253,41 @@ impl Features {
 
     /// Whether the line has one of the forms in which tools tell an error.
     pub(super) fn is_strong(&self) -> bool {
-        let traits = [Trait::SpecificRule, Trait::EndOfTraceback];
-        self.0[..6].iter().any(|value| *value > 0.0)
+        let traits = [Trait::SpecificRule, Trait::EndOfTraceback, Trait::FileOfDiff];
+        self.0[..ERROR_FORMS].iter().any(|value| *value > 0.0)
             || traits.into_iter().any(|which| self.get(which) > 0.0)
     }
 
     /// Whether more than its place in the log speaks for the line: its form or its words, its colour, a rule, or that
-    /// the green run hasn't got it. Advice speaks for it only if it `is_likeliest`.
+    /// the green run hasn't got it. Advice speaks for it only if it `is_likeliest`, and a warning never does.
     pub(super) fn tells_of_failure(&self, line: &[u8], is_likeliest: bool) -> bool {
         use Trait::{
-            EndOfTraceback, FailureWord, HintRule, Ignored, NotInGreenRun, Red, SpecificRule,
+            EndOfTraceback, FailureWord, FileOfDiff, HintRule, Ignored, NotInGreenRun, Red,
+            SpecificRule,
         };
-        let traits = [Red, SpecificRule, HintRule, NotInGreenRun, EndOfTraceback];
+        let traits = [Red, SpecificRule, HintRule, NotInGreenRun, EndOfTraceback, FileOfDiff];
+        if traits.into_iter().any(|which| self.get(which) > 0.0) {
+            return true;
+        }
         let has_form = |names: &[&str]| {
             let forms = FORMS.iter().zip(&self.0);
             forms.into_iter().any(|((name, _), value)| *value > 0.0 && names.contains(name))
         };
+        let is_error = self.0[..ERROR_FORMS].iter().any(|value| *value > 0.0);
+        if is_error || has_form(&["warning"]) {
+            return is_error;
+        }
         let says_failure = || {
-            self.get(FailureWord) > 0.0
-                && self.get(Ignored) == 0.0
+            let words = words_without_names(line);
+            let has_word = || {
+                let mut failures = LINE_MARKS.iter().filter(|(_, of)| of.has(LineMarks::FAILURE));
+                self.get(FailureWord) > 0.0 && failures.any(|(word, _)| words.contains(word))
+            };
+            self.get(Ignored) == 0.0
                 && !has_form(&["nothing failed", "success"])
-                && has_failure_outside_names(line)
+                && (has_word() || FORM_REGEXES[NEGATION].is_match(&words))
         };
-        // The first eight forms are those of errors and of places in files.
-        self.0[..8].iter().any(|value| *value > 0.0)
-            || traits.into_iter().any(|which| self.get(which) > 0.0)
+        has_form(&["place in a file"])
             || says_failure()
             || (is_likeliest && has_form(&["advice", "expected and got"]))
     }
@@ -291,13 +311,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn word_of_failure_in_the_name_of_a_file_tells_nothing() {
-        for line in ["built error-pages.html", "✓ src/fail.test.js (3)", "copied docs/errors/index"]
-        {
-            assert!(!has_failure_outside_names(line.as_bytes()), "{line}");
+    fn words_of_a_line_are_read_without_names() {
+        for (line, words) in [
+            ("built error-pages.html", "built"),
+            ("ON_ERROR=continue, status=failed", "continue status failed"),
+            ("Setting up libgpg-error0:amd64", "setting up"),
+            ("* cannot-reproduce -> TypeError", "* -"),
+            ("test errors::panics ... ok", "test ... ok"),
+            ("✗ index.html: cannot be read", "✗  cannot be read"),
+        ] {
+            let found = words_without_names(line.as_bytes());
+            assert_eq!(
+                found.split_whitespace().collect::<Vec<_>>(),
+                words.split_whitespace().collect::<Vec<_>>(),
+                "{line}"
+            );
         }
-        for line in ["whitespace.js failed indent_char", "index.html: cannot be read"] {
-            assert!(has_failure_outside_names(line.as_bytes()), "{line}");
+    }
+
+    #[test]
+    fn what_passes_begins_or_lists_is_never_the_cause() {
+        for line in [
+            "    ✓ testThatMovingThrowsError (0.110 seconds)",
+            "✅ error budget within limits",
+            "=== RUN   TestFailure",
+            "ok 12 - not found is handled",
+            "tests/test_errors.py::test_fatal PASSED     [ 33%]",
+            " * [new branch]      cannot-reproduce -> origin/cannot-reproduce",
+            "  --fail-on-error  exit with an error if a file is missing",
+            "HEAD is now at abc1234 Fix error when the file is missing",
+        ] {
+            assert!(is_never_the_cause(line.as_bytes()), "{line}");
+        }
+        for line in
+            ["not ok 2 - adds", "✗ adds", "FAIL src/a.test.js", "  --fail-on-error: no such option"]
+        {
+            assert!(!is_never_the_cause(line.as_bytes()), "{line}");
         }
     }
 

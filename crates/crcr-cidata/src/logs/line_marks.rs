@@ -18,6 +18,10 @@ impl LineMarks {
     pub(super) const SECTION_START: Self = Self(1 << 4);
     /// A step or a command may have ended here.
     pub(super) const SECTION_END: Self = Self(1 << 5);
+    /// It has a text that a specific rule needs.
+    pub(super) const OF_A_SPECIFIC_RULE: Self = Self(1 << 7);
+    /// A part of a diff starts here.
+    pub(super) const HUNK: Self = Self(1 << 6);
 
     pub(super) fn has(self, mark: Self) -> bool {
         self.0 & mark.0 != 0
@@ -30,7 +34,10 @@ impl LineMarks {
     /// How promising a line is, before anything else is known about it.
     pub(super) fn promise(self, is_red: bool) -> i8 {
         let points = |mark, points| if self.has(mark) { points } else { 0 };
-        points(Self::FAILURE, 2) + points(Self::FORM, 3) + points(Self::OF_A_RULE, 2)
+        points(Self::FAILURE, 2)
+            + points(Self::FORM, 3)
+            + points(Self::OF_A_RULE, 2)
+            + points(Self::HUNK, 2)
             - points(Self::WARNING, 3)
             + if is_red { 2 } else { 0 }
     }
@@ -95,6 +102,9 @@ pub(super) const LINE_MARKS: &[(&str, LineMarks)] = {
         ("corrupt", FAILURE),
         ("broken", FAILURE),
         ("would reformat", FAILURE),
+        ("not formatted", FAILURE),
+        ("not installed", FAILURE),
+        ("out of date", FAILURE),
         ("✗", FAILURE),
         ("✖", FAILURE),
         ("✘", FAILURE),
@@ -114,6 +124,7 @@ pub(super) const LINE_MARKS: &[(&str, LineMarks)] = {
         ("not ok ", FORM),
         ("warning", LineMarks::WARNING),
         ("deprecat", LineMarks::WARNING),
+        ("\n@@ -", LineMarks::HUNK),
         ("\n##[group]", START),
         ("\n##[endgroup]", START),
         ("\ntravis_fold:start", START),

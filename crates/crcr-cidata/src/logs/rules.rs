@@ -122,6 +122,13 @@ impl LogRule {
         (captures, start + whole.map_or(0, |span| span.start))
     }
 
+    /// Whether a match decides wherever the rule counts.
+    pub(super) fn is_specific(&self) -> bool {
+        self.kind == RuleKind::Match
+            && self.scope != RuleScope::Hint
+            && self.category != LAST_RESORT
+    }
+
     /// Whether every line of the log is tried, and not only those that may explain a failure anyway.
     pub(super) fn is_searched_everywhere(&self) -> bool {
         self.kind == RuleKind::Match && self.scope == RuleScope::Log
@@ -267,6 +274,9 @@ impl RuleSet {
                 rules_of_literal[place].push(index);
                 if rule.kind == RuleKind::Match {
                     marks_of_literal[place] |= LineMarks::OF_A_RULE;
+                }
+                if rule.is_specific() {
+                    marks_of_literal[place] |= LineMarks::OF_A_SPECIFIC_RULE;
                 }
             }
         }

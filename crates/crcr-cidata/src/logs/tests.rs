@@ -574,6 +574,29 @@ fn failed_test_wins_over_what_counts_anywhere_but_stands_in_another_step() {
 }
 
 #[test]
+fn line_of_a_specific_rule_is_found_among_hundreds_that_promise_more() {
+    let exceptions: String =
+        (0..600).map(|n| format!("java.net.ConnectException: error: no route {n}\n")).collect();
+    let failed = "[info] - adds *** FAILED ***";
+    let log = format!(
+        "$ sbt test\n{exceptions}{failed}\n{exceptions}The command \"sbt test\" exited with 1.\n"
+    );
+    assert_eq!(found_line(&log), failed);
+}
+
+#[test]
+fn file_whose_diff_is_all_that_a_formatter_prints_is_found() {
+    let long: String = (0..100).map(|n| format!(" line {n}\n")).collect();
+    for more in ["", &long] {
+        let log = format!(
+            "##[group]Run ormolu --mode check src\n##[endgroup]\nsrc/Lib.hs\n@@ -1,2 +1,2 @@\n- ( f\n+   ( f,\n\
+             {more}##[error]Process completed with exit code 100.\n"
+        );
+        assert_eq!(found_line(&log), "src/Lib.hs");
+    }
+}
+
+#[test]
 fn error_of_the_runner_or_of_an_earlier_step_wins_over_a_failed_test() {
     let test = "FAILED test_a.py::test_one - assert 1 == 2";
     let shutdown = "##[error]The runner has received a shutdown signal.";

@@ -11,7 +11,7 @@ use super::{ElementReader, OpenCase, OpenDetail, ReportElement};
 use crate::junit::dialect::ReportDialect;
 use crate::junit::findings::JunitRule;
 use crate::junit::suites::{CaseMarks, OpenSuite, without_versions};
-use crate::junit::summary::{JunitError, MAX_CASES, SuiteElement};
+use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{parse_seconds, shared, shorten, status_result};
 
@@ -23,17 +23,18 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
         let case = &mut open.case;
-        let mut has_time = false;
+        let (mut has_time, mut class) = (false, None);
         self.each_attribute(
             tag,
             line,
-            ["name", "classname", "file", "time", "status", "result", "flaky"],
+            ["name", "classname", "class", "file", "time", "status", "result", "flaky"],
             |this, key, raw| match key {
                 "name" => case.name = LimitedText::of_attribute(raw, &mut this.flaws),
                 "classname" => {
                     open.is_classname_blank = raw.trim().is_empty();
                     case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
                 }
+                "class" => class = Some(LimitedText::of_attribute(raw, &mut this.flaws)),
                 "file" if !raw.is_empty() => {
                     case.file = Some(shared(raw, &mut this.last_file, &mut this.flaws));
                 }
@@ -46,11 +47,21 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                         this.findings.add(JunitRule::BadDuration, line, message);
                     }
                 }
-                "status" | "result" => open.status = open.status.or(status_result(raw)),
+                "status" | "result" => {
+                    open.is_not_run |= raw == "notrun";
+                    open.status = open.status.or(status_result(raw));
+                }
                 "flaky" => open.is_marked_flaky = raw == "true",
                 _ => {}
             },
         );
+        // Codeception and old PHPUnit have no `classname`.
+        if let Some(class) = class.filter(|_| open.case.classname.is_empty()) {
+            open.case.classname = class.into();
+        }
+        if self.is_root_plain && &*open.case.classname == "test" {
+            self.replace_class_of_node(&mut open.case);
+        }
         if let Some(suite) = self.suites.last() {
             open.is_marked_flaky &= suite.has_flakes;
             match suite.marks {
@@ -65,6 +76,15 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         self.push_case(open, has_time)
     }
 
+    /// Node.js writes one class for all tests, and each `describe` as a suite in that around it.
+    fn replace_class_of_node(&self, case: &mut TestCase) {
+        let suites = self.suites.iter().filter(|suite| !suite.is_root);
+        if suites.clone().all(|suite| suite.element.repeats == RepeatedTest::OtherTests) {
+            let path: Vec<&str> = suites.map(|suite| &*suite.name).collect();
+            case.classname = path.join(" > ").into();
+        }
+    }
+
     pub(in super::super) fn new_case(&self, line: u64) -> OpenCase {
         let case = match self.suites.last() {
             Some(suite) => new_case(suite, &self.empty),
@@ -75,6 +95,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             line,
             status: None,
             is_classname_blank: false,
+            is_not_run: false,
             is_marked_flaky: false,
             details: 0,
             failure_details: 0,
@@ -159,11 +180,22 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             case.result = open.status.unwrap_or(TestResult::Unfinished);
             return;
         }
-        // Node.js: a test to do may fail.
-        let is_todo = |detail: &TestDetail| {
-            detail.kind == TestDetailKind::Skipped && detail.type_name.as_deref() == Some("todo")
+        let mut skips = case.details.iter().filter(|detail| detail.kind == TestDetailKind::Skipped);
+        // A test to do of Node.js, and one that Catch2 marks.
+        let may_fail = |skip: &TestDetail| {
+            skip.type_name.as_deref() == Some("todo")
+                || skip.message.as_deref() == Some("TEST_CASE tagged with !mayfail")
         };
-        if case.details.iter().any(is_todo) {
+        // CTest fails for such a test, unless it was told to skip or disable it.
+        if let Some(why) = skips.clone().find_map(|skip| skip.message.as_deref())
+            && open.is_not_run
+            && !why.starts_with("SKIP_")
+            && why != "Disabled"
+        {
+            let message = format_args!("`{}` couldn't run: {why}", shorten(&case.name));
+            self.findings.add(JunitRule::NotRun, open.line, message);
+        }
+        if skips.any(may_fail) {
             case.result = TestResult::Skipped;
             open.failure_details = 0;
         }
@@ -261,7 +293,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         match &mut self.case {
             Some(open) if open.case.details.len() < MAX_DETAILS => open.case.details.push(detail),
             Some(_) => {}
-            None => match self.suites.last_mut().filter(|suite| suite.may_sum_up) {
+            None => match self.suites.last_mut().filter(|suite| {
+                suite.may_sum_up || detail.message.as_deref().is_some_and(restates_failed_test)
+            }) {
                 Some(suite) => suite.failure = Some(detail),
                 None => {
                     detail.message = detail.message.or(detail.text.take());
@@ -287,6 +321,13 @@ pub(super) fn new_case(suite: &OpenSuite, empty: &Arc<str>) -> TestCase {
         flaky: false,
         details: Vec::new(),
     }
+}
+
+/// Whether a problem of a whole run in TRX is only that a test failed: a line of xUnit.net's adapter, or the exit code
+/// of Microsoft.Testing.Platform.
+fn restates_failed_test(text: &str) -> bool {
+    (text.starts_with("[xUnit.net ") && text.ends_with(" [FAIL]"))
+        || text.starts_with("Exit code indicates failure: '2'.")
 }
 
 /// TestCafe writes ` (unstable)` behind the name of a test that failed in one of its attempts, and the folder

@@ -47,6 +47,8 @@ pub(super) struct OpenCase {
     /// What an attribute says. In formats other than JUnit it decides.
     pub status: Option<TestResult>,
     pub is_classname_blank: bool,
+    /// Whether an attribute says `notrun`, as CTest and GoogleTest write.
+    pub is_not_run: bool,
     /// Whether it says that it failed at first and passed at last.
     pub is_marked_flaky: bool,
     /// Also those beyond [`MAX_DETAILS`].
@@ -84,6 +86,8 @@ pub(super) struct ElementReader<F> {
     names: HashSet<Arc<str>>,
     /// Whether the suites' `hostname` is the name of a project, as Playwright writes it.
     is_hostname_project: bool,
+    /// Whether the root is a `<testsuites>` without attributes, as Node.js writes it.
+    is_root_plain: bool,
     pub flaws: TextFlaws,
     pub last_classname: Arc<str>,
     last_file: Arc<str>,
@@ -109,6 +113,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             suite_elements: 0,
             names: HashSet::new(),
             is_hostname_project: false,
+            is_root_plain: false,
             flaws: TextFlaws::default(),
             last_classname: Arc::clone(&empty),
             last_file: Arc::clone(&empty),
@@ -178,10 +183,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         Ok(match parent {
             None | Some(ReportElement::Suites | ReportElement::Suite | ReportElement::Wrapper) => {
                 match name {
-                    "testsuites" => {
-                        self.read_root(tag, line);
-                        ReportElement::Suites
-                    }
+                    "testsuites" => self.open_root(tag, line),
                     "testsuite" => self.open_suite(tag, line),
                     "testcase" => self.open_case(tag, line),
                     // libcheck's format has the same root.

@@ -30,7 +30,8 @@ const KARMA_BROWSER: &str = "browser.fullName";
 const WEBDRIVERIO_BROWSER: &str = "capabilities";
 
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
-    pub(super) fn read_root(&mut self, tag: &BytesStart<'_>, line: u64) {
+    /// The root, or the root of another report that was put into it and has sums of its own.
+    pub(super) fn open_root(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let (mut has_id, mut has_name) = (false, false);
         let mut declared = Default::default();
         let (mut is_pytest, mut is_criterion) = (false, false);
@@ -54,14 +55,22 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 }
             },
         );
-        if let Some(root) = self.suites.last_mut().filter(|suite| suite.is_root) {
+        let is_inner = !self.open.is_empty();
+        if is_inner {
+            let inner = self.new_suite(line);
+            self.suites.push(OpenSuite { is_root: true, ..inner });
+            self.interrupt_case();
+        }
+        if let Some(root) = self.suites.last_mut() {
             (root.declared, root.line) = (declared, line);
             root.errors_are_failures = is_criterion;
             if is_pytest {
                 root.element.repeats = RepeatedTest::Pytest;
             }
             self.is_hostname_project = has_id && has_name;
+            self.is_root_plain = tag.attributes().next().is_none();
         }
+        if is_inner { ReportElement::Suite } else { ReportElement::Suites }
     }
 
     pub(super) fn open_suite(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {

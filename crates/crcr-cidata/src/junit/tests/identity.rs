@@ -1,6 +1,6 @@
 //! Which test a result is of.
 
-use crcr_domain::ci_data::test_run::TestResult;
+use crcr_domain::ci_data::test_run::{TestCase, TestResult};
 
 use super::{attempts, only, read, results, suite};
 
@@ -174,6 +174,30 @@ fn device_of_maestros_suite_is_the_variant_of_its_tests() {
         read(format!("<testsuites>{}{}</testsuites>", suite("iPhone 16"), suite("iPhone 17")));
     let found: Vec<_> = report.cases.iter().map(|case| case.variant.as_deref()).collect();
     assert_eq!(found, [Some("iPhone 16"), Some("iPhone 17")]);
+}
+
+#[test]
+fn test_of_node_has_the_suites_around_it_as_its_class() {
+    let report = read(
+        "<testsuites><testsuite name='add'><testsuite name='errors'><testcase name='throws' classname='test' time='1'/>\
+         </testsuite></testsuite><testsuite name='sub'><testsuite name='errors'><testcase name='throws' \
+         classname='test' time='1'><failure/></testcase></testsuite></testsuite>\
+         <testcase name='throws' classname='test' time='1'/></testsuites>",
+    );
+    let names: Vec<_> = report.cases.iter().map(TestCase::full_name).collect();
+    assert_eq!(names, ["add > errors.throws", "sub > errors.throws", "throws"]);
+    // pytest's module `test.py`.
+    let pytest = "<testsuites><testsuite name='pytest'><testcase name='a' classname='test' time='1'/></testsuite></testsuites>";
+    assert_eq!(only(pytest).full_name(), "test.a");
+}
+
+#[test]
+fn class_is_read_where_a_tool_has_no_classname() {
+    let class = |attributes: &str| {
+        only(suite(&format!("<testcase name='a' {attributes}/>"))).classname.to_string()
+    };
+    assert_eq!(class("class='Unit\\ACest' file='/w/ACest.php'"), "Unit\\ACest");
+    assert_eq!(class("class='App\\ATest' classname='App.ATest'"), "App.ATest");
 }
 
 #[test]

@@ -154,7 +154,9 @@ fn go_repetition_is_an_attempt_unless_tests_that_passed_ran_again() {
     let rule = |report: &TestReport| report.summary.findings.first().map(|first| first.rule);
     let flaky = go(&[failed, ("A", "")]);
     assert_eq!(rule(&flaky), Some(JunitRule::GuessedRerun), "`-count=2` looks like it");
-    assert!(flaky.has_guessed_rerun() && !go(&[failed, failed]).has_guessed_rerun());
+    assert!(
+        flaky.uncounted_failure().is_some() && !go(&[failed, failed]).uncounted_failure().is_some()
+    );
     // `-count=2`: one run of each is red, and so is the job.
     let counted = go(&[failed, ("A", ""), ("B", ""), ("B", "")]);
     assert_eq!(counted.tally.failures, 1);
@@ -190,6 +192,13 @@ fn failures_that_are_declared_and_have_no_test_count_and_are_a_finding() {
             0,
         ),
         ("<testsuite name='s' failures='1'><testcase name='a' time='1'/>", 1, 0),
+        // A report in a report.
+        (
+            "<testsuites failures='1'><testsuites failures='0'><testsuite name='s'><testcase name='a' time='1'/>\
+          </testsuite></testsuites></testsuites>",
+            1,
+            0,
+        ),
         ("<testsuite failures='18446744073709551615' errors='9'/>", 10_000_000, 0),
     ] {
         let report = read(xml);
@@ -219,6 +228,37 @@ fn failure_of_a_suite_beside_a_failed_test_is_a_row_of_its_own() {
     let report = read(suite("<testcase name='a'><failure/></testcase><error message='teardown'/>"));
     assert_eq!((report.tally.failures, report.tally.errors), (1, 1));
     assert_eq!(report.cases[1].kind, TestRowKind::Suite);
+}
+
+#[test]
+fn failure_that_catch2_allows_is_a_skip() {
+    use TestResult::{Failure, Skipped};
+    let report = read(suite(
+        "<testcase name='a' status='run'><skipped message='TEST_CASE tagged with !mayfail'/><failure type='FAIL'/>\
+         <error message='thrown'/></testcase><testcase name='b'><failure/></testcase>",
+    ));
+    assert_eq!(results(&report), [("a", Skipped), ("b", Failure)]);
+}
+
+#[test]
+fn test_that_ctest_could_not_run_is_a_skip_and_a_finding_that_no_quarantine_covers() {
+    let of = |status: &str, why: &str| {
+        read(suite(&format!(
+            "<testcase name='a' status='{status}'><skipped message='{why}'/></testcase>"
+        )))
+    };
+    for why in ["Unable to find executable", "Required Files Missing", "Fixture dependency failed"]
+    {
+        let report = of("notrun", why);
+        assert_eq!(results(&report), [("a", TestResult::Skipped)]);
+        assert_eq!(rules(&report), [(JunitRule::NotRun, 1)], "{why}");
+        assert_eq!(report.uncounted_failure(), Some("a test couldn't run"));
+    }
+    for (status, why) in
+        [("notrun", "SKIP_RETURN_CODE=125"), ("disabled", "Disabled"), ("run", "no GPU")]
+    {
+        assert_eq!(rules(&of(status, why)), [], "{why}");
+    }
 }
 
 #[test]
