@@ -436,11 +436,11 @@ fn go_test_that_fails_once_in_a_count_is_a_failure_and_after_a_run_of_its_own_it
     let counted = [vec![start()], of_test("fail")[..2].to_vec(), of_test("pass")].concat();
     let counted = read(&counted);
     assert_eq!(attempts(&counted), [(Failure, 1), (Success, 1)]);
-    assert!(!counted.uncounted_failure().is_some());
+    assert!(counted.uncounted_failure().is_none());
     let again = [vec![start()], of_test("fail"), vec![start()], of_test("pass")].concat();
     let again = read(&again[..again.len() - 1]);
     assert_eq!(attempts(&again), [(Success, 2)]);
-    assert!(!again.uncounted_failure().is_some());
+    assert!(again.uncounted_failure().is_none());
     // Its process was killed: a second start, without an end before it.
     let killed =
         [vec![start(), event("run", "A"), start()], of_test("pass")[..2].to_vec()].concat();
