@@ -71,8 +71,8 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   CRCR_DEMOTION_BRANCH     prefix of the branches of demotions upstream [crcr-demotion]
   CRCR_WEBHOOK_EVENTS      events whose webhooks are rows in the results, comma list, `all` or `off`
                            [workflow_job,workflow_run,push,pull_request]
-  CRCR_JOB_LOGS            explain failed jobs from their logs: on (of public repositories), all (then
-                           webhooks of private ones are rows, too), or off [on]
+  CRCR_JOB_LOGS            explain failed jobs from their logs: on (of public repositories), all
+                           (with rows of private ones' webhooks, too), or off [on]
   CRCR_RUN_WINDOW          how long GitHub may take to create the runs of a dispatch [60s]
   CRCR_CRITERIA            criteria of promotions and demotions, YAML or JSON, as for --criteria of
                            `crcr levels review` [the ratified criteria]
