@@ -59,6 +59,8 @@ pub(crate) struct SharedStore {
     /// Whether the server was killed.
     is_down: AtomicBool,
     known: Mutex<KnownKeys>,
+    /// When a task of each lane was leased last, by the clock of the replica that did.
+    served: Mutex<BTreeMap<String, Timestamp>>,
     /// What the real store did otherwise.
     difference: Mutex<Option<String>>,
 }
@@ -77,6 +79,7 @@ impl SharedStore {
             real: RealStore::start(kind, seed)?,
             is_down: AtomicBool::new(false),
             known: Mutex::default(),
+            served: Mutex::default(),
             difference: Mutex::default(),
         })
     }
@@ -176,14 +179,22 @@ impl SharedStore {
         if let Err(how) = self.memory.adopt_leases(&leased, &request) {
             self.differs(how);
         }
-        // Which lane comes first may differ, but not that something is leased.
+        // Which lane comes first may differ, but not that something is leased. It is a lane's turn by when it was last
+        // served: if that was by a replica whose clock is ahead, it waits until this one's clock has come so far.
+        let mut served = self.served.lock();
         let ready = at_once(self.memory.tasks(Some(TaskState::Ready), usize::MAX))?;
         let is_due = |task: &TaskView| {
-            task.due_at <= request.now && request.pools.contains_key(pool_of(&task.lane))
+            task.due_at <= request.now
+                && served.get(&task.lane).is_none_or(|served| *served <= request.now)
+                && request.pools.contains_key(pool_of(&task.lane))
         };
-        if leased.is_empty() && has_room(&request) && ready.iter().any(is_due) {
-            self.differs("it leased nothing, and a task is due".to_owned());
+        if leased.is_empty()
+            && has_room(&request)
+            && let Some(TaskView { key, due_at, .. }) = ready.iter().find(|task| is_due(task))
+        {
+            self.differs(format!("it leased nothing, and {key} is due since {due_at}"));
         }
+        served.extend(leased.iter().map(|task| (task.lane.clone(), request.now)));
         Ok(leased)
     }
 
