@@ -283,6 +283,8 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
     }
     world.later(limits::RECONCILE);
     reconcile().await;
+    let pages = || github.count(&format!("GET /repos/{UPSTREAM}/pulls"));
+    assert_eq!(pages(), 1, "what hasn't changed since the relay began is none of its business");
     world.send(&world.pull_request("opened")).await;
     world.work().await;
     world.dispatched();
@@ -298,7 +300,6 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
     }
     reconcile().await;
     assert_eq!(world.dispatched(), ALL);
-    let pages = || github.count(&format!("GET /repos/{UPSTREAM}/pulls"));
     world.later(3 * limits::RECONCILE);
     reconcile().await;
     let before = pages();

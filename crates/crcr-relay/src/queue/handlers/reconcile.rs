@@ -44,14 +44,15 @@ async fn find_missing_heads(relay: &Relay) -> Result<(), TaskError> {
     let since: Versioned<Timestamp> = read_record(store, key).await?;
     let key = state_records::heads_compared_key(upstream);
     let compared: Versioned<Timestamp> = read_record(store, key).await?;
-    let compared_until = compared.value.unwrap_or(Timestamp::MIN);
     let since_at = since.value.unwrap_or(now);
+    let compared_until = compared.value.unwrap_or(since_at);
     let mut batch = WriteBatch::default();
     batch.set(since.key, &since_at, now + limits::UPSTREAM_NUMBER);
     relay.commit(batch).await?;
+    let mut is_last = false;
     for page in 1..=limits::OPEN_PULL_PAGES {
         let pulls = relay.app.open_pulls(upstream.as_str(), page).await?;
-        let mut is_last = pulls.len() < OPEN_PULLS_PER_PAGE;
+        is_last = pulls.len() < OPEN_PULLS_PER_PAGE;
         for pull in pulls {
             let Some(missing) = MissingHead::of(&pull) else { continue };
             is_last |= missing.updated_at < compared_until;
@@ -61,14 +62,19 @@ async fn find_missing_heads(relay: &Relay) -> Result<(), TaskError> {
             }
         }
         if is_last {
-            // The clocks of GitHub and this relay may differ.
-            let until = now - limits::RECONCILE;
-            let mut batch = WriteBatch::default();
-            batch.set(compared.key, &until, now + limits::UPSTREAM_NUMBER);
-            relay.commit(batch).await?;
-            return Ok(());
+            break;
         }
     }
+    if !is_last {
+        tracing::warn!(
+            "more pull requests have changed than are compared: heads of some may be missing"
+        );
+    }
+    // The clocks of GitHub and this relay may differ.
+    let until = now - limits::RECONCILE;
+    let mut batch = WriteBatch::default();
+    batch.set(compared.key, &until, now + limits::UPSTREAM_NUMBER);
+    relay.commit(batch).await?;
     Ok(())
 }
 
