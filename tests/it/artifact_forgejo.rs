@@ -35,12 +35,12 @@ struct Run {
     waits: Option<(&'static str, &'static str)>,
 }
 
-struct Forgejo {
+struct ForgejoServer {
     server: Server,
     run: Arc<Mutex<Run>>,
 }
 
-impl Forgejo {
+impl ForgejoServer {
     fn start() -> Self {
         let bound = Bound::loopback().unwrap();
         let run = Run { url: bound.url().to_string(), ..Run::default() };
@@ -184,7 +184,7 @@ async fn serve(
 
 #[test]
 fn zip_that_forgejo_calls_plain_bytes_is_unpacked() {
-    let forgejo = Forgejo::start();
+    let forgejo = ForgejoServer::start();
     forgejo.upload("build", b"built", &[]).expect_code(0);
     for is_direct in [false, true] {
         forgejo.run.lock().unwrap().is_direct = is_direct;
@@ -199,7 +199,7 @@ fn zip_that_forgejo_calls_plain_bytes_is_unpacked() {
 
 #[test]
 fn uploads_of_one_run_at_the_same_time_keep_their_own_bytes() {
-    let forgejo = Forgejo::start();
+    let forgejo = ForgejoServer::start();
     forgejo.run.lock().unwrap().waits = Some(("a", "b"));
     std::thread::scope(|scope| {
         let first = scope.spawn(|| forgejo.upload("a", b"of the first", &[]));
@@ -226,7 +226,7 @@ fn job_without_a_token_of_forgejo_is_told_of_its_own_key() {
 
 #[test]
 fn what_is_missing_or_full_at_forgejo_isnt_said_of_enterprise_server() {
-    let forgejo = Forgejo::start();
+    let forgejo = ForgejoServer::start();
     let ran = forgejo.download("build").expect_code(1);
     assert!(ran.stderr.contains("there is no artifact `build`"), "{}", ran.report());
     let all = forgejo.step(&["download", "--pattern", "*", "--path", "out"]).run().expect_code(0);

@@ -21,11 +21,11 @@ pub struct PullRequestComment {
     pub body: String,
     /// `None` if the account was deleted.
     #[serde(default)]
-    user: Option<Commenter>,
+    user: Option<CommentAuthor>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct Commenter {
+struct CommentAuthor {
     login: String,
 }
 

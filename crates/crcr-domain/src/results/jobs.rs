@@ -38,9 +38,9 @@ impl JobOfRecord<'_> {
 
 /// The jobs of record, ordered by commit, repository, workflow and name.
 ///
-/// Two attempts are of one job if they have the same repository, upstream, head SHA (the run, if there is no commit),
-/// event, workflow and job name. The highest attempt of the newest run counts; the newest run is the one that began last. `dispatches` show which commit
-/// was the head of a pull request when an attempt ended. Jobs that fail on purpose are left out.
+/// Two attempts belong to the same job if they have the same repository, upstream, event, workflow, job name and head SHA
+/// (without a commit, the same run). Of the run that began last, the highest attempt counts. `dispatches` show which
+/// commit was the head of a pull request when an attempt ended. Jobs that fail on purpose are left out.
 pub fn jobs_of_record<'a, 'd>(
     rows: impl IntoIterator<Item = &'a AttemptFact>,
     dispatches: impl IntoIterator<Item = &'d DispatchFact>,

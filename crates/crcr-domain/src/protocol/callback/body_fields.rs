@@ -20,7 +20,7 @@ const KEPT: [&str; 4] = ["workflow", "event_type", "delivery_id", "callback_toke
 pub(super) fn read(body: &[u8]) -> Result<HashMap<String, Value>, BodyError> {
     let deepest = Cell::new(1);
     let mut json = serde_json::Deserializer::from_slice(body);
-    let fields = Body { deepest: &deepest }.deserialize(&mut json);
+    let fields = ReportBody { deepest: &deepest }.deserialize(&mut json);
     let fields = fields.and_then(|fields| json.end().map(|()| fields));
     // serde_json itself stops at twice the depth.
     let is_limit = |error: &serde_json::Error| error.to_string().starts_with("recursion limit");
@@ -31,11 +31,11 @@ pub(super) fn read(body: &[u8]) -> Result<HashMap<String, Value>, BodyError> {
     }
 }
 
-struct Body<'a> {
+struct ReportBody<'a> {
     deepest: &'a Cell<usize>,
 }
 
-impl<'de> DeserializeSeed<'de> for Body<'_> {
+impl<'de> DeserializeSeed<'de> for ReportBody<'_> {
     type Value = HashMap<String, Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
@@ -43,7 +43,7 @@ impl<'de> DeserializeSeed<'de> for Body<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Body<'_> {
+impl<'de> Visitor<'de> for ReportBody<'_> {
     type Value = HashMap<String, Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,7 +51,7 @@ impl<'de> Visitor<'de> for Body<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let inner = Skipped { depth: 2, deepest: self.deepest, head_sha: None };
+        let inner = UnkeptValue { depth: 2, deepest: self.deepest, head_sha: None };
         let mut fields = HashMap::new();
         while let Some(name) = map.next_key::<String>()? {
             if KEPT.contains(&&*name) {
@@ -60,7 +60,7 @@ impl<'de> Visitor<'de> for Body<'_> {
                 fields.insert(name, value);
             } else if name == "payload" {
                 let head_sha = Cell::new(Value::Null);
-                map.next_value_seed(Skipped { head_sha: Some(&head_sha), ..inner })?;
+                map.next_value_seed(UnkeptValue { head_sha: Some(&head_sha), ..inner })?;
                 fields.insert("payload.head_sha".to_owned(), head_sha.take());
             } else {
                 map.next_value_seed(inner)?;
@@ -81,7 +81,7 @@ fn depth_of(value: &Value) -> usize {
 /// A value that is checked and not kept. `IgnoredAny` would let numbers and texts pass that a reader of the forwarded
 /// body refuses.
 #[derive(Clone, Copy)]
-struct Skipped<'a> {
+struct UnkeptValue<'a> {
     /// Of an array or object in this place.
     depth: usize,
     deepest: &'a Cell<usize>,
@@ -89,7 +89,7 @@ struct Skipped<'a> {
     head_sha: Option<&'a Cell<Value>>,
 }
 
-impl<'de> DeserializeSeed<'de> for Skipped<'_> {
+impl<'de> DeserializeSeed<'de> for UnkeptValue<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
@@ -97,7 +97,7 @@ impl<'de> DeserializeSeed<'de> for Skipped<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Skipped<'_> {
+impl<'de> Visitor<'de> for UnkeptValue<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,7 +150,7 @@ impl<'de> Visitor<'de> for Skipped<'_> {
     }
 }
 
-impl Skipped<'_> {
+impl UnkeptValue<'_> {
     fn inner<E: serde::de::Error>(self) -> Result<Self, E> {
         self.deepest.set(self.deepest.get().max(self.depth));
         if self.depth > DEPTH {
