@@ -53,13 +53,15 @@ git -C upstream config core.fsmonitor "$EVIL/crcr"
 # 9. and 10. Problem matchers, and workflow commands in what is printed.
 printf '%s\n' "::add-matcher::$EVIL/matcher.json" "::set-env name=CRCR_CALLBACK_URL::https://evil.example" \
   "::add-path::$EVIL" "::set-output name=conclusion::success" "::stop-commands::forever"
-# 11. A process that stays, and looks for tokens of later jobs: until the test removes its folder.
+# 11. A process that stays, and looks for tokens of later jobs: until the test removes its folder. The end of the step's
+# shell hangs up its terminal, which ends whatever hasn't left that session yet, so the job waits for that.
 : >> "$LEFT"
-setsid bash -c 'while [[ -e $LEFT ]]; do
+setsid bash -c 'echo $$ >> "$LEFT"
+while [[ -e $LEFT ]]; do
   grep -qszF "ACTIONS_ID_TOKEN_REQUEST_URL=$ISSUER" /proc/[0-9]*/environ && echo "leftover process" >> "$LOOT"
   sleep 0.1
 done' < /dev/null > "$LEFT.printed" 2>&1 &
-echo $! >> "$LEFT"
+until [[ -s $LEFT ]]; do sleep 0.05; done
 # 12. The report: a name that is a workflow command and markup, a link, and far too much.
 {
   printf '<testsuite tests="1">'
