@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How fast `crcr logs classify` reads a log of 100 MB with the starter rules (about 100), and how fast
+# How fast `crcr logs classify` reads a log of 100 MB with the starter rules, and how fast
 # a loop in Python does that tries the same rules line by line. The log is full of decoys: names of
 # files and tests with `error` in them, warnings, retries. Its last line is the one to find.
 #

@@ -312,8 +312,12 @@ impl RuleSet {
 }
 
 fn config(cache: usize) -> meta::Config {
+    // Rules are tried on lines that have one of their literals, so neither a search for literals nor a whole automaton
+    // pays: without them the starter rules are ready after 50 ms instead of 70.
     meta::Config::new()
         .utf8_empty(false)
+        .auto_prefilter(false)
+        .dfa(false)
         .hybrid_cache_capacity(cache)
         .onepass_size_limit(Some(RULE_CACHE_BYTES))
         .nfa_size_limit(Some(if cache == RULE_CACHE_BYTES {

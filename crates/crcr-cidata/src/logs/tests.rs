@@ -60,6 +60,12 @@ fn line_that_a_rule_ignores_is_found_only_by_a_rule_above_it() {
     assert_eq!(line_of("checking error.h\n", &specific).unwrap().0, 1);
 }
 
+#[test]
+fn starter_rules_are_searched_with_the_fast_automaton() {
+    let literals = RuleSet::starter().literals;
+    assert!(matches!(literals, literal_search::LiteralSearch::Fast(_)));
+}
+
 /// Upstream's retries are named in the very lines that tell the cause.
 #[test]
 fn cause_with_the_word_retry_in_it_is_not_ignored() {
