@@ -581,7 +581,7 @@ impl BlobClient {
 /// Whether the storage has taken what was sent. It answers 201 then; any other success, and any web page, is of
 /// something in between.
 fn stored(answer: Result<Response, http::HttpError>) -> Result<(), http::HttpError> {
-    let response = answer.map_err(http::HttpError::unless_page)?;
+    let response = answer.map_err(http::HttpError::unless_page_or_redirect)?;
     match response.status() {
         StatusCode::CREATED => Ok(()),
         status => Err(http::HttpError::Intermediary { status, body: Bytes::new() }),
