@@ -39,8 +39,8 @@ for bucket, name in zip(sys.argv[3:], ["cache-bucket", "artifact-bucket"]):
         s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
     else:
         s3.delete_bucket_policy(Bucket=bucket)
-s3.put_bucket_lifecycle_configuration(Bucket=sys.argv[4],
-    LifecycleConfiguration=json.loads(text("artifact-lifecycle.json")))
+for bucket, name in zip(sys.argv[3:], ["cache-lifecycle", "artifact-lifecycle"]):
+    s3.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration=json.loads(text(f"{name}.json")))
 rules = s3.get_bucket_lifecycle_configuration(Bucket=sys.argv[4])["Rules"]
 print(sorted(rule["ID"] for rule in rules))
 "#;

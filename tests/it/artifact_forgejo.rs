@@ -215,6 +215,27 @@ fn uploads_of_one_run_at_the_same_time_keep_their_own_bytes() {
     }
 }
 
+/// Forgejo itself gives the name away again.
+#[test]
+fn artifact_of_another_job_at_forgejo_is_replaced_by_a_later_attempt_or_overwrite_alone() {
+    let forgejo = ForgejoServer::start();
+    forgejo.upload("build", b"of the first", &[]).expect_code(0);
+    let stored = |content: &[u8]| {
+        let ran = forgejo.download("build").expect_code(0);
+        assert_eq!(fs::read(ran.path("out/in.bin")).unwrap(), content, "{}", ran.report());
+    };
+    let refused = forgejo.upload("build", b"the second's", &[]).expect_code(1);
+    assert!(refused.stderr.contains("the run has an artifact `build`"), "{}", refused.report());
+    assert!(refused.stderr.contains("or set `overwrite`"), "{}", refused.report());
+    stored(b"of the first");
+    forgejo.upload("build", b"on purpose", &["--overwrite", "true"]).expect_code(0);
+    stored(b"on purpose");
+    let step = forgejo.step(&["upload", "--name", "build", "--path", "in.bin"]);
+    fs::write(step.folder().join("in.bin"), b"again").unwrap();
+    step.env("GITHUB_RUN_ATTEMPT", "2").run().expect_code(0);
+    stored(b"again");
+}
+
 #[test]
 fn job_without_a_token_of_forgejo_is_told_of_its_own_key() {
     let role = "arn:aws:iam::123456789012:role/ci";

@@ -238,6 +238,7 @@ fn page_of_a_proxy_is_waited_out_and_a_refusal_of_the_service_fails_at_once() {
     for call in ["CreateArtifact", "PutBlob", "FinalizeArtifact"] {
         traffic.fail(call, 1, page(403));
         traffic.fail(call, 1, page(200));
+        traffic.fail(call, 1, page(302));
         traffic.fail(call, 1, from_proxy());
     }
     with_github(step(&["--path", "dist"]), &github, &Run::push()).run().expect_code(0);

@@ -185,6 +185,33 @@ fn merge_combines_artifacts_of_both_stores_and_deletes_them() {
 }
 
 #[test]
+fn merge_that_leaves_hidden_files_out_deletes_nothing() {
+    let (github, run) = (StandIn::start().unwrap(), Run::push());
+    let part = step(&["--path", "part", "--name", "part-1", "--include-hidden-files", "true"]);
+    fs::create_dir(part.folder().join("part")).unwrap();
+    for file in ["a.txt", ".env"] {
+        fs::write(part.folder().join("part").join(file), file).unwrap();
+    }
+    with_github(part, &github, &run).run().expect_code(0);
+    let names = || -> Vec<_> {
+        github.state().artifacts.all().into_iter().map(|artifact| artifact.name).collect()
+    };
+    let merge = |name: &str, hidden: &str| {
+        let args =
+            ["artifact", "merge", "--pattern", "part-*", "--delete-merged", "true", "--name"];
+        let step = Crcr::step(&args, "push", &serde_json::json!({})).arg(name);
+        with_github(step.arg("--include-hidden-files").arg(hidden), &github, &run).run()
+    };
+    let ran = merge("without", "false").expect_code(0);
+    let told = "`.env` is hidden and left out, so the artifacts are merged and not deleted";
+    assert!(ran.stderr.contains(told), "{}", ran.report());
+    assert_eq!(names(), ["part-1", "without"]);
+    let ran = merge("with", "true").expect_code(0);
+    assert!(!ran.stderr.contains("::warning"), "{}", ran.report());
+    assert_eq!(names(), ["without", "with"]);
+}
+
+#[test]
 fn empty_files_are_stored_as_objects_and_as_raw_files() {
     let (github, s3) = (StandIn::start().unwrap(), S3Server::start("artifacts").unwrap());
     let empty = |args: &[&str]| {

@@ -162,6 +162,7 @@ fn page_shows_the_policies_as_they_are_deployed() {
         ("cache-bucket", "", ""),
         ("artifact-bucket", "", ""),
         ("artifact-lifecycle", "", ""),
+        ("cache-lifecycle", "", ""),
     ] {
         let block = format!("```json\n{}```\n", filled(name, class, environment));
         assert!(page.contains(&block), "docs/aws.md lacks\n{block}");
@@ -271,6 +272,7 @@ fn init_aws_without_a_token_takes_the_numbers_and_says_how_to_get_them() {
         ("pull-requests-trust", policy("trust", "", "ci-pull-request")),
         ("pull-requests-role", role_of("pull-requests")),
         ("cache-bucket", policy("cache-bucket", "", "")),
+        ("cache-lifecycle", policy("cache-lifecycle", "", "")),
     ] {
         let written = fs::read_to_string(ran.path(&format!("deploy/aws-ci/{file}.json"))).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), expected, "{file}");

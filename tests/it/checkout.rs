@@ -22,6 +22,8 @@ pub(crate) struct Server {
     /// How many requests are answered by `outage_status` before the next one is served.
     outage: Arc<AtomicUsize>,
     outage_status: Arc<AtomicUsize>,
+    /// The content type and the body of that answer.
+    outage_text: Arc<Mutex<[&'static str; 2]>>,
 }
 
 impl Server {
@@ -33,23 +35,28 @@ impl Server {
         let (folder, seen) = (root.path().to_owned(), Arc::clone(&authorizations));
         let outage = Arc::new(AtomicUsize::new(0));
         let outage_status = Arc::new(AtomicUsize::new(503));
+        let outage_text = Arc::new(Mutex::new(["text/html", "<html></html>"]));
         let (down, status) = (Arc::clone(&outage), Arc::clone(&outage_status));
+        let text = Arc::clone(&outage_text);
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 if down.load(Ordering::Relaxed) > 0 {
                     down.fetch_sub(1, Ordering::Relaxed);
                     let _ = stream.read(&mut [0; 4096]);
                     let status = status.load(Ordering::Relaxed);
+                    let [kind, body] = *text.lock().unwrap();
+                    let length = body.len();
                     let _ = write!(
                         stream,
-                        "HTTP/1.1 {status} No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                        "HTTP/1.1 {status} No\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\
+                         connection: close\r\n\r\n{body}"
                     );
                     continue;
                 }
                 serve(stream, &folder, &seen);
             }
         });
-        Self { url, root, authorizations, outage, outage_status }
+        Self { url, root, authorizations, outage, outage_status, outage_text }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -518,14 +525,19 @@ fn outage_of_some_seconds_is_survived_and_not_called_a_missing_commit() {
     assert!(ran.stderr.contains("503") && ran.stderr.contains("trying again"), "{}", ran.report());
     assert!(!ran.stderr.contains("force-push"), "{}", ran.report());
 
-    // One 403 may be a proxy's; one that stays is about the token.
-    upstream.server.outage_status.store(403, Ordering::Relaxed);
-    upstream.server.outage.store(1, Ordering::Relaxed);
-    upstream.checkout(&[]).run().expect_code(0);
+    // A proxy answers with a page, whatever its status.
+    for status in [200, 302, 403] {
+        upstream.server.outage_status.store(status, Ordering::Relaxed);
+        upstream.server.outage.store(3, Ordering::Relaxed);
+        let ran = upstream.checkout(&[]).run().expect_code(0);
+        assert!(!ran.stderr.contains("set `token`"), "{}", ran.report());
+    }
+    // GitHub says why it refuses, and goes on to.
+    *upstream.server.outage_text.lock().unwrap() = ["text/plain", "Write access not granted."];
     upstream.server.outage.store(99, Ordering::Relaxed);
     let ran = upstream.checkout(&[]).run().expect_code(2);
     assert!(ran.stderr.contains("set `token`"), "{}", ran.report());
-    upstream.server.outage.store(0, Ordering::Relaxed);
+    assert_eq!(upstream.server.outage.swap(0, Ordering::Relaxed), 98, "it is asked once");
 
     let gone = upstream.event().to_string().replace(&upstream.head, &"1".repeat(40));
     let ran = upstream.checkout_of(&[], &serde_json::from_str(&gone).unwrap()).run().expect_code(2);

@@ -472,7 +472,7 @@ fn page_of_a_proxy_is_waited_out_by_the_token_endpoint_and_sts() {
         retry_after: None,
         body: body.to_owned(),
     };
-    for status in [200, 403, 404, 502] {
+    for status in [200, 302, 403, 404, 502] {
         let page = page(status, "<html><title>Sign in</title></html>");
         world.github.state().traffic.fail("mint", 1, page.clone());
         world.sts.traffic().fail(OPERATION, 1, page);

@@ -11,6 +11,7 @@ use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use serde_json::{Value, json};
 
+use crate::peer_stores::shapes;
 use crate::support::Crcr;
 
 /// Names, their modes and contents: nested, not ASCII, empty, executable, and larger than two
@@ -151,6 +152,37 @@ fn raw_file_is_exchanged_in_both_directions() {
     let answer = peer.call(&["download", id, down.to_str().unwrap(), &digest]).unwrap();
     assert_eq!(answer["digestMismatch"], false, "{answer}");
     assert!(fs::read(down.join("ours.html")).unwrap() == content);
+}
+
+/// It stores several files as a zip only, and what links lead to.
+#[test]
+#[ignore = "needs @actions/artifact"]
+fn every_shape_of_githubs_client_is_downloaded() {
+    let github = StandIn::start().unwrap();
+    let peer = Peer::new(&github, Run::push());
+    for (name, args, files) in shapes() {
+        let files: BTreeMap<_, _> = files
+            .into_iter()
+            .filter_map(|(file, content)| Some((file, (0o644, content?))))
+            .collect();
+        let root = peer.path(&format!("theirs-{name}"));
+        write(&root, &files);
+        let root = root.to_str().unwrap();
+        let paths: Vec<_> = files.keys().map(|file| format!("{root}/{file}")).collect();
+        let is_raw = args.contains(&"none") && paths.len() == 1;
+        let options =
+            if is_raw { vec!["upload-raw", root] } else { vec!["upload", name, root, "6"] };
+        peer.call(&[options, paths.iter().map(String::as_str).collect()].concat()).unwrap();
+        let ran = crcr(&peer, &["download", "--name", name, "--path", "out"]).run().expect_code(0);
+        // Every client takes a raw zip for an archive.
+        if name == "build.zip" {
+            assert_eq!(fs::read(ran.path("out/inner.txt")).unwrap(), b"inner", "{}", ran.report());
+            continue;
+        }
+        for (file, (_, bytes)) in &files {
+            assert!(fs::read(ran.path("out").join(file)).unwrap() == *bytes, "{name}: {file}");
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! Artifacts in a Gitea of its own, whose artifact service imitates GitHub's. Nothing of it is replaced but the runner:
-//! a job is put into its database.
+//! Artifacts in a Gitea or a Forgejo of its own, whose artifact service imitates GitHub's. Nothing of it is replaced but
+//! the runner: a job is put into its database. A Forgejo is tested where `forgejo` leads to a program that has its
+//! folders `options` and `templates` beside it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,17 +16,16 @@ use crate::support::Crcr;
 /// 32 bytes of zeros, as Gitea writes its secret.
 const SECRET: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// Gitea's own templates and texts, which `tests/setup --gitea` puts beside the program.
-fn files() -> PathBuf {
+/// Templates and texts of the program, which `tests/setup --gitea` puts beside it.
+fn files(program: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap();
-    let found = std::env::split_paths(&path).map(|folder| folder.join("gitea"));
-    let program =
-        found.map(fs::canonicalize).find_map(Result::ok).expect("tests/setup --gitea ran");
+    let found = std::env::split_paths(&path).map(|folder| folder.join(program));
+    let program = found.map(fs::canonicalize).find_map(Result::ok).expect("it is on PATH");
     program.parent().unwrap().to_owned()
 }
 
-fn configuration(port: u16, folder: &Path) -> String {
-    let (work, files) = (folder.display(), files());
+fn configuration(program: &str, port: u16, folder: &Path) -> String {
+    let (work, files) = (folder.display(), files(program));
     let user = Command::new("id").arg("-un").output().unwrap().stdout;
     format!(
         "RUN_USER = {}\nI_AM_BEING_UNSAFE_RUNNING_AS_ROOT = true\nWORK_PATH = {work}\n\
@@ -39,11 +39,11 @@ fn configuration(port: u16, folder: &Path) -> String {
     )
 }
 
-/// A Gitea, and what its runner would give a job.
-fn gitea() -> (PeerServer, BTreeMap<&'static str, String>) {
+/// A server, and what its runner would give a job.
+fn serve(program: &str) -> (PeerServer, BTreeMap<&'static str, String>) {
     let server = PeerServer::start(|port, folder| {
-        fs::write(folder.join("app.ini"), configuration(port, folder)).unwrap();
-        let mut command = Command::new("gitea");
+        fs::write(folder.join("app.ini"), configuration(program, port, folder)).unwrap();
+        let mut command = Command::new(program);
         command.args(["web", "--config"]).arg(folder.join("app.ini"));
         command
     });
@@ -62,7 +62,7 @@ fn gitea() -> (PeerServer, BTreeMap<&'static str, String>) {
     (server, given.into())
 }
 
-fn with_gitea(step: Crcr, given: &BTreeMap<&str, String>) -> Crcr {
+fn in_job(step: Crcr, given: &BTreeMap<&str, String>) -> Crcr {
     step.env("CRCR_RUNTIME_TOKEN", &given["ACTIONS_RUNTIME_TOKEN"])
         .env("CRCR_RESULTS_URL", &given["ACTIONS_RESULTS_URL"])
         .env("GITHUB_SERVER_URL", &given["GITHUB_SERVER_URL"])
@@ -74,13 +74,23 @@ fn with_gitea(step: Crcr, given: &BTreeMap<&str, String>) -> Crcr {
 #[test]
 #[ignore = "needs gitea and node"]
 fn every_shape_comes_back_from_gitea_and_githubs_client_reads_it() {
-    let (_server, given) = gitea();
+    every_shape_comes_back_from("gitea");
+}
+
+#[test]
+#[ignore = "needs forgejo and node"]
+fn every_shape_comes_back_from_forgejo_and_githubs_client_reads_it() {
+    every_shape_comes_back_from("forgejo");
+}
+
+fn every_shape_comes_back_from(program: &str) {
+    let (_server, given) = serve(program);
     let mut environment = given.clone();
     // With any other host it refuses at once.
     environment.insert("GITHUB_SERVER_URL", "https://github.com".to_owned());
     let peer = Peer::with(environment);
     for shape in shapes() {
-        let uploaded = there_and_back(&shape, &|step| with_gitea(step, &given), "github");
+        let uploaded = there_and_back(&shape, &|step| in_job(step, &given), "github");
         let (name, _, files) = &shape;
         let (id, down) = (&uploaded.outputs["artifact-id"], peer.path(&format!("down-{name}")));
         let digest = format!("sha256:{}", uploaded.outputs["artifact-digest"]);
@@ -96,12 +106,25 @@ fn every_shape_comes_back_from_gitea_and_githubs_client_reads_it() {
     peer.upload("theirs", "6", &theirs).unwrap();
     let download = |name: &str| {
         let args = ["artifact", "download", "--name", name, "--path", "out"];
-        with_gitea(Crcr::step(&args, "push", &json!({})), &given).run()
+        in_job(Crcr::step(&args, "push", &json!({})), &given).run()
     };
     let ran = download("theirs").expect_code(0);
     for (name, bytes) in theirs {
         assert!(fs::read(ran.path("out").join(name)).unwrap() == bytes, "{name}");
     }
+    // The server would give the name away again.
+    let again = |more: &[&str]| {
+        let args = ["artifact", "upload", "--name", "theirs", "--path", "in.txt"];
+        let step = Crcr::step(&[&args, more].concat(), "push", &json!({}));
+        fs::write(step.folder().join("in.txt"), "ours").unwrap();
+        in_job(step, &given).run()
+    };
+    let refused = again(&[]).expect_code(1);
+    assert!(refused.stderr.contains("the run has an artifact `theirs`"), "{}", refused.report());
+    assert!(download("theirs").expect_code(0).path("out/large.bin").exists());
+    again(&["--overwrite", "true"]).expect_code(0);
+    let ran = download("theirs").expect_code(0);
+    assert_eq!(fs::read_to_string(ran.path("out/in.txt")).unwrap(), "ours");
     let missing = download("nothing").expect_code(1);
     assert!(missing.stderr.contains("there is no artifact `nothing`"), "{}", missing.report());
     assert!(!missing.stderr.contains("Enterprise Server"), "{}", missing.report());

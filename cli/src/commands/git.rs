@@ -100,10 +100,6 @@ impl<'a> Git<'a> {
             let text = failure.causes().join(" ");
             let again = failure.code() == "git"
                 && match RemoteProblem::of(&failure) {
-                    // GitHub's own for a private repository is 404; this may be a proxy's or a limit's.
-                    RemoteProblem::Refused if text.contains("error: 403") => {
-                        any.wait_to_retry(&text, None).await
-                    }
                     // A retry can't help.
                     RemoteProblem::Gone | RemoteProblem::Refused => false,
                     RemoteProblem::Outage => {
@@ -252,7 +248,7 @@ pub enum RemoteProblem {
     /// The server has no such commit, ref or repository, or doesn't show it.
     Gone,
     Refused,
-    /// No answer, half an answer, or one that says that the server is down.
+    /// No answer, half an answer, one that says that the server is down, or one of something in between.
     Outage,
     Other,
 }
@@ -264,13 +260,33 @@ impl RemoteProblem {
 
     fn in_text(text: &str) -> Self {
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-        if has(&["error: 401", "error: 403", "Authentication failed", "could not read Username"]) {
+        // git shows what a refusal says if it is plain text, as GitHub's is, and nothing of a web page.
+        let is_of_proxy = has(&["error: 403"]) && !has(&["remote:"]);
+        if is_of_proxy {
+            Self::Outage
+        } else if has(&[
+            "error: 401",
+            "error: 403",
+            "Authentication failed",
+            "could not read Username",
+        ]) {
             Self::Refused
         } else if has(&["not our ref", "couldn't find remote ref", "not found", "denied"]) {
             Self::Gone
         } else if has(&[
+            "error: 30",
+            "error: 408",
             "error: 429",
             "error: 5",
+            // A page, where the server's list of refs should be.
+            "dumb http transport",
+            "info/refs not valid",
+            "url base from redirection",
+            "Cannot obtain needed object",
+            "transfer closed",
+            "andshake",
+            "HTTP/2 stream",
+            "expected flush",
             "esolve host",
             "onnect to",
             "onnection",
@@ -306,8 +322,25 @@ mod tests {
                 RemoteProblem::Refused,
             ),
             (
-                "fatal: unable to access 'x': The requested URL returned error: 403",
+                "remote: Write access to repository not granted.; fatal: unable to access 'x': The requested URL \
+                 returned error: 403",
                 RemoteProblem::Refused,
+            ),
+            (
+                "fatal: unable to access 'x': The requested URL returned error: 403",
+                RemoteProblem::Outage,
+            ),
+            (
+                "fatal: unable to access 'x': The requested URL returned error: 302",
+                RemoteProblem::Outage,
+            ),
+            (
+                "fatal: dumb http transport does not support shallow capabilities",
+                RemoteProblem::Outage,
+            ),
+            (
+                "fatal: unable to access 'x': transfer closed with 50 bytes remaining to read",
+                RemoteProblem::Outage,
             ),
             (
                 "fatal: unable to access 'x': The requested URL returned error: 503",

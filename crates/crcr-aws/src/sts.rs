@@ -144,7 +144,7 @@ pub async fn assume_role_with_web_identity(
                 HttpError::Status { headers, .. } => date(headers),
                 _ => None,
             };
-            StsAnswer { result: Err(service_error(error.unless_page())), server_time }
+            StsAnswer { result: Err(service_error(error.unless_page_or_redirect())), server_time }
         }
     }
 }

@@ -426,7 +426,7 @@ impl ArtifactService {
             if self.server == ArtifactServer::Enterprise && matches!(status, 404 | 405) {
                 return Err(error);
             }
-            let error = error.unless_page();
+            let error = error.unless_page_or_redirect();
             let is_unclear = matches!(&error, HttpError::Status { body, .. }
                 if matches!(status, 403 | 405..=499) && !matches!(status, 407 | 408 | 429)
                     && serde_json::from_slice::<Value>(body).is_err());

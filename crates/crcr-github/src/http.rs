@@ -315,6 +315,19 @@ impl HttpError {
         }
     }
 
+    /// As [`Self::unless_page`], of a service that leads nowhere else. A login page in between does.
+    #[must_use]
+    pub fn unless_page_or_redirect(self) -> Self {
+        match self {
+            Self::Status { status, headers, body, .. }
+                if status.is_redirection() && (body.is_empty() || is_web_page(&headers, &body)) =>
+            {
+                Self::Intermediary { status, body }
+            }
+            error => error.unless_page(),
+        }
+    }
+
     /// The error of the last try.
     pub fn last(&self) -> &Self {
         match self {

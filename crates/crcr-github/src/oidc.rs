@@ -61,7 +61,8 @@ impl TokenEndpoint {
         let answer = http::with_retries(retry, || async {
             let request = client.get(url.clone()).bearer_auth(self.bearer.expose_secret());
             let request = request.header("accept", "application/json").timeout(per_try);
-            let response = http::send_once(request).await.map_err(HttpError::unless_page)?;
+            let response = http::send_once(request).await;
+            let response = response.map_err(HttpError::unless_page_or_redirect)?;
             let (status, headers) = (response.status(), response.headers().clone());
             let body = http::read(response, MAX_ANSWER_BYTES).await?;
             if body.is_empty() || http::is_web_page(&headers, &body) {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crcr_artifacts::collect::{FileQuery, collect};
 use crcr_artifacts::download::{self, DownloadedArtifact};
 use crcr_artifacts::find::ArtifactLocation;
 use crcr_artifacts::find::pattern::NamePattern;
@@ -31,6 +32,7 @@ pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
         }
     };
     let upload = upload_args(args, &folder.content());
+    let is_whole = is_whole(args, &folder.content(), printer);
     let outcome = Box::pin(upload::run(&upload, env, printer)).await;
     let outcome = outcome.map_err(|failure| match failure.code() {
         "conflict" => failure.hint(
@@ -39,7 +41,7 @@ pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
         ),
         _ => failure,
     });
-    if outcome.is_ok() && args.delete_merged {
+    if outcome.is_ok() && args.delete_merged && is_whole {
         for part in parts.iter().filter(|part| part.found.name != args.name) {
             if let Err(why) = delete(part, env, printer).await {
                 let text = format!("`{}` is merged and can't be deleted: {why}", part.found.name);
@@ -48,6 +50,27 @@ pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
         }
     }
     outcome
+}
+
+/// Whether the result has every file of the artifacts; warns if not.
+fn is_whole(args: &MergeArgs, content: &Path, printer: &Printer) -> bool {
+    let query = FileQuery {
+        patterns: &[content.to_string_lossy().into_owned()],
+        cwd: content,
+        home: None,
+        hidden: args.include_hidden_files,
+        keep_links: true,
+    };
+    // The upload tells of what can't be collected.
+    let left_out = collect(&query).ok().and_then(|found| found.left_out);
+    let Some(hidden) = &left_out else { return true };
+    let hidden = hidden.strip_prefix(content).unwrap_or(hidden).to_string_lossy();
+    let but = if args.delete_merged { ", so the artifacts are merged and not deleted" } else { "" };
+    printer.warning(
+        &format!("`{}` is hidden and left out{but}", hidden.escape_debug()),
+        Some("set `include-hidden-files` to take files and folders whose name starts with a dot"),
+    );
+    false
 }
 
 /// In a later attempt `pattern` may match what an earlier one has merged, which holds the same paths.

@@ -10,7 +10,7 @@ use crate::env_vars::{self, Env};
 use crate::render::plural;
 
 const FOLDER: &str = ".github/workflows";
-const MAX_WORKFLOWS: usize = 100;
+const MAX_WORKFLOWS: usize = 1000;
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// Whose pull requests are tested, where no option says it.
 const UPSTREAM: &str = "pytorch/pytorch";
@@ -51,7 +51,7 @@ fn checkout(env: &Env) -> Option<PathBuf> {
     Some(top.to_owned()).filter(|top| top.join(FOLDER).is_dir())
 }
 
-/// Adds the workflows, at most a hundred, and returns how many there are.
+/// Adds the workflows, up to a limit, and returns how many there are.
 fn add_workflows(set: &mut WorkflowSet, top: &Path) -> usize {
     let entries = match fs::read_dir(top.join(FOLDER)) {
         Ok(entries) => entries,

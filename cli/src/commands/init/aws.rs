@@ -28,6 +28,8 @@ const ROLE: &str = include_str!("../../../../deploy/aws-ci/policies/role.json");
 const CACHE_BUCKET: &str = include_str!("../../../../deploy/aws-ci/policies/cache-bucket.json");
 const ARTIFACT_BUCKET: &str =
     include_str!("../../../../deploy/aws-ci/policies/artifact-bucket.json");
+const CACHE_LIFECYCLE: &str =
+    include_str!("../../../../deploy/aws-ci/policies/cache-lifecycle.json");
 const LIFECYCLE: &str = include_str!("../../../../deploy/aws-ci/policies/artifact-lifecycle.json");
 
 /// The issuer of tokens of github.com's jobs, which the module takes by default.
@@ -290,6 +292,7 @@ fn json_files(
     }
     let of_buckets = [
         ("cache-bucket.json", CACHE_BUCKET, !private),
+        ("cache-lifecycle.json", CACHE_LIFECYCLE, true),
         ("artifact-bucket.json", ARTIFACT_BUCKET, true),
         ("artifact-lifecycle.json", LIFECYCLE, true),
     ];

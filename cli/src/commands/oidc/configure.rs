@@ -342,7 +342,10 @@ impl StepOutputs<'_> {
         if !env_file.is_empty() {
             exports.push((env_vars::CRCR_AUTH_ENV_FILE, env_file.clone()));
         }
-        let options = if to_env { container_options(&for_containers) } else { String::new() };
+        let options = match to_env {
+            true => container_options(&for_containers, &exports, &cache.for_containers),
+            false => String::new(),
+        };
         let exports: Vec<_> = exports.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let exported = runner.export(&exports);
         let flag = |value: bool| if value { "true" } else { "false" };
@@ -437,9 +440,17 @@ impl StepOutputs<'_> {
     }
 }
 
-/// `--env NAME` for each variable: docker takes the values from its own environment.
-fn container_options(variables: &[Export]) -> String {
-    variables.iter().map(|(name, _)| format!("--env {name}")).collect::<Vec<_>>().join(" ")
+/// `--env NAME` for each variable, whose value docker takes from its own environment. What later steps don't have,
+/// because only the image of a container may need it, is there with its value. `of_cache` has no secrets.
+fn container_options(variables: &[Export], exports: &[Export], of_cache: &[Export]) -> String {
+    let option = |variable: &Export| {
+        let (name, value) = variable;
+        match of_cache.contains(variable) && !exports.contains(variable) {
+            true => format!("--env {name}={value}"),
+            false => format!("--env {name}"),
+        }
+    };
+    variables.iter().map(option).collect::<Vec<_>>().join(" ")
 }
 
 fn summary(outputs: ActionOutputs, credentials: &JobCredentials, cache: &str) -> String {

@@ -268,7 +268,10 @@ impl SccacheBucket {
         let endpoint =
             self.endpoint.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
         let default = || format!("https://s3.{}.amazonaws.com", self.region);
-        let endpoint = endpoint.or_else(|| is_defined(env_vars::SCCACHE_ENDPOINT).then(default));
+        // With credentials, sccache takes that of all services for the bucket's, too.
+        let others = [env_vars::SCCACHE_ENDPOINT, env_vars::AWS_ENDPOINT_URL];
+        let endpoint =
+            endpoint.or_else(|| others.iter().any(|name| is_defined(name)).then(default));
         let tls = endpoint.as_ref().is_none_or(|url| url.starts_with("https:"));
         exports.extend(endpoint.map(|url| (env_vars::SCCACHE_ENDPOINT, url)));
         if is_defined(env_vars::SCCACHE_S3_USE_SSL) {

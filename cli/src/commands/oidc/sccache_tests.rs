@@ -144,6 +144,11 @@ fn settings_that_are_defined_already_are_replaced_by_those_of_the_probed_bucket(
     ] {
         assert!(exports.contains(&(name, value.to_owned())), "{exports:?}");
     }
+    let of_all = cache(&["--sccache-region", "us-east-1"]).unwrap();
+    let of_all = of_all.exports(true, &|name| name == "AWS_ENDPOINT_URL");
+    assert!(
+        of_all.contains(&("SCCACHE_ENDPOINT", "https://s3.us-east-1.amazonaws.com".to_owned()))
+    );
     let env: Env =
         [("SCCACHE_BUCKET", "own"), ("SCCACHE_REGION", "eu-west-1")].into_iter().collect();
     let start = ["crcr", "oidc", "configure"];

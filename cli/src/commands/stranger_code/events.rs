@@ -1,6 +1,6 @@
 //! Which part of an event is of a stranger.
 
-use super::expression::overlaps;
+use super::expression::{expressions, overlaps};
 use super::scope::ContextReach;
 
 /// Events that anybody may cause, and whose runs are on the default branch with its rights.
@@ -32,12 +32,21 @@ pub const FORKS: [&str; 3] = ["pull_request", "pull_request_review", "pull_reque
 const PULL_REQUEST: [&str; 4] =
     ["github.event.pull_request", "github.event.number", "github.event.after", "github.head_ref"];
 
+/// Addresses of what a pull request changes.
+pub const DIFFS: [&str; 3] = [
+    "github.event.pull_request.diff_url",
+    "github.event.pull_request.patch_url",
+    "github.event.issue.pull_request",
+];
+
 /// Where a privileged event names a stranger's repository, commit or pull request.
 fn code_of(event: &str) -> &'static [&'static str] {
     match event {
         "repository_dispatch" => &["github.event.client_payload"],
         "pull_request_target" => &[
             "github.event.pull_request.head",
+            "github.event.pull_request.diff_url",
+            "github.event.pull_request.patch_url",
             "github.event.pull_request.merge_commit_sha",
             "github.event.pull_request.number",
             "github.event.number",
@@ -75,10 +84,15 @@ fn text_of(event: &str) -> &'static [&'static str] {
         "discussion" | "discussion_comment" => {
             &["github.event.discussion", "github.event.comment", "github.event.changes"]
         }
+        // Anybody may review a pull request of a branch, whose runs have the repository's rights.
+        "pull_request_review" | "pull_request_review_comment" => {
+            &["github.event.review", "github.event.comment", "github.event.changes"]
+        }
         // Many wikis can be edited by anybody.
         "gollum" => &["github.event.pages"],
         // Messages and authors come from the pull requests that were merged.
         "push" => &["github.event.head_commit", "github.event.commits"],
+        "merge_group" => &["github.event.merge_group.head_commit"],
         _ => code_of(event),
     }
 }
@@ -142,6 +156,38 @@ pub fn is_text(reach: &ContextReach, events: &[String]) -> bool {
     })
 }
 
+/// The last names of texts that may have several lines, and of what holds such texts.
+const OF_LINES: [&str; 16] = [
+    "*",
+    "body",
+    "message",
+    "description",
+    "github",
+    "event",
+    "client_payload",
+    "pull_request",
+    "issue",
+    "comment",
+    "review",
+    "discussion",
+    "pages",
+    "workflow_run",
+    "head_commit",
+    "changes",
+];
+
+/// Whether a value may hold several lines that a stranger writes by the event itself. What was merged has been read.
+pub fn is_lines(reach: &ContextReach, events: &[String]) -> bool {
+    let is_by_stranger = |event: &&String| is_privileged(event) || FORKS.contains(&event.as_str());
+    let events: Vec<_> = events.iter().filter(is_by_stranger).cloned().collect();
+    let has_lines = |path: &&String| {
+        path.contains(".client_payload.")
+            || OF_LINES.contains(&path.rsplit('.').next().unwrap_or_default())
+    };
+    let paths = reach.paths.iter().filter(has_lines).cloned().collect();
+    is_text(&ContextReach { paths, ..ContextReach::default() }, &events)
+}
+
 fn is_harmless(path: &str) -> bool {
     let (start, last) = path.rsplit_once('.').unwrap_or_default();
     (HARMLESS.contains(&last) && start != "github")
@@ -164,12 +210,22 @@ pub fn is_empty_here(reach: &ContextReach, events: &[String]) -> bool {
         && !events.iter().any(|event| event == "pull_request_target")
 }
 
+/// A condition without `${{ }}`. `None` if there is anything else around them, such as the line break at the end of a
+/// block of YAML: GitHub takes that for a text, and each text for true.
+fn evaluated(condition: &str) -> Option<&str> {
+    if !condition.contains("${{") {
+        return Some(condition);
+    }
+    let inner = *expressions(condition).first()?;
+    (condition.len() == "${{}}".len() + inner.len()).then_some(inner)
+}
+
 /// The events in which a job or a step with this condition runs for a stranger. Only conditions that are
 /// joined by `&&` are read.
 pub fn narrowed(events: &[String], condition: &str) -> Vec<String> {
     let mut events = events.to_vec();
+    let Some(condition) = evaluated(condition) else { return events };
     let compact: String = condition.to_lowercase().split_whitespace().collect();
-    let compact = compact.replace("${{", "").replace("}}", "");
     if ["||", "!(", ")==", ")!="].iter().any(|part| compact.contains(part)) {
         return events;
     }

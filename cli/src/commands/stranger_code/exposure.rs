@@ -16,12 +16,13 @@ pub enum Exposure {
     ArtifactInScript,
     OutputInScript,
     EventInScript,
+    EventToEnvironment,
     ReportedConclusion,
     ForkRunner,
 }
 
 impl Exposure {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Token,
         Self::WritePermission,
         Self::Secret,
@@ -35,6 +36,7 @@ impl Exposure {
         Self::ArtifactInScript,
         Self::OutputInScript,
         Self::EventInScript,
+        Self::EventToEnvironment,
         Self::ReportedConclusion,
         Self::ForkRunner,
     ];
@@ -55,6 +57,7 @@ impl Exposure {
             Self::ArtifactInScript => "artifact-in-script",
             Self::OutputInScript => "output-in-script",
             Self::EventInScript => "untrusted-expression",
+            Self::EventToEnvironment => "event-to-environment",
             Self::ReportedConclusion => "reported-conclusion",
             Self::ForkRunner => "fork-runner",
         }
@@ -76,6 +79,9 @@ impl Exposure {
             Self::ArtifactInScript => "no script beside a token prints or runs an artifact",
             Self::OutputInScript => "no script holds an output of a job with upstream code",
             Self::EventInScript => "no script holds text of the event",
+            Self::EventToEnvironment => {
+                "no text of the event is written into the environment of a job"
+            }
             Self::ReportedConclusion => "the reported conclusion is GitHub's",
             Self::ForkRunner => "no job of a fork's pull request runs on a self-hosted runner",
         }
@@ -129,6 +135,10 @@ impl Exposure {
             Self::EventInScript => {
                 "a script holds an expression with text of the event, which may be a stranger's code"
             }
+            Self::EventToEnvironment => {
+                "a script writes text of the event into an environment file, such as `GITHUB_ENV`, where each line \
+                 of it can set another variable for later steps"
+            }
             Self::ReportedConclusion => {
                 "a job reports a conclusion that isn't GitHub's of the job with upstream code"
             }
@@ -169,6 +179,9 @@ impl Exposure {
             Self::OutputInScript => "pass the value as `env:` and use the quoted variable",
             Self::EventInScript => {
                 "pass the value as `env:` and use the quoted variable: a title may be shell code"
+            }
+            Self::EventToEnvironment => {
+                "give the text to the steps that need it as `env:`, or end it in the file by a random delimiter"
             }
             Self::ReportedConclusion => {
                 "report `${{ needs.JOB.result }}`, which upstream code can't choose"

@@ -171,6 +171,9 @@ impl WorkflowSet {
             if job.holds_event_text() {
                 found.push((Exposure::EventInScript, job));
             }
+            if job.writes_event_lines() {
+                found.push((Exposure::EventToEnvironment, job));
+            }
             if !job.is_privileged() {
                 continue;
             }
@@ -185,7 +188,7 @@ impl WorkflowSet {
                         false
                     }
                 })
-                .fold(false, |any, one| any | one);
+                .fold(job.has_strangers_image(), |any, one| any | one);
             if runs_stranger {
                 strangers.push(job);
                 continue;
@@ -198,6 +201,7 @@ impl WorkflowSet {
             found.extend(job.as_stranger().into_iter().map(|exposure| (exposure, *job)));
         }
         for job in &own {
+            judged.unknown.extend(job.maybe_beside(&strangers));
             let exposed = job.beside_strangers(&strangers, &own);
             found.extend(exposed.into_iter().map(|exposure| (exposure, *job)));
         }
@@ -228,6 +232,8 @@ impl WorkflowSet {
         }
         let named = ContextReach::of_all(repository.iter().chain(&revision));
         if path != "actions/checkout" {
+            let others = ["branch", "commit", "context"].into_iter().filter_map(given);
+            let named = ContextReach::of_all(&others.chain([named]).collect::<Vec<_>>());
             let takes_code = events::is_code(&named, &step.events) && !is_known_action(&path);
             return match takes_code {
                 true => {
@@ -365,6 +371,41 @@ impl JudgedJob<'_> {
         })
     }
 
+    /// Whether a script writes text of a stranger where each line may set a variable.
+    fn writes_event_lines(&self) -> bool {
+        self.steps.iter().any(|step| {
+            scripts(step.value).iter().any(|script| script::writes_lines_of_strangers(script, step))
+        })
+    }
+
+    /// What the image that the job's steps run in leads to.
+    fn image(&self) -> ContextReach {
+        let container = self.value.get("container");
+        let image = container.and_then(|container| container.get("image").or(Some(container)));
+        image.map(|image| self.scope.reach_all(image)).unwrap_or_default()
+    }
+
+    /// Whether a stranger chooses that image.
+    fn has_strangers_image(&self) -> bool {
+        let image = self.image();
+        events::is_code(&image, &self.events) || events::is_text(&image, &self.events)
+    }
+
+    /// Jobs with strangers' code of which nobody can say whether they run on this job's own runners.
+    fn maybe_beside(&self, strangers: &[&JudgedJob<'_>]) -> Vec<String> {
+        if !self.has_token() {
+            return vec![];
+        }
+        let runners = Runner::all_of(self);
+        let others = strangers.iter().filter(|other| {
+            let theirs = Runner::all_of(other);
+            theirs.iter().any(|theirs| runners.iter().any(|own| own.may_be_shared_with(theirs)))
+        });
+        others
+            .map(|other| format!("{} may run on the runners of {}", other.shown, self.shown))
+            .collect()
+    }
+
     /// A fork's pull request that runs on a machine that other jobs use, too.
     fn fork_runner(&self, unknown: &mut Vec<String>) -> Option<Exposure> {
         if !self.events.iter().any(|event| events::FORKS.contains(&&**event)) {
@@ -431,6 +472,9 @@ impl JudgedJob<'_> {
         };
         if self.steps.iter().any(holds_output) {
             found.push(Exposure::OutputInScript);
+        }
+        if self.image().overlaps(&outputs) {
+            found.extend(self.as_stranger());
         }
         if self.steps.iter().any(|step| self.chooses_conclusion(step, &needed)) {
             found.push(Exposure::ReportedConclusion);

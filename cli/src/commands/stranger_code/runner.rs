@@ -105,6 +105,11 @@ impl Runner {
             _ => false,
         }
     }
+
+    /// Whether an expression alone decides whether jobs of both run on one machine.
+    pub fn may_be_shared_with(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Unknown(_), Self::Own(_)) | (Self::Own(_), Self::Unknown(_)))
+    }
 }
 
 /// The fixed values of a matrix's name, or of an input.

@@ -7,8 +7,18 @@ use super::scope::ContextReach;
 use super::step::{JobStep, action_path, input};
 
 /// Inputs that actions run as a script.
-const SCRIPT_INPUTS: [&str; 6] =
-    ["script", "run", "command", "inlinescript", "new_command_on_retry", "cmd"];
+const SCRIPT_INPUTS: [&str; 10] = [
+    "script",
+    "run",
+    "command",
+    "inlinescript",
+    "new_command_on_retry",
+    "on_retry_command",
+    "cmd",
+    "runcmd",
+    "prepare",
+    "pre-emulator-launch-script",
+];
 
 /// The scripts of a step: its own, and what an action such as `github-script` runs for it.
 pub fn scripts(step: &Value) -> Vec<String> {
@@ -54,6 +64,18 @@ const GIT_VERBS: [&str; 14] = [
     "remote",
 ];
 
+/// Parts of addresses of code, also as package managers and docker take them.
+const ADDRESSES_OF_CODE: [&str; 8] = [
+    "raw.githubusercontent",
+    "codeload",
+    "/archive",
+    "tarball",
+    "zipball",
+    "git+",
+    "--git",
+    ".git#",
+];
+
 /// Whether a script may fetch code of a stranger. `from_others` says that a clone of any other repository counts.
 pub fn fetches_code(
     script: &str,
@@ -74,14 +96,35 @@ pub fn fetches_code(
     });
     let pull =
         |line: &str| line.contains("pull/") && (line.contains("/head") || line.contains("/merge"));
-    let applies = runs(&words, "gh", &["diff"]) && script.contains("apply");
-    if checks_out || applies || (git && script.lines().any(pull)) {
+    let lower = script.to_lowercase();
+    let is_word = |word: &str| words.iter().any(|other| other == word);
+    let reads = is_word("curl") || is_word("wget") || runs(&words, "gh", &["api"]);
+    // `PATCH` is a method of HTTP.
+    let patches = ["| patch", "patch -p", "patch <"].iter().any(|part| script.contains(part));
+    let applies = patches || runs(&words, "git", &["apply", "am"]);
+    let by_address = reads
+        && events::is_code(&reach, events)
+        && (reach.overlaps(&events::DIFFS) || lower.contains(".diff") || lower.contains(".patch"));
+    let of_diff = runs(&words, "gh", &["diff"]) || by_address;
+    if checks_out || (applies && of_diff) || (git && script.lines().any(pull)) {
         return true;
     }
-    let lower = script.to_lowercase();
-    let archive = ["raw.githubusercontent", "codeload", "/archive", "tarball", "zipball", "git+"];
-    let downloads =
-        git || runs(&words, "gh", &["clone"]) || archive.iter().any(|part| lower.contains(part));
+    let runs_it = |line: &str| {
+        let end = |c: char| !c.is_alphanumeric();
+        let shell =
+            |piped: &str| matches!(piped.trim_start().split(end).next(), Some("sh" | "bash"));
+        (line.split('|').skip(1).any(shell) || line.contains("bash <("))
+            && events::is_code(&used(line, step), events)
+    };
+    if reads && script.lines().any(runs_it) {
+        return true;
+    }
+    let by_npm = lower.contains("github:")
+        && ["npm", "npx", "pnpm", "yarn", "bun"].iter().any(|command| is_word(command));
+    let downloads = git
+        || by_npm
+        || runs(&words, "gh", &["clone"])
+        || ADDRESSES_OF_CODE.iter().any(|part| lower.contains(part));
     if !downloads {
         return false;
     }
@@ -118,6 +161,27 @@ pub fn writes_environment(script: &str) -> bool {
     ["GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "exportVariable", "addPath"]
         .iter()
         .any(|part| script.contains(part))
+}
+
+/// Whether a script writes a variable with lines of a stranger into the environment of later steps. A delimiter that
+/// nobody can guess keeps them one value, and so does a text of one line.
+pub fn writes_lines_of_strangers(script: &str, step: &JobStep<'_>) -> bool {
+    let is_one_value = ["<<$", "<<\"$", "tr -d"].iter().any(|part| script.contains(part));
+    let into_file = script.contains("GITHUB_ENV") || script.contains("GITHUB_PATH");
+    if is_one_value || !into_file {
+        return false;
+    }
+    let lower = script.to_lowercase();
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let is_used = |name: &str| {
+        ["$", "${", "env:"].iter().any(|mark| {
+            let variable = format!("{mark}{name}");
+            let mut found = lower.match_indices(variable.as_str());
+            found.any(|(at, _)| !lower[at + variable.len()..].starts_with(is_part))
+        })
+    };
+    let used = step.scope.env.iter().filter(|(name, _)| is_used(name));
+    events::is_lines(&ContextReach::of_all(used.map(|(_, reach)| &**reach)), &step.events)
 }
 
 /// Whether a script may set variables for later steps.

@@ -210,6 +210,23 @@ fn every_way_to_a_forks_commit_counts_as_its_code() {
         (target, run("git fetch origin \"$GITHUB_HEAD_REF\"; make")),
         (target, run("git -c x=y fetch origin ${{ github.event.pull_request.head.sha }}")),
         (target, run("curl -L https://codeload.github.com/a/b/zip/${{ github.head_ref }} | sh")),
+        (target, run("curl -L ${{ github.event.pull_request.patch_url }} | git am && make")),
+        (target, run("gh pr diff \"$N\" | git apply && make")),
+        (target, run("gh pr diff ${{ github.event.number }} | patch -p1 && make")),
+        (target, run("cargo install --git ${{ github.event.pull_request.head.repo.clone_url }} x")),
+        (
+            target,
+            run(
+                "docker build https://x/${{ github.event.pull_request.head.repo.full_name }}.git#main",
+            ),
+        ),
+        (target, run("npm i github:${{ github.event.pull_request.head.repo.full_name }}")),
+        (
+            target,
+            run(
+                "gh api repos/a/b/contents/x?ref=${{ github.head_ref }} --jq .content | base64 -d | sh",
+            ),
+        ),
         (
             target,
             "      - uses: actions/github-script@v8\n        with: {script: \"exec.exec('git', \
@@ -242,6 +259,16 @@ fn every_way_to_a_forks_commit_counts_as_its_code() {
         for code in ["token-exposed", "write-permission", "cache-mode"] {
             assert!(found.contains(&code), "{code}: {found:?} in {text}");
         }
+    }
+    // The steps run in what the image brings.
+    for (event, image) in [
+        ("issue_comment", "container: 'x/${{ github.event.comment.body }}'"),
+        (target, "container: {image: 'x/app:${{ github.event.pull_request.head.sha }}'}"),
+        ("repository_dispatch", "container: {image: '${{ github.event.client_payload.image }}'}"),
+    ] {
+        let text = with_rights(event, &run("make"))
+            .replace("    steps:", &format!("    {image}\n    steps:"));
+        assert!(codes(&text).contains(&"token-exposed"), "{:?} in {text}", codes(&text));
     }
     let by_env = "on: pull_request_target\npermissions: {contents: write}\nenv: {SHA: '${{ \
                   github.event.pull_request.head.sha }}'}\njobs: {b: {steps: [{uses: actions/checkout@v7, \
@@ -335,6 +362,11 @@ fn what_is_not_understood_is_told_and_never_safe() {
             "gives `x/clone` a commit",
         ),
         (
+            "on: pull_request_target\njobs: {a: {steps: [{uses: docker/build-push-action@v6, with: {context: '${{ \
+             github.event.pull_request.head.repo.clone_url }}'}}]}}",
+            "gives `docker/build-push-action` a commit",
+        ),
+        (
             "on: pull_request\njobs: {a: {runs-on: '${{ vars.RUNNER }}'}}",
             "runs on `${{ vars.RUNNER }}`",
         ),
@@ -344,6 +376,107 @@ fn what_is_not_understood_is_told_and_never_safe() {
             found.is_empty() && unknown.len() == 1 && unknown[0].contains(why),
             "{text}: {found:?} {unknown:?}"
         );
+    }
+}
+
+/// The workflow with another runner of the job.
+fn on_runner(text: &str, job: &str, runner: &str) -> String {
+    let at = text.find(&format!("  {job}:\n")).unwrap();
+    let (before, rest) = text.split_at(at);
+    before.to_owned() + &rest.replacen("runs-on: ubuntu-latest", &format!("runs-on: {runner}"), 1)
+}
+
+#[test]
+fn image_that_strangers_code_chooses_is_its_code() {
+    let image = "ubuntu-latest\n    container: ${{ needs.test.outputs.image }}";
+    let codes = codes(&on_runner(DOWNSTREAM, "end", image));
+    assert!(codes.contains(&"token-exposed"), "{codes:?}");
+}
+
+#[test]
+fn runner_that_an_expression_chooses_may_be_the_one_of_a_job_with_a_token() {
+    let chosen = on_runner(DOWNSTREAM, "test", "${{ github.event.client_payload.runner }}");
+    assert_eq!(all(&chosen), (vec![], vec![]));
+    let (found, unknown) = all(&on_runner(&chosen, "end", "[self-hosted, npu]"));
+    assert_eq!(found, [""; 0]);
+    let told = "`test` in `.github/workflows/w.yml` may run on the runners of `end` in `.github/workflows/w.yml`";
+    assert_eq!(unknown, [told]);
+}
+
+/// GitHub takes what is around an expression for a text, and every text for true: also the line break that YAML leaves
+/// at the end of a block.
+#[test]
+fn condition_that_is_always_true_keeps_nobody_away() {
+    let gate = "github.event.pull_request.head.repo.full_name == github.repository";
+    let with = |condition: &str| {
+        let steps = "      - uses: actions/checkout@v7\n        with: {persist-credentials: false, ref: '${{ \
+                     github.head_ref }}'}\n      - run: make\n";
+        let text = with_rights("pull_request_target", steps);
+        let codes =
+            codes(&text.replace("    runs-on", &format!("    if: {condition}\n    runs-on")));
+        codes.contains(&"token-exposed")
+    };
+    for true_for_all in [
+        format!("|\n      ${{{{ {gate} }}}}"),
+        format!(">\n      ${{{{ {gate} }}}}"),
+        format!("\" ${{{{ {gate} }}}}\""),
+        format!("${{{{ {gate} }}}} && ${{{{ github.event.action == 'opened' }}}}"),
+        format!("${{{{ github.event.action == 'opened' }}}} && {gate}"),
+    ] {
+        assert!(with(&true_for_all), "{true_for_all}");
+    }
+    for condition in [
+        gate.to_owned(),
+        format!("${{{{ {gate} }}}}"),
+        format!("|\n      {gate}"),
+        format!(">-\n      ${{{{ {gate} }}}}"),
+        format!("|-\n      ${{{{ {gate}\n      && github.event.action == 'opened' }}}}"),
+    ] {
+        assert!(!with(&condition), "{condition}");
+    }
+}
+
+#[test]
+fn lines_of_strangers_in_an_environment_file_are_told() {
+    let code = "event-to-environment";
+    let with = |event: &str, value: &str, script: &str| {
+        let env = format!("        env: {{TEXT: '${{{{ {value} }}}}'}}\n");
+        codes(&with_rights(event, &format!("      - run: |\n          {script}\n{env}")))
+    };
+    let echo = "echo \"TEXT=$TEXT\" >> \"$GITHUB_ENV\"";
+    for (event, value, script) in [
+        ("issue_comment", "github.event.comment.body", echo),
+        ("issues", "github.event.issue", "echo \"${TEXT}\" >> $GITHUB_ENV"),
+        ("pull_request_target", "github.event.pull_request.body", "echo \"$TEXT\" >> $GITHUB_PATH"),
+        ("repository_dispatch", "github.event.client_payload.title", echo),
+        ("pull_request_review", "github.event.review.body", echo),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "{ echo 'A<<EOF'; echo \"$TEXT\"; echo EOF; } >> $GITHUB_ENV",
+        ),
+        ("issue_comment", "github.event.comment.body", "\"TEXT=$env:TEXT\" >> $env:GITHUB_ENV"),
+    ] {
+        assert_eq!(with(event, value, script), [code], "{event} {value} {script}");
+    }
+    for (event, value, script) in [
+        ("pull_request_target", "github.head_ref", echo),
+        ("pull_request_target", "github.event.pull_request.title", echo),
+        ("pull_request", "github.event.pull_request.body", echo),
+        ("push", "github.event.head_commit.message", echo),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "echo \"$TEXT\" > text; echo A=1 >> \"$GITHUB_OUTPUT\"",
+        ),
+        ("issue_comment", "github.event.comment.body", "echo \"A=$TEXT_FILE\" >> $GITHUB_ENV"),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "{ echo \"A<<$END\"; echo \"$TEXT\"; echo $END; } >> $GITHUB_ENV",
+        ),
+    ] {
+        assert_eq!(with(event, value, script), [""; 0], "{event} {value} {script}");
     }
 }
 
@@ -389,6 +522,18 @@ fn text_of_strangers_in_a_script_is_found_in_every_privileged_event() {
         ("discussion", run("echo ${{ github.event.discussion.title }}")),
         // Many wikis can be edited by anybody.
         ("gollum", run("echo ${{ github.event.pages[0].title }}")),
+        // Anybody may review a pull request of a branch.
+        ("pull_request_review", run("echo \"${{ github.event.review.body }}\"")),
+        ("pull_request_review_comment", run("echo \"${{ github.event.comment.body }}\"")),
+        ("merge_group", run("echo \"${{ github.event.merge_group.head_commit.message }}\"")),
+        (
+            "pull_request_target",
+            with_rights(
+                "EVENT",
+                "      - uses: devcontainers/ci@v0.3\n        with: {runCmd: 'echo ${{ \
+                 github.event.pull_request.title }}'}\n",
+            ),
+        ),
         ("gollum", run("echo ${{ join(github.event.pages.*.page_name) }}")),
         (
             "pull_request_target",
@@ -516,6 +661,11 @@ fn workflows_without_strangers_are_left_alone() {
             .to_owned(),
         "on: [pull_request, workflow_dispatch]\njobs: {b: {steps: [{run: 'git fetch origin pull/${{ \
          github.event.number }}/head'}]}}"
+            .to_owned(),
+        "on: pull_request_target\njobs: {b: {steps: [{run: 'curl https://x/install | sh && git apply own.patch && gh \
+         api -X PATCH repos/a/b/issues/1', env: {A: b}}, {run: 'gh api -X PATCH repos/a/b/issues/$N', env: {N: '${{ \
+         github.event.number }}'}}, {run: \"curl https://x/install | sh\\nlabel $N\", env: {N: '${{ \
+         github.event.number }}'}}]}}"
             .to_owned(),
         "on: pull_request_target\njobs: {b: {if: github.event.pull_request.head.repo.full_name == \
          github.repository, steps: [{uses: actions/checkout@v7, with: {ref: '${{ github.head_ref }}'}}]}}"

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use crcr_github::artifact::{Artifact, ArtifactServiceError, UploadTarget};
+use crcr_github::artifact::{Artifact, ArtifactServer, ArtifactServiceError, UploadTarget};
 use crcr_github::http::{self, RetryPolicy, UploadClient};
 use jiff::{SignedDuration, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -59,6 +59,7 @@ impl UploadMarker {
 impl GitHubStore {
     /// Stores an artifact. An upload that fails or is stopped is deleted.
     pub async fn put(&self, source: &UploadSource) -> Result<StoredArtifact, StoreError> {
+        self.refuse_to_replace(source).await?;
         let mut replaced = 0;
         loop {
             match self.put_once(source, is_raw(source)).await {
@@ -80,6 +81,28 @@ impl GitHubStore {
                 Ok(stored) => return Ok(stored),
             }
         }
+    }
+
+    /// Gitea and Forgejo give a name away again, and what had it is lost. A later attempt of the run may replace what an
+    /// earlier one stored, as nothing there tells which attempt that was.
+    async fn refuse_to_replace(&self, source: &UploadSource) -> Result<(), StoreError> {
+        let may_replace =
+            source.overwrite || source.job.run_attempt > 1 || self.marker(source).exists();
+        if self.service().server() != ArtifactServer::Gitea || may_replace {
+            return Ok(());
+        }
+        let list = self.service().list(Some(&source.name)).await;
+        let list = list.map_err(|error| self.error(error, &source.name))?;
+        // Forgejo lists unfinished uploads, too, without a size.
+        match list.iter().any(|artifact| artifact.size > 0) {
+            true => Err(self.taken(source)),
+            false => Ok(()),
+        }
+    }
+
+    fn taken(&self, source: &UploadSource) -> StoreError {
+        let message = format!("the run has an artifact `{}`", source.name);
+        StoreError::Conflict { store: STORE, message }
     }
 
     async fn put_once(&self, source: &UploadSource, raw: bool) -> Result<StoredArtifact, PutError> {
@@ -242,8 +265,7 @@ impl GitHubStore {
             }
         }
         if !source.overwrite {
-            let message = format!("the run has an artifact `{}`", source.name);
-            return Err(StoreError::Conflict { store: STORE, message });
+            return Err(self.taken(source));
         }
         match self.service().delete(&there.ids, &source.name).await {
             Ok(()) | Err(ArtifactServiceError::NotFound) => Ok(NameState::Free),
@@ -581,7 +603,7 @@ impl BlobClient {
 /// Whether the storage has taken what was sent. It answers 201 then; any other success, and any web page, is of
 /// something in between.
 fn stored(answer: Result<Response, http::HttpError>) -> Result<(), http::HttpError> {
-    let response = answer.map_err(http::HttpError::unless_page)?;
+    let response = answer.map_err(http::HttpError::unless_page_or_redirect)?;
     match response.status() {
         StatusCode::CREATED => Ok(()),
         status => Err(http::HttpError::Intermediary { status, body: Bytes::new() }),
