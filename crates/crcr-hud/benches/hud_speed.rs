@@ -5,7 +5,7 @@
 //! over DAYS days, one report each, with webhooks of the upstream repository's own CI, and with TESTS results of its
 //! tests in the last 30 days. It asks for every page and its twin 60 times in turn, first while nothing is written,
 //! then while 50 facts a second are, each of a dispatch of today. With Chromium and `tests/peers` it also says after
-//! how long each page is painted, from the navigation on.
+//! how long each page is painted, from the navigation on. The last column are its bytes, compressed.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_domain::checks::check_run::CheckRunStatus;
 use crcr_domain::checks::lifecycle::{Conclusion, JobState};
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun};
 use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
@@ -27,7 +28,7 @@ use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::protocol::callback::ReportDetails;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::{
-    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
+    AttemptFact, CallbackFact, CallbackOutcome, CheckFact, DispatchFact, DispatchFactStatus, Fact,
 };
 use crcr_domain::{Allowlist, Level, RepoName};
 use crcr_hud::{Hud, router};
@@ -92,8 +93,7 @@ async fn main() {
         println!("{tests} results of tests written in {:.0?}", started.elapsed());
     }
     let upstream = RepoName::new(UPSTREAM).unwrap();
-    let list: String = (0..BACKENDS).map(|n| format!("  - {}\n", repo(n))).collect();
-    let list = Allowlist::parse(format!("L2:\n{list}").as_bytes(), &upstream);
+    let list = Allowlist::parse(allowlist().as_bytes(), &upstream);
     let policy = Arc::new(list.accepted().ok().unwrap());
     let policy = Box::new(move || Some(Arc::clone(&policy)));
     let started = Instant::now();
@@ -105,6 +105,9 @@ async fn main() {
     let paths = [
         "/".to_owned(),
         "/prs".to_owned(),
+        "/relay".to_owned(),
+        "/relay?list=reports&window=30d".to_owned(),
+        "/relay?kind=dead&window=30d".to_owned(),
         format!("/commit/{:040x}", events - 2),
         "/search?q=Commit+7".to_owned(),
         "/search?q=no+such+thing".to_owned(),
@@ -155,12 +158,16 @@ async fn main() {
     }
     let painted = painted(&router, &paths).await;
     let writer = tokio::spawn(write(results, now, events));
-    println!("{:44}    first      p50      p95  written to: p50      p95  painted", "milliseconds");
+    println!(
+        "{:44}    first      p50      p95  written to: p50      p95  painted    bytes",
+        "milliseconds"
+    );
     for ((path, [first, p50, p95]), painted) in paths.iter().zip(quiet).zip(painted) {
         let [_, live50, live95] = round(&router, path).await;
         let painted = painted.map_or("-".to_owned(), |painted| format!("{painted:.0}"));
+        let bytes = compressed(&router, path).await;
         println!(
-            "{path:44} {first:8.1} {p50:8.1} {p95:8.1}         {live50:8.1} {live95:8.1} {painted:>8}"
+            "{path:44} {first:8.1} {p50:8.1} {p95:8.1}         {live50:8.1} {live95:8.1} {painted:>8} {bytes:8}"
         );
     }
     writer.abort();
@@ -230,6 +237,33 @@ async fn ask(router: &Router, path: &str) -> Duration {
     let took = started.elapsed();
     assert_eq!(status, StatusCode::OK, "{path}: {}", String::from_utf8_lossy(&body));
     took
+}
+
+/// Bytes of a page as browsers get it.
+async fn compressed(router: &Router, path: &str) -> usize {
+    let request = Request::get(path).header("accept-encoding", "br, gzip");
+    let answer = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    axum::body::to_bytes(answer.into_body(), 64 << 20).await.unwrap().len()
+}
+
+/// Two backends block pull requests, and four are shown there.
+fn level(backend: u64) -> Level {
+    match backend {
+        0..=1 => Level::L4,
+        2..=5 => Level::L3,
+        _ => Level::L2,
+    }
+}
+
+fn allowlist() -> String {
+    let of = |wanted| (0..BACKENDS).filter(move |n| level(*n) == wanted).map(repo);
+    let lines = |wanted, line: fn(String) -> String| of(wanted).map(line).collect::<String>();
+    format!(
+        "L2:\n{}L3:\n{}L4:\n{}",
+        lines(Level::L2, |repo| format!("  - {repo}\n")),
+        lines(Level::L3, |repo| format!("  {}:\n    {repo}: [on-call]\n", repo.replace('/', "-"))),
+        lines(Level::L4, |repo| format!("  - {repo}: [on-call]\n")),
+    )
 }
 
 fn repo(n: u64) -> String {
@@ -484,7 +518,7 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
         head_sha: sha.clone(),
         event: EventName::from(kind),
         repo: repo(backend),
-        level: Level::L2,
+        level: level(backend),
         labels: vec![],
         enqueued_at: at,
         sent_at: Some(at + SignedDuration::from_millis(120)),
@@ -493,6 +527,18 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
         tries: 1,
         last_error: None,
     })];
+    if level(backend).blocks_merge() {
+        let failed = chance(event, backend * JOBS).is_multiple_of(20);
+        let end = if failed { Conclusion::Failure } else { Conclusion::Success };
+        facts.push(Fact::Check(CheckFact {
+            at: (at + SignedDuration::from_mins(45)).min(now),
+            upstream: UPSTREAM.to_owned(),
+            head_sha: sha.clone(),
+            repo: repo(backend),
+            status: CheckRunStatus::Completed(end),
+            title: "The worst of its runs and jobs".to_owned(),
+        }));
+    }
     let run = (event * BACKENDS + backend).to_string();
     for job in 0..JOBS {
         let luck = chance(event, backend * JOBS + job);
@@ -540,7 +586,7 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
             },
             missing_proof: None,
             expected: None,
-            level: Level::L2,
+            level: level(backend),
             event: EventName::from(kind),
             upstream: UPSTREAM.to_owned(),
             pull_request,

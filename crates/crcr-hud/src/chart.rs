@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::layout::percent;
 use crate::model::TrendDay;
-use crate::plot::{Plot, PlotLine, Unit};
+use crate::plot::{HOUR, Plot, PlotLine, Unit};
 
 /// A chart of how many jobs passed and how available the backend was, by day.
 pub(super) fn shares(title: &str, days: &[TrendDay]) -> Markup {
@@ -34,8 +34,13 @@ pub(super) fn durations(
 }
 
 fn plot(title: &str, unit: Unit, days: &[TrendDay], lines: Vec<PlotLine>) -> Markup {
-    let times = days.iter().map(|day| day.date.to_string()).collect();
-    Plot { title: title.to_owned(), unit, times, lines }.markup()
+    let time = |day: &TrendDay| match day.hour {
+        Some(hour) => hour.strftime(HOUR).to_string(),
+        None => day.date.to_string(),
+    };
+    let (times, hours) =
+        (days.iter().map(time).collect(), days.iter().filter_map(|day| day.hour).collect());
+    Plot { title: title.to_owned(), unit, times, hours, lines }.markup()
 }
 
 /// A small line for a table, with its range beside it.

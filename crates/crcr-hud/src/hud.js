@@ -98,6 +98,12 @@
         : settings.times === "utc" ? utc(date).slice(0, 16) : local(date);
       time.title = exact;
     }
+    // The hour is the first words of a chart's text.
+    for (const place of document.querySelectorAll("[data-hour]")) {
+      const date = new Date(place.dataset.hour);
+      const [, ...values] = place.textContent.split(": ");
+      place.textContent = [settings.times === "utc" ? `${utc(date).slice(5, 16)} UTC` : local(date).slice(5), ...values].join(": ");
+    }
     for (const mark of document.querySelectorAll(".zone")) mark.textContent = settings.times === "utc" ? "UTC" : "local time";
   };
   const control = (label, name, options, changed) => {

@@ -8,6 +8,7 @@ use crcr_domain::results::{DurationStats, JobOutcome};
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
+use crate::address;
 use crate::model::RateView;
 use crate::view::View;
 
@@ -94,8 +95,11 @@ fn current(path: &str, address: &str) -> Option<&'static str> {
         "/tests" => is_below("/test") || path == "/quarantine",
         "/failures" => is_below("/failure"),
         "/crcr" => {
-            is_below("/crcr")
-                && !["/crcr/deliveries", "/crcr/login"].iter().any(|other| path.starts_with(other))
+            path == "/relay"
+                || is_below("/crcr")
+                    && !["/crcr/deliveries", "/crcr/login"]
+                        .iter()
+                        .any(|other| path.starts_with(other))
         }
         _ => false,
     };
@@ -201,6 +205,14 @@ pub(crate) fn distribution(of: Option<&DurationStats>) -> Markup {
     }
 }
 
+/// A number that leads to what it counts, if there is such a page.
+pub(crate) fn count_link(count: impl Display, address: Option<&str>) -> Markup {
+    html! { @match address {
+        Some(address) => a rel="nofollow" href=(address) { (count.to_string()) },
+        None => (count.to_string()),
+    } }
+}
+
 /// A time to the minute; the `datetime` attribute has the full time.
 pub fn time(time: Timestamp) -> Markup {
     let text = time.strftime("%Y-%m-%d %H:%M").to_string();
@@ -258,10 +270,12 @@ pub(crate) fn culprit_list(culprits: &[Culprit]) -> Markup {
                 h2 #culprits { "Which commit broke what" }
                 ul { @for found in culprits {
                     li {
-                        bdi { (found.repo) } ": " bdi { (found.sentence()) }
+                        a href=(format!("/crcr/{}", found.repo)) { bdi { (found.repo) } } ": " bdi { (found.sentence()) }
                         div.detail {
-                            (time(found.at)) " " (zone())
-                            @if let Some(commit) = found.suspect.as_ref().filter(|_| found.is_certain) { " · " bdi { (commit.title) } }
+                            (ago(found.at))
+                            @if let Some(commit) = found.suspect.as_ref().filter(|_| found.is_certain) {
+                                " · " a href=(address::commit(&found.upstream, &commit.sha)) { bdi { (commit.title) } }
+                            }
                             @if let Some(test) = found.tests.first() { " · " bdi { (test) } @if found.tests.len() > 1 { " and " (found.tests.len() - 1) " more" } }
                         }
                     }

@@ -1,5 +1,6 @@
 //! Charts as SVG: an axis that is fitted to the data, lines that are told apart by shape, and the same as a table.
 
+use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
@@ -11,6 +12,8 @@ const LEFT: f64 = 78.0;
 const RIGHT: f64 = 10.0;
 const BOTTOM: f64 = 28.0;
 const TOP: f64 = 10.0;
+/// How an hour is written.
+pub(crate) const HOUR: &str = "%m-%d %H:00 UTC";
 /// With more times, only values that stand alone have a mark.
 const MARKED: usize = 70;
 
@@ -48,6 +51,8 @@ pub(crate) struct Plot {
     pub(crate) unit: Unit,
     /// Hours, days or weeks, as people read them.
     pub(crate) times: Vec<String>,
+    /// When each of them begins, if they are hours: a script shows those in the reader's time. Days are those of UTC.
+    pub(crate) hours: Vec<Timestamp>,
     /// Up to four, each with a colour, a dash and a mark of its own.
     pub(crate) lines: Vec<PlotLine>,
 }
@@ -120,8 +125,8 @@ impl Plot {
                     text.axis x=(LEFT - 6.0) y=(y(tick) + 5.0) text-anchor="end" { (self.unit.text(tick)) }
                 }
                 @if let (Some(first), Some(last)) = (self.times.first(), self.times.last()) {
-                    text.axis x=(LEFT) y=(HEIGHT - 5.0) { (first) }
-                    @if count > 1 { text.axis x=(WIDTH - RIGHT) y=(HEIGHT - 5.0) text-anchor="end" { (last) } }
+                    text.axis x=(LEFT) y=(HEIGHT - 5.0) data-hour=[self.hours.first()] { (first) }
+                    @if count > 1 { text.axis x=(WIDTH - RIGHT) y=(HEIGHT - 5.0) text-anchor="end" data-hour=[self.hours.last()] { (last) } }
                 }
                 @for (line, class) in self.lines.iter().zip(CLASSES) {
                     @for part in parts(&line.values) {
@@ -135,7 +140,7 @@ impl Plot {
                 }
                 @for (n, time) in self.times.iter().enumerate() {
                     rect.time x=(round(LEFT + width * n as f64)) y=(TOP) width=(round(width)) height=(HEIGHT - TOP - BOTTOM) {
-                        title { (self.at(n, time)) }
+                        title data-hour=[self.hours.get(n)] { (self.at(n, time)) }
                     }
                 }
             }
@@ -162,9 +167,9 @@ impl Plot {
     fn table(&self) -> Markup {
         html! {
             div.scroll { table.numbers {
-                thead { tr { th scope="col" { "Time (UTC)" } @for line in &self.lines { th scope="col" { bdi { (line.name) } } } } }
+                thead { tr { th scope="col" { @if self.hours.is_empty() { "Day (UTC)" } @else { "Hour" } } @for line in &self.lines { th scope="col" { bdi { (line.name) } } } } }
                 tbody { @for (n, time) in self.times.iter().enumerate().rev() { tr {
-                    th scope="row" { (time) }
+                    th scope="row" data-hour=[self.hours.get(n)] { (time) }
                     @for line in &self.lines { td.number { @match line.values.get(n).copied().flatten() {
                         Some(value) => (self.unit.text(value)), None => span.muted { "no data" },
                     } } }
@@ -242,7 +247,7 @@ mod tests {
             values: values.iter().copied().map(Some).collect(),
         }];
         let times = (0..values.len()).map(|n| format!("day {n}")).collect();
-        Plot { title: "Queue".to_owned(), unit, times, lines }
+        Plot { title: "Queue".to_owned(), unit, times, hours: vec![], lines }
     }
 
     #[test]

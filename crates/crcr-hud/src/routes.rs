@@ -20,7 +20,7 @@ use crate::errors::{error_json, error_response, wrong_address};
 use crate::openapi::{self, Operation, schemas_of};
 use crate::pages::{
     branch, branches, commit, failure, failures, feed, level, level_status, now, overview, pull,
-    pulls, quarantine, repository, search, test, tests, trends,
+    pulls, quarantine, relay, repository, search, test, tests, trends,
 };
 use crate::query::SpanQuery;
 use crate::security_headers::SECURITY_HEADERS;
@@ -51,6 +51,7 @@ pub fn router(hud: Arc<Hud>) -> Router {
             failure::panel_fragment,
         )
         .page("/trends", "/api/v1/trends", trends::build, trends::page)
+        .page("/relay", "/api/v1/relay", relay::build, relay::page)
         .page(
             "/crcr/{owner}/{repo}",
             "/api/v1/repositories/{owner}/{repo}",

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crcr_domain::Level;
 use crcr_domain::results::facts::{
-    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+    AttemptFact, CallbackFact, CallbackOutcome, CheckFact, DispatchFact, Fact, MergeBaseFact,
 };
 use crcr_domain::results::{RepoDay, ResultTotals};
 use crcr_store::{SqliteStore, StoreError, StoreRole};
@@ -152,6 +152,14 @@ pub trait Results:
         limit: usize,
     ) -> Result<Vec<CallbackFact>, ResultsError>;
 
+    /// The reports of the window with one of these outcomes, newest first, `limit` at most.
+    async fn newest_callbacks(
+        &self,
+        window: &Window,
+        outcomes: &[CallbackOutcome],
+        limit: usize,
+    ) -> Result<Vec<CallbackFact>, ResultsError>;
+
     /// The outcome of each report of the window, in no particular order.
     async fn report_outcomes(&self, window: &Window) -> Result<Vec<ReportOutcome>, ResultsError>;
 
@@ -200,6 +208,14 @@ pub trait Results:
         upstream: &str,
         numbers: &[u64],
     ) -> Result<Vec<MergeBaseFact>, ResultsError>;
+
+    /// What the check runs of these commits show, in no particular order. The name of the upstream repository is
+    /// compared without case.
+    async fn checks(
+        &self,
+        upstream: &str,
+        heads: &[String],
+    ) -> Result<Vec<CheckFact>, ResultsError>;
 }
 
 /// Sorts by arrival. The other key columns make the order stable within one millisecond.
@@ -239,7 +255,15 @@ const CLICKHOUSE_STEPS: &[clickhouse::schema::SchemaStep] = &[
         ci_times::clickhouse::TABLES,
     ],
     &[webhook_tables::clickhouse::PULL_STATES],
+    &[clickhouse::schema::CHECKS],
 ];
+
+/// Outcomes of reports, as a list for SQL.
+fn outcome_list(outcomes: &[CallbackOutcome]) -> String {
+    let names: Vec<String> =
+        outcomes.iter().map(|outcome| format!("'{}'", outcome.as_str())).collect();
+    names.join(", ")
+}
 
 #[derive(Debug, Clone)]
 pub enum ResultsUrl {

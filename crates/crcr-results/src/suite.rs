@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::Level;
+use crcr_domain::checks::check_run::CheckRunStatus;
 use crcr_domain::checks::lifecycle::{Conclusion, JobState};
 use crcr_domain::protocol::callback::{FailedTest, ReportDetails};
 use crcr_domain::protocol::event::EventName;
@@ -11,7 +12,7 @@ use crcr_domain::results::criteria::{
     ReviewWindow as Evidence, at_level_since, demotion, promotion,
 };
 use crcr_domain::results::facts::{
-    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
+    AttemptFact, CallbackFact, CallbackOutcome, CheckFact, DispatchFact, DispatchFactStatus, Fact,
     MergeBaseFact,
 };
 use crcr_domain::results::rates::{end_to_end_seconds, execution_seconds, queue_seconds};
@@ -44,6 +45,8 @@ pub(super) async fn all(results: &dyn Results) {
     pull_requests_with_one_number_are_told_apart_by_upstream(results).await;
     dispatches_of_a_commit_are_found_by_its_first_digits(results).await;
     the_merge_base_written_last_wins(results).await;
+    the_newest_check_run_of_a_commit_wins(results).await;
+    reports_of_an_outcome_are_the_newest(results, &facts).await;
     known_defects_of_the_old_dashboards_do_not_occur(results).await;
     hostile_texts_are_stored_unchanged(results).await;
     at_level_since_is_the_start_of_the_newest_unbroken_span(results, &facts).await;
@@ -483,6 +486,57 @@ async fn the_merge_base_written_last_wins(results: &dyn Results) {
     let after = results.day_revisions(&window(-900_000, 10_000, None)).await.unwrap();
     let sum = |marks: &[super::DayRevision]| marks.iter().map(|mark| mark.changes).sum::<u64>();
     assert_eq!(sum(&before), sum(&after), "no day changes");
+}
+
+async fn the_newest_check_run_of_a_commit_wins(results: &dyn Results) {
+    let check = |head: &str, repo: &str, seconds, status, title: &str| CheckFact {
+        at: at(seconds),
+        upstream: "Acme/Upstream".into(),
+        head_sha: head.into(),
+        repo: repo.into(),
+        status,
+        title: title.into(),
+    };
+    let ended = CheckRunStatus::Completed(Conclusion::Success);
+    let newest = check("aa", "Acme/One", 200, ended, HOSTILE);
+    let other = check("bb", "acme/one", 50, CheckRunStatus::Queued, "queued");
+    for facts in [
+        vec![newest.clone(), other.clone()],
+        vec![check("aa", "acme/one", 100, CheckRunStatus::InProgress, "older"), newest.clone()],
+    ] {
+        results.append(facts.into_iter().map(Fact::Check).collect()).await.unwrap();
+    }
+    let of = async |upstream: &str, heads: &[&str]| {
+        let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
+        let mut found = results.checks(upstream, &heads).await.unwrap();
+        found.sort_by(|a, b| a.head_sha.cmp(&b.head_sha));
+        found
+    };
+    assert_eq!(of("acme/UPSTREAM", &["aa", "bb", "cc"]).await, [newest, other]);
+    for (upstream, heads) in
+        [("acme/upstream", &[][..]), ("other/upstream", &["aa"]), (HOSTILE, &[HOSTILE])]
+    {
+        assert_eq!(of(upstream, heads).await, []);
+    }
+}
+
+async fn reports_of_an_outcome_are_the_newest(results: &dyn Results, facts: &[Fact]) {
+    let all = window(-900_000, 900_000, None);
+    for outcomes in
+        [vec![CallbackOutcome::Accepted], vec![CallbackOutcome::BadToken, CallbackOutcome::BadBody]]
+    {
+        let (_, _, mut expected) = expected(facts, &all);
+        expected.retain(|report| outcomes.contains(&report.outcome));
+        expected.sort_by_key(|report| std::cmp::Reverse(report.at));
+        let found = results.newest_callbacks(&all, &outcomes, 100_000).await.unwrap();
+        let times = |reports: &[CallbackFact]| -> Vec<i64> {
+            reports.iter().map(|report| report.at.as_millisecond()).collect()
+        };
+        assert!(times(&found) == times(&expected), "{outcomes:?}: {}", found.len());
+        let two = results.newest_callbacks(&all, &outcomes, 2).await.unwrap();
+        assert_eq!(times(&two), times(&expected)[..two.len()], "{outcomes:?}");
+        assert_eq!(two.len(), expected.len().min(2));
+    }
 }
 
 async fn jobs(results: &dyn Results, repo: &str) -> (Vec<JobOfRecord<'static>>, ResultCounts) {

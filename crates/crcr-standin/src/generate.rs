@@ -264,7 +264,7 @@ impl GeneratedMonth<'_> {
                 !row.state.is_open()
             }
             Fact::Callback(row) => row.conclusion.is_some(),
-            Fact::Dispatch(_) | Fact::MergeBase(_) => true,
+            Fact::Dispatch(_) | Fact::MergeBase(_) | Fact::Check(_) => true,
         });
         self.facts.extend(others);
     }

@@ -276,6 +276,17 @@ impl BranchCommit {
     }
 }
 
+/// The repository that a run's pull request comes from, in lower case; `None` for the run's own repository. Whoever asks to
+/// merge a commit of a branch elsewhere has runs on that commit, and the fork's branch can have the name of any branch.
+pub fn fork_of_run(row: &WebhookRow) -> Option<String> {
+    let document: Value = serde_json::from_str(&row.document).ok()?;
+    let run = &document["workflow_run"];
+    let is_of_pull = run["event"].as_str().is_some_and(|event| event.starts_with("pull_request"));
+    // A fork that was deleted has no name.
+    let head = run["head_repository"]["full_name"].as_str().unwrap_or_default();
+    (is_of_pull && !head.eq_ignore_ascii_case(&row.repository)).then(|| head.to_ascii_lowercase())
+}
+
 /// Files of a push that are read, the first ones of a longer list.
 const MAX_CHANGED_FILES: usize = 300;
 
@@ -391,5 +402,25 @@ mod tests {
         assert_eq!(BranchCommit::from_row(&row("workflow_run", &run("pull_request"))), None);
         let deleted = json!({"ref": "refs/heads/main", "after": "0".repeat(40)});
         assert_eq!(BranchCommit::from_row(&row("push", &deleted)), None);
+    }
+
+    #[test]
+    fn run_of_another_repositorys_pull_request_is_told_from_the_branchs_own() {
+        let run = |event: &str, head: &Value| {
+            let run = json!({
+                "id": 1, "event": event, "head_sha": "abcdef0", "head_branch": "main",
+                "head_repository": head,
+            });
+            let payload =
+                json!({ "workflow_run": run, "repository": { "full_name": "Acme/Upstream" } });
+            fork_of_run(&row("workflow_run", &payload))
+        };
+        let fork = json!({ "full_name": "Stranger/Upstream" });
+        let own = json!({ "full_name": "acme/upstream" });
+        assert_eq!(run("pull_request", &fork).as_deref(), Some("stranger/upstream"));
+        assert_eq!(run("pull_request_target", &fork).as_deref(), Some("stranger/upstream"));
+        assert_eq!(run("pull_request", &Value::Null).as_deref(), Some(""), "it was deleted");
+        assert_eq!(run("pull_request", &own), None);
+        assert_eq!(run("push", &Value::Null), None);
     }
 }

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::allowlist::level::Level;
+use crate::checks::check_run::CheckRunStatus;
 use crate::checks::lifecycle::{Conclusion, JobState};
 use crate::checks::proof::MissingProof;
 use crate::protocol::callback::ReportDetails;
@@ -22,6 +23,8 @@ pub enum Fact {
     Callback(CallbackFact),
     /// The merge base of a pull request became known.
     MergeBase(MergeBaseFact),
+    /// The check run of a backend's verdict changed.
+    Check(CheckFact),
 }
 
 /// The status of a dispatch at time `at`. For each delivery and repository, the row with the highest
@@ -209,6 +212,19 @@ impl MergeBaseFact {
         };
         files.into_iter().take_while(fits).collect()
     }
+}
+
+/// What the check run with a backend's verdict on an upstream commit shows. Jobs that passed don't say it: the verdict may
+/// wait for runs that GitHub hasn't listed yet. For each commit and backend the newest row wins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckFact {
+    pub at: Timestamp,
+    pub upstream: String,
+    pub head_sha: String,
+    pub repo: String,
+    pub status: CheckRunStatus,
+    /// Its title, which says why.
+    pub title: String,
 }
 
 /// A received report, accepted or not. `delivery` to `conclusion` are what its body says, unchecked.

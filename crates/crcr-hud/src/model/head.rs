@@ -6,7 +6,9 @@ use crcr_domain::checks::proof::MissingProof;
 use crcr_domain::ci_data::job_log::JobLogRow;
 use crcr_domain::ci_data::workflow::WorkflowJob;
 use crcr_domain::protocol::callback::{FailedTest, TestCounts};
-use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus, MergeBaseFact};
+use crcr_domain::results::facts::{
+    AttemptFact, CheckFact, DispatchFact, DispatchFactStatus, MergeBaseFact,
+};
 use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use crcr_domain::results::{BlameContext, BranchResults, JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
@@ -50,6 +52,10 @@ pub(crate) struct PullBackend {
     pub(crate) state: Option<HeadState>,
     /// What it says of the head, in one sentence.
     pub(crate) sentence: String,
+    /// Whether the check run that the pull request waits for has ended; only at levels that block the merge.
+    pub(crate) is_decided: bool,
+    /// Whether the sentence is that of the check run, because its jobs alone say something else.
+    pub(crate) is_told_by_check: bool,
     /// The verdict on its most telling failure.
     pub(crate) verdict: Option<TriageVerdict>,
     pub(crate) jobs: Vec<PullJob>,
@@ -123,13 +129,33 @@ impl HeadFacts<'_> {
             first: Timestamp::MIN,
             last: Timestamp::MAX,
         };
+        let checks = checks_of_heads(hud, self.upstream, &[self.head_sha.to_owned()]).await?;
         let mut backends: Vec<PullBackend> = newest_of_head(self.dispatches, self.head_sha)
             .into_iter()
-            .map(|dispatch| backend(hud, dispatch, &context))
+            .map(|dispatch| {
+                let check = checks.get(&check_key(self.head_sha, &dispatch.repo));
+                backend(hud, dispatch, &context, check)
+            })
             .collect();
         backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
         Ok(backends)
     }
+}
+
+/// The check runs with the verdicts on commits, by [`check_key`].
+pub(crate) type Checks = HashMap<(String, String), CheckFact>;
+
+pub(crate) fn check_key(head_sha: &str, repo: &str) -> (String, String) {
+    (head_sha.to_owned(), repo.to_ascii_lowercase())
+}
+
+pub(crate) async fn checks_of_heads(
+    hud: &Hud,
+    upstream: &RepoName,
+    heads: &[String],
+) -> Result<Checks, PageError> {
+    let found = hud.results.checks(upstream.as_str(), heads).await?;
+    Ok(found.into_iter().map(|check| (check_key(&check.head_sha, &check.repo), check)).collect())
 }
 
 /// The newest dispatch of this head to each repository. Labels and reopening cause further ones.
@@ -144,10 +170,19 @@ fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a Dis
     newest.into_values().collect()
 }
 
-fn backend(hud: &Hud, dispatch: &DispatchFact, context: &BlameContext<'_>) -> PullBackend {
+fn backend(
+    hud: &Hud,
+    dispatch: &DispatchFact,
+    context: &BlameContext<'_>,
+    check: Option<&CheckFact>,
+) -> PullBackend {
     let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| hud.entry_of(&repo));
     let own =
         context.head.iter().filter(|job| job.record.repo.eq_ignore_ascii_case(&dispatch.repo));
+    let level = hud.level_now(&dispatch.repo, dispatch.level);
+    let check = check.filter(|_| level.blocks_merge());
+    let state = HeadState::of_head(own.clone(), dispatch.status, check);
+    let by_jobs = HeadState::of_head(own.clone(), dispatch.status, None);
     let jobs: Vec<PullJob> = own
         .map(|job| PullJob {
             new_tests: context.new_tests(job),
@@ -170,11 +205,11 @@ fn backend(hud: &Hud, dispatch: &DispatchFact, context: &BlameContext<'_>) -> Pu
     let verdict = judged.max_by_key(|(outcome, verdict)| {
         (*outcome == Some(JobOutcome::TestFailed), verdict.category != TriageCategory::Flake)
     });
-    let states = jobs.iter().map(|job| HeadState::of_job(job.outcome, job.missing_proof.is_some()));
-    let state = states.min().unwrap_or_else(|| HeadState::of_dispatch(dispatch.status));
     let verdict = verdict.map(|(_, verdict)| verdict.clone());
-    let level = hud.level_now(&dispatch.repo, dispatch.level);
     let shows_results = level.shows_results();
+    // A failure that is explained says more.
+    let is_explained = state <= HeadState::Broken && verdict.is_some();
+    let told = check.filter(|_| state != by_jobs && !is_explained);
     PullBackend {
         repo: dispatch.repo.clone(),
         level,
@@ -187,11 +222,15 @@ fn backend(hud: &Hud, dispatch: &DispatchFact, context: &BlameContext<'_>) -> Pu
         dispatch: dispatch.status,
         last_error: dispatch.last_error.clone(),
         state: shows_results.then_some(state),
-        sentence: if shows_results {
-            sentence(state, verdict.as_ref(), &jobs, dispatch)
-        } else {
-            "Received the event; results are not shown at this level.".to_owned()
+        sentence: match told {
+            _ if !shows_results => {
+                "Received the event; results are not shown at this level.".to_owned()
+            }
+            Some(check) => format!("Its check run says: {}.", check.title),
+            None => sentence(state, verdict.as_ref(), &jobs, dispatch),
         },
+        is_decided: check.is_some_and(|check| !check.status.is_open()),
+        is_told_by_check: told.is_some(),
         verdict,
         jobs,
     }

@@ -13,13 +13,19 @@ pub(super) mod red_branches;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crcr_domain::results::{DurationStats, JobOutcome, Rate, RepoDay, ResultTotals};
-use jiff::Timestamp;
+use crcr_domain::results::{
+    DurationStats, JobOutcome, Rate, RepoDay, ResultTotals, jobs_of_record,
+};
+use crcr_results::Window;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::query::TimeSpan;
+
+/// A window of 24 hours begins at a full hour, so it touches one more.
+const MAX_HOURS: i64 = 25;
 
 /// A rate with its value, confidence interval and whether there are enough samples.
 #[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
@@ -69,10 +75,12 @@ impl RateSummary {
     }
 }
 
-/// One day of a trend chart; times in seconds.
+/// One day of a trend chart, or one hour; times in seconds.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(super) struct TrendDay {
     pub(super) date: Date,
+    /// When the hour began; `None` for a day.
+    pub(super) hour: Option<Timestamp>,
     pub(super) job_pass: Rate,
     pub(super) availability: Rate,
     pub(super) queue_p50: Option<f64>,
@@ -96,20 +104,38 @@ pub(super) fn trend(span: &TimeSpan, tallies: &[(RepoDay, Arc<ResultTotals>)]) -
             day.add(tally);
         }
     }
-    days.into_iter()
-        .map(|(date, tally)| {
-            let (queue, execution) = (tally.queue(), tally.execution());
-            TrendDay {
-                date,
-                job_pass: tally.sums.job_pass(),
-                availability: tally.sums.availability,
-                queue_p50: queue.map(|d| d.p50),
-                queue_p95: queue.map(|d| d.p95),
-                execution_p50: execution.map(|d| d.p50),
-                execution_p95: execution.map(|d| d.p95),
-            }
-        })
-        .collect()
+    days.into_iter().map(|(date, tally)| TrendDay::new(date, None, &tally)).collect()
+}
+
+/// One entry for each hour of a short span.
+pub(super) fn hourly_trend(span: &TimeSpan, facts: &days::SharedFacts) -> Vec<TrendDay> {
+    let hour = |n: i64| span.from + SignedDuration::from_hours(n);
+    let starts = (0..MAX_HOURS).map(hour).take_while(|start| *start < span.to);
+    let of_hour = |start: Timestamp| {
+        let window = Window::all(start, start + SignedDuration::from_hours(1));
+        let sent = facts.dispatches(&window).filter(|sent| span.events.includes(&sent.event));
+        let sent: Vec<_> = sent.collect();
+        let attempts = facts.attempts(&window).filter(|row| span.events.includes(&row.event));
+        let totals = ResultTotals::of(jobs_of_record(attempts, sent.iter().copied()), &sent);
+        TrendDay::new(day_of(start), Some(start), &totals)
+    };
+    starts.map(of_hour).collect()
+}
+
+impl TrendDay {
+    fn new(date: Date, hour: Option<Timestamp>, tally: &ResultTotals) -> Self {
+        let (queue, execution) = (tally.queue(), tally.execution());
+        Self {
+            date,
+            hour,
+            job_pass: tally.sums.job_pass(),
+            availability: tally.sums.availability,
+            queue_p50: queue.map(|d| d.p50),
+            queue_p95: queue.map(|d| d.p95),
+            execution_p50: execution.map(|d| d.p50),
+            execution_p95: execution.map(|d| d.p95),
+        }
+    }
 }
 
 /// The sum of these days.

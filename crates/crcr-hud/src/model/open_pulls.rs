@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crcr_domain::Level;
 use crcr_domain::ci_data::pull_request::PullRequestState;
-use crcr_domain::results::facts::{AttemptFact, DispatchFact};
+use crcr_domain::results::facts::{AttemptFact, CheckFact, DispatchFact};
 use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use crcr_domain::results::{BlamedJobs, JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_results::Window;
@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::days::push_facts;
-use super::head;
+use super::head::{self, Checks, check_key, checks_of_heads};
 use super::head_state::HeadState;
 use crate::context::{Hud, PageError};
 
@@ -136,6 +136,7 @@ struct PullFacts {
     attempts: Vec<AttemptFact>,
     dispatches: Vec<DispatchFact>,
     blamed: BlamedJobs,
+    checks: Checks,
 }
 
 impl PullFacts {
@@ -157,6 +158,10 @@ impl PullFacts {
                 *newest = sent;
             }
         }
+        let mut shas: Vec<String> = heads.values().map(|sent| sent.head_sha.clone()).collect();
+        shas.sort_unstable();
+        shas.dedup();
+        let checks = checks_of_heads(hud, &hud.upstream, &shas).await?;
         let on_head = |job: &JobOfRecord<'_>| {
             let head = heads.get(&job.record.pull_request);
             head.is_some_and(|head| head.head_sha == job.record.head_sha)
@@ -169,7 +174,7 @@ impl PullFacts {
             Ok::<_, PageError>(facts.attempts(&window).cloned().collect())
         };
         let blamed = blame_jobs(&*hud.results, &jobs, read_pushes).await?;
-        Ok(Self { attempts, dispatches, blamed })
+        Ok(Self { attempts, dispatches, blamed, checks })
     }
 
     /// The verdict that tells most: of a backend that blocks, on failed tests.
@@ -184,6 +189,35 @@ impl PullFacts {
             )
         });
         most.map(|(_, verdict)| verdict)
+    }
+
+    /// The check run that a pull request waits for, if this dispatch's backend has one.
+    fn check(&self, sent: &DispatchFact) -> Option<&CheckFact> {
+        let check = self.checks.get(&check_key(&sent.head_sha, &sent.repo));
+        check.filter(|_| sent.level.blocks_merge())
+    }
+
+    /// What blocks a head, where no verdict says whose fault it is.
+    fn unexplained(
+        &self,
+        own: &[&DispatchFact],
+        head_sha: &str,
+        jobs: &[JobOfRecord<'_>],
+    ) -> Option<String> {
+        let sent = own.iter().filter(|sent| sent.head_sha == head_sha && sent.level.blocks_merge());
+        let answers = sent.map(|sent| (sent, answer(sent, jobs, self.check(sent))));
+        let (sent, worst) = answers.min_by_key(|(_, answer)| answer.state)?;
+        let bad = jobs.iter().find(|job| {
+            job.record.repo.eq_ignore_ascii_case(&sent.repo) && state_of(job) == worst.state
+        });
+        let bad = bad.map(|job| {
+            let name = job.record.job.as_deref().unwrap_or(&job.record.workflow);
+            (name, job.outcome, job.record.missing_proof.is_some())
+        });
+        match self.check(sent) {
+            Some(check) if bad.is_none() => Some(format!("{}.", check.title)),
+            _ => Some(head::unexplained(bad, sent.status)),
+        }
     }
 
     fn pull(&self, number: u64, known: Option<PullRequestState>) -> Option<OpenPull> {
@@ -207,7 +241,7 @@ impl PullFacts {
         let mut backends: Vec<BackendAnswer> = newest_of
             .into_values()
             .filter(|sent| sent.level >= Level::L3)
-            .map(|sent| answer(sent, &jobs))
+            .map(|sent| answer(sent, &jobs, self.check(sent)))
             .collect();
         backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
         let blocking = || backends.iter().filter(|backend| backend.level.blocks_merge());
@@ -223,7 +257,7 @@ impl PullFacts {
         let verdict = self.verdict(&jobs);
         let why = match verdict {
             Some(verdict) => Some(verdict.summary.clone()),
-            None if standing == PullStanding::Blocked => unexplained(&own, &head_sha, &jobs),
+            None if standing == PullStanding::Blocked => self.unexplained(&own, &head_sha, &jobs),
             None => None,
         };
         let known_text = |text: fn(&PullRequestState) -> &String| {
@@ -247,30 +281,20 @@ impl PullFacts {
     }
 }
 
-/// What blocks a head, where no verdict says whose fault it is.
-fn unexplained(own: &[&DispatchFact], head_sha: &str, jobs: &[JobOfRecord<'_>]) -> Option<String> {
-    let sent = own.iter().filter(|sent| sent.head_sha == head_sha && sent.level.blocks_merge());
-    let answers = sent.map(|sent| (sent, answer(sent, jobs)));
-    let (sent, worst) = answers.min_by_key(|(_, answer)| answer.state)?;
-    let bad = jobs.iter().find(|job| {
-        job.record.repo.eq_ignore_ascii_case(&sent.repo) && state_of(job) == worst.state
-    });
-    let bad = bad.map(|job| {
-        let name = job.record.job.as_deref().unwrap_or(&job.record.workflow);
-        (name, job.outcome, job.record.missing_proof.is_some())
-    });
-    Some(head::unexplained(bad, sent.status))
-}
-
 fn state_of(job: &JobOfRecord<'_>) -> HeadState {
     HeadState::of_job(job.outcome, job.record.missing_proof.is_some())
 }
 
-fn answer(sent: &DispatchFact, jobs: &[JobOfRecord<'_>]) -> BackendAnswer {
+fn answer(
+    sent: &DispatchFact,
+    jobs: &[JobOfRecord<'_>],
+    check: Option<&CheckFact>,
+) -> BackendAnswer {
     let own = || jobs.iter().filter(|job| job.record.repo.eq_ignore_ascii_case(&sent.repo));
-    let state = own().map(state_of).min().unwrap_or_else(|| HeadState::of_dispatch(sent.status));
+    let state = HeadState::of_head(own(), sent.status, check);
     let fails = own().filter(|job| state_of(job) <= HeadState::Broken);
     let since = fails.map(|job| job.record.received_at).min();
+    let since = since.or(check.filter(|_| state <= HeadState::Broken).map(|check| check.at));
     BackendAnswer {
         repo: sent.repo.clone(),
         level: sent.level,

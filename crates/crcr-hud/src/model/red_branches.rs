@@ -10,15 +10,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::context::{Hud, PageError};
-use crate::pages::branch::{
-    JobGroup, add_failed_runs, backend_cells, commits, is_red, jobs_of_commits, newest_of_each,
-};
+use crate::pages::branch::{JobGroup, backend_cells, branch_jobs, commits, is_red, newest_of_each};
 
 /// The newest commits of a branch that are looked at.
 const MAX_COMMITS: usize = 15;
-/// Commits whose jobs are read at once, until there are so many jobs.
-const COMMITS_AT_ONCE: usize = 5;
-const MAX_JOBS_READ: usize = 12_000;
 const MAX_BRANCHES: usize = 3;
 /// Red jobs of a branch that are named.
 const MAX_RED_JOBS: usize = 5;
@@ -158,18 +153,8 @@ impl Columns {
         branch: &str,
         commits: &[BranchCommit],
     ) -> Result<Self, PageError> {
-        let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
-        let (mut jobs, mut read) = (vec![], 0);
-        for part in shas.chunks(COMMITS_AT_ONCE) {
-            if jobs.len() > MAX_JOBS_READ {
-                break;
-            }
-            jobs.extend(jobs_of_commits(hud, repo, part).await?);
-            read += part.len();
-        }
-        add_failed_runs(hud, repo, &shas[..read], true, &mut jobs).await?;
-        let is_whole = read == shas.len();
-        jobs.retain(|job| job.branch == branch);
+        let (jobs, read) = branch_jobs(hud, repo, branch, commits).await?;
+        let is_whole = read == commits.len();
         let (backends, reported) = backend_cells(hud, repo, commits, |_| true).await?;
         // The worst state of each group on each commit, with a job in it.
         let mut groups: BTreeMap<JobGroup, HashMap<&str, (CiState, u64)>> = BTreeMap::new();

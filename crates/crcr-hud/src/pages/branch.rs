@@ -2,8 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crcr_domain::ci_data::workflow::{BranchCommit, CiState, WorkflowJob};
+use crcr_domain::checks::check_run::CheckRunStatus;
+use crcr_domain::ci_data::webhook::WebhookRow;
+use crcr_domain::ci_data::workflow::{BranchCommit, CiState, WorkflowJob, fork_of_run};
 use crcr_domain::probes::Culprit;
+use crcr_domain::protocol::event::EventName;
+use crcr_domain::results::facts::{DispatchFact, DispatchFactStatus};
 use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
@@ -16,6 +20,8 @@ use super::failure::{self, JobModel};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError, repo_name};
 use crate::layout::{counted, culprit_list, outcome_parts, short_sha, state_parts};
+use crate::model::days::push_facts;
+use crate::model::head::checks_of_heads;
 use crate::query::BranchQuery;
 use crate::view::View;
 
@@ -123,14 +129,13 @@ impl BackendCell {
 }
 
 impl CommitRow {
-    /// Whether every job that ran passed, and nothing runs any more.
+    /// Whether a job passed, every other one that ran did, and nothing runs any more.
     fn is_green(&self) -> bool {
-        let in_tree = self.cells.iter().flatten();
-        let mut states = in_tree.map(|cell| cell.state).peekable();
-        let backends = self.backend_cells.iter().flatten();
-        states.peek().is_some()
+        let mut states = self.cells.iter().flatten().map(|cell| cell.state);
+        let mut backends = self.backend_cells.iter().flatten();
+        states.clone().any(|state| state == CiState::Passed)
             && states.all(|state| matches!(state, CiState::Passed | CiState::Neutral))
-            && backends.into_iter().all(|cell| cell.outcome.is_some_and(is_good))
+            && backends.all(|cell| cell.outcome.is_some_and(is_good))
     }
 }
 
@@ -190,12 +195,11 @@ pub(crate) async fn build(
     if commits.is_empty() && query.before.is_none() {
         return Err(PageError::NotFound(format!("no commit on `{branch}` of {repo} is known")));
     }
-    let (mut jobs, read) = bounded_jobs(hud, repo, &commits).await?;
+    let (mut jobs, read) = branch_jobs(hud, repo, branch, &commits).await?;
     if read < commits.len() {
         commits.truncate(read);
         older = commits.last().map(|last| last.at);
     }
-    jobs.retain(|job| job.branch == branch);
     let search = query.q.as_deref().unwrap_or_default().to_lowercase();
     let matches = |job: &WorkflowJob| {
         search.is_empty()
@@ -288,10 +292,11 @@ impl<'a> GroupedJobs<'a> {
     }
 }
 
-/// The jobs of the newest commits, and of how many of them, until there are so many jobs.
-async fn bounded_jobs(
+/// The jobs of the newest commits of a branch, and of how many of them, until there are so many jobs.
+pub(crate) async fn branch_jobs(
     hud: &Hud,
     repo: &RepoName,
+    branch: &str,
     commits: &[BranchCommit],
 ) -> Result<(Vec<WorkflowJob>, usize), PageError> {
     let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
@@ -303,7 +308,16 @@ async fn bounded_jobs(
         jobs.extend(jobs_of_commits(hud, repo, part).await?);
         read += part.len();
     }
-    add_failed_runs(hud, repo, &shas[..read], true, &mut jobs).await?;
+    let runs = runs_of_commits(hud, repo, &shas[..read]).await?;
+    let forks: HashSet<&str> = runs
+        .iter()
+        .filter(|row| fork_of_run(row).is_some())
+        .map(|row| row.thing.as_str())
+        .collect();
+    jobs.retain(|job| !forks.contains(job.run_id.to_string().as_str()));
+    // Runs of pull requests aren't of the branch's own commits.
+    add_failed_runs(runs.iter().filter(|row| BranchCommit::from_row(row).is_some()), &mut jobs);
+    jobs.retain(|job| job.branch == branch);
     Ok((jobs, read))
 }
 
@@ -383,22 +397,52 @@ pub(crate) async fn backend_cells(
     let first = to - SignedDuration::from_hours(24 * BACKEND_DAYS);
     let from = (oldest.at - SignedDuration::from_hours(1)).max(first);
     let names = backends.iter().map(|backend| backend.repo.clone()).collect();
-    let attempts = hud.results.push_attempts(&Window::all(from, to).of_repos(names)).await?;
-    let of_page = attempts.iter().filter(|row| row.upstream.eq_ignore_ascii_case(repo.as_str()));
+    let window = Window::all(from, to).of_repos(names);
+    let facts = push_facts(hud, &window).await?;
+    let is_here = |upstream: &str| upstream.eq_ignore_ascii_case(repo.as_str());
+    let column =
+        |name: &str| backends.iter().position(|backend| backend.repo.eq_ignore_ascii_case(name));
     let mut cells: ReportedCells = HashMap::new();
+    let none = || vec![None; backends.len()];
+    let of_page = facts.attempts(&window).filter(|row| is_here(&row.upstream));
     for job in jobs_of_record(of_page, []) {
-        let Some(at) = backends.iter().position(|b| b.repo.eq_ignore_ascii_case(&job.record.repo))
-        else {
-            continue;
-        };
-        let row =
-            cells.entry(job.record.head_sha.clone()).or_insert_with(|| vec![None; backends.len()]);
+        let Some(at) = column(&job.record.repo) else { continue };
+        let row = cells.entry(job.record.head_sha.clone()).or_insert_with(none);
         let cell = row[at].get_or_insert(BackendCell { outcome: job.outcome, jobs: 0, failed: 0 });
         let failed = job.outcome.is_some_and(|outcome| !is_good(outcome));
         cell.jobs += 1;
         cell.failed += usize::from(failed);
         if rank(job.outcome) < rank(cell.outcome) {
             cell.outcome = job.outcome;
+        }
+    }
+    let told = |sent: &&DispatchFact| sent.event == EventName::Push && is_here(&sent.upstream);
+    for sent in facts.dispatches(&window).filter(told) {
+        // Who was told of a commit and hasn't answered hasn't passed.
+        let outcome = match sent.status {
+            DispatchFactStatus::Queued | DispatchFactStatus::Sent => None,
+            DispatchFactStatus::NeverStarted => Some(JobOutcome::NeverStarted),
+            _ => continue,
+        };
+        let Some(at) = column(&sent.repo) else { continue };
+        let row = cells.entry(sent.head_sha.clone()).or_insert_with(none);
+        let failed = usize::from(outcome.is_some());
+        row[at].get_or_insert(BackendCell { outcome, jobs: 0, failed });
+    }
+    let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
+    for ((sha, name), check) in checks_of_heads(hud, repo, &shas).await? {
+        let Some(at) = column(&name).filter(|at| backends[*at].level.blocks_merge()) else {
+            continue;
+        };
+        let cell = cells.get_mut(&sha).and_then(|row| row[at].as_mut());
+        let Some(cell) = cell.filter(|cell| cell.failed == 0) else { continue };
+        match check.status {
+            CheckRunStatus::Queued | CheckRunStatus::InProgress => cell.outcome = None,
+            // What its jobs said isn't all.
+            CheckRunStatus::Completed(end) if !end.is_good() => {
+                (cell.outcome, cell.failed) = (Some(JobOutcome::Lost), 1);
+            }
+            CheckRunStatus::Completed(_) => {}
         }
     }
     Ok((backends, cells))
@@ -477,20 +521,21 @@ pub(crate) async fn jobs_of_commits(
     Ok(rows.iter().filter_map(WorkflowJob::from_row).collect())
 }
 
-/// Adds the runs that failed though no known job of theirs did, with the other runs of these workflows: those say when
-/// it is over. `is_branch`: only runs of the repository's own commits; a fork's can have the name of any branch.
-pub(crate) async fn add_failed_runs(
+/// Every run of these commits in its current state.
+async fn runs_of_commits(
     hud: &Hud,
     repo: &RepoName,
     shas: &[String],
-    is_branch: bool,
-    jobs: &mut Vec<WorkflowJob>,
-) -> Result<(), PageError> {
+) -> Result<Vec<WebhookRow>, PageError> {
     let selection = ThingSelection::Commits(shas);
     let query = ThingQuery { event: "workflow_run", repository: repo.as_str(), selection };
-    let rows = hud.results.current_things(&query).await?;
-    let own = rows.iter().filter(|row| !is_branch || BranchCommit::from_row(row).is_some());
-    let runs: Vec<WorkflowJob> = own.filter_map(WorkflowJob::of_run).collect();
+    Ok(hud.results.current_things(&query).await?)
+}
+
+/// Adds the runs that failed though no known job of theirs did, with the other runs of these workflows: those say when
+/// it is over.
+fn add_failed_runs<'a>(rows: impl Iterator<Item = &'a WebhookRow>, jobs: &mut Vec<WorkflowJob>) {
+    let runs: Vec<WorkflowJob> = rows.filter_map(WorkflowJob::of_run).collect();
     // A job that was cancelled or hasn't ended, as far as is known, tells enough.
     let told: HashSet<u64> = jobs
         .iter()
@@ -502,10 +547,10 @@ pub(crate) async fn add_failed_runs(
     let is_told = |run: &WorkflowJob| run.state.is_failure() && told.contains(&run.id);
     let added = runs.into_iter().filter(|run| workflows.contains(&run.workflow) && !is_told(run));
     jobs.extend(added);
-    Ok(())
 }
 
-/// The jobs of one commit, each in its newest attempt, failures first.
+/// The jobs of one commit, each in its newest attempt, failures first. A run of another repository's pull request takes
+/// the place of none: its workflow may leave out what failed.
 pub(crate) async fn jobs_of_commit(
     hud: &Hud,
     repo: &RepoName,
@@ -513,8 +558,17 @@ pub(crate) async fn jobs_of_commit(
 ) -> Result<Vec<WorkflowJob>, PageError> {
     let shas = [sha.to_owned()];
     let mut jobs = jobs_of_commits(hud, repo, &shas).await?;
-    add_failed_runs(hud, repo, &shas, false, &mut jobs).await?;
-    let mut newest: Vec<_> = newest_of_each(&jobs).into_iter().map(|job| job.job.clone()).collect();
+    let runs = runs_of_commits(hud, repo, &shas).await?;
+    add_failed_runs(runs.iter(), &mut jobs);
+    let forks: HashMap<&str, String> =
+        runs.iter().filter_map(|row| Some((row.thing.as_str(), fork_of_run(row)?))).collect();
+    let mut origins: BTreeMap<Option<&String>, Vec<WorkflowJob>> = BTreeMap::new();
+    for job in jobs {
+        let origin = forks.get(job.run_id.to_string().as_str());
+        origins.entry(origin).or_default().push(job);
+    }
+    let newest = origins.values().flat_map(|jobs| newest_of_each(jobs));
+    let mut newest: Vec<_> = newest.map(|job| job.job.clone()).collect();
     newest.sort_by(|a, b| (a.state, &a.workflow, &a.name).cmp(&(b.state, &b.workflow, &b.name)));
     Ok(newest)
 }

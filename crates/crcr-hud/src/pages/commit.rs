@@ -9,6 +9,7 @@ use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::DispatchFact;
 use crcr_results::Window;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ use crate::view::View;
 pub(crate) const MIN_DIGITS: usize = 7;
 /// Repositories in which a commit is looked for.
 const MAX_REPOSITORIES: usize = 100;
+/// Repositories and kinds of webhooks that are asked at the same time.
+const CONCURRENT_READS: usize = 8;
 /// Commits that one prefix may mean.
 const MAX_COMMITS: usize = 20;
 /// Dispatches of the commits of one prefix that are read.
@@ -95,28 +98,33 @@ pub(crate) async fn find(hud: &Hud, prefix: &str) -> Result<Vec<FoundCommit>, Pa
     }
     let mut seen = BTreeSet::new();
     known.retain(|name| seen.insert(name.to_ascii_lowercase()));
-    for repository in known {
-        for event in ["push", "workflow_run", "pull_request"] {
-            let selection = ThingSelection::CommitPrefix(prefix);
-            let query = ThingQuery { event, repository: &repository, selection };
-            for row in hud.results.current_things(&query).await? {
-                let key = (repository.to_ascii_lowercase(), row.sha.clone());
-                let commit = found.entry(key).or_default();
-                commit.repository.clone_from(&repository);
-                commit.sha.clone_from(&row.sha);
-                commit.heard(row.received_at);
-                let of_branch = BranchCommit::from_row(&row);
-                if row.event == "pull_request" || of_branch.is_none() {
-                    commit.pull_requests.extend(row.number);
-                }
-                let Some(of_branch) = of_branch else { continue };
-                commit.pull_requests.extend(of_branch.pull_request);
-                if !row.branch.is_empty() {
-                    commit.branches.insert(row.branch);
-                }
-                if commit.title.is_empty() {
-                    (commit.title, commit.author) = (of_branch.title, of_branch.author);
-                }
+    let places = known.iter().flat_map(|repository| {
+        ["push", "workflow_run", "pull_request"].map(|event| (repository, event))
+    });
+    let asked = stream::iter(places).map(async |(repository, event)| {
+        let selection = ThingSelection::CommitPrefix(prefix);
+        let query = ThingQuery { event, repository, selection };
+        Ok::<_, PageError>((repository, hud.results.current_things(&query).await?))
+    });
+    let mut answers = asked.buffered(CONCURRENT_READS);
+    while let Some((repository, rows)) = answers.try_next().await? {
+        for row in rows {
+            let key = (repository.to_ascii_lowercase(), row.sha.clone());
+            let commit = found.entry(key).or_default();
+            commit.repository.clone_from(repository);
+            commit.sha.clone_from(&row.sha);
+            commit.heard(row.received_at);
+            let of_branch = BranchCommit::from_row(&row);
+            if row.event == "pull_request" || of_branch.is_none() {
+                commit.pull_requests.extend(row.number);
+            }
+            let Some(of_branch) = of_branch else { continue };
+            commit.pull_requests.extend(of_branch.pull_request);
+            if !row.branch.is_empty() {
+                commit.branches.insert(row.branch);
+            }
+            if commit.title.is_empty() {
+                (commit.title, commit.author) = (of_branch.title, of_branch.author);
             }
         }
     }

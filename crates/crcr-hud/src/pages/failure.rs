@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError, repo_name};
 use crate::errors::{error_json, wrong_address};
-use crate::layout::{counted, duration, short_sha, state_parts, time};
+use crate::layout::{ago, counted, duration, short_sha, state_parts};
 use crate::view::View;
 
 const MAX_SIMILAR: usize = 10;
@@ -43,8 +43,10 @@ const LINES_BEFORE: u64 = 40;
 const SHOWN_NOVEL: usize = 20;
 /// Steps in the list beside the log.
 const SHOWN_STEPS: usize = 60;
-/// Who takes no piece of a text for so long gets no more.
+/// Who takes no piece of a text for so long gets no more ...
 const TEXT_PATIENCE: Duration = Duration::from_secs(30);
+/// ... and so does who takes fewer bytes a second after that: a few such readers would keep everybody else out.
+const LEAST_TEXT_SPEED: u64 = 32 * 1024;
 
 /// `?from=LINE`: the log from this line on.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
@@ -235,6 +237,7 @@ async fn add_commit(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<
     if shas[0].is_empty() {
         return Ok(());
     }
+    let mut other_pull = None;
     for event in ["push", "workflow_run", "pull_request"] {
         let selection = ThingSelection::Commits(&shas);
         let query = ThingQuery { event, repository: repo.as_str(), selection };
@@ -242,13 +245,19 @@ async fn add_commit(hud: &Hud, repo: &RepoName, model: &mut JobModel) -> Result<
             if event == "push" && model.changed_files.is_empty() {
                 model.changed_files = changed_files(&row);
             }
-            model.pull_request = model.pull_request.or(row.number);
+            // Others may ask to merge the same commit.
+            let is_own = event != "pull_request" || row.branch == model.branch();
+            match row.number {
+                Some(number) if is_own => model.pull_request = model.pull_request.or(Some(number)),
+                number => other_pull = other_pull.or(number),
+            }
             let commit = BranchCommit::from_row(&row);
             model.is_on_branch |= commit.is_some() && row.branch == model.branch();
             model.commit = model.commit.take().or(commit);
         }
     }
-    model.pull_request = model.pull_request.or(model.commit.as_ref().and_then(|c| c.pull_request));
+    let titled = model.commit.as_ref().and_then(|commit| commit.pull_request);
+    model.pull_request = model.pull_request.or(titled).or(other_pull);
     if let Some(number) = model.pull_request.filter(|_| model.changed_files.is_empty()) {
         let bases = hud.results.merge_bases(repo.as_str(), &[number]).await?;
         let own = bases.into_iter().find(|base| base.head_sha == shas[0]);
@@ -372,6 +381,12 @@ pub(crate) async fn log_text(
     (headers, Body::from_stream(body)).into_response()
 }
 
+/// How long a reader may take for the next piece, so long after the first one and with so many bytes sent.
+fn text_patience(elapsed: Duration, sent: u64) -> Duration {
+    let allowed = TEXT_PATIENCE + Duration::from_secs(sent / LEAST_TEXT_SPEED);
+    allowed.saturating_sub(elapsed).min(TEXT_PATIENCE)
+}
+
 /// Ends when nobody takes a piece for a while: a reader that stands still would keep others out.
 async fn send(log: &StoredLog, pieces: &tokio::sync::mpsc::Sender<Bytes>) -> Result<(), String> {
     let (inner, mut ready) = tokio::sync::mpsc::channel::<Bytes>(1);
@@ -381,8 +396,11 @@ async fn send(log: &StoredLog, pieces: &tokio::sync::mpsc::Sender<Bytes>) -> Res
         sent
     };
     let forward = async {
+        let (begun, mut sent) = (tokio::time::Instant::now(), 0);
         while let Some(piece) = ready.recv().await {
-            if pieces.send_timeout(piece, TEXT_PATIENCE).await.is_err() {
+            sent += piece.len() as u64;
+            let patience = text_patience(begun.elapsed(), sent);
+            if pieces.send_timeout(piece, patience).await.is_err() {
                 ready.close();
                 return;
             }
@@ -470,7 +488,7 @@ fn facts(model: &JobModel, view: &View<'_>) -> Markup {
                 @if let Some(runner) = &job.runner { " · on " bdi { (runner) } }
                 @if !job.labels.is_empty() { " (" bdi { (job.labels.join(", ")) } ")" }
             }
-            @if let Some(ended) = model.ended_at() { " · ended " (time(ended)) }
+            @if let Some(ended) = model.ended_at() { " · ended " (ago(ended)) }
         }
         @if !sha.is_empty() && model.run().0 > 0 {
             p.detail { a href=(view.job_url(&model.repository, model.run().0, model.job_id)) rel="noreferrer" { "This job on GitHub" } }
@@ -646,7 +664,7 @@ fn next_steps(model: &JobModel, view: &View<'_>) -> Markup {
         ul.next {
             @if run_id > 0 { li { a href=(view.job_url(&model.repository, run_id, model.job_id)) rel="noreferrer" { "Run it again on GitHub" } } }
             @if let Some(green) = &model.last_green {
-                li { "It passed last on " a href=(address::commit(&green.repository, &green.head_sha)) { code { (short_sha(&green.head_sha)) } } " of " bdi { (green.branch) } ", " (time(green.completed_at)) }
+                li { "It passed last on " a href=(address::commit(&green.repository, &green.head_sha)) { code { (short_sha(&green.head_sha)) } } " of " bdi { (green.branch) } ", " (ago(green.completed_at)) }
             }
             @if model.is_on_branch && !branch.is_empty() && !name.is_empty() {
                 @let base = name.split_once(" (").map_or(name, |(base, _)| base);
@@ -667,7 +685,7 @@ fn similar(model: &JobModel) -> Markup {
         p { strong { "Others with the same cause" } " " a rel="nofollow" href=(address("/failures", [("list", Some("jobs")), ("like", Some(&*like)), ("days", Some("30"))])) { "all of 30 days" } }
         ul.plain { @for job in &model.similar { li {
             a href=(address::failure(&job.repository, job.job_id)) { bdi { (job.title()) } }
-            " " span.detail { bdi { (job.repository) } " · " bdi { (job.branch) } " · " (time(job.completed_at)) }
+            " " span.detail { bdi { (job.repository) } " · " bdi { (job.branch) } " · " (ago(job.completed_at)) }
         } } }
     } }
 }
@@ -766,5 +784,27 @@ pub(crate) fn short_explanation(log: &JobLogRow) -> Markup {
             (None, Some(found)) => { (reason(found)) " " code { bdi { (log.short_line()) } } }
         }
         " " a href=(address::failure(&log.job.repository, log.job.job_id)) { "Log" span.hidden { " of " bdi { (log.job.title()) } } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reader_of_a_log_who_takes_a_piece_every_29_seconds_is_not_waited_for_all_day() {
+        let piece = 64 * 1024;
+        let mut elapsed = Duration::ZERO;
+        for taken in 0.. {
+            let slow = Duration::from_secs(29);
+            if text_patience(elapsed, taken * piece) < slow {
+                break;
+            }
+            elapsed += slow;
+        }
+        assert!(elapsed < Duration::from_secs(120), "{elapsed:?}");
+        // A gigabyte over a line of 1 MB a second.
+        let (minutes, bytes) = (Duration::from_secs(900), 900 << 20);
+        assert_eq!(text_patience(minutes, bytes), TEXT_PATIENCE);
     }
 }

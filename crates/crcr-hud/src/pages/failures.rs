@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{self, Sorted, address, sort_header};
 use crate::context::{Hud, PageError};
-use crate::layout::{short_sha, time};
+use crate::layout::{ago, short_sha, time};
 use crate::model::known_repositories;
-use crate::query::{end_of_minute, parse_time};
+use crate::query::{end_of_minute, given, parse_time};
 use crate::view::View;
 
 const PER_PAGE: usize = 50;
@@ -21,12 +21,10 @@ const PER_PAGE: usize = 50;
 const MAX_GROUPS: usize = 1000;
 const MAX_DAYS: i64 = 366;
 const DEFAULT_DAYS: i64 = 7;
-/// Characters of a filter.
-const MAX_FILTER: usize = 200;
 
 /// `?repo=OWNER/REPO&category=NAME&days=N&sort=failures|newest|oldest&page=N` groups failures by cause. `?list=jobs`
-/// lists them one by one, `?like=OWNER/REPO/JOB` those with the cause of this job, `before=TIME&before_job=ID` older
-/// ones.
+/// lists them one by one, `?like=OWNER/REPO/JOB` those with the cause of this job, `job=WORKFLOW / NAME` those of a job,
+/// `before=TIME&before_job=ID` older ones.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct FailuresQuery {
     repo: Option<String>,
@@ -36,6 +34,7 @@ pub(crate) struct FailuresQuery {
     page: Option<String>,
     list: Option<String>,
     like: Option<String>,
+    job: Option<String>,
     before: Option<String>,
     before_job: Option<String>,
 }
@@ -82,6 +81,8 @@ pub(crate) struct FailedJobs {
     pub(crate) like: Option<String>,
     /// What its log says.
     pub(crate) line: Option<String>,
+    /// The name of the job that they are of.
+    pub(crate) job: Option<String>,
     pub(crate) jobs: Vec<JobLogRow>,
     /// Older ones ended before this time, or at it and have a smaller id than `older_job`.
     pub(crate) older: Option<Timestamp>,
@@ -93,10 +94,7 @@ pub(crate) async fn build(
     (): (),
     query: FailuresQuery,
 ) -> Result<FailuresModel, PageError> {
-    let given = |value: &Option<String>| -> Option<String> {
-        let value = value.as_deref().map(str::trim).filter(|value| !value.is_empty())?;
-        Some(value.chars().take(MAX_FILTER).collect())
-    };
+    let given = |value: &Option<String>| given(value.as_deref());
     let number = |name: &str, value: &Option<String>, default: i64, last: i64| match given(value) {
         None => Ok(default),
         Some(text) => text.parse().ok().filter(|days| (1..=last).contains(days)).ok_or_else(|| {
@@ -202,10 +200,12 @@ async fn one_by_one(
         Some(like) => Some(log_of(hud, like).await?),
     };
     let cause = like.as_ref().map(JobLogRow::cause);
+    let name = given(query.job.as_deref());
     let asked = FailedJobsQuery {
         repository: model.repository.as_deref(),
         cause: cause.as_ref().map(|cause| (&*cause.rule, &*cause.capture)),
         category: model.category.as_deref(),
+        job: name.as_deref(),
         from: model.since,
         to,
         to_job,
@@ -220,6 +220,7 @@ async fn one_by_one(
     let (older, older_job) = last.unzip();
     Ok(FailedJobs {
         line: like.as_ref().map(JobLogRow::short_line),
+        job: name,
         like: query.like.clone().filter(|_| like.is_some()),
         jobs,
         older,
@@ -256,18 +257,22 @@ impl FailuresModel {
     }
 
     fn jobs_url(&self, like: Option<&str>, before: Option<(Timestamp, u64)>) -> String {
+        let job =
+            self.jobs.as_ref().and_then(|jobs| jobs.job.as_deref()).filter(|_| before.is_some());
         let days = self.days.to_string();
-        let (before, job) = before.map(|(at, job)| (at.to_string(), job.to_string())).unzip();
+        let (before, before_job) =
+            before.map(|(at, job)| (at.to_string(), job.to_string())).unzip();
         address(
             "/failures",
             [
                 ("list", Some("jobs")),
                 ("like", like),
+                ("job", job),
                 ("repo", self.repository.as_deref()),
                 ("category", self.category.as_deref().filter(|_| like.is_none())),
                 ("days", Some(&*days)),
                 ("before", before.as_deref()),
-                ("before_job", job.as_deref()),
+                ("before_job", before_job.as_deref()),
             ],
         )
     }
@@ -300,6 +305,7 @@ fn filters(model: &FailuresModel) -> Markup {
             @if let Some(jobs) = &model.jobs {
                 input type="hidden" name="list" value="jobs";
                 @if let Some(like) = &jobs.like { input type="hidden" name="like" value=(like); }
+                @if let Some(job) = &jobs.job { input type="hidden" name="job" value=(job); }
             }
             label { "Repository " select name="repo" {
                 option value="" { "all" }
@@ -390,16 +396,16 @@ fn group_row(group: &FailureGroup, model: &FailuresModel) -> Markup {
             td.number data-label="Failures" { a rel="nofollow" href=(model.jobs_url(Some(&like), None)) { (group.failures) } }
             td.message data-label="Newest" {
                 a href=(address::failure(&job.repository, job.job_id)) { bdi { (job.title()) } }
-                " " span.detail { bdi { (job.repository) } " · " (time(job.completed_at)) }
+                " " span.detail { bdi { (job.repository) } " · " (ago(job.completed_at)) }
             }
-            td data-label="Oldest" { (time(group.oldest)) }
+            td data-label="Oldest" { (ago(group.oldest)) }
         }
     }
 }
 
 fn job_list(list: &FailedJobs, model: &FailuresModel) -> Markup {
     html! {
-        p.detail { "Failed jobs since " (time(model.since)) ", the newest first." }
+        p.detail { "Failed jobs since " (time(model.since)) ", the newest first." @if let Some(job) = &list.job { " Those of " bdi { (job) } "." } }
         @if let Some(like) = &list.like {
             p { "Those with the cause of " a href=(format!("/failure/{like}")) { bdi { (like) } } ":" }
             @if let Some(line) = list.line.as_ref().filter(|line| !line.is_empty()) { pre.log { bdi { (line) } } }
@@ -420,7 +426,7 @@ fn job_row(row: &JobLogRow) -> Markup {
     let job = &row.job;
     html! { tr {
         th scope="row" { a href=(address::failure(&job.repository, job.job_id)) { bdi { (job.title()) } } " " span.detail { bdi { (job.repository) } } }
-        td data-label="Ended" { (time(job.completed_at)) }
+        td data-label="Ended" { (ago(job.completed_at)) }
         td data-label="Commit" { a href=(address::commit(&job.repository, &job.head_sha)) { code { (short_sha(&job.head_sha)) } } }
         td.category data-label="Branch" { bdi { (job.branch) } }
         td.message data-label="Line" {

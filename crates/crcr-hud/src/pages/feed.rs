@@ -123,7 +123,7 @@ pub(crate) async fn build_branch(
             if turn.is_red { ("turned red", "red") } else { ("is green again", "green") };
         let short = short_sha(&turn.commit.sha);
         FeedEntry {
-            id: format!("urn:crcr:{colour}:{repo}:{}:{}", turn.title, turn.commit.sha),
+            id: format!("urn:crcr:{colour}:{repo}:{branch}:{}:{}", turn.title, turn.commit.sha),
             title: format!("{} {word} on {branch} at {short}", turn.title),
             at: turn.commit.at,
             page: address::commit(repo.as_str(), &turn.commit.sha),

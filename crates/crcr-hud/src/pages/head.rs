@@ -42,6 +42,7 @@ pub(super) fn out_of_tree(backends: &[PullBackend], next: &NextStep<'_>) -> Mark
 pub(super) fn in_tree(found: &InTreeJobs) -> Markup {
     let (jobs, logs) = (&found.in_tree, &found.in_tree_logs);
     let count = |wanted: fn(CiState) -> bool| jobs.iter().filter(|job| wanted(job.state)).count();
+    let cancelled = count(|state| state == CiState::Cancelled);
     let (bad, others): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.state.is_failure());
     let line = |job: &WorkflowJob| {
         let (glyph, class, word) = state_parts(job.state);
@@ -66,6 +67,7 @@ pub(super) fn in_tree(found: &InTreeJobs) -> Markup {
         section aria-labelledby="in-tree" {
             h2 #in-tree { "In-tree jobs" }
             p { (bad.len()) " failed, " (count(|state| state == CiState::Passed)) " passed, "
+                @if cancelled > 0 { (cancelled) " cancelled, " }
                 (count(|state| matches!(state, CiState::Running | CiState::Queued))) " still to end" }
             ul.jobs { @for job in bad.iter().take(MAX_JOBS) { li { (line(job)) } } }
             (more(bad.len()))
@@ -99,6 +101,8 @@ pub(super) fn summary(shown: &[&PullBackend]) -> Markup {
         ("good", "✓", "Nothing blocks: no backend at L4 takes part".to_owned())
     } else if with(&[HeadState::Skipped]).len() == blocking.len() {
         ("muted", "–", "Nothing blocks: no backend at L4 ran".to_owned())
+    } else if blocking.iter().all(|backend| backend.is_decided) {
+        ("good", "✓", "Nothing blocks: every backend at L4 has ended, and none failed".to_owned())
     } else {
         // Whether more jobs will come, only the check run says.
         let text = "Nothing blocks so far: every job that backends at L4 reported passed";
@@ -117,7 +121,7 @@ pub(super) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup
             }
             p {
                 @if let Some(state) = backend.state { span.outcome.(class) { span.glyph aria-hidden="true" { (state.glyph()) } " " span.hidden { (state.word()) ": " } } }
-                @match &backend.verdict {
+                @match backend.verdict.as_ref().filter(|_| !backend.is_told_by_check) {
                     Some(found) => { strong { bdi { (found.summary) } } " " span.tag { (category_text(found.category)) " · " (found.confidence.as_str()) " confidence" } },
                     None => bdi { (backend.sentence) },
                 }

@@ -12,9 +12,10 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
+use super::relay::{RelayList, link_of_backend};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
-use crate::layout::{distribution, duration, percent, rate, time};
+use crate::layout::{count_link, distribution, duration, percent, rate, time};
 use crate::model::days::{blame, callback_outcomes, facts};
 use crate::model::oncall_reaction;
 use crate::model::oncall_reaction::OncallReaction;
@@ -144,7 +145,7 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
             dl.cards {
                 div { dt { "Valid" } dd { (rate(&review.signal.into())) } }
                 @for (kind, count) in &review.refused {
-                    div { dt { "Refused: " (kind.as_str().replace('_', " ")) } dd { (count) } }
+                    div { dt { "Refused: " (kind.as_str().replace('_', " ")) } dd { (count_link(count, Some(&link_of_backend(&review.repo, RelayList::Reports, kind.as_str(), "30d")))) } }
                 }
             }
             @if let Some(reaction) = &model.oncall_reaction { (oncall_reaction(reaction)) }

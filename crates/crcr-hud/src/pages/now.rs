@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crcr_domain::results::facts::DispatchFactStatus;
+use crcr_domain::results::facts::{DispatchFact, DispatchFactStatus};
 use crcr_domain::results::{DurationStats, ResultTotals};
 use crcr_domain::{AllowlistEntry, Level};
 use crcr_results::Window;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use crate::layout::{ago, commit_link, counted, duration, short_repo, time, zone}
 use crate::model::open_pulls::{self, OpenPull, PullStanding};
 use crate::model::red_branches::{self, BranchHealth, RedJob};
 use crate::model::{days, total};
-use crate::query::{NoQuery, SpanQuery, TimeSpan};
+use crate::query::{NoQuery, SpanQuery};
 use crate::view::View;
 
 /// Blocked pull requests on the page; `/prs` has the others.
@@ -25,6 +25,10 @@ const MAX_BLOCKED: usize = 20;
 /// Dispatches that came to nothing and are listed; of more than a few, the list is folded.
 const MAX_LOST: usize = 100;
 const MAX_LOST_OPEN: usize = 10;
+/// A dispatch that waits longer isn't only in a queue.
+const WAITING: SignedDuration = SignedDuration::from_mins(10);
+/// One that was queued before is given up by now, or one of many.
+const LONGEST_QUEUE: SignedDuration = SignedDuration::from_hours(3);
 /// Without a report for so long, something is wrong with the relay or with everybody.
 const SILENT_HOURS: i64 = 24;
 
@@ -35,6 +39,8 @@ pub(crate) struct NowModel {
     pub(crate) blocked: Vec<OpenPull>,
     /// Only the open pull requests that changed since then are looked at; `None` if those are all.
     pub(crate) looked_at_since: Option<Timestamp>,
+    /// Whether webhooks say which pull requests are open; else those that were dispatched lately are looked at.
+    pub(crate) are_known: bool,
     /// How many more of those that are looked at are blocked, and how many have each standing.
     pub(crate) more_blocked: usize,
     pub(crate) running: usize,
@@ -43,6 +49,8 @@ pub(crate) struct NowModel {
     pub(crate) failing: Vec<FailingBackend>,
     /// How many backends have criteria at their level, and meet all of them.
     pub(crate) meeting: usize,
+    /// How many backends have criteria at their level, and too few results to tell.
+    pub(crate) unknown: usize,
     pub(crate) relay: RelayState,
 }
 
@@ -66,7 +74,9 @@ pub(crate) struct RelayState {
     pub(crate) dispatch_latency: Option<DurationStats>,
     /// Dispatches that weren't sent, or never started a run, by what became of them.
     pub(crate) lost: BTreeMap<DispatchFactStatus, u64>,
-    /// The newest of those.
+    /// Dispatches that have waited to be sent for more than ten minutes.
+    pub(crate) waiting: u64,
+    /// The newest of those that were lost.
     pub(crate) lost_dispatches: Vec<LostDispatch>,
     /// Reports that were refused.
     pub(crate) refused: u64,
@@ -101,29 +111,31 @@ pub(crate) async fn build(hud: &Hud, (): (), _: NoQuery) -> Result<NowModel, Pag
     blocked.sort_by_key(|pull| (pull.since, pull.number));
     let more_blocked = blocked.len().saturating_sub(MAX_BLOCKED);
     blocked.truncate(MAX_BLOCKED);
-    let (failing, meeting) = failing;
+    let (failing, meeting, unknown) = failing;
     let upstream = hud.upstream.as_str().to_owned();
     Ok(NowModel {
         upstream,
         blocked,
         looked_at_since: pulls.older,
+        are_known: pulls.are_known,
         more_blocked,
         running,
         green,
         branches,
         failing,
         meeting,
+        unknown,
         relay,
     })
 }
 
-/// The backends that fail their level, and how many meet theirs.
-async fn backends(hud: &Hud) -> Result<(Vec<FailingBackend>, usize), PageError> {
+/// The backends that fail their level, how many meet theirs, and of how many that isn't known.
+async fn backends(hud: &Hud) -> Result<(Vec<FailingBackend>, usize, usize), PageError> {
     let policy = (hud.policy)();
     let entries: Vec<AllowlistEntry> =
         policy.iter().flat_map(|policy| policy.iter()).cloned().collect();
     let reviews = days::reviews(hud, &entries, hud.now(), true).await?;
-    let (mut failing, mut meeting) = (vec![], 0);
+    let (mut failing, mut meeting, mut unknown) = (vec![], 0, 0);
     for (entry, review) in entries.iter().zip(reviews) {
         let standing = review.standing();
         match standing.verdict {
@@ -134,11 +146,11 @@ async fn backends(hud: &Hud) -> Result<(Vec<FailingBackend>, usize), PageError> 
                 oncalls: entry.oncalls.iter().map(|name| name.as_str().to_owned()).collect(),
                 sentence: standing.sentence(),
             }),
-            _ => {}
+            _ => unknown += usize::from(standing.has_criteria),
         }
     }
     failing.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
-    Ok((failing, meeting))
+    Ok((failing, meeting, unknown))
 }
 
 async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
@@ -149,12 +161,23 @@ async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
     let refused = refused.map(|(_, count)| count).sum();
     let lost = all.statuses.iter().filter(|(status, _)| is_lost(**status));
     let lost: BTreeMap<_, _> = lost.map(|(status, count)| (*status, *count)).collect();
+    let is_queued = all.statuses.contains_key(&DispatchFactStatus::Queued);
+    let from = if lost.is_empty() { span.from.max(hud.now() - LONGEST_QUEUE) } else { span.from };
+    let sent = match lost.is_empty() && !is_queued {
+        true => vec![],
+        false => hud.results.dispatches(&Window::all(from, span.to)).await?,
+    };
+    let waits = |sent: &&DispatchFact| {
+        sent.status == DispatchFactStatus::Queued
+            && hud.now().duration_since(sent.enqueued_at) > WAITING
+    };
     let mut relay = RelayState {
         allowlist: (hud.policy)().is_some(),
         newest_report: days::newest_report(&days),
         dispatches: all.statuses.values().sum(),
         dispatch_latency: all.dispatch(),
-        lost_dispatches: if lost.is_empty() { vec![] } else { lost_dispatches(hud, &span).await? },
+        waiting: sent.iter().filter(waits).count() as u64,
+        lost_dispatches: lost_dispatches(sent),
         lost,
         refused,
         problems: vec![],
@@ -168,20 +191,18 @@ fn is_lost(status: DispatchFactStatus) -> bool {
     !matches!(status, LeftOut | Queued | Sent | Superseded)
 }
 
-async fn lost_dispatches(hud: &Hud, span: &TimeSpan) -> Result<Vec<LostDispatch>, PageError> {
-    let sent = hud.results.dispatches(&Window::all(span.from, span.to)).await?;
+fn lost_dispatches(sent: Vec<DispatchFact>) -> Vec<LostDispatch> {
     let lost = sent.into_iter().rev().filter(|sent| is_lost(sent.status)).take(MAX_LOST);
-    Ok(lost
-        .map(|sent| LostDispatch {
-            repo: sent.repo,
-            upstream: sent.upstream,
-            pull_request: sent.pull_request,
-            head_sha: sent.head_sha,
-            at: sent.enqueued_at,
-            status: sent.status,
-            last_error: sent.last_error,
-        })
-        .collect())
+    lost.map(|sent| LostDispatch {
+        repo: sent.repo,
+        upstream: sent.upstream,
+        pull_request: sent.pull_request,
+        head_sha: sent.head_sha,
+        at: sent.enqueued_at,
+        status: sent.status,
+        last_error: sent.last_error,
+    })
+    .collect()
 }
 
 fn is_refusal(outcome: &str) -> bool {
@@ -198,20 +219,31 @@ fn problems(relay: &RelayState, now: Timestamp) -> Vec<String> {
     if relay.newest_report.is_none_or(is_silent) {
         problems.push(format!("No report arrived in the last {SILENT_HOURS} hours."));
     }
-    for (status, count) in &relay.lost {
-        let were = counted(*count, "dispatch was", "dispatches were");
-        problems.push(match status {
-            DispatchFactStatus::NeverStarted => {
-                format!("{} never started a run.", counted(*count, "dispatch", "dispatches"))
-            }
-            DispatchFactStatus::Dead => format!("{were} given up."),
-            DispatchFactStatus::RepositoryChanged => {
-                format!("{were} withheld: the name belongs to another repository.")
-            }
-            _ => format!("{were} withheld: the backend can't be reached."),
-        });
-    }
+    problems.extend(waiting(relay));
+    problems.extend(relay.lost.iter().map(|(status, count)| loss(*status, *count)));
     problems
+}
+
+/// That dispatches aren't sent.
+fn waiting(relay: &RelayState) -> Option<String> {
+    let wait = counted(relay.waiting, "dispatch has", "dispatches have");
+    (relay.waiting > 0)
+        .then(|| format!("{wait} waited to be sent for more than {} minutes.", WAITING.as_mins()))
+}
+
+/// What is wrong with dispatches that came to nothing.
+fn loss(status: DispatchFactStatus, count: u64) -> String {
+    let were = counted(count, "dispatch was", "dispatches were");
+    match status {
+        DispatchFactStatus::NeverStarted => {
+            format!("{} never started a run.", counted(count, "dispatch", "dispatches"))
+        }
+        DispatchFactStatus::Dead => format!("{were} given up."),
+        DispatchFactStatus::RepositoryChanged => {
+            format!("{were} withheld: the name belongs to another repository.")
+        }
+        _ => format!("{were} withheld: the backend can't be reached."),
+    }
 }
 
 pub(crate) fn page(model: &NowModel, view: &View<'_>) -> Markup {
@@ -240,7 +272,10 @@ fn blocked(model: &NowModel) -> Markup {
                     a href="/prs?show=green" { @if is_whole { (model.green) " " } "green" }
                 }
             }
-            @if model.blocked.is_empty() && is_whole { (well("No backend blocks a pull request.")) }
+            @if model.blocked.is_empty() && is_whole {
+                @if model.are_known { (well("No backend blocks a pull request.")) }
+                @else { p.muted { "No backend blocks a pull request that was dispatched in the last three days. Which others are open isn't known." } }
+            }
             ul.rows { @for pull in &model.blocked { li.bad { (blocked_sentence(pull)) } } }
             @if model.more_blocked > 0 { p { a href="/prs?show=blocked" rel="nofollow" { @if is_whole { (counted(model.more_blocked, "more is", "more are")) } @else { "More are" } " blocked" } } }
             @if let Some(since) = model.looked_at_since {
@@ -322,6 +357,11 @@ fn failing(model: &NowModel) -> Markup {
             @if model.failing.is_empty() {
                 @match model.meeting {
                     0 => p.muted { "No backend has a level with criteria and enough results." },
+                    n if model.unknown > 0 => p.muted {
+                        (counted(n, "backend meets its level", "backends meet their level")) ". Of "
+                        a href="/crcr?show=unknown" rel="nofollow" { (counted(model.unknown, "other", "others")) }
+                        " that isn't known: there are too few results."
+                    },
                     1 => (well("The one backend with criteria meets its level.")),
                     n => (well(&format!("All {n} backends with criteria meet their level."))),
                 }
@@ -337,12 +377,23 @@ fn failing(model: &NowModel) -> Markup {
 }
 
 fn relay(relay: &RelayState, upstream: &str) -> Markup {
+    let listed = |list: &str, kind: Option<&str>| {
+        let asked = [("list", Some(list)), ("kind", kind), ("window", Some("24h"))];
+        address("/relay", asked)
+    };
+    let lost = relay.lost.iter().map(|(status, count)| (loss(*status, *count), status.as_str()));
+    let queued = waiting(relay).map(|text| (text, DispatchFactStatus::Queued.as_str()));
+    let lost: BTreeMap<String, &str> = lost.chain(queued).collect();
     html! {
         section aria-labelledby="relay" {
             div.title { h2 #relay { "The relay" } a href="/crcr?window=24h#relay" rel="nofollow" { "Its figures" } }
             @if relay.problems.is_empty() { (well("The relay is well.")) }
             ul.rows { @for problem in &relay.problems { li.infra {
-                span.outcome.infra { span.glyph aria-hidden="true" { "⚠" } } " " (problem)
+                span.outcome.infra { span.glyph aria-hidden="true" { "⚠" } } " "
+                @match lost.get(problem) {
+                    Some(kind) => a rel="nofollow" href=(listed("dispatches", Some(kind))) { (problem) },
+                    None => (problem),
+                }
             } } }
             @if !relay.lost_dispatches.is_empty() { details open[relay.lost_dispatches.len() <= MAX_LOST_OPEN] {
                 summary { "The newest dispatches that were lost or withheld" }
@@ -355,9 +406,9 @@ fn relay(relay: &RelayState, upstream: &str) -> Markup {
                 } } }
             } }
             p.detail {
-                "In the last 24 hours: " (counted(relay.dispatches, "dispatch", "dispatches"))
+                "In the last 24 hours: " a rel="nofollow" href=(listed("dispatches", None)) { (counted(relay.dispatches, "dispatch", "dispatches")) }
                 @if let Some(latency) = &relay.dispatch_latency { ", half of them sent within " (duration(latency.p50)) ", 95 % within " (duration(latency.p95)) }
-                "; " (counted(relay.refused, "refused report", "refused reports"))
+                "; " a rel="nofollow" href=(listed("reports", Some("refused"))) { (counted(relay.refused, "refused report", "refused reports")) }
                 @if let Some(newest) = relay.newest_report { "; newest report " (ago(newest)) }
                 "."
             }

@@ -16,10 +16,11 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::level::{amount, measured};
+use super::relay::{RelayList, link as relay_link};
 use super::{controls, freshness};
 use crate::chart::sparkline;
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, distribution, rate};
+use crate::layout::{ago, count_link, distribution, rate};
 use crate::model::days::ReportSummary;
 use crate::model::{RateSummary, TrendDay, days, total, trend};
 use crate::query::{EventFilter, SortOrder, SpanQuery, TimeSpan};
@@ -262,7 +263,8 @@ fn backend_standing(
     worth: &RateSummary,
     tally: &ResultTotals,
 ) -> BackendStanding {
-    let silent = worth.outcomes.is_empty() && worth.running == 0;
+    let fails = standing.is_some_and(|one| one.verdict == Some(CriterionVerdict::NotMet));
+    let silent = worth.outcomes.is_empty() && worth.running == 0 && !fails;
     if silent && tally.statuses.contains_key(&DispatchFactStatus::NeverStarted) {
         return BackendStanding::Silent;
     }
@@ -329,7 +331,7 @@ pub(crate) fn page(model: &OverviewModel, view: &View<'_>) -> Markup {
                     @if model.span.show.is_none() || !group.backends.is_empty() { (level(group, &model.span.unfiltered().address())) }
                 }
             } }
-            (relay(&model.relay))
+            (relay(&model.relay, &model.span))
         },
     )
 }
@@ -456,33 +458,39 @@ fn row(backend: &BackendRow, query: &str) -> Markup {
     }
 }
 
-fn relay(health: &RelayHealth) -> Markup {
+fn relay(health: &RelayHealth, span: &TimeSpan) -> Markup {
+    let never = DispatchFactStatus::NeverStarted.as_str();
+    let dispatches = |kind: &str| relay_link(RelayList::Dispatches, Some(kind), span);
+    let reports = |kind: &str| relay_link(RelayList::Reports, Some(kind), span);
     html! {
         section aria-labelledby="relay" {
             h2 #relay { "The relay itself" }
             dl.cards {
                 div { dt { "Dispatch latency" } dd { (distribution(health.dispatch_latency.as_ref())) } }
                 div { dt { "Answer to a report" } dd { (distribution(health.callback_latency.as_ref())) } }
-                div { dt { "Never started" } dd { (health.orphans) span.detail { @if health.orphans == 1 { "dispatch" } @else { "dispatches" } } } }
+                div { dt { "Never started" } dd { (count_link(health.orphans, dispatches(never).as_deref())) span.detail { @if health.orphans == 1 { "dispatch" } @else { "dispatches" } } } }
                 @if health.expected != ExpectedCounts::default() {
                     div { dt title="Jobs that fail on purpose, such as those of a canary" { "Expected failures" } dd.counts {
-                        (counts(health.expected.named().into_iter()))
+                        (counts(health.expected.named().into_iter(), |_| None))
                     } }
                 }
-                div { dt { "Dispatches" } dd.counts { (counts(health.dispatches.iter().map(|(k, v)| (k.as_str(), *v)))) } }
-                div { dt { "Reports" } dd.counts { (counts(health.callbacks.iter().map(|(k, v)| (*k, *v)))) } }
+                div { dt { "Dispatches" } dd.counts { (counts(health.dispatches.iter().map(|(k, v)| (k.as_str(), *v)), dispatches)) } }
+                div { dt { "Reports" } dd.counts { (counts(health.callbacks.iter().map(|(k, v)| (*k, *v)), reports)) } }
             }
         }
     }
 }
 
-fn counts<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> Markup {
+fn counts<'a>(
+    counts: impl Iterator<Item = (&'a str, u64)>,
+    link: impl Fn(&str) -> Option<String>,
+) -> Markup {
     let mut counts: Vec<_> = counts.collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     html! {
         @if counts.is_empty() { span.muted { "none" } }
         ul.counts { @for (word, count) in counts {
-            li { (count) " " span.muted { (word.replace('_', " ")) } }
+            li { (count_link(count, link(word).as_deref())) " " span.muted { (word.replace('_', " ")) } }
         } }
     }
 }

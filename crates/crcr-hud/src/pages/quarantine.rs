@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crcr_domain::ci_data::quarantine::QuarantineEntry;
 use crcr_results::retention::day_of;
-use crcr_results::test_runs::{TestQuery, TestRanking};
+use crcr_results::test_runs::{TestQuery, TestRanking, TestStats};
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use crate::address::{self, Sorted, address, sort_header};
 use crate::context::{Hud, PageError};
 use crate::files::QuarantineView;
 use crate::layout::time;
+use crate::query::given;
 use crate::view::View;
 
 /// The days whose results are counted.
@@ -20,11 +21,12 @@ const DAYS: i64 = 7;
 /// Failing tests that are compared with the entries.
 const MAX_FAILING: usize = 2000;
 
-/// `?repo=OWNER/REPO&sort=end|owner|test|failures`.
+/// `?repo=OWNER/REPO&sort=end|owner|test|failures&q=TEXT`: a part of a test's name, of an owner's or of a reason.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct QuarantineQuery {
     repo: Option<String>,
     sort: Option<String>,
+    q: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -50,6 +52,7 @@ pub(crate) struct QuarantineModel {
     pub(crate) repository: String,
     pub(crate) repositories: Vec<String>,
     pub(crate) sort: QuarantineSort,
+    pub(crate) q: Option<String>,
     /// `None` if the repository has no quarantine file, or it isn't known.
     pub(crate) entries: Option<Vec<ListedEntry>>,
     pub(crate) problem: Option<String>,
@@ -62,6 +65,8 @@ pub(crate) struct ListedEntry {
     pub(crate) entry: QuarantineView,
     /// In the last seven days.
     pub(crate) failures: u64,
+    /// How often it failed and passed on one commit, in the same job.
+    pub(crate) flaky: u64,
     /// The tests that it covers and that failed.
     pub(crate) failing_tests: usize,
 }
@@ -89,22 +94,31 @@ pub(crate) async fn build(
     if repositories.is_empty() {
         repositories.push(hud.upstream.to_string());
     }
-    let given = query.repo.filter(|repo| !repo.trim().is_empty());
-    let repository = given.unwrap_or_else(|| {
+    let repository = given(query.repo.as_deref()).unwrap_or_else(|| {
         let upstream =
             repositories.iter().find(|name| name.eq_ignore_ascii_case(hud.upstream.as_str()));
         upstream.unwrap_or(&repositories[0]).clone()
     });
     let files = (hud.files)(&repository);
     let entries = files.as_ref().and_then(|files| files.quarantine.as_deref());
+    let q = given(query.q.as_deref());
+    let lower = q.as_deref().unwrap_or_default().to_lowercase();
     let listed = match entries {
-        Some(entries) => Some(listed_entries(hud, &repository, entries, sort).await?),
+        Some(entries) => {
+            let has_text = |entry: &&QuarantineEntry| {
+                let texts = [&entry.pattern, &entry.owner.to_string(), &entry.reason];
+                texts.into_iter().any(|text| text.to_lowercase().contains(&lower))
+            };
+            let entries: Vec<_> = entries.iter().filter(has_text).collect();
+            Some(listed_entries(hud, &repository, &entries, sort).await?)
+        }
         None => None,
     };
     Ok(QuarantineModel {
         repository,
         repositories,
         sort,
+        q,
         entries: listed,
         problem: files.as_ref().and_then(|files| files.problem.clone()),
         read_at: files.as_ref().map(|files| files.read_at),
@@ -115,34 +129,40 @@ pub(crate) async fn build(
 async fn listed_entries(
     hud: &Hud,
     repository: &str,
-    entries: &[QuarantineEntry],
+    entries: &[&QuarantineEntry],
     sort: QuarantineSort,
 ) -> Result<Vec<ListedEntry>, PageError> {
     let today = hud.now().to_zoned(TimeZone::UTC).date();
     let last = day_of(hud.now());
-    let failing = TestQuery {
-        repository: repository.to_owned(),
-        ranking: TestRanking::Failing,
-        days: (last - DAYS + 1, last),
-        job: None,
-        all_branches: true,
-        search: None,
-        offset: 0,
-        limit: MAX_FAILING,
-    };
-    let failing = hud.results.test_stats(&failing).await?;
+    let mut failing: BTreeMap<u64, TestStats> = BTreeMap::new();
+    for ranking in [TestRanking::Failing, TestRanking::Flaky] {
+        let query = TestQuery {
+            repository: repository.to_owned(),
+            ranking,
+            days: (last - DAYS + 1, last),
+            job: None,
+            all_branches: true,
+            search: None,
+            offset: 0,
+            limit: MAX_FAILING,
+        };
+        let found = hud.results.test_stats(&query).await?;
+        failing.extend(found.into_iter().map(|test| (test.test_id, test)));
+    }
     let mut found: Vec<ListedEntry> = entries
         .iter()
         .map(|entry| {
             let covered = failing
-                .iter()
+                .values()
                 .filter(|test| entry.matches(&test.suite, &test.classname, &test.name));
-            let (mut failures, mut failing_tests) = (0, 0);
+            let (mut failures, mut flaky, mut failing_tests) = (0, 0, 0);
             for test in covered {
                 failures += test.failures;
+                flaky += test.flaky;
                 failing_tests += 1;
             }
-            ListedEntry { entry: QuarantineView::new(entry, today), failures, failing_tests }
+            let entry = QuarantineView::new(entry, today);
+            ListedEntry { entry, failures, flaky, failing_tests }
         })
         .collect();
     match sort {
@@ -150,7 +170,7 @@ async fn listed_entries(
         QuarantineSort::Owner => found.sort_by(|a, b| a.entry.owner.cmp(&b.entry.owner)),
         QuarantineSort::Test => found.sort_by(|a, b| a.entry.pattern.cmp(&b.entry.pattern)),
         QuarantineSort::Failures => {
-            found.sort_by_key(|listed| std::cmp::Reverse(listed.failures));
+            found.sort_by_key(|listed| std::cmp::Reverse((listed.failures, listed.flaky)));
         }
     }
     Ok(found)
@@ -167,10 +187,15 @@ pub(crate) fn page(model: &QuarantineModel, view: &View<'_>) -> Markup {
                     a aria-current=[(*name == model.repository).then_some("true")] href=(address("/quarantine", [("repo", Some(&**name))])) { bdi { (name) } } " "
                 } }
             }
+            form.controls method="get" action="/quarantine" role="search" aria-label="Quarantined tests" {
+                input type="hidden" name="repo" value=(model.repository);
+                label { "Test, owner or reason " input type="search" name="q" maxlength="200" value=(model.q.as_deref().unwrap_or_default()); }
+                button { "Show" }
+            }
             @if let Some(problem) = &model.problem { p.note { bdi { (problem) } } }
             @match &model.entries {
                 None => p.note { "No quarantine file of this repository is known. The relay reads " code { ".github/quarantine.yml" } " of the default branch, where the GitHub App is installed." },
-                Some(entries) if entries.is_empty() => p { "No test is quarantined." },
+                Some(entries) if entries.is_empty() => p { @if model.q.is_some() { "No such test is quarantined." } @else { "No test is quarantined." } },
                 Some(entries) => (table(entries, model)),
             }
             @if let Some(read_at) = model.read_at { p.detail { "The file was read at " (time(read_at)) "." } }
@@ -180,7 +205,9 @@ pub(crate) fn page(model: &QuarantineModel, view: &View<'_>) -> Markup {
 
 fn table(entries: &[ListedEntry], model: &QuarantineModel) -> Markup {
     let link = |sort: &str| {
-        address("/quarantine", [("repo", Some(&*model.repository)), ("sort", Some(sort))])
+        let asked =
+            [("repo", Some(&*model.repository)), ("sort", Some(sort)), ("q", model.q.as_deref())];
+        address("/quarantine", asked)
     };
     let sorted = |sort: QuarantineSort| match sort {
         sort if sort != model.sort => Sorted::No,
@@ -202,8 +229,9 @@ fn table(entries: &[ListedEntry], model: &QuarantineModel) -> Markup {
                 td data-label="Failed in 7 days" {
                     @if listed.failures == 0 { span.muted { "0" } } @else {
                         a href=(pattern_link(model, &listed.entry.pattern)) { (listed.failures) }
-                        @if listed.failing_tests > 1 { span.detail { "of " (listed.failing_tests) " tests" } }
                     }
+                    @if listed.flaky > 0 { span.detail { a href=(pattern_link(model, &listed.entry.pattern)) { (listed.flaky) } " flaky" } }
+                    @if listed.failing_tests > 1 { span.detail { "of " (listed.failing_tests) " tests" } }
                 }
                 td.message data-label="Reason" { bdi { (listed.entry.reason) } }
                 td data-label="Meanwhile" { (names.get(listed.entry.mode).copied().unwrap_or(listed.entry.mode)) }

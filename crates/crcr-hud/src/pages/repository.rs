@@ -19,14 +19,15 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
+use super::relay::{RelayList, link_of_backend};
 use super::{category_text, controls, freshness};
 use crate::address::address;
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
-use crate::layout::{commit_link, counted, culprit_list, distribution, outcome_parts, rate, time};
+use crate::layout::{ago, commit_link, counted, culprit_list, distribution, outcome_parts, rate};
 use crate::model::job_details::JobDetails;
-use crate::model::{RateSummary, RateView, TrendDay, days, total, trend};
+use crate::model::{RateSummary, RateView, TrendDay, days, hourly_trend, total, trend};
 use crate::query::SpanQuery;
 use crate::query::{EventFilter, TimeSpan};
 use crate::view::View;
@@ -218,7 +219,10 @@ pub(crate) async fn build(
         test_pass_without_upstream: sums.test_pass().without_failures(upstream_failures).into(),
         upstream_failures,
         worth: RateSummary::new(&total),
-        trend: trend(span, &days),
+        trend: match span.window {
+            Some("24h") => hourly_trend(span, &facts),
+            _ => trend(span, &days),
+        },
         review,
         matrix,
         failing_tests,
@@ -425,7 +429,12 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 (failing_tests_table(&model.failing_tests))
             }
             section aria-labelledby="refused" {
-                h2 #refused { "Refused and unproven reports" }
+                div.title {
+                    h2 #refused { "Refused and unproven reports" }
+                    @if let Some(window) = model.span.window.filter(|_| !model.refused.is_empty()) {
+                        a rel="nofollow" href=(link_of_backend(&model.repo, RelayList::Reports, "refused", window)) { "All" }
+                    }
+                }
                 (refused_table(&model.refused))
             }
         },
@@ -459,7 +468,7 @@ fn failing_tests_table(tests: &[FailingTest]) -> Markup {
                 tbody { @for test in tests { tr {
                     th scope="row" { a rel="nofollow" href=(address("/search", [("q", Some(&*test.name))])) { bdi { (test.name) } } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
                     td { (test.count) }
-                    td { (time(test.last)) }
+                    td { (ago(test.last)) }
                     td.message { bdi { (test.message.as_deref().unwrap_or("–")) } }
                 } } }
             } }
@@ -474,7 +483,7 @@ fn refused_table(reports: &[RefusedReport]) -> Markup {
             div.scroll tabindex="0" role="region" aria-label="Table of refused and unproven reports" { table {
                 thead { tr { th scope="col" { "When" } th scope="col" { "Answer" } th scope="col" { "Why" } } }
                 tbody { @for refused in reports { tr {
-                    td { (time(refused.at)) }
+                    td { (ago(refused.at)) }
                     td { (refused.answer) " " (refused.outcome.as_str().replace('_', " ")) }
                     td.message { bdi { (refused.detail.as_deref().unwrap_or("–")) } }
                 } } }
@@ -621,7 +630,7 @@ fn matrix_row(row: &MatrixRow, matrix: &JobMatrix, page: &BackendModel) -> Marku
                     None => strong.muted { @match page.span.events { EventFilter::Pr => "push", EventFilter::Nightly => "nightly" } },
                 }
                 @if row.head_sha.is_empty() { " run " bdi { (row.run_id) } " " } @else { " " (commit_link(&row.head_sha)) " " }
-                span.detail { (time(row.at)) @if row.older { " · older head" } }
+                span.detail { (ago(row.at)) @if row.older { " · older head" } }
                 @if let Some(title) = &row.title { div.detail.subject title=(title) { bdi { (title) } } }
             }
             @for (cell, name) in row.cells.iter().zip(&matrix.columns) { (matrix_cell(cell.as_ref(), name)) }
@@ -680,9 +689,12 @@ fn matrix_cell(cell: Option<&MatrixCell>, name: &str) -> Markup {
         .as_deref()
         .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     let shown = html! { span.glyph aria-hidden="true" { (glyph) } " " span.word { (word) } };
+    // The address is the reporter's choice.
+    let host = link.and_then(|url| Some(url::Url::parse(url).ok()?.host_str()?.to_owned()));
+    let title = host.map_or_else(|| label.clone(), |host| format!("{label} ({host})"));
     html! {
         td.(class) { @match link {
-            Some(url) => a.outcome.(class) href=(url) rel="noreferrer nofollow" title=(label) aria-label=(label) { (shown) },
+            Some(url) => a.outcome.(class) href=(url) rel="noreferrer nofollow" title=(title) aria-label=(label) { (shown) },
             None => span.outcome.(class) title=(label) { (shown) },
         } }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::test_run::{TestResult, full_name};
 use crcr_domain::probes::Culprit;
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, address};
 use crate::context::{Hud, PageError, repo_name};
 use crate::files::QuarantineView;
-use crate::layout::{counted, culprit_list, duration, rate, short_sha, time};
+use crate::layout::{ago, count_link, counted, culprit_list, duration, rate, short_sha};
 use crate::model::RateView;
 use crate::plot::{Plot, PlotLine, Unit};
 use crate::query::MAX_SEARCH_CHARS;
@@ -29,6 +30,8 @@ const DEFAULT_DAYS: i64 = 30;
 const MAX_DAYS: i64 = 90;
 /// Commits of the strip.
 const MAX_COMMITS: usize = 40;
+/// A job without a result on so many commits doesn't run any more.
+const MAX_SILENT: usize = 5;
 /// Failures that are read one by one.
 const MAX_FAILURES: usize = 1000;
 const MAX_MESSAGES: usize = 20;
@@ -36,13 +39,15 @@ const RUNS_PER_PAGE: usize = 50;
 /// Tests of one name.
 const MAX_CHOICES: usize = 50;
 
-/// `?id=HEX` or `?name=CLASS.NAME`, `?days=N`, `?runs=failed`, `?page=N`.
+/// `?id=HEX` or `?name=CLASS.NAME`, `?days=N`, `?runs=failed`, `?message=HEX` for the failures that say the same,
+/// `?page=N`.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct TestPageQuery {
     id: Option<String>,
     name: Option<String>,
     days: Option<String>,
     runs: Option<String>,
+    message: Option<String>,
     page: Option<String>,
 }
 
@@ -77,13 +82,31 @@ pub(crate) struct OneTest {
     pub(crate) jobs: Vec<StripJob>,
     pub(crate) messages: Vec<MessageGroup>,
     pub(crate) charts: Vec<Plot>,
-    pub(crate) only_failed: bool,
-    pub(crate) page: usize,
+    /// Which runs are listed.
+    #[serde(flatten)]
+    pub(crate) listed: RunFilter,
     /// Single results, the newest first.
     pub(crate) results: Vec<TestResultRow>,
     pub(crate) has_older: bool,
     /// Which commits broke jobs of backends in which this test failed.
     pub(crate) culprits: Vec<Culprit>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub(crate) struct RunFilter {
+    pub(crate) only_failed: bool,
+    /// The [`MessageGroup::id`] of those that failed.
+    pub(crate) message_id: Option<String>,
+    pub(crate) page: usize,
+}
+
+impl RunFilter {
+    fn includes(&self, row: &TestResultRow) -> bool {
+        match &self.message_id {
+            Some(id) => row.result.is_failed() && message_id(row) == *id,
+            None => !self.only_failed || row.result.is_failed(),
+        }
+    }
 }
 
 /// How a test stands on the newest commits.
@@ -138,6 +161,7 @@ pub(crate) enum CellState {
 /// Failures that say the same, whatever their numbers are.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
 pub(crate) struct MessageGroup {
+    pub(crate) id: String,
     pub(crate) message: String,
     pub(crate) failures: usize,
     pub(crate) jobs: usize,
@@ -189,7 +213,9 @@ pub(crate) async fn build(
     };
     let identity = identity.ok_or_else(|| no_such_test(&repo, &name))?;
     model.name = full_name(&identity.suite, &identity.classname, &identity.name);
-    model.test = Some(one_test(hud, &repo, identity, days, only_failed, page as usize).await?);
+    let message_id = query.message.filter(|id| !id.is_empty());
+    let listed = RunFilter { only_failed, message_id, page: page as usize };
+    model.test = Some(one_test(hud, &repo, identity, days, listed).await?);
     Ok(model)
 }
 
@@ -219,8 +245,7 @@ async fn one_test(
     repo: &RepoName,
     identity: TestIdentity,
     days: i64,
-    only_failed: bool,
-    page: usize,
+    listed: RunFilter,
 ) -> Result<OneTest, PageError> {
     let today = day_of(hud.now());
     let span = (today - days + 1, today);
@@ -247,8 +272,8 @@ async fn one_test(
         .into_iter()
         .flatten()
         .filter(|entry| entry.matches(&identity.suite, &identity.classname, &identity.name));
-    let first = (page - 1) * RUNS_PER_PAGE;
-    let listed = || results.iter().filter(|row| !only_failed || row.result.is_failed());
+    let first = (listed.page - 1) * RUNS_PER_PAGE;
+    let chosen = || results.iter().filter(|row| listed.includes(row));
     let full = full_name(&identity.suite, &identity.classname, &identity.name);
     let is_named = |one: &Culprit| {
         let mut tests = one.tests.iter();
@@ -276,10 +301,9 @@ async fn one_test(
         quarantine_known: entries.is_some(),
         messages: messages(&results),
         charts: charts(&counted, span),
-        only_failed,
-        page,
-        has_older: listed().count() > first + RUNS_PER_PAGE,
-        results: listed().skip(first).take(RUNS_PER_PAGE).cloned().collect(),
+        has_older: chosen().count() > first + RUNS_PER_PAGE,
+        results: chosen().skip(first).take(RUNS_PER_PAGE).cloned().collect(),
+        listed,
         identity,
         commits,
         jobs,
@@ -342,18 +366,33 @@ fn cell_state(row: &TestResultRow) -> CellState {
     }
 }
 
-/// The newest commits first, with whether it failed. A commit on which a job failed is a failing one; one on which
-/// nothing ran says nothing.
+/// The newest commits first, with whether it failed there. A job that failed fails until it passes again: one that hasn't
+/// run on a commit yet, while others passed there, says nothing. Commits on which nothing ran are left out.
 pub(crate) fn on_commits<'a>(
     commits: &'a [StripCommit],
     jobs: &[StripJob],
 ) -> Vec<(&'a StripCommit, bool)> {
-    let found = commits.iter().enumerate().filter_map(|(at, commit)| {
-        let states = jobs.iter().filter_map(|job| job.cells[at]).map(|cell| cell.state);
-        let worst = states.filter(|state| *state != CellState::Skipped).min()?;
-        Some((commit, worst <= CellState::Unfinished))
-    });
-    found.collect()
+    let mut found = vec![];
+    // The jobs that fail, each with the commits since its last result.
+    let mut failing: BTreeMap<&str, usize> = BTreeMap::new();
+    for (at, commit) in commits.iter().enumerate().rev() {
+        let cell = |job: &StripJob| job.cells[at].filter(|cell| cell.state != CellState::Skipped);
+        if !jobs.iter().any(|job| cell(job).is_some()) {
+            continue;
+        }
+        failing.values_mut().for_each(|silent| *silent += 1);
+        for job in jobs {
+            match cell(job).map(|cell| cell.state <= CellState::Unfinished) {
+                Some(true) => drop(failing.insert(&job.job, 0)),
+                Some(false) => drop(failing.remove(&*job.job)),
+                None => {}
+            }
+        }
+        failing.retain(|_, silent| *silent <= MAX_SILENT);
+        found.push((commit, !failing.is_empty()));
+    }
+    found.reverse();
+    found
 }
 
 fn state(commits: &[StripCommit], jobs: &[StripJob]) -> TestState {
@@ -384,8 +423,9 @@ fn messages(results: &[TestResultRow]) -> Vec<MessageGroup> {
         let message = row.message.as_deref().unwrap_or_default();
         let (group, jobs) = groups.entry(alike(message)).or_insert_with(|| {
             let message = message.chars().take(600).collect();
-            let newest = row.clone();
-            let group = MessageGroup { message, failures: 0, jobs: 0, newest, oldest_at: row.at };
+            let (id, newest) = (message_id(row), row.clone());
+            let group =
+                MessageGroup { id, message, failures: 0, jobs: 0, newest, oldest_at: row.at };
             (group, std::collections::BTreeSet::new())
         });
         group.failures += 1;
@@ -414,6 +454,12 @@ fn alike(message: &str) -> String {
     text
 }
 
+/// Names what a failure says in an address.
+fn message_id(row: &TestResultRow) -> String {
+    let sum = digest(&SHA256, alike(row.message.as_deref().unwrap_or_default()).as_bytes());
+    sum.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn charts(days: &[&TestJobDay], (first, last): (i64, i64)) -> Vec<Plot> {
     #[derive(Default)]
     struct DaySum {
@@ -440,6 +486,7 @@ fn charts(days: &[&TestJobDay], (first, last): (i64, i64)) -> Vec<Plot> {
         title: title.to_owned(),
         unit,
         times: (first..=last).map(date).collect(),
+        hours: vec![],
         lines,
     };
     vec![
@@ -507,7 +554,7 @@ fn one(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
     html! {
         (verdict(test, model))
         (culprit_list(&test.culprits))
-        (cards(test))
+        (cards(test, model))
         (days_links(test, model))
         (strip_table(test, model, view))
         @if !test.messages.is_empty() { (message_list(test, model, view)) }
@@ -530,7 +577,7 @@ fn verdict(test: &OneTest, model: &TestModel) -> Markup {
                 "Passes now; it failed last on " (commit_link(model, last_failing)) "."
             },
             TestState::Failing { first_failing, since, last_good, commits } => p.note.bad {
-                strong { "Fails since " (commit_link(model, first_failing)) } " (" (time(*since)) "), on "
+                strong { "Fails since " (commit_link(model, first_failing)) } " (" (ago(*since)) "), on "
                 (counted(*commits, "commit", "commits"))
                 @match last_good {
                     Some(good) => { "; it passed last on " (commit_link(model, good)) "." },
@@ -547,10 +594,10 @@ fn verdict(test: &OneTest, model: &TestModel) -> Markup {
     }
 }
 
-fn cards(test: &OneTest) -> Markup {
+fn cards(test: &OneTest, model: &TestModel) -> Markup {
     html! {
         dl.cards {
-            div { dt { "Failed" } dd { (rate(&test.failed)) } }
+            div { dt { "Failed" } dd { (rate(&test.failed)) " " @if test.failed.rate.numerator > 0 { a rel="nofollow" href=(runs_address(test, model, Some("failed"), None, 1)) { "which" } } } }
             div { dt { "Flaky" } dd { (rate(&test.flaky)) } }
             div { dt { "Mean duration" } dd { @match test.mean_time { Some(time) => (duration(time)), None => span.muted { "no data" } } } }
             div { dt { "Owner" } dd {
@@ -653,38 +700,52 @@ fn message_list(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
             thead { tr { th scope="col" { "Message" } th scope="col" { "Failures" } th scope="col" { "Jobs" } th scope="col" { "Newest" } th scope="col" { "Oldest" } } }
             tbody { @for group in &test.messages { tr {
                 th scope="row" { @if group.message.is_empty() { span.muted { "no message" } } @else { code { bdi { (group.message) } } } }
-                td.number data-label="Failures" { (group.failures) }
-                td.number data-label="Jobs" { (group.jobs) }
+                @let runs = runs_address(test, model, Some("failed"), Some(&group.id), 1);
+                td.number data-label="Failures" { (count_link(group.failures, Some(&runs))) }
+                td.number data-label="Jobs" { (count_link(group.jobs, Some(&runs))) }
                 td data-label="Newest" {
                     @match job_link(model, view, true, group.newest.run_id, group.newest.job_id) {
-                        Some(link) => a href=(link) { (time(group.newest.at)) },
-                        None => (time(group.newest.at)),
+                        Some(link) => a href=(link) { (ago(group.newest.at)) },
+                        None => (ago(group.newest.at)),
                     }
                 }
-                td data-label="Oldest" { (time(group.oldest_at)) }
+                td data-label="Oldest" { (ago(group.oldest_at)) }
             } } }
         } }
     }
 }
 
+/// The address of the runs of a test.
+fn runs_address(
+    test: &OneTest,
+    model: &TestModel,
+    runs: Option<&str>,
+    message: Option<&str>,
+    page: usize,
+) -> String {
+    let (id, days, page) =
+        (hex_id(test.identity.test_id), model.days.to_string(), page.to_string());
+    let asked = [
+        ("id", Some(&*id)),
+        ("days", Some(&*days)),
+        ("runs", runs),
+        ("message", message),
+        ("page", (page != "1").then_some(&*page)),
+    ];
+    format!("{}#runs", address(&format!("/test/{}", model.repository), asked))
+}
+
 fn runs_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
-    let link = |runs: &str, page: usize| {
-        let (id, days, page) =
-            (hex_id(test.identity.test_id), model.days.to_string(), page.to_string());
-        let asked = [
-            ("id", Some(&*id)),
-            ("days", Some(&*days)),
-            ("runs", (runs == "failed").then_some("failed")),
-            ("page", (page != "1").then_some(&*page)),
-        ];
-        format!("{}#runs", address(&format!("/test/{}", model.repository), asked))
-    };
-    let runs = if test.only_failed { "failed" } else { "all" };
+    let RunFilter { only_failed, message_id, page } = &test.listed;
+    let runs = only_failed.then_some("failed");
+    let beside = |page: usize| runs_address(test, model, runs, message_id.as_deref(), page);
+    let is_all = !only_failed && message_id.is_none();
     html! {
         h2 #runs { "Every run" }
         nav.controls aria-label="Runs" { span.group {
-            a aria-current=[(!test.only_failed).then_some("true")] href=(link("all", 1)) { "All" }
-            a aria-current=[test.only_failed.then_some("true")] href=(link("failed", 1)) { "Failed" }
+            a rel="nofollow" aria-current=[is_all.then_some("true")] href=(runs_address(test, model, None, None, 1)) { "All" }
+            a rel="nofollow" aria-current=[(*only_failed && message_id.is_none()).then_some("true")] href=(runs_address(test, model, Some("failed"), None, 1)) { "Failed" }
+            @if message_id.is_some() { a rel="nofollow" aria-current="true" href=(beside(1)) { "With this message" } }
         } }
         @if test.results.is_empty() { p.note { "No such run in these days." } } @else {
             div.scroll { table.stack {
@@ -694,8 +755,8 @@ fn runs_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
         }
         p.detail { "The newest " (MAX_RESULTS_OF_JOB) " results of each of at most " (MAX_JOBS) " jobs, and the newest " (MAX_FAILURES) " failures: on the default branch, and as many elsewhere." }
         p.pager {
-            @if test.page > 1 { a href=(link(runs, test.page - 1)) { "Newer" } " " }
-            @if test.has_older { a href=(link(runs, test.page + 1)) { "Older" } }
+            @if *page > 1 { a rel="nofollow" href=(beside(page - 1)) { "Newer" } " " }
+            @if test.has_older { a rel="nofollow" href=(beside(page + 1)) { "Older" } }
         }
     }
 }
@@ -705,8 +766,8 @@ fn run_row(row: &TestResultRow, model: &TestModel, view: &View<'_>) -> Markup {
     html! { tr {
         th scope="row" {
             @match job_link(model, view, row.result.is_failed(), row.run_id, row.job_id) {
-                Some(link) => a href=(link) { (time(row.at)) },
-                None => (time(row.at)),
+                Some(link) => a href=(link) { (ago(row.at)) },
+                None => (ago(row.at)),
             }
         }
         td data-label="Result" { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } @if row.attempts > 1 { span.detail { (row.attempts) " attempts" } } }

@@ -6,19 +6,21 @@ use crcr_domain::Level;
 use crcr_domain::results::facts::DispatchFactStatus;
 use crcr_domain::results::{DurationHistogram, JobOutcome, Rate, ResultTotals, jobs_of_record};
 use crcr_results::Window;
-use crcr_results::ci_times::{BranchCommitRuns, CiGrouping, CiTimes, CiTimesQuery, CiUnit};
+use crcr_results::ci_times::{
+    BranchCommitRuns, CiGrouping, CiTimes, CiTimesQuery, CiUnit, OTHER_NAMES,
+};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use crate::address::{Sorted, address, branch_path, sort_header};
 use crate::context::{Hud, PageError};
-use crate::layout::{duration, percent, rate, time, zone};
+use crate::layout::{count_link, duration, percent, rate, time, zone};
 use crate::model::RateView;
 use crate::model::days::{day_tallies, facts};
 use crate::model::known_repositories;
 use crate::model::red_branches::trunk;
-use crate::plot::{Plot, PlotLine, Unit};
+use crate::plot::{HOUR, Plot, PlotLine, Unit};
 use crate::query::{SpanQuery, end_of_minute};
 use crate::view::View;
 
@@ -129,10 +131,19 @@ impl Buckets {
         (at < self.count).then_some(at)
     }
 
+    /// When each hour begins. Days are those of UTC, as everywhere, and so are weeks.
+    fn hours(&self) -> Vec<Timestamp> {
+        let start = |n: usize| self.from + SignedDuration::from_millis(self.millis * n as i64);
+        match self.unit {
+            CiUnit::Hour => (0..self.count).map(start).collect(),
+            CiUnit::Day => vec![],
+        }
+    }
+
     fn times(&self) -> Vec<String> {
         let start = |n: usize| self.from + SignedDuration::from_millis(self.millis * n as i64);
         let name = |n: usize| match self.unit {
-            CiUnit::Hour => start(n).strftime("%m-%d %H:00 UTC").to_string(),
+            CiUnit::Hour => start(n).strftime(HOUR).to_string(),
             CiUnit::Day if self.millis > CiUnit::Day.millis() => {
                 format!("week of {}", start(n).strftime("%Y-%m-%d"))
             }
@@ -142,7 +153,8 @@ impl Buckets {
     }
 
     fn plot(&self, title: &str, unit: Unit, lines: Vec<PlotLine>) -> Plot {
-        Plot { title: title.to_owned(), unit, times: self.times(), lines }
+        let (times, hours) = (self.times(), self.hours());
+        Plot { title: title.to_owned(), unit, times, hours, lines }
     }
 }
 
@@ -452,7 +464,9 @@ pub(crate) fn page(model: &TrendsModel, view: &View<'_>) -> Markup {
                 @if !model.branch.is_empty() { a href=(branch_path(&model.repository, &model.branch)) { "Grid of " bdi { (model.branch) } } }
             }
             (controls(model))
-            dl.cards { div { dt { "Red commits of " bdi { (model.branch) } } dd { (rate(&model.red)) } }
+            dl.cards { div { dt { "Red commits of " bdi { (model.branch) } } dd { (rate(&model.red)) " "
+                @if model.red.rate.numerator > 0 { a rel="nofollow" href=(format!("{}?rows=failing", branch_path(&model.repository, &model.branch))) { "which" } }
+            } }
                 @if let Some(worst) = model.workflows.first() { div { dt { "Longest time to signal" } dd {
                     @match worst.run_p95 { Some(seconds) => (duration(seconds)), None => "no data" } " " span.detail { "P95 of " bdi { (worst.name) } }
                 } } }
@@ -461,8 +475,8 @@ pub(crate) fn page(model: &TrendsModel, view: &View<'_>) -> Markup {
                 } } }
             }
             div.charts { @for chart in &model.charts { (chart.markup()) } }
-            (table(model, "Runners", "Labels", &model.runners, |link, name| { link.runner = Some(name); link.job = None; }))
-            (table(model, "Jobs", "Job", &model.jobs, |link, name| { link.job = Some(name); link.runner = None; }))
+            (table(model, "Runners", "Labels", &model.runners, |link, name| { link.runner = Some(name); link.job = None; }, |_| None))
+            (table(model, "Jobs", "Job", &model.jobs, |link, name| { link.job = Some(name); link.runner = None; }, |row| failures_of(model, row)))
             p.detail { "Percentiles are right within 5 %. Cancelled and skipped jobs don't count. A runner is named by the labels that a job asks for." }
         },
     )
@@ -507,6 +521,7 @@ fn table(
     heading: &str,
     rows: &[TimesRow],
     choose: fn(&mut TrendsLink, String),
+    failures: impl Fn(&TimesRow) -> Option<String>,
 ) -> Markup {
     let shown = if model.all { rows.len() } else { PER_PAGE };
     html! {
@@ -522,7 +537,7 @@ fn table(
                 tbody { @for row in rows.iter().take(shown) { tr {
                     th scope="row" { a rel="nofollow" href=(model.url(|link| choose(link, row.name.clone()))) { bdi { (row.name) } } }
                     td.number data-label="Jobs" { (row.ended) }
-                    td data-label="Failed" { (row.failed) " " span.detail { (percent(row.failed as f64 / row.ended.max(1) as f64)) } }
+                    td data-label="Failed" { (count_link(row.failed, failures(row).as_deref())) " " span.detail { (percent(row.failed as f64 / row.ended.max(1) as f64)) } }
                     td data-label="Queue P95" { (seconds(row.queue_p95)) span.detail { "P50 " (seconds(row.queue_p50)) } }
                     td data-label="Duration P95" { (seconds(row.run_p95)) span.detail { "P50 " (seconds(row.run_p50)) } }
                 } } }
@@ -530,6 +545,21 @@ fn table(
             @if rows.len() > shown { p.pager { a rel="nofollow" href=(model.url(|link| link.all = true)) { "All " (rows.len()) } } }
         }
     }
+}
+
+/// The failures of a job, as far as their logs were looked at.
+fn failures_of(model: &TrendsModel, row: &TimesRow) -> Option<String> {
+    let days = match model.window {
+        "24h" => "1",
+        window => window.trim_end_matches('d'),
+    };
+    let asked = [
+        ("list", Some("jobs")),
+        ("repo", Some(&*model.repository)),
+        ("job", Some(&*row.name)),
+        ("days", Some(days)),
+    ];
+    (row.failed > 0 && row.name != OTHER_NAMES).then(|| address("/failures", asked))
 }
 
 fn seconds(seconds: Option<f64>) -> Markup {

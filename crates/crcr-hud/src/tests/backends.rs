@@ -44,6 +44,26 @@ async fn every_page_of_a_month_and_its_twin() {
 }
 
 #[tokio::test]
+async fn charts_of_a_day_have_its_hours_and_add_up_to_the_day() {
+    let site = site(facts(7, now(), 3, 24, UPSTREAM)).await;
+    let path = format!("repositories/{AURORA}?window=24h");
+    let model = site.json(&format!("/api/v1/{path}")).await;
+    let hours = model["trend"].as_array().unwrap();
+    assert_eq!((hours.len(), &hours[0]["hour"]), (24, &json!("2026-09-14T12:00:00Z")));
+    for count in ["numerator", "denominator"] {
+        let sum: u64 = hours.iter().map(|hour| hour["job_pass"][count].as_u64().unwrap()).sum();
+        assert_eq!(sum, model["job_pass"][count].as_u64().unwrap(), "{count}");
+    }
+    let (_, page) = site.get(&format!("/crcr/{AURORA}?window=24h")).await;
+    assert!(page.contains("data-hour=\"2026-09-14T12:00:00Z\">09-14 12:00 UTC"), "{page}");
+    let week = site.json(&format!("/api/v1/repositories/{AURORA}")).await;
+    assert_eq!(
+        (week["trend"].as_array().unwrap().len(), &week["trend"][0]["hour"]),
+        (8, &json!(null))
+    );
+}
+
+#[tokio::test]
 async fn what_is_kept_of_earlier_answers_changes_no_number() {
     let all = facts(7, now(), 12, 10, UPSTREAM);
     // Every third fact comes late, whatever its day.

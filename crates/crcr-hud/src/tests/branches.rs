@@ -132,13 +132,13 @@ async fn repositories_branches_and_search_lead_to_the_branch() {
     }
 }
 
-fn push(sha: &str, minutes: i64) -> (&'static str, i64, serde_json::Value) {
+pub(super) fn push(sha: &str, minutes: i64) -> (&'static str, i64, serde_json::Value) {
     let commit = json!({ "message": format!("Commit {sha}"), "author": { "name": "Ada" } });
     let push = json!({ "ref": "refs/heads/main", "after": sha.repeat(20), "head_commit": commit });
     ("push", minutes, push)
 }
 
-fn job(sha: &str, conclusion: Option<&str>) -> (&'static str, i64, serde_json::Value) {
+pub(super) fn job(sha: &str, conclusion: Option<&str>) -> (&'static str, i64, serde_json::Value) {
     let job = json!({
         "id": u64::from_str_radix(sha, 16).unwrap(), "name": "build", "workflow_name": "CI",
         "status": if conclusion.is_some() { "completed" } else { "in_progress" },
@@ -282,4 +282,46 @@ async fn run_that_failed_without_a_job_is_red_until_the_next_one_passes() {
     let now = site.json("/api/v1/now").await;
     assert_eq!(now["branches"][0]["red"], json!([]), "{now}");
     assert_eq!(now["branches"][0]["green"]["sha"], "c3".repeat(20), "{now}");
+}
+
+#[tokio::test]
+async fn pull_request_of_a_strangers_main_at_a_commit_of_main_makes_it_neither_green_nor_red() {
+    // A run of the stranger's pull request, and one of its jobs.
+    let stranger = |sha: &str, conclusion: &str| {
+        let run = json!({
+            "id": 9000, "run_attempt": 1, "name": "CI", "event": "pull_request", "head_sha": sha.repeat(20),
+            "head_branch": "main", "status": "completed", "conclusion": conclusion,
+            "head_repository": { "full_name": "stranger/upstream" },
+        });
+        let (event, minutes, mut ran) = job(sha, Some(conclusion));
+        (ran["workflow_job"]["id"], ran["workflow_job"]["run_id"]) = (json!(9001), json!(9000));
+        [("workflow_run", 1, json!({ "workflow_run": run })), (event, minutes, ran)]
+    };
+    for (own, other) in [("failure", "success"), ("success", "failure")] {
+        let site = site(vec![]).await;
+        site.add_webhooks(vec![push("a1", 99), job("a1", Some("success"))]).await;
+        site.add_webhooks(vec![push("b2", 98), job("b2", Some(own))]).await;
+        site.add_webhooks(stranger("b2", other).to_vec()).await;
+        let state = if own == "failure" { "failed" } else { "passed" };
+        let grid = site.json(&format!("/api/v1/hud/{UPSTREAM}/main")).await;
+        assert_eq!(grid["commits"][0]["cells"][0]["state"], state, "{grid}");
+        let now = site.json("/api/v1/now").await;
+        let red = now["branches"][0]["red"].as_array().unwrap().len();
+        assert_eq!(red, usize::from(own == "failure"), "{now}");
+        // Both are on the page of the commit.
+        let commit = site.json(&format!("/api/v1/commits/{}", "b2".repeat(20))).await;
+        let jobs = commit["commit"]["in_tree"].as_array().unwrap();
+        let states: Vec<&str> = jobs.iter().map(|job| job["state"].as_str().unwrap()).collect();
+        assert_eq!(states, ["failed", "passed"], "{commit}");
+    }
+}
+
+#[tokio::test]
+async fn commits_on_which_everything_was_skipped_are_not_folded_as_green_ones() {
+    let site = site(vec![]).await;
+    for (n, sha) in ["a1", "a2", "a3", "a4", "a5"].into_iter().enumerate() {
+        site.add_webhooks(vec![push(sha, 99 - n as i64), job(sha, Some("skipped"))]).await;
+    }
+    let (_, page) = site.get(&format!("/hud/{UPSTREAM}/main")).await;
+    assert!(!page.contains("green commits") && page.contains("id=\"c-a1a1"), "{page}");
 }

@@ -357,6 +357,13 @@ async fn quarantine_lists_every_entry_with_its_end_and_its_failures() {
     assert!(page.contains("/test/acme/upstream?name=TestRandom.test_seed_per_device"), "{page}");
     assert!(page.contains("aria-sort=\"ascending\""), "{page}");
     assert_eq!(site.get("/quarantine?sort=odd").await.0, 400);
+    let found = site.json("/api/v1/quarantine?q=GRACE").await;
+    assert_eq!(found["entries"].as_array().unwrap().len(), 1, "{found}");
+    let flaky = &found["entries"][0];
+    assert_eq!(flaky["owner"], "grace-example", "{flaky}");
+    assert!(flaky["flaky"].as_u64().unwrap() > 0, "it is quarantined because it is flaky: {flaky}");
+    let (_, page) = site.get("/quarantine?q=nothing").await;
+    assert!(page.contains("No such test is quarantined"), "{page}");
     let (status, page) = site.get("/quarantine?repo=acme/other").await;
     assert!(status == 200 && page.contains("No quarantine file"), "{page}");
 }

@@ -24,12 +24,14 @@ use super::{Hud, router};
 
 mod backends;
 mod branches;
+mod checks;
 mod feeds;
 mod frame;
 mod jobs;
 mod now;
 mod one_test;
 mod pulls;
+mod relay;
 mod tests_and_logs;
 mod trends;
 mod wire;

@@ -94,6 +94,9 @@ async fn closed_pull_request_is_not_open_and_without_webhooks_the_page_says_so()
     assert_eq!(pulls["are_known"], false);
     assert!(!pulls["pulls"].as_array().unwrap().is_empty(), "those that were dispatched");
     assert!(bare.get("/prs").await.1.contains("aren't known"));
+    let empty = self::site(vec![]).await;
+    let (_, page) = empty.get("/").await;
+    assert!(page.contains("Which others are open isn't known"), "{page}");
 }
 
 #[tokio::test]
@@ -532,8 +535,8 @@ async fn lost_dispatch_of_another_upstream_leads_to_its_own_pull_request_and_one
     let (_, page) = site.get("/").await;
     for expected in [
         "href=\"/pr/7?upstream=other%2Fupstream\"",
-        "1 dispatch was given up.",
-        "In the last 24 hours: 1 dispatch;",
+        "kind=dead&amp;window=24h\">1 dispatch was given up.</a>",
+        "In the last 24 hours: <a rel=\"nofollow\" href=\"/relay?list=dispatches&amp;window=24h\">1 dispatch</a>;",
     ] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
@@ -548,4 +551,47 @@ async fn jobs_that_passed_so_far_are_not_called_all_that_will_come() {
         page.contains("Nothing blocks so far: every job that backends at L4 reported"),
         "{page}"
     );
+}
+
+#[tokio::test]
+async fn relay_that_does_not_send_what_waits_is_not_well() {
+    let queued = |minutes: i64| {
+        let at = now() - jiff::SignedDuration::from_mins(minutes);
+        let (sent, mut attempt) = of_aurora();
+        (attempt.received_at, attempt.dispatched_at) = (at, at);
+        (attempt.event, attempt.state) =
+            (EventName::PullRequest, JobState::Completed(Conclusion::Success));
+        let delivery = format!("waits-{minutes}");
+        let status = DispatchFactStatus::Queued;
+        let sent = DispatchFact { delivery, enqueued_at: at, sent_at: None, status, ..sent };
+        vec![Fact::Dispatch(sent), Fact::Attempt(Box::new(attempt))]
+    };
+    let (_, page) = site(queued(5)).await.get("/").await;
+    assert!(page.contains("The relay is well"), "it may be sent soon: {page}");
+    let (_, page) = site([queued(5), queued(20), queued(90)].concat()).await.get("/").await;
+    assert!(
+        page.contains("2 dispatches have waited to be sent for more than 10 minutes"),
+        "{page}"
+    );
+    assert!(page.contains("/relay?list=dispatches&amp;kind=queued&amp;window=24h"), "{page}");
+    assert!(!page.contains("The relay is well"), "{page}");
+}
+
+#[tokio::test]
+async fn backend_without_results_is_not_one_that_meets_its_level() {
+    let mut facts = facts(7, now(), 14, 10, UPSTREAM);
+    facts.retain_mut(|fact| match fact {
+        Fact::Dispatch(sent) => sent.repo == AURORA,
+        Fact::Attempt(row) => {
+            row.state = JobState::Completed(Conclusion::Success);
+            row.execution_seconds = Some(60.0);
+            row.repo == AURORA
+        }
+        _ => true,
+    });
+    let site = site(facts).await;
+    let now = site.json("/api/v1/now").await;
+    assert_eq!((&now["meeting"], &now["unknown"]), (&json!(1), &json!(1)), "{now}");
+    let (_, page) = site.get("/").await;
+    assert!(!page.contains("criteria meet") && page.contains("too few results"), "{page}");
 }

@@ -147,6 +147,46 @@ async fn runs_of_a_test_go_on_page_by_page_and_filter() {
 }
 
 #[tokio::test]
+async fn test_fails_until_the_job_that_failed_passes_whatever_other_jobs_say_meanwhile() {
+    for (linux, macos, state) in [
+        ("..xx", ".....", "failing"),
+        ("..xx.", ".....", "recovered"),
+        // The job doesn't run any more.
+        (".x", "........", "recovered"),
+    ] {
+        let site = site(vec![]).await;
+        load(&site, "linux", linux, true).await;
+        load(&site, "macos", macos, true).await;
+        let test = site.json("/api/v1/test/acme/widgets?id=abc&days=90").await;
+        assert_eq!(test["state"]["state"], state, "{linux}: {}", test["state"]);
+        if state == "failing" {
+            assert_eq!(test["state"]["first_failing"], "2".repeat(40), "{}", test["state"]);
+            let (_, feed) = site.get("/test/acme/widgets/feed.atom?id=abc").await;
+            assert!(!feed.contains("is green again"), "{feed}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn count_of_a_message_leads_to_the_runs_that_say_it() {
+    let site = site(vec![]).await;
+    load(&site, "linux", &"..x".repeat(4), true).await;
+    let test = site.json("/api/v1/test/acme/widgets?id=abc&days=90").await;
+    let group = &test["messages"][0];
+    assert_eq!(group["failures"], 4, "{group}");
+    let id = group["id"].as_str().unwrap();
+    let path = format!("test/acme/widgets?id=0000000000000abc&days=90&runs=failed&message={id}");
+    let (_, page) = site.get("/test/acme/widgets?id=abc&days=90").await;
+    let link = format!("href=\"/{}#runs\">4</a>", path.replace('&', "&amp;"));
+    assert!(page.contains(&link), "{link}: {page}");
+    let runs = site.json(&format!("/api/v1/{path}")).await;
+    assert_eq!(runs["results"].as_array().unwrap().len(), 4, "{runs}");
+    assert_eq!(runs["message_id"], id);
+    let other = site.json("/api/v1/test/acme/widgets?id=abc&days=90&message=0123").await;
+    assert_eq!(other["results"], json!([]), "{other}");
+}
+
+#[tokio::test]
 async fn results_of_pull_requests_take_no_place_of_those_of_the_branch() {
     let site = site(vec![]).await;
     load(&site, "linux", "x.x", true).await;

@@ -12,7 +12,7 @@ async fn a_pull_request_of_another_upstream_does_not_show_up() {
             Fact::Dispatch(fact) => fact.upstream = "other/upstream".to_owned(),
             Fact::Attempt(fact) => fact.upstream = "other/upstream".to_owned(),
             Fact::MergeBase(fact) => fact.upstream = "other/upstream".to_owned(),
-            Fact::Callback(_) => {}
+            Fact::Callback(_) | Fact::Check(_) => {}
         }
     }
     let site = site(facts).await;

@@ -36,6 +36,32 @@ async fn on_call_sees_how_red_the_branch_is_and_where_the_queue_is() {
     ] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
+    // An hour is shown in the reader's time, and a day is one of UTC.
+    assert!(
+        page.contains("<th scope=\"row\" data-hour=\"2026-09-15T12:00:00Z\">09-15 12:00 UTC"),
+        "{page}"
+    );
+    let (_, days) = site.get("/trends?window=7d").await;
+    assert!(days.contains("Day (UTC)") && !days.contains("data-hour"), "{days}");
+    let model = site.json("/api/v1/trends?window=7d").await;
+    let red = model["jobs"].as_array().unwrap().iter().find(|row| row["failed"] != 0).unwrap();
+    let (name, count) = (red["name"].as_str().unwrap(), &red["failed"]);
+    let encoded: String =
+        url::form_urlencoded::Serializer::new(String::new()).append_pair("job", name).finish();
+    let path = format!("/failures?list=jobs&repo=acme%2Fupstream&{encoded}&days=7");
+    let link = format!("href=\"{}\">{count}</a>", path.replace('&', "&amp;"));
+    assert!(days.contains(&link), "{link}: {days}");
+    let failures = site.json(&format!("/api/v1{path}")).await;
+    let jobs = failures["jobs"]["jobs"].as_array().unwrap();
+    assert!(!jobs.is_empty(), "{failures}");
+    for row in jobs {
+        let title = format!(
+            "{} / {}",
+            row["workflow"].as_str().unwrap(),
+            row["job_name"].as_str().unwrap()
+        );
+        assert!(title.starts_with(name), "{title} isn't {name}");
+    }
     let job = "Trunk+%2F+windows+%2F+build";
     let (_, page) = site.get(&format!("/trends?job={job}&sort=run")).await;
     assert!(page.contains("Duration of Trunk / windows / build"), "{page}");

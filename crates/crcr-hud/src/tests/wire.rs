@@ -230,6 +230,8 @@ async fn page_that_shows_the_same_three_seconds_later_is_304() {
         "/failures?list=jobs",
         "/trends",
         "/trends?window=24h",
+        "/relay",
+        "/relay?list=reports&kind=refused",
         "/crcr/feed.atom",
         "/search?q=torch",
         "/crcr/ember-example/torch-ember/feed.atom",
@@ -316,6 +318,7 @@ async fn wrong_parameter_is_400_on_every_page_and_twin_and_is_named() {
         ("failures", "failures", "page=0"),
         ("trends", "trends", "sort=odd"),
         ("tests", "tests", "sort=odd"),
+        ("relay", "relay", "kind=odd"),
     ] {
         let name = format!("`{}`", query.split('=').next().unwrap());
         for path in [format!("/{page}?{query}"), format!("/api/v1/{twin}?{query}")] {

@@ -18,7 +18,9 @@ use async_trait::async_trait;
 use crcr_domain::Level;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::RepoDay;
-use crcr_domain::results::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
+use crcr_domain::results::facts::{
+    AttemptFact, CallbackFact, CallbackOutcome, CheckFact, DispatchFact, Fact, MergeBaseFact,
+};
 use crcr_github::{SecureUrl, SecureUrlError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -34,8 +36,8 @@ use self::rows::{FactTable, RowReader};
 use self::schema::SchemaStep;
 use super::retention::{DAY_MILLIS, day_number, day_of, last_day};
 use super::{
-    DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window, sort_attempts,
-    sort_dispatches,
+    DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window, outcome_list,
+    sort_attempts, sort_dispatches,
 };
 
 /// The longest time that a query may take, for the client and on the server.
@@ -194,6 +196,23 @@ impl ClickHouseResults {
         self.rows(&table.select(&condition), &values, |row| row.json()).await
     }
 
+    /// The newest reports of the window that meet the condition.
+    async fn newest_where(
+        &self,
+        window: &Window,
+        condition: &str,
+        limit: usize,
+    ) -> Result<Vec<CallbackFact>, ResultsError> {
+        let FactTable { name, time, key, .. } = &rows::CALLBACK;
+        let repos = window.keys();
+        let query = format!(
+            "SELECT document FROM {name} WHERE {} AND {condition} \
+             ORDER BY at DESC, toInt64(id) DESC LIMIT 1 BY {key} LIMIT {limit}",
+            in_window(time, repos.as_deref())
+        );
+        self.rows(&query, &window_values(window, repos.as_deref()), |row| row.json()).await
+    }
+
     pub(crate) async fn insert(&self, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
         self.insert_as("JSONEachRow", table, lines).await
     }
@@ -271,14 +290,17 @@ impl Results for ClickHouseResults {
         window: &Window,
         limit: usize,
     ) -> Result<Vec<CallbackFact>, ResultsError> {
-        let FactTable { name, time, key, .. } = &rows::CALLBACK;
-        let repos = window.keys();
-        let condition = in_window(time, repos.as_deref());
-        let query = format!(
-            "SELECT document FROM {name} WHERE {condition} AND ({REFUSED}) \
-             ORDER BY at DESC, toInt64(id) DESC LIMIT 1 BY {key} LIMIT {limit}"
-        );
-        self.rows(&query, &window_values(window, repos.as_deref()), |row| row.json()).await
+        self.newest_where(window, &format!("({REFUSED})"), limit).await
+    }
+
+    async fn newest_callbacks(
+        &self,
+        window: &Window,
+        outcomes: &[CallbackOutcome],
+        limit: usize,
+    ) -> Result<Vec<CallbackFact>, ResultsError> {
+        let condition = format!("outcome IN ({})", outcome_list(outcomes));
+        self.newest_where(window, &condition, limit).await
     }
 
     async fn report_outcomes(&self, window: &Window) -> Result<Vec<ReportOutcome>, ResultsError> {
@@ -360,6 +382,7 @@ impl Results for ClickHouseResults {
             (rows::ATTEMPT.name, rows::ATTEMPT.time, time.as_millisecond()),
             (rows::CALLBACK.name, rows::CALLBACK.time, time.as_millisecond()),
             (rows::MERGE_BASE.name, rows::MERGE_BASE.time, time.as_millisecond()),
+            (rows::CHECK.name, rows::CHECK.time, time.as_millisecond()),
             ("crcr_webhook", "received_at", time.as_millisecond()),
             ("crcr_webhook_branch", "newest", time.as_millisecond()),
             ("crcr_pull_state", "heard", time.as_millisecond()),
@@ -407,12 +430,9 @@ impl Results for ClickHouseResults {
                 days.join(", ")
             )
         };
-        let names: Vec<String> = (0..heads.len()).map(|n| format!("head{n}")).collect();
-        let listed: Vec<String> = names.iter().map(|name| format!("{{{name}:String}}")).collect();
-        values.extend(names.into_iter().zip(heads.iter().map(|sha| QueryValue::Text(sha))));
         let mut on_heads = condition(rows::ATTEMPT.time);
         if !heads.is_empty() {
-            on_heads = format!("{on_heads} AND head_sha IN ({})", listed.join(", "));
+            on_heads = format!("{on_heads} AND head_sha IN ({})", head_list(heads, &mut values));
         }
         let attempts = rows::ATTEMPT.select(&on_heads);
         let dispatches = rows::DISPATCH.select(&condition(rows::DISPATCH.time));
@@ -454,6 +474,31 @@ impl Results for ClickHouseResults {
         ));
         self.rows(&query, &values, |row| row.json()).await
     }
+
+    async fn checks(
+        &self,
+        upstream: &str,
+        heads: &[String],
+    ) -> Result<Vec<CheckFact>, ResultsError> {
+        if heads.is_empty() {
+            return Ok(vec![]);
+        }
+        self.prepare().await?;
+        let upstream = upstream.to_ascii_lowercase();
+        let mut values = vec![("upstream".to_owned(), QueryValue::Text(&upstream))];
+        let listed = head_list(heads, &mut values);
+        let query = rows::CHECK
+            .select(&format!("upstream_key = {{upstream:String}} AND head_sha IN ({listed})"));
+        self.rows(&query, &values, |row| row.json()).await
+    }
+}
+
+/// A list of commits for SQL, whose texts are parameters.
+fn head_list<'a>(heads: &'a [String], values: &mut Vec<(String, QueryValue<'a>)>) -> String {
+    let names: Vec<String> = (0..heads.len()).map(|n| format!("head{n}")).collect();
+    let listed: Vec<String> = names.iter().map(|name| format!("{{{name}:String}}")).collect();
+    values.extend(names.into_iter().zip(heads.iter().map(|sha| QueryValue::Text(sha))));
+    listed.join(", ")
 }
 
 /// A list for SQL.

@@ -47,6 +47,13 @@ pub(crate) static MERGE_BASE: FactTable = FactTable {
     version: "version",
 };
 
+pub(crate) static CHECK: FactTable = FactTable {
+    name: "crcr_check",
+    time: "at",
+    key: "upstream_key, head_sha, repo_key",
+    version: "version",
+};
+
 pub(crate) fn report_outcome(row: &mut RowReader<'_>) -> Result<ReportOutcome, String> {
     let (at, outcome) = (row.time()?, row.parsed("an outcome", CallbackOutcome::from_name)?);
     Ok(ReportOutcome { at, outcome, latency_ms: row.f64()? })
@@ -157,9 +164,9 @@ impl<'a> RowReader<'a> {
 }
 
 /// The rows of `facts` for each table, as lines of JSON.
-pub(crate) fn fact_rows(facts: &[Fact]) -> [(&'static str, Vec<u8>); 4] {
+pub(crate) fn fact_rows(facts: &[Fact]) -> [(&'static str, Vec<u8>); 5] {
     let (mut dispatches, mut attempts, mut callbacks) = (vec![], vec![], vec![]);
-    let mut merge_bases = vec![];
+    let (mut merge_bases, mut checks) = (vec![], vec![]);
     for fact in facts {
         match fact {
             Fact::Dispatch(fact) => {
@@ -210,6 +217,15 @@ pub(crate) fn fact_rows(facts: &[Fact]) -> [(&'static str, Vec<u8>); 4] {
                 });
                 line(&mut merge_bases, &row);
             }
+            Fact::Check(fact) => {
+                let row = json!({
+                    "upstream_key": fact.upstream.to_ascii_lowercase(),
+                    "version": fact.at.as_millisecond().max(0), "at": fact.at.as_millisecond(),
+                    "head_sha": fact.head_sha, "repo_key": fact.repo.to_ascii_lowercase(),
+                    "document": document(fact),
+                });
+                line(&mut checks, &row);
+            }
         }
     }
     [
@@ -217,6 +233,7 @@ pub(crate) fn fact_rows(facts: &[Fact]) -> [(&'static str, Vec<u8>); 4] {
         (ATTEMPT.name, attempts),
         (CALLBACK.name, callbacks),
         (MERGE_BASE.name, merge_bases),
+        (CHECK.name, checks),
     ]
 }
 
@@ -230,7 +247,7 @@ pub(crate) fn pull_request_days(facts: &[Fact]) -> Vec<u8> {
         let (upstream, number, at) = match fact {
             Fact::Dispatch(fact) => (&fact.upstream, fact.pull_request?, fact.enqueued_at),
             Fact::Attempt(fact) => (&fact.upstream, fact.pull_request?, fact.dispatched_at),
-            Fact::Callback(_) | Fact::MergeBase(_) => return None,
+            Fact::Callback(_) | Fact::MergeBase(_) | Fact::Check(_) => return None,
         };
         Some((upstream.to_ascii_lowercase(), number.cast_signed(), day_of(at)))
     };
@@ -251,8 +268,8 @@ pub(crate) fn day_changes(facts: &[Fact]) -> Vec<u8> {
             Fact::Dispatch(fact) => (&*fact.repo, fact.enqueued_at),
             Fact::Attempt(fact) => (&*fact.repo, fact.dispatched_at),
             Fact::Callback(fact) => ("", fact.at),
-            // No number of a day depends on it.
-            Fact::MergeBase(_) => continue,
+            // No number of a day depends on these.
+            Fact::MergeBase(_) | Fact::Check(_) => continue,
         };
         *changes.entry((repo.to_ascii_lowercase(), day_of(at))).or_default() += 1;
     }

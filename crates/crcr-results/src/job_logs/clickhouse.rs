@@ -198,6 +198,11 @@ impl JobLogResults for ClickHouseResults {
             values.push(("capture".to_owned(), QueryValue::Text(capture)));
             of.push_str(" AND rule = {rule:String} AND capture = {capture:String}");
         }
+        let job = query.job.map(|job| format!("{job} ("));
+        if let Some(job) = &job {
+            values.push(("name".to_owned(), QueryValue::Text(job)));
+            of.push_str(" AND startsWith(concat(workflow, ' / ', job_name, ' ('), {name:String})");
+        }
         let newest = format!(
             "SELECT repo_key, job_id FROM crcr_job_log PREWHERE {of}
              GROUP BY repo_key, job_id ORDER BY max(completed_at) DESC, job_id DESC LIMIT {}",

@@ -37,6 +37,8 @@ pub struct FailedJobsQuery<'a> {
     /// Only those with this rule and capture; both are empty where nothing explains the failure.
     pub cause: Option<(&'a str, &'a str)>,
     pub category: Option<&'a str>,
+    /// `WORKFLOW / NAME`, without what is in parentheses at the end of the job's name.
+    pub job: Option<&'a str>,
     /// Jobs that ended from here (inclusive) ...
     pub from: Timestamp,
     /// ... to here (exclusive).
@@ -295,6 +297,7 @@ pub(crate) mod suite {
             repository: None,
             cause: None,
             category: None,
+            job: None,
             from,
             to,
             to_job: None,
@@ -315,6 +318,11 @@ pub(crate) mod suite {
         assert_eq!(one_by_one(oom).await, [4, 3, 2, 1]);
         let injected = FailedJobsQuery { category: Some("' OR 1=1 --"), ..all.clone() };
         assert_eq!(one_by_one(injected).await, [0; 0]);
+        let named = async |job| one_by_one(FailedJobsQuery { job: Some(job), ..all.clone() }).await;
+        assert_eq!(named("Trunk / test").await, [6, 5, 4, 3, 2, 1], "each leg of the matrix");
+        for other in ["Trunk / te", "Trunk / test (a", "test", "Trunk / %", "' OR 1=1 --"] {
+            assert_eq!(named(other).await, [0; 0], "{other}");
+        }
         let unexplained = FailedJobsQuery { cause: Some(("", "")), ..all };
         assert_eq!(one_by_one(unexplained).await, [6, 5]);
     }

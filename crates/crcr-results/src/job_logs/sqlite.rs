@@ -173,6 +173,11 @@ impl JobLogResults for SqliteResults {
                 conditions.push_str(&format!(" AND {column} = ?{}", arguments.len()));
             }
         }
+        if let Some(job) = query.job {
+            arguments.push(Box::new(format!("{job} (")));
+            let (name, at) = ("workflow || ' / ' || job_name || ' ('", arguments.len());
+            conditions.push_str(&format!(" AND substr({name}, 1, length(?{at})) = ?{at}"));
+        }
         let order =
             format!("{conditions} ORDER BY completed_at DESC, job_id DESC LIMIT {}", query.limit);
         self.log_rows(&order, arguments).await

@@ -149,7 +149,7 @@ fn sheet(facts: &[Fact]) -> Connection {
                 "INSERT INTO report VALUES (?1, ?2, ?3)",
                 params![c.repo, c.outcome.as_str(), seconds(c.at)],
             ),
-            Fact::MergeBase(_) => continue,
+            Fact::MergeBase(_) | Fact::Check(_) => continue,
         }
         .unwrap();
     }
@@ -206,7 +206,7 @@ async fn a_spreadsheet_comes_to_the_same_numbers() {
             Fact::Dispatch(d) => !across.contains(&d.delivery),
             Fact::Attempt(a) => !across.contains(&a.delivery),
             Fact::Callback(c) => c.delivery.as_ref().is_none_or(|id| !across.contains(id)),
-            Fact::MergeBase(_) => true,
+            Fact::MergeBase(_) | Fact::Check(_) => true,
         });
         let sheet = sheet(&month);
         let store =

@@ -8,7 +8,7 @@ use crcr_domain::Level;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::RepoDay;
 use crcr_domain::results::facts::{
-    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+    AttemptFact, CallbackFact, CallbackOutcome, CheckFact, DispatchFact, Fact, MergeBaseFact,
 };
 use crcr_store::sqlite::{SqliteStore, millis, timestamp};
 use crcr_store::{StateStore as _, StoreError, WriteBatch};
@@ -19,8 +19,8 @@ use serde::de::DeserializeOwned;
 
 use super::retention::{DAY_MILLIS, day_number, day_of, last_day};
 use super::{
-    DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window, sort_attempts,
-    sort_dispatches,
+    DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window, outcome_list,
+    sort_attempts, sort_dispatches,
 };
 
 /// Rows per transaction: one takes the writer a few milliseconds.
@@ -81,6 +81,20 @@ impl Results for SqliteResults {
         self.blocking(move |this| this.refused_callbacks(&window, limit)).await
     }
 
+    async fn newest_callbacks(
+        &self,
+        window: &Window,
+        outcomes: &[CallbackOutcome],
+        limit: usize,
+    ) -> Result<Vec<CallbackFact>, ResultsError> {
+        let window = window.clone();
+        let newest = format!(
+            "AND outcome IN ({}) ORDER BY at DESC, id DESC LIMIT {limit}",
+            outcome_list(outcomes)
+        );
+        self.blocking(move |this| this.select(CALLBACK, "at", &window, &newest, document)).await
+    }
+
     async fn report_outcomes(&self, window: &Window) -> Result<Vec<ReportOutcome>, ResultsError> {
         let window = window.clone();
         self.blocking(move |this| this.report_outcomes(&window)).await
@@ -132,6 +146,7 @@ impl Results for SqliteResults {
             ("fact_dispatch", "rowid", "enqueued_at", millis(time)),
             ("fact_callback", "rowid", "at", millis(time)),
             ("fact_merge_base", "(upstream, pull_request, head_sha)", "at", millis(time)),
+            ("fact_check", "(upstream, head_sha, repo)", "at", millis(time)),
             ("fact_day", "(day, repo)", "day", day_of(time)),
             ("webhook", "rowid", "received_at", millis(time)),
             ("open_pull", "(repo, thing)", "received_at", millis(time)),
@@ -222,6 +237,26 @@ impl Results for SqliteResults {
                     }
                 }
                 Ok(found)
+            })
+        })
+        .await
+    }
+
+    async fn checks(
+        &self,
+        upstream: &str,
+        heads: &[String],
+    ) -> Result<Vec<CheckFact>, ResultsError> {
+        let (upstream, heads) = (upstream.to_owned(), json(&heads));
+        self.blocking(move |this| {
+            this.store.slow_readers().with(|connection| {
+                connection
+                    .prepare_cached(
+                        "SELECT document FROM fact_check WHERE upstream = ?1
+                         AND head_sha IN (SELECT value FROM json_each(?2))",
+                    )?
+                    .query_map(params![upstream, heads], document)?
+                    .collect()
             })
         })
         .await

@@ -1,7 +1,9 @@
 //! The tables of facts. The store writes a fact in the same transaction as the change that it
 //! records; `crcr-results` reads the tables.
 
-use crcr_domain::results::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
+use crcr_domain::results::facts::{
+    AttemptFact, CallbackFact, CheckFact, DispatchFact, Fact, MergeBaseFact,
+};
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
@@ -17,6 +19,7 @@ pub(super) fn append(connection: &Connection, fact: &Fact) -> rusqlite::Result<(
         Fact::Attempt(fact) => append_attempt(connection, fact),
         Fact::Callback(fact) => append_callback(connection, fact),
         Fact::MergeBase(fact) => append_merge_base(connection, fact),
+        Fact::Check(fact) => append_check(connection, fact),
     }
 }
 
@@ -139,6 +142,19 @@ fn append_merge_base(connection: &Connection, fact: &MergeBaseFact) -> rusqlite:
             millis(fact.at),
             json(fact),
         ])?;
+    Ok(())
+}
+
+/// No rate depends on a check run, either.
+fn append_check(connection: &Connection, fact: &CheckFact) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO fact_check VALUES (?1,?2,?3,?4,?5)
+             ON CONFLICT (upstream, head_sha, repo) DO UPDATE SET at = excluded.at,
+               document = excluded.document
+             WHERE excluded.at >= at",
+        )?
+        .execute(params![fact.upstream, fact.head_sha, fact.repo, millis(fact.at), json(fact)])?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crcr_domain::EventKind;
 use crcr_domain::protocol::event::EventName;
-use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
+use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crcr_domain::results::totals::by_day;
 use crcr_domain::results::{
     AttemptId, BlamedJobs, Regression, find_regressions, jobs_of_days, jobs_of_record,
@@ -205,16 +205,38 @@ impl FactBatch {
     }
 }
 
+/// What became of the span's reports, by day.
+pub(crate) async fn reports_by_day(
+    hud: &Hud,
+    span: &TimeSpan,
+) -> Result<Vec<(i64, Arc<ReportSummary>)>, PageError> {
+    let window = Window::all(span.from, span.to);
+    let revisions = hud.results.day_revisions(&window.of_repos(vec![String::new()])).await?;
+    summaries_by_day(hud, span, &revisions).await
+}
+
 async fn summarize_reports(
     hud: &Hud,
     span: &TimeSpan,
     revisions: &[DayRevision],
 ) -> Result<ReportSummary, PageError> {
     let mut sum = ReportSummary::default();
+    for (_, reports) in summaries_by_day(hud, span, revisions).await? {
+        sum.add(&reports);
+    }
+    Ok(sum)
+}
+
+async fn summaries_by_day(
+    hud: &Hud,
+    span: &TimeSpan,
+    revisions: &[DayRevision],
+) -> Result<Vec<(i64, Arc<ReportSummary>)>, PageError> {
+    let mut found = vec![];
     let mut stale = StaleDays::new();
     for revision in revisions.iter().filter(|revision| revision.repo.is_empty()) {
         match hud.days.reports.get(revision, &DaySlice::within(span, revision.day)) {
-            Some(reports) => sum.add(&reports),
+            Some(reports) => found.push((revision.day, reports)),
             None => stale.entry(revision.day).or_default().push(revision.clone()),
         }
     }
@@ -226,11 +248,11 @@ async fn summarize_reports(
         for (slice, revision) in slices.iter().zip(batch.into_values().flatten()) {
             let answers = by_day.remove(&slice.day).unwrap_or_default();
             let reports = Arc::new(ReportSummary::new(&answers));
-            sum.add(&reports);
+            found.push((slice.day, Arc::clone(&reports)));
             hud.days.reports.insert(revision, slice, reports);
         }
     }
-    Ok(sum)
+    Ok(found)
 }
 
 async fn answers_by_day(
@@ -294,12 +316,12 @@ pub(crate) async fn facts(hud: &Hud, window: &Window) -> Result<SharedFacts, Pag
     .await
 }
 
-/// The attempts on upstream's own commits, on every day that the window touches.
+/// The attempts on upstream's own commits and the dispatches of these, on every day that the window touches.
 pub(crate) async fn push_facts(hud: &Hud, window: &Window) -> Result<SharedFacts, PageError> {
     push_facts_of_days(hud, hud.results.day_revisions(window).await?).await
 }
 
-/// Attempts on upstream's own commits, and dispatches of such commits that never started.
+/// Attempts on upstream's own commits, and dispatches of such commits.
 async fn push_facts_of_days(
     hud: &Hud,
     revisions: Vec<DayRevision>,
@@ -307,9 +329,7 @@ async fn push_facts_of_days(
     read_whole_days(revisions, &hud.days.pushes, async |window: &Window| {
         let (attempts, mut dispatches) =
             tokio::try_join!(hud.results.push_attempts(window), hud.results.dispatches(window))?;
-        dispatches.retain(|sent| {
-            sent.pull_request.is_none() && sent.status == DispatchFactStatus::NeverStarted
-        });
+        dispatches.retain(|sent| sent.pull_request.is_none());
         Ok((attempts, dispatches))
     })
     .await

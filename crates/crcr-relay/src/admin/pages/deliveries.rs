@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crcr_hud::View;
-use crcr_hud::layout::{short_sha, time};
+use crcr_hud::layout::{commit_link, time};
 use crcr_store::TaskView;
 use maud::{Markup, html};
 
@@ -176,7 +176,7 @@ fn delivery(overview: &DeliveryOverview) -> Markup {
             td {
                 (delivery.event)
                 @if let Some(number) = delivery.pull_request { " " a href=(format!("/pr/{number}")) { "#" (number) } }
-                @if !delivery.head_sha.is_empty() { " " code { (short_sha(&delivery.head_sha)) } }
+                @if !delivery.head_sha.is_empty() { " " (commit_link(&delivery.head_sha)) }
                 @if let Some(by) = &delivery.superseded_by { div.detail { "replaced by " code { (by) } } }
             }
             td.message {

@@ -4,6 +4,7 @@
 //! check run has only one update at a time.
 
 use crcr_domain::checks::check_run::{self, CheckRunContext, CheckRunStatus};
+use crcr_domain::results::facts::{CheckFact, Fact};
 use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
@@ -314,6 +315,7 @@ impl ShownCheck<'_> {
             batch.update(now, &record, relay.expiry());
             batch.tasks.extend(self.sweeps_if_opened(relay, shown));
             batch.tasks.extend(again_at.map(|at| self.evaluation(at)));
+            batch.facts.extend(self.fact(relay, shown));
             ((), Some(batch))
         });
         written.await
@@ -399,6 +401,20 @@ impl ShownCheck<'_> {
     /// The version of the record after [`Self::begin`].
     fn version_before_call(&self) -> u64 {
         self.known.version + u64::from(self.known.value.is_some())
+    }
+
+    /// What the pages are told of a verdict; of a job they know more.
+    fn fact(&self, relay: &Relay, shown: &check_run::CheckRunContent) -> Option<Fact> {
+        self.checked.is_none().then(|| {
+            Fact::Check(CheckFact {
+                at: relay.now(),
+                upstream: relay.config.upstream.as_str().to_owned(),
+                head_sha: self.head_sha.to_owned(),
+                repo: self.head.repo.as_str().to_owned(),
+                status: shown.status,
+                title: shown.title.clone(),
+            })
+        })
     }
 
     /// The task that evaluates this check run again.

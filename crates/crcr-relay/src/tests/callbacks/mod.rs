@@ -20,6 +20,7 @@ mod wire;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use crcr_domain::checks::check_run::CheckRunStatus;
 use crcr_domain::checks::lifecycle::{Conclusion, JobState};
 use crcr_domain::protocol::callback::ReportDetails;
 use crcr_domain::protocol::event::EventName;
@@ -495,6 +496,37 @@ async fn rerequested_check_suite_reruns_each_l3_and_l4_run_once() {
     // Its current level counts.
     world.enforce("L2: [acme/four]").await;
     assert_eq!(again().await, 0);
+}
+
+#[tokio::test]
+async fn pages_are_told_what_the_check_run_of_the_verdict_shows() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    world.github.state().runs.add(Run {
+        id: RUN,
+        repository: "acme/four".to_owned(),
+        status: "completed".to_owned(),
+        conclusion: Some("success".to_owned()),
+        ..Run::push()
+    });
+    let told = async || {
+        let known = world.results.checks("Acme/UPSTREAM", &[HEAD.to_owned()]).await.unwrap();
+        let [known] = &*known else { panic!("{known:?}") };
+        let shown = checks(&world).into_iter().find(|shown| shown.0 == DISPATCH).unwrap();
+        let said = (known.status.status(), known.status.conclusion());
+        assert_eq!((&*shown.1, shown.2.as_deref()), said);
+        assert!(known.repo == "acme/four" && !known.title.is_empty(), "{known:?}");
+        known.status
+    };
+    assert_eq!(told().await, CheckRunStatus::Queued);
+    four.start(&world).await;
+    world.work().await;
+    assert_eq!(told().await, CheckRunStatus::InProgress);
+    four.end(&world, "success").await;
+    world.work().await;
+    world.later(Duration::from_secs(120));
+    world.work().await;
+    assert_eq!(told().await, CheckRunStatus::Completed(Conclusion::Success));
 }
 
 #[tokio::test]

@@ -1,0 +1,120 @@
+//! Dispatches and reports one by one: what the counts of other pages lead to.
+
+use crcr_domain::results::facts::{CallbackFact, CallbackOutcome, DispatchFactStatus};
+
+use super::*;
+
+fn sent(n: i64, status: DispatchFactStatus) -> Fact {
+    Fact::Dispatch(DispatchFact {
+        delivery: format!("{status:?}-{n}"),
+        enqueued_at: now() - jiff::SignedDuration::from_mins(10 * n),
+        status,
+        last_error: Some("<b>why</b>".to_owned()),
+        ..of_aurora().0
+    })
+}
+
+fn report(n: i64, repo: Option<&str>, outcome: CallbackOutcome) -> Fact {
+    Fact::Callback(CallbackFact {
+        at: now() - jiff::SignedDuration::from_mins(n),
+        repo: repo.map(str::to_owned),
+        delivery: None,
+        run_id: Some(n.to_string()),
+        job: Some("job of <b>".to_owned()),
+        status: None,
+        conclusion: None,
+        outcome,
+        answer: if outcome.is_valid() { 200 } else { 401 },
+        detail: Some("the reason of <b>".to_owned()),
+        latency_ms: 1.0,
+    })
+}
+
+/// Follows the pages of a list; returns how many rows it has.
+async fn listed(site: &Site, query: &str, rows: &str) -> usize {
+    let (mut count, mut before) = (0, String::new());
+    loop {
+        let model = site.json(&format!("/api/v1/relay?{query}{before}")).await;
+        count += model[rows].as_array().unwrap().len();
+        match model["older"].as_str() {
+            Some(older) => before = format!("&before={older}"),
+            None => return count,
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_count_of_dispatches_and_reports_leads_to_as_many_rows() {
+    use CallbackOutcome::{BadToken, Stale, Unproven};
+    use DispatchFactStatus::{Dead, NeverStarted};
+    let mut all = facts(7, now(), 7, 12, UPSTREAM);
+    all.extend((0..250).map(|n| sent(n, Dead)));
+    all.extend((0..3).map(|n| sent(600 + n, NeverStarted)));
+    all.extend((0..130).map(|n| report(n, Some(AURORA), Stale)));
+    all.extend((0..5).map(|n| report(2000 + n, Some("secret-org/private"), BadToken)));
+    all.extend((0..2).map(|n| report(3000 + n, Some(AURORA), Unproven)));
+    let site = site(all).await;
+    let overview = site.json("/api/v1/overview").await;
+    let mut kinds = 0;
+    for (list, counts) in [("dispatches", "dispatches"), ("reports", "callbacks")] {
+        for (kind, count) in overview["relay"][counts].as_object().unwrap() {
+            kinds += 1;
+            let path = format!("/relay?list={list}&amp;kind={kind}&amp;window=7d");
+            let (_, page) = site.get("/crcr").await;
+            assert!(page.contains(&format!("href=\"{path}\">{count}</a>")), "{path} {count}");
+            let query = format!("list={list}&kind={kind}&window=7d");
+            let found = listed(&site, &query, list).await;
+            assert_eq!(found as u64, count.as_u64().unwrap(), "{query}");
+            let model = site.json(&format!("/api/v1/relay?{query}")).await;
+            assert_eq!(model["counts"][kind], *count, "{query}");
+        }
+    }
+    assert!(kinds >= 6, "{kinds}");
+    let now = site.json("/api/v1/now").await;
+    let refused = listed(&site, "list=reports&kind=refused&window=24h", "reports").await;
+    assert_eq!(refused as u64, now["relay"]["refused"].as_u64().unwrap());
+    let (_, page) = site.get("/relay?list=reports&kind=unproven").await;
+    assert!(
+        page.contains("the reason of &lt;b&gt;") && page.contains("job of &lt;b&gt;"),
+        "{page}"
+    );
+    let (_, page) = site.get("/relay?kind=dead").await;
+    assert!(page.contains("&lt;b&gt;why") && page.contains(">Older</a>"), "{page}");
+}
+
+#[tokio::test]
+async fn report_of_a_repository_that_is_no_backend_does_not_tell_its_name_or_what_it_says() {
+    let site = site(vec![
+        report(5, Some("secret-org/private"), CallbackOutcome::BadToken),
+        report(6, None, CallbackOutcome::BadBody),
+    ])
+    .await;
+    let (_, page) = site.get("/relay?list=reports&window=24h").await;
+    let json = site.json("/api/v1/relay?list=reports&window=24h").await.to_string();
+    for text in [&page, &json] {
+        assert!(!text.contains("secret-org") && !text.contains("the reason"), "{text}");
+    }
+    assert_eq!(page.matches("not a backend").count(), 2, "{page}");
+}
+
+#[tokio::test]
+async fn list_of_one_backend_and_wrong_parameters() {
+    let site = site(facts(7, now(), 3, 6, UPSTREAM)).await;
+    let model = site.json(&format!("/api/v1/relay?backend={AURORA}")).await;
+    let rows = model["dispatches"].as_array().unwrap();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["repo"] == AURORA), "{model}");
+    let counted: u64 =
+        model["counts"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!(rows.len() as u64, counted);
+    for (wrong, name) in [
+        ("list=odd", "`list`"),
+        ("kind=odd", "`kind`"),
+        ("list=reports&kind=odd", "`kind`"),
+        ("backend=odd", "`backend`"),
+        ("before=odd", "`before`"),
+        ("window=1y", "`window`"),
+    ] {
+        let (status, page) = site.get(&format!("/relay?{wrong}")).await;
+        assert!(status == StatusCode::BAD_REQUEST && page.contains(name), "{wrong}: {page}");
+    }
+}
