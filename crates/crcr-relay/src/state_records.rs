@@ -58,6 +58,9 @@ pub struct PullRecord {
     pub order: i64,
     #[serde(default)]
     pub is_closed: bool,
+    /// How often it was closed more than opened again, since before the second of `updated_at`.
+    #[serde(default)]
+    pub closings: i64,
     /// Whether its newest dispatched event says that it is ready for review.
     #[serde(default)]
     pub is_ready: bool,
