@@ -104,6 +104,40 @@ FAULTS = [
         ],
     ),
     (
+        "strangers-run-stands-for-what-it-leaves-out",
+        DOMAIN + "checks/verdict.rs",
+        [
+            (
+                "&& (self.pull_request == later.pull_request || later.repeats(self))",
+                "&& (FAULT || self.pull_request == later.pull_request || later.repeats(self))",
+            ),
+        ],
+    ),
+    (
+        "strangers-run-stands-for-an-open-one",
+        DOMAIN + "checks/verdict.rs",
+        [
+            (
+                "if !other.is_over() {",
+                "if !FAULT && !other.is_over() {",
+            ),
+        ],
+    ),
+    (
+        "cancelled-run-of-a-stranger-counts",
+        DOMAIN + "checks/verdict.rs",
+        [
+            (
+                "        self.was_cancelled()\n            && !older",
+                "        !FAULT && self.was_cancelled()\n            && !older",
+            ),
+            (
+                "                    && !own.says_nothing()",
+                "                    && (FAULT || !own.says_nothing())",
+            ),
+        ],
+    ),
+    (
         "push-back-is-taken-for-older",
         RELAY + "webhook/planner.rs",
         [
@@ -280,8 +314,8 @@ FAULTS = [
         DOMAIN + "checks/verdict.rs",
         [
             (
-                "if reported.all(|job|",
-                "if !FAULT && reported.all(|job|",
+                "if reported.all(HeadJob::is_skipped) {",
+                "if !FAULT && reported.all(HeadJob::is_skipped) {",
             ),
         ],
     ),
@@ -369,6 +403,9 @@ FAULTS = [
 
 # Only seeds with this input are run for a fault.
 INPUTS = {
+    "strangers-run-stands-for-what-it-leaves-out": "shared_heads",
+    "strangers-run-stands-for-an-open-one": "shared_heads",
+    "cancelled-run-of-a-stranger-counts": "shared_heads",
     "push-back-is-taken-for-older": "quick_events",
     "runs-are-listed-too-early": "late_runs",
     "dispatch-is-timed-by-our-clock": "clock_drift",

@@ -287,6 +287,8 @@ pub const RECONCILE: Duration = Duration::from_secs(600);
 pub const RECONCILE_MARGIN: Duration = Duration::from_secs(120);
 /// How many pages of open pull requests are compared with the store at a time.
 pub const OPEN_PULL_PAGES: u32 = 40;
+/// How many of them are compared in one look, by several tasks.
+pub const MOST_OPEN_PULL_PAGES: u32 = 1000;
 /// How far back the log is read at most. GitHub redelivers what is at most three days old.
 pub const RECONCILE_BACK: Duration = Duration::from_secs(3 * 24 * 3600);
 /// After this long, GitHub is asked again for a delivery that it hasn't tried.

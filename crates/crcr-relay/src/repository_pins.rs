@@ -43,27 +43,23 @@ pub(crate) struct PinnedNames(tokio::sync::Mutex<Option<ReadNames>>);
 
 struct ReadNames {
     read_at: Timestamp,
-    by_number: HashMap<u64, RepoName>,
+    by_number: HashMap<u64, Vec<RepoName>>,
 }
 
 impl PinnedNames {
-    /// The name that is pinned to repository `number`, the newest one if there are several.
-    pub(crate) async fn of(
-        &self,
-        relay: &Relay,
-        number: u64,
-    ) -> Result<Option<RepoName>, StoreError> {
+    /// The names that are pinned to repository `number`, the newest one first.
+    pub(crate) async fn of(&self, relay: &Relay, number: u64) -> Result<Vec<RepoName>, StoreError> {
         let mut names = self.0.lock().await;
         let is_new = |names: &ReadNames| relay.is_recent(names.read_at, limits::PINNED_NAMES);
         if !names.as_ref().is_some_and(is_new) {
             let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
-            let mut by_number = HashMap::new();
+            let mut by_number: HashMap<u64, Vec<RepoName>> = HashMap::new();
             for pin in list(store, upstream, limits::MAX_PINS_LISTED).await? {
-                by_number.entry(pin.repository_id).or_insert(pin.repo);
+                by_number.entry(pin.repository_id).or_default().push(pin.repo);
             }
             *names = Some(ReadNames { read_at: relay.now(), by_number });
         }
-        Ok(names.as_ref().and_then(|names| names.by_number.get(&number).cloned()))
+        Ok(names.as_ref().and_then(|it| it.by_number.get(&number).cloned()).unwrap_or_default())
     }
 }
 

@@ -58,6 +58,9 @@ pub struct PullRecord {
     pub order: i64,
     #[serde(default)]
     pub is_closed: bool,
+    /// How often it was closed more than opened again, since before the second of `updated_at`.
+    #[serde(default)]
+    pub closings: i64,
     /// Whether its newest dispatched event says that it is ready for review.
     #[serde(default)]
     pub is_ready: bool,
@@ -252,6 +255,14 @@ pub struct RedeliveryRecord {
     pub times: u32,
 }
 
+/// How far a look for missing heads has come that one task couldn't finish.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadsLook {
+    pub begun_at: Timestamp,
+    /// Of the open pull requests, those first that changed last.
+    pub next_page: u32,
+}
+
 macro_rules! keys {
     ($($(#[$doc:meta])* $vis:vis $name:ident($($arg:ident: $kind:ty),*) = [$($part:expr),+];)+) => {
         $($(#[$doc])* $vis fn $name($($arg: $kind),*) -> StoreKey {
@@ -349,6 +360,8 @@ keys! {
     pub heads_since_key(upstream: &RepoName) = ["heads_since", &upstream.key()];
     /// The open pull requests that changed before this have been compared with the store.
     pub heads_compared_key(upstream: &RepoName) = ["heads_compared", &upstream.key()];
+    /// The look for missing heads that isn't finished.
+    pub heads_look_key(upstream: &RepoName) = ["heads_look", &upstream.key()];
     /// GitHub's number of the upstream repository.
     pub upstream_number_key(upstream: &RepoName) = ["upstream_number", &upstream.key()];
     /// The set of pinned repositories.

@@ -1,6 +1,6 @@
 //! What has to be so when everything works again and nothing is left to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::checks::check_run;
 use crcr_domain::probes::LeftOut;
@@ -29,7 +29,7 @@ pub(crate) fn check(
         let detail = format!("{delivery} was acknowledged and never got to {targets:?}");
         return Err(("acknowledged-delivery-lost", detail));
     }
-    let runs = github.world.check_runs(UPSTREAM);
+    let runs = github.world.all_check_runs(UPSTREAM);
     if let Some(open) = runs.iter().find(|run| run.status != "completed") {
         let detail = format!("{} at {} is {}", open.name, short(&open.head_sha), open.status);
         return Err(("check-run-never-ends", detail));
@@ -224,7 +224,30 @@ fn check_job(
         dispatch(truth.memory, &run.delivery, run.repo)
             .is_some_and(|dispatch| dispatch.sent_at().is_some())
     };
-    let sent = || reports.acknowledged.iter().filter(|((run, ..), _)| is_sent(*run));
+    let pulls: BTreeSet<_> =
+        reports.acknowledged.keys().map(|(run, ..)| truth.pull_of(&truth.lab.runs[run])).collect();
+    if pulls.len() > 1 && reports.acknowledged.values().any(|(end, _)| end.is_none()) {
+        // It may be lost, or have ended with an answer that was.
+        return Ok(());
+    }
+    let is_nothing = |end: &Option<&str>| matches!(end, Some("skipped" | "cancelled"));
+    // What another pull request's run leaves out or cancels says nothing of what ran before.
+    let is_needless = |run: u64, end: &Option<&str>| {
+        let this = &truth.lab.runs[&run];
+        is_nothing(end)
+            && reports.acknowledged.iter().any(|((older, ..), (before, _))| {
+                let other = &truth.lab.runs[older];
+                is_sent(*older)
+                    && other.file == this.file
+                    && truth.pull_of(other) != truth.pull_of(this)
+                    && truth.lab.run_order(*older) < truth.lab.run_order(run)
+                    && !is_nothing(before)
+            })
+    };
+    let sent = || {
+        let sent = reports.acknowledged.iter().filter(|((run, ..), _)| is_sent(*run));
+        sent.filter(|((run, ..), (end, _))| !is_needless(*run, end))
+    };
     // Of each workflow file, the newest run counts, and of that its newest attempt. Elsewhere each step has attempts
     // of its own.
     let mut newest_runs = BTreeMap::new();

@@ -112,9 +112,12 @@ impl PromiseLedger {
             }
             if !seen.contains_key(&run.id)
                 && let Some(other) = runs.iter().find(|other| {
+                    // One that has ended can't be opened again.
+                    let may_stand_for = other.status == "completed" && run.status != "completed";
                     other.id < run.id
                         && other.head_sha == run.head_sha
                         && other.name.eq_ignore_ascii_case(&run.name)
+                        && !may_stand_for
                 })
             {
                 let detail = format!("{} at {}", other.name, short(&other.head_sha));

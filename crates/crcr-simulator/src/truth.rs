@@ -142,15 +142,14 @@ impl<'a> Truth<'a> {
         !self.evidence(head, repo).is_empty()
     }
 
-    /// The newest run of each workflow file. `newest_build`: a build elsewhere that is taken for the newest one.
-    /// `are_replaced`: whether runs without a report count less than others of their dispatch. `leaves_out`: whether a run
-    /// of another pull request may leave out what an older one has.
+    /// The runs of each workflow file that no later one stands for. `newest_build`: a build elsewhere that is taken for the
+    /// newest one. `are_replaced`: whether runs without a report count less than others of their dispatch.
     fn newest_runs(
         &self,
         head: &str,
         repo: &str,
         newest_build: Option<u64>,
-        (are_replaced, leaves_out): (bool, bool),
+        are_replaced: bool,
     ) -> NewestRuns<'a> {
         let order = |id: u64| (newest_build == Some(id), self.lab.run_order(id));
         let evidence = self.evidence(head, repo);
@@ -164,27 +163,31 @@ impl<'a> Truth<'a> {
         }
         let all = runs.clone();
         runs.retain(|(id, run)| {
+            let mut older = all.iter().filter(|(other, _)| order(*other) < order(*id));
+            !older.any(|older| self.is_needless_after((*id, *run), *older))
+        });
+        let all = runs.clone();
+        runs.retain(|(id, run)| {
             let later = all.iter().filter(|(other, _)| order(*other) > order(*id));
             let mut later = later.filter(|(_, other)| other.file == run.file);
-            if leaves_out {
-                later.all(|other| !self.stands_for(*other, (*id, *run)))
-            } else {
-                later.next().is_none()
-            }
+            later.all(|other| !self.stands_for(*other, (*id, *run)))
         });
         runs
     }
 
-    /// Whether an older run doesn't count beside a later one of its workflow: both are for one pull request, or everything
-    /// that isn't good in it ran again.
+    /// Whether an older run doesn't count beside a later one of its workflow: both are for one pull request, or it is over
+    /// and everything that isn't good in it ran again.
     fn stands_for(&self, later: (u64, &LabRun), older: (u64, &LabRun)) -> bool {
-        let pull = |run: &LabRun| self.webhooks.get(&run.delivery).and_then(|webhook| webhook.pull);
-        if pull(later.1) == pull(older.1) {
+        if self.pull_of(later.1) == self.pull_of(older.1) {
             return true;
+        }
+        if older.1.ended.is_none() {
+            return false;
         }
         let again = self.newest_jobs(later.0, later.1);
         let runs_again = |job: &str| {
-            again.iter().any(|((name, _), (_, end))| name == job && *end != Some("skipped"))
+            let nothing = [Some("skipped"), Some("cancelled")];
+            again.iter().any(|((name, _), (_, end))| name == job && !nothing.contains(end))
         };
         let is_good = |end: &Option<&str>| matches!(end, Some("success" | "skipped"));
         let jobs = self.newest_jobs(older.0, older.1);
@@ -193,6 +196,29 @@ impl<'a> Truth<'a> {
             older.1.ended.is_some_and(|(end, _)| !["success", "cancelled"].contains(&end));
         !(has_failed && !older.1.is_foreign && not_good.peek().is_none())
             && not_good.all(|((name, _), _)| runs_again(name))
+    }
+
+    pub(crate) fn pull_of(&self, run: &LabRun) -> Option<u64> {
+        self.webhooks.get(&run.delivery).and_then(|webhook| webhook.pull)
+    }
+
+    /// Whether a run says nothing beside an older one: it was cancelled, and is for another pull request.
+    fn is_needless_after(&self, run: (u64, &LabRun), older: (u64, &LabRun)) -> bool {
+        run.1.file == older.1.file
+            && self.pull_of(run.1) != self.pull_of(older.1)
+            && self.was_cancelled(run)
+            && !self.was_cancelled(older)
+    }
+
+    /// Whether a run is over, and the worst of it is that it was cancelled.
+    fn was_cancelled(&self, (id, run): (u64, &LabRun)) -> bool {
+        let mut ends: Vec<_> =
+            self.newest_jobs(id, run).into_values().map(|(_, end)| end).collect();
+        ends.extend(run.ended.filter(|_| !run.is_foreign).map(|(end, _)| Some(end)));
+        let known = [Some("success"), Some("skipped"), Some("cancelled")];
+        run.ended.is_some()
+            && ends.contains(&Some("cancelled"))
+            && ends.iter().all(|end| known.contains(end))
     }
 
     /// What a run's jobs have reported, as of the request.
@@ -278,8 +304,7 @@ impl<'a> Truth<'a> {
             builds => builds.into_iter().map(Some).collect(),
         };
         let of_build = |build: &Option<u64>| {
-            let ways = [(true, true), (true, false), (false, true), (false, false)];
-            ways.map(|way| self.newest_runs(head, repo, *build, way))
+            [true, false].map(|are_replaced| self.newest_runs(head, repo, *build, are_replaced))
         };
         let mut found =
             builds.iter().flat_map(of_build).map(|runs| self.with_newest(head, repo, &runs));

@@ -363,7 +363,7 @@ impl UpstreamModel {
         let event = self.pull_event(github, known.number, "edited", None);
         let mut payload = event.payload;
         payload["changes"] = json!({ "base": { "ref": { "from": known.base_ref }, "sha": { "from": known.base_sha } } });
-        // Only backends that left the head out may get it.
+        // Only backends that left the head out, or whose checks block the merge, may get it.
         let what = format!("{} to {branch}", event.what);
         UpstreamEvent { payload, targets: vec![], what, ..event }
     }

@@ -13,6 +13,7 @@ use crate::allowlist::level::Level;
 use crate::checks::downstream_run::{DownstreamRun, RunState, SharedRuns};
 use crate::checks::lifecycle::{Conclusion, JobState};
 use crate::checks::proof::{MissingProof, ProofStatus};
+use crate::probes::LeftOut;
 use crate::protocol::callback::JobId;
 use crate::protocol::dispatch::DispatchStatus;
 
@@ -47,6 +48,8 @@ pub struct HeadDispatch<'a> {
 pub struct HeadJob<'a> {
     pub id: &'a JobId,
     pub state: JobState,
+    /// The pull request that its run was dispatched for; `None` for upstream's own events.
+    pub pull_request: Option<u64>,
     pub proof: ProofStatus,
     /// When the first report came in. Orders runs whose ids have no order.
     pub heard_at: Option<Timestamp>,
@@ -117,7 +120,7 @@ pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option
 
 /// The job whose result its check run shows: of `jobs`, proven ones of one name, each with the file of its workflow or
 /// its pipeline if that is known, and heard of when the first job of its run was. Of each file the newest run and
-/// attempt counts; of several files the worst.
+/// attempt counts, unless it was left out there for another pull request; of several files the worst.
 pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
     let order = |job: &HeadJob<'_>| (run_number(job.id), job.heard_at, job.id.run_attempt);
     let newest_of_run = |a: &HeadJob<'_>, b: &HeadJob<'_>| {
@@ -127,23 +130,42 @@ pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
             order(a).cmp(&order(b))
         }
     };
-    let is_newest = |index: &usize| {
-        let (job, file) = &jobs[*index];
-        let is_unretried = has_unretried_step(job, jobs.iter().map(|(other, _)| other));
-        jobs.iter()
-            .filter(|(other, _)| !(is_unretried && other.id.run_id == job.id.run_id))
-            // A workflow on GitHub and a build elsewhere may have one name.
-            .filter(|(other, _)| other.is_foreign == job.is_foreign)
+    let is_of_one_workflow = |a: usize, b: usize| {
+        let ((one, file), (other, of_other)) = (&jobs[a], &jobs[b]);
+        // A workflow on GitHub and a build elsewhere may have one name.
+        one.is_foreign == other.is_foreign
             // The file isn't known before GitHub was asked.
-            .filter(|(_, other)| other == file || other.is_none() || file.is_none())
-            .all(|(other, _)| newest_of_run(other, job).is_le())
+            && (file == of_other || file.is_none() || of_other.is_none())
+    };
+    // What another pull request's run leaves out or cancels says nothing of what ran before.
+    let is_needless = |index: &usize| {
+        let job = &jobs[*index].0;
+        job.says_nothing()
+            && (0..jobs.len()).any(|older| {
+                let before = &jobs[older].0;
+                is_of_one_workflow(older, *index)
+                    && before.pull_request != job.pull_request
+                    && !before.says_nothing()
+                    && newest_of_run(before, job).is_lt()
+            })
+    };
+    let counted: Vec<usize> = (0..jobs.len()).filter(|index| !is_needless(index)).collect();
+    let is_newest = |index: &usize| {
+        let job = &jobs[*index].0;
+        let is_unretried = has_unretried_step(job, jobs.iter().map(|(other, _)| other));
+        counted
+            .iter()
+            .filter(|other| is_of_one_workflow(**other, *index))
+            .map(|other| &jobs[*other].0)
+            .filter(|other| !(is_unretried && other.id.run_id == job.id.run_id))
+            .all(|other| newest_of_run(other, job).is_le())
     };
     let weight = |index: &usize| match jobs[*index].0.state.conclusion() {
         Some(end) if end.is_good() => (0, end.severity()),
         None => (1, 0),
         Some(end) => (2, end.severity()),
     };
-    (0..jobs.len()).filter(is_newest).max_by_key(weight)
+    counted.iter().copied().filter(is_newest).max_by_key(weight)
 }
 
 /// Whether more steps of an attempt are without success than its next attempt ran again. Each step of a build elsewhere
@@ -162,6 +184,19 @@ fn has_unretried_step<'a>(
         })
 }
 
+impl HeadJob<'_> {
+    fn is_skipped(&self) -> bool {
+        self.state == JobState::Completed(Conclusion::Skipped)
+    }
+
+    /// Whether it has ended, and doesn't tell of what it was to test.
+    fn says_nothing(&self) -> bool {
+        let was_cancelled = self.state == JobState::Completed(Conclusion::Cancelled);
+        let was_lost = matches!(self.state, JobState::Lost | JobState::NeverStarted);
+        self.is_skipped() || was_cancelled || was_lost || self.ended_without_proof
+    }
+}
+
 fn run_number(id: &JobId) -> u64 {
     id.run_id.parse().unwrap_or(0)
 }
@@ -175,19 +210,23 @@ fn verdict_without_evidence(
     if let Some(waiting) = dispatches.iter().rev().find(|dispatch| dispatch.waits()) {
         return shows(HeadState::Queued, waiting.waiting_reason());
     }
-    let (dispatch, silence) = dispatches
-        .iter()
-        .rev()
-        .map(|one| (one, one.silence_kind()))
-        .max_by_key(|(_, kind)| *kind)?;
+    // Of several of one kind, the newest.
+    let (dispatch, silence) =
+        dispatches.iter().map(|one| (one, one.silence_kind())).max_by_key(|(_, kind)| *kind)?;
+    // A required check that was skipped lets the commit be merged, and it may become a head again.
+    let untested =
+        if policy.level == Level::L4 { Conclusion::ActionRequired } else { Conclusion::Skipped };
     let why = dispatch.last_error.unwrap_or("unknown");
     match silence {
         Silence::Superseded => {
-            shows(HeadState::Ended(Conclusion::Skipped), "Superseded by a newer head".to_owned())
+            let reason = "Superseded by a newer head before it was tested";
+            shows(HeadState::Ended(untested), reason.to_owned())
         }
         Silence::LeftOut => {
             let reason = dispatch.last_error.unwrap_or("This backend doesn't take it");
-            shows(HeadState::Ended(Conclusion::Skipped), reason.to_owned())
+            let was_closed = *dispatch.status == DispatchStatus::LeftOut { why: LeftOut::Closed };
+            let end = if was_closed { untested } else { Conclusion::Skipped };
+            shows(HeadState::Ended(end), reason.to_owned())
         }
         Silence::Withheld => shows(
             HeadState::Ended(Conclusion::Neutral),
@@ -376,7 +415,7 @@ impl<'a> Evidence<'a> {
             return (policy.silent, run, reason);
         }
         let mut reported = self.runs.iter().flat_map(|run| &run.jobs);
-        if reported.all(|job| job.state == JobState::Completed(Conclusion::Skipped)) {
+        if reported.all(HeadJob::is_skipped) {
             let end = if policy.level == Level::L4 { policy.silent } else { Conclusion::Skipped };
             return (
                 end,
@@ -490,21 +529,41 @@ impl EffectiveRun<'_> {
     /// Whether everything that isn't known to be good of another pull request's run has run here again. A workflow may
     /// leave out jobs, such as for a draft or another base branch, and so says nothing about them.
     fn repeats(&self, other: &Self) -> bool {
+        if !other.is_over() {
+            // What it is still going to run isn't known.
+            return false;
+        }
         let is_good = |job: &HeadJob<'_>| job.state.conclusion().is_some_and(Conclusion::is_good);
         let mut not_good = other.jobs.iter().filter(|job| !is_good(job)).peekable();
-        let failed = |end: Conclusion| !end.is_good() && end != Conclusion::Cancelled;
-        let has_failed =
-            other.known.is_some_and(|run| matches!(run.state, RunState::Over(end) if failed(end)));
-        if has_failed && not_good.peek().is_none() {
+        let may_have_failed = other.known.is_some_and(|run| match run.state {
+            RunState::Over(end) => !end.is_good() && end != Conclusion::Cancelled,
+            RunState::Open | RunState::OverUnknown => true,
+        });
+        if may_have_failed && not_good.peek().is_none() {
             // What has failed there doesn't report.
             return false;
         }
         not_good.all(|job| {
             self.jobs.iter().any(|own| {
                 (&own.id.workflow, &own.id.job) == (&job.id.workflow, &job.id.job)
-                    && own.state != JobState::Completed(Conclusion::Skipped)
+                    && !own.says_nothing()
             })
         })
+    }
+
+    /// Whether it was cancelled before anything failed.
+    fn was_cancelled(&self) -> bool {
+        let is_known = !self.is_open() && !self.is_unknown();
+        is_known && self.conclusion() == Some(Conclusion::Cancelled)
+    }
+
+    /// Whether it says nothing beside `older`: anybody can open a pull request at another's commit and close it, which
+    /// has its run cancelled.
+    fn is_needless_after(&self, older: &Self) -> bool {
+        self.was_cancelled()
+            && !older.was_cancelled()
+            && self.pull_request != older.pull_request
+            && older.is_of_workflow_of(self)
     }
 
     /// Whether both are of one workflow. The file isn't known before GitHub was asked. A build elsewhere is never of the
@@ -584,6 +643,11 @@ fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>
         }
     }
     runs.sort_by_key(|run| run.order);
+    let needless: Vec<bool> = (0..runs.len())
+        .map(|index| runs[..index].iter().any(|older| runs[index].is_needless_after(older)))
+        .collect();
+    let mut needless = needless.into_iter();
+    runs.retain(|_| !needless.next().unwrap_or_default());
     let replaced: Vec<bool> = (0..runs.len())
         .map(|index| runs[index + 1..].iter().any(|later| runs[index].is_replaced_by(later)))
         .collect();

@@ -150,7 +150,7 @@ pub enum PullRequestAction {
     /// It isn't a draft any more. Only those backends get it that take no drafts.
     ReadyForReview,
     /// GitHub's `edited`, with another base branch, so other files count as changed. Only those backends get it that
-    /// were left out for their paths.
+    /// were left out for their paths, or whose check blocks the merge into that branch.
     BaseChanged,
     Closed,
     /// Got a label with the relay's prefix.
@@ -183,6 +183,8 @@ pub struct Push {
     /// The whole name of a branch or a tag: `refs/heads/…` or `refs/tags/…`.
     pub git_ref: String,
     pub head_sha: String,
+    /// The first lines of its message, which the author of a pull request has written: [`PullRequest::author_texts`].
+    pub author_texts: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -248,9 +250,11 @@ pub fn read(
         }
         "push" => {
             let raw: raw::PushEvent = parse(event, body)?;
-            Ok(Some(raw)
-                .filter(|raw| filter.matches_push(raw))
-                .map(|raw| UpstreamEvent::Push(Push { git_ref: raw.git_ref, head_sha: raw.after })))
+            Ok(Some(raw).filter(|raw| filter.matches_push(raw)).map(|raw| {
+                let (git_ref, head_sha) = (raw.git_ref, raw.after);
+                let author_texts = message_texts(raw.head_commit);
+                UpstreamEvent::Push(Push { git_ref, head_sha, author_texts })
+            }))
         }
         "merge_group" => {
             let raw: raw::MergeGroupEvent = parse(event, body)?;
@@ -261,8 +265,7 @@ pub fn read(
                 return Err(not_a_sha(event, "merge_group.head_sha"));
             }
             let base_sha = group.base_sha.filter(|sha| is_sha(sha));
-            let message = group.head_commit.and_then(|commit| commit.message).unwrap_or_default();
-            let author_texts = author_texts(message.lines().take(MESSAGE_LINES));
+            let author_texts = message_texts(group.head_commit);
             let group = MergeGroup { head_sha: group.head_sha, base_sha, author_texts };
             Ok(is_relevant.then_some(UpstreamEvent::MergeGroup(group)))
         }
@@ -371,7 +374,11 @@ fn pull_request(
         "reopened" => PullRequestAction::Reopened,
         "synchronize" => PullRequestAction::Synchronize,
         "ready_for_review" => PullRequestAction::ReadyForReview,
-        "edited" if raw.changes.is_some_and(|changes| changes.base.is_some()) => {
+        // Of a closed one, nothing is merged; if it is opened again, that is an event of its own.
+        "edited"
+            if raw.changes.is_some_and(|changes| changes.base.is_some())
+                && raw.pull_request.state.as_deref() != Some("closed") =>
+        {
             PullRequestAction::BaseChanged
         }
         "closed" => PullRequestAction::Closed,
@@ -419,6 +426,11 @@ fn pull_request(
 fn author_texts<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let texts = texts.map(|text| text.chars().take(TEXT_CHARS).collect());
     texts.collect::<Vec<String>>().join("\n")
+}
+
+fn message_texts(commit: Option<raw::HeadCommit>) -> String {
+    let message = commit.and_then(|commit| commit.message).unwrap_or_default();
+    author_texts(message.lines().take(MESSAGE_LINES))
 }
 
 fn not_a_sha(event: &str, field: &str) -> EventError {
@@ -517,6 +529,7 @@ mod raw {
         pub(super) git_ref: String,
         pub(super) after: String,
         pub(super) deleted: Option<bool>,
+        pub(super) head_commit: Option<HeadCommit>,
         pub(super) repository: Repository,
     }
 
@@ -667,6 +680,8 @@ mod tests {
             panic!("a pull request")
         };
         assert_eq!(read.action, PullRequestAction::BaseChanged);
+        event["pull_request"]["state"] = json!("closed");
+        assert_eq!(read_value("pull_request", &event).unwrap(), None, "nothing of it is merged");
     }
 
     #[test]
@@ -766,6 +781,19 @@ mod tests {
         let mut event = pull("opened");
         event["repository"]["full_name"] = json!("acme/other");
         assert_eq!(read_value("pull_request", &event).unwrap(), None);
+    }
+
+    #[test]
+    fn message_of_a_push_is_text_of_an_author() {
+        let mut event = push("refs/heads/main");
+        event["head_commit"] =
+            json!({ "message": "Merge pull request #7\n\npull_request\n\nmore" });
+        let read = read_value("push", &event).unwrap();
+        let author_texts = "Merge pull request #7\n\npull_request".to_owned();
+        let (git_ref, head_sha) = ("refs/heads/main".to_owned(), SHA.to_owned());
+        assert_eq!(read, Some(UpstreamEvent::Push(Push { git_ref, head_sha, author_texts })));
+        event["head_commit"] = Value::Null;
+        assert!(read_value("push", &event).unwrap().is_some(), "GitHub calls it nullable");
     }
 
     #[test]

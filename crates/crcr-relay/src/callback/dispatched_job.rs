@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use crcr_domain::RepoName;
 use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
 use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::Dispatch;
-use crcr_domain::protocol::identity::ProviderClaims;
+use crcr_domain::protocol::identity::{CallerIdentity, ProviderClaims};
 use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, Fact};
 use crcr_store::{
     NewTask, SetInsert, StoreError, Versioned, WriteBatch, decode_record, hash64, read_record,
+    read_records,
 };
 use jiff::Timestamp;
 
@@ -56,6 +58,11 @@ impl VerifiedReport<'_> {
             return Ok(Some(refused));
         }
         let Some(dispatch) = &known.dispatch.value else {
+            if let Some(repository) = self.name_when_dispatched().await? {
+                let identity = CallerIdentity { repository, ..self.identity.clone() };
+                let report = VerifiedReport { identity: &identity, ..*self };
+                return Box::pin(report.record_dispatched_job()).await;
+            }
             let detail = "callback rejected: no matching dispatch record";
             let outcome = CallbackOutcome::RejectedState;
             return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
@@ -130,6 +137,21 @@ impl VerifiedReport<'_> {
             relay.traces.report_recorded(dispatch, &next, received_at, relay.now());
         }
         decision
+    }
+
+    /// The name that the repository had when it got the dispatch, if it was renamed since and the allowlist has the new
+    /// name already.
+    async fn name_when_dispatched(&self) -> Result<Option<RepoName>, StoreError> {
+        let Some(number) = self.identity.github().and_then(|claims| claims.repository_id) else {
+            return Ok(None);
+        };
+        let mut names = self.relay.pinned_names.of(self.relay, number).await?;
+        names.retain(|name| name.key() != self.identity.repository.key());
+        let delivery = &self.callback.delivery;
+        let keys = names.iter().map(|name| state_records::dispatch_key(delivery, name)).collect();
+        let found = read_records::<Dispatch>(self.relay.store.as_ref(), keys).await?;
+        let name = names.into_iter().zip(found).find(|(_, read)| read.value.is_some());
+        Ok(name.map(|(name, _)| name))
     }
 
     async fn read_known_job(&self) -> Result<KnownJob, StoreError> {

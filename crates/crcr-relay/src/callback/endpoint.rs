@@ -135,7 +135,7 @@ async fn find_pinned_name(relay: &Relay, identity: &mut CallerIdentity) -> Resul
     let Some(number) = identity.github().and_then(|claims| claims.repository_id) else {
         return Ok(());
     };
-    if let Some(name) = relay.pinned_names.of(relay, number).await? {
+    if let Some(name) = relay.pinned_names.of(relay, number).await?.into_iter().next() {
         tracing::warn!(repo = %name, now = %identity.repository, "a renamed repository reports");
         identity.repository = name;
     }

@@ -154,8 +154,12 @@ async fn goes_out_otherwise(relay: &Relay, dispatch: &Dispatch) -> Result<bool, 
     let is_sent = |other: &Dispatch| matches!(other.status, DispatchStatus::Sent { .. });
     let cancels = others.iter().filter(|other| is_sent(other) && !is_same(other));
     let cancelled_until = cancels.map(|other| other.order).max();
+    // A required check is about the branch that the head is merged into now.
+    let is_outdated =
+        dispatch.action == Some(PullRequestAction::BaseChanged) && is_required(relay, dispatch);
+    let outdated_until = cancelled_until.max(is_outdated.then_some(dispatch.order));
     Ok(others.iter().filter(|other| is_same(other)).any(|other| match other.status {
-        DispatchStatus::Sent { .. } => Some(other.order) > cancelled_until,
+        DispatchStatus::Sent { .. } => Some(other.order) > outdated_until,
         DispatchStatus::Queued => other.order > dispatch.order,
         _ => false,
     }))

@@ -223,7 +223,7 @@ async fn another_base_of_a_pull_request_has_its_changed_files_judged_again() {
         world.change(|pull| pull.base_sha.clone_from(base));
         edit(json!({ "base": { "ref": { "from": "another" } } })).await;
     }
-    assert_eq!(world.dispatched(), Vec::<String>::new(), "it has run already, too");
+    assert_eq!(world.dispatched(), ["acme/four"; 2], "it blocks the merge into `main` again");
 }
 
 #[tokio::test]
@@ -367,6 +367,25 @@ async fn a_pull_request_that_is_closed_in_its_quiet_time_starts_nothing() {
     assert_eq!(world.dispatched(), Vec::<String>::new());
     let status = world.status_of(&id, "acme/two").await;
     assert_eq!(status, DispatchStatus::LeftOut { why: LeftOut::Closed });
+}
+
+#[tokio::test]
+async fn pull_request_that_is_closed_and_opened_again_within_a_second_is_tested() {
+    let world = World::new().await;
+    world.push_file("acme/four", "dispatch: {quiet-minutes: 10}\n").await;
+    world.event("opened").await;
+    world.change(|pull| pull.open = false);
+    let closed = world.pull_request("closed");
+    world.github.state().world.change_pull(UPSTREAM, 7, |pull| pull.open = true);
+    world.event("reopened").await;
+    world.send(&closed).await;
+    world.work().await;
+    world.dispatched();
+    for _ in 0..3 {
+        world.wait(Duration::from_secs(601)).await;
+    }
+    assert_eq!(world.dispatched(), ["acme/four"], "the last one was that it was opened");
+    assert_eq!(world.verdict_of("acme/four").0, "queued");
 }
 
 #[tokio::test]

@@ -178,7 +178,7 @@ async fn content_that_an_unconfirmed_update_replaced_is_sent_again() {
 }
 
 #[tokio::test]
-async fn check_run_that_an_unconfirmed_update_reopened_ends_when_the_label_is_removed() {
+async fn check_run_whose_reopening_was_not_confirmed_ends_when_the_label_is_removed() {
     let world = World::new().await;
     world.label(true).await;
     let three = open(&world).await("acme/three");
@@ -186,8 +186,8 @@ async fn check_run_that_an_unconfirmed_update_reopened_ends_when_the_label_is_re
     world.later(std::time::Duration::from_secs(3600));
     world.work().await;
     assert_eq!(world.shown(), completed("success"));
-    let update = format!("PATCH /repos/{UPSTREAM}/check-runs/*");
-    world.github.state().world.fail(&update, 9, Fault::ResetAfterwards);
+    let create = format!("POST /repos/{UPSTREAM}/check-runs");
+    world.github.state().world.fail(&create, 1, Fault::ResetAfterwards);
     let again = three.run_again();
     again.on_github(&world, "in_progress", None);
     again.start(&world).await;

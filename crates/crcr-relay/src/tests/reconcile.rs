@@ -276,7 +276,8 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
         world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
         world.settle().await;
     };
-    let numbers = 1000..1130;
+    // More than one task compares.
+    let numbers = 1000..2130;
     for number in numbers.clone() {
         let pull = PullRequest::from_fork(number, UPSTREAM, HEAD, world.relay.now());
         github.put_pull(UPSTREAM, pull);
@@ -299,9 +300,12 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
         github.change_pull(UPSTREAM, number, |pull| pull.updated_at = world.relay.now());
     }
     reconcile().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    world.wait(limits::RECONCILE_PAUSE).await;
     assert_eq!(world.dispatched(), ALL);
     world.later(3 * limits::RECONCILE);
     reconcile().await;
+    world.wait(limits::RECONCILE_PAUSE).await;
     let before = pages();
     world.later(limits::RECONCILE);
     reconcile().await;

@@ -240,7 +240,11 @@ impl<'a> WebhookChanges<'a> {
                 Some(backend_file::without_drafts(self.relay, &repos).await?)
             }
             Some(PullRequestAction::BaseChanged) => {
-                Some(left_out_for_paths(self.relay, pull, &repos).await?)
+                let mut waiting = left_out_for_paths(self.relay, pull, &repos).await?;
+                // What blocks a merge is about the branch that the head is merged into.
+                let required = dispatches.iter().filter(|one| one.level.blocks_merge());
+                waiting.extend(required.map(|one| one.repo.clone()));
+                Some(waiting)
             }
             _ => None,
         };
@@ -343,8 +347,13 @@ fn add_to_commit(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch) {
         (_, Some(number), None) => format!("pull {number}"),
         (event, None, _) => event.to_string(),
     };
-    // Nobody else's pull requests can take the place of upstream's own events.
-    let first = if dispatch.pull_request.is_none() { 1 << 50 } else { 0 };
+    // Nobody else's pull requests can take the place of upstream's own events, and new accounts not that of somebody
+    // who has contributed before.
+    let first = match dispatch.pull_request {
+        None => 1 << 50,
+        Some(_) if dispatch.is_known_author => 1 << 49,
+        Some(_) => 0,
+    };
     batch.set_inserts.push(SetInsert {
         set: state_records::commit_deliveries_key(head, &origin),
         member: dispatch.delivery.clone(),

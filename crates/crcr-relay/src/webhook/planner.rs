@@ -42,7 +42,7 @@ pub fn dispatches(
                 pull: None,
                 head_sha,
                 base_sha: None,
-                author_texts: "",
+                author_texts: &push.author_texts,
             };
             (content, AllowlistEntry::is_dispatched_to)
         }
@@ -282,6 +282,7 @@ fn first_record(event: &PullRequest, delivery: &str, now: Timestamp) -> PullReco
         start_at: None,
         order: now.as_millisecond(),
         is_closed: event.action == PullRequestAction::Closed,
+        closings: closing(event.action),
         is_ready: dispatched && !event.is_draft,
         deliveries: if dispatched { vec![delivery.to_owned()] } else { vec![] },
         older: vec![],
@@ -289,6 +290,30 @@ fn first_record(event: &PullRequest, delivery: &str, now: Timestamp) -> PullReco
         labels_at: event.updated_at,
         has_landed: event.has_landed,
     }
+}
+
+fn closing(action: PullRequestAction) -> i64 {
+    match action {
+        PullRequestAction::Closed => 1,
+        PullRequestAction::Reopened => -1,
+        _ => 0,
+    }
+}
+
+/// Takes over whether the pull request is closed. Within one second it can be closed and opened again, and the events
+/// arrive in any order.
+fn take_closing(pull: &mut PullRecord, known: &PullRecord, event: &PullRequest) {
+    let was_closed = i64::from(known.is_closed);
+    let before = match closing(event.action) {
+        // Without such events in that second, or stored by an earlier version.
+        _ if event.updated_at == known.updated_at && known.closings == 0 => was_closed,
+        _ if event.updated_at == known.updated_at => known.closings,
+        // There are no such events of a closed one.
+        0 => 0,
+        _ => was_closed,
+    };
+    pull.closings = before + closing(event.action);
+    pull.is_closed = pull.closings > 0;
 }
 
 /// Orders an event among those of its pull request by `updated_at`, not by arrival. Within one second, which is its
@@ -339,12 +364,17 @@ pub fn order(
         pull.start_at = (!known.deliveries.is_empty()).then_some(known.updated_at);
     }
     let is_same_second = event.updated_at == known.updated_at;
-    if is_same_second && head_after(&pull.moves, &event.head_sha, &known.head_sha) != event.head_sha
-    {
+    take_closing(&mut pull, known, event);
+    let is_undone = match event.action {
+        PullRequestAction::Closed => !pull.is_closed,
+        PullRequestAction::Reopened => pull.is_closed,
+        _ => false,
+    };
+    let head = head_after(&pull.moves, &event.head_sha, &known.head_sha);
+    if is_same_second && (is_undone || head != event.head_sha) {
         return superseded(pull);
     }
     pull.updated_at = event.updated_at;
-    pull.is_closed = event.action == PullRequestAction::Closed;
     pull.is_ready = !event.is_draft;
     let replaces =
         if known.head_sha == event.head_sha { vec![] } else { pull.replace_head(&event.head_sha) };
@@ -380,7 +410,7 @@ mod tests {
         }
     }
 
-    use PullRequestAction::{Closed, Labeled, Opened, Synchronize};
+    use PullRequestAction::{Closed, Labeled, Opened, Reopened, Synchronize};
 
     #[test]
     fn redeliveries_of_one_head_let_its_record_grow_to_a_bound_only() {
@@ -479,6 +509,43 @@ mod tests {
         }
     }
 
+    #[test]
+    fn pull_request_that_is_closed_and_opened_again_within_a_second_is_open_in_whatever_order() {
+        let events = |actions: [PullRequestAction; 2]| actions.map(|action| event(action, 'a', 10));
+        for (before, actions, is_closed) in
+            [(Opened, [Closed, Reopened], false), (Closed, [Reopened, Closed], true)]
+        {
+            for arrival in permutations(2) {
+                let events = events(actions);
+                let mut pull = order(None, &event(Opened, 'a', 8), "opened", NOW).pull;
+                if before != Opened {
+                    pull = order(Some(&pull), &event(before, 'a', 9), "before", NOW).pull;
+                }
+                let mut live = vec![];
+                for index in &arrival {
+                    let found = order(Some(&pull), &events[*index], &index.to_string(), NOW);
+                    if found.superseded_by.is_none() {
+                        live.push(actions[*index]);
+                    }
+                    pull = found.pull;
+                }
+                assert_eq!(pull.is_closed, is_closed, "{arrival:?}");
+                assert_eq!(live.last(), Some(&actions[1]), "{arrival:?}");
+            }
+        }
+        // Of another second, each says how it is, also if the one before was lost.
+        let mut pull = order(None, &event(Closed, 'a', 10), "1", NOW).pull;
+        for (action, second, is_closed) in [
+            (Closed, 11, true),
+            (Reopened, 12, false),
+            (Closed, 13, true),
+            (Synchronize, 14, false),
+        ] {
+            pull = order(Some(&pull), &event(action, 'a', second), "2", NOW).pull;
+            assert_eq!(pull.is_closed, is_closed, "{action:?}");
+        }
+    }
+
     fn permutations(count: usize) -> Vec<Vec<usize>> {
         if count == 0 {
             return vec![vec![]];
@@ -531,7 +598,8 @@ mod tests {
             b"L2:\n  - acme/one\n  - acme/two: {events: [nightly]}\nL4:\n  - acme/four: [bob]\n";
         let upstream = RepoName::new("acme/upstream").unwrap();
         let allowlist = Allowlist::parse(text, &upstream).accepted().unwrap();
-        let push = UpstreamEvent::Push(Push { git_ref: String::new(), head_sha: "a".repeat(40) });
+        let (git_ref, author_texts) = (String::new(), String::new());
+        let push = UpstreamEvent::Push(Push { git_ref, head_sha: "a".repeat(40), author_texts });
         let planned = dispatches(&push, "d", &upstream, &allowlist, Timestamp::UNIX_EPOCH);
         let repos: Vec<_> = planned.iter().map(|dispatch| dispatch.repo.as_str()).collect();
         assert_eq!(repos, ["acme/one", "acme/four"]);

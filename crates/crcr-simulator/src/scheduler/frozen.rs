@@ -50,7 +50,7 @@ impl Simulation {
         }
         let path = self.gates.lock().calls[index].request.uri().path().to_owned();
         let id = path.rsplit('/').next().and_then(|id| id.parse().ok());
-        let check_runs = self.github.world.check_runs(UPSTREAM);
+        let check_runs = self.github.world.all_check_runs(UPSTREAM);
         let changed = check_runs.into_iter().find(|run| Some(run.id) == id);
         let Some(changed) = changed.filter(|run| self.is_chosen(&run.name)) else {
             return Ok(false);

@@ -98,7 +98,7 @@ impl Simulation {
             let at = self.now() + delivery_delay(&mut self.random);
             self.plan(at, ScheduledEvent::Deliver { delivery, is_redelivery: true });
         }
-        let runs = self.github.world.check_runs(UPSTREAM);
+        let runs = self.github.world.all_check_runs(UPSTREAM);
         let mut seen = std::mem::take(&mut self.seen);
         let changed = PromiseLedger::check_shown(&runs, &mut seen, &self.truth(sent_at));
         self.seen = seen;

@@ -281,7 +281,7 @@ impl Simulation {
     pub(super) fn check_run_write(&self, key: &str) -> Option<usize> {
         let parts: Vec<String> = serde_json::from_str(key).ok()?;
         let [kind, head, name] = <[String; 3]>::try_from(parts).ok()?;
-        let check_runs = self.github.world.check_runs(UPSTREAM);
+        let check_runs = self.github.world.all_check_runs(UPSTREAM);
         let is_known = |id: &str| {
             check_runs.iter().any(|run| {
                 run.id.to_string() == id

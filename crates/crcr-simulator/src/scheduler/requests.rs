@@ -201,7 +201,7 @@ impl Simulation {
         // Looking at every check run takes longer the more there are.
         let period = if self.traffic.has_hours() { 2048 } else { 16 };
         if self.summary.steps.is_multiple_of(period) {
-            let runs = self.github.world.check_runs(UPSTREAM);
+            let runs = self.github.world.all_check_runs(UPSTREAM);
             self.ledger.check_open_check_runs(&runs, &self.memory)?;
             self.check_late_check_runs(&runs)?;
         }

@@ -74,13 +74,10 @@ impl CheckRunFields {
     }
 
     fn apply(self, run: &mut CheckRun) {
-        let status = self.conclusion.as_ref().map(|_| "completed".to_owned()).or(self.status);
-        if let Some(status) = status {
-            if status != "completed" {
-                run.conclusion = None;
-            }
-            run.status = status;
-        }
+        // GitHub takes such a request, and leaves a check run that has ended as it is.
+        let status = self.status.filter(|_| run.status != "completed");
+        let status = self.conclusion.as_ref().map(|_| "completed".to_owned()).or(status);
+        run.status = status.unwrap_or(std::mem::take(&mut run.status));
         run.conclusion = self.conclusion.or(run.conclusion.take());
         run.name = self.name.unwrap_or(std::mem::take(&mut run.name));
         run.external_id = self.external_id.or(run.external_id.take());

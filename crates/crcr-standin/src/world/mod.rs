@@ -20,7 +20,7 @@ mod model;
 mod webhooks;
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
@@ -271,8 +271,26 @@ impl World {
         repo.check_runs.insert(id, run);
     }
 
-    /// The check runs of `name`, by number. They count as seen until they change.
+    /// The check runs of `name`, by number, but those that have ended and that a newer one of their name stands for:
+    /// that is in their place. All count as seen until they change.
     pub fn check_runs(&self, name: &str) -> Vec<CheckRun> {
+        let mut shown: Vec<CheckRun> = vec![];
+        let mut places: HashMap<_, usize> = HashMap::new();
+        for run in self.all_check_runs(name) {
+            let of_name = (run.app, run.head_sha.clone(), run.name.clone());
+            match places.get(&of_name).copied() {
+                Some(place) if shown[place].status == "completed" => shown[place] = run,
+                _ => {
+                    places.insert(of_name, shown.len());
+                    shown.push(run);
+                }
+            }
+        }
+        shown
+    }
+
+    /// All check runs of `name`, by number. They count as seen until they change.
+    pub fn all_check_runs(&self, name: &str) -> Vec<CheckRun> {
         let mut inner = self.lock();
         let Some(repo) = inner.repo_mut(name) else { return vec![] };
         repo.check_runs.values_mut().for_each(|run| run.seen = true);

@@ -152,3 +152,40 @@ fn write_group(
     tx.commit()?;
     Ok(results)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As when the disk is full or broken.
+    #[test]
+    fn operations_whose_commit_fails_are_not_acknowledged() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.pragma_update(None, "foreign_keys", true).unwrap();
+        let (requests, operations) = std::sync::mpsc::channel();
+        let mut replies = vec![];
+        for statements in [
+            "CREATE TABLE fine (id INTEGER)",
+            // SQLite looks for the parent when the transaction is committed.
+            "CREATE TABLE parent (id INTEGER PRIMARY KEY);
+             CREATE TABLE child (parent INTEGER REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
+             INSERT INTO child VALUES (1)",
+        ] {
+            let (reply, answer) = oneshot::channel();
+            let write = move |tx: &Transaction<'_>| tx.execute_batch(statements).map(|()| 1);
+            requests.send(WriteOperation::Custom(Box::new(write), reply)).unwrap();
+            replies.push(answer);
+        }
+        drop(requests);
+        let (log_is_long, _) = std::sync::mpsc::sync_channel(1);
+        commit_operations(&mut connection, &operations, &log_is_long, FactTarget::Tables);
+        for mut reply in replies {
+            let answer = reply.try_recv().unwrap();
+            assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+        }
+        let tables: u32 = connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(tables, 0, "they share a transaction");
+    }
+}

@@ -12,7 +12,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::checks::downstream_run::{AcceptedSend, ListedRun, runs_of_dispatch};
 use crate::checks::lifecycle::{JobTransition, transition};
-use crate::probes::LeftOut;
 use crate::protocol::event::EventName;
 
 const WINDOW: i64 = 60;
@@ -305,6 +304,7 @@ impl History {
                     .map(|(id, state)| HeadJob {
                         id,
                         state: *state,
+                        pull_request: Some(record.pull),
                         proof: ProofStatus::Proven,
                         heard_at: None,
                         ended_without_proof: false,
@@ -361,8 +361,16 @@ impl History {
         let mut ends = vec![];
         let mut reported = vec![];
         let mut is_unknown = false;
-        let of_commit: Vec<&TrueRun> =
+        let mut of_commit: Vec<&TrueRun> =
             self.runs.iter().filter(|run| answered.contains(&run.dispatch)).collect();
+        let pull = |run: &TrueRun| self.records[run.dispatch].pull;
+        let all = of_commit.clone();
+        // A cancelled run of another pull request says nothing beside an older one.
+        of_commit.retain(|run| {
+            let mut older = all.iter().filter(|older| older.file == run.file && older.id < run.id);
+            let stands = |older: &&TrueRun| pull(older) != pull(run) && !self.was_cancelled(older);
+            !(self.was_cancelled(run) && older.any(stands))
+        });
         for run in &of_commit {
             let later =
                 of_commit.iter().filter(|later| later.file == run.file && later.id > run.id);
@@ -408,12 +416,36 @@ impl History {
             .max_by_key(|(attempt, _)| *attempt)
     }
 
-    /// Whether the older run doesn't count beside a later one of its workflow: it is of the same pull request, or all of
-    /// it that isn't good ran again.
+    /// Whether a run is over, and the worst of it is that it was cancelled.
+    fn was_cancelled(&self, run: &TrueRun) -> bool {
+        let Some((attempt, RunState::Over(own))) = self.records[run.dispatch].seen.get(&run.id)
+        else {
+            return false;
+        };
+        let mut ends = vec![*own];
+        for (of_attempt, state) in
+            [false, true].map(|job| self.newest_report(run, job)).iter().flatten()
+        {
+            match state.conclusion() {
+                Some(end) if of_attempt <= attempt => ends.push(end),
+                _ => return false,
+            }
+        }
+        Conclusion::worst(ends) == Some(Conclusion::Cancelled)
+    }
+
+    /// Whether the older run doesn't count beside a later one of its workflow: it is of the same pull request, or it is
+    /// over and all of it that isn't good ran again.
     fn stands_for(&self, later: &TrueRun, older: &TrueRun) -> bool {
         let record = &self.records[older.dispatch];
         if self.records[later.dispatch].pull == record.pull {
             return true;
+        }
+        let Some((attempt, state)) = record.seen.get(&older.id) else { return false };
+        let reported = [false, true].into_iter().filter_map(|job| self.newest_report(older, job));
+        let newest = reported.map(|(attempt, _)| attempt).max();
+        if *state == RunState::Open || newest.is_some_and(|newest| newest > *attempt) {
+            return false;
         }
         let not_good: Vec<bool> = [false, true]
             .into_iter()
@@ -422,15 +454,15 @@ impl History {
                 state.is_some_and(|state| !state.conclusion().is_some_and(Conclusion::is_good))
             })
             .collect();
-        let failed = |end: Conclusion| !end.is_good() && end != Conclusion::Cancelled;
-        let has_failed = record
-            .seen
-            .get(&older.id)
-            .is_some_and(|(_, state)| matches!(state, RunState::Over(end) if failed(*end)));
-        let skipped = JobState::Completed(Conclusion::Skipped);
-        let runs =
-            |job: &bool| self.newest_report(later, *job).is_some_and(|(_, state)| state != skipped);
-        !(has_failed && not_good.is_empty()) && not_good.iter().all(runs)
+        let may_have_failed = !matches!(
+            state,
+            RunState::Over(end) if end.is_good() || *end == Conclusion::Cancelled
+        );
+        let nothing = [Conclusion::Skipped, Conclusion::Cancelled].map(JobState::Completed);
+        let runs = |job: &bool| {
+            self.newest_report(later, *job).is_some_and(|(_, state)| !nothing.contains(&state))
+        };
+        !(may_have_failed && not_good.is_empty()) && not_good.iter().all(runs)
     }
 
     fn expected_without_evidence(&self, waits: impl Fn(&Record) -> bool) -> Option<HeadState> {
@@ -448,8 +480,10 @@ impl History {
             SILENT
         } else if any(|status| *status == DispatchStatus::Withheld) {
             Conclusion::Neutral
-        } else {
+        } else if any(|status| matches!(status, DispatchStatus::LeftOut { .. })) {
             Conclusion::Skipped
+        } else {
+            Conclusion::ActionRequired
         }))
     }
 }

@@ -1,5 +1,4 @@
 use super::*;
-use crate::probes::LeftOut;
 
 const GOOD: Conclusion = Conclusion::Success;
 const BAD: Conclusion = Conclusion::Failure;
@@ -34,6 +33,7 @@ fn proven(id: &JobId, state: JobState) -> HeadJob<'_> {
     HeadJob {
         id,
         state,
+        pull_request: Some(1),
         proof: ProofStatus::Proven,
         heard_at: Some(at(1)),
         ended_without_proof: false,
@@ -148,7 +148,7 @@ fn dispatch_without_evidence_says_why_and_an_unproven_report_is_none() {
             (&DispatchStatus::Queued, false, HeadState::Queued),
             (&SENT, false, HeadState::Queued),
             (&SENT, true, UNKNOWN),
-            (&superseded, false, HeadState::Ended(Conclusion::Skipped)),
+            (&superseded, false, HeadState::Ended(Conclusion::ActionRequired)),
             (&left_out, false, HeadState::Ended(Conclusion::Skipped)),
             (&DispatchStatus::Withheld, false, HeadState::Ended(Conclusion::Neutral)),
             (&DispatchStatus::Dead, false, UNKNOWN),
@@ -361,6 +361,92 @@ fn what_a_strangers_pull_request_leaves_out_stays_failed_and_what_it_runs_again_
     let second = dispatch(&SENT, &new_runs, tests.to_vec());
     let second = HeadDispatch { pull_request: Some(2), ..second };
     assert_eq!(state_of(&[first, second]), PASSED, "as its pull request was closed");
+}
+
+#[test]
+fn strangers_run_that_was_cancelled_changes_nothing_that_is_known() {
+    let [first, again] = ["5", "8"].map(|run| id(run, 1, "CI", "test"));
+    let cancelled = [run("8", "ci.yml", 1, RunState::Over(Conclusion::Cancelled))];
+    let found = |pull, end, job: JobState| {
+        let runs = [run("5", "ci.yml", 1, RunState::Over(end))];
+        let first = dispatch(&SENT, &runs, vec![ended(&first, end)]);
+        let second = dispatch(&SENT, &cancelled, vec![proven(&again, job)]);
+        state_of(&[first, HeadDispatch { pull_request: Some(pull), ..second }])
+    };
+    // Its pull request was opened at another's commit and closed at once.
+    let was_cancelled = JobState::Completed(Conclusion::Cancelled);
+    for end in [GOOD, BAD, Conclusion::TimedOut] {
+        assert_eq!(found(2, end, was_cancelled), HeadState::Ended(end));
+        assert_eq!(found(1, end, was_cancelled), HeadState::Ended(Conclusion::Cancelled));
+    }
+    assert_eq!(found(2, GOOD, JobState::Completed(BAD)), FAILED, "it failed before");
+    assert_eq!(found(2, BAD, JobState::Completed(GOOD)), FAILED);
+    assert_eq!(found(2, GOOD, JobState::InProgress), RUNNING);
+    // Only the stranger's run is known.
+    let second = dispatch(&SENT, &cancelled, vec![proven(&again, was_cancelled)]);
+    assert_eq!(state_of(&[second]), HeadState::Ended(Conclusion::Cancelled));
+}
+
+#[test]
+fn strangers_pull_request_does_not_end_the_wait_for_a_run_that_is_not_over() {
+    let (lint, other) = (id("5", 1, "CI", "lint"), id("8", 1, "CI", "lint"));
+    let again = id("5", 2, "CI", "lint");
+    let strangers = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
+    let found = |pull, runs: &[DownstreamRun], jobs: &[HeadJob<'_>], is_given_up| {
+        let first = HeadDispatch { is_given_up, ..dispatch(&SENT, runs, jobs.to_vec()) };
+        let second = dispatch(&SENT, &strangers, vec![ended(&other, GOOD)]);
+        state_of(&[first, HeadDispatch { pull_request: Some(pull), ..second }])
+    };
+    // The tests come after the linter, and haven't begun.
+    let passed = [ended(&lint, GOOD)];
+    let open = [run("5", "ci.yml", 1, RunState::Open)];
+    assert_eq!(found(2, &open, &passed, false), RUNNING);
+    assert_eq!(found(1, &open, &passed, false), PASSED, "its own newest run");
+    assert_eq!(found(2, &[], &passed, false), RUNNING, "GitHub wasn't asked yet");
+    assert_eq!(found(2, &[], &passed, true), UNKNOWN);
+    let failed = [run("5", "ci.yml", 1, RunState::Over(BAD))];
+    let rerun = [ended(&lint, BAD), ended(&again, GOOD)];
+    assert_eq!(found(2, &failed, &rerun, false), RUNNING, "it runs again");
+    // How it ended isn't known, and nothing says what failed in it.
+    let unknown = [run("5", "ci.yml", 1, RunState::OverUnknown)];
+    assert_eq!(found(2, &unknown, &passed, false), UNKNOWN);
+    assert_eq!(found(1, &unknown, &passed, false), PASSED);
+}
+
+#[test]
+fn strangers_pull_request_does_not_end_the_wait_for_a_build_elsewhere() {
+    let (lint, other) = (id("uuid-1", 1, "CI", "lint"), id("uuid-2", 1, "CI", "lint"));
+    let elsewhere = |id, second, ends_run| HeadJob {
+        heard_at: Some(at(second)),
+        is_foreign: true,
+        ends_run,
+        ..ended(id, GOOD)
+    };
+    let found = |pull, ends_run| {
+        let first = dispatch(&SENT, &[], vec![elsewhere(&lint, 1, ends_run)]);
+        let second = dispatch(&SENT, &[], vec![elsewhere(&other, 2, true)]);
+        state_of(&[first, HeadDispatch { pull_request: Some(pull), ..second }])
+    };
+    assert_eq!(found(2, false), RUNNING, "a step waits for a machine");
+    assert_eq!(found(2, true), PASSED);
+    assert_eq!(found(1, false), PASSED, "its own newest build");
+}
+
+#[test]
+fn commit_that_was_superseded_before_it_was_tested_passes_no_required_check() {
+    let superseded = DispatchStatus::Superseded { by: "e".to_owned() };
+    let closed = DispatchStatus::LeftOut { why: LeftOut::Closed };
+    let l3 = VerdictPolicy { level: Level::L3, silent: SILENT };
+    for status in [&superseded, &closed] {
+        let one = [dispatch(status, &[], vec![])];
+        assert_eq!(state_of(&one), HeadState::Ended(Conclusion::ActionRequired));
+        assert_eq!(verdict(&one, l3).unwrap().state, HeadState::Ended(Conclusion::Skipped));
+    }
+    assert!(!Conclusion::ActionRequired.is_good() && !Conclusion::ActionRequired.alerts_oncall());
+    // It was closed while it waited, and has changed nothing that concerns the backend since it was opened again.
+    let paths = DispatchStatus::LeftOut { why: LeftOut::Paths };
+    let both = [dispatch(&closed, &[], vec![]), dispatch(&paths, &[], vec![])];
+    assert_eq!(state_of(&both), HeadState::Ended(Conclusion::Skipped));
 }
 
 #[test]
@@ -594,4 +680,22 @@ fn job_of_two_workflow_files_of_one_name_shows_the_worse_of_both() {
         assert_eq!(job_to_show(&[(failed, first), (open, second)]), Some(1), "the newest run");
     }
     assert_eq!(job_to_show(&[]), None);
+}
+
+#[test]
+fn job_that_a_strangers_pull_request_skips_or_cancels_shows_what_it_was() {
+    let (older, newer) = (id("5", 1, "CI", "test"), id("6", 1, "CI", "test"));
+    for end in [BAD, GOOD] {
+        let shown = |newer| job_to_show(&[(ended(&older, end), None), (newer, None)]);
+        let of_pull = |pull_request, state| HeadJob { pull_request, ..proven(&newer, state) };
+        let nothing = [Conclusion::Skipped, Conclusion::Cancelled].map(JobState::Completed);
+        for state in nothing.into_iter().chain([JobState::Lost]) {
+            assert_eq!(shown(of_pull(Some(2), state)), Some(0), "{end} {state:?}");
+            assert_eq!(shown(of_pull(None, state)), Some(0), "{end} {state:?}");
+            assert_eq!(shown(of_pull(Some(1), state)), Some(1), "its own newest run");
+        }
+        for state in [JobState::Completed(GOOD), JobState::Completed(BAD)] {
+            assert_eq!(shown(of_pull(Some(2), state)), Some(1), "it ran again");
+        }
+    }
 }

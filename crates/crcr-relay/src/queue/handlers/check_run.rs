@@ -247,10 +247,14 @@ impl ShownCheck<'_> {
         let text =
             serde_json::to_vec(&body).map_err(|error| TaskError::permanent(error.to_string()))?;
         let digest = crate::webhook::signature::digest(&text);
-        if let Some(before) = &self.known.value
-            && before.digest == digest
-            && !is_of_before_restore(relay, before).await?
+        // What GitHub has, if that is known.
+        let mut current = self.known.value.as_ref().filter(|before| !before.digest.is_empty());
+        if let Some(before) = current
+            && is_of_before_restore(relay, before).await?
         {
+            current = None;
+        }
+        if current.is_some_and(|before| before.digest == digest) {
             return Ok(true);
         }
         let completed = matches!(shown.status, CheckRunStatus::Completed(_));
@@ -262,7 +266,7 @@ impl ShownCheck<'_> {
             Some(_) => Versioned { key, version: 0, value: None },
         };
         let other_change = self.other_change(relay, &begun);
-        let called = self.call(relay, &body, may_create, &mut begun).await?;
+        let called = self.call(relay, &body, current, may_create, &mut begun).await?;
         let Some(id) = called else { return Ok(false) };
         let deciding = self.head.deciding();
         tracing::info!(
@@ -376,15 +380,29 @@ impl ShownCheck<'_> {
         begun: &mut Versioned<Option<Timestamp>>,
         body: &CheckRun,
     ) -> Result<u64, TaskError> {
-        self.begin(relay, begun).await?;
+        if self.known.value.is_none() {
+            self.begin(relay, begun).await?;
+        }
         let upstream = relay.config.upstream.as_str();
         let created = relay.app.create_check_run(upstream, self.head_sha, body).await;
         if created.as_ref().is_err_and(|error| !error.is_unanswered()) {
             let mut batch = WriteBatch::default();
-            batch.update(begun, &None, relay.expiry());
+            match &self.known.value {
+                Some(before) => self.add_refused(relay, before, &mut batch),
+                None => batch.update(begun, &None, relay.expiry()),
+            }
+            // After a conflict, another worker has begun a change.
             relay.commit(batch).await?;
         }
         Ok(created?)
+    }
+
+    /// Writes down that GitHub has refused a change.
+    fn add_refused(&self, relay: &Relay, before: &CheckRunRecord, batch: &mut WriteBatch) {
+        let (key, version) = (self.known.key.clone(), self.version_before_call());
+        let other = before.unanswered_since.filter(|at| is_under_way(relay, *at));
+        let unknown = before.with_unknown_content(other);
+        batch.update(&Versioned { key, version, value: None }, &unknown, relay.expiry());
     }
 
     /// While nothing was shown as open, sweeps may have ended, and nobody would ask GitHub for the end of the
@@ -435,11 +453,8 @@ impl ShownCheck<'_> {
         if let Some(before) = &self.known.value
             && updated.as_ref().is_err_and(|error| !error.is_unanswered())
         {
-            let (key, version) = (self.known.key.clone(), self.version_before_call());
             let mut batch = WriteBatch::default();
-            let other = before.unanswered_since.filter(|at| is_under_way(relay, *at));
-            let unknown = before.with_unknown_content(other);
-            batch.update(&Versioned { key, version, value: None }, &unknown, relay.expiry());
+            self.add_refused(relay, before, &mut batch);
             // After a conflict, another worker has begun an update.
             relay.commit(batch).await?;
         }
@@ -447,21 +462,31 @@ impl ShownCheck<'_> {
     }
 
     /// Sends the content; returns the check run's number, or `None` if there is none and none may be created.
+    ///
+    /// GitHub leaves a check run that has ended as it is, whatever its status shall be then
+    /// (<https://github.com/orgs/community/discussions/24761>). So a new one of its name takes its place, the only one that
+    /// counts.
     async fn call(
         &self,
         relay: &Relay,
         body: &CheckRun,
+        current: Option<&CheckRunRecord>,
         may_create: bool,
         begun: &mut Versioned<Option<Timestamp>>,
     ) -> Result<Option<u64>, TaskError> {
         let upstream = relay.config.upstream.as_str();
         let known = self.known.value.as_ref();
-        if let Some(before) = known {
+        let is_stuck = |has_ended: bool| has_ended && body.status != "completed";
+        let has_ended = known.is_some_and(|before| !before.status.is_open());
+        if current.is_some() && is_stuck(has_ended) && !may_create {
+            return Ok(None);
+        }
+        if known.is_some() {
             self.begin(relay, begun).await?;
-            if !before.digest.is_empty() {
-                self.update(relay, before.id, body).await??;
-                return Ok(Some(before.id));
-            }
+        }
+        if let Some(before) = current.filter(|_| !is_stuck(has_ended)) {
+            self.update(relay, before.id, body).await??;
+            return Ok(Some(before.id));
         }
         // It may have been created just before a crash, or by two workers at the same time.
         let mut found = relay.app.own_check_runs(upstream, self.head_sha, self.name).await?;
@@ -470,7 +495,9 @@ impl ShownCheck<'_> {
         {
             found = relay.app.own_check_runs(upstream, self.head_sha, &name).await?;
         }
+        let has_ended = found.first().map_or(has_ended, |run| run.status == "completed");
         let newest = found.first().map(|run| run.id).or(known.map(|before| before.id));
+        let newest = newest.filter(|_| !is_stuck(has_ended));
         for older in found.iter().skip(1).filter(|run| run.status != "completed") {
             relay.app.update_check_run(upstream, older.id, &replaced(relay, body)).await?;
         }

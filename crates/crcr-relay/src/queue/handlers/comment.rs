@@ -31,7 +31,9 @@ pub async fn run(
     let marker = format!("<!-- crcr-oncall:{repo} -->");
     let mention = async || -> Result<(), GithubError> {
         let comments = relay.app.comments(upstream.as_str(), number).await?;
-        if comments.iter().any(|comment| comment.is_by_app() && comment.body.contains(&marker)) {
+        // Anybody may have another App repeat the marker within its text.
+        let is_mention = |body: &str| body.trim_start().starts_with(&marker);
+        if comments.iter().any(|comment| comment.is_by_app() && is_mention(&comment.body)) {
             return Ok(());
         }
         let mut text = format!("{marker}\n");

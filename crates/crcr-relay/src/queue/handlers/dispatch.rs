@@ -53,7 +53,9 @@ pub(super) async fn run(
         return Ok(TaskDone::Finished);
     };
     let event: Versioned<DeliveryRecord> = decode_record(event_key, event)?;
-    if let Some(by) = event.value.and_then(|event| event.superseded_by) {
+    if let Some(by) = event.value.and_then(|event| event.superseded_by)
+        && !dispatch.is_asked_for
+    {
         // The task that cancels all of them hasn't come to this one yet.
         let superseded = DispatchStatus::Superseded { by };
         change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {

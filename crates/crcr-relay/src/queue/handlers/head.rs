@@ -316,6 +316,7 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
     HeadJob {
         id: &job.id,
         state: job.state,
+        pull_request: dispatch.pull_request,
         proof: proof(dispatch, job),
         heard_at: job.started_at.or(job.ended_at),
         ended_without_proof: job.ended_without_proof,

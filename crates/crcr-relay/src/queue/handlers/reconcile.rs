@@ -11,7 +11,7 @@ use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError};
 use crate::reconcile::{ReconcileError, reconcile};
 use crate::relay::Relay;
-use crate::state_records::{self, PullRecord};
+use crate::state_records::{self, HeadsLook, PullRecord};
 use crate::webhook;
 
 pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
@@ -22,24 +22,22 @@ pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
         ReconcileError::Store(error) => TaskError::from(error),
     })?;
     relay.metrics.reconciled(&found);
-    let pause = match found.settled_until {
-        Some(_) => {
-            // What was asked for is on its way, and is no missing head.
-            if !found.has_pull_on_its_way {
-                find_missing_heads(relay).await?;
-            }
-            limits::RECONCILE
-        }
-        None => limits::RECONCILE_PAUSE,
-    };
+    // What was asked for is on its way, and is no missing head.
+    let is_over = found.settled_until.is_some()
+        && (found.has_pull_on_its_way || find_missing_heads(relay).await?);
+    let pause = if is_over { limits::RECONCILE } else { limits::RECONCILE_PAUSE };
     Ok(TaskDone::RunAgain(relay.now() + pause))
 }
 
 /// Makes up the webhook of each pull request whose head the store should know and doesn't. Those are looked at that have
-/// changed since the last time.
-async fn find_missing_heads(relay: &Relay) -> Result<(), TaskError> {
+/// changed since the last time. Returns whether all of them were.
+async fn find_missing_heads(relay: &Relay) -> Result<bool, TaskError> {
     let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
     let now = relay.now();
+    let key = state_records::heads_look_key(upstream);
+    let look: Versioned<Option<HeadsLook>> = read_record(store, key).await?;
+    let HeadsLook { begun_at, next_page } =
+        look.value.clone().flatten().unwrap_or(HeadsLook { begun_at: now, next_page: 1 });
     let key = state_records::heads_since_key(upstream);
     let since: Versioned<Timestamp> = read_record(store, key).await?;
     let key = state_records::heads_compared_key(upstream);
@@ -50,7 +48,8 @@ async fn find_missing_heads(relay: &Relay) -> Result<(), TaskError> {
     batch.set(since.key, &since_at, now + limits::UPSTREAM_NUMBER);
     relay.commit(batch).await?;
     let mut is_last = false;
-    for page in 1..=limits::OPEN_PULL_PAGES {
+    let end = next_page + limits::OPEN_PULL_PAGES;
+    for page in next_page..end {
         let pulls = relay.app.open_pulls(upstream.as_str(), page).await?;
         is_last = pulls.len() < OPEN_PULLS_PER_PAGE;
         for pull in pulls {
@@ -65,17 +64,23 @@ async fn find_missing_heads(relay: &Relay) -> Result<(), TaskError> {
             break;
         }
     }
-    if !is_last {
+    if !is_last && end > limits::MOST_OPEN_PULL_PAGES {
         tracing::warn!(
             "more pull requests have changed than are compared: heads of some may be missing"
         );
+        is_last = true;
     }
-    // The clocks of GitHub and this relay may differ.
-    let until = now - limits::RECONCILE;
     let mut batch = WriteBatch::default();
-    batch.set(compared.key, &until, now + limits::UPSTREAM_NUMBER);
+    if is_last {
+        // The clocks of GitHub and this relay may differ.
+        let until = begun_at - limits::RECONCILE;
+        batch.set(compared.key, &until, now + limits::UPSTREAM_NUMBER);
+    }
+    // If one of those before it is closed meanwhile, each following one is a place further in front.
+    let rest = (!is_last).then_some(HeadsLook { begun_at, next_page: end - 1 });
+    batch.set(look.key, &rest, now + limits::UPSTREAM_NUMBER);
     relay.commit(batch).await?;
-    Ok(())
+    Ok(is_last)
 }
 
 /// Makes up the webhook of a pull request if its head is missing. `since_at`: when this relay began to look.

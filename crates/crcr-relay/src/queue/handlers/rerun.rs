@@ -89,7 +89,8 @@ async fn note_refusal(
     Err(TaskError::retry("the dispatch changed in every try to change it"))
 }
 
-/// Sends a dispatch again that never started, was given up, or couldn't be made.
+/// Sends a dispatch again that never started, was given up, or couldn't be made; or one that was superseded if there is
+/// no other.
 pub async fn redispatch(
     relay: &Relay,
     repo: &RepoName,
@@ -101,14 +102,17 @@ pub async fn redispatch(
     let Some(head) = Head::read(relay, repo, head_sha, None).await? else {
         return Ok(TaskDone::Finished);
     };
-    let can_be_sent = |dispatch: &&Dispatch| {
-        let is_settled =
-            matches!(dispatch.status, DispatchStatus::Queued | DispatchStatus::Superseded { .. });
-        !is_settled && !dispatch.is_answered
-    };
-    // If one of them waits already, another one isn't needed.
+    let can_be_sent =
+        |dispatch: &&Dispatch| dispatch.status != DispatchStatus::Queued && !dispatch.is_answered;
+    let is_superseded =
+        |dispatch: &&Dispatch| matches!(dispatch.status, DispatchStatus::Superseded { .. });
+    // If one of them waits already, or has a result, another one isn't needed.
     let waits = head.dispatches().any(|dispatch| dispatch.status == DispatchStatus::Queued);
-    let Some(silent) = head.dispatches().rev().find(can_be_sent).filter(|_| !waits) else {
+    let is_answered = head.dispatches().any(|dispatch| dispatch.is_answered);
+    let all = || head.dispatches().rev().filter(can_be_sent);
+    let silent = all().find(|dispatch| !is_superseded(dispatch));
+    let silent = silent.or_else(|| all().next().filter(|_| !is_answered));
+    let Some(silent) = silent.filter(|_| !waits) else {
         return Ok(TaskDone::Finished);
     };
     let key = state_records::dispatch_key(&silent.delivery, repo);

@@ -409,6 +409,29 @@ async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
 }
 
 #[tokio::test]
+async fn buildkite_step_that_waits_for_a_machine_is_waited_for() {
+    let world = buildkite_world().await;
+    let four = open(&world).await("acme/four");
+    let report = async |job: &str, conclusion: &str, run_ended: bool| {
+        let mut body = four.body("completed", Some(conclusion));
+        body["workflow"]["run_id"] = json!("12");
+        body["workflow"]["job_name"] = json!(job);
+        body["workflow"]["run_ended"] = json!(run_ended);
+        let claims = buildkite_claims(&world, "12");
+        assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"), "{job}");
+        world.settle().await;
+    };
+    report("lint", "success", false).await;
+    for _ in 0..5 {
+        world.wait(Duration::from_secs(20 * 60)).await;
+        assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+    }
+    report("test", "failure", true).await;
+    world.wait(Duration::from_secs(75)).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+}
+
+#[tokio::test]
 async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
     let world = buildkite_world().await;
     let older = open(&world).await("acme/four");

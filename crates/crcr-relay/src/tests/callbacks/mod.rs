@@ -599,6 +599,21 @@ async fn author_who_writes_what_marks_the_mention_keeps_no_oncall_from_it() {
     assert_eq!(github.comments(UPSTREAM, 7).len(), 2);
 }
 
+#[tokio::test]
+async fn app_that_repeats_what_marks_the_mention_keeps_no_oncall_from_it() {
+    let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
+    let four = open(&world).await("acme/four");
+    let github = &world.github.state().world;
+    let said = "You wrote:\n> <!-- crcr-oncall:acme/four -->";
+    github.comment(UPSTREAM, 7, "helper[bot]", said);
+    for _ in 0..2 {
+        four.start(&world).await;
+        four.end(&world, "failure").await;
+        world.work().await;
+        assert_eq!(github.comments(UPSTREAM, 7).len(), 2);
+    }
+}
+
 /// Nothing is to be repaired, so nothing is given up.
 #[tokio::test]
 async fn pull_request_that_is_locked_or_hidden_gets_no_comment_and_no_dead_letter() {

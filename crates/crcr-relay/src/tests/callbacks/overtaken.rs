@@ -108,8 +108,9 @@ pub(super) async fn update_of_a_worker_that_stopped_does_not_stay_although_it_ar
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let id = runs.iter().find(|run| run.name == DISPATCH).unwrap().id;
-    world.relay.app.update_check_run(UPSTREAM, id, &late("in_progress")).await.unwrap();
-    assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+    let failure = CheckRun { conclusion: Some("failure".to_owned()), ..late("completed") };
+    world.relay.app.update_check_run(UPSTREAM, id, &failure).await.unwrap();
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
     world.wait(Duration::from_secs(5 * 60)).await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
 }
@@ -147,15 +148,53 @@ pub(super) async fn check_run_that_two_workers_created_has_one_result() {
     let four = received(&world)("acme/four");
     four.complete(&world, "success").await;
     world.wait(Duration::from_secs(5 * 60)).await;
-    let shown = checks(&world).into_iter().filter(|(name, ..)| name == DISPATCH);
+    let all = world.github.state().world.all_check_runs(UPSTREAM);
+    let shown = all.iter().filter(|run| run.name == DISPATCH);
+    let ends: Vec<_> = shown.map(|run| run.conclusion.as_deref()).collect();
     // GitHub shows the newest and counts no other.
-    assert_eq!(
-        shown.collect::<Vec<_>>(),
-        [
-            check(DISPATCH, "completed", Some("cancelled")),
-            check(DISPATCH, "completed", Some("success"))
-        ]
-    );
+    assert_eq!(ends, [Some("cancelled"), Some("success")]);
+}
+
+/// GitHub would leave it green while the new run goes on.
+#[tokio::test]
+pub(super) async fn check_run_that_has_ended_is_opened_again_by_a_new_one_of_its_name() {
+    let world = World::new().await;
+    let all = || {
+        let all = world.github.state().world.all_check_runs(UPSTREAM);
+        let of_verdict = all.into_iter().filter(|run| run.name == DISPATCH);
+        of_verdict.map(|run| (run.status, run.conclusion)).collect::<Vec<_>>()
+    };
+    let ended = |end: &str| ("completed".to_owned(), Some(end.to_owned()));
+    let open = |status: &str| (status.to_owned(), None);
+    let four = super::open(&world).await("acme/four");
+    four.complete(&world, "success").await;
+    world.wait(Duration::from_secs(5 * 60)).await;
+    assert_eq!(all(), [ended("success")]);
+    world.send(&world.pull_request("reopened")).await;
+    world.settle().await;
+    assert_eq!(all(), [ended("success"), open("queued")]);
+    let again = received(&world)("acme/four").in_run(RUN + 1);
+    again.on_github(&world, "in_progress", None);
+    again.start(&world).await;
+    world.work().await;
+    assert_eq!(all(), [ended("success"), open("in_progress")]);
+    again.complete(&world, "failure").await;
+    world.wait(Duration::from_secs(5 * 60)).await;
+    assert_eq!(all(), [ended("success"), ended("failure")]);
+    // The answer to the creation is lost, and comes much later than the end of the run.
+    let third = again.run_again();
+    third.on_github(&world, "in_progress", None);
+    third.start(&world).await;
+    let task = lease_verdict(&world).await;
+    stop_within(&world, &task, CREATIONS).await;
+    third.complete(&world, "success").await;
+    world.later(Duration::from_secs(100));
+    world.work().await;
+    assert_eq!(all().len(), 2, "GitHub may still get the other request");
+    world.relay.app.create_check_run(UPSTREAM, HEAD, &late("in_progress")).await.unwrap();
+    world.wait(Duration::from_secs(5 * 60)).await;
+    assert_eq!(all().len(), 3);
+    assert_eq!(all()[2], ended("success"));
 }
 
 /// Opens pull request 7 with the label of `acme/three`.

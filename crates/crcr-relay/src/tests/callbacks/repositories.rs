@@ -133,6 +133,30 @@ async fn report_of_a_repository_that_was_renamed_since_its_dispatch_counts() {
 }
 
 #[tokio::test]
+async fn report_for_the_old_name_counts_after_the_allowlist_has_the_new_one() {
+    let world = World::new().await;
+    let four = open(&world).await(FOUR);
+    assert_eq!(four.start(&world).await, said("in_progress"));
+    let mut claims = four.claims(&world);
+    claims["repository"] = json!("acme/renamed");
+    world.github.state().world.rename_repo(FOUR, "acme/renamed");
+    world.enforce(&super::super::support::ALLOWLIST.replace(FOUR, "acme/renamed")).await;
+    world.settle().await;
+    push_new_head(&world, 'c').await;
+    assert!(world.dispatched().contains(&"acme/renamed".to_owned()), "both names are pinned");
+    world.later(Duration::from_secs(90));
+    let body = four.body("completed", Some("failure"));
+    assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"));
+    let facts = world.results.attempts(&world.always()).unwrap();
+    let ended = facts.iter().find(|fact| !fact.state.is_open()).expect("it is stored");
+    assert_eq!(ended.repo.as_str(), FOUR);
+    // Who has the new name with another number is a stranger.
+    (claims["repository_id"], claims["jti"]) = (json!("987654"), json!("another"));
+    let (status, answer) = four.report_as(&world, &claims, &body).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
+}
+
+#[tokio::test]
 async fn open_run_of_a_backend_that_is_renamed_is_followed_and_can_be_run_again() {
     let world = World::new().await;
     let four = open(&world).await(FOUR);

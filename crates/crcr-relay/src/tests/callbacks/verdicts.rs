@@ -73,6 +73,208 @@ pub(super) async fn strangers_run_that_leaves_out_the_failed_job_leaves_the_chec
     assert_eq!(ended(&world).as_deref(), Some("success"), "the failed job ran again");
 }
 
+/// The tests begin after the linter. Until then only GitHub knows that the run isn't over.
+#[tokio::test]
+pub(super) async fn strangers_run_that_has_passed_does_not_end_the_wait_for_an_open_one() {
+    let world = World::listening(&[]).await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "in_progress", None);
+    let lint = four.of_job("lint");
+    lint.start(&world).await;
+    lint.end(&world, "success").await;
+    world.wait(2 * MINUTE).await;
+    stranger(&world, "opened", HEAD).await;
+    world.settle().await;
+    let strangers = received(&world)("acme/four").in_run(RUN + 1);
+    strangers.of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH), Some(("in_progress".to_owned(), None)));
+    four.complete(&world, "failure").await;
+    world.wait(2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// Downstream workflows cancel their run when a pull request is closed.
+#[tokio::test]
+pub(super) async fn stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_changes_no_result()
+{
+    for end in ["failure", "success"] {
+        let world = World::new().await;
+        let four = open(&world).await("acme/four");
+        four.complete(&world, end).await;
+        world.wait(5 * MINUTE).await;
+        stranger(&world, "opened", HEAD).await;
+        world.settle().await;
+        let strangers = received(&world)("acme/four").in_run(RUN + 1);
+        strangers.on_github(&world, "in_progress", None);
+        strangers.start(&world).await;
+        world.wait(2 * MINUTE).await;
+        stranger(&world, "closed", HEAD).await;
+        strangers.on_github(&world, "completed", Some("cancelled"));
+        strangers.end(&world, "cancelled").await;
+        world.wait(5 * MINUTE).await;
+        assert_eq!(ended(&world).as_deref(), Some(end));
+        assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some(end));
+    }
+}
+
+#[tokio::test]
+pub(super) async fn job_that_a_strangers_run_skips_stays_failed() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    stranger(&world, "opened", HEAD).await;
+    world.settle().await;
+    let strangers = received(&world)("acme/four").in_run(RUN + 1);
+    strangers.of_job("lint").complete(&world, "success").await;
+    strangers.end(&world, "skipped").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// New accounts cost nothing, and each may open a pull request at somebody else's commit.
+#[tokio::test]
+pub(super) async fn crowd_of_new_accounts_at_a_commit_does_not_hide_its_failure() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    let state = world.github.state();
+    for number in 100..134 {
+        world.later(Duration::from_secs(1));
+        let pull = PullRequest {
+            author: format!("new-{number}"),
+            is_stranger: true,
+            ..PullRequest::from_fork(number, UPSTREAM, HEAD, state.clock.now())
+        };
+        state.world.put_pull(UPSTREAM, pull);
+        let payload = state.pull_request_payload(UPSTREAM, number, "opened");
+        world.send(&state.world.delivery("pull_request", &payload)).await;
+        if number == 132 {
+            world.settle().await;
+            let theirs = received(&world)("acme/four").in_run(RUN + 1);
+            theirs.of_job("lint").complete(&world, "success").await;
+            world.settle().await;
+        }
+    }
+    world.wait(5 * MINUTE).await;
+    received(&world)("acme/four").in_run(RUN + 2).of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// GitHub merges what it is told to merge as soon as every required check has passed or was skipped.
+#[tokio::test]
+pub(super) async fn commit_that_was_never_tested_is_no_success_when_it_is_pushed_again() {
+    let world = World::listening(&[]).await;
+    world.send(&world.pull_request("opened")).await;
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.settle().await;
+    assert!(received_heads(&world).iter().all(|head| head == NEWER));
+    let untested = Some(("completed".to_owned(), Some("action_required".to_owned())));
+    assert_eq!(of(&world, DISPATCH), untested);
+    // A person can have it tested.
+    let state = world.github.state();
+    let shown = state.world.check_runs(UPSTREAM);
+    let shown = shown.iter().find(|run| run.name == DISPATCH && run.head_sha == HEAD).unwrap();
+    let payload = state.check_run_payload(UPSTREAM, shown.id, "rerequested");
+    world.send(&state.world.delivery("check_run", &payload)).await;
+    world.settle().await;
+    assert_eq!(received_heads(&world), [HEAD]);
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+    world.change(|pull| pull.head_sha = HEAD.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.settle().await;
+    assert!(received_heads(&world).iter().all(|head| head == HEAD));
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+}
+
+/// The heads of the dispatches since the last call.
+fn received_heads(world: &World) -> Vec<String> {
+    let dispatches = world.github.state().world.take_dispatches();
+    let head = |payload: &Value| payload["payload"]["pull_request"]["head"]["sha"].clone();
+    let heads = dispatches.iter().map(|dispatch| head(&dispatch.client_payload));
+    heads.filter_map(|head| head.as_str().map(str::to_owned)).collect()
+}
+
+#[tokio::test]
+pub(super) async fn push_back_within_a_second_is_tested_in_whatever_order_its_webhooks_arrive() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let world = World::listening(&[]).await;
+        let state = world.github.state();
+        state.world.add_commit(UPSTREAM, NEWER);
+        let event = |action: &str, head: &str, before: Option<&str>| {
+            let mut payload = state.pull_request_payload(UPSTREAM, 7, action);
+            payload["pull_request"]["head"]["sha"] = json!(head);
+            payload["before"] = json!(before);
+            state.world.delivery("pull_request", &payload)
+        };
+        let events = [
+            event("opened", HEAD, None),
+            event("synchronize", NEWER, Some(HEAD)),
+            event("synchronize", HEAD, Some(NEWER)),
+        ];
+        for index in order {
+            world.send(&events[index]).await;
+        }
+        world.settle().await;
+        let dispatches = state.world.take_dispatches();
+        let four = dispatches.iter().filter(|dispatch| dispatch.repository == "acme/four");
+        let newest = four.last().expect("it is dispatched").client_payload.clone();
+        assert_eq!(newest["payload"]["pull_request"]["head"]["sha"], HEAD, "{order:?}");
+        assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)), "{order:?}");
+        let (repo, job, run, attempt) = ("acme/four", "test", RUN, 1);
+        let four = Downstream { repo, client_payload: newest, job, run, attempt };
+        four.complete(&world, "success").await;
+        world.wait(2 * MINUTE).await;
+        assert_eq!(ended(&world).as_deref(), Some("success"), "{order:?}");
+    }
+}
+
+#[tokio::test]
+pub(super) async fn reports_from_a_renamed_default_branch_count_within_minutes() {
+    let world = World::listening(&[]).await;
+    let four = open(&world).await("acme/four");
+    world.github.state().world.rename_default_branch("acme/four", "trunk");
+    four.on_github(&world, "completed", Some("failure"));
+    let mut claims = four.claims(&world);
+    claims["ref"] = json!("refs/heads/trunk");
+    let body = four.body("completed", Some("failure"));
+    assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"));
+    world.wait(3 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+pub(super) async fn another_base_has_a_required_check_run_again() {
+    let world = World::listening(&[]).await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+    // Against the branch of before, a workflow may have left out what counts.
+    world.change(|pull| pull.base_ref = "release".to_owned());
+    let state = world.github.state();
+    let mut payload = state.pull_request_payload(UPSTREAM, 7, "edited");
+    payload["changes"] = json!({ "base": { "ref": { "from": "main" } } });
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+    world.settle().await;
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+    let dispatches = state.world.take_dispatches();
+    let repos: Vec<_> = dispatches.iter().map(|one| one.repository.as_str()).collect();
+    assert_eq!(repos, ["acme/four"], "nothing else blocks the merge");
+    let client_payload = dispatches[0].client_payload.clone();
+    let (repo, job, run, attempt) = ("acme/four", "test", RUN + 1, 1);
+    let again = Downstream { repo, client_payload, job, run, attempt };
+    again.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
 #[tokio::test]
 pub(super) async fn another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one()
  {
