@@ -106,9 +106,11 @@ const HEALTH_EXAMPLES: &str = "\
 Examples:
   crcr relay health
   crcr relay health --url https://relay.example.com
+  crcr relay health --url http://127.0.0.1:8081 --format json
 
 It prints one line. Exit code 0: ready. 1: it answers, isn't ready, and says why. 2: no answer, or not from a
-relay. The operators' listener (http://127.0.0.1:8081) says more than the public one.";
+relay. The operators' listener (http://127.0.0.1:8081) says more than the public one. A relay on this machine
+is also sent CRCR_ADMIN_TOKEN or CRCR_ADMIN_TOKEN_FILE, if it is set, and then says everything.";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -263,6 +265,9 @@ pub struct HealthArgs {
     /// Address of the relay [default: CRCR_LISTEN on this machine, or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
+    /// One sentence, or all that the relay says
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
 }
 
 #[derive(Debug, Clone, Args)]
