@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
-use super::DataFormat;
+use super::{DataFormat, time};
 
 #[derive(Debug, Subcommand)]
 pub enum RelayCommand {
@@ -334,7 +334,7 @@ pub struct RestoreArgs {
     pub check: bool,
     /// Instead of a backup: the store is there already and lacks what came since then, because a server lost data or
     /// was restored by other means
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["folder", "check", "results"])]
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["folder", "check", "results"])]
     pub since: Option<Timestamp>,
     #[command(flatten)]
     pub store: StoreArgs,
@@ -366,7 +366,7 @@ pub struct SimulateArgs {
     #[arg(long, conflicts_with = "steps", value_parser = clap::value_parser!(u32).range(1..=240))]
     pub hours: Option<u32>,
     /// How many seeds to run
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
     /// Where the state of the simulated relay is: in memory, on SQLite, whose disk loses its power, or on a
     /// `redis-server` of this machine, which is killed
@@ -399,10 +399,10 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub url: String,
     /// Instead of files: write the archive's webhooks that were received since then to the results
-    #[arg(long, value_name = "TIME", conflicts_with = "files")]
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "files")]
     pub from: Option<Timestamp>,
     /// Only webhooks that were received before [default: now]
-    #[arg(long, value_name = "TIME", requires = "from")]
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "from")]
     pub until: Option<Timestamp>,
     /// The archive: file:FOLDER or s3://BUCKET/PREFIX [env: CRCR_ARCHIVE]
     #[arg(long, value_name = "URL", requires = "from")]
@@ -489,7 +489,7 @@ pub enum RepositoryCommand {
         #[arg(value_name = "OWNER/REPO")]
         repo: String,
         /// Number of the new repository [default: the one that is refused]
-        #[arg(long, value_name = "NUMBER")]
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
         id: Option<u64>,
         #[command(flatten)]
         names: PinArgs,
