@@ -23,9 +23,9 @@ const DISPATCH_BYTES: f64 = 3_600.0;
 /// Bytes of a job's results in SQLite, of which two reports are estimated: `docs/operating/sizing.md`.
 const JOB_BYTES: f64 = 2_000.0;
 /// Bytes of a webhook as a row of the results in SQLite: `tests/bench/sizes.sh`.
-const JOB_EVENT_BYTES: f64 = 3_200.0;
-const RUN_EVENT_BYTES: f64 = 4_700.0;
-const PULL_EVENT_BYTES: f64 = 6_700.0;
+const JOB_EVENT_BYTES: f64 = 3_000.0;
+const RUN_EVENT_BYTES: f64 = 4_600.0;
+const PULL_EVENT_BYTES: f64 = 6_600.0;
 /// Queued or requested, in progress, completed.
 const EVENTS_EACH: f64 = 3.0;
 /// Resident after a load.
