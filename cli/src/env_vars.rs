@@ -321,6 +321,8 @@ pub const SCCACHE_REMOTE_CACHES: [&str; 17] = [
 
 /// Address on which the relay listens; `crcr relay health` asks it.
 pub const CRCR_LISTEN: &str = "CRCR_LISTEN";
+/// With this token, operators can use the relay's public listener.
+pub const CRCR_ADMIN_TOKEN: &str = "CRCR_ADMIN_TOKEN";
 /// The relay's state: `sqlite:PATH`, `rediss://…` or `redis://…`.
 pub const CRCR_STORE: &str = "CRCR_STORE";
 /// The relay's upstream repository, `owner/repo`.
@@ -356,6 +358,7 @@ pub const AWS_ENDPOINT_URL_SECRETS_MANAGER: &str = "AWS_ENDPOINT_URL_SECRETS_MAN
 
 /// The names here that begin with `CRCR_`. The relay's settings have others.
 pub const CRCR_NAMES: &[&str] = &[
+    CRCR_ADMIN_TOKEN,
     CRCR_AUTH_ENV_FILE,
     CRCR_ARCHIVE,
     CRCR_AUTH_AUDIENCE,

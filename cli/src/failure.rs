@@ -48,10 +48,11 @@ impl Failure {
     pub fn because(mut self, error: impl Into<anyhow::Error>) -> Self {
         for cause in error.into().chain() {
             let text = cause.to_string();
-            // Some libraries repeat the text of their source; print it only once.
-            let is_repeated = self.causes.last().is_some_and(|last| last.contains(&text));
-            if !is_repeated && self.causes.len() < 3 {
-                self.causes.push(text);
+            // Some errors repeat the text of their source, or what the message says; print it only once.
+            let last = self.causes.last().unwrap_or(&self.message);
+            let new = text.strip_prefix(&format!("{last}: ")).unwrap_or(&text);
+            if !last.contains(new) && self.causes.len() < 3 {
+                self.causes.push(new.to_owned());
             }
         }
         self
@@ -96,5 +97,23 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_say_nothing_twice() {
+        let because = |message: &str, cause: &str| {
+            Failure::user("x", message).because(anyhow::Error::msg(cause.to_owned())).causes
+        };
+        let store = "the store can't be used";
+        assert_eq!(because(store, "the store can't be used: no space"), ["no space"]);
+        assert_eq!(because(store, store), [""; 0]);
+        assert_eq!(because(store, "no space"), ["no space"]);
+        let nested = anyhow::Error::msg("no space").context("the disk: no space");
+        assert_eq!(Failure::user("x", store).because(nested).causes, ["the disk: no space"]);
     }
 }

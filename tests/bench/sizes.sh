@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures how many bytes the results of a job take in SQLite and in ClickHouse: 20,000 jobs of 5,000 dispatches, imported.
-# Counts, so that any build and any machine will do.
+# Measures how many bytes results take in SQLite and in ClickHouse: 20,000 jobs of 5,000 dispatches, imported, and 1,500
+# webhooks of each kind, replayed. Counts, so that any build and any machine will do.
 #
 # usage: tests/bench/sizes.sh [CRCR]     Needs what tests/setup installs (`chdb`).
 set -euo pipefail
@@ -39,10 +39,50 @@ for n in range(int(sys.argv[1])):
     }))
 END
 
-# Makes the tables, although there is nothing to replay.
-mkdir "$folder/archive"
-"$crcr" relay replay --from 2026-08-01T00:00Z --archive "file:$folder/archive" --results "sqlite:$folder/results.db" \
-  2>/dev/null || true
+# GitHub's published examples, each with an id, a commit and a delivery of its own.
+python3 - "$folder/archive" <<'END'
+import copy, json, pathlib, random, subprocess, sys, uuid
+
+published = "tests/peers/node_modules/@octokit/webhooks-examples/api.github.com/index.json"
+examples = {group["name"]: group["examples"] for group in json.load(open(published))}
+chosen = random.Random(1)
+kinds = {
+    "workflow_job": ["queued", "in_progress", "completed"],
+    "workflow_run": ["requested", "completed", "completed"],
+    "pull_request": ["opened", "synchronize", "closed"],
+}
+for event, actions in kinds.items():
+    folder = pathlib.Path(sys.argv[1], event, "2026/10/05")
+    folder.mkdir(parents=True)
+    of = {action: [one for one in examples[event] if one["action"] == action] for action in actions}
+    for number in range(1500):
+        webhook = copy.deepcopy(chosen.choice(of[actions[number % 3]]))
+        thing, sha = webhook[event], f"{chosen.getrandbits(160):040x}"
+        thing["id"] = 30_000_000_000 + number // 3
+        (thing["head"] if event == "pull_request" else thing)["sha" if event == "pull_request" else "head_sha"] = sha
+        webhook["repository"] |= {"full_name": f"acme-{number % 10}/backend", "private": False}
+        delivery = str(uuid.UUID(int=chosen.getrandbits(128), version=4))
+        head = {"event": event, "delivery": delivery, "received_at": "2026-10-05T10:00:00Z", "headers": {}}
+        body = json.dumps(head) + "\n" + json.dumps(webhook, separators=(",", ":"))
+        (folder / f"{delivery}.json").write_text(body)
+    names = [str(path) for path in folder.iterdir()]
+    subprocess.run(["zstd", "-1", "-q", "--rm", *names], check=True)
+END
+# replay EVENT RESULTS
+replay() {
+  "$crcr" relay replay --quiet --from 2026-10-05T00:00Z --until 2026-10-06T00:00Z --archive "file:$folder/archive" \
+    --event "$1" --results "$2" >/dev/null
+}
+replay pull_request "sqlite:$folder/tables.db"
+python3 -c 'import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript("DELETE FROM webhook; VACUUM")' "$folder/tables.db"
+tables=$(stat --format %s "$folder/tables.db")
+for event in workflow_job workflow_run pull_request; do
+  replay $event "sqlite:$folder/$event.db"
+  bytes=$(stat --format %s "$folder/$event.db")
+  echo "SQLite: $(((bytes - tables) / 1500)) bytes for a webhook \`$event\`"
+done
+
+cp "$folder/tables.db" "$folder/results.db"
 "$crcr" relay import --results "sqlite:$folder/results.db" "$folder/rows.jsonl"
 bytes=$(stat --format %s "$folder/results.db")
 echo "SQLite: $((bytes / jobs)) bytes for a job ($bytes in all)"
@@ -54,3 +94,9 @@ ask() { curl --silent --show-error --fail --data-binary "$1" "$clickhouse_url/?d
 for table in crcr_attempt crcr_dispatch; do ask "OPTIMIZE TABLE $table FINAL"; done
 bytes=$(ask "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND database = 'crcr'")
 echo "ClickHouse: $((bytes / jobs)) bytes for a job ($bytes in all)"
+for event in workflow_job workflow_run pull_request; do
+  replay $event "clickhouse+http://default@${clickhouse_url#http://}/crcr"
+  ask "OPTIMIZE TABLE crcr_webhook FINAL"
+  bytes=$(ask "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND table = 'crcr_webhook'")
+  echo "ClickHouse: $bytes bytes with 1,500 webhooks \`$event\`"
+done

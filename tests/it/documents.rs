@@ -565,6 +565,15 @@ fn every_page_is_in_the_table_of_contents() {
     }
 }
 
+#[test]
+fn every_crate_has_a_page_of_decisions() {
+    for folder in fs::read_dir(root().join("crates")).unwrap() {
+        let name = folder.unwrap().file_name().into_string().unwrap();
+        let page = format!("docs/decisions/{}.md", name.strip_prefix("crcr-").unwrap());
+        assert!(text(&page).starts_with(&format!("# {name}\n")), "{page}");
+    }
+}
+
 /// The files that a page can name, or a word of.
 fn sources() -> Vec<String> {
     let is_source = |name: &str| {

@@ -80,6 +80,32 @@ fn check_lists_all_missing_and_invalid_settings() {
     insta::assert_snapshot!(ran.report());
 }
 
+/// The name that is misspelled explains why another one is missing.
+#[test]
+fn misspelled_setting_is_named_beside_what_is_missing_for_it() {
+    let place = place().set("CRCR_STORE", "redis://127.0.0.1:1").set("CRCR_RESULT", "sqlite:r.db");
+    let (code, _, stderr) = place.run(&["relay", "serve"]);
+    assert!(code == 1 && stderr.contains("CRCR_RESULTS: missing beside a Redis store"), "{stderr}");
+    assert!(stderr.contains("CRCR_RESULT: no setting has this name, did you mean `CRCR_RESULTS`?"));
+    assert!(stderr.contains("2 settings are missing or invalid"), "{stderr}");
+}
+
+#[test]
+fn values_that_no_relay_can_use_are_refused() {
+    let place = place();
+    let repository = ["relay", "repository", "confirm", "acme/one", "--id", "0"];
+    let size = ["relay", "size", "--pulls", "1", "--backends", "2", "--check-runs", "3"];
+    for (args, expected) in [
+        (&repository[..], "'--id <NUMBER>': 0 is not in 1.."),
+        (&size, "`--check-runs` is more than `--backends`"),
+        (&["relay", "simulate", "--seeds", "0"], "'--seeds <COUNT>': 0 is not in 1.."),
+        (&["relay", "restore", "--since", "2026-11-25"], "a time such as 2026-11-25T09:00Z"),
+    ] {
+        let (code, stdout, stderr) = place.run(args);
+        assert!(code > 0 && stderr.contains(expected), "{args:?}: {stdout}{stderr}");
+    }
+}
+
 #[test]
 fn check_accepts_valid_settings_without_serving() {
     let place = place();

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::{Value, json};
+
 use crate::relay_process::{Place, eventually};
 
 /// Exit code and the one line of `crcr relay health`.
@@ -47,6 +49,39 @@ async fn health_says_in_one_line_whether_the_relay_is_ready_and_why_not() {
     relay.kill();
     let (code, line) = health(&place, &["--url", &public]);
     assert!(code == 2 && line.contains("no answer from the server"), "{line}");
+}
+
+/// As in a container, which has no other program that could ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_sends_the_admin_token_on_this_machine_and_is_told_everything() {
+    let place = Place::new(&["acme/one"], "L2: [acme/one]\n")
+        .set("CRCR_ADMIN_TOKEN", "the new token of operators\nthe old token of operators")
+        .move_to_file("CRCR_ADMIN_TOKEN");
+    fs::remove_file(place.folder().join("allowlist.yml")).unwrap();
+    let mut relay = place.serve();
+    let public = relay.url.to_string();
+    let (code, line) = health(&place, &["--url", &public]);
+    assert!(code == 1 && line.contains("allowlist.yml"), "{line}");
+    let (code, line) = health(&place, &["--url", &public, "--format", "json"]);
+    let answer: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((code, &answer["ready"], &answer["store_lost"]), (1, &json!(false), &Value::Null));
+    assert!(answer["allowlist"]["problem"].as_str().unwrap().contains("allowlist.yml"), "{line}");
+    assert!(
+        place.log().contains("the allowlist can't be read; none is in force"),
+        "{}",
+        place.log()
+    );
+    // Without the token, and with one that can't be read, it is a stranger.
+    for variable in [None, Some(("CRCR_ADMIN_TOKEN_FILE", "/absent"))] {
+        let mut command = place.crcr(&["relay", "health", "--url", &public]);
+        command.env_remove("CRCR_ADMIN_TOKEN_FILE").envs(variable);
+        let line = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert!(line.contains("(unreadable)"), "{line}");
+    }
+    relay.kill();
+    let (code, line) = health(&place, &["--url", &public, "--format", "json"]);
+    let answer: Value = serde_json::from_str(&line).unwrap();
+    assert!(code == 2 && answer["problem"].as_str().unwrap().contains("no answer"), "{line}");
 }
 
 #[test]

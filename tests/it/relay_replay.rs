@@ -129,6 +129,26 @@ fn archive_of_a_time_span_is_replayed_and_a_damaged_object_costs_only_itself() {
     }
 }
 
+/// An empty file would be taken for a relay's that has nothing.
+#[test]
+fn replay_makes_no_results_that_nobody_named_or_that_would_be_empty() {
+    let archive = Archive::new();
+    let span = ["--from", "2026-09-01T00:00:00Z"];
+    let ran = archive.replay("results.db", &span).run().expect_code(1);
+    assert!(ran.report().contains("has no webhooks"), "{}", ran.report());
+    assert!(!archive.path("results.db").exists());
+
+    archive.add("workflow_job", "first", "2026-09-01T00:00:00Z", &job("completed"));
+    let from = format!("file:{}", archive.path("archive").display());
+    let args = ["relay", "replay", "--archive", from.as_str(), span[0], span[1]];
+    let unnamed = Crcr::new(&args);
+    let file = unnamed.folder().join("crcr.db");
+    let ran = unnamed.run().expect_code(1);
+    assert!(ran.report().contains("no results exist at `crcr.db`"), "{}", ran.report());
+    assert!(!file.exists());
+    Crcr::new(&args).env("CRCR_STORE", "sqlite:new.db").run().expect_code(0);
+}
+
 #[test]
 fn files_that_a_pull_request_changes_are_replayed_without_an_app() {
     let archive = Archive::new();

@@ -9,7 +9,7 @@ use crcr_domain::RepoName;
 use secrecy::SecretString;
 use url::Url;
 
-use super::DataFormat;
+use super::{DataFormat, time};
 pub const DEFAULT_FILE: &str = ".github/allowlist.yml";
 
 #[derive(Debug, Subcommand)]
@@ -277,7 +277,7 @@ pub struct DiffArgs {
     #[arg(long, value_name = "TOKEN")]
     pub github_token: Option<SecretString>,
     /// Only consider results before this time [default: now]
-    #[arg(long, value_name = "TIME", requires = "results")]
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "results")]
     pub until: Option<jiff::Timestamp>,
     /// How the review is printed
     #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]

@@ -9,8 +9,8 @@ use crcr_domain::checks::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use super::DataFormat;
 use super::allowlist::{DEFAULT_FILE, ReviewFormat, ReviewOptions};
+use super::{DataFormat, time};
 
 #[derive(Debug, Subcommand)]
 pub enum LevelsCommand {
@@ -94,10 +94,10 @@ pub struct ReviewArgs {
     #[arg(long)]
     pub propose: bool,
     /// Only consider results since this time [default: as far back as the criteria say]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub from: Option<Timestamp>,
     /// Only consider results before this time [default: now]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub to: Option<Timestamp>,
     #[command(flatten)]
     pub options: ReviewOptions,
@@ -122,7 +122,7 @@ pub struct SyncArgs {
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
     /// Only consider results before this time [default: the last midnight, UTC]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub to: Option<Timestamp>,
     /// Also open, update and close the pull requests that promote backends
     #[arg(long)]

@@ -206,6 +206,11 @@ fn without_help_and_version(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
+/// A time, or what one looks like.
+fn time(text: &str) -> Result<jiff::Timestamp, String> {
+    text.parse().map_err(|_| "expected a time such as 2026-11-25T09:00Z".to_owned())
+}
+
 pub fn definition() -> clap::Command {
     short_help::shorten(Cli::command())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
-use super::DataFormat;
+use super::{DataFormat, time};
 
 #[derive(Debug, Subcommand)]
 pub enum RelayCommand {
@@ -106,9 +106,11 @@ const HEALTH_EXAMPLES: &str = "\
 Examples:
   crcr relay health
   crcr relay health --url https://relay.example.com
+  crcr relay health --url http://127.0.0.1:8081 --format json
 
 It prints one line. Exit code 0: ready. 1: it answers, isn't ready, and says why. 2: no answer, or not from a
-relay. The operators' listener (http://127.0.0.1:8081) says more than the public one.";
+relay. The operators' listener (http://127.0.0.1:8081) says more than the public one. A relay on this machine
+is also sent CRCR_ADMIN_TOKEN or CRCR_ADMIN_TOKEN_FILE, if it is set, and then says everything.";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -263,6 +265,9 @@ pub struct HealthArgs {
     /// Address of the relay [default: CRCR_LISTEN on this machine, or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
+    /// One sentence, or all that the relay says
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -329,7 +334,7 @@ pub struct RestoreArgs {
     pub check: bool,
     /// Instead of a backup: the store is there already and lacks what came since then, because a server lost data or
     /// was restored by other means
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["folder", "check", "results"])]
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["folder", "check", "results"])]
     pub since: Option<Timestamp>,
     #[command(flatten)]
     pub store: StoreArgs,
@@ -361,7 +366,7 @@ pub struct SimulateArgs {
     #[arg(long, conflicts_with = "steps", value_parser = clap::value_parser!(u32).range(1..=240))]
     pub hours: Option<u32>,
     /// How many seeds to run
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
     /// Where the state of the simulated relay is: in memory, on SQLite, whose disk loses its power, or on a
     /// `redis-server` of this machine, which is killed
@@ -394,10 +399,10 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub url: String,
     /// Instead of files: write the archive's webhooks that were received since then to the results
-    #[arg(long, value_name = "TIME", conflicts_with = "files")]
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "files")]
     pub from: Option<Timestamp>,
     /// Only webhooks that were received before [default: now]
-    #[arg(long, value_name = "TIME", requires = "from")]
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "from")]
     pub until: Option<Timestamp>,
     /// The archive: file:FOLDER or s3://BUCKET/PREFIX [env: CRCR_ARCHIVE]
     #[arg(long, value_name = "URL", requires = "from")]
@@ -484,7 +489,7 @@ pub enum RepositoryCommand {
         #[arg(value_name = "OWNER/REPO")]
         repo: String,
         /// Number of the new repository [default: the one that is refused]
-        #[arg(long, value_name = "NUMBER")]
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
         id: Option<u64>,
         #[command(flatten)]
         names: PinArgs,

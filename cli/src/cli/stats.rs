@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::ArgAction;
 use clap::{Args, Subcommand};
 
-use crate::cli::DataFormat;
 use crate::cli::artifact::S3Args;
+use crate::cli::{DataFormat, time};
 
 #[derive(Debug, Subcommand)]
 pub enum StatsCommand {
@@ -128,7 +128,7 @@ pub struct CollectArgs {
     #[arg(long, value_name = "SHA", requires = "dir")]
     pub sha: Option<String>,
     /// When the run started, such as `2026-11-23T07:00:00Z`, when GitHub isn't asked [default: now]
-    #[arg(long, value_name = "TIME", requires = "dir")]
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "dir")]
     pub started_at: Option<jiff::Timestamp>,
     /// Count the results for the repository's default branch, when GitHub isn't asked
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL", requires = "dir")]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{RequestChecksumCalculation, ResponseChecksumValidation};
-use aws_sdk_s3::error::{DisplayErrorContext, SdkError};
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use bytes::{Bytes, BytesMut};
 
@@ -43,6 +43,19 @@ pub enum ObjectStoreError {
     TooLarge { key: String, max: usize },
     #[error("`{place}` can't be used: {reason}")]
     Unavailable { place: String, reason: String },
+}
+
+/// Why a call of AWS failed: its answer, or the innermost cause.
+pub fn reason<E: std::error::Error + ProvideErrorMetadata + 'static>(
+    error: &SdkError<E>,
+) -> String {
+    let status = error.raw_response().map(|response| response.status().as_u16());
+    match (status, error.code(), error.message()) {
+        (Some(status), Some(code), Some(message)) => format!("answered {status} {code}: {message}"),
+        (Some(status), Some(code), None) => format!("answered {status} {code}"),
+        (Some(status), None, _) => format!("answered {status}"),
+        (None, ..) => crcr_github::http::root_cause(error),
+    }
 }
 
 impl ObjectStore {
@@ -182,14 +195,14 @@ impl S3Prefix {
         format!("{}{key}", self.prefix)
     }
 
-    fn unavailable<E: std::error::Error + 'static>(
+    fn unavailable<E: std::error::Error + ProvideErrorMetadata + 'static>(
         &self,
         key: &str,
         error: &SdkError<E>,
     ) -> ObjectStoreError {
         ObjectStoreError::Unavailable {
             place: format!("s3://{}/{}", self.bucket, self.key(key)),
-            reason: DisplayErrorContext(error).to_string(),
+            reason: reason(error),
         }
     }
 
@@ -522,6 +535,24 @@ mod tests {
         let server = S3Server::start("kept").unwrap();
         check(&in_bucket(&server)).await;
         assert!(server.keys().iter().all(|key| key.starts_with("below/here/")));
+    }
+
+    #[tokio::test]
+    async fn error_of_a_bucket_has_what_s3_answered_or_why_nobody_did() {
+        let server = S3Server::start("other").unwrap();
+        let error = in_bucket(&server).list("", None, 9).await.unwrap_err().to_string();
+        assert!(
+            error.starts_with("`s3://kept/below/here/` can't be used: answered 404 NoSuchBucket"),
+            "{error}"
+        );
+        let shared = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .http_client(aws_smithy_http_client::Builder::new().build_http())
+            .build();
+        let without_region = ObjectStore::S3(S3Prefix::new("kept", "", &shared));
+        let error = without_region.list("", None, 9).await.unwrap_err().to_string();
+        let (_, why) = error.split_once("can't be used: ").unwrap();
+        assert_eq!(why, "A region must be set when sending requests to S3.");
     }
 
     /// Only in a folder: the test's S3 server checks conditions before it locks.

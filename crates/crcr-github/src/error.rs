@@ -91,6 +91,16 @@ pub enum ClientSetupError {
 }
 
 impl GithubError {
+    /// The error with its cause, on one line.
+    pub fn with_cause(&self) -> String {
+        match self {
+            Self::Transient { source, .. } | Self::Malformed { source, .. } => {
+                format!("{self}: {source}")
+            }
+            _ => self.to_string(),
+        }
+    }
+
     /// Whether another try may help, at once or after [`GithubError::retry_at`].
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::Malformed { .. })

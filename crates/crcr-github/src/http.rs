@@ -507,7 +507,7 @@ fn excerpt(body: &[u8]) -> String {
 
 /// Small images, such as Ubuntu's own, have no root certificates, and then no client can be made.
 fn transport_text(error: &reqwest::Error) -> String {
-    let cause = root_cause(error);
+    let cause = transport_cause(error);
     if cause.contains("No CA certificates") {
         return "this machine has no root certificates: install them, such as by `apt-get install \
                 ca-certificates`, or name a file of them by `SSL_CERT_FILE`"
@@ -517,12 +517,18 @@ fn transport_text(error: &reqwest::Error) -> String {
 }
 
 /// reqwest's own text is "error sending request"; the reason is at the end of the chain.
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut source: &dyn std::error::Error = error;
-    while let Some(next) = source.source() {
-        source = next;
+fn transport_cause(error: &reqwest::Error) -> String {
+    let cause = root_cause(error);
+    if error.is_timeout() { format!("timed out ({cause})") } else { cause }
+}
+
+/// The innermost cause. Libraries have layers, and what is between says only which of them passed it on.
+pub fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
     }
-    if error.is_timeout() { format!("timed out ({source})") } else { source.to_string() }
+    cause.to_string()
 }
 
 #[cfg(test)]

@@ -48,6 +48,15 @@ struct AllowlistState {
     changed: BTreeSet<RepoName>,
 }
 
+impl AllowlistState {
+    fn in_force(&self) -> &'static str {
+        match self.policy {
+            Some(_) => "the last good one stays in force",
+            None => "none is in force",
+        }
+    }
+}
+
 /// The record of the last good version.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 struct KeptAllowlist {
@@ -182,8 +191,10 @@ impl AllowlistSource {
                 }
             }
             Err(problem) => {
-                tracing::warn!(%problem, "the allowlist can't be read; the last good one stays in force");
-                self.state.lock().unreadable = Some(problem);
+                let mut state = self.state.lock();
+                let in_force = state.in_force();
+                tracing::warn!(%problem, "the allowlist can't be read; {in_force}");
+                state.unreadable = Some(problem);
             }
         }
         if self.state.lock().is_unstored {
@@ -226,7 +237,8 @@ impl AllowlistSource {
             }
             Err(findings) => {
                 let problem = format!("the newest version has {} errors", findings.errors());
-                tracing::error!(%problem, "the allowlist is invalid; the last good one stays in force");
+                let in_force = state.in_force();
+                tracing::error!(%problem, "the allowlist is invalid; {in_force}");
                 state.broken = Some(problem);
                 false
             }

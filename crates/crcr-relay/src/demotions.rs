@@ -118,7 +118,7 @@ pub async fn refresh(relay: &Relay) {
     let open = match demotions.ask(&relay.app).await {
         Ok(open) => open,
         Err(error) => {
-            tracing::warn!(%error, "open demotions can't be read");
+            tracing::warn!(error = error.with_cause(), "open demotions can't be read");
             return;
         }
     };

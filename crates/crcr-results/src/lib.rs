@@ -81,7 +81,10 @@ pub enum ResultsError {
 
 impl From<StoreError> for ResultsError {
     fn from(error: StoreError) -> Self {
-        Self::Unavailable(error.to_string())
+        Self::Unavailable(match error {
+            StoreError::Unavailable(why) => why,
+            error => error.to_string(),
+        })
     }
 }
 

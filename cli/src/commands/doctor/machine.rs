@@ -11,6 +11,7 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials as _;
 use crcr_artifacts::unpack::free_space;
 use crcr_github::SecureUrl;
+use crcr_github::http::root_cause;
 use jiff::Timestamp;
 use reqwest::header::{DATE, HeaderMap};
 use serde_json::Value;
@@ -471,14 +472,6 @@ async fn reach_relay(
             CheckResult::ok(CHECK, format!("`{host}` answers, and tells nothing of its health"))
         }
     }
-}
-
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

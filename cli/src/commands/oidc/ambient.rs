@@ -56,7 +56,7 @@ async fn ask(args: &ConfigureArgs) -> Result<AmbientCredentials, Failure> {
     }
     let identity = aws_sdk_sts::Client::new(&config).get_caller_identity().send().await;
     let identity = identity.map_err(|e| {
-        let why = aws_sdk_sts::error::DisplayErrorContext(&e).to_string();
+        let why = crcr_aws::object_store::reason(&e);
         invalid("AWS doesn't know the machine's credentials").because(anyhow::anyhow!(why))
     })?;
     let (account, arn) =

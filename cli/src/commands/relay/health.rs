@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crcr_github::{http, is_loopback};
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::Url;
 
+use crate::cli::DataFormat;
 use crate::cli::relay::HealthArgs;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -28,23 +29,39 @@ pub async fn run(args: &HealthArgs, env: &Env, printer: &Printer) -> Outcome {
         }
     };
     let url = format!("{}/readyz", base.as_str().trim_end_matches('/'));
-    let client = match base.host() {
-        Some(host) if is_loopback(&host) => http::direct_client(),
-        _ => http::client(),
-    };
+    let is_here = base.host().is_some_and(|host| is_loopback(&host));
+    let client = if is_here { http::direct_client() } else { http::client() };
     let client = client.map_err(|error| {
         Failure::unexpected("http", "the HTTP client can't be set up").because(error)
     })?;
-    let (line, code) = match tokio::time::timeout(TIME_LIMIT, ask(&client, &url)).await {
-        Err(_) => (format!("no answer from {url} within {} s", TIME_LIMIT.as_secs()), 2),
-        Ok(Err(why)) => (format!("{url}: {why}"), 2),
-        Ok(Ok(answer)) => match answer["ready"].as_bool() {
-            Some(true) => ("ready".to_owned(), 0),
-            Some(false) => (format!("not ready: {}", reasons(&answer).join("; ")), 1),
-            None => (format!("{url}: the answer isn't that of a relay"), 2),
-        },
+    let mut request = client.get(&url);
+    // Without it, a listener that others can reach gives one word for each problem.
+    let tokens = env.setting(env_vars::CRCR_ADMIN_TOKEN).ok().flatten().filter(|_| is_here);
+    if let Some(token) = tokens.as_deref().and_then(|tokens| tokens.lines().next()) {
+        request = request.bearer_auth(token.trim());
+    }
+    let answer = match tokio::time::timeout(TIME_LIMIT, ask(request)).await {
+        Err(_) => Err(format!("no answer from {url} within {} s", TIME_LIMIT.as_secs())),
+        Ok(Err(why)) => Err(format!("{url}: {why}")),
+        Ok(Ok(answer)) if !answer["ready"].is_boolean() => {
+            Err(format!("{url}: the answer isn't that of a relay"))
+        }
+        Ok(Ok(answer)) => Ok(answer),
     };
-    printer.data_line(&one_line(&line));
+    let (code, line) = match (&answer, args.format) {
+        (Err(why), DataFormat::Text) => (2, one_line(why)),
+        (Err(why), DataFormat::Json) => (2, json!({ "problem": why }).to_string()),
+        (Ok(answer), format) => {
+            let is_ready = answer["ready"] == true;
+            let line = match format {
+                DataFormat::Json => answer.to_string(),
+                DataFormat::Text if is_ready => "ready".to_owned(),
+                DataFormat::Text => one_line(&format!("not ready: {}", reasons(answer).join("; "))),
+            };
+            (u8::from(!is_ready), line)
+        }
+    };
+    printer.data_line(&line);
     Ok(ExitCode::from(code))
 }
 
@@ -79,8 +96,8 @@ fn own_address(listen: &str) -> Result<Url, Failure> {
 }
 
 /// The body of `/readyz`, whatever its status.
-async fn ask(client: &reqwest::Client, url: &str) -> Result<Value, http::HttpError> {
-    let body = match http::send_once(client.get(url)).await {
+async fn ask(request: reqwest::RequestBuilder) -> Result<Value, http::HttpError> {
+    let body = match http::send_once(request).await {
         Ok(response) => http::read(response, MAX_BYTES).await?,
         Err(http::HttpError::Status { status, body, .. }) if status.as_u16() == 503 => body,
         Err(error) => return Err(error),

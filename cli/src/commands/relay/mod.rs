@@ -63,8 +63,11 @@ async fn open_results(flag: Option<&str>, env: &Env) -> Result<Arc<dyn Results>,
     Ok(results)
 }
 
-/// Results that may be new, as for a relay that has never run here.
+/// Results that may be new, as for a relay that has never run here, if it is said where they are.
 async fn create_results(flag: Option<&str>, env: &Env) -> Result<Arc<dyn Results>, Failure> {
+    if named_results(flag, env)?.is_none() && env.setting(env_vars::CRCR_STORE)?.is_none() {
+        return open_results(flag, env).await;
+    }
     let url = results_url(flag, env)?;
     let results = crcr_results::open_or_create(&url).await.map_err(results_failure)?;
     results.prepare().await.map_err(results_failure)?;

@@ -44,10 +44,6 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
         .await
         .map_err(|error| Failure::user("archive", "`--archive` can't be used").because(error))?;
     let archive = WebhookArchive::new(store);
-    let results = match args.dry_run {
-        true => None,
-        false => Some(create_results(args.results.as_deref(), env).await?),
-    };
     let private = match env.setting(env_vars::CRCR_JOB_LOGS)?.as_deref() {
         Some("all") => PrivateRows::All,
         _ => PrivateRows::Of(upstream(env)?),
@@ -67,6 +63,10 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
             Failure::user("archive", what).hint("give `--archive` exactly as the relay has it")
         );
     }
+    let results = match args.dry_run {
+        true => None,
+        false => Some(create_results(args.results.as_deref(), env).await?),
+    };
     for day in days(from, until) {
         for event in &events {
             let keys = archive.keys(event, day).await.map_err(unreadable)?;

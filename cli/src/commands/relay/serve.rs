@@ -32,7 +32,11 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     for setting in config::settings_without_effect(&lookup) {
         tracing::warn!(setting = setting.name, why = setting.what, "a setting has no effect");
     }
-    let config = Config::read(&lookup, stored).map_err(invalid_settings)?;
+    let config = Config::read(&lookup, stored).map_err(|mut problems| {
+        // A misspelled one is why another one is missing.
+        problems.extend(unknown_settings(env, &asked.borrow()));
+        invalid_settings(problems)
+    })?;
     let unknown = unknown_settings(env, &asked.borrow());
     if args.check {
         let mut problems = preflight::problems(&config, Arc::new(now)).await;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::cli::DataFormat;
 use crate::cli::relay::SizeArgs;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
 /// Processor time of a webhook, in milliseconds: 9,780 a second on two cores, the load included.
@@ -22,6 +22,12 @@ const REPORT_MS: f64 = 0.37;
 const DISPATCH_BYTES: f64 = 3_600.0;
 /// Bytes of a job's results in SQLite, of which two reports are estimated: `docs/operating/sizing.md`.
 const JOB_BYTES: f64 = 2_000.0;
+/// Bytes of a webhook as a row of the results in SQLite: `tests/bench/sizes.sh`.
+const JOB_EVENT_BYTES: f64 = 3_000.0;
+const RUN_EVENT_BYTES: f64 = 4_600.0;
+const PULL_EVENT_BYTES: f64 = 6_600.0;
+/// Queued or requested, in progress, completed.
+const EVENTS_EACH: f64 = 3.0;
 /// Resident after a load.
 const RELAY_MIB: u64 = 45;
 /// The caches of the HUD: eight kinds of entries with 64 MiB each.
@@ -59,6 +65,8 @@ struct RelaySize {
     state_gib: f64,
     /// Results of 400 days.
     results_gib: f64,
+    /// Webhooks of 400 days that are rows of the results, if the App gets those of backends' runs and jobs.
+    webhook_rows_gib: f64,
     /// Calls that count for one account, if all backends have it in common.
     dispatch_calls_in_the_busiest_hour: f64,
     upstream_calls_in_the_busiest_hour: f64,
@@ -86,6 +94,7 @@ impl RelaySize {
         let dispatch_calls = dispatches * BUSIEST_HOUR;
         let upstream_calls =
             pulls * heads * shown * (CALLS_PER_VERDICT + jobs * CALLS_PER_JOB) * BUSIEST_HOUR;
+        let events_of_ci = built * EVENTS_EACH * (RUN_EVENT_BYTES + jobs * JOB_EVENT_BYTES);
         let gib = |bytes: f64| bytes / f64::from(1 << 30);
         let per_pull = |most: f64, value: f64| if value > 0.0 { pulls * most / value } else { 0.0 };
         Self {
@@ -97,6 +106,7 @@ impl RelaySize {
             memory_mib: RELAY_MIB + HUD_MIB + BODIES_MIB,
             state_gib: gib(dispatches * STATE_WEEKS * DISPATCH_BYTES),
             results_gib: gib(built * jobs * FACT_WEEKS * JOB_BYTES),
+            webhook_rows_gib: gib(FACT_WEEKS * (events_of_ci + webhooks * PULL_EVENT_BYTES)),
             dispatch_calls_in_the_busiest_hour: dispatch_calls,
             upstream_calls_in_the_busiest_hour: upstream_calls,
             pulls_that_fill_a_core: per_pull(FULL, busy),
@@ -109,6 +119,9 @@ impl RelaySize {
 }
 
 pub fn run(args: &SizeArgs, printer: &Printer) -> Outcome {
+    if args.check_runs.is_some_and(|count| count > args.backends) {
+        return Err(Failure::user("check-runs", "`--check-runs` is more than `--backends`"));
+    }
     let size = RelaySize::of(args);
     match args.format {
         DataFormat::Json => printer.data_line(&json!(size).to_string()),
@@ -141,6 +154,13 @@ fn print_text(args: &SizeArgs, size: &RelaySize, printer: &Printer) {
         ("memory of a relay", format!("{} MiB at most, without logs of jobs", size.memory_mib)),
         ("state of 35 days", format!("{:.1} GiB on disk, or in Redis (estimated)", size.state_gib)),
         ("results of 400 days", format!("{:.1} GiB in SQLite", size.results_gib)),
+        (
+            "webhooks as rows, of 400 days",
+            format!(
+                "{:.1} GiB in SQLite, with the default of CRCR_WEBHOOK_EVENTS",
+                size.webhook_rows_gib
+            ),
+        ),
         (
             "GitHub calls in the busiest hour",
             format!(

@@ -37,7 +37,7 @@ pub struct WebhookRow {
     /// and time of the change. The delivery makes it unique.
     pub version: String,
     pub is_deleted: bool,
-    /// The payload without the repository, the organization and the sender, as JSON.
+    /// The payload as JSON, without the repository, the organization, the sender and addresses of GitHub's API.
     pub document: String,
 }
 
@@ -68,7 +68,8 @@ impl WebhookRow {
         for repeated in REPEATED {
             payload.remove(repeated);
         }
-        let payload = Value::Object(payload);
+        let mut payload = Value::Object(payload);
+        remove_api_addresses(&mut payload);
         let object = &payload[object_key(event)];
         let action = name(&payload["action"]);
         let thing = thing(event, &payload, object).unwrap_or_else(|| delivery.to_owned());
@@ -92,6 +93,25 @@ impl WebhookRow {
             action,
             is_deleted,
         })
+    }
+}
+
+/// Two thirds of a payload are addresses of GitHub's API, which follow from the names and numbers beside them.
+fn remove_api_addresses(value: &mut Value) {
+    let is_of_api = |text: &str| {
+        let (host, path) = text.strip_prefix("https://").unwrap_or(text).split_once('/')?;
+        Some(host.starts_with("api.") || path.starts_with("api/v3/"))
+    };
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, value| {
+                let is_address = name == "url" || (name.ends_with("_url") && name != "html_url");
+                !(is_address && value.as_str().and_then(is_of_api) == Some(true))
+            });
+            fields.values_mut().for_each(remove_api_addresses);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_api_addresses),
+        _ => {}
     }
 }
 
@@ -267,6 +287,33 @@ mod tests {
         assert_eq!((&*found.thing, found.number, &*found.sha), ("3", Some(9), "abc"));
         let branch = json!({"ref": "old", "ref_type": "branch"});
         assert!(row("delete", "d", &branch).is_deleted);
+    }
+
+    #[test]
+    fn row_keeps_addresses_of_pages_and_none_of_githubs_api() {
+        let run = |api: &str, pages: &str| {
+            json!({ "action": "completed", "workflow_run": {
+                "id": 7, "url": format!("{api}/repos/api/v3/actions/runs/7"),
+                "html_url": format!("{pages}/api/v3/actions/runs/7"),
+                "head_repository": { "id": 8, "keys_url": format!("{api}/repos/api/v3/keys{{/id}}") },
+                "pull_requests": [{ "number": 9, "url": format!("{api}/repos/api/v3/pulls/9") }],
+                "target_url": "https://ci.example/7", "previous_attempt_url": null,
+            }})
+        };
+        for (api, pages) in [
+            ("https://api.github.com", "https://github.com"),
+            ("https://api.acme.ghe.com", "https://acme.ghe.com"),
+            ("https://ghes.example/api/v3", "https://ghes.example"),
+        ] {
+            let found = row("workflow_run", "d", &run(api, pages)).document;
+            let found: Value = serde_json::from_str(&found).unwrap();
+            let kept = json!({ "action": "completed", "workflow_run": {
+                "id": 7, "html_url": format!("{pages}/api/v3/actions/runs/7"),
+                "head_repository": { "id": 8 }, "pull_requests": [{ "number": 9 }],
+                "target_url": "https://ci.example/7", "previous_attempt_url": null,
+            }});
+            assert_eq!(found, kept);
+        }
     }
 
     #[test]

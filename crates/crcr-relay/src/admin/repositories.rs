@@ -1,5 +1,6 @@
 //! HTTP endpoints for pinned repositories: the list, and the confirmation of a change.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use axum::Form;
@@ -28,7 +29,7 @@ pub(crate) async fn list(State(relay): State<Arc<Relay>>) -> Response {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Confirmation {
     repo: RepoName,
-    repository_id: u64,
+    repository_id: NonZeroU64,
 }
 
 /// `POST /api/v1/repositories` with a [`Confirmation`].
@@ -70,7 +71,7 @@ pub(crate) async fn handle_button(
 
 async fn confirm_pin(relay: &Relay, given: &Confirmation) -> Result<Pin, Refusal> {
     let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
-    let id = Some(given.repository_id);
+    let id = Some(given.repository_id.get());
     repository_pins::confirm(store, upstream, &given.repo, id, relay.now()).await.map_err(|error| {
         match error {
             ConfirmError::Store(error) => Refusal::unavailable(error.to_string()),

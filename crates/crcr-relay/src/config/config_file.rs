@@ -75,7 +75,7 @@ pub(crate) async fn fetch(
             let found = app
                 .contents(repo.as_str(), path, Some(reference), etag, limit)
                 .await
-                .map_err(|error| error.to_string())?;
+                .map_err(|error| error.with_cause())?;
             Ok(match found {
                 FileContents::NotModified => None,
                 FileContents::File { bytes, etag } => Some((bytes.to_vec(), etag)),

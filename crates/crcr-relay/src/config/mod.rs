@@ -255,6 +255,15 @@ pub fn settings_without_effect(lookup: &dyn Fn(&str) -> Option<String>) -> Vec<S
         .collect()
 }
 
+/// Reads every field before the first one that is missing ends it, so that all problems are found. A field can use those
+/// above it.
+macro_rules! all_or_none {
+    ($type:ident { $($field:ident: $read:expr,)+ }) => {{
+        $(let $field = $read;)+
+        Some($type { $($field: $field?,)+ })
+    }};
+}
+
 /// The items of a comma list, or of lines.
 fn list_items<C: FromIterator<String>>(text: &str) -> C {
     let items = text.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty());
@@ -264,107 +273,80 @@ fn list_items<C: FromIterator<String>>(text: &str) -> C {
 impl Settings<'_> {
     /// `None` when there is a problem.
     fn config(&mut self) -> Option<Config> {
-        let app_id = self.required("GITHUB_APP_ID");
-        let webhook_secret = self.required_secret("GITHUB_APP_SECRET", SecretFormat::Lines);
-        let private_key = self.required_secret("GITHUB_APP_PRIVATE_KEY", SecretFormat::Whole);
-        let allowlist = self.required("ALLOWLIST_URL");
-        let allowlist = allowlist.and_then(|text| self.file_url("ALLOWLIST_URL", &text));
-        let upstream = self.upstream();
-        let api_url = self.url("GITHUB_API_URL", "https://api.github.com");
-        let server_url = self.get_or("GITHUB_SERVER_URL", "https://github.com");
-        let public_url = self.public_url();
-        let store = self.store();
-        let results = self.results(store.as_ref());
-        let results_retention = self.duration("CRCR_RESULTS_RETENTION", 400 * 86_400);
-        let archive = self.archive();
-        let webhook_events = self.webhook_events();
-        let job_logs = self.choice(
-            "CRCR_JOB_LOGS",
-            "on",
-            &[("on", JobLogs::Public), ("off", JobLogs::Off), ("all", JobLogs::All)],
-        );
-        let log_rules = self.log_rules();
-        let hud = self.hud();
-        let alert_url = self.alert_url();
-        let issuers = self.issuers();
-        let providers_url = self.providers_url(upstream.as_ref());
-        let rate_per_minute = self.positive_number("RATE_LIMIT_PER_MIN", 100);
-        let workers = self.positive_number("MAX_DISPATCH_WORKERS", limits::WORKERS);
-        let allowlist_ttl = self.positive_number("ALLOWLIST_TTL_SECONDS", 60);
-        let never_started_after = self.duration("CRCR_NEVER_STARTED_AFTER", 2 * 3600);
-        let run_window = self.run_window();
-        let lost_after = self.duration("ZOMBIE_TIMEOUT_SECONDS", 6 * 3600);
-        let keep = self.keep(never_started_after.max(lost_after));
-        let warn_open = self.optional_number("IN_PROGRESS_WARN_THRESHOLD");
-        let silent_l4 = self.choice(
-            "CRCR_SILENT_L4",
-            "failure",
-            &[("failure", Conclusion::Failure), ("timed_out", Conclusion::TimedOut)],
-        );
-        let nonblocking = self.choice(
-            "CRCR_NONBLOCKING_CONCLUSION",
-            "real",
-            &[("real", None), ("neutral", Some(Conclusion::Neutral))],
-        );
-        let oncall_comments =
-            self.choice("CRCR_ONCALL_COMMENTS", "off", &[("on", true), ("off", false)]);
-        let breaker_failures = self.breaker_failures();
-        let expected_conclusions = self.expected_conclusions(upstream.as_ref());
-        let criteria = self.criteria();
-        let push_refs = list_items(&self.get_or("CRCR_PUSH_REF", ""));
-        let callback_keys = self.secret("CRCR_CALLBACK_KEY", SecretFormat::List);
-        let admin_token = self.secret("CRCR_ADMIN_TOKEN", SecretFormat::Tokens);
-        let results_token = self.secret("INTERNAL_API_TOKEN", SecretFormat::Lines);
         let admin_listen = self.get_or("CRCR_ADMIN_LISTEN", "127.0.0.1:8081");
-        let upstream = upstream?;
-        Some(Config {
-            app_id: app_id?,
-            private_key: private_key?,
-            allowlist: allowlist?,
-            allowlist_ttl: Duration::from_secs(allowlist_ttl?.into()),
-            event_filter: EventFilter {
-                upstream: upstream.as_str().to_owned(),
-                push_refs,
-                label_prefix: self.get_or("CRCR_LABEL_PREFIX", LABEL_PREFIX),
-                landed_label: self.get_or("CRCR_LANDED_LABEL", "Merged"),
-            },
-            upstream,
-            demotion_branch: self.get_or("CRCR_DEMOTION_BRANCH", DEMOTION_BRANCH),
-            api_url: api_url?,
-            server_url: server_url.trim_end_matches('/').to_owned(),
-            public_url: public_url?,
-            listen: self.get_or("CRCR_LISTEN", "127.0.0.1:8080"),
-            admin_listen: Some(admin_listen).filter(|listen| listen != "off"),
-            admin_token: admin_token?,
-            store: store?,
-            results: results?,
-            results_retention: results_retention?,
-            results_token: results_token?,
-            archive: archive?,
-            webhook_events: webhook_events?,
-            job_logs: job_logs?,
-            log_rules: log_rules?,
-            issuers,
-            audience: self.get_or("CRCR_OIDC_AUDIENCE", "pytorch-cross-repo-ci-relay"),
-            providers_url,
-            callback_keys: callback_keys?,
-            webhook_secret: webhook_secret?,
-            hud: hud?,
-            alert_url: alert_url?,
-            workers: workers? as usize,
-            rate_per_minute: rate_per_minute?,
-            never_started_after: never_started_after?,
-            run_window: run_window?,
-            lost_after: lost_after?,
-            silent_l4: silent_l4?,
-            nonblocking: nonblocking?,
-            breaker_failures: breaker_failures?,
-            expected_conclusions: expected_conclusions?,
-            oncall_comments: oncall_comments?,
-            keep: keep?,
-            warn_open: warn_open?,
-            criteria: criteria?,
+        let server_url = self.get_or("GITHUB_SERVER_URL", "https://github.com");
+        all_or_none!(Config {
+            app_id: self.required("GITHUB_APP_ID"),
+            webhook_secret: self.required_secret("GITHUB_APP_SECRET", SecretFormat::Lines),
+            private_key: self.required_secret("GITHUB_APP_PRIVATE_KEY", SecretFormat::Whole),
+            allowlist: self.allowlist(),
+            allowlist_ttl: self
+                .positive_number("ALLOWLIST_TTL_SECONDS", 60)
+                .map(|seconds| Duration::from_secs(seconds.into())),
+            upstream: self.upstream(),
+            event_filter: self.event_filter(upstream.as_ref()),
+            demotion_branch: Some(self.get_or("CRCR_DEMOTION_BRANCH", DEMOTION_BRANCH)),
+            api_url: self.url("GITHUB_API_URL", "https://api.github.com"),
+            server_url: Some(server_url.trim_end_matches('/').to_owned()),
+            public_url: self.public_url(),
+            listen: Some(self.get_or("CRCR_LISTEN", "127.0.0.1:8080")),
+            admin_listen: Some(Some(admin_listen).filter(|listen| listen != "off")),
+            admin_token: self.secret("CRCR_ADMIN_TOKEN", SecretFormat::Tokens),
+            store: self.store(),
+            results: self.results(store.as_ref()),
+            results_retention: self.duration("CRCR_RESULTS_RETENTION", 400 * 86_400),
+            archive: self.archive(),
+            webhook_events: self.webhook_events(),
+            job_logs: self.choice(
+                "CRCR_JOB_LOGS",
+                "on",
+                &[("on", JobLogs::Public), ("off", JobLogs::Off), ("all", JobLogs::All)],
+            ),
+            log_rules: self.log_rules(),
+            results_token: self.secret("INTERNAL_API_TOKEN", SecretFormat::Lines),
+            issuers: Some(self.issuers()),
+            audience: Some(self.get_or("CRCR_OIDC_AUDIENCE", "pytorch-cross-repo-ci-relay")),
+            providers_url: Some(self.providers_url(upstream.as_ref())),
+            callback_keys: self.secret("CRCR_CALLBACK_KEY", SecretFormat::List),
+            hud: self.hud(),
+            alert_url: self.alert_url(),
+            workers: self
+                .positive_number("MAX_DISPATCH_WORKERS", limits::WORKERS)
+                .map(|n| n as usize),
+            rate_per_minute: self.positive_number("RATE_LIMIT_PER_MIN", 100),
+            never_started_after: self.duration("CRCR_NEVER_STARTED_AFTER", 2 * 3600),
+            run_window: self.run_window(),
+            lost_after: self.duration("ZOMBIE_TIMEOUT_SECONDS", 6 * 3600),
+            keep: self.keep(never_started_after.max(lost_after)),
+            warn_open: self.optional_number("IN_PROGRESS_WARN_THRESHOLD"),
+            silent_l4: self.choice(
+                "CRCR_SILENT_L4",
+                "failure",
+                &[("failure", Conclusion::Failure), ("timed_out", Conclusion::TimedOut)],
+            ),
+            nonblocking: self.choice(
+                "CRCR_NONBLOCKING_CONCLUSION",
+                "real",
+                &[("real", None), ("neutral", Some(Conclusion::Neutral))],
+            ),
+            oncall_comments: self.switch("CRCR_ONCALL_COMMENTS"),
+            breaker_failures: self.breaker_failures(),
+            expected_conclusions: self.expected_conclusions(upstream.as_ref()),
+            criteria: self.criteria(),
         })
+    }
+
+    fn allowlist(&mut self) -> Option<FileUrl> {
+        let text = self.required("ALLOWLIST_URL")?;
+        self.file_url("ALLOWLIST_URL", &text)
+    }
+
+    fn event_filter(&mut self, upstream: Option<&RepoName>) -> Option<EventFilter> {
+        let push_refs = list_items(&self.get_or("CRCR_PUSH_REF", ""));
+        let label_prefix = self.get_or("CRCR_LABEL_PREFIX", LABEL_PREFIX);
+        let landed_label = self.get_or("CRCR_LANDED_LABEL", "Merged");
+        let upstream = upstream?.as_str().to_owned();
+        Some(EventFilter { upstream, push_refs, label_prefix, landed_label })
     }
 
     fn upstream(&mut self) -> Option<RepoName> {
@@ -494,8 +476,7 @@ impl Settings<'_> {
     /// somebody who moves from there may expect it.
     fn hud(&mut self) -> Option<Option<ExternalHud>> {
         let retries = self.retries();
-        let dispatches =
-            self.choice("CRCR_HUD_DISPATCHES", "off", &[("on", true), ("off", false)])?;
+        let dispatches = self.switch("CRCR_HUD_DISPATCHES")?;
         let key = self.secret("HUD_BOT_KEY", SecretFormat::Lines)?;
         match (self.get("HUD_API_URL").as_deref(), key) {
             (Some("off"), _) | (None, None) => retries.map(|_| None),

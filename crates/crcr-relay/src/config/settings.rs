@@ -135,6 +135,11 @@ impl<'a> Settings<'a> {
         self.invalid(name, format!("`{text}` isn't one of {}", words.join(", ")))
     }
 
+    /// `on` or `off`, which is the default.
+    pub(super) fn switch(&mut self, name: &str) -> Option<bool> {
+        self.choice(name, "off", &[("on", true), ("off", false)])
+    }
+
     pub(super) fn url(&mut self, name: &str, default: &str) -> Option<SecureUrl> {
         let text = self.get_or(name, default);
         self.valid(name, secure_url(&text))

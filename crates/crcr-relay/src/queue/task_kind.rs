@@ -184,15 +184,11 @@ impl From<crcr_github::GithubError> for TaskError {
         // A rejected App key is the operator's to repair; the work has to go on after that.
         let retry =
             error.is_transient() || matches!(error, crcr_github::GithubError::Unauthorized(_));
-        let mut message = error.to_string();
-        if let Some(source) = std::error::Error::source(&error) {
-            message = format!("{message}: {source}");
-        }
         Self {
             retry_at: error.retry_at(),
             permanent: !retry,
             is_outage: retry,
-            ..Self::retry(message)
+            ..Self::retry(error.with_cause())
         }
     }
 }

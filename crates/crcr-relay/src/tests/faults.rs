@@ -282,7 +282,11 @@ async fn allowlist_is_read_through_the_app_with_etags() {
     // During an outage of GitHub the last good allowlist stays in force.
     github.fail(&route, 10, Fault::status(502));
     let away = refresh().await;
-    assert!(away.repositories == 4 && away.problem.is_some(), "{away:?}");
+    let why = away.problem.unwrap();
+    assert!(
+        away.repositories == 4 && why.contains("answered 502"),
+        "operators read the cause: {why}"
+    );
     while github.leftovers().iter().any(|left| left.contains("faults at")) {
         refresh().await;
     }
