@@ -69,6 +69,9 @@ pub const BACKEND_FILE_CALLS: u64 = 30;
 pub const CHANGED_FILES_BYTES: usize = 64 * 1024;
 /// How long after a failure it is looked into, so that its run and the other backends can end.
 pub const CONFIRM_DELAY: Duration = Duration::from_secs(60);
+/// An older merge base isn't run: whoever opens a pull request chooses where it branches off, and old code may have what
+/// was mended since.
+pub const BASE_AGE: Duration = Duration::from_secs(60 * 24 * 3600);
 /// How often a merge base is run until its tests have a result.
 pub const BASE_ATTEMPTS: u32 = 3;
 /// How many heads and searches wait for one probe. Others see its result when they are evaluated.

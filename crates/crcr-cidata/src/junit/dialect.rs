@@ -17,7 +17,15 @@ pub(super) enum ReportDialect {
 impl ReportDialect {
     pub(super) fn of_root(name: &str, tag: &BytesStart<'_>) -> Option<Self> {
         match name {
-            "testsuites" | "testsuite" | "testcase" => Some(Self::Junit),
+            "testcase" => Some(Self::Junit),
+            // `<TestCase>` is Qt's own format.
+            suite
+                if ["testsuites", "testsuite"]
+                    .iter()
+                    .any(|one| one.eq_ignore_ascii_case(suite)) =>
+            {
+                Some(Self::Junit)
+            }
             "test-run" => Some(Self::Nunit),
             "assemblies" => Some(Self::Xunit),
             // CppUnit has the same root, without a namespace.

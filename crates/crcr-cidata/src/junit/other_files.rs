@@ -62,6 +62,11 @@ const KNOWN: &[KnownFile] = &[
         "an Open Test Report",
         "keep the `TEST-*.xml` files that the same run writes",
     ),
+    tests("testResults", "JMeter's own log of samples", "convert it to JUnit in the job"),
+    tests("unittest-results", "UnitTest++'s own report", "convert it to JUnit in the job"),
+    tests("CUNIT_TEST_RUN_REPORT", "CUnit's own report", "convert it to JUnit in the job"),
+    tests("testrun", "an export of Eclipse or IntelliJ", "let Surefire, Gradle or Ant write JUnit"),
+    tests("test-suite", "a report of Allure 1", "write JUnit as well"),
     tests("testExecutions", "SonarQube's format of tests", "write JUnit as well"),
     tests("unitTest", "SonarQube's format of tests", "write JUnit as well"),
     tests(

@@ -117,6 +117,7 @@ impl TestReport {
                 Some("a test that is taken as flaky may have been repeated with `-count`")
             }
             JunitRule::NotRun => Some("a test couldn't run"),
+            JunitRule::Warning => Some("a warning, with which some tools fail"),
             _ => None,
         })
     }

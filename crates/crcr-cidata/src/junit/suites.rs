@@ -42,6 +42,8 @@ pub(super) enum CaseMarks {
     Testcafe,
     /// The browser, as the class.
     Testem,
+    /// Errors and warnings, which only their texts tell apart.
+    Eslint,
 }
 
 /// The sums in the attributes of a suite.
@@ -50,6 +52,24 @@ pub(super) struct Declared {
     pub tests: u64,
     pub failures: u64,
     pub errors: u64,
+    /// Of tools that call it so.
+    failed: u64,
+}
+
+impl Declared {
+    pub(super) fn read(&mut self, attribute: &str, sum: u64) {
+        match attribute {
+            "tests" => self.tests = sum,
+            "failures" => self.failures = sum,
+            "errors" => self.errors = sum,
+            _ => self.failed = sum,
+        }
+    }
+
+    /// Once all attributes are read: `failed` may have the errors in it.
+    pub(super) fn count_failed(&mut self) {
+        self.failures = self.failures.max(self.failed.saturating_sub(self.errors));
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -33,13 +33,18 @@ pub(super) fn shorten(text: &str) -> String {
 
 /// The result that the attributes `status` and `result` state. Most tools write neither.
 pub(super) fn status_result(value: &str) -> Option<TestResult> {
-    match value.to_ascii_lowercase().as_str() {
+    match value.trim().to_ascii_lowercase().as_str() {
         "notrun" | "disabled" | "suppressed" | "skipped" | "ignored" | "pending" | "untested" => {
             Some(TestResult::Skipped)
         }
-        "fail" | "failed" | "failure" => Some(TestResult::Failure),
-        "error" | "timeout" | "timedout" | "timed_out" | "crashed" | "aborted" | "panicked"
-        | "interrupted" | "broken" | "hook_error" | "cleanup_error" => Some(TestResult::Error),
+        "ko" | "nok" | "not ok" | "not_ok" | "xpass" => Some(TestResult::Failure),
+        // `failed: assertion`, `errored`
+        word if word.starts_with("fail") => Some(TestResult::Failure),
+        word if word.starts_with("error") => Some(TestResult::Error),
+        "timeout" | "timedout" | "timed_out" | "crashed" | "aborted" | "panicked"
+        | "interrupted" | "broken" | "killed" | "hook_error" | "cleanup_error" => {
+            Some(TestResult::Error)
+        }
         _ => None,
     }
 }

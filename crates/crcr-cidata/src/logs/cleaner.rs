@@ -165,7 +165,7 @@ pub(super) fn clean_line(line: &[u8]) -> String {
 fn without_timestamp(line: &[u8]) -> &[u8] {
     let line = without_mark(line);
     if let Some(length) = timestamp_length(line) {
-        return without_mark(&line[length..]);
+        return without_mark(without_stream(&line[length..]));
     }
     let after_names = || {
         let start = &line[..line.len().min(512)];
@@ -175,6 +175,15 @@ fn without_timestamp(line: &[u8]) -> &[u8] {
         Some(&text[timestamp_length(text)?..])
     };
     after_names().unwrap_or(line)
+}
+
+/// Drops what GitLab writes after a time, such as `00O `: the number of a stream, output or error, and whether the line
+/// goes on.
+fn without_stream(line: &[u8]) -> &[u8] {
+    match line {
+        [b'0'..=b'9', b'0'..=b'9', b'O' | b'E', b' ' | b'+', text @ ..] => text,
+        _ => line,
+    }
 }
 
 fn without_mark(line: &[u8]) -> &[u8] {
@@ -209,15 +218,29 @@ fn timestamp_length(line: &[u8]) -> Option<usize> {
     }
 }
 
+/// Before each line of one of several processes: torchrun (`[rank0]: `), MPI (`[1,0]<stderr>:`), Ray and vLLM
+/// (`(EngineCore_0 pid=12) ERROR 11-20 09:00:05 [core.py:700] `), act (`[CI/build]   | `), Docker Compose (`web-1  | `)
+/// and Earthly (`+test | `).
+pub(super) const PROCESS_LABEL: &str = r"\[rank\d+\]: |\[\d+,\d+\]<std(?:err|out)>:|\((?:[\w.]+ )+pid=\d+[^)]*\) (?:ERROR [\d-]+ [\d:]+ \[\S+\] )?|\[[^\]/]{1,80}/[^\]]{1,80}\] +\| |[A-Za-z][\w.-]*-\d+ +\| | *\+[\w-]+ (?:\*failed\* )?\| ";
+
 /// What Nix (`    > error`), Stack (`app> error`), pytest (`INTERNALERROR> error`) and BuildKit (`#12 0.63 error`)
-/// write before the output of another tool.
+/// write before the output of another tool, and labels of processes.
 static TOOL_PREFIX: LazyLock<Regex> = LazyLock::new(|| {
-    line_regex(r"^(?: {4,}> |[A-Za-z][\w.+-]*> +|[a-z][\w.+-]* +> |#\d+ \d+\.\d+ )")
+    line_regex(&format!(
+        r"^(?: {{4,}}> |[A-Za-z][\w.+-]*> +|[a-z][\w.+-]* +> |#\d+ \d+\.\d+ |{PROCESS_LABEL})"
+    ))
 });
 
 /// `None` if the line has no such prefix.
 pub(super) fn without_tool_prefix(line: &[u8]) -> Option<&[u8]> {
     TOOL_PREFIX.find(line).map(|prefix| &line[prefix.end()..])
+}
+
+/// A line of another tool's output; `None` if nothing says that it is one. pip and uv indent by six blanks what the build
+/// of a package prints.
+pub(super) fn output_of_tool(line: &[u8]) -> Option<&[u8]> {
+    let of_build = || line.strip_prefix(b"      ").filter(|output| !output.starts_with(b" "));
+    without_tool_prefix(line).or_else(of_build)
 }
 
 fn is_control(byte: u8) -> bool {

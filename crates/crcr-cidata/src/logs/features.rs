@@ -13,7 +13,7 @@ use super::line_marks::{LINE_MARKS, LineMarks};
 const FORMS: [(&str, &str); 22] = [
     (
         "error at the start",
-        r"(?i)^\s*(?:##\[error\]|\[?(?:error|fatal|fail(?:ed|ure)?|severe|err!?|exception)\]?)(?:[:\s!\]]|$)",
+        r"(?i)^\s*(?:##\[error\]|\[?(?:error(?:\[[\w-]+\])?|fatal|fail(?:ed|ure)?|severe|err!?|exception)\]?)(?:[:\s!\]]|$)",
     ),
     (
         "error in the middle",
@@ -44,7 +44,7 @@ const FORMS: [(&str, &str); 22] = [
     ),
     (
         "summary",
-        r"(?i)^\W*(?:\[\w+\]\s*)?(?:\d+ (?:of \d+ )?\w* ?(?:errors?|failures?|failed|failing|problems?|tests?|examples?|specs?|offenses?)\b|(?:tests|failures|errors|total|suites|test suites|snapshots|time|ran|result|summary|test result)\b ?[:=]|=+ .*(?:failed|passed|error).* =+|(?:\d+\) )?(?:failure|error)s?\s*:?\s*$|(?:\S+ )?found \d+ |build finished with|subprocess failed\.?$|aborted (?:with|due)\b.*|issues\b|(?:error: )?(?:one or more|some) (?:\S+ )?tests? |(?:error: )?\[[A-Z][\w-]+\]$|(?:error: )?package \S+ errored|failure reason|error: the following \w*? ?command failed|failed in:|rsync error|FAILURES|(?:failed tests|tests in error)\s*:\s*$|FAILED \(|Failed: |build fail(?:ed|ure)|there (?:was|were) \d+|rake aborted|exit status|.*exit(?:ed)? (?:with )?(?:error )?(?:code|status)|make(?:\[\d+\])?: \*\*\*|npm err!|npm error|error command failed|lerna|gmake|ninja: build|##\[error\]Process|error: test failed|.*returned (?:a )?non-?zero|.*errors? (?:found|generated|occurred)|.*(?:is not recoverable|exiting now|child returned status))",
+        r"(?i)^\W*(?:\[\w+\]\s*)?(?:\d+ (?:of \d+ )?\w* ?(?:errors?|failures?|failed|failing|problems?|tests?|examples?|specs?|offenses?)\b|(?:tests|failures|errors|total|suites|test suites|snapshots|time|ran|result|summary|test result)\b ?[:=]|=+ .*(?:failed|passed|error).* =+|(?:\d+\) )?(?:failure|error)s?\s*:?\s*$|(?:\S+ )?found \d+ |build finished with|subprocess failed\.?$|aborted (?:with|due)\b.*|issues\b|(?:error: )?(?:one or more|some) (?:\S+ )?tests? |(?:error: )?\[[A-Z][\w-]+\]$|(?:error: )?package \S+ errored|failure reason|error: the following \w*? ?command failed|failed in:|rsync error|FAILURES|(?:failed tests|tests in error)\s*:\s*$|FAILED \(|Failed: |build fail(?:ed|ure)|there (?:was|were) \d+|rake aborted|exit status|.*exit(?:ed)? (?:with )?(?:error )?(?:code|status)|make(?:\[\d+\])?: \*\*\*|npm err!|npm error|error command failed|lerna|gmake|ninja: build|##\[error\]Process|error: test failed|.*returned (?:a )?non-?zero|.*errors? (?:found|generated|occurred)|.*(?:is not recoverable|exiting now|exiting due to|child returned status)|error report$)",
     ),
     ("head of a traceback", r"^\s*(?:E   )?Traceback \(most recent"),
     (
@@ -159,16 +159,24 @@ static FORM_REGEXES: LazyLock<Vec<Regex>> =
 
 /// A frame of a stack, the environment that Meson echoes, marks below source code, and rules between parts: they only
 /// surround the line that explains the failure. A test that begins or passes, a new branch and an option in a help text
-/// say nothing, whatever they are called.
+/// say nothing, whatever they are called. Nor does a count of zero, an attribute of a plan of Terraform, a metric of k6,
+/// a level without a text, or what other CI than GitHub's writes below a failed step.
 static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S",
+        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$",
     )
 });
 
 pub(super) fn is_never_the_cause(line: &[u8]) -> bool {
     NEVER_THE_CAUSE.is_match(line)
 }
+
+/// Whether a line says of itself that it is about no failure: its level, or the status of a request.
+static QUIET_LEVEL: LazyLock<Regex> = LazyLock::new(|| {
+    line_regex(
+        r#"^(?:\S+ ){0,5}[\[<(]?(?:INFO|DEBUG|TRACE|NOTICE|WARN|WARNING)[\])>]?(?:[:\s]|$)|^\[(?:info|debug|notice|warn|warning)\]|^[IW]\d{4} \d\d:\d\d:\d\d|^[\d-]+ [\d:.]+: [IW] \S+:\d+\]|"(?:level|severity)": ?"(?:info|debug|trace|notice|warn|warning)"|\blevel=(?:info|debug|warn|warning)\b|"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) \S+ HTTP/[\d.]+" [1-4]\d\d "#,
+    )
+});
 
 /// The words of a line in lower case without names: not `error-pages.html`, `ON_ERROR`, `libgpg-error0` or `TestFailure`.
 fn words_without_names(line: &[u8]) -> String {
@@ -274,7 +282,7 @@ impl Features {
             forms.into_iter().any(|((name, _), value)| *value > 0.0 && names.contains(name))
         };
         let is_error = self.0[..ERROR_FORMS].iter().any(|value| *value > 0.0);
-        if is_error || has_form(&["warning"]) {
+        if is_error || has_form(&["warning"]) || QUIET_LEVEL.is_match(line) {
             return is_error;
         }
         let says_failure = || {
@@ -340,12 +348,22 @@ mod tests {
             " * [new branch]      cannot-reproduce -> origin/cannot-reproduce",
             "  --fail-on-error  exit with an error if a file is missing",
             "HEAD is now at abc1234 Fix error when the file is missing",
+            "==2210== ERROR SUMMARY: 0 errors from 0 contexts (suppressed: 0 from 0)",
+            "  Errors               0",
+            "      + metric_name         = \"Errors\"",
+            "     http_req_failed......: 0.00%   ✓ 0        ✗ 200",
+            "[ERROR] ",
+            "[CI/build]   ❌  Failure - Main pytest",
         ] {
             assert!(is_never_the_cause(line.as_bytes()), "{line}");
         }
-        for line in
-            ["not ok 2 - adds", "✗ adds", "FAIL src/a.test.js", "  --fail-on-error: no such option"]
-        {
+        for line in [
+            "not ok 2 - adds",
+            "✗ adds",
+            "FAIL src/a.test.js",
+            "  --fail-on-error: no such option",
+            "Errors: 2",
+        ] {
             assert!(!is_never_the_cause(line.as_bytes()), "{line}");
         }
     }

@@ -139,6 +139,10 @@ pub(super) const LINE_MARKS: &[(&str, LineMarks)] = {
         ("\nfinished: failure", END),
         ("build step ", END),
         ("process completed with exit code", END),
+        ("\nerror: job failed: exit ", END),
+        ("error: the command exited with status", END),
+        ("exitcode '", END),
+        (" exited with code '", END),
     ]
 };
 

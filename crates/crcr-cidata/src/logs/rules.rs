@@ -23,7 +23,7 @@ use regex_syntax::hir::Hir;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::cleaner::{cut_text, without_tool_prefix};
+use super::cleaner::{cut_text, output_of_tool};
 use super::line_marks::{LINE_MARKS, LineMarks};
 use super::literal_search::{LiteralHits, LiteralSearch};
 use super::literals::{required_literals, within_line};
@@ -106,7 +106,7 @@ impl LogRule {
         self.regex.captures(line, &mut groups);
         let (mut line, mut start) = (line, 0);
         if !groups.is_match()
-            && let Some(unprefixed) = without_tool_prefix(line)
+            && let Some(unprefixed) = output_of_tool(line)
         {
             start = line.len() - unprefixed.len();
             line = unprefixed;
@@ -208,7 +208,7 @@ impl RuleSet {
 
     /// The first rule that matches a line: the one that decides about it.
     pub(super) fn deciding_rule(&self, line: &[u8]) -> Option<&LogRule> {
-        let unprefixed = without_tool_prefix(line);
+        let unprefixed = output_of_tool(line);
         let mut text = Vec::with_capacity(2 * line.len() + 3);
         for line in std::iter::once(line).chain(unprefixed) {
             text.push(b'\n');

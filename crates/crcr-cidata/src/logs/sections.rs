@@ -32,7 +32,7 @@ pub(super) enum SectionEnd {
 
 /// How the section ends that ends with this line; `None` if no section ends here.
 pub(super) fn section_end(line: &[u8]) -> Option<SectionEnd> {
-    const ENDS: [(&[u8], SectionEnd); 9] = [
+    const ENDS: [(&[u8], SectionEnd); 12] = [
         (b"##[error]Process completed with exit code", SectionEnd::Failed),
         (b"Error: Process completed with exit code", SectionEnd::Failed),
         (b"##[error]The operation was cancel", SectionEnd::Stopped),
@@ -42,6 +42,9 @@ pub(super) fn section_end(line: &[u8]) -> Option<SectionEnd> {
         (b"Your build has been stopped", SectionEnd::Failed),
         (b"The job exceeded the maximum", SectionEnd::Failed),
         (b"Finished: FAILURE", SectionEnd::Failed),
+        (b"ERROR: Job failed: exit code", SectionEnd::Failed),
+        (b"ERROR: Job failed: exit status", SectionEnd::Failed),
+        ("🚨 Error: The command exited with status".as_bytes(), SectionEnd::Failed),
     ];
     if let Some((_, end)) = ENDS.iter().find(|(start, _)| line.starts_with(start)) {
         return Some(*end);
@@ -51,7 +54,10 @@ pub(super) fn section_end(line: &[u8]) -> Option<SectionEnd> {
     }
     let is_marked = line.starts_with(b"Build step ") && contains(line, b"marked build as failure");
     let is_cut = line.starts_with(b"The log length has exceeded");
-    (is_marked || is_cut).then_some(SectionEnd::Failed)
+    // Forgejo, Gitea and act, maybe behind the name of the job.
+    let is_of_act = contains(line, b"exitcode '") && line.ends_with(b"': failure");
+    let is_of_azure = line.starts_with(b"##[error]") && contains(line, b" exited with code '");
+    (is_marked || is_cut || is_of_act || is_of_azure).then_some(SectionEnd::Failed)
 }
 
 /// Travis: `The command "make test" exited with 2.`, or `… failed and exited with 128 during .`.
@@ -73,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_of_github_travis_and_jenkins_are_known() {
+    fn ends_of_steps_are_known_as_github_and_other_ci_write_them() {
         for (line, end) in [
             ("##[error]Process completed with exit code 2.", Some(SectionEnd::Failed)),
             ("The command \"make test\" exited with 2.", Some(SectionEnd::Failed)),
@@ -84,6 +90,11 @@ mod tests {
             ("The command \"make\" exited with 0.", Some(SectionEnd::Passed)),
             ("The command \"make\" is deprecated", None),
             ("Build step 'Execute shell' marked build as failure", Some(SectionEnd::Failed)),
+            ("ERROR: Job failed: exit code 1", Some(SectionEnd::Failed)),
+            ("ERROR: Job failed: failed to pull image \"a\"", None),
+            ("🚨 Error: The command exited with status 2", Some(SectionEnd::Failed)),
+            ("[CI/build] exitcode '1': failure", Some(SectionEnd::Failed)),
+            ("##[error]Bash exited with code '1'.", Some(SectionEnd::Failed)),
             ("##[error]src/a.c:1: broken", None),
         ] {
             assert_eq!(section_end(line.as_bytes()), end, "{line}");

@@ -203,6 +203,7 @@ fn timestamps_escape_sequences_links_and_byte_order_marks_are_stripped() {
         "2026-11-23T06:17:44Z \u{feff}error: x\r",
         "2026-11-23T06:17:44.1Z \u{1b}[1m\u{1b}[31merror\u{1b}[0m: \u{1b}]8;;https://a.test\u{1b}\\x\u{1b}]8;;\u{1b}\\",
         "build\tRun make\t2026-11-23T06:17:44.1234567Z error: x",
+        "2026-11-23T06:17:44.123456Z 00O error: x",
         "10%\r50%\rerror: x",
         "e\0r\0r\0o\0r\0:\0 \0x\0",
         "\u{1b}]0;title\u{7}error: x",
@@ -676,15 +677,64 @@ fn rules_of_one_tool_do_not_match_what_others_write() {
 }
 
 #[test]
-fn rule_matches_behind_the_prefix_of_nix_stack_and_buildkit() {
+fn rule_matches_behind_what_another_tool_writes_before_a_line() {
     for (line, rule) in [
         ("       > a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
         ("app> src/Lib.hs:7:9: error: [GHC-88464]", "GHC"),
         ("#12 0.630 a.c:3:10: fatal error: zlib.h: No such file or directory", "C or C++ error"),
+        ("      a.c:3:10: fatal error: zlib.h: No such file or directory", "C or C++ error"),
+        ("      csrc/a.cu(21): error: identifier \"foo\" is undefined", "nvcc error"),
+        ("[CI/build]   | lib/a.cs(4,9): error CS0103: The name 'totl' does not exist", "C# error"),
+        ("[1,0]<stderr>:a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
+        ("web-1  | a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
+        ("               +test | a.c:3:1: error: unknown type name 'foo'", "C or C++ error"),
     ] {
         let log = log_of_failed_tests("", &format!("building\n{line}"), "");
         let found = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap().found.unwrap();
         assert_eq!((found.rule.as_deref(), &*found.line), (Some(rule), line));
-        assert!(found.captures[0].ends_with(['c', 's']), "{:?}", found.captures);
+        assert!(!found.captures[0].contains(['|', '>', ' ']), "{:?}", found.captures);
+    }
+}
+
+#[test]
+fn exception_of_a_process_is_found_among_the_lines_of_others() {
+    let torchrun = "[rank0]: Traceback (most recent call last):\n\
+        [rank0]:   File \"train.py\", line 31, in main\n\
+        [rank0]:     loss = a + b\n\
+        [rank0]: RuntimeError: The size of tensor a (3) must match";
+    let vllm = "(EngineCore_0 pid=22) ERROR 11-20 09:00:05 [core.py:700] Traceback (most recent call last):\n\
+        (EngineCore_0 pid=22) ERROR 11-20 09:00:05 [core.py:700]   File \"worker.py\", line 120, in init\n\
+        (EngineCore_0 pid=22) ERROR 11-20 09:00:05 [core.py:700]     raise ValueError(\"no\")\n\
+        (EngineCore_0 pid=22) ERROR 11-20 09:00:05 [core.py:700] ValueError: Unsupported dtype";
+    let mpi = "[1,0]<stderr>:Traceback (most recent call last):\n\
+        [1,0]<stderr>:  File \"train.py\", line 12, in <module>\n\
+        [1,0]<stderr>:    main()\n\
+        [1,0]<stderr>:ValueError: shapes do not match";
+    let after = "Traceback (most recent call last):\n  File \"/usr/bin/torchrun\", line 8, in <module>\n    \
+        sys.exit(main())\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: ";
+    for text in [torchrun, vllm, mpi] {
+        let log = log_of_failed_tests("", &format!("{text}\n{after}"), "");
+        let found = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap().found.unwrap();
+        assert_eq!(Some(&*found.line), text.lines().last());
+    }
+}
+
+#[test]
+fn line_that_says_of_itself_that_nothing_failed_is_not_named() {
+    for line in [
+        "09:00:00 [main] INFO  com.acme.Reporter - error reporting is on",
+        "26/11/20 09:00:00 WARN NativeCodeLoader: Unable to load native-hadoop library",
+        "{\"level\":\"info\",\"msg\":\"started\",\"error\":\"none\"}",
+        "W1120 09:00:00.123000 2210 site-packages/torch/_inductor/utils.py:1137] Not enough SMs",
+        "2026-11-20 09:00:00.123: I tensorflow/core/util/port.cc:153] rounding errors are expected",
+        "172.18.0.1 - - [20/Nov/2026:09:00:00 +0000] \"GET /error HTTP/1.1\" 200 612 \"-\"",
+        "[info] - fails on bad input",
+        "==22== ERROR SUMMARY: 0 errors from 0 contexts (suppressed: 0 from 0)",
+        "  Errors               0",
+        "     http_req_failed................: 0.00%   ✓ 0        ✗ 200",
+    ] {
+        let log = log_of_failed_tests("", line, "");
+        let found = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap().found.unwrap();
+        assert_eq!(found.rule.as_deref(), Some("exit code"), "{}", found.line);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use regex_automata::meta::Regex;
 
+use super::cleaner::PROCESS_LABEL;
 use super::features::line_regex;
 
 /// Lines between a frame and the exception: the frame's source, which may have several lines, and the marks below it.
@@ -17,8 +18,9 @@ pub(super) enum TracebackPart {
     End,
 }
 
-/// What exception groups and pytest write before each line.
-static MARGIN: LazyLock<Regex> = LazyLock::new(|| line_regex(r"^(?:E   |INTERNALERROR> | *\| )"));
+/// What exception groups and pytest write before each line, and labels of processes.
+static MARGIN: LazyLock<Regex> =
+    LazyLock::new(|| line_regex(&format!(r"^(?:E   |INTERNALERROR> | *\| |{PROCESS_LABEL})")));
 static FRAME: LazyLock<Regex> =
     LazyLock::new(|| line_regex(r#"^ +File ".+", line \d+(?:, in |$)"#));
 static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| line_regex(r"^ *[A-Za-z_][\w.<>]*(?:: |:?$)"));

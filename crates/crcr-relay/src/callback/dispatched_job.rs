@@ -111,8 +111,12 @@ impl VerifiedReport<'_> {
         let mut next = self.next_record(step, &known, provenance, now);
         let mut fact = attempt_fact(relay, &dispatch.into(), &next, now);
         fact.missing_proof = missing_proof(dispatch, proof);
-        // The fact has all texts; a check run shows a few names.
-        next.details.keep_shown_tests();
+        // The fact has all texts; a check run shows a few names, and a search compares all of a probe's.
+        if dispatch.probe.is_some() {
+            next.details.keep_names_of_tests();
+        } else {
+            next.details.keep_shown_tests();
+        }
         let mut batch = WriteBatch::default();
         self.add_job(&known, &next, now, &mut batch);
         let times = (fact.queue_seconds, fact.execution_seconds);

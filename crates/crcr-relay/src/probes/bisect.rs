@@ -426,18 +426,18 @@ fn flake_rate(jobs: &[&JobOfRecord<'_>]) -> f64 {
     (flaky.len() as f64 + UNKNOWN.0) / (all.len() as f64 + UNKNOWN.1)
 }
 
-/// What a run says of these tests. A job that failed in others only has passed them.
+/// What a run says of these tests. A job that failed in others only has passed them; which those are isn't known if it
+/// doesn't name them all.
 fn outcome_of(fact: &AttemptFact, tests: &BTreeSet<String>) -> BisectOutcome {
     match outcome(fact, false, false) {
         Some(found) if found.is_pass() => BisectOutcome::Passed,
         Some(JobOutcome::TestFailed) => {
-            let failed = failed_tests(fact);
-            let is_known =
-                !failed.is_empty() && !tests.is_empty() && fact.details.more_failed_tests == 0;
-            if is_known && failed.is_disjoint(tests) {
+            if tests.is_empty() || !failed_tests(fact).is_disjoint(tests) {
+                BisectOutcome::Failed
+            } else if fact.details.names_all_failed_tests() {
                 BisectOutcome::Passed
             } else {
-                BisectOutcome::Failed
+                BisectOutcome::NoResult
             }
         }
         _ => BisectOutcome::NoResult,

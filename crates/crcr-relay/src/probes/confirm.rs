@@ -225,7 +225,13 @@ impl Confirm<'_> {
             return Ok(if is_young { TaskDone::RunAgain(next) } else { TaskDone::Finished });
         };
         let head_sha = dispatch.head_sha.clone();
-        let base = self.ask_for_base(&base.merge_base, jobs).await?;
+        // GitHub gives a date of every commit that it has.
+        let is_old = base.committed_at > Timestamp::UNIX_EPOCH
+            && base.committed_at < relay.now() - limits::BASE_AGE;
+        let base = match is_old {
+            true => BaseProbe::Ended,
+            false => self.ask_for_base(&base.merge_base, jobs).await?,
+        };
         let key = known.key.clone();
         let noted = relay.update(key, |known: &Versioned<Confirmation>| {
             let mut next = known.value.clone().unwrap_or_default();

@@ -27,7 +27,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         self.each_attribute(
             tag,
             line,
-            ["name", "classname", "class", "file", "time", "status", "result", "flaky"],
+            ["name", "classname", "class", "file", "time", "status", "result", "success", "flaky"],
             |this, key, raw| match key {
                 "name" => case.name = LimitedText::of_attribute(raw, &mut this.flaws),
                 "classname" => {
@@ -51,6 +51,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     open.is_not_run |= raw == "notrun";
                     open.status = open.status.or(status_result(raw));
                 }
+                "success" if raw.eq_ignore_ascii_case("false") => {
+                    open.status = Some(TestResult::Failure);
+                }
                 "flaky" => open.is_marked_flaky = raw == "true",
                 _ => {}
             },
@@ -65,7 +68,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if let Some(suite) = self.suites.last() {
             open.is_marked_flaky &= suite.has_flakes;
             match suite.marks {
-                CaseMarks::None => {}
+                CaseMarks::None | CaseMarks::Eslint => {}
                 CaseMarks::Testcafe => read_marks_of_testcafe(&mut open.case),
                 CaseMarks::Testem => {
                     open.case.variant = Some(without_versions(&open.case.classname).into());
@@ -199,6 +202,21 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             case.result = TestResult::Skipped;
             open.failure_details = 0;
         }
+        let is_warning = |detail: &TestDetail| {
+            let text = detail.text.as_deref().unwrap_or_default();
+            text.starts_with("line ") && text.split(" - ").next().is_some_and(is_eslint_warning)
+        };
+        if let Some(suite) = self.suites.last_mut()
+            && suite.marks == CaseMarks::Eslint
+            && case.details.iter().any(is_warning)
+        {
+            let message = "a warning of ESLint doesn't count as a failure";
+            self.findings.add(JunitRule::Warning, open.line, message);
+            // It counts warnings there, too.
+            suite.declared.errors = suite.declared.errors.saturating_sub(1);
+            case.result = TestResult::Success;
+            open.failure_details = 0;
+        }
         if open.is_marked_flaky {
             for detail in &mut case.details {
                 if matches!(detail.kind, TestDetailKind::Failure | TestDetailKind::Error) {
@@ -321,6 +339,11 @@ pub(super) fn new_case(suite: &OpenSuite, empty: &Arc<str>) -> TestCase {
         flaky: false,
         details: Vec::new(),
     }
+}
+
+/// `line 1, col 1, Warning`
+fn is_eslint_warning(place: &str) -> bool {
+    place.ends_with(", Warning")
 }
 
 /// Whether a problem of a whole run in TRX is only that a test failed: a line of xUnit.net's adapter, or the exit code

@@ -229,9 +229,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 self.read_property(tag, line);
                 ReportElement::Output
             }
-            Some(ReportElement::Other) if self.detail.is_none() && name == "testcase" => {
-                self.open_case(tag, line)
-            }
+            // Such as in the steps of a test.
+            Some(ReportElement::Other) if self.detail.is_none() => match name {
+                "testcase" => self.open_case(tag, line),
+                "failure" => self.open_detail(TestDetailKind::Failure, tag, line),
+                "error" => self.open_detail(TestDetailKind::Error, tag, line),
+                _ => ReportElement::Other,
+            },
             Some(ReportElement::Detail | ReportElement::Message | ReportElement::Other) => {
                 match name {
                     "system-out" | "system-err" => ReportElement::Output,

@@ -14,7 +14,7 @@ use crate::junit::findings::JunitRule;
 use crate::junit::suites::{CaseMarks, Declared, Hidden, OpenSuite, without_builds};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels};
 use crate::junit::text::LimitedText;
-use crate::junit::values::{is_machine_name, parse_timestamp, shorten};
+use crate::junit::values::{is_machine_name, parse_timestamp, shorten, status_result};
 
 /// More names of suites are dropped.
 const MAX_SUITES: usize = 10_000;
@@ -33,28 +33,26 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     /// The root, or the root of another report that was put into it and has sums of its own.
     pub(super) fn open_root(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let (mut has_id, mut has_name) = (false, false);
-        let mut declared = Default::default();
-        let (mut is_pytest, mut is_criterion) = (false, false);
+        let mut declared = Declared::default();
+        let (mut is_pytest, mut is_criterion, mut has_failed) = (false, false, false);
         self.each_attribute(
             tag,
             line,
-            ["name", "failures", "errors", "tests", "id"],
-            |_, key, raw| {
-                let declared: &mut Declared = &mut declared;
-                let number = || raw.trim().parse::<u64>().unwrap_or_default();
-                match key {
-                    "failures" => declared.failures = number(),
-                    "errors" => declared.errors = number(),
-                    "tests" => declared.tests = number(),
-                    "id" => has_id = true,
-                    _ => {
-                        has_name = true;
-                        is_pytest = raw == "pytest tests";
-                        is_criterion = raw == "Criterion Tests";
-                    }
+            ["name", "failures", "errors", "failed", "failure", "tests", "status", "result", "id"],
+            |_, key, raw| match key {
+                "tests" | "failures" | "errors" | "failed" | "failure" => {
+                    declared.read(key, sum(raw));
+                }
+                "status" | "result" => has_failed |= is_failed_status(raw),
+                "id" => has_id = true,
+                _ => {
+                    has_name = true;
+                    is_pytest = raw == "pytest tests";
+                    is_criterion = raw == "Criterion Tests";
                 }
             },
         );
+        declared.count_failed();
         let is_inner = !self.open.is_empty();
         if is_inner {
             let inner = self.new_suite(line);
@@ -63,6 +61,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
         if let Some(root) = self.suites.last_mut() {
             (root.declared, root.line) = (declared, line);
+            root.has_failed = has_failed;
             root.errors_are_failures = is_criterion;
             if is_pytest {
                 root.element.repeats = RepeatedTest::Pytest;
@@ -86,7 +85,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "filepath",
                 "failures",
                 "errors",
+                "failed",
+                "failure",
                 "tests",
+                "status",
+                "result",
                 "timestamp",
                 "hostname",
                 "package",
@@ -94,16 +97,16 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "flakes",
             ],
             |this, key, raw| {
-                let number = || raw.trim().parse::<u64>().unwrap_or_default();
                 let text = |this: &mut Self| LimitedText::of_attribute(raw, &mut this.flaws);
                 match key {
                     "name" if !raw.is_empty() => name = Some(text(this)),
                     "file" | "filepath" if !raw.is_empty() => {
                         suite.file = Some(text(this).into());
                     }
-                    "failures" => suite.declared.failures = number(),
-                    "errors" => suite.declared.errors = number(),
-                    "tests" => suite.declared.tests = number(),
+                    "tests" | "failures" | "errors" | "failed" | "failure" => {
+                        suite.declared.read(key, sum(raw));
+                    }
+                    "status" | "result" => suite.has_failed |= is_failed_status(raw),
                     "timestamp" => {
                         timestamp = parse_timestamp(raw);
                         day = raw.trim().get(..10).map(str::to_owned);
@@ -112,11 +115,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     "package" if !raw.is_empty() => package = Some(Arc::from(text(this))),
                     // Maestro has one suite for each device, of one name.
                     "device" if !raw.is_empty() => suite.variant = Some(text(this).into()),
-                    "flakes" => suite.has_flakes = number() > 0,
+                    "flakes" => suite.has_flakes = sum(raw) > 0,
                     _ => {}
                 }
             },
         );
+        suite.declared.count_failed();
         if let Some(name) = name {
             if name == "pytest" {
                 suite.element.repeats = RepeatedTest::Pytest;
@@ -133,6 +137,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             && self.is_hostname_project
         {
             suite.variant = Some(project);
+        }
+        if package.as_deref() == Some("org.eslint") {
+            suite.marks = CaseMarks::Eslint;
         }
         let file = suite.file.clone();
         suite.element.labels = Arc::new(SuiteLabels { package, file });
@@ -292,6 +299,16 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         case.details.push(detail);
         self.pass_on(case)
     }
+}
+
+/// A sum in an attribute; some tools write `1.0`.
+fn sum(raw: &str) -> u64 {
+    let whole = raw.trim().split('.').next().unwrap_or_default();
+    whole.parse().unwrap_or_default()
+}
+
+fn is_failed_status(raw: &str) -> bool {
+    status_result(raw).is_some_and(TestResult::is_failed)
 }
 
 /// RSpec's formatter adds the number of the process, as which parallel_tests runs other files each time.

@@ -342,7 +342,7 @@ fn capitals_of_elements_do_not_matter_and_an_unknown_result_is_a_finding() {
     assert_eq!(rules(&report), [(JunitRule::UnknownResult, 1)]);
     assert_eq!(report.grade(), JunitGrade::Invalid, "its result may be missing");
     let report = read(
-        "<testsuites><TestSuite name='s'><TestCase name='a' time='1'/></TestSuite></testsuites>",
+        "<TestSuites><TestSuite name='s'><TestCase name='a' time='1'/></TestSuite></TestSuites>",
     );
     assert_eq!(results(&report), [("a", Success)]);
 }
@@ -526,4 +526,85 @@ fn status_alone_decides_where_a_tool_writes_no_element() {
         assert_eq!(of(status), TestResult::Error, "{status}");
     }
     assert_eq!((of("pending"), of("untested")), (TestResult::Skipped, TestResult::Skipped));
+}
+
+#[test]
+fn failure_in_a_part_of_a_test_is_its_failure() {
+    for inner in [
+        "<step name='s'><failure message='m'/></step>",
+        "<failures><failure message='m'/></failures>",
+        "<steps><step><error message='m'/></step></steps>",
+    ] {
+        let case = only(suite(&format!("<testcase name='a'>{inner}</testcase>")));
+        assert!(case.result.is_failed(), "{inner}");
+        assert_eq!(case.message(), Some("m"), "{inner}");
+    }
+}
+
+#[test]
+fn sums_and_results_under_other_names_count() {
+    let case = "<testcase name='a' time='1'/>";
+    for attributes in
+        ["failed='1'", "failure='1'", "failures='1.0'", "status='failed'", "result='Error'"]
+    {
+        for xml in [
+            format!("<testsuites><testsuite name='s' {attributes}>{case}</testsuite></testsuites>"),
+            format!("<testsuites {attributes}><testsuite name='s'>{case}</testsuite></testsuites>"),
+        ] {
+            let tally = read(&*xml).tally;
+            assert_eq!(tally.failures + tally.errors, 1, "{xml}");
+        }
+    }
+    // The errors are among them.
+    let both = "<testcase name='b'><failure/></testcase><testcase name='c'><error/></testcase>";
+    for order in ["failed='2' errors='1'", "errors='1' failed='2'"] {
+        let tally = read(format!("<testsuite name='s' {order}>{both}</testsuite>")).tally;
+        assert_eq!((tally.failures, tally.errors), (1, 1), "{order}");
+    }
+}
+
+#[test]
+fn status_that_begins_with_a_failure_or_is_another_tools_word_is_one() {
+    use TestResult::{Error, Failure};
+    for (attribute, result) in [
+        ("status='failed: assertion'", Failure),
+        ("status='Failed '", Failure),
+        ("status='KO'", Failure),
+        ("status='not ok'", Failure),
+        ("result='xpass'", Failure),
+        ("success='false'", Failure),
+        ("status='errored'", Error),
+        ("status='killed'", Error),
+    ] {
+        let case = only(suite(&format!("<testcase name='a' {attribute}/>")));
+        assert_eq!(case.result, result, "{attribute}");
+    }
+    let passed = only(suite("<testcase name='a' success='true' status='Success'/>"));
+    assert_eq!(passed.result, TestResult::Success);
+}
+
+/// ESLint's formatter writes both alike, and fails for errors only.
+#[test]
+fn warning_of_eslint_is_no_failure() {
+    let report = read(
+        "<testsuites><testsuite package='org.eslint' time='0' tests='2' errors='2' name='/w/a.js'>\
+         <testcase time='0' name='org.eslint.no-console' classname='/w/a'><failure message='Unexpected'>\
+         <![CDATA[line 1, col 1, Warning - Unexpected. (no-console)]]></failure></testcase>\
+         <testcase time='0' name='org.eslint.no-undef' classname='/w/a'><failure message='x'>\
+         <![CDATA[line 2, col 1, Error - x, Warning - y. (no-undef)]]></failure></testcase>\
+         </testsuite></testsuites>",
+    );
+    let (warned, failed) = (TestResult::Success, TestResult::Failure);
+    assert_eq!(
+        results(&report),
+        [("org.eslint.no-console", warned), ("org.eslint.no-undef", failed)]
+    );
+    assert_eq!(rules(&report), [(JunitRule::Warning, 1)]);
+    assert!(report.uncounted_failure().is_some(), "with `--max-warnings`, it may be why");
+}
+
+#[test]
+fn warning_may_be_why_the_job_failed() {
+    let report = read(suite("<testcase name='a'><warning>w</warning></testcase>"));
+    assert!(report.uncounted_failure().is_some(), "PHPUnit's `--fail-on-warning`");
 }

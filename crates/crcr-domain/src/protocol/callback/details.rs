@@ -79,10 +79,22 @@ impl ReportDetails {
         let more = self.failed_tests.len().saturating_sub(SHOWN_TESTS);
         self.more_failed_tests += more;
         self.failed_tests.truncate(SHOWN_TESTS);
+        self.keep_names_of_tests();
+    }
+
+    pub fn keep_names_of_tests(&mut self) {
         for test in &mut self.failed_tests {
             let FailedTest { name, file, .. } = std::mem::take(test);
             *test = FailedTest { name, file, ..FailedTest::default() };
         }
+    }
+
+    /// Whether `failed_tests` has every test that failed.
+    pub fn names_all_failed_tests(&self) -> bool {
+        let named = self.failed_tests.len() as u64;
+        named > 0
+            && self.more_failed_tests == 0
+            && self.tests.is_none_or(|counts| counts.failed <= named)
     }
 
     /// Drops the texts, of which their owner has sent too many, and tells the reporter why.
@@ -128,6 +140,7 @@ impl ReportDetails {
 #[derive(Default)]
 pub(super) struct DetailReader {
     warnings: Vec<String>,
+    dropped_tests: usize,
 }
 
 impl DetailReader {
@@ -140,7 +153,7 @@ impl DetailReader {
             completed_at: self.time(get("completed_at"), "workflow.completed_at"),
             tests: self.tests(get("test_results")),
             failed_tests: self.failed_tests(get("failed_tests"), get("failed_tests_detail")),
-            more_failed_tests: 0,
+            more_failed_tests: self.dropped_tests,
             triage: self.triage(get("triage_verdict")),
             artifact_url: self.url(get("artifact_url"), "workflow.artifact_url"),
             phase: self.name(get("phase"), "workflow.phase"),
@@ -262,7 +275,10 @@ impl DetailReader {
         let known: HashSet<String> = tests.iter().map(|test| test.name.clone()).collect();
         let others = list(names, "workflow.failed_tests");
         tests.extend(others.into_iter().filter(|test| !known.contains(&test.name)));
-        if limit_failed_tests(&mut tests) {
+        let all = tests.len();
+        let is_cut = limit_failed_tests(&mut tests);
+        self.dropped_tests = all - tests.len();
+        if is_cut {
             self.warnings.push(format!(
                 "failing tests were cut to {FAILED_TESTS} and {} KiB of text",
                 FAILED_TESTS_BYTES / 1024

@@ -425,6 +425,24 @@ fn of_the_tests_that_a_check_run_shows_the_names_are_kept_and_the_rest_is_counte
 }
 
 #[test]
+fn failed_tests_are_all_named_unless_some_were_cut_or_more_are_counted() {
+    let details = |count: usize, counts: Value| {
+        let mut body = body();
+        let tests: Vec<Value> = (0..count).map(|n| json!({ "name": format!("t{n}") })).collect();
+        body["workflow"]["failed_tests_detail"] = Value::Array(tests);
+        body["workflow"]["test_results"] = counts;
+        read(body.to_string().as_bytes()).unwrap().details
+    };
+    assert!(!details(0, Value::Null).names_all_failed_tests());
+    assert!(details(2, Value::Null).names_all_failed_tests());
+    assert!(details(2, json!({"failed": 2})).names_all_failed_tests());
+    assert!(!details(2, json!({"failed": 3})).names_all_failed_tests());
+    let cut = details(FAILED_TESTS + 2, Value::Null);
+    assert!(cut.more_failed_tests > 0);
+    assert!(!cut.names_all_failed_tests());
+}
+
+#[test]
 fn details_of_failing_tests_are_merged_with_their_names() {
     let mut body = body();
     body["workflow"]["failed_tests"] = json!([{"name": "a"}, {"name": "b", "file": "b.py"}]);

@@ -4,6 +4,8 @@ use axum::http::Request;
 use crcr_domain::RepoName;
 use crcr_domain::probes::{ProbeBudget, ProbeReason, ProbeTag};
 use crcr_standin::world::Started;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -219,6 +221,23 @@ async fn if_the_merge_base_passes_and_it_failed_twice_it_is_this_pull_request() 
     assert_eq!(conclusion.as_deref(), Some("failure"));
     let sentence = "This pull request: it passed on the merge base and failed twice here";
     assert!(text.contains(sentence), "{text}");
+}
+
+#[tokio::test]
+async fn merge_base_of_long_ago_is_not_run() {
+    let world = world().await;
+    drop(open(&world).await);
+    let then = world.relay.now() - crate::limits::BASE_AGE - Duration::from_secs(3600);
+    world.github.state().world.add_commit_on(UPSTREAM, &commit(1), &commit(0), then);
+    world.change(|pull| pull.base_sha = commit(1));
+    let four = next_head(&world, 5).await;
+    fail_twice(&world, four).await;
+    for _ in 0..3 {
+        soon(&world).await;
+    }
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    let (_, text) = shown(&world);
+    assert!(!text.contains("Being looked into"), "{text}");
 }
 
 #[tokio::test]
@@ -574,6 +593,85 @@ async fn a_test_that_breaks_in_a_job_that_is_red_already_has_its_culprit_found()
     let found = answer(&world, &commit(9)).await;
     assert_eq!((found.good_sha, found.is_certain), (commit(1), true));
     assert_eq!((found.tests, found.suspect.unwrap().sha), (vec!["test_two".to_owned()], commit(5)));
+}
+
+/// docs/benchmarks.md has the figures of more.
+const FLAKY_BRANCHES: u64 = 20;
+
+/// Searches the commit that broke a branch of 64, where good commits fail one time in ten. Returns whether it is the most
+/// probable one, whether it was named, and the number of runs.
+async fn search_flaky_branch(seed: u64) -> (bool, bool, usize) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let culprit = random.random_range(1..=64);
+    let world = World::listening(&[]).await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    add_commits(&world, 64);
+    push(&world, 1, &commit(0), &[]).await;
+    world.later(Duration::from_secs(3600));
+    push(&world, 2, &commit(64), &["test_add"]).await;
+    let mut run = 10;
+    for _ in 0..60 {
+        soon(&world).await;
+        for sent in world.github.state().world.take_dispatches() {
+            let payload = sent.client_payload;
+            let sha = payload["payload"]["after"].as_str().unwrap();
+            let has_fault = (culprit..=64).any(|n| commit(n) == sha);
+            let fails = has_fault || random.random_bool(0.1);
+            run += 1;
+            let client_payload = payload.clone();
+            let probe =
+                Downstream { repo: "acme/two", client_payload, job: "test", run, attempt: 1 };
+            probe.end_with(&world, if fails { &["test_add"] } else { &[] }).await;
+        }
+        let culprits = crate::probes::overview(&world.relay).await.unwrap().culprits;
+        if let [found] = &culprits[..] {
+            let is_right =
+                found.suspect.as_ref().is_some_and(|suspect| suspect.sha == commit(culprit));
+            let names_commit = found.is_certain && found.suspect.is_some();
+            assert!(is_right || !names_commit, "{seed}: {found:?}");
+            return (is_right, names_commit, found.runs);
+        }
+    }
+    panic!("{seed}: the search doesn't end");
+}
+
+#[tokio::test]
+async fn culprits_of_flaky_branches_are_named_over_http_with_few_runs() {
+    let (mut right, mut named, mut runs, mut most) = (0, 0, 0, 0);
+    for seed in 0..FLAKY_BRANCHES {
+        let (is_right, is_named, of_search) = search_flaky_branch(seed).await;
+        right += u64::from(is_right);
+        named += u64::from(is_named);
+        runs += of_search;
+        most = most.max(of_search);
+    }
+    println!("{FLAKY_BRANCHES}: {right} right, {named} named, {runs} runs, at most {most}");
+    assert!(10 * right >= 9 * FLAKY_BRANCHES, "{right} of {FLAKY_BRANCHES}");
+    assert!(10 * named >= 8 * FLAKY_BRANCHES, "{named} of {FLAKY_BRANCHES}");
+    assert!(most <= 16, "{most}");
+}
+
+#[tokio::test]
+async fn other_tests_that_fail_in_between_are_not_taken_for_the_one_that_is_searched() {
+    let world = World::listening(&[]).await;
+    world.push_file("acme/two", "probes: {commits-per-day: 40}\n").await;
+    add_commits(&world, 32);
+    push(&world, 1, &commit(0), &[]).await;
+    world.later(Duration::from_secs(3600));
+    push(&world, 2, &commit(32), &["test_add"]).await;
+    let at = |sha: &str| (0..=32).find(|n| commit(*n) == sha).unwrap();
+    // More than a check run shows.
+    let others: Vec<&'static str> = (0..40).map(|n| &*format!("test_{n}").leak()).collect();
+    let others: &'static [&'static str] = others.leak();
+    let runs = run_probes(&world, |sha| match at(sha) {
+        0..10 => &[],
+        10..21 => others,
+        _ => &["test_add"],
+    });
+    assert!((3..=16).contains(&runs.await.len()));
+    let found = answer(&world, &commit(32)).await;
+    assert_eq!(found.suspect.as_ref().unwrap().sha, commit(21), "{found:?}");
+    assert!(found.is_certain);
 }
 
 #[tokio::test]
