@@ -222,8 +222,8 @@ pub(super) async fn push_back_within_a_second_is_tested_in_whatever_order_its_we
         }
         world.settle().await;
         let dispatches = state.world.take_dispatches();
-        let four = dispatches.iter().filter(|dispatch| dispatch.repository == "acme/four");
-        let newest = four.last().expect("it is dispatched").client_payload.clone();
+        let mut four = dispatches.iter().filter(|dispatch| dispatch.repository == "acme/four");
+        let newest = four.next_back().expect("it is dispatched").client_payload.clone();
         assert_eq!(newest["payload"]["pull_request"]["head"]["sha"], HEAD, "{order:?}");
         assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)), "{order:?}");
         let (repo, job, run, attempt) = ("acme/four", "test", RUN, 1);
