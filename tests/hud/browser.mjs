@@ -85,7 +85,8 @@ const tasks = {
     const aria = {};
     // All at once: a page spends most of its time waiting for another process.
     // axe takes most of the time, so it looks once at each scheme and at each layout.
-    // 640 pixels are what 200 % of zoom leave of 1280.
+    // 640 pixels are what 200 % of zoom leave of 1280. That and forced colours are looked at on the site that has
+    // everything.
     const looks = [
       ["light", 1280, axe], ["light", 390, axe], ["dark", 1440, axe], ["dark", 390], ["light", 1920], ["light", 640],
       ["dark", 1280, null, "active"],
@@ -97,7 +98,8 @@ const tasks = {
       const login = await open(context, `${sites.full}/crcr/login`);
       await logIn(login);
       await login.close();
-      for (const [name, site, path, refused] of PAGES) {
+      const pages = width === 640 || forcedColors ? PAGES.filter(([, site]) => site === "full") : PAGES;
+      for (const [name, site, path, refused] of pages) {
         // The login shows only to those who haven't.
         const own = name === "login" ? await contextAt({ colorScheme, viewport }) : context;
         const page = await open(own, sites[site] + path, refused);
