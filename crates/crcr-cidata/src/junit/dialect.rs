@@ -22,7 +22,7 @@ impl ReportDialect {
             suite
                 if ["testsuites", "testsuite"]
                     .iter()
-                    .any(|one| one.eq_ignore_ascii_case(suite)) =>
+                    .any(|name| name.eq_ignore_ascii_case(suite)) =>
             {
                 Some(Self::Junit)
             }

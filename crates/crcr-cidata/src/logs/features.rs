@@ -171,7 +171,7 @@ pub(super) fn is_never_the_cause(line: &[u8]) -> bool {
     NEVER_THE_CAUSE.is_match(line)
 }
 
-/// Whether a line says of itself that it is about no failure: its level, or the status of a request.
+/// A level below errors, such as INFO, or the status of a request that succeeded: such a line is about no failure.
 static QUIET_LEVEL: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
         r#"^(?:\S+ ){0,5}[\[<(]?(?:INFO|DEBUG|TRACE|NOTICE|WARN|WARNING)[\])>]?(?:[:\s]|$)|^\[(?:info|debug|notice|warn|warning)\]|^[IW]\d{4} \d\d:\d\d:\d\d|^[\d-]+ [\d:.]+: [IW] \S+:\d+\]|"(?:level|severity)": ?"(?:info|debug|trace|notice|warn|warning)"|\blevel=(?:info|debug|warn|warning)\b|"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) \S+ HTTP/[\d.]+" [1-4]\d\d "#,

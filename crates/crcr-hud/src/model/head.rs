@@ -54,8 +54,8 @@ pub(crate) struct PullBackend {
     pub(crate) sentence: String,
     /// Whether the check run that the pull request waits for has ended; only at levels that block the merge.
     pub(crate) is_decided: bool,
-    /// Whether the sentence is that of the check run, because its jobs alone say something else.
-    pub(crate) is_told_by_check: bool,
+    /// Whether the sentence quotes the check run, because the jobs alone would give another answer.
+    pub(crate) quotes_check_run: bool,
     /// The verdict on its most telling failure.
     pub(crate) verdict: Option<TriageVerdict>,
     pub(crate) jobs: Vec<PullJob>,
@@ -209,7 +209,7 @@ fn backend(
     let shows_results = level.shows_results();
     // A failure that is explained says more.
     let is_explained = state <= HeadState::Broken && verdict.is_some();
-    let told = check.filter(|_| state != by_jobs && !is_explained);
+    let quoted = check.filter(|_| state != by_jobs && !is_explained);
     PullBackend {
         repo: dispatch.repo.clone(),
         level,
@@ -222,7 +222,7 @@ fn backend(
         dispatch: dispatch.status,
         last_error: dispatch.last_error.clone(),
         state: shows_results.then_some(state),
-        sentence: match told {
+        sentence: match quoted {
             _ if !shows_results => {
                 "Received the event; results are not shown at this level.".to_owned()
             }
@@ -230,7 +230,7 @@ fn backend(
             None => sentence(state, verdict.as_ref(), &jobs, dispatch),
         },
         is_decided: check.is_some_and(|check| !check.status.is_open()),
-        is_told_by_check: told.is_some(),
+        quotes_check_run: quoted.is_some(),
         verdict,
         jobs,
     }

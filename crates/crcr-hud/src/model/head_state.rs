@@ -22,7 +22,7 @@ pub(crate) enum HeadState {
 
 impl HeadState {
     /// The worst of the jobs, or how far the dispatch got. `check`: the check run that pull requests wait for, which knows
-    /// whether more runs may come, what can't be told, and that a backend which keeps failing blocks nobody.
+    /// whether more runs may come, what nobody knows, and that a backend which keeps failing blocks nobody.
     pub(crate) fn of_head<'a, 'b: 'a>(
         jobs: impl Iterator<Item = &'a JobOfRecord<'b>> + Clone,
         status: DispatchFactStatus,

@@ -121,7 +121,7 @@ pub(super) fn backend_card(backend: &PullBackend, next: &NextStep<'_>) -> Markup
             }
             p {
                 @if let Some(state) = backend.state { span.outcome.(class) { span.glyph aria-hidden="true" { (state.glyph()) } " " span.hidden { (state.word()) ": " } } }
-                @match backend.verdict.as_ref().filter(|_| !backend.is_told_by_check) {
+                @match backend.verdict.as_ref().filter(|_| !backend.quotes_check_run) {
                     Some(found) => { strong { bdi { (found.summary) } } " " span.tag { (category_text(found.category)) " · " (found.confidence.as_str()) " confidence" } },
                     None => bdi { (backend.sentence) },
                 }

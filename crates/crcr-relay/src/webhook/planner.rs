@@ -308,8 +308,8 @@ fn take_closing(pull: &mut PullRecord, known: &PullRecord, event: &PullRequest) 
         // Without such events in that second, or stored by an earlier version.
         _ if event.updated_at == known.updated_at && known.closings == 0 => was_closed,
         _ if event.updated_at == known.updated_at => known.closings,
-        // There are no such events of a closed one.
-        0 => 0,
+        // A closed one gets labels, and nothing else that isn't about closing.
+        0 if event.action.dispatches() => 0,
         _ => was_closed,
     };
     pull.closings = before + closing(event.action);
@@ -539,7 +539,8 @@ mod tests {
             (Closed, 11, true),
             (Reopened, 12, false),
             (Closed, 13, true),
-            (Synchronize, 14, false),
+            (Labeled, 14, true),
+            (Synchronize, 15, false),
         ] {
             pull = order(Some(&pull), &event(action, 'a', second), "2", NOW).pull;
             assert_eq!(pull.is_closed, is_closed, "{action:?}");

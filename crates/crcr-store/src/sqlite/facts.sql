@@ -41,10 +41,6 @@ CREATE TABLE fact_merge_base (
     upstream TEXT NOT NULL COLLATE NOCASE, pull_request INTEGER NOT NULL, head_sha TEXT NOT NULL,
     at INTEGER NOT NULL, document TEXT NOT NULL, PRIMARY KEY (upstream, pull_request, head_sha)
 ) WITHOUT ROWID;
-CREATE TABLE fact_check (
-    upstream TEXT NOT NULL COLLATE NOCASE, head_sha TEXT NOT NULL, repo TEXT NOT NULL COLLATE NOCASE,
-    at INTEGER NOT NULL, document TEXT NOT NULL, PRIMARY KEY (upstream, head_sha, repo)
-) WITHOUT ROWID;
 CREATE TABLE fact_day (
     day INTEGER NOT NULL, repo TEXT NOT NULL COLLATE NOCASE, changes INTEGER NOT NULL,
     PRIMARY KEY (day, repo)

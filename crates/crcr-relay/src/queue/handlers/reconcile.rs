@@ -22,7 +22,7 @@ pub(super) async fn run(relay: &Relay) -> Result<TaskDone, TaskError> {
         ReconcileError::Store(error) => TaskError::from(error),
     })?;
     relay.metrics.reconciled(&found);
-    // What was asked for is on its way, and is no missing head.
+    // While GitHub sends the webhook of a pull request again, its head isn't missing.
     let is_over = found.settled_until.is_some()
         && (found.has_pull_on_its_way || find_missing_heads(relay).await?);
     let pause = if is_over { limits::RECONCILE } else { limits::RECONCILE_PAUSE };

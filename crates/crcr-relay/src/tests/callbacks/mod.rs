@@ -14,6 +14,7 @@ mod overtaken;
 mod probes;
 mod repositories;
 mod restore;
+mod strangers;
 mod verdicts;
 mod wire;
 

@@ -15,13 +15,14 @@ macro_rules! on_redis {
 }
 
 on_redis! {
-    verdicts:
+    strangers:
         strangers_pull_request_at_a_failed_commit_leaves_its_check_failed,
         strangers_run_that_leaves_out_the_failed_job_leaves_the_check_failed,
         strangers_run_that_has_passed_does_not_end_the_wait_for_an_open_one,
         stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_changes_no_result,
         job_that_a_strangers_run_skips_stays_failed,
-        crowd_of_new_accounts_at_a_commit_does_not_hide_its_failure,
+        crowd_of_new_accounts_at_a_commit_does_not_hide_its_failure;
+    verdicts:
         commit_that_was_never_tested_is_no_success_when_it_is_pushed_again,
         push_back_within_a_second_is_tested_in_whatever_order_its_webhooks_arrive,
         reports_from_a_renamed_default_branch_count_within_minutes,

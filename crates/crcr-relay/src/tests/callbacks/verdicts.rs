@@ -2,13 +2,15 @@
 
 use crcr_standin::world::PullRequest;
 
+use super::strangers::stranger;
 use super::*;
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 const THREE: &str = "crcr/acme/three/relay/dispatch";
 const EVEN_NEWER: &str = "cccccccccccccccccccccccccccccccccccccccc";
 
-fn of(world: &World, name: &str) -> Option<(String, Option<String>)> {
+/// The status and the conclusion of the check run of this name.
+pub(super) fn of(world: &World, name: &str) -> Option<(String, Option<String>)> {
     let runs = world.github.state().world.check_runs(UPSTREAM);
     let mut named = runs.into_iter().filter(|run| run.name == name && run.head_sha == HEAD);
     let found = named.next().map(|run| (run.status, run.conclusion));
@@ -16,156 +18,11 @@ fn of(world: &World, name: &str) -> Option<(String, Option<String>)> {
     found
 }
 
-fn ended(world: &World) -> Option<String> {
+pub(super) fn ended(world: &World) -> Option<String> {
     of(world, DISPATCH).unwrap().1
 }
 
-/// A stranger's pull request, with `head`.
-async fn stranger(world: &World, action: &str, head: &str) {
-    let state = world.github.state();
-    let pull = PullRequest {
-        author: "stranger".to_owned(),
-        ..PullRequest::from_fork(8, UPSTREAM, head, state.clock.now())
-    };
-    state.world.put_pull(UPSTREAM, pull);
-    let payload = state.pull_request_payload(UPSTREAM, 8, action);
-    let answer = world.send(&state.world.delivery("pull_request", &payload)).await;
-    assert_eq!(answer.0, StatusCode::ACCEPTED);
-}
-
-#[tokio::test]
-pub(super) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_failed() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
-    four.complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
-    // Without a backlog.
-    stranger(&world, "opened", HEAD).await;
-    world.settle().await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"), "it isn't reset to queued");
-    // With one: the stranger pushes on before the dispatch is sent.
-    world.wait(MINUTE).await;
-    stranger(&world, "reopened", HEAD).await;
-    world.later(Duration::from_secs(1));
-    stranger(&world, "synchronize", NEWER).await;
-    world.wait(MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"), "it isn't skipped");
-    world.wait(3 * 60 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
-}
-
-/// A workflow may skip its tests for a draft, or for a pull request to another branch.
-#[tokio::test]
-pub(super) async fn strangers_run_that_leaves_out_the_failed_job_leaves_the_check_failed() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
-    four.complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    stranger(&world, "opened", HEAD).await;
-    world.settle().await;
-    let strangers = received(&world)("acme/four").in_run(RUN + 1);
-    strangers.of_job("lint").complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
-    strangers.end(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"), "the failed job ran again");
-}
-
-/// The tests begin after the linter. Until then only GitHub knows that the run isn't over.
-#[tokio::test]
-pub(super) async fn strangers_run_that_has_passed_does_not_end_the_wait_for_an_open_one() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
-    four.on_github(&world, "in_progress", None);
-    let lint = four.of_job("lint");
-    lint.start(&world).await;
-    lint.end(&world, "success").await;
-    world.wait(2 * MINUTE).await;
-    stranger(&world, "opened", HEAD).await;
-    world.settle().await;
-    let strangers = received(&world)("acme/four").in_run(RUN + 1);
-    strangers.of_job("lint").complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(of(&world, DISPATCH), Some(("in_progress".to_owned(), None)));
-    four.complete(&world, "failure").await;
-    world.wait(2 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
-}
-
-/// Downstream workflows cancel their run when a pull request is closed.
-#[tokio::test]
-pub(super) async fn stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_changes_no_result()
-{
-    for end in ["failure", "success"] {
-        let world = World::new().await;
-        let four = open(&world).await("acme/four");
-        four.complete(&world, end).await;
-        world.wait(5 * MINUTE).await;
-        stranger(&world, "opened", HEAD).await;
-        world.settle().await;
-        let strangers = received(&world)("acme/four").in_run(RUN + 1);
-        strangers.on_github(&world, "in_progress", None);
-        strangers.start(&world).await;
-        world.wait(2 * MINUTE).await;
-        stranger(&world, "closed", HEAD).await;
-        strangers.on_github(&world, "completed", Some("cancelled"));
-        strangers.end(&world, "cancelled").await;
-        world.wait(5 * MINUTE).await;
-        assert_eq!(ended(&world).as_deref(), Some(end));
-        assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some(end));
-    }
-}
-
-#[tokio::test]
-pub(super) async fn job_that_a_strangers_run_skips_stays_failed() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
-    four.complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    stranger(&world, "opened", HEAD).await;
-    world.settle().await;
-    let strangers = received(&world)("acme/four").in_run(RUN + 1);
-    strangers.of_job("lint").complete(&world, "success").await;
-    strangers.end(&world, "skipped").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
-}
-
-/// New accounts cost nothing, and each may open a pull request at somebody else's commit.
-#[tokio::test]
-pub(super) async fn crowd_of_new_accounts_at_a_commit_does_not_hide_its_failure() {
-    let world = World::new().await;
-    let four = open(&world).await("acme/four");
-    four.complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    let state = world.github.state();
-    for number in 100..134 {
-        world.later(Duration::from_secs(1));
-        let pull = PullRequest {
-            author: format!("new-{number}"),
-            is_stranger: true,
-            ..PullRequest::from_fork(number, UPSTREAM, HEAD, state.clock.now())
-        };
-        state.world.put_pull(UPSTREAM, pull);
-        let payload = state.pull_request_payload(UPSTREAM, number, "opened");
-        world.send(&state.world.delivery("pull_request", &payload)).await;
-        if number == 132 {
-            world.settle().await;
-            let theirs = received(&world)("acme/four").in_run(RUN + 1);
-            theirs.of_job("lint").complete(&world, "success").await;
-            world.settle().await;
-        }
-    }
-    world.wait(5 * MINUTE).await;
-    received(&world)("acme/four").in_run(RUN + 2).of_job("lint").complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
-}
-
-/// GitHub merges what it is told to merge as soon as every required check has passed or was skipped.
+/// With auto-merge, GitHub merges as soon as each required check has passed or was skipped.
 #[tokio::test]
 pub(super) async fn commit_that_was_never_tested_is_no_success_when_it_is_pushed_again() {
     let world = World::listening(&[]).await;

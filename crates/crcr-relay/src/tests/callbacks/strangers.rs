@@ -1,0 +1,146 @@
+//! What somebody else's pull request at a commit changes in the verdict on it: nothing that is known already.
+
+use crcr_standin::world::PullRequest;
+
+use super::verdicts::{MINUTE, ended, of};
+use super::*;
+
+/// A stranger's pull request, with `head`.
+pub(super) async fn stranger(world: &World, action: &str, head: &str) {
+    let state = world.github.state();
+    let pull = PullRequest {
+        author: "stranger".to_owned(),
+        ..PullRequest::from_fork(8, UPSTREAM, head, state.clock.now())
+    };
+    state.world.put_pull(UPSTREAM, pull);
+    let payload = state.pull_request_payload(UPSTREAM, 8, action);
+    let answer = world.send(&state.world.delivery("pull_request", &payload)).await;
+    assert_eq!(answer.0, StatusCode::ACCEPTED);
+}
+
+/// The run of a stranger's pull request at the head of another one, whose own run ended like this.
+async fn strangers_run_after(world: &World, end: &str) -> Downstream {
+    let four = open(world).await("acme/four");
+    four.complete(world, end).await;
+    world.wait(5 * MINUTE).await;
+    stranger(world, "opened", HEAD).await;
+    world.settle().await;
+    received(world)("acme/four").in_run(RUN + 1)
+}
+
+#[tokio::test]
+pub(super) async fn strangers_pull_request_at_a_failed_commit_leaves_its_check_failed() {
+    let world = World::listening(&[]).await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    // Without a backlog.
+    stranger(&world, "opened", HEAD).await;
+    world.settle().await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"), "it isn't reset to queued");
+    // With one: the stranger pushes on before the dispatch is sent.
+    world.wait(MINUTE).await;
+    stranger(&world, "reopened", HEAD).await;
+    world.later(Duration::from_secs(1));
+    stranger(&world, "synchronize", NEWER).await;
+    world.wait(MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"), "it isn't skipped");
+    world.wait(3 * 60 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// A workflow may skip its tests for a draft, or for a pull request to another branch.
+#[tokio::test]
+pub(super) async fn strangers_run_that_leaves_out_the_failed_job_leaves_the_check_failed() {
+    let world = World::new().await;
+    let strangers = strangers_run_after(&world, "failure").await;
+    strangers.of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    strangers.end(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"), "the failed job ran again");
+}
+
+/// The tests begin after the linter. Until then only GitHub knows that the run isn't over.
+#[tokio::test]
+pub(super) async fn strangers_run_that_has_passed_does_not_end_the_wait_for_an_open_one() {
+    let world = World::listening(&[]).await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "in_progress", None);
+    let lint = four.of_job("lint");
+    lint.start(&world).await;
+    lint.end(&world, "success").await;
+    world.wait(2 * MINUTE).await;
+    stranger(&world, "opened", HEAD).await;
+    world.settle().await;
+    let strangers = received(&world)("acme/four").in_run(RUN + 1);
+    strangers.of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH), Some(("in_progress".to_owned(), None)));
+    four.complete(&world, "failure").await;
+    world.wait(2 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// Downstream workflows cancel their run when a pull request is closed.
+#[tokio::test]
+pub(super) async fn stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_changes_no_result()
+{
+    for end in ["failure", "success"] {
+        let world = World::new().await;
+        let strangers = strangers_run_after(&world, end).await;
+        strangers.on_github(&world, "in_progress", None);
+        strangers.start(&world).await;
+        world.wait(2 * MINUTE).await;
+        stranger(&world, "closed", HEAD).await;
+        strangers.on_github(&world, "completed", Some("cancelled"));
+        strangers.end(&world, "cancelled").await;
+        world.wait(5 * MINUTE).await;
+        assert_eq!(ended(&world).as_deref(), Some(end));
+        assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some(end));
+    }
+}
+
+#[tokio::test]
+pub(super) async fn job_that_a_strangers_run_skips_stays_failed() {
+    let world = World::new().await;
+    let strangers = strangers_run_after(&world, "failure").await;
+    strangers.of_job("lint").complete(&world, "success").await;
+    strangers.end(&world, "skipped").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// New accounts cost nothing, and each may open a pull request at somebody else's commit.
+#[tokio::test]
+pub(super) async fn crowd_of_new_accounts_at_a_commit_does_not_hide_its_failure() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    let state = world.github.state();
+    for number in 100..134 {
+        world.later(Duration::from_secs(1));
+        let pull = PullRequest {
+            author: format!("new-{number}"),
+            is_stranger: true,
+            ..PullRequest::from_fork(number, UPSTREAM, HEAD, state.clock.now())
+        };
+        state.world.put_pull(UPSTREAM, pull);
+        let payload = state.pull_request_payload(UPSTREAM, number, "opened");
+        world.send(&state.world.delivery("pull_request", &payload)).await;
+        if number == 132 {
+            world.settle().await;
+            let theirs = received(&world)("acme/four").in_run(RUN + 1);
+            theirs.of_job("lint").complete(&world, "success").await;
+            world.settle().await;
+        }
+    }
+    world.wait(5 * MINUTE).await;
+    received(&world)("acme/four").in_run(RUN + 2).of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
