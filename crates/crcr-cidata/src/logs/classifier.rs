@@ -258,7 +258,7 @@ fn scan_chunks(
 
 /// All rules of kind `match` that match a line, by priority, up to the first that ignores it.
 pub fn matching_rules<'r>(rules: &'r RuleSet, line: &str) -> Vec<&'r LogRule> {
-    let matching = rules.rules.iter().filter(|rule| rule.regex.is_match(line));
+    let matching = rules.rules.iter().filter(|rule| rule.regex().is_match(line));
     matching.take_while(|rule| rule.kind == RuleKind::Match).collect()
 }
 
@@ -266,7 +266,7 @@ pub fn matching_rules<'r>(rules: &'r RuleSet, line: &str) -> Vec<&'r LogRule> {
 fn is_noise(rules: &RuleSet, line: &[u8]) -> bool {
     let says_nothing =
         |rule: &&LogRule| rule.kind == RuleKind::Ignore || rule.category == LAST_RESORT;
-    rules.rules.iter().filter(says_nothing).any(|rule| rule.regex.is_match(line))
+    rules.rules.iter().filter(says_nothing).any(|rule| rule.regex().is_match(line))
 }
 
 /// The best segment of a chunk.
@@ -421,7 +421,7 @@ impl<'r> ChunkScanner<'r> {
         candidates.sort_unstable();
         let line = chunk.segment(segment);
         let rules = candidates.iter().map(|&index| usize::from(index));
-        let decides = rules.into_iter().find(|&rule| self.set.rules[rule].regex.is_match(line));
+        let decides = rules.into_iter().find(|&rule| self.set.rules[rule].regex().is_match(line));
         if let Some(rule) = decides.filter(|&rule| self.can_win(rule)) {
             self.best = Some(FoundSegment { segment, rule });
         }

@@ -1,0 +1,3 @@
+
+import { getIDToken } from "@actions/core";
+await getIDToken("sts.amazonaws.com");
