@@ -45,6 +45,7 @@ mod demo;
 mod deployment;
 mod doctor;
 mod doctor_downstream;
+mod document_names;
 mod documents;
 mod downstream_file;
 mod ecosystem;
