@@ -49,6 +49,7 @@ mod document_names;
 mod documents;
 mod downstream_file;
 mod ecosystem;
+mod error_codes;
 mod general;
 mod init;
 mod install;
