@@ -52,6 +52,10 @@ variable "settings" {
     condition     = alltrue([for name in ["GITHUB_APP_ID", "ALLOWLIST_URL"] : contains(keys(var.settings), name)])
     error_message = "settings must have GITHUB_APP_ID and ALLOWLIST_URL"
   }
+  validation {
+    condition     = alltrue([for name in keys(var.settings) : !can(regex("(_SECRET|_KEY|_TOKEN|_LOGIN|^CRCR_RESULTS|^CRCR_ALERT_URL)$", name))])
+    error_message = "secrets belong into secret.json: settings are in Terraform's state, and in the function's configuration"
+  }
 }
 
 variable "alarm_topic_arn" {

@@ -351,44 +351,13 @@ async fn deliveries(store: &SqliteStore) {
     {
         let id = format!("3f1c0de0-9b1d-11ef-8e1a-00000000000{n}");
         let dead = status == DispatchStatus::Dead;
+        let delivery = (id.as_str(), UPSTREAM, EventName::PullRequest);
         let dispatch = Dispatch {
-            delivery: id.clone(),
-            upstream: UPSTREAM.to_owned(),
-            event: EventName::PullRequest,
-            action: None,
             pull_request: Some(101_090),
-            author: None,
-            head_sha: "ab".repeat(20),
-            base_sha: None,
-            repo: repo(AURORA),
-            level: Level::L4,
-            device: None,
-            labels: vec![],
-            enqueued_at: now(),
-            order: 0,
             status,
             tries: if dead { 15 } else { 1 },
             last_error: dead.then(|| "GitHub answered 503".to_owned()),
-            repository_id: None,
-            default_branch: None,
-            never_started: false,
-            is_overdue: false,
-            is_answered: false,
-            accepted_at: None,
-            is_trial: false,
-            is_asked_for: false,
-            held_until: None,
-            runs_unread_since: None,
-            is_draft: false,
-            author_texts: String::new(),
-            is_known_author: false,
-            probe: None,
-            runs: vec![],
-            shared_runs: vec![],
-            are_runs_known: false,
-            runs_problem: None,
-            silence: None,
-            refused_rerun: None,
+            ..Dispatch::queued(delivery, &"ab".repeat(20), (repo(AURORA), Level::L4), now())
         };
         batch.set(state_records::dispatch_key(&id, &dispatch.repo), &dispatch, later);
         let delivery = DeliveryRecord {

@@ -223,8 +223,26 @@ fn plain_manifests_are_hardened_and_set_only_settings_that_exist() {
     // Nothing secret is in a variable.
     for variable in relay["env"].as_sequence().unwrap() {
         let name = variable["name"].as_str().unwrap();
-        let is_address = ["CRCR_LISTEN", "CRCR_ADMIN_LISTEN"].contains(&name);
-        assert!(is_address || name.ends_with("_FILE"), "{name}");
+        let is_open = ["CRCR_LISTEN", "CRCR_ADMIN_LISTEN", "CRCR_SEVERAL_MACHINES"].contains(&name);
+        assert!(is_open || name.ends_with("_FILE"), "{name}");
+    }
+    // A command has what a relay has.
+    let job: serde_yaml::Value =
+        serde_yaml::from_str(&text("deploy/kubernetes/command.yaml")).unwrap();
+    let of_job = &job["spec"]["template"]["spec"];
+    let labels = &job["spec"]["template"]["metadata"]["labels"];
+    let redis = text("deploy/kubernetes/redis.yaml");
+    assert!(redis.contains("matchLabels: { app.kubernetes.io/name: crcr }"));
+    assert_eq!(labels["app.kubernetes.io/name"], "crcr", "Redis lets it in");
+    assert!(
+        labels["app.kubernetes.io/instance"].is_null(),
+        "the Service would send webhooks there"
+    );
+    for part in ["securityContext", "volumes", "serviceAccountName", "enableServiceLinks"] {
+        assert_eq!(of_job[part], pod[part], "{part}");
+    }
+    for part in ["image", "env", "envFrom", "securityContext", "volumeMounts", "resources"] {
+        assert_eq!(of_job["containers"][0][part], relay[part], "{part}");
     }
 }
 
@@ -232,8 +250,9 @@ fn plain_manifests_are_hardened_and_set_only_settings_that_exist() {
 #[ignore = "needs kubernetes-validate"]
 fn kubernetes_schemas_accept_the_manifests() {
     for version in ["1.30", "1.34"] {
-        for file in ["deploy/kubernetes/crcr.yaml", "deploy/kubernetes/redis.yaml"] {
-            ran(Command::new("kubernetes-validate").args(["--strict", "-k", version, file]));
+        for file in ["crcr.yaml", "redis.yaml", "command.yaml"] {
+            let file = format!("deploy/kubernetes/{file}");
+            ran(Command::new("kubernetes-validate").args(["--strict", "-k", version, &file]));
         }
     }
 }
@@ -241,25 +260,47 @@ fn kubernetes_schemas_accept_the_manifests() {
 #[test]
 #[ignore = "needs helm"]
 fn chart_passes_its_linter_and_renders_the_plain_manifests() {
-    ran(Command::new("helm").args(["lint", "--strict", "deploy/helm/crcr"]));
+    let values = ["--values", "deploy/kubernetes/values.yaml"];
+    ran(Command::new("helm").args(["lint", "--strict", "deploy/helm/crcr"]).args(values));
     let render = |more: &[&str]| {
-        let mut helm = Command::new("helm");
-        helm.args(["template", "crcr", "deploy/helm/crcr", "--namespace", "crcr"]);
-        helm.args(["--kube-version", "1.34.0"]).args(more);
-        String::from_utf8(ran(&mut helm).stdout).unwrap()
+        let mut helm = helm_template();
+        String::from_utf8(ran(helm.args(values).args(more)).stdout).unwrap()
     };
     let (_, written) = text("deploy/kubernetes/crcr.yaml")
         .split_once("---\n")
         .map(|(head, rest)| (head.to_owned(), format!("---\n{rest}")))
         .unwrap();
     assert_eq!(render(&[]), written, "run deploy/kubernetes/render");
-    let all = render(&["--set", "ingress.enabled=true", "--set", "image.digest=sha256:abc"]);
+    let all = render(&["--values", "tests/fixtures/helm/every-value.yaml"]);
     assert!(all.contains("kind: Ingress") && all.contains("crcr:1.0.0@sha256:abc"), "{all}");
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    fs::write(file.path(), all).unwrap();
+    ran(Command::new("kubernetes-validate").args(["--strict", "-k", "1.34"]).arg(file.path()));
+}
+
+fn helm_template() -> Command {
     let mut helm = Command::new("helm");
-    helm.args(["template", "crcr", "deploy/helm/crcr", "--kube-version", "1.34.0"]);
-    let output = helm.args(["--set", "settings.GITHUB_APP_ID=7"]).current_dir(root()).output();
-    let text = String::from_utf8(output.unwrap().stderr).unwrap();
-    assert!(text.contains("/settings/GITHUB_APP_ID"), "no setting may be a number: {text}");
+    helm.args(["template", "crcr", "deploy/helm/crcr", "--namespace", "crcr"]);
+    helm.args(["--kube-version", "1.34.0"]).current_dir(root());
+    helm
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn chart_refuses_values_that_no_relay_could_run_with() {
+    let values = ["--values", "deploy/kubernetes/values.yaml"];
+    for (args, why) in [
+        (&[][..], "missing properties"),
+        (&[values[0], values[1], "--set", "settings.GITHUB_APP_ID=7"], "/settings/GITHUB_APP_ID"),
+        (&[values[0], values[1], "--set", "settings.HUD_BOT_KEY=secret"], "'HUD_BOT_KEY'"),
+        (&[values[0], values[1], "--set", "settings.CRCR_STORE=sqlite:/tmp/a"], "'CRCR_STORE'"),
+        (&[values[0], values[1], "--set", "ingress.enabled=true"], "ingress.host is needed"),
+        (&[values[0], values[1], "--set", "replica=3"], "replica"),
+    ] {
+        let output = helm_template().args(args).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(why), "{args:?}: {said}");
+    }
 }
 
 /// The exposure that `systemd-analyze security` computes is a number from 0 to 10.

@@ -83,7 +83,7 @@ fn marked(marks: &str) -> Vec<(String, String)> {
     all.filter(|(_, found, _)| found == marks).map(|(page, _, text)| (page, text)).collect()
 }
 
-fn without_blocks(page: &str) -> String {
+pub(crate) fn without_blocks(page: &str) -> String {
     let fence = Regex::new(r"(?ms)^[ \t]*```.*?^[ \t]*```[ \t]*$").unwrap();
     fence.replace_all(page, "").into_owned()
 }
@@ -572,108 +572,6 @@ fn every_crate_has_a_page_of_decisions() {
         let page = format!("docs/decisions/{}.md", name.strip_prefix("crcr-").unwrap());
         assert!(text(&page).starts_with(&format!("# {name}\n")), "{page}");
     }
-}
-
-/// The files that a page can name, or a word of.
-fn sources() -> Vec<String> {
-    let is_source = |name: &str| {
-        let kinds =
-            [".rs", ".toml", ".yml", ".yaml", ".sh", ".json", ".tf", ".sql", ".py", ".mjs", ".lua"];
-        kinds.iter().any(|kind| name.ends_with(kind))
-            && !["node_modules", "/fixtures/"].iter().any(|part| name.contains(part))
-    };
-    let folders = ["crates", "cli", "actions", "deploy", "tests", "fuzz", "workflows-templates"];
-    let sources = folders.iter().flat_map(|folder| files(folder, is_source));
-    sources.chain(["Cargo.toml".to_owned(), "deny.toml".to_owned()]).collect()
-}
-
-/// All words of the sources, which a page can name.
-fn words_of_the_sources() -> BTreeSet<String> {
-    let word = Regex::new("[A-Za-z_][A-Za-z0-9_]*").unwrap();
-    let mut words = BTreeSet::new();
-    for path in sources() {
-        words.extend(word.find_iter(&text(&path)).map(|found| found.as_str().to_owned()));
-    }
-    words
-}
-
-/// The spans of code in a page's prose that `pattern` matches, each with its page.
-fn spans(pattern: &str) -> Vec<(String, String)> {
-    let pattern = Regex::new(pattern).unwrap();
-    let of_page = |page: String| {
-        let prose = without_blocks(&text(&page));
-        let spans = prose.split('`').skip(1).step_by(2).filter(|span| pattern.is_match(span));
-        spans.map(|span| (page.clone(), span.to_owned())).collect::<Vec<_>>()
-    };
-    pages().into_iter().flat_map(of_page).collect()
-}
-
-/// A page may leave out the first folders of a file.
-#[test]
-fn every_source_file_on_a_page_exists() {
-    let sources = sources();
-    let named = spans(r"^[\w./-]+\.(?:rs|sql|py|mjs|lua|sh)$");
-    let exists = |name: &str| {
-        sources.iter().any(|path| Path::new(path).ends_with(name))
-            || root().join("tests/fixtures").join(name).exists()
-    };
-    // The example of a user's own tests.
-    let is_missing = |name: &str| !exists(name) && name != "tests/test_ops.py";
-    let missing: Vec<_> = named.iter().filter(|(_, name)| is_missing(name)).collect();
-    assert!(missing.is_empty(), "there are no such files: {missing:#?}");
-    assert!(named.len() > 100, "{}", named.len());
-}
-
-/// `Type::function`, `module::function` or `Enum::Variant`: both words exist somewhere, but do they belong together?
-#[test]
-fn every_path_of_rust_on_a_page_is_defined_there() {
-    let rust: Vec<_> = sources().into_iter().filter(|path| path.ends_with(".rs")).collect();
-    let rust: Vec<_> = rust.iter().map(|path| (path, text(path))).collect();
-    let is_defined = |owner: &str, name: &str| {
-        let holds = format!(
-            r"\b(?:struct|enum|trait|mod) {owner}\b|\bimpl(?:<[^>]*>)? (?:\w+ for )?{owner}\b"
-        );
-        let defines = format!(r"\b(?:fn|const|struct|enum) {name}\b|(?m)^ +{name}\b[,({{ ]");
-        let (holds, defines) = (Regex::new(&holds).unwrap(), Regex::new(&defines).unwrap());
-        let is_owner = |path: &str| {
-            path.ends_with(&format!("/{owner}.rs")) || path.contains(&format!("/{owner}/"))
-        };
-        rust.iter()
-            .any(|(path, text)| (is_owner(path) || holds.is_match(text)) && defines.is_match(text))
-    };
-    let paths = spans(r"^\w+(?:::\w+)+$");
-    let is_ours =
-        |path: &str| !["std::", "reqwest::", "axum::"].iter().any(|of| path.starts_with(of));
-    let missing: Vec<_> = paths
-        .iter()
-        .filter(|(_, path)| is_ours(path))
-        .filter(|(_, path)| {
-            let mut parts = path.rsplit("::");
-            let (Some(name), Some(owner)) = (parts.next(), parts.next()) else { return true };
-            !is_defined(owner, name)
-        })
-        .collect();
-    assert!(missing.is_empty(), "nothing defines these: {missing:#?}");
-    assert!(paths.len() > 10, "{}", paths.len());
-}
-
-/// A page that names a function, a type, a test, a table or a setting which is gone misleads its reader.
-#[test]
-fn every_identifier_on_a_page_exists() {
-    let identifiers = spans(
-        "^(?:[A-Za-z0-9_]+(?:::[A-Za-z0-9_]+)+|[a-z0-9]+(?:_[a-z0-9]+)+|[A-Z]+(?:_[A-Z0-9]+)+|(?:[A-Z][a-z0-9]+){2,})$",
-    );
-    let words = words_of_the_sources();
-    // The registry of metrics adds the prefix, and each setting also has a form with `_FILE`.
-    let exists = |name: &str| {
-        let whole = name.strip_suffix("_FILE").or_else(|| name.strip_prefix("crcr_"));
-        words.contains(name) || whole.is_some_and(|whole| words.contains(whole))
-    };
-    // Variables of OpenTelemetry's own crates.
-    let is_missing = |span: &str| !span.starts_with("OTEL_") && !span.split("::").all(exists);
-    let missing: Vec<_> = identifiers.iter().filter(|(_, span)| is_missing(span)).collect();
-    assert!(missing.is_empty(), "nothing has these names: {missing:#?}");
-    assert!(identifiers.len() > 300, "{}", identifiers.len());
 }
 
 /// The reader of the operating pages starts at the list of their sections.

@@ -247,6 +247,28 @@ fn restore_that_fails_half_way_leaves_nothing_behind_and_can_be_done_again() {
     assert!(place.folder().join("new-results.db").exists());
 }
 
+/// A relay that started on such a store would not ask for what it lacks.
+#[test]
+fn restore_that_can_not_mark_the_store_leaves_nothing_behind() {
+    let place = Place::new(&[], "L1: []\n");
+    for name in ["crcr.db", "results.db"] {
+        drop(SqliteStore::open(&place.folder().join(name), StoreRole::Server).unwrap());
+    }
+    let full = "CREATE TRIGGER full BEFORE INSERT ON record BEGIN SELECT RAISE(ABORT, 'full'); END";
+    let store = rusqlite::Connection::open(place.database()).unwrap();
+    store.execute(full, []).unwrap();
+    drop(store);
+    let run = |args: &[&str], results| place.run(&[args, &["--results", results]].concat());
+    let (code, _, stderr) = run(&["relay", "backup", "copy"], "sqlite:results.db");
+    assert_eq!(code, 0, "{stderr}");
+    let restore = ["relay", "restore", "copy", "--store", "sqlite:new.db"];
+    let (code, _, stderr) = run(&restore, "sqlite:new-results.db");
+    assert!(code == 2 && stderr.contains("because: full"), "{stderr}");
+    let names = fs::read_dir(place.folder()).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().starts_with("new")), "{names:?}");
+}
+
 /// As in Compose and Kubernetes.
 #[test]
 fn addresses_in_files_are_named_by_a_backup_and_found_by_an_import() {
@@ -267,6 +289,10 @@ fn addresses_in_files_are_named_by_a_backup_and_found_by_an_import() {
     assert!(said.contains("not copied: the results in ClickHouse"), "{said}");
     assert!(!said.contains("secret"), "{said}");
     assert!(said.contains("not copied: the archive s3://bucket/archive:"), "{said}");
+    let said = run(&["relay", "restore", "copy", "--check"], "sqlite:results.db");
+    assert!(said.contains("not in the backup: the results in ClickHouse"), "{said}");
+    run(&["relay", "backup", "once"], "sqlite:./crcr.db");
+    assert!(!place.folder().join("once/results.db").exists(), "the store has them");
     drop(SqliteStore::open(&place.folder().join("results.db"), StoreRole::Server).unwrap());
     run(&["relay", "import", "-"], "sqlite:results.db");
 }

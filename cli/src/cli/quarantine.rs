@@ -102,7 +102,7 @@ pub struct ProposeArgs {
     /// Take owners from this file [default: the CODEOWNERS of the working folder, if there is one]
     #[arg(long, value_name = "FILE")]
     pub codeowners: Option<std::path::PathBuf>,
-    /// Propose tests that are flaky in at least so many per cent of their runs
+    /// Propose tests that are flaky in at least this share of their runs, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub at_least: f64,
     /// Days that new entries last

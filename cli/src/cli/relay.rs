@@ -91,6 +91,8 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   MAX_DISPATCH_WORKERS     dispatches that are sent at the same time [32]
   RATE_LIMIT_PER_MIN       runs of a repository that may begin to report in a minute [100]
   ALLOWLIST_TTL_SECONDS    how often the allowlist is fetched [60]
+  CRCR_SEVERAL_MACHINES    whether relays on several machines share CRCR_STORE and CRCR_RESULTS: on,
+                           which refuses files of one machine, or off [off]
   REDIS_ENDPOINT, REDIS_LOGIN  without CRCR_STORE: HOST[:PORT], and USER:PASSWORD or PASSWORD
   OTEL_EXPORTER_OTLP_ENDPOINT  where traces go, such as http://127.0.0.1:4318 [nowhere]
   SECRET_STORE_ARN         AWS secret: JSON of settings by name [none]

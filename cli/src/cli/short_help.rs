@@ -160,7 +160,7 @@ mod tests {
         let text = text.map(ToString::to_string).unwrap_or_default();
         let is_example = |line: &&str| examples(&text).is_some_and(|all| all.contains(*line));
         for line in text.lines().filter(|line| line.starts_with(' ')) {
-            // Who copies a command that clap has broken runs a half of it.
+            // A command that clap has broken would be copied and run by halves.
             let columns = COLUMNS[usize::from(is_example(&line))];
             if line.chars().count() > columns {
                 found.push(format!("`{path} --help` breaks a line at {columns} columns: {line}"));

@@ -193,7 +193,7 @@ pub struct StoredTestArgs {
     /// Repository whose results are read, as `owner/repo`
     #[arg(long, value_name = "REPOSITORY")]
     pub repo: String,
-    /// Since this day, such as `2026-11-23`, or so many days, such as `7d`
+    /// Since this day, such as `2026-11-23`, or a number of days, such as `7d`
     #[arg(long, value_name = "DAY", default_value = "7d")]
     pub since: SinceDay,
     /// Also results of branches and pull requests, not of the default branch alone

@@ -9,7 +9,7 @@ use crcr_domain::{Allowlist, RepoName};
 
 use crate::cli::allowlist::{DEFAULT_FILE, FileArgs, FindingsFormat};
 use crate::commands::git::ObjectReader;
-use crate::commands::{read_bounded, read_file};
+use crate::commands::{no_temporary_folder, read_bounded, read_file};
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -47,10 +47,7 @@ impl AllowlistFile {
     /// commit hash is always a revision, even where git is missing or refuses the folder.
     pub fn read_revision(name: &str, env: &Env) -> Result<Self, Failure> {
         let (revision, path) = name.split_once(':').unwrap_or((name, DEFAULT_FILE));
-        let git = GitCommands::new(env).map_err(|error| {
-            Failure::unexpected("no-temporary-folder", "no temporary folder can be made")
-                .because(error)
-        })?;
+        let git = GitCommands::new(env).map_err(no_temporary_folder)?;
         let is_hash = [40, 64].contains(&revision.len())
             && revision.bytes().all(|byte| byte.is_ascii_hexdigit());
         let is_file = || !is_hash && Path::new(name).exists() && !git.is_revision(revision);

@@ -26,7 +26,7 @@ pub fn lookup(
             .hint("set `GITHUB_TOKEN`, such as to the output of `gh auth token`")
     })?;
     GithubLookup::new(http()?, &api_url(env)?, &token, cache, Arc::new(Timestamp::now)).map_err(
-        |error| Failure::unexpected("github-client", "GitHub can't be asked").because(error),
+        |error| Failure::unexpected("github-token", "GitHub can't be asked").because(error),
     )
 }
 
@@ -50,8 +50,11 @@ pub fn app(env: &Env) -> Result<Option<GithubApp>, Failure> {
 }
 
 pub fn http() -> Result<reqwest::Client, Failure> {
-    crcr_github::http::client()
-        .map_err(|error| Failure::unexpected("tls", "no HTTP client can be made").because(error))
+    crcr_github::http::client().map_err(no_client)
+}
+
+pub fn no_client(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::unexpected("http-client", "no HTTP client can be made").because(error)
 }
 
 pub fn api_url(env: &Env) -> Result<SecureUrl, Failure> {

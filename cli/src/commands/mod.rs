@@ -28,6 +28,7 @@ mod workflow;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
@@ -85,6 +86,18 @@ fn missing_server(error: &clap::Error) -> Option<Failure> {
         Failure::unexpected("no-server", format!("this `crcr` was built without `crcr {name}`"))
             .hint("use the `crcr` of a release, or build all of it: `cargo build --release`")
     })
+}
+
+fn working_folder() -> Result<PathBuf, Failure> {
+    std::env::current_dir().map_err(no_working_folder)
+}
+
+fn no_working_folder(error: io::Error) -> Failure {
+    Failure::unexpected("working-folder", "there is no working folder").because(error)
+}
+
+fn no_temporary_folder(error: io::Error) -> Failure {
+    Failure::unexpected("temporary-folder", "no temporary folder can be used").because(error)
 }
 
 /// Reads a file; `-` is standard input.

@@ -15,7 +15,7 @@ use crate::rest::{RestRequest, repo_path, response_date};
 
 /// Pages of 100 runs.
 const RUN_PAGES: u32 = 10;
-/// GitHub's filtered lists end after so many, and then nobody can say whether there are more.
+/// GitHub's filtered lists end after this many, and then nobody can say whether there are more.
 const LISTED_RUNS: usize = 1000;
 const WRITE: Permissions = &[("actions", "write")];
 const READ: Permissions = &[("actions", "read")];

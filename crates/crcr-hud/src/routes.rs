@@ -18,6 +18,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use crate::context::{Hud, PageError, compute, repo_name};
 use crate::errors::{error_json, error_response, wrong_address};
 use crate::openapi::{self, Operation, schemas_of};
+use crate::pages::log_text::send_log;
 use crate::pages::{
     branch, branches, commit, failure, failures, feed, level, level_status, now, overview, pull,
     pulls, quarantine, relay, repository, search, test, tests, trends,
@@ -85,7 +86,7 @@ pub fn router(hud: Arc<Hud>) -> Router {
     let document = Arc::new(LazyLock::new(move || openapi::document(&operations)));
     let others = Router::new()
         .route("/api/v1/openapi.json", get(async move || Json((**document).clone())))
-        .route("/failure/{owner}/{repo}/{job}/log.txt", get(failure::log_text))
+        .route("/failure/{owner}/{repo}/{job}/log.txt", get(send_log))
         .route("/crcr/{owner}/{repo}/badge.svg", get(badge))
         .route("/crcr/feed.atom", get(all_backends_feed))
         .route("/crcr/{owner}/{repo}/feed.atom", get(backend_feed))

@@ -76,7 +76,7 @@ pub const BASE_AGE: Duration = Duration::from_secs(60 * 24 * 3600);
 pub const BASE_ATTEMPTS: u32 = 3;
 /// How many heads and searches wait for one probe. Others see its result when they are evaluated.
 pub const PROBE_WAITERS: usize = 64;
-/// An author's pull requests get one of so many shares of what a backend's file allows on a day.
+/// An author's pull requests get one of this many shares of what a backend's file allows on a day.
 pub const AUTHOR_SHARES: u64 = 4;
 /// How many runs of one search are open at once, if the backend's budget is large.
 pub const PARALLEL_PROBES: usize = 3;
@@ -152,7 +152,7 @@ pub const RESEND: Duration = Duration::from_secs(24 * 3600);
 pub const GRACE: Duration = Duration::from_secs(10);
 /// How often the queue is polled.
 pub const POLL: Duration = Duration::from_millis(500);
-/// The relay is quiet if it took no webhook and no report for so long.
+/// The relay is quiet if it took no webhook and no report for this long.
 pub const QUIET: Duration = Duration::from_millis(20);
 /// How long keeping webhooks makes way for taking others.
 pub const KEEP_WAIT: Duration = Duration::from_secs(10);

@@ -21,10 +21,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::oneshot;
 
-use crate::stores::StoreClient;
-
-/// How many replicas of the relay share the store.
-pub(crate) const REPLICAS: usize = 2;
+use crate::stores::{REPLICAS, StoreClient, unavailable};
 
 pub(crate) struct CommitGates {
     pub(crate) now: Timestamp,
@@ -166,10 +163,6 @@ impl SimulatedStore {
         };
         waiting.await.map_err(|_| unavailable())
     }
-}
-
-pub(crate) fn unavailable() -> StoreError {
-    StoreError::Unavailable("simulated".to_owned())
 }
 
 #[async_trait]

@@ -11,13 +11,10 @@ use crcr_store::memory::MemoryStore;
 use crcr_store::{StoreKey, TaskState};
 
 use crate::gates::dispatch;
-use crate::ledger::PromiseLedger;
+use crate::ledger::{Broken, PromiseLedger};
 use crate::levels::AllowlistModel;
 use crate::names::short;
 use crate::truth::{CommitTruth, Truth, spelled_as_usual};
-
-/// A broken promise, and how it was broken.
-pub(crate) type Broken = (&'static str, String);
 
 /// By number: status, conclusion and number of updates of the check runs when they were last seen.
 pub(crate) type SeenCheckRuns = BTreeMap<u64, (String, Option<String>, u32)>;

@@ -6,6 +6,9 @@ use crcr_relay::state_records;
 use crcr_store::memory::MemoryStore;
 use jiff::Timestamp;
 
+/// A broken promise, and how it was broken.
+pub(crate) type Broken = (&'static str, String);
+
 /// A webhook that GitHub has.
 pub(crate) struct KnownWebhook {
     /// The backends that have to get it.

@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 
 use crate::names::UPSTREAM;
 
-/// Commits of one push at most: so many candidates has a search between two pushes.
+/// Commits of one push at most. A search between two pushes has this many candidates.
 const COMMITS: u32 = 64;
 
 /// The commits in their order, each with whether the test is broken there.

@@ -10,9 +10,8 @@ use crcr_store::memory::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::backend_files::BackendFiles;
-use crate::invariants::Broken;
 use crate::lab::BREAKING_JOB;
-use crate::ledger::{PaidProbe, PromiseLedger};
+use crate::ledger::{Broken, PaidProbe, PromiseLedger};
 use crate::main_branch::MainBranch;
 use crate::names::{UPSTREAM, short};
 

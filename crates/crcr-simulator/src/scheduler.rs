@@ -34,13 +34,13 @@ use self::frozen::{LABEL_CHANGES, MOST_FREEZES};
 use self::github_calls::CheckOutage;
 use self::results::SimulatedResults;
 use crate::backend_files::FILE_PATH;
-use crate::gates::{CommitGates, GithubCall, REPLICAS, SharedGates};
+use crate::gates::{CommitGates, GithubCall, SharedGates};
 use crate::inputs::SeedInputs;
-use crate::invariants::{Broken, SeenCheckRuns};
+use crate::invariants::SeenCheckRuns;
 use crate::lab::{BackendLab, LabEvent, LabReport, NIGHTLY_COMMIT, NightlyReport};
-use crate::ledger::PromiseLedger;
+use crate::ledger::{Broken, PromiseLedger};
 use crate::names::{BACKENDS, UPSTREAM};
-use crate::stores::{SharedStore, StoreClient, StoreKind};
+use crate::stores::{REPLICAS, SharedStore, StoreClient, StoreKind};
 use crate::upstream::{ALLOWLIST_PATH, UpstreamModel};
 use crate::{BrokenPromise, CulpritScore, SeedSummary, end_state, probes};
 

@@ -19,6 +19,7 @@ use crate::commands::artifact::sources::{
     SummaryRow, files_text, github_url, not_found, run_of, s3_page, service, set_empty_outputs,
     sources, store_failed, summarize_failure, table, warn_instead,
 };
+use crate::commands::no_temporary_folder;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, human_bytes};
@@ -138,9 +139,7 @@ fn destination(
         return Ok(Destination { path, fresh: false });
     }
     if privileged {
-        let path = download::fresh_folder(&runner.temp_dir()).map_err(|error| {
-            Failure::unexpected("destination", "no temporary folder can be created").because(error)
-        })?;
+        let path = download::fresh_folder(&runner.temp_dir()).map_err(no_temporary_folder)?;
         return Ok(Destination { path, fresh: true });
     }
     Ok(Destination { path: PathBuf::from("."), fresh: false })
@@ -232,7 +231,7 @@ fn report(
         .collect::<PathBuf>();
     printer.line(&format!("into {}", path.display()));
     let outputs = outputs(done, path.display().to_string(), request, runner.env());
-    let outputs: Vec<_> = OUTPUTS.into_iter().zip(outputs.iter().map(String::as_str)).collect();
+    let outputs: Vec<_> = outputs.iter().map(|(name, value)| (*name, value.as_str())).collect();
     runner.set_outputs(&outputs)?;
     if done.artifacts.is_empty() { Ok(()) } else { summarize(done, request, runner) }
 }
@@ -261,13 +260,12 @@ fn print_artifacts(done: &DownloadResult, args: &DownloadArgs, printer: &Printer
     }
 }
 
-/// In the order of [`OUTPUTS`].
 fn outputs(
     done: &DownloadResult,
     path: String,
     request: &DownloadRequest,
     env: &Env,
-) -> [String; OUTPUTS.len()] {
+) -> [(&'static str, String); OUTPUTS.len()] {
     let mut stores: Vec<_> = done.artifacts.iter().map(|one| one.found.store()).collect();
     stores.sort_unstable();
     stores.dedup();
@@ -276,16 +274,18 @@ fn outputs(
     let single = (done.artifacts.len() == 1).then(|| &done.artifacts[0]);
     let id = single.and_then(|one| one.found.artifact_id());
     let locator = single.and_then(|one| one.found.locator.as_ref());
+    let url = single.map(|one| url_of(one, request, env)).unwrap_or_default();
+    let reason = if done.artifacts.is_empty() { "no-artifacts" } else { "ok" };
     [
-        path,
-        if stores.is_empty() { "none".to_owned() } else { stores.join(",") },
-        if done.artifacts.is_empty() { "no-artifacts" } else { "ok" }.to_owned(),
-        id.map(|id| id.to_string()).unwrap_or_default(),
-        single.map(|one| url_of(one, request, env)).unwrap_or_default(),
-        single.map(|one| one.digest.hex()).unwrap_or_default(),
-        locator.map(|locator| locator.to_json(MAX_OUTPUT_BYTES)).unwrap_or_default(),
-        sum(|one| one.size),
-        sum(|one| one.unpacked.files),
+        ("download-path", path),
+        ("store", if stores.is_empty() { "none".to_owned() } else { stores.join(",") }),
+        ("reason", reason.to_owned()),
+        ("artifact-id", id.map(|id| id.to_string()).unwrap_or_default()),
+        ("artifact-url", url),
+        ("artifact-digest", single.map(|one| one.digest.hex()).unwrap_or_default()),
+        ("locator", locator.map(|locator| locator.to_json(MAX_OUTPUT_BYTES)).unwrap_or_default()),
+        ("size", sum(|one| one.size)),
+        ("files", sum(|one| one.unpacked.files)),
     ]
 }
 

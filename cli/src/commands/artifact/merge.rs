@@ -14,6 +14,7 @@ use crate::cli::artifact::{
     ArchiveArg, DigestMismatch, DownloadArgs, FallbackArg, MergeArgs, NoFiles, OnCollisionArg,
     OnQuota, RunArgs, SymlinksArg, UploadArgs,
 };
+use crate::commands::no_temporary_folder;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -108,10 +109,8 @@ async fn fetch_parts(
     runner: &Runner,
     printer: &Printer,
 ) -> Result<(PartsFolder, Vec<DownloadedArtifact>), Failure> {
-    let temporary = |error| {
-        Failure::unexpected("temporary-folder", "no temporary folder can be used").because(error)
-    };
-    let folder = PartsFolder(download::fresh_folder(&runner.temp_dir()).map_err(temporary)?);
+    let folder = download::fresh_folder(&runner.temp_dir()).map_err(no_temporary_folder)?;
+    let folder = PartsFolder(folder);
     let content = folder.content();
     let download = DownloadArgs {
         name: None,
@@ -140,7 +139,7 @@ async fn fetch_parts(
         let moved = fs::rename(&content, &aside)
             .and_then(|()| fs::create_dir(&content))
             .and_then(|()| fs::rename(&aside, &own));
-        moved.map_err(temporary)?;
+        moved.map_err(no_temporary_folder)?;
     }
     for part in &done.artifacts {
         printer.line(&format!("`{}` from {}", part.found.name, part.found.store()));

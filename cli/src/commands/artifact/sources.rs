@@ -21,6 +21,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::cli::artifact::{AuthMode as AuthArg, RunArgs, S3Args};
+use crate::commands::github::no_client;
 use crate::commands::oidc::RenewingCredentials;
 use crate::env_vars::{self, Env};
 use crate::escape::escape_markdown;
@@ -201,7 +202,7 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
             .hint("the action hands over the runner's own token and address; set neither by hand")
     })?;
     let service = service.with_retry(last_resort(env)?).on(server(env));
-    let uploads = UploadClient::new(silence(env)?).map_err(no_tls)?;
+    let uploads = UploadClient::new(silence(env)?).map_err(no_client)?;
     Ok(Some(GitHubStore::new(service, uploads, mask(printer))))
 }
 
@@ -526,11 +527,7 @@ fn seconds(
 }
 
 pub fn client(env: &Env) -> Result<reqwest::Client, Failure> {
-    http::client_with(silence(env)?).map_err(no_tls)
-}
-
-fn no_tls(error: http::HttpError) -> Failure {
-    Failure::unexpected("http-client", "TLS can't be set up").because(error)
+    http::client_with(silence(env)?).map_err(no_client)
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use super::{inputs, stop_signal};
 use crate::cli::artifact::{
     ArchiveArg, CompressionLevel, NoFiles, OnQuota, S3Checksum, SymlinksArg, UploadArgs,
 };
+use crate::commands::working_folder;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, human_bytes};
@@ -248,9 +249,7 @@ fn s3_config(
 }
 
 fn collect(args: &UploadArgs, env: &Env) -> Result<CollectedFiles, Failure> {
-    let cwd = std::env::current_dir().map_err(|e| {
-        Failure::unexpected("working-folder", "the working folder is gone").because(e)
-    })?;
+    let cwd = working_folder()?;
     let query = FileQuery {
         patterns: &args.path,
         cwd: &cwd,
@@ -526,9 +525,16 @@ fn print_result(
     printer.line(&format!("sha256 {digest}"));
     printer.line(&format!("locator {locator}"));
     printer.end_group();
-    let values = [store, &reason, &id, url, &digest, &locator, &size, &count];
-    let outputs: Vec<_> = OUTPUTS.into_iter().zip(values).collect();
-    runner.set_outputs(&outputs)?;
+    runner.set_outputs(&[
+        ("store", store),
+        ("reason", &reason),
+        ("artifact-id", &id),
+        ("artifact-url", url),
+        ("artifact-digest", &digest),
+        ("locator", &locator),
+        ("size", &size),
+        ("files", &count),
+    ])?;
     let row = SummaryRow {
         name: &source.name,
         url: &page,

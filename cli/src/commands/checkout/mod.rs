@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use self::source::CheckoutSource;
 use crate::cli::checkout::{CheckoutArgs, Submodules};
 use crate::commands::git::{Git, RemoteProblem};
+use crate::commands::{no_working_folder, working_folder};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -66,12 +67,10 @@ pub async fn run(args: &CheckoutArgs, env: &Env, printer: &Printer) -> Outcome {
 fn folder(args: &CheckoutArgs, env: &Env) -> Result<PathBuf, Failure> {
     let base = match env.get(env_vars::GITHUB_WORKSPACE) {
         Some(workspace) => PathBuf::from(workspace),
-        None => std::env::current_dir()
-            .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?,
+        None => working_folder()?,
     };
     let path = args.path.as_deref().unwrap_or(Path::new("."));
-    std::path::absolute(base.join(path))
-        .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))
+    std::path::absolute(base.join(path)).map_err(no_working_folder)
 }
 
 /// Fetches `wanted` from the event's repository, or, if it isn't there any more, from the pull request's

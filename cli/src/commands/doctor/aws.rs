@@ -17,6 +17,7 @@ use reqwest::{Client, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::aws_trust;
+use super::machine::TIMEOUT;
 use super::report::{CheckReport, CheckResult};
 use crate::cli::doctor::AwsArgs;
 use crate::commands::github;
@@ -24,7 +25,6 @@ use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Somebody may be waiting for the report.
 const RETRY: RetryPolicy = RetryPolicy::CALL.within(Duration::from_secs(15));
 /// The folders of the classes of trust, as docs/aws.md has them.

@@ -90,7 +90,7 @@ async fn get_role(
     let signed = signature("GET", url.as_str(), &[], nothing, scope, credentials, now);
     let signed = signed.map_err(|error| other(&error))?;
     let request = || {
-        let request = client.get(url.clone()).timeout(super::aws::TIMEOUT);
+        let request = client.get(url.clone()).timeout(machine::TIMEOUT);
         signed.iter().fold(request, |request, (name, value)| request.header(*name, value))
     };
     match http::send(retry, request).await {

@@ -28,7 +28,7 @@ use crate::printer::human_bytes;
 use crate::runner::Runner;
 
 /// For each program and each server.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// The default chain tries several places, the last one over the network.
 const AWS_TIMEOUT: Duration = Duration::from_secs(6);
 const MAX_ANSWER_BYTES: usize = 64 * 1024;

@@ -399,5 +399,6 @@ fn may_replace(file: &str) -> bool {
 }
 
 fn not_written(path: &Path, error: std::io::Error) -> Failure {
-    Failure::user("not-written", format!("`{}` can't be written", path.display())).because(error)
+    Failure::user("file-unwritable", format!("`{}` can't be written", path.display()))
+        .because(error)
 }

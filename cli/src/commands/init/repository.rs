@@ -11,6 +11,7 @@ use super::template::ActionsPin;
 use crate::cli::init::InitArgs;
 use crate::commands::git::Git;
 use crate::commands::workflow::starts_on;
+use crate::commands::{no_temporary_folder, working_folder};
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -39,8 +40,7 @@ impl<'a> LocalRepository<'a> {
         env: &'a Env,
         printer: &'a Printer,
     ) -> Result<Self, Failure> {
-        let cwd = std::env::current_dir()
-            .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
+        let cwd = working_folder()?;
         let git = Git::new(&cwd, GITHUB, None, printer);
         let top = git.capture(&["rev-parse", "--show-toplevel"]).await;
         let origin = git.capture(&["config", "--get", "remote.origin.url"]).await;
@@ -154,8 +154,7 @@ impl<'a> LocalRepository<'a> {
             return Ok(ActionsPin { repository, commit: commit.to_owned(), name: None });
         }
         // Not in this repository's folder: its settings could send git to another server.
-        let nowhere = tempfile::tempdir()
-            .map_err(|error| Failure::unexpected("temp", "no temporary folder").because(error))?;
+        let nowhere = tempfile::tempdir().map_err(no_temporary_folder)?;
         let git = Git::new(nowhere.path(), &self.server, None, self.printer);
         let url = format!("{}/{repository}", self.server);
         let wanted = reference.unwrap_or("v1");

@@ -125,7 +125,11 @@ async fn make(
             manifest.redis = Some(snapshot.position);
         }
     }
-    let is_separate = |path: &PathBuf| !matches!(store, StoreUrl::Sqlite(same) if same == path);
+    let is_separate = |path: &PathBuf| match store {
+        // However it is spelled.
+        StoreUrl::Sqlite(same) => fs::canonicalize(same).ok() != fs::canonicalize(path).ok(),
+        StoreUrl::Redis(_) => true,
+    };
     match results {
         Some(ResultsUrl::Sqlite(path)) if is_separate(path) => {
             copy_database(path, folder, RESULTS_FILE, &mut manifest).await?;

@@ -10,6 +10,7 @@ use url::Url;
 
 use crate::cli::DataFormat;
 use crate::cli::relay::HealthArgs;
+use crate::commands::github;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -31,9 +32,7 @@ pub async fn run(args: &HealthArgs, env: &Env, printer: &Printer) -> Outcome {
     let url = format!("{}/readyz", base.as_str().trim_end_matches('/'));
     let is_here = base.host().is_some_and(|host| is_loopback(&host));
     let client = if is_here { http::direct_client() } else { http::client() };
-    let client = client.map_err(|error| {
-        Failure::unexpected("http", "the HTTP client can't be set up").because(error)
-    })?;
+    let client = client.map_err(github::no_client)?;
     let mut request = client.get(&url);
     // Without it, a listener that others can reach gives one word for each problem.
     let tokens = env.setting(env_vars::CRCR_ADMIN_TOKEN).ok().flatten().filter(|_| is_here);

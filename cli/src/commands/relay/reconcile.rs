@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crcr_github::app::{Clock, GithubApp};
-use crcr_github::http;
 use crcr_relay::Config;
 use crcr_relay::reconcile::{FailedDelivery, ReconcileError, Reconciliation, reconcile};
 use serde_json::json;
@@ -13,6 +12,7 @@ use super::serve::invalid_settings;
 use super::{now, open_store, secrets_manager, store_failure};
 use crate::cli::DataFormat;
 use crate::cli::relay::ReconcileArgs;
+use crate::commands::github;
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -22,9 +22,7 @@ pub async fn run(args: &ReconcileArgs, env: &Env, printer: &Printer) -> Outcome 
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let config = Config::read(&lookup, stored).map_err(invalid_settings)?;
     let store = open_store(&args.store, env).await?;
-    let client = http::client().map_err(|error| {
-        Failure::unexpected("http", "the HTTP client can't be set up").because(error)
-    })?;
+    let client = github::http()?;
     let clock: Clock = Arc::new(now);
     let key = config.private_key.first();
     let id = config.app_id.clone();

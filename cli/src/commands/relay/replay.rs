@@ -8,6 +8,7 @@ use secrecy::SecretString;
 
 use super::replay_archive;
 use crate::cli::relay::ReplayArgs;
+use crate::commands::github;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -21,8 +22,7 @@ pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
     }
     let event = args.event.as_deref().unwrap_or("pull_request");
     let secret = webhook_secret(env)?;
-    let client = crcr_github::http::client()
-        .map_err(|error| Failure::unexpected("http", "no HTTP client").because(error))?;
+    let client = github::http()?;
     let url = format!("{}/github/webhook", args.url.trim_end_matches('/'));
     for path in &args.files {
         let name = path.display();

@@ -3,13 +3,12 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use crcr_relay::config::StoreUrl;
 use crcr_relay::restore::{RestoreRecord, ResumedWork, mark_restored};
 use crcr_results::ResultsUrl;
 use crcr_store::redis::RedisPosition;
-use crcr_store::{RedisStore, RedisUrl, StateStore, StoreError, sqlite};
+use crcr_store::{RedisStore, RedisUrl, SqliteStore, StateStore, StoreError, StoreRole, sqlite};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -27,14 +26,15 @@ use crate::printer::Printer;
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 
 pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
-    let (opened, restored) = match (&args.folder, args.since) {
+    let (restored, resumed) = match (&args.folder, args.since) {
         (_, Some(since)) => {
             if since >= now() {
                 return Err(Failure::user("since", "`--since` isn't in the past"));
             }
             expect_no_relay(args, env)?;
+            let store = open_store(&args.store, env).await?;
             let restored = RestoredStore { backup_at: since, not_copied: vec![] };
-            (open_store(&args.store, env).await?, restored)
+            (restored, mark(&*store, since).await?)
         }
         (Some(folder), None) => {
             let manifest = read_manifest(folder)?;
@@ -47,6 +47,7 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
                     DataFormat::Json => printer.data_line(&json!(manifest).to_string()),
                     DataFormat::Text => {
                         printer.data_line(&format!("whole: everything until {at:.0}"));
+                        print_not_copied(&manifest.not_copied, printer);
                     }
                 }
                 return Ok(ExitCode::SUCCESS);
@@ -55,8 +56,6 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
         }
         (None, None) => return Err(Failure::unexpected("folder", "no backup is named")),
     };
-    let resumed =
-        mark_restored(opened.as_ref(), restored.backup_at, now()).await.map_err(store_failure)?;
     let record = RestoreRecord { backup_at: restored.backup_at, restored_at: now() };
     let lost = record.out_of_reach(now());
     match args.format {
@@ -89,13 +88,18 @@ struct RestoredStore {
     not_copied: Vec<String>,
 }
 
-/// Puts the files in their places, all or none, and opens the store.
+async fn mark(store: &dyn StateStore, backup_at: Timestamp) -> Result<ResumedWork, Failure> {
+    mark_restored(store, backup_at, now()).await.map_err(store_failure)
+}
+
+/// Puts the files in their places, all or none, once the store is marked as restored: a relay that started on it before
+/// would not ask for what it lacks.
 async fn put_back(
     args: &RestoreArgs,
     folder: &Path,
     manifest: BackupManifest,
     env: &Env,
-) -> Result<(Arc<dyn StateStore>, RestoredStore), Failure> {
+) -> Result<(RestoredStore, ResumedWork), Failure> {
     let store = store_url(&args.store, env)?;
     let results = named_results(args.results.as_deref(), env)?;
     let has = |name: &str| manifest.files.iter().any(|file| file.name == name);
@@ -121,25 +125,36 @@ async fn put_back(
     for (_, path) in &places {
         expect_nothing_at(path)?;
     }
-    // Before anything is written.
-    let on_redis: Option<Arc<dyn StateStore>> = match &store {
-        StoreUrl::Redis(url) => Some(Arc::new(open_redis(url, manifest.redis.as_ref()).await?)),
-        StoreUrl::Sqlite(_) => None,
+    let backup_at = manifest.backup_at;
+    let (copies, resumed) = match &store {
+        StoreUrl::Redis(url) => {
+            // Before anything is written.
+            let store = open_redis(url, manifest.redis.as_ref()).await?;
+            (UnnamedCopies::new(folder, places)?, mark(&store, backup_at).await?)
+        }
+        StoreUrl::Sqlite(path) => {
+            let copies = UnnamedCopies::new(folder, places)?;
+            let resumed = mark_copy(&partial_of(path), backup_at).await?;
+            (copies, resumed)
+        }
     };
-    // The results come first: while the store is missing, no relay can start on half a restore.
-    for (done, (name, path)) in places.iter().enumerate() {
-        place(&folder.join(name), path).inspect_err(|_| {
-            for (_, placed) in &places[..done] {
-                let _ = fs::remove_file(placed);
-            }
-        })?;
+    copies.name_all()?;
+    Ok((RestoredStore { backup_at, not_copied: manifest.not_copied }, resumed))
+}
+
+async fn mark_copy(path: &Path, backup_at: Timestamp) -> Result<ResumedWork, Failure> {
+    // As a tool and not as a server, which would take facts out of the outbox that belong to other results.
+    let store = SqliteStore::open(path, StoreRole::Tool).map_err(store_failure)?;
+    let resumed = mark(&store, backup_at).await?;
+    // It closes here, and moves its log into the file.
+    drop(store);
+    if with_end(path, "-wal").exists() {
+        return Err(Failure::unexpected("store", "the store can't be written whole")
+            .hint("make space on its disk"));
     }
-    let opened = match on_redis {
-        Some(store) => store,
-        // As a tool and not as a server, which would take facts out of the outbox that belong to other results.
-        None => open_store(&args.store, env).await?,
-    };
-    Ok((opened, RestoredStore { backup_at: manifest.backup_at, not_copied: manifest.not_copied }))
+    let synced = File::options().write(true).open(path).and_then(|file| file.sync_all());
+    synced.map_err(|error| folder_failure(path, error))?;
+    Ok(resumed)
 }
 
 fn print_text(
@@ -175,14 +190,18 @@ fn print_text(
         "reports since then: lost, unless their dispatch is sent again. Operators' changes since then, such as \
          `crcr relay repository confirm`, have to be made again",
     );
-    for what in &restored.not_copied {
-        printer.data_line(&format!("not in the backup: {what}"));
-    }
+    print_not_copied(&restored.not_copied, printer);
     // Only whether there is an archive matters here, so `CRCR_ARCHIVE_FILE` needn't be readable.
     if !matches!(env.setting(env_vars::CRCR_ARCHIVE), Ok(None)) {
         printer.data_line(&format!(
             "webhooks as rows: `crcr relay replay --from {backup_at:.0}` reads them from the archive"
         ));
+    }
+}
+
+fn print_not_copied(not_copied: &[String], printer: &Printer) {
+    for what in not_copied {
+        printer.data_line(&format!("not in the backup: {what}"));
     }
 }
 
@@ -229,36 +248,79 @@ fn check(folder: &Path, file: &BackupFile) -> Result<(), Failure> {
     })
 }
 
-fn expect_nothing_at(path: &Path) -> Result<(), Failure> {
-    for end in ["", "-wal", "-shm"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(end);
-        let beside = PathBuf::from(name);
-        if beside.exists() {
-            let what = format!("`{}` exists, and a restore never overwrites", beside.display());
-            return Err(Failure::user("exists", what)
-                .hint("stop the relay, and move that file and those beside it away"));
-        }
-    }
-    Ok(())
+/// SQLite's log and index have the name of their database, with an end.
+const ENDS: [&str; 3] = ["", "-wal", "-shm"];
+
+fn with_end(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
 }
 
-/// Copies a file so that it is either there and whole, or not there.
-fn place(from: &Path, to: &Path) -> Result<(), Failure> {
-    let mut partial = to.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let folder = to.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let copied = fs::create_dir_all(folder)
-        .and_then(|()| fs::copy(from, &partial))
-        .and_then(|_| File::options().write(true).open(&partial)?.sync_all())
-        .and_then(|()| fs::rename(&partial, to))
-        .and_then(|()| sync_folder(folder));
-    copied.map_err(|error| {
-        // Whatever of it was written is of no use.
-        let _ = fs::remove_file(&partial);
-        folder_failure(to, error)
-    })
+fn partial_of(path: &Path) -> PathBuf {
+    with_end(path, ".partial")
+}
+
+fn expect_nothing_at(path: &Path) -> Result<(), Failure> {
+    let Some(there) = ENDS.map(|end| with_end(path, end)).into_iter().find(|path| path.exists())
+    else {
+        return Ok(());
+    };
+    let what = format!("`{}` exists, and a restore never overwrites", there.display());
+    Err(Failure::user("exists", what)
+        .hint("stop the relay, and move that file and those beside it away"))
+}
+
+/// Copies beside their places. Those that haven't got their names when this is dropped are removed.
+struct UnnamedCopies {
+    places: Vec<PathBuf>,
+}
+
+impl UnnamedCopies {
+    fn new(folder: &Path, files: Vec<(&str, PathBuf)>) -> Result<Self, Failure> {
+        let mut copies = Self { places: vec![] };
+        for (name, place) in files {
+            let partial = partial_of(&place);
+            copies.places.push(place.clone());
+            // A restore that was killed may have left one, with a log that isn't this copy's.
+            remove(&partial);
+            let copied = fs::create_dir_all(folder_of(&place))
+                .and_then(|()| fs::copy(folder.join(name), &partial))
+                .and_then(|_| File::options().write(true).open(&partial)?.sync_all());
+            copied.map_err(|error| folder_failure(&place, error))?;
+        }
+        Ok(copies)
+    }
+
+    /// The results come first: while the store is missing, no relay can start on half a restore.
+    fn name_all(self) -> Result<(), Failure> {
+        for (done, place) in self.places.iter().enumerate() {
+            let named =
+                fs::rename(partial_of(place), place).and_then(|()| sync_folder(folder_of(place)));
+            named.map_err(|error| {
+                self.places[..=done].iter().for_each(|named| remove(named));
+                folder_failure(place, error)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for UnnamedCopies {
+    fn drop(&mut self) {
+        self.places.iter().for_each(|place| remove(&partial_of(place)));
+    }
+}
+
+/// Removes a database that is of no use.
+fn remove(path: &Path) {
+    for end in ENDS {
+        let _ = fs::remove_file(with_end(path, end));
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
 /// A Redis server, if it has everything that the backup has.

@@ -38,8 +38,7 @@ pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
         let is_answer = error.as_service_error().is_some();
         let what = if is_answer { "AWS refused" } else { "AWS can't be asked" };
         // What is between says only which layer of the SDK passed it on.
-        failure(what)
-            .because(anyhow::Error::msg(anyhow::Error::from(error).root_cause().to_string()))
+        failure(what).because(anyhow::Error::msg(crcr_github::http::root_cause(&error)))
     })?;
     let text = found.secret_string().ok_or_else(|| failure("it has no text"))?;
     // The parser's message may quote the secret, so it isn't printed.

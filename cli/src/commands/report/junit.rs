@@ -13,6 +13,7 @@ use crcr_domain::protocol::callback::{
 };
 
 use super::quarantined::QuarantinedFailures;
+use crate::commands::working_folder;
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -77,8 +78,7 @@ pub fn read(
     if globs.is_empty() {
         return Ok(None);
     }
-    let cwd = std::env::current_dir()
-        .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
+    let cwd = working_folder()?;
     let home = env.get(env_vars::HOME).map(Path::new);
     let query = FileQuery { patterns: globs, cwd: &cwd, home, hidden: false, keep_links: false };
     let found = collect(&query).map_err(|error| {

@@ -22,6 +22,7 @@ use url::Url;
 use self::relay_response::{Cause, ReportOutcome, RetryableFailure};
 use crate::cli::report::{OnUnreachable, ReportArgs, Status};
 use crate::commands::artifact::sources::patience;
+use crate::commands::github;
 use crate::commands::quarantine::read_committed;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -54,8 +55,7 @@ pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     let url = callback_url(args, env, body.callback_url.as_deref())?;
     let (job, state, is_dry) = (body.job, body.state, body.is_dry);
     let source = token::TokenSource::find(args.audience.as_deref(), env)?;
-    let client = http::client()
-        .map_err(|error| Failure::unexpected("http-client", "no HTTP client").because(error))?;
+    let client = github::http()?;
     let per_try = Duration::from_secs(args.max_time);
     let call = RelayCall {
         client,

@@ -15,6 +15,7 @@ use super::test_command::shell_word;
 use crate::cli::reproduce::ReproduceArgs;
 use crate::commands::git::Git;
 use crate::commands::workflow::DispatchWorkflow;
+use crate::commands::{no_temporary_folder, working_folder};
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -51,9 +52,8 @@ pub async fn run(args: &ReproduceArgs, recipe: &Recipe, env: &Env, printer: &Pri
         .prefix("crcr-event")
         .suffix(".json")
         .tempfile()
-        .map_err(|error| Failure::unexpected("temp", "no temporary file").because(error))?;
-    file.write_all(event.to_string().as_bytes())
-        .map_err(|error| Failure::unexpected("temp", "no temporary file").because(error))?;
+        .map_err(no_temporary_folder)?;
+    file.write_all(event.to_string().as_bytes()).map_err(no_temporary_folder)?;
     let known = known_to_act(&workflow)?;
     let workflow = known.as_ref().map_or(workflow, |(_, path)| path.clone());
     let mut line: Vec<OsString> = ["repository_dispatch", "--eventpath"].map(OsString::from).into();
@@ -120,8 +120,7 @@ async fn check_commit(
             .warning(&message, Some("the workflow and the files of this clone's commit are used"));
         return Ok(());
     };
-    let here = std::env::current_dir()
-        .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
+    let here = working_folder()?;
     let git = Git::new(&here, "https://github.com", None, printer);
     let hint = format!(
         "`git checkout {}` in a clone of `{}`, or pass `--any-commit` to run what is here",
@@ -148,11 +147,10 @@ fn known_to_act(path: &Path) -> Result<Option<(tempfile::TempDir, PathBuf)>, Fai
     if !text.lines().any(|line| is_refused(&line)) {
         return Ok(None);
     }
-    let no_copy = |error| Failure::unexpected("temp", "no temporary file").because(error);
-    let folder = tempfile::tempdir().map_err(no_copy)?;
+    let folder = tempfile::tempdir().map_err(no_temporary_folder)?;
     let copy = folder.path().join(path.file_name().unwrap_or("workflow.yml".as_ref()));
     let kept = text.lines().filter(|line| !is_refused(line)).map(|line| format!("{line}\n"));
-    fs::write(&copy, kept.collect::<String>()).map_err(no_copy)?;
+    fs::write(&copy, kept.collect::<String>()).map_err(no_temporary_folder)?;
     Ok(Some((folder, copy)))
 }
 

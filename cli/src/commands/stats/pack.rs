@@ -16,6 +16,7 @@ use crcr_domain::ci_data::test_run::TestTally;
 use tempfile::TempDir;
 
 use crate::cli::stats::PackArgs;
+use crate::commands::working_folder;
 use crate::env_vars::{self, Env};
 use crate::escape::escape_markdown;
 use crate::failure::{Failure, Outcome};
@@ -161,8 +162,7 @@ fn without_tests<'a>(
 
 /// The files that the patterns match and that can be reports.
 fn find(patterns: &[String], env: &Env) -> Result<CollectedFiles, Failure> {
-    let cwd = std::env::current_dir()
-        .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
+    let cwd = working_folder()?;
     let home = env.get(env_vars::HOME).map(Path::new);
     let query = FileQuery { patterns, cwd: &cwd, home, hidden: true, keep_links: false };
     let mut found = collect(&query).map_err(|error| {

@@ -37,7 +37,7 @@ pub async fn times(args: &TimesArgs, env: &Env, printer: &Printer) -> Outcome {
     match &args.output {
         Some(path) => std::fs::write(path, text).map_err(|error| {
             let what = format!("`{}` can't be written", path.display());
-            Failure::unexpected("output", what).because(error)
+            Failure::unexpected("file-unwritable", what).because(error)
         })?,
         None => printer.data(&text),
     }

@@ -50,7 +50,7 @@ fn count(rest: &[u8], is: fn(&u8) -> bool) -> usize {
     rest.iter().take_while(|byte| is(byte)).count()
 }
 
-/// The length if each group has so many bytes of the kind, with one of `separators` between them.
+/// The length if each group has this many bytes of the kind, with one of `separators` between them.
 fn groups(rest: &[u8], lengths: &[usize], separators: &[u8], is: fn(&u8) -> bool) -> Option<usize> {
     let mut at = 0;
     for (group, length) in lengths.iter().enumerate() {

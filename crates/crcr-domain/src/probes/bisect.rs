@@ -285,23 +285,7 @@ fn entropy(probability: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Numbers that look random and are the same in every run: SplitMix64.
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        }
-
-        fn chance(&mut self, probability: f64) -> bool {
-            (self.next() >> 11) as f64 / (1u64 << 53) as f64 <= probability
-        }
-    }
+    use crate::probes::month::Random;
 
     /// A branch with one culprit, whose runs fail for no reason in `flakes`, and tell nothing in `infra`.
     struct Branch {

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use super::paths::{self, MAX_PATTERNS, PathFilter};
 use super::{DispatchFilter, DownstreamConfig, Drafts, MAX_BYTES, ProbeBudget, TakenEvent};
-use crate::diagnostic::{Diagnostic, Findings, Rule, SourceText};
+use crate::diagnostic::{Findings, Rule, SourceText};
 use crate::yaml::display::{find_similar, show};
-use crate::yaml::{SyntaxError, TokenKind, YamlReader, YamlToken, scalar, syntax};
+use crate::yaml::plain::PlainYaml;
+use crate::yaml::{SyntaxError, TokenKind, YamlToken, scalar, syntax};
 
 pub(super) const MAX_QUIET_MINUTES: u64 = 24 * 60;
 pub(super) const MAX_DISPATCHES: u64 = 100_000;
@@ -31,29 +32,23 @@ impl ParsedDownstreamFile {
     pub fn parse(bytes: &[u8]) -> Self {
         let bounded = if bytes.len() > MAX_BYTES { b"" } else { bytes };
         let source = SourceText::new(bounded);
-        let mut reader = FileReader {
-            yaml: YamlReader::new(source.text()),
-            source: &source,
-            read_to: 0,
-            settings: 0,
-            findings: Findings::default(),
-        };
+        let mut reader = FileReader { file: PlainYaml::new(&source), settings: 0 };
         let mut config = DownstreamConfig::default();
         if bytes.len() > MAX_BYTES {
             let help = "take broader patterns of paths";
-            reader.findings.push(syntax::too_large(&source, MAX_BYTES, help));
+            reader.file.findings.push(syntax::too_large(&source, MAX_BYTES, help));
         } else if let Some(found) = syntax::unreadable(bytes, &source) {
-            reader.findings.push(found);
+            reader.file.findings.push(found);
         } else {
             match reader.read_document() {
                 Ok(root) => config = reader.config(root),
                 Err(error) => {
-                    let found = syntax::stopped(&source, &error, reader.read_to);
-                    reader.findings.push(found);
+                    let found = syntax::stopped(&source, &error, reader.file.read_to);
+                    reader.file.findings.push(found);
                 }
             }
         }
-        let FileReader { settings, mut findings, .. } = reader;
+        let FileReader { settings, file: PlainYaml { mut findings, .. } } = reader;
         findings.sort();
         Self { config, settings, findings, source }
     }
@@ -80,29 +75,19 @@ enum NodeKind {
 }
 
 struct FileReader<'a> {
-    yaml: YamlReader<'a>,
-    source: &'a SourceText,
-    /// End of the previous token.
-    read_to: usize,
+    file: PlainYaml<'a>,
     settings: usize,
-    findings: Findings,
 }
 
 impl<'a> FileReader<'a> {
     /// The root; `None` if the file is empty.
     fn read_document(&mut self) -> Result<Option<Node>, SyntaxError> {
-        if matches!(self.next()?.kind, TokenKind::End) {
+        if matches!(self.file.next()?.kind, TokenKind::End) {
             return Ok(None);
         }
-        let token = self.next()?;
+        let token = self.file.next()?;
         let root = self.node(token)?;
-        while !matches!(self.next()?.kind, TokenKind::DocumentEnd | TokenKind::End) {}
-        let second = self.next()?;
-        if matches!(second.kind, TokenKind::DocumentStart) {
-            let help = "put everything into one document";
-            self.report(Rule::WrongShape, second.bytes, "the file has a second document", help);
-            while !matches!(self.next()?.kind, TokenKind::End) {}
-        }
+        self.file.end()?;
         Ok(Some(root))
     }
 
@@ -114,7 +99,7 @@ impl<'a> FileReader<'a> {
             TokenKind::ListStart => {
                 let mut items = vec![];
                 loop {
-                    let item = self.next()?;
+                    let item = self.file.next()?;
                     if matches!(item.kind, TokenKind::ListEnd) {
                         break;
                     }
@@ -125,12 +110,12 @@ impl<'a> FileReader<'a> {
             TokenKind::MapStart => {
                 let mut pairs: Vec<(Node, Node)> = vec![];
                 loop {
-                    let key = self.next()?;
+                    let key = self.file.next()?;
                     if matches!(key.kind, TokenKind::MapEnd) {
                         break;
                     }
                     let key = self.node(key)?;
-                    let value = self.next()?;
+                    let value = self.file.next()?;
                     pairs.push((key, self.node(value)?));
                 }
                 if let Some((key, _)) = pairs.first().filter(|_| bytes.is_empty()) {
@@ -139,28 +124,12 @@ impl<'a> FileReader<'a> {
                 NodeKind::Map(pairs)
             }
             TokenKind::Alias => {
-                let help = "write the text itself";
-                self.report(Rule::Alias, bytes.clone(), "aliases aren't supported", help);
+                self.file.report_alias(bytes.clone());
                 NodeKind::Other
             }
             _ => NodeKind::Other,
         };
         Ok(Node { kind, bytes })
-    }
-
-    /// The next token. Reports tags and anchors.
-    fn next(&mut self) -> Result<YamlToken<'a>, SyntaxError> {
-        loop {
-            let token = self.yaml.next()?;
-            if let Some(tag) = token.tag.clone() {
-                self.report(Rule::Alias, tag, "tags aren't supported", "remove it");
-            }
-            if !matches!(token.kind, TokenKind::Anchor) {
-                self.read_to = self.read_to.max(token.bytes.end);
-                return Ok(token);
-            }
-            self.report(Rule::Alias, token.bytes, "anchors aren't supported", "remove it");
-        }
     }
 
     fn config(&mut self, root: Option<Node>) -> DownstreamConfig {
@@ -222,14 +191,14 @@ impl<'a> FileReader<'a> {
             NodeKind::Scalar(text, true) if scalar::is_null(&text) => return vec![],
             NodeKind::Other => return vec![],
             _ => {
-                self.report(Rule::WrongShape, node.bytes, "this isn't a mapping", help);
+                self.file.report(Rule::WrongShape, node.bytes, "this isn't a mapping", help);
                 return vec![];
             }
         };
         let mut found: Vec<(&str, Node)> = vec![];
         for (key, value) in pairs {
             let NodeKind::Scalar(text, _) = &key.kind else {
-                self.report(Rule::WrongShape, key.bytes, "a key isn't a text", help);
+                self.file.report(Rule::WrongShape, key.bytes, "a key isn't a text", help);
                 continue;
             };
             let Some(name) = keys.iter().find(|name| *name == text) else {
@@ -238,12 +207,12 @@ impl<'a> FileReader<'a> {
                     None => format!("the keys here are `{}`", keys.join("`, `")),
                 };
                 let message = format!("{} isn't a key of the file here", show(text));
-                self.report(Rule::UnknownField, key.bytes, message, &help);
+                self.file.report(Rule::UnknownField, key.bytes, message, &help);
                 continue;
             };
             if found.iter().any(|(known, _)| known == name) {
                 let message = format!("`{name}` stands here twice");
-                self.report(Rule::DuplicateKey, key.bytes, message, "keep one of them");
+                self.file.report(Rule::DuplicateKey, key.bytes, message, "keep one of them");
                 continue;
             }
             if matches!(&value.kind, NodeKind::Scalar(text, true) if scalar::is_null(text)) {
@@ -258,13 +227,13 @@ impl<'a> FileReader<'a> {
     fn texts(&mut self, name: &str, node: Node) -> Vec<(String, Range<usize>)> {
         let NodeKind::List(items) = node.kind else {
             let message = format!("`{name}` isn't a list");
-            self.report(Rule::WrongShape, node.bytes, message, "write it as `[one, two]`");
+            self.file.report(Rule::WrongShape, node.bytes, message, "write it as `[one, two]`");
             return vec![];
         };
         if items.is_empty() {
             let message = format!("an empty `{name}` would leave out everything");
             let help = "remove the key to take everything";
-            self.report(Rule::WrongShape, node.bytes, message, help);
+            self.file.report(Rule::WrongShape, node.bytes, message, help);
         }
         let mut texts = vec![];
         for item in items {
@@ -274,14 +243,14 @@ impl<'a> FileReader<'a> {
                         let message =
                             format!("YAML reads {} as {kind}, not as a text", show(&text));
                         let help = "put it into quotes";
-                        self.report(Rule::NotAString, item.bytes.clone(), message, help);
+                        self.file.report(Rule::NotAString, item.bytes.clone(), message, help);
                     }
                     texts.push((text, item.bytes));
                 }
                 NodeKind::Other => {}
                 _ => {
                     let message = format!("an item of `{name}` isn't a text");
-                    self.report(Rule::WrongShape, item.bytes, message, "write it on one line");
+                    self.file.report(Rule::WrongShape, item.bytes, message, "write it on one line");
                 }
             }
         }
@@ -300,7 +269,7 @@ impl<'a> FileReader<'a> {
                         None => format!("the events are `{}`", names.join("`, `")),
                     };
                     let message = format!("{} isn't an event", show(&text));
-                    self.report(Rule::InvalidEvent, bytes, message, &help);
+                    self.file.report(Rule::InvalidEvent, bytes, message, &help);
                 }
             }
         }
@@ -312,7 +281,7 @@ impl<'a> FileReader<'a> {
         let texts = self.texts("paths", node);
         if texts.len() > MAX_PATTERNS {
             let message = format!("the file has more than {MAX_PATTERNS} patterns");
-            self.report(Rule::TooManyEntries, whole, message, "take broader patterns");
+            self.file.report(Rule::TooManyEntries, whole, message, "take broader patterns");
             return None;
         }
         if let Some((text, bytes)) = texts.first()
@@ -320,12 +289,12 @@ impl<'a> FileReader<'a> {
         {
             let message =
                 "a `!` pattern leaves out what an earlier one took in, and this is the first";
-            self.report(Rule::InvalidPattern, bytes.clone(), message, "put `**` before it");
+            self.file.report(Rule::InvalidPattern, bytes.clone(), message, "put `**` before it");
         }
         let mut patterns = vec![];
         for (text, bytes) in texts {
             if let Some((message, help)) = paths::check(&text) {
-                self.report(Rule::InvalidPattern, bytes, message, help);
+                self.file.report(Rule::InvalidPattern, bytes, message, help);
             }
             patterns.push(text);
         }
@@ -339,11 +308,16 @@ impl<'a> FileReader<'a> {
             NodeKind::Scalar(text, _) => {
                 let message = format!("{} isn't a value of `drafts`", show(text));
                 let help = "the values are `skip` and `dispatch`";
-                self.report(Rule::InvalidDrafts, node.bytes.clone(), message, help);
+                self.file.report(Rule::InvalidDrafts, node.bytes.clone(), message, help);
             }
             _ => {
                 let help = "write `skip` or `dispatch`";
-                self.report(Rule::WrongShape, node.bytes.clone(), "`drafts` isn't a text", help);
+                self.file.report(
+                    Rule::WrongShape,
+                    node.bytes.clone(),
+                    "`drafts` isn't a text",
+                    help,
+                );
             }
         }
         Drafts::default()
@@ -352,7 +326,7 @@ impl<'a> FileReader<'a> {
     fn number(&mut self, name: &str, node: &Node, bounds: std::ops::RangeInclusive<u64>) -> u64 {
         let NodeKind::Scalar(text, plain) = &node.kind else {
             let message = format!("`{name}` isn't a number");
-            self.report(Rule::WrongShape, node.bytes.clone(), message, "write a whole number");
+            self.file.report(Rule::WrongShape, node.bytes.clone(), message, "write a whole number");
             return 0;
         };
         let digits = *plain && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -361,13 +335,8 @@ impl<'a> FileReader<'a> {
             let (least, most) = (bounds.start(), bounds.end());
             let message = format!("{} isn't a whole number from {least} to {most}", show(text));
             let help = format!("write `{name}` without quotes and units");
-            self.report(Rule::InvalidNumber, node.bytes.clone(), message, &help);
+            self.file.report(Rule::InvalidNumber, node.bytes.clone(), message, &help);
         }
         number.unwrap_or_default()
-    }
-
-    fn report(&mut self, rule: Rule, bytes: Range<usize>, text: impl Into<String>, help: &str) {
-        let span = self.source.span(bytes);
-        self.findings.push(Diagnostic::new(rule, span, text).help(help));
     }
 }

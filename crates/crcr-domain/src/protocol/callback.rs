@@ -28,7 +28,7 @@ pub const MESSAGE_CHARS: usize = 1000;
 pub const STACK_TRACE_CHARS: usize = 4000;
 /// All texts of a report's failing tests, in bytes. What doesn't fit is dropped.
 pub(crate) const FAILED_TESTS_BYTES: usize = 128 * 1024;
-/// A check run names so many failing tests. Others are only counted.
+/// A check run names this many failing tests. The others are only counted.
 pub(crate) const SHOWN_TESTS: usize = 20;
 /// Maximum nesting of arrays and objects.
 pub(crate) const DEPTH: usize = 64;

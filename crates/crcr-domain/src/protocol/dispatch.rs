@@ -190,6 +190,54 @@ impl DispatchStatus {
 }
 
 impl Dispatch {
+    /// One that waits for its first try, of an event that isn't a pull request's.
+    pub fn queued(
+        (delivery, upstream, event): (&str, &str, EventName),
+        head_sha: &str,
+        (repo, level): (RepoName, Level),
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            delivery: delivery.to_owned(),
+            upstream: upstream.to_owned(),
+            event,
+            action: None,
+            pull_request: None,
+            author: None,
+            head_sha: head_sha.to_owned(),
+            base_sha: None,
+            repo,
+            level,
+            device: None,
+            labels: vec![],
+            enqueued_at: now,
+            order: now.as_millisecond(),
+            status: DispatchStatus::Queued,
+            tries: 0,
+            last_error: None,
+            repository_id: None,
+            default_branch: None,
+            never_started: false,
+            is_overdue: false,
+            is_answered: false,
+            accepted_at: None,
+            is_trial: false,
+            is_asked_for: false,
+            held_until: None,
+            is_draft: false,
+            is_known_author: false,
+            author_texts: String::new(),
+            probe: None,
+            runs: vec![],
+            shared_runs: vec![],
+            are_runs_known: false,
+            runs_problem: None,
+            runs_unread_since: None,
+            silence: None,
+            refused_rerun: None,
+        }
+    }
+
     /// Whether the dispatch has check runs now. `entry`: the backend's entry in the allowlist (`None`: it was
     /// removed). `labels`: the current labels of the pull request.
     pub fn check_runs(
@@ -294,44 +342,12 @@ mod tests {
     use super::*;
 
     fn dispatch() -> Dispatch {
+        let repo = RepoName::new("acme/backend").unwrap();
+        let delivery = ("d", "acme/upstream", EventName::PullRequest);
         Dispatch {
-            delivery: "d".to_owned(),
-            upstream: "acme/upstream".to_owned(),
-            event: EventName::PullRequest,
-            action: None,
             pull_request: Some(7),
-            author: None,
-            head_sha: "0".repeat(40),
-            base_sha: None,
-            repo: RepoName::new("acme/backend").unwrap(),
-            level: Level::L3,
             device: Some(Device::new("npu").unwrap()),
-            labels: vec![],
-            enqueued_at: Timestamp::UNIX_EPOCH,
-            order: 0,
-            status: DispatchStatus::Queued,
-            tries: 0,
-            last_error: None,
-            repository_id: None,
-            default_branch: None,
-            never_started: false,
-            is_overdue: false,
-            is_answered: false,
-            accepted_at: None,
-            is_trial: false,
-            is_asked_for: false,
-            held_until: None,
-            is_draft: false,
-            is_known_author: false,
-            author_texts: String::new(),
-            probe: None,
-            runs: vec![],
-            shared_runs: vec![],
-            are_runs_known: false,
-            runs_problem: None,
-            runs_unread_since: None,
-            silence: None,
-            refused_rerun: None,
+            ..Dispatch::queued(delivery, &"0".repeat(40), (repo, Level::L3), Timestamp::UNIX_EPOCH)
         }
     }
 

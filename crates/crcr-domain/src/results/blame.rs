@@ -15,7 +15,7 @@ use crate::results::triage::{
 use super::jobs::JobOfRecord;
 use super::outcome::JobOutcome;
 
-/// A test that failed in one of so many earlier runs of its job on upstream's own commits isn't new.
+/// A test that failed in one of this many earlier runs of its job on upstream's own commits isn't new.
 const KNOWN_FAILURE_RUNS: usize = 10;
 /// The name in [`TriageVerdict::analyzer`] of the verdicts that are computed here.
 const ANALYZER: &str = "crcr";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A bucket ends so much above the one before it: a percentile is right within 5 %.
+/// A bucket ends this much above the one before it: a percentile is right within 5 %.
 const GROWTH: f64 = 1.1;
 /// Ends at 5 years.
 const LAST_BUCKET: u8 = 200;

@@ -25,7 +25,7 @@ impl Rate {
         (self.denominator > 0).then(|| self.numerator as f64 / self.denominator as f64)
     }
 
-    /// The same rate without so many of its failures.
+    /// The same rate without this many of its failures.
     #[must_use]
     pub fn without_failures(self, failures: u64) -> Self {
         let denominator = self.denominator.saturating_sub(failures).max(self.numerator);

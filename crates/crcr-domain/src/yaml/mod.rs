@@ -1,6 +1,7 @@
 //! YAML events with their positions. Nothing is expanded.
 
 pub(crate) mod display;
+pub(crate) mod plain;
 pub(crate) mod scalar;
 pub(crate) mod syntax;
 

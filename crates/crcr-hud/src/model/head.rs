@@ -16,12 +16,12 @@ use crcr_results::Window;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::commit_jobs::jobs_of_commit;
 use super::days::push_facts;
 use super::head_state::HeadState;
 use super::job_details::JobDetails;
 use crate::context::{Hud, PageError};
 use crate::layout::{duration, outcome_parts};
-use crate::pages::branch;
 
 /// How many days back to look for the last result on an upstream push.
 const PUSH_LOOKBACK_DAYS: i64 = 14;
@@ -88,7 +88,7 @@ pub(crate) struct PullJob {
 
 impl InTreeJobs {
     pub(crate) async fn read(hud: &Hud, upstream: &RepoName, sha: &str) -> Result<Self, PageError> {
-        let in_tree = branch::jobs_of_commit(hud, upstream, sha).await?;
+        let in_tree = jobs_of_commit(hud, upstream, sha).await?;
         let failed = in_tree.iter().filter(|job| job.state.is_failure());
         let failed: Vec<u64> = failed.take(MAX_LOGS).map(|job| job.id).collect();
         let in_tree_logs = hud.results.job_logs(upstream.as_str(), &failed).await?;

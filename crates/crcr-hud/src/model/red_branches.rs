@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::commit_jobs::{branch_jobs, commits, newest_of_each};
 use crate::context::{Hud, PageError};
-use crate::pages::branch::{JobGroup, backend_cells, branch_jobs, commits, is_red, newest_of_each};
+use crate::pages::branch::{JobGroup, backend_cells, is_red};
 
 /// The newest commits of a branch that are looked at.
 const MAX_COMMITS: usize = 15;

@@ -9,6 +9,7 @@ pub(crate) mod feed;
 pub(crate) mod head;
 pub(crate) mod level;
 pub(crate) mod level_status;
+pub(crate) mod log_text;
 pub(crate) mod now;
 pub(crate) mod overview;
 pub(crate) mod pull;

@@ -29,7 +29,7 @@ const MAX_LOST_OPEN: usize = 10;
 const WAITING: SignedDuration = SignedDuration::from_mins(10);
 /// One that was queued before is given up by now, or one of many.
 const LONGEST_QUEUE: SignedDuration = SignedDuration::from_hours(3);
-/// Without a report for so long, something is wrong with the relay or with everybody.
+/// Without a report for this long, something is wrong with the relay or with everybody.
 const SILENT_HOURS: i64 = 24;
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]

@@ -30,7 +30,7 @@ const DEFAULT_DAYS: i64 = 30;
 const MAX_DAYS: i64 = 90;
 /// Commits of the strip.
 const MAX_COMMITS: usize = 40;
-/// A job without a result on so many commits doesn't run any more.
+/// A job without a result on this many commits doesn't run any more.
 const MAX_SILENT: usize = 5;
 /// Failures that are read one by one.
 const MAX_FAILURES: usize = 1000;

@@ -108,50 +108,18 @@ fn dry_message(delivery: &str, repo: &RepoName) -> String {
 #[cfg(test)]
 mod tests {
     use crcr_domain::Level;
-    use crcr_domain::protocol::dispatch::DispatchStatus;
     use crcr_domain::protocol::event::EventName;
 
     use super::*;
 
     fn dispatch() -> Dispatch {
+        let repo = RepoName::new("acme/backend").unwrap();
+        let delivery = ("d", "acme/upstream", EventName::PullRequest);
+        let now = Timestamp::from_second(1_000_000).unwrap();
         Dispatch {
-            delivery: "d".to_owned(),
-            upstream: "acme/upstream".to_owned(),
-            event: EventName::PullRequest,
-            action: None,
             pull_request: Some(7),
-            author: None,
-            head_sha: "a".repeat(40),
-            base_sha: None,
-            repo: RepoName::new("acme/backend").unwrap(),
-            level: Level::L4,
-            device: None,
-            labels: vec![],
-            enqueued_at: Timestamp::from_second(1_000_000).unwrap(),
             order: 0,
-            status: DispatchStatus::Queued,
-            tries: 0,
-            last_error: None,
-            repository_id: None,
-            default_branch: None,
-            never_started: false,
-            is_overdue: false,
-            is_answered: false,
-            accepted_at: None,
-            is_trial: false,
-            is_asked_for: false,
-            held_until: None,
-            is_draft: false,
-            is_known_author: false,
-            author_texts: String::new(),
-            probe: None,
-            runs: vec![],
-            shared_runs: vec![],
-            are_runs_known: false,
-            runs_problem: None,
-            runs_unread_since: None,
-            silence: None,
-            refused_rerun: None,
+            ..Dispatch::queued(delivery, &"a".repeat(40), (repo, Level::L4), now)
         }
     }
 

@@ -365,9 +365,20 @@ impl Settings<'_> {
                  or sqlite:PATH when all relays run on one machine"
                     .to_owned(),
             ),
+            Ok(results @ Some(ResultsUrl::Sqlite(_))) => self.file(NAME, results),
             Ok(results) => Some(results),
             Err(what) => self.invalid(NAME, what),
         }
+    }
+
+    /// A file is another one on each machine: the relays there would know nothing of each other's webhooks.
+    fn file<T>(&mut self, name: &str, file: T) -> Option<T> {
+        if self.get("CRCR_SEVERAL_MACHINES").as_deref() != Some("on") {
+            return Some(file);
+        }
+        let what =
+            "SQLite is a file of one machine, and by CRCR_SEVERAL_MACHINES there are several";
+        self.invalid(name, what.to_owned())
     }
 
     fn archive(&mut self) -> Option<Option<String>> {
@@ -432,9 +443,10 @@ impl Settings<'_> {
 
     fn store(&mut self) -> Option<StoreUrl> {
         const NAME: &str = "CRCR_STORE";
+        self.switch("CRCR_SEVERAL_MACHINES")?;
         let Some(text) = self.get(NAME) else {
             let Some(endpoint) = self.get("REDIS_ENDPOINT") else {
-                return Some(StoreUrl::Sqlite("crcr.db".into()));
+                return self.file(NAME, StoreUrl::Sqlite("crcr.db".into()));
             };
             let login = self.get("REDIS_LOGIN");
             // Lambda sets the variable, and there the deployed relay uses TLS.
@@ -446,7 +458,7 @@ impl Settings<'_> {
             return self.valid(NAME, RedisUrl::parse(&text)).map(StoreUrl::Redis);
         }
         match text.strip_prefix("sqlite:") {
-            Some(path) if !path.is_empty() => Some(StoreUrl::Sqlite(path.into())),
+            Some(path) if !path.is_empty() => self.file(NAME, StoreUrl::Sqlite(path.into())),
             _ => self.invalid(NAME, "expected sqlite:PATH, rediss://… or redis://…".to_owned()),
         }
     }

@@ -45,6 +45,23 @@ fn all_missing_and_invalid_settings_are_reported_together() {
 }
 
 #[test]
+fn relays_on_several_machines_share_no_file() {
+    let refused = |more: &[(&str, &str)]| -> Vec<String> {
+        let several = [("CRCR_SEVERAL_MACHINES", "on")];
+        let problems = read(&[&NEEDED[..], &several, more].concat()).err().unwrap_or_default();
+        problems.into_iter().map(|problem| problem.name).collect()
+    };
+    let redis = ("CRCR_STORE", "rediss://redis.test");
+    assert_eq!(refused(&[]), ["CRCR_STORE"], "the default is a file");
+    assert_eq!(refused(&[("CRCR_STORE", "sqlite:/data/crcr.db")]), ["CRCR_STORE"]);
+    assert_eq!(refused(&[redis, ("CRCR_RESULTS", "sqlite:/data/r.db")]), ["CRCR_RESULTS"]);
+    let results = ("CRCR_RESULTS", "clickhouse+https://u:p@ch.test:8443/crcr");
+    assert_eq!(refused(&[redis, results]), [""; 0]);
+    let odd = read(&[&NEEDED[..], &[redis, results, ("CRCR_SEVERAL_MACHINES", "yes")]].concat());
+    assert_eq!(odd.unwrap_err().len(), 1);
+}
+
+#[test]
 fn short_admin_token_is_rejected() {
     let with = |token| read(&[&NEEDED[..], &[("CRCR_ADMIN_TOKEN", token)]].concat());
     let problems = with("fifteen letters").unwrap_err();

@@ -2,7 +2,7 @@
 //! reads or writes the state.
 
 use crcr_domain::probes::ProbeTag;
-use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::event::{EventName, PullRequest, PullRequestAction, UpstreamEvent};
 use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use jiff::Timestamp;
@@ -118,44 +118,18 @@ impl<'a> DispatchContent<'a> {
         upstream: &RepoName,
         now: Timestamp,
     ) -> Dispatch {
+        let caused_by = (delivery, upstream.as_str(), self.event.clone());
         Dispatch {
-            delivery: delivery.to_owned(),
-            upstream: upstream.as_str().to_owned(),
-            event: self.event.clone(),
             action: self.action,
             pull_request: self.pull.map(|pull| pull.number),
             author: self.pull.and_then(|pull| pull.author.clone()),
-            head_sha: self.head_sha.to_owned(),
             base_sha: self.base_sha.map(str::to_owned),
-            repo: entry.repo.clone(),
-            level: entry.level,
             device: entry.device.clone(),
             labels: self.pull.map(|pull| pull.labels.clone()).unwrap_or_default(),
-            enqueued_at: now,
-            order: now.as_millisecond(),
-            status: DispatchStatus::Queued,
-            tries: 0,
-            last_error: None,
-            repository_id: None,
-            default_branch: None,
-            never_started: false,
-            is_overdue: false,
-            is_answered: false,
-            accepted_at: None,
-            is_trial: false,
-            is_asked_for: false,
-            held_until: None,
             is_draft: self.pull.is_some_and(|pull| pull.is_draft),
             is_known_author: self.pull.is_some_and(|pull| pull.is_known_author),
             author_texts: self.author_texts.to_owned(),
-            probe: None,
-            runs: vec![],
-            shared_runs: vec![],
-            are_runs_known: false,
-            runs_problem: None,
-            runs_unread_since: None,
-            silence: None,
-            refused_rerun: None,
+            ..Dispatch::queued(caused_by, self.head_sha, (entry.repo.clone(), entry.level), now)
         }
     }
 }

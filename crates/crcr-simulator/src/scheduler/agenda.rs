@@ -10,11 +10,10 @@ use rand::Rng as _;
 
 use super::{CALLBACK_KEYS, RequestKind, ScheduledEvent, SecretStep, Simulation};
 use crate::backend_files::FILE_PATH;
-use crate::gates::REPLICAS;
-use crate::invariants::Broken;
 use crate::lab::{LabEvent, MANY_WORKFLOWS, NightlyReport};
-use crate::ledger::KnownWebhook;
+use crate::ledger::{Broken, KnownWebhook};
 use crate::names::BACKENDS;
+use crate::stores::REPLICAS;
 use crate::upstream::{ATTACKER_PULL, UpstreamWebhook, delivery_delay};
 
 const NEW_SECRET: &str = "the-new-webhook-secret";

@@ -7,7 +7,7 @@ use crcr_store::{TaskOutcome, TaskState};
 use rand::Rng as _;
 
 use super::{ScheduledEvent, Simulation};
-use crate::invariants::Broken;
+use crate::ledger::Broken;
 use crate::names::{UPSTREAM, short};
 use crate::stores::StoreKind;
 use crate::truth::spelled_as_usual;

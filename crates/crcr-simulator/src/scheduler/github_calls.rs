@@ -16,9 +16,8 @@ use tower::ServiceExt as _;
 
 use super::{ScheduledEvent, Simulation};
 use crate::gates::GithubCall;
-use crate::invariants::Broken;
 use crate::lab::RunTarget;
-use crate::ledger::{KnownWebhook, PromiseLedger};
+use crate::ledger::{Broken, KnownWebhook, PromiseLedger};
 use crate::names::{UPSTREAM, backend, key_of};
 use crate::upstream::{ATTACKER, delivery_delay};
 

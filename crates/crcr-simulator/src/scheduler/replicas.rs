@@ -22,11 +22,11 @@ use tokio_util::sync::CancellationToken;
 use super::agenda::webhook_secrets;
 use super::github_calls::{answer, refusal};
 use super::{CALLBACK_KEYS, RelayReplica, ScheduledEvent, Simulation};
-use crate::gates::{GithubCall, REPLICAS, SimulatedStore, SubmittedBatch, unavailable};
-use crate::invariants::Broken;
+use crate::gates::{GithubCall, SimulatedStore, SubmittedBatch};
 use crate::lab::{BUILDKITE, FOREIGN, PIPELINE};
+use crate::ledger::Broken;
 use crate::names::UPSTREAM;
-use crate::stores::{PowerCut, StoreClient, StoreKind};
+use crate::stores::{PowerCut, REPLICAS, StoreClient, StoreKind, unavailable};
 use crate::upstream::ALLOWLIST_PATH;
 
 /// Only the external HUD is asked with it, whose name is never resolved: it hangs.
@@ -34,7 +34,7 @@ static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
     let client = reqwest::Client::builder().dns_resolver(Arc::new(SilentResolver)).no_proxy();
     client.build().expect("the HTTP client can be set up")
 });
-/// With so many workers, the forwarders of two accounts could take all of them.
+/// With this many workers, the forwarders of two accounts could take all of them.
 const WORKERS_WITH_HUD: &str = "16";
 
 /// A commit of a few batches makes about as many changes of files.

@@ -17,19 +17,19 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 use super::{LONGEST_PAUSE, OpenRequest, RequestKind, ScheduledEvent, Simulation};
-use crate::gates::{REPLICAS, dispatch};
-use crate::invariants::Broken;
+use crate::gates::dispatch;
 use crate::lab::{LabEvent, LabReport, NightlyReport};
-use crate::ledger::PromiseLedger;
+use crate::ledger::{Broken, PromiseLedger};
 use crate::names::{UPSTREAM, short};
+use crate::stores::REPLICAS;
 use crate::truth::{HANDLER, Truth, spelled_as_usual};
 
 /// Signing takes longer than everything else, and equal claims have equal signatures.
 static TOKENS: LazyLock<Mutex<BTreeMap<String, String>>> = LazyLock::new(Mutex::default);
 const MAX_TOKENS: usize = 200_000;
-/// A check run has ended so long after the last input: `--lost-after` is six hours.
+/// A check run has ended this long after the last input: `--lost-after` is six hours.
 const CHECK_RUN_END: SignedDuration = SignedDuration::from_hours(7);
-/// A verdict is final so long after the last run's end. The relay asks for a run every five minutes at least.
+/// A verdict is final this long after the last run's end. The relay asks for a run every five minutes at least.
 const VERDICT_END: SignedDuration = SignedDuration::from_secs(300 + 75);
 
 impl Simulation {

@@ -24,8 +24,10 @@ use parking_lot::Mutex;
 
 pub(crate) use self::real::PowerCut;
 use self::real::RealStore;
-use crate::gates::unavailable;
-use crate::invariants::Broken;
+use crate::ledger::Broken;
+
+/// How many replicas of the relay share the store.
+pub(crate) const REPLICAS: usize = 2;
 
 /// Where the state of a simulated relay is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,6 +38,10 @@ pub enum StoreKind {
     Sqlite,
     /// A `redis-server` on this machine.
     Redis,
+}
+
+pub(crate) fn unavailable() -> StoreError {
+    StoreError::Unavailable("simulated".to_owned())
 }
 
 impl StoreKind {
@@ -308,7 +314,7 @@ impl SharedStore {
 
     fn difference_from(&self, memory: &MemoryStore) -> Option<String> {
         let real = self.real.as_ref()?;
-        let operator = crate::gates::REPLICAS;
+        let operator = REPLICAS;
         let (records, sets): (Vec<_>, Vec<_>) = {
             let known = self.known.lock();
             (known.records.iter().cloned().collect(), known.sets.iter().cloned().collect())

@@ -17,9 +17,8 @@ use crcr_store::{
 use jiff::Timestamp;
 use tokio::runtime::Runtime;
 
-use super::StoreKind;
 use super::disk::SimulatedDisk;
-use crate::gates::REPLICAS;
+use super::{REPLICAS, StoreKind};
 
 const FILE: &str = "/state.db";
 /// How long it is tried to reach a server that starts.
@@ -42,7 +41,7 @@ enum StoreProcess {
 /// How the power of the disk is cut.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PowerCut {
-    /// After so many further changes of files.
+    /// After this many further changes of files.
     pub(crate) after: u32,
     /// Whether the log is being moved into the file meanwhile.
     pub(crate) during_checkpoint: bool,

@@ -497,7 +497,7 @@ impl StateStore for RedisStore {
     }
 }
 
-/// The index of the last of so many, as Redis takes it; `None` if there is none.
+/// The index of the last of `limit` items, as Redis takes it; `None` if there is none.
 fn last_index(limit: usize) -> Option<i64> {
     i64::try_from(limit).unwrap_or(i64::MAX).checked_sub(1).filter(|last| *last >= 0)
 }

@@ -54,9 +54,11 @@ impl RedisStore {
     pub async fn snapshot(&self, limit: Duration) -> Result<RedisSnapshot, StoreError> {
         let until = Instant::now() + limit;
         let position = self.position().await?;
-        // One that has begun before may lack the newest changes.
-        while self.persistence("rdb_bgsave_in_progress").await? == "1" {
-            wait(until).await?;
+        // One that has begun before may lack the newest changes. While its file of changes is rewritten, Redis begins none.
+        for writes in ["rdb_bgsave_in_progress", "aof_rewrite_in_progress"] {
+            while self.persistence(writes).await? == "1" {
+                wait(until).await?;
+            }
         }
         let saves = self.persistence("rdb_saves").await?;
         let begin = pipe().cmd("BGSAVE").clone();

@@ -186,6 +186,24 @@ async fn older_snapshot_is_reported_even_after_another_relay_has_written_more() 
     assert!(holds(&other, "kept").await && !holds(&other, "lost").await);
 }
 
+/// It is rewritten now and then, and Redis refuses to begin a snapshot meanwhile.
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn snapshot_waits_until_the_file_of_changes_is_rewritten() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let store = open(&server).await;
+    for n in 0..20 {
+        write(&store, &n.to_string()).await;
+    }
+    // Microseconds.
+    server.command(&["CONFIG", "SET", "rdb-key-save-delay", "20000"]).unwrap();
+    server.command(&["BGREWRITEAOF"]).unwrap();
+    let refused = server.command(&["BGSAVE"]).unwrap();
+    assert!(refused.contains("can't BGSAVE right now"), "{refused}");
+    let snapshot = store.snapshot(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(snapshot.position, store.position().await.unwrap());
+}
+
 #[tokio::test]
 #[ignore = "needs redis-server"]
 async fn deleted_data_of_a_running_server_is_reported() {

@@ -32,6 +32,7 @@ use crate::cli::DataFormat;
 use crate::cli::artifact::{RunArgs, S3Args};
 use crate::cli::stats::CollectArgs;
 use crate::commands::artifact::sources;
+use crate::commands::no_temporary_folder;
 use crate::commands::quarantine::read_committed;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -148,9 +149,7 @@ async fn read_artifacts(
     let found = sources.of_attempt(&source_run, run.run_attempt, &ARTIFACT_KINDS).await;
     let found = found.map_err(|error| sources::not_found(error, runner.env()))?;
     let folder = tempfile::Builder::new().prefix("crcr-collect-").tempdir_in(runner.temp_dir());
-    let folder = folder.map_err(|error| {
-        Failure::unexpected("temporary-folder", "no temporary folder").because(error)
-    })?;
+    let folder = folder.map_err(no_temporary_folder)?;
     let mut labels = std::collections::HashSet::new();
     for artifact in found {
         let name = artifact.name.clone();

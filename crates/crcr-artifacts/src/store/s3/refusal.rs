@@ -54,7 +54,7 @@ impl fmt::Display for S3Refusal {
 
 impl S3Refusal {
     pub(super) fn before_sending(error: &(dyn std::error::Error + 'static)) -> Self {
-        let (message, credentials_outage) = (one_line(&root_cause(error)), is_outage(error));
+        let (message, credentials_outage) = (one_line(&http::root_cause(error)), is_outage(error));
         Self { message, not_sent: true, credentials_outage, ..Self::default() }
     }
 
@@ -126,7 +126,7 @@ where
                 None if it.status().as_u16() == 403 => skew(it).unwrap_or_default(),
                 None => String::new(),
             },
-            None => one_line(&root_cause(error)),
+            None => one_line(&http::root_cause(error)),
         };
         Self {
             status: response.map(|response| {
@@ -212,14 +212,6 @@ impl From<&http::HttpError> for S3Refusal {
 /// A server's text, of bounded length and without control characters.
 pub(super) fn one_line(text: &str) -> String {
     text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut source = error;
-    while let Some(next) = source.source() {
-        source = next;
-    }
-    source.to_string()
 }
 
 #[cfg(test)]

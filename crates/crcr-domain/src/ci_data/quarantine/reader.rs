@@ -12,7 +12,8 @@ use super::{
 use crate::diagnostic::{Diagnostic, Findings, Rule, SourceSpan, SourceText};
 use crate::repo::Oncall;
 use crate::yaml::display::{find_similar, show};
-use crate::yaml::{SyntaxError, TokenKind, YamlReader, YamlToken, scalar, syntax};
+use crate::yaml::plain::PlainYaml;
+use crate::yaml::{SyntaxError, TokenKind, YamlToken, scalar, syntax};
 
 const MAX_PATTERN_CHARS: usize = 1000;
 const MAX_REASON_CHARS: usize = 1000;
@@ -46,19 +47,16 @@ impl ParsedQuarantine {
             return failed(source, found);
         }
         let mut reader = QuarantineReader {
-            yaml: YamlReader::new(source.text()),
-            source: &source,
+            file: PlainYaml::new(&source),
             today,
-            read_to: 0,
             patterns: HashMap::new(),
             entries: vec![],
-            findings: Findings::default(),
         };
         if let Err(error) = reader.read_document() {
-            let found = syntax::stopped(&source, &error, reader.read_to);
-            reader.findings.push(found);
+            let found = syntax::stopped(&source, &error, reader.file.read_to);
+            reader.file.findings.push(found);
         }
-        let QuarantineReader { entries, mut findings, .. } = reader;
+        let QuarantineReader { entries, file: PlainYaml { mut findings, .. }, .. } = reader;
         findings.sort();
         Self { source, entries, findings }
     }
@@ -74,15 +72,11 @@ impl ParsedQuarantine {
 }
 
 struct QuarantineReader<'a> {
-    yaml: YamlReader<'a>,
-    source: &'a SourceText,
+    file: PlainYaml<'a>,
     today: Date,
-    /// End of the previous token.
-    read_to: usize,
     /// Each with its first place.
     patterns: HashMap<String, SourceSpan>,
     entries: Vec<QuarantineEntry>,
-    findings: Findings,
 }
 
 /// The fields that have been read; a field with an error is absent.
@@ -97,10 +91,10 @@ struct EntryFields {
 
 impl<'a> QuarantineReader<'a> {
     fn read_document(&mut self) -> Result<(), SyntaxError> {
-        if matches!(self.next()?.kind, TokenKind::End) {
+        if matches!(self.file.next()?.kind, TokenKind::End) {
             return Ok(());
         }
-        let root = self.next()?;
+        let root = self.file.next()?;
         match &root.kind {
             TokenKind::ListStart => {
                 if !self.read_list()? {
@@ -110,26 +104,19 @@ impl<'a> QuarantineReader<'a> {
             TokenKind::Scalar(text, true) if scalar::is_null(text) => {}
             _ => self.wrong_shape(root, "the file isn't a list of tests", SHAPE)?,
         }
-        while !matches!(self.next()?.kind, TokenKind::DocumentEnd | TokenKind::End) {}
-        let second = self.next()?;
-        if matches!(second.kind, TokenKind::DocumentStart) {
-            let help = "put everything into one document";
-            self.report(Rule::WrongShape, second.bytes, "the file has a second document", help);
-            while !matches!(self.next()?.kind, TokenKind::End) {}
-        }
-        Ok(())
+        self.file.end()
     }
 
     /// Returns whether the whole list was read.
     fn read_list(&mut self) -> Result<bool, SyntaxError> {
         for count in 0.. {
-            let item = self.next()?;
+            let item = self.file.next()?;
             match item.kind {
                 TokenKind::ListEnd => break,
                 _ if count == MAX_ENTRIES => {
                     let text = format!("the file has more than {MAX_ENTRIES} entries");
                     let help = "mend the tests, or leave them out of the run";
-                    self.report(Rule::TooManyEntries, item.bytes, text, help);
+                    self.file.report(Rule::TooManyEntries, item.bytes, text, help);
                     return Ok(false);
                 }
                 TokenKind::MapStart => self.read_entry(&item)?,
@@ -144,22 +131,22 @@ impl<'a> QuarantineReader<'a> {
         let mut seen: HashMap<String, SourceSpan> = HashMap::new();
         let mut first = None;
         let mut end = item.bytes.end;
-        let errors = self.findings.errors();
+        let errors = self.file.findings.errors();
         loop {
-            let key = self.next()?;
+            let key = self.file.next()?;
             let name = match &key.kind {
                 TokenKind::MapEnd => break,
                 TokenKind::Scalar(text, _) => text.to_string(),
                 _ => {
                     self.wrong_shape(key, "a key isn't a name", SHAPE)?;
-                    let value = self.next()?;
+                    let value = self.file.next()?;
                     self.skip(&value)?;
                     continue;
                 }
             };
-            let at = self.source.span(key.bytes.clone());
+            let at = self.file.source.span(key.bytes.clone());
             first.get_or_insert(key.bytes.start);
-            let value = self.next()?;
+            let value = self.file.next()?;
             end = end.max(value.bytes.end);
             if !self.check_key(&name, at, &mut seen) {
                 self.skip(&value)?;
@@ -177,7 +164,7 @@ impl<'a> QuarantineReader<'a> {
                 false => text.trim().to_owned(),
             };
             let place = if value.bytes.is_empty() { key.bytes } else { value.bytes };
-            self.read_field(&mut fields, &name, text, self.source.span(place));
+            self.read_field(&mut fields, &name, text, self.file.source.span(place));
         }
         let start = first.unwrap_or(item.bytes.start);
         self.add_entry(fields, &seen, start..end, errors);
@@ -196,7 +183,7 @@ impl<'a> QuarantineReader<'a> {
             let found = Diagnostic::new(Rule::DuplicateKey, at, text)
                 .related(earlier.clone(), "first here", "first here")
                 .help("keep one of them");
-            self.findings.push(found);
+            self.file.findings.push(found);
             return false;
         }
         seen.insert(name.to_owned(), at.clone());
@@ -208,7 +195,7 @@ impl<'a> QuarantineReader<'a> {
             None => "the fields are `pattern`, `owner`, `reason`, `expiry` and `mode`".to_owned(),
         };
         let text = format!("{} isn't a field of an entry", show(name));
-        self.findings.push(Diagnostic::new(Rule::UnknownField, at, text).help(help));
+        self.file.findings.push(Diagnostic::new(Rule::UnknownField, at, text).help(help));
         false
     }
 
@@ -221,22 +208,22 @@ impl<'a> QuarantineReader<'a> {
         bytes: Range<usize>,
         errors: usize,
     ) {
-        let text = self.source.text();
+        let text = self.file.source.text();
         let before = text[..bytes.start].trim_end();
         let start = if before.ends_with('-') { before.len() - 1 } else { bytes.start };
         let first_char = text[start..].chars().next().map_or(0, char::len_utf8);
-        let place = self.source.span(start..start + first_char);
+        let place = self.file.source.span(start..start + first_char);
         for (field, help) in REQUIRED_FIELDS {
             if !seen.contains_key(field) {
                 let text = format!("the entry has no `{field}`");
                 let found = Diagnostic::new(Rule::MissingField, place.clone(), text);
-                self.findings.push(found.help(help));
+                self.file.findings.push(found.help(help));
             }
         }
         let EntryFields { pattern, owner, reason, expiry, mode } = fields;
         if let (Some(pattern), Some(owner), Some(reason), Some(expiry)) =
             (pattern, owner, reason, expiry)
-            && self.findings.errors() == errors
+            && self.file.findings.errors() == errors
         {
             let bytes = start..start + text[start..bytes.end.max(start)].trim_end().len();
             let mode = mode.unwrap_or(QuarantineMode::Run);
@@ -293,7 +280,7 @@ impl<'a> QuarantineReader<'a> {
             }
         };
         if let Some((rule, message, help)) = found {
-            self.findings.push(Diagnostic::new(rule, place, message).help(help));
+            self.file.findings.push(Diagnostic::new(rule, place, message).help(help));
         }
     }
 
@@ -332,33 +319,16 @@ impl<'a> QuarantineReader<'a> {
         })
     }
 
-    /// The next token. Reports tags and anchors.
-    fn next(&mut self) -> Result<YamlToken<'a>, SyntaxError> {
-        loop {
-            let token = self.yaml.next()?;
-            if let Some(tag) = token.tag.clone() {
-                self.report(Rule::Alias, tag, "tags aren't supported", "remove it");
-            }
-            if !matches!(token.kind, TokenKind::Anchor) {
-                self.read_to = self.read_to.max(token.bytes.end);
-                return Ok(token);
-            }
-            self.report(Rule::Alias, token.bytes, "anchors aren't supported", "remove it");
-        }
-    }
-
     /// Skips the rest of a node after its first token.
     fn skip(&mut self, first: &YamlToken<'a>) -> Result<(), SyntaxError> {
         if matches!(first.kind, TokenKind::Alias) {
-            let help = "write the text itself";
-            self.report(Rule::Alias, first.bytes.clone(), "aliases aren't supported", help);
+            self.file.report_alias(first.bytes.clone());
         }
         let mut depth = first.nesting();
         while depth > 0 {
-            let token = self.next()?;
+            let token = self.file.next()?;
             if matches!(token.kind, TokenKind::Alias) {
-                let help = "write the text itself";
-                self.report(Rule::Alias, token.bytes.clone(), "aliases aren't supported", help);
+                self.file.report_alias(token.bytes.clone());
             }
             depth += token.nesting();
         }
@@ -372,14 +342,9 @@ impl<'a> QuarantineReader<'a> {
         help: &str,
     ) -> Result<(), SyntaxError> {
         if !matches!(value.kind, TokenKind::Alias) {
-            self.report(Rule::WrongShape, value.bytes.clone(), message, help);
+            self.file.report(Rule::WrongShape, value.bytes.clone(), message, help);
         }
         self.skip(&value)
-    }
-
-    fn report(&mut self, rule: Rule, bytes: Range<usize>, message: impl Into<String>, help: &str) {
-        let span = self.source.span(bytes);
-        self.findings.push(Diagnostic::new(rule, span, message).help(help));
     }
 }
 

@@ -4,6 +4,7 @@ mod alerts;
 mod authority;
 mod breaker;
 mod budgets;
+mod buildkite;
 mod canary;
 mod demotions;
 mod explanations;
