@@ -98,8 +98,8 @@ FAULTS = [
         DOMAIN + "checks/verdict.rs",
         [
             (
-                "let Some(last) = dispatches.iter().rposition(HeadDispatch::is_answered) else {",
-                "let is_superseded = |one: &HeadDispatch<'_>| matches!(one.status, DispatchStatus::Superseded { .. });\n    let superseded = dispatches.iter().rposition(is_superseded).filter(|_| FAULT);\n    let dispatches = superseded.map_or(dispatches, |at| &dispatches[at..]);\n    let Some(last) = dispatches.iter().rposition(HeadDispatch::is_answered) else {",
+                "    if !dispatches.iter().any(HeadDispatch::is_answered) {",
+                "    let is_superseded = |one: &HeadDispatch<'_>| matches!(one.status, DispatchStatus::Superseded { .. });\n    let superseded = dispatches.iter().rposition(is_superseded).filter(|_| FAULT);\n    let dispatches = superseded.map_or(dispatches, |at| &dispatches[at..]);\n    if !dispatches.iter().any(HeadDispatch::is_answered) {",
             ),
         ],
     ),
@@ -132,8 +132,8 @@ FAULTS = [
                 "        !FAULT && self.was_cancelled()\n            && !older",
             ),
             (
-                "                    && !own.says_nothing()",
-                "                    && (FAULT || !own.says_nothing())",
+                "                && !own.says_nothing()",
+                "                && (FAULT || !own.says_nothing())",
             ),
         ],
     ),

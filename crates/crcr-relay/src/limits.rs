@@ -296,6 +296,8 @@ pub const MOST_OPEN_PULL_PAGES: u32 = 1000;
 pub const RECONCILE_BACK: Duration = Duration::from_secs(3 * 24 * 3600);
 /// After this long, GitHub is asked again for a delivery that it hasn't tried.
 pub const REDELIVERY_LOST: Duration = Duration::from_secs(3600);
+/// After this many such requests, it isn't expected any more that GitHub delivers it.
+pub const REDELIVERIES_IN_VAIN: u32 = 3;
 /// How many pages of the log, of 100 attempts each, one task reads.
 pub const RECONCILE_PAGES: usize = 50;
 /// How many redeliveries one task asks for.

@@ -24,6 +24,8 @@ use crate::limits;
 use crate::restore::RestoreRecord;
 use crate::state_records::{self, LogScan, ReconcileRecord, RedeliveryRecord};
 
+/// The event whose heads are compared with the store.
+const PULL_REQUEST: &str = "pull_request";
 /// The answer to a webhook that caused something.
 const ACCEPTED: u16 = 202;
 /// How often GitHub is asked for a webhook that was accepted and then lost by a restore.
@@ -52,7 +54,7 @@ pub struct Reconciliation {
     pub refused: Vec<RefusedRedelivery>,
     /// Every older delivery is settled; `None` while a part of the log is left.
     pub settled_until: Option<Timestamp>,
-    /// Whether one of those that were asked for, now or before, is of a pull request.
+    /// Whether GitHub may be about to deliver one of a pull request, for the first time or again.
     #[serde(skip)]
     pub has_pull_on_its_way: bool,
     /// After a restore: the time since the backup of which GitHub delivers nothing again.
@@ -78,7 +80,7 @@ pub struct RefusedRedelivery {
 /// What to do about a failed delivery.
 enum NextStep {
     Nothing,
-    Wait,
+    Wait { is_on_its_way: bool },
     Ask(Versioned<RedeliveryRecord>),
 }
 
@@ -121,10 +123,12 @@ pub async fn reconcile(
                     found.stored += 1;
                     continue;
                 }
-                NextStep::Wait => found.waiting += 1,
+                NextStep::Wait { is_on_its_way } => {
+                    found.waiting += 1;
+                    found.has_pull_on_its_way |= is_on_its_way && attempt.event == PULL_REQUEST;
+                }
                 NextStep::Ask(asked) => open.push((attempt.clone(), asked)),
             }
-            found.has_pull_on_its_way |= attempt.event == "pull_request";
             let oldest_open = scan.oldest_open.unwrap_or(attempt.delivered_at);
             scan.oldest_open = Some(oldest_open.min(attempt.delivered_at));
         }
@@ -141,6 +145,7 @@ pub async fn reconcile(
     for (attempt, asked) in open.into_iter().take(limits::REDELIVERIES) {
         ask(app, store, &attempt, asked, clock(), &mut found).await?;
     }
+    found.has_pull_on_its_way |= found.asked.iter().any(|asked| asked.event == PULL_REQUEST);
     if is_too_much {
         // The same pages are read again, and what was asked for is skipped.
         save(store, &known, settled_until.min(begun.back_to), Some(begun), clock()).await?;
@@ -185,7 +190,7 @@ impl AttemptReader<'_> {
 /// The lowest comes first.
 fn urgency(event: &str) -> u8 {
     match event {
-        "pull_request" | "merge_group" => 0,
+        PULL_REQUEST | "merge_group" => 0,
         "check_run" | "check_suite" => 1,
         "push" => 2,
         _ => 3,
@@ -222,12 +227,20 @@ async fn next_steps(
                 asked.value.as_ref().filter(|it| it.asked_at <= now + limits::CLOCK_BACK),
             )
         {
-            NextStep::Wait
+            NextStep::Wait { is_on_its_way: is_on_its_way(attempt, asked.value.as_ref()) }
         } else {
             NextStep::Ask(asked)
         });
     }
     Ok(steps)
+}
+
+/// Whether GitHub may be about to deliver it: it hasn't refused that, and wasn't asked time and again in vain.
+fn is_on_its_way(attempt: &HookDelivery, asked: Option<&RedeliveryRecord>) -> bool {
+    asked.is_none_or(|asked| {
+        let is_given_up = asked.is_refused || asked.times >= limits::REDELIVERIES_IN_VAIN;
+        asked.attempt == attempt.id && !is_given_up
+    })
 }
 
 /// An attempt that failed again is asked for less and less often, so that a webhook which the relay
@@ -256,7 +269,7 @@ async fn ask(
     found: &mut Reconciliation,
 ) -> Result<(), ReconcileError> {
     let times = asked.value.as_ref().map_or(0, |before| before.times) + 1;
-    let record = RedeliveryRecord { attempt: attempt.id, asked_at: now, times };
+    let record = RedeliveryRecord { attempt: attempt.id, asked_at: now, times, is_refused: false };
     let expiry = now + 2 * limits::RECONCILE_BACK;
     let mut batch = WriteBatch::default();
     batch.update(&asked, &record, expiry);
@@ -282,6 +295,9 @@ async fn ask(
         }
         Err(error @ (GithubError::NotFound(_) | GithubError::Unprocessable(_))) => {
             let reason = error.to_string();
+            let mut batch = WriteBatch::default();
+            batch.set(asked.key, &RedeliveryRecord { is_refused: true, ..record }, expiry);
+            store.commit(batch, now).await?;
             tracing::error!(
                 delivery = delivery.id,
                 reason,
@@ -295,6 +311,7 @@ async fn ask(
                 attempt: 0,
                 asked_at: Timestamp::UNIX_EPOCH,
                 times: 0,
+                is_refused: false,
             });
             let mut batch = WriteBatch::default();
             batch.set(asked.key, &before, expiry);

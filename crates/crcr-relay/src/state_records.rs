@@ -253,6 +253,9 @@ pub struct RedeliveryRecord {
     pub asked_at: Timestamp,
     /// How often it was asked, this time included.
     pub times: u32,
+    /// Whether it doesn't deliver it again.
+    #[serde(default)]
+    pub is_refused: bool,
 }
 
 /// How far a look for missing heads has come that one task couldn't finish.

@@ -184,30 +184,44 @@ impl<'a> Truth<'a> {
         if older.1.ended.is_none() {
             return false;
         }
-        let again = self.newest_jobs(later.0, later.1);
-        let runs_again = |job: &str| {
-            let nothing = [Some("skipped"), Some("cancelled")];
-            again.iter().any(|((name, _), (_, end))| name == job && !nothing.contains(end))
-        };
-        let is_good = |end: &Option<&str>| matches!(end, Some("success" | "skipped"));
-        let jobs = self.newest_jobs(older.0, older.1);
-        let mut not_good = jobs.iter().filter(|(_, (_, end))| !is_good(end)).peekable();
         let has_failed =
             older.1.ended.is_some_and(|(end, _)| !["success", "cancelled"].contains(&end));
-        !(has_failed && !older.1.is_foreign && not_good.peek().is_none())
-            && not_good.all(|((name, _), _)| runs_again(name))
+        let is_hidden = has_failed && !older.1.is_foreign && self.not_good(older).next().is_none();
+        !is_hidden && self.has_run_all(later, self.not_good(older))
+    }
+
+    /// The jobs of a run that aren't known to be good.
+    fn not_good(&self, (id, run): (u64, &LabRun)) -> impl Iterator<Item = String> {
+        let is_good = |end: &Option<&str>| matches!(end, Some("success" | "skipped"));
+        let jobs = self.newest_jobs(id, run).into_iter();
+        jobs.filter(move |(_, (_, end))| !is_good(end)).map(|((name, _), _)| name)
+    }
+
+    /// Whether these jobs have run in a run, and weren't skipped or cancelled there.
+    fn has_run_all(
+        &self,
+        (id, run): (u64, &LabRun),
+        mut jobs: impl Iterator<Item = String>,
+    ) -> bool {
+        let nothing = [Some("skipped"), Some("cancelled")];
+        let known = self.newest_jobs(id, run);
+        jobs.all(|job| {
+            known.iter().any(|((name, _), (_, end))| *name == job && !nothing.contains(end))
+        })
     }
 
     pub(crate) fn pull_of(&self, run: &LabRun) -> Option<u64> {
         self.webhooks.get(&run.delivery).and_then(|webhook| webhook.pull)
     }
 
-    /// Whether a run says nothing beside an older one: it was cancelled, and is for another pull request.
+    /// Whether a run says nothing beside an older one: it was cancelled, is for another pull request, and what wasn't good
+    /// in it has run there.
     fn is_needless_after(&self, run: (u64, &LabRun), older: (u64, &LabRun)) -> bool {
         run.1.file == older.1.file
             && self.pull_of(run.1) != self.pull_of(older.1)
             && self.was_cancelled(run)
             && !self.was_cancelled(older)
+            && self.has_run_all(older, self.not_good(run))
     }
 
     /// Whether a run is over, and the worst of it is that it was cancelled.

@@ -24,6 +24,13 @@ pub struct HeadDispatch<'a> {
     /// Why the last try failed.
     pub last_error: Option<&'a str>,
     pub pull_request: Option<u64>,
+    /// Whether its pull request was a draft.
+    pub is_draft: bool,
+    /// Whether its pull request has become ready for review, or goes to another branch: what ran for the head before was
+    /// about something else.
+    pub asks_anew: bool,
+    /// Whether its pull request is closed or has another head now.
+    pub is_abandoned: bool,
     /// Whether it was sent although the breaker is open, because somebody asked for it.
     pub is_trial: bool,
     /// Until when the backend's own file holds it back.
@@ -99,16 +106,21 @@ pub struct VerdictPolicy {
 /// The verdict for all dispatches of one commit to one backend, in the order in which they were accepted. `None`
 /// without dispatches.
 pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option<HeadVerdict> {
-    let Some(last) = dispatches.iter().rposition(HeadDispatch::is_answered) else {
+    if !dispatches.iter().any(HeadDispatch::is_answered) {
         return verdict_without_evidence(dispatches, policy);
-    };
+    }
     let evidence = Evidence::new(dispatches);
-    let asked_again = dispatches[last + 1..].iter().rev().find(|dispatch| {
-        let is_same = |other: &&HeadDispatch<'_>| other.pull_request == dispatch.pull_request;
-        dispatch.waits()
-            && dispatches.iter().filter(|other| other.is_answered()).any(|one| is_same(&one))
+    let asked_again = (0..dispatches.len()).rev().find(|index| {
+        let asked = &dispatches[*index];
+        let is_again = dispatches[..*index].iter().any(|one| asked.is_answered_by(one));
+        asked.waits()
+            && !asked.is_abandoned
+            && !is_answered_later(dispatches, *index)
+            && (is_again || asked.finds_only_drafts(dispatches))
     });
-    if let Some(asked) = asked_again {
+    if let Some(asked) = asked_again.map(|index| &dispatches[index])
+        && !evidence.has_failed_for_others(asked.pull_request)
+    {
         return Some(evidence.shows(HeadState::Queued, None, asked.waiting_reason()));
     }
     if let Some((run, reason)) = evidence.open() {
@@ -224,8 +236,11 @@ fn verdict_without_evidence(
         }
         Silence::LeftOut => {
             let reason = dispatch.last_error.unwrap_or("This backend doesn't take it");
-            let was_closed = *dispatch.status == DispatchStatus::LeftOut { why: LeftOut::Closed };
-            let end = if was_closed { untested } else { Conclusion::Skipped };
+            // A draft becomes ready before the webhook that says so is worked on.
+            let may_be_tested = [LeftOut::Closed, LeftOut::Draft]
+                .iter()
+                .any(|why| *dispatch.status == DispatchStatus::LeftOut { why: *why });
+            let end = if may_be_tested { untested } else { Conclusion::Skipped };
             shows(HeadState::Ended(end), reason.to_owned())
         }
         Silence::Withheld => shows(
@@ -256,9 +271,29 @@ enum Silence {
     NoReport,
 }
 
+/// Whether a later dispatch for the same pull request has an answer, or this one has.
+fn is_answered_later(dispatches: &[HeadDispatch<'_>], index: usize) -> bool {
+    dispatches[index..].iter().any(|later| dispatches[index].is_answered_by(later))
+}
+
 impl HeadDispatch<'_> {
     fn is_answered(&self) -> bool {
         self.jobs.iter().any(|job| job.proof == ProofStatus::Proven)
+    }
+
+    /// Whether `other` has an answer and is for the same pull request.
+    fn is_answered_by(&self, other: &Self) -> bool {
+        other.pull_request == self.pull_request && other.is_answered()
+    }
+
+    /// Whether all that is known is of drafts, for which a workflow may leave out jobs, and this one is for none.
+    fn finds_only_drafts(&self, dispatches: &[Self]) -> bool {
+        !self.is_draft && dispatches.iter().filter(|one| one.is_answered()).all(|one| one.is_draft)
+    }
+
+    /// Whether it should have been tested, and nobody has answered.
+    fn is_in_vain(&self) -> bool {
+        !self.is_answered() && matches!(self.silence_kind(), Silence::NotSent | Silence::NoReport)
     }
 
     /// Whether an answer may still come.
@@ -323,6 +358,8 @@ struct Evidence<'a> {
     shared: Vec<&'a SharedRuns>,
     /// A dispatch whose runs aren't all known.
     incomplete: Option<&'a HeadDispatch<'a>>,
+    /// A dispatch without an answer for which the others don't stand.
+    untested: Option<&'a HeadDispatch<'a>>,
 }
 
 /// A run that the verdict depends on, with the newest attempt of each of its proven jobs.
@@ -362,9 +399,19 @@ impl<'a> Evidence<'a> {
             };
             dispatch.shared_runs.iter().filter(move |group| !is_known_later(group))
         });
+        let untested = (0..dispatches.len()).find(|index| {
+            let asked = &dispatches[*index];
+            // What others know of the commit isn't taken back by a pull request that has left it.
+            let matters =
+                !asked.is_abandoned || answered.iter().all(|one| asked.is_answered_by(one));
+            asked.is_in_vain()
+                && !is_answered_later(dispatches, *index)
+                && ((asked.asks_anew && matters) || asked.finds_only_drafts(dispatches))
+        });
         Self {
             shared: shared.collect(),
             incomplete: incomplete.map(|(_, dispatch)| *dispatch),
+            untested: untested.map(|index| &dispatches[index]),
             runs: effective_runs(&answered),
         }
     }
@@ -375,14 +422,23 @@ impl<'a> Evidence<'a> {
         run: Option<&EffectiveRun<'_>>,
         reason: impl Into<String>,
     ) -> HeadVerdict {
-        let open = self.runs.iter().find(|run| run.is_open());
-        let run = run.or(open).or(self.runs.last());
+        let open = || self.runs.iter().find(|run| run.is_open());
+        // Where a dispatch lacks an answer, "Re-run" sends that again, and not what another one has started.
+        let is_run_wanted = self.untested.is_none();
+        let run = run.or_else(|| open().or(self.runs.last()).filter(|_| is_run_wanted));
         HeadVerdict {
             state,
             run: run.map(|run| run.id.to_owned()),
             is_foreign: run.is_some_and(EffectiveRun::is_foreign),
             reason: reason.into(),
         }
+    }
+
+    /// Whether everything is over, and has failed for another pull request than this one.
+    fn has_failed_for_others(&self, pull_request: Option<u64>) -> bool {
+        let is_bad = |run: &EffectiveRun<'_>| run.conclusion().is_some_and(|end| !end.is_good());
+        self.open().is_none()
+            && self.runs.iter().any(|run| run.pull_request != pull_request && is_bad(run))
     }
 
     /// Why it isn't over, with the run to look at.
@@ -445,9 +501,15 @@ impl<'a> Evidence<'a> {
             );
             return Some((None, reason));
         }
-        let incomplete = self.incomplete?;
-        let problem = incomplete.runs_problem.unwrap_or("it was never read as a whole");
-        Some((None, format!("It isn't known which runs it had: {problem}")))
+        if let Some(incomplete) = self.incomplete {
+            let problem = incomplete.runs_problem.unwrap_or("it was never read as a whole");
+            return Some((None, format!("It isn't known which runs it had: {problem}")));
+        }
+        let reason = match self.untested?.asks_anew {
+            true => "No report came in since it became ready for review, or goes to another branch",
+            false => "It was tested as a draft only",
+        };
+        Some((None, reason.to_owned()))
     }
 }
 
@@ -533,8 +595,7 @@ impl EffectiveRun<'_> {
             // What it is still going to run isn't known.
             return false;
         }
-        let is_good = |job: &HeadJob<'_>| job.state.conclusion().is_some_and(Conclusion::is_good);
-        let mut not_good = other.jobs.iter().filter(|job| !is_good(job)).peekable();
+        let mut not_good = other.not_good().peekable();
         let may_have_failed = other.known.is_some_and(|run| match run.state {
             RunState::Over(end) => !end.is_good() && end != Conclusion::Cancelled,
             RunState::Open | RunState::OverUnknown => true,
@@ -543,11 +604,19 @@ impl EffectiveRun<'_> {
             // What has failed there doesn't report.
             return false;
         }
-        not_good.all(|job| {
-            self.jobs.iter().any(|own| {
-                (&own.id.workflow, &own.id.job) == (&job.id.workflow, &job.id.job)
-                    && !own.says_nothing()
-            })
+        not_good.all(|job| self.has_run(job))
+    }
+
+    /// Its jobs that aren't known to be good.
+    fn not_good(&self) -> impl Iterator<Item = &HeadJob<'_>> {
+        self.jobs.iter().filter(|job| !job.state.conclusion().is_some_and(Conclusion::is_good))
+    }
+
+    /// Whether a job of another run has run here, too.
+    fn has_run(&self, job: &HeadJob<'_>) -> bool {
+        self.jobs.iter().any(|own| {
+            (&own.id.workflow, &own.id.job) == (&job.id.workflow, &job.id.job)
+                && !own.says_nothing()
         })
     }
 
@@ -558,12 +627,13 @@ impl EffectiveRun<'_> {
     }
 
     /// Whether it says nothing beside `older`: anybody can open a pull request at another's commit and close it, which
-    /// has its run cancelled.
+    /// has its run cancelled. A job that was cancelled and didn't run there isn't known to be good.
     fn is_needless_after(&self, older: &Self) -> bool {
         self.was_cancelled()
             && !older.was_cancelled()
             && self.pull_request != older.pull_request
             && older.is_of_workflow_of(self)
+            && self.not_good().all(|job| older.has_run(job))
     }
 
     /// Whether both are of one workflow. The file isn't known before GitHub was asked. A build elsewhere is never of the

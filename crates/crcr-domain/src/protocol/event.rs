@@ -151,7 +151,7 @@ pub enum PullRequestAction {
     Reopened,
     /// A new head was pushed.
     Synchronize,
-    /// It isn't a draft any more. Only those backends get it that take no drafts.
+    /// It isn't a draft any more. Only those backends get it that take no drafts, or whose check blocks the merge.
     ReadyForReview,
     /// GitHub's `edited`, with another base branch, so other files count as changed. Only those backends get it that
     /// were left out for their paths, or whose check blocks the merge into that branch.

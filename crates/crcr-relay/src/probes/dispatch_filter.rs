@@ -158,7 +158,11 @@ async fn goes_out_otherwise(relay: &Relay, dispatch: &Dispatch) -> Result<bool, 
     let is_outdated =
         dispatch.action == Some(PullRequestAction::BaseChanged) && is_required(relay, dispatch);
     let outdated_until = cancelled_until.max(is_outdated.then_some(dispatch.order));
-    Ok(others.iter().filter(|other| is_same(other)).any(|other| match other.status {
+    // It is also about a pull request that is ready for review.
+    let is_for_draft =
+        |other: &Dispatch| other.is_draft && !dispatch.is_draft && is_required(relay, dispatch);
+    let mut same = others.iter().filter(|other| is_same(other) && !is_for_draft(other));
+    Ok(same.any(|other| match other.status {
         DispatchStatus::Sent { .. } => Some(other.order) > outdated_until,
         DispatchStatus::Queued => other.order > dispatch.order,
         _ => false,

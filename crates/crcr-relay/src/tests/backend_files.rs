@@ -447,8 +447,9 @@ async fn a_draft_waits_until_it_is_ready_for_review_and_only_for_backends_that_t
     world.change(|pull| pull.draft = true);
     world.event("opened").await;
     assert_eq!(world.dispatched(), all_but(&["acme/four"]));
+    // With auto-merge, GitHub would merge it as soon as it is ready.
     let (_, conclusion, title) = world.verdict_of("acme/four");
-    assert_eq!(conclusion.as_deref(), Some("skipped"));
+    assert_eq!(conclusion.as_deref(), Some("action_required"));
     assert!(title.contains("ready for review"), "{title}");
     world.change(|pull| pull.draft = false);
     world.event("ready_for_review").await;
@@ -465,18 +466,23 @@ async fn draft_that_becomes_ready_while_its_dispatch_waits_is_not_lost() {
         retry_after: Some(600),
         body: json!({"message": "You have exceeded a secondary rate limit"}).to_string(),
     };
-    world.github.state().world.fail("POST /repos/acme/four/dispatches", 1, limited);
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, limited);
     world.change(|pull| pull.draft = true);
     world.send(&world.pull_request("opened")).await;
     assert_eq!(world.work().await.len(), 1);
     world.change(|pull| pull.draft = false);
     // Its file takes drafts, and it will get this one.
-    world.event("ready_for_review").await;
-    world.push_file("acme/four", "dispatch: {drafts: skip}\n").await;
-    assert_eq!(world.dispatched(), all_but(&["acme/four"]));
+    let ready = world.pull_request("ready_for_review");
+    world.send(&ready).await;
+    world.work().await;
+    world.push_file("acme/two", "dispatch: {drafts: skip}\n").await;
+    // What blocks the merge has got the draft, and runs again.
+    let mut sent = [all_but(&["acme/two"]), vec!["acme/four".to_owned()]].concat();
+    sent.sort();
+    assert_eq!(world.dispatched(), sent);
     world.later(Duration::from_secs(601));
     world.work().await;
-    assert_eq!(world.dispatched(), ["acme/four"]);
+    assert_eq!(world.dispatched(), ["acme/two"]);
 }
 
 #[tokio::test]
@@ -522,6 +528,7 @@ async fn late_opening_of_a_draft_that_was_not_sent_is_superseded_by_the_next_hea
     let opened = world.pull_request("opened");
     world.change(|pull| pull.draft = false);
     world.event("ready_for_review").await;
+    assert_eq!(world.dispatched(), ["acme/four"], "it blocks the merge");
     world.send(&opened).await;
     world.change(|pull| pull.head_sha = NEWER.to_owned());
     let moved = world.pull_request("synchronize");

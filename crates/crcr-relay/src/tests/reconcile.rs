@@ -268,6 +268,43 @@ async fn head_that_github_never_sent_is_dispatched() {
 }
 
 #[tokio::test]
+async fn head_whose_webhook_github_does_not_deliver_again_is_dispatched() {
+    let world = World::new().await;
+    let reconcile = async || {
+        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
+        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+        world.settle().await;
+    };
+    world.later(limits::RECONCILE_MARGIN);
+    reconcile().await;
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    world.dispatched();
+    for (head, is_refused) in [(NEWER, true), (HEAD, false)] {
+        world.later(limits::RECONCILE);
+        let now = world.relay.now();
+        world.github.state().world.change_pull(UPSTREAM, 7, |pull| {
+            pull.head_sha = head.to_owned();
+            pull.updated_at = now;
+        });
+        world.lose(&world.pull_request("synchronize"));
+        world.later(limits::RECONCILE_MARGIN);
+        if is_refused {
+            let fault = Fault::status(422);
+            world.github.state().world.fail("POST /app/hook/deliveries/*", 1, fault);
+        }
+        reconcile().await;
+        // Otherwise GitHub takes the request each time, and does nothing.
+        for _ in 0..4 * 6 {
+            world.later(limits::RECONCILE);
+            reconcile().await;
+        }
+        assert_eq!(world.dispatched(), ALL, "{head}");
+        world.github.state().world.take_redeliveries();
+    }
+}
+
+#[tokio::test]
 async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
     let world = World::new().await;
     let github = &world.github.state().world;

@@ -148,9 +148,12 @@ impl<'a> WebhookChanges<'a> {
         let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
         self.landed = (pull.has_landed && !had_landed).then_some(pull);
         let order = planner::order(known.value.as_ref(), pull, id, self.now);
-        let reads_deliveries = !order.replaces.is_empty()
-            || order.is_of_newest_head
-            || pull.action == PullRequestAction::BaseChanged;
+        let is_head_again = matches!(
+            pull.action,
+            PullRequestAction::BaseChanged | PullRequestAction::ReadyForReview
+        );
+        let reads_deliveries =
+            !order.replaces.is_empty() || order.is_of_newest_head || is_head_again;
         // Other deliveries have to be in the store before they can be read from it.
         if reads_deliveries && !turn.wait_for_disk().await {
             return Ok(false);
@@ -233,17 +236,24 @@ impl<'a> WebhookChanges<'a> {
         let Some(pull) = self.pull.as_ref().and_then(|pull| pull.value.as_ref()) else {
             return Ok(dispatches);
         };
-        let repos: Vec<_> = dispatches.iter().map(|one| one.repo.clone()).collect();
+        let repos = || dispatches.iter().map(|one| one.repo.clone()).collect::<Vec<_>>();
+        let required = || {
+            let required = dispatches.iter().filter(|one| one.level.blocks_merge());
+            required.map(|one| one.repo.clone()).collect::<Vec<_>>()
+        };
         let waiting = match dispatches.first().and_then(|one| one.action) {
-            // The others have got it as a draft.
             Some(PullRequestAction::ReadyForReview) => {
-                Some(backend_file::without_drafts(self.relay, &repos).await?)
+                // The others have got it as a draft, for which a workflow may leave out what blocks the merge.
+                let mut waiting = backend_file::without_drafts(self.relay, &repos()).await?;
+                let ran_as_draft = |newest: Option<&Dispatch>| newest.is_none_or(|it| it.is_draft);
+                waiting.extend(with_newest(self.relay, pull, required(), ran_as_draft).await?);
+                Some(waiting)
             }
             Some(PullRequestAction::BaseChanged) => {
-                let mut waiting = left_out_for_paths(self.relay, pull, &repos).await?;
+                let mut waiting =
+                    with_newest(self.relay, pull, repos(), is_left_out_for_paths).await?;
                 // What blocks a merge is about the branch that the head is merged into.
-                let required = dispatches.iter().filter(|one| one.level.blocks_merge());
-                waiting.extend(required.map(|one| one.repo.clone()));
+                waiting.extend(required());
                 Some(waiting)
             }
             _ => None,
@@ -301,26 +311,32 @@ impl<'a> WebhookChanges<'a> {
     }
 }
 
-/// Those of these backends whose newest dispatch of the head is left out because no changed file concerns them, isn't
-/// decided yet, or isn't known: its event may come later, with the base of before.
-async fn left_out_for_paths(
+/// Those of these backends whose newest dispatch of the head is such a one. `None`: it isn't known, as its event may come
+/// later.
+async fn with_newest(
     relay: &Relay,
     pull: &PullRecord,
-    repos: &[RepoName],
+    repos: Vec<RepoName>,
+    is_wanted: impl Fn(Option<&Dispatch>) -> bool,
 ) -> Result<Vec<RepoName>, StoreError> {
-    let mut left_out = vec![];
+    let mut wanted = vec![];
     for repo in repos {
-        let keys = pull.deliveries.iter().map(|id| state_records::dispatch_key(id, repo)).collect();
+        let keys =
+            pull.deliveries.iter().map(|id| state_records::dispatch_key(id, &repo)).collect();
         let known = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
-        let newest = known.into_iter().rev().find_map(|read| read.value);
-        if newest.is_none_or(|dispatch| {
-            let paths = DispatchStatus::LeftOut { why: LeftOut::Paths };
-            dispatch.status == paths || dispatch.status == DispatchStatus::Queued
-        }) {
-            left_out.push(repo.clone());
+        if is_wanted(known.iter().rev().find_map(|read| read.value.as_ref())) {
+            wanted.push(repo);
         }
     }
-    Ok(left_out)
+    Ok(wanted)
+}
+
+/// Whether a dispatch is left out because no changed file concerns the backend, isn't decided yet, or isn't known.
+fn is_left_out_for_paths(newest: Option<&Dispatch>) -> bool {
+    newest.is_none_or(|dispatch| {
+        let paths = DispatchStatus::LeftOut { why: LeftOut::Paths };
+        dispatch.status == paths || dispatch.status == DispatchStatus::Queued
+    })
 }
 
 fn is_dispatched(event: &UpstreamEvent) -> bool {

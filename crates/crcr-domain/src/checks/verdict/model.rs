@@ -26,6 +26,12 @@ enum Step {
     /// The pull request is opened, reopened or pushed back to the commit.
     Accept {
         pull: u64,
+        /// 1: as a draft. 2: it has become ready for review, or goes to another branch.
+        kind: u8,
+    },
+    /// The pull request is closed, or has another head.
+    Leave {
+        pull: u64,
     },
     /// GitHub takes the oldest unsent dispatch; its runs appear after `delays`.
     Send {
@@ -76,6 +82,9 @@ struct TrueRun {
 #[derive(Debug, Clone)]
 struct Record {
     pull: u64,
+    is_draft: bool,
+    asks_anew: bool,
+    is_abandoned: bool,
     status: DispatchStatus,
     sent: Option<i64>,
     runs: Vec<DownstreamRun>,
@@ -85,6 +94,15 @@ struct Record {
     /// What a list showed of the true runs, for the model: state and attempt.
     seen: BTreeMap<u64, (u32, RunState)>,
     model_is_known: bool,
+}
+
+/// How the runs that count have ended.
+struct CountedEnds {
+    /// Of their jobs and of themselves, with their pull request.
+    all: Vec<(u64, Conclusion)>,
+    /// Of their jobs.
+    reported: Vec<Conclusion>,
+    is_unknown: bool,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +125,8 @@ fn conclusion() -> impl Strategy<Value = Conclusion> {
 fn step() -> impl Strategy<Value = Step> {
     let delay = || 0..50_i64;
     prop_oneof![
-        2 => (1..4_u64).prop_map(|pull| Step::Accept { pull }),
+        2 => (1..4_u64, 0..4_u8).prop_map(|(pull, kind)| Step::Accept { pull, kind }),
+        1 => (1..4_u64).prop_map(|pull| Step::Leave { pull }),
         3 => (delay(), delay()).prop_map(|(a, b)| Step::Send { delays: [a, b] }),
         1 => (0..4_u8).prop_map(|how| Step::Settle { how }),
         6 => (any::<usize>(), any::<bool>(), proptest::option::of(conclusion()))
@@ -129,17 +148,24 @@ fn at(second: i64) -> Timestamp {
 impl History {
     fn take(&mut self, step: &Step) {
         match step {
-            Step::Accept { pull } => self.records.push(Record {
-                pull: *pull,
-                status: DispatchStatus::Queued,
-                sent: None,
-                runs: vec![],
-                shared: vec![],
-                is_known: false,
-                jobs: BTreeMap::new(),
-                seen: BTreeMap::new(),
-                model_is_known: false,
-            }),
+            Step::Accept { pull, kind } => {
+                self.set_abandoned(*pull, false);
+                self.records.push(Record {
+                    pull: *pull,
+                    is_draft: *kind == 1,
+                    asks_anew: *kind == 2,
+                    is_abandoned: false,
+                    status: DispatchStatus::Queued,
+                    sent: None,
+                    runs: vec![],
+                    shared: vec![],
+                    is_known: false,
+                    jobs: BTreeMap::new(),
+                    seen: BTreeMap::new(),
+                    model_is_known: false,
+                });
+            }
+            Step::Leave { pull } => self.set_abandoned(*pull, true),
             Step::Send { delays } => self.send(*delays),
             Step::Settle { how } => {
                 let queued =
@@ -173,6 +199,12 @@ impl History {
                     (record.runs, record.shared) = serde_json::from_str(&stored).unwrap();
                 }
             }
+        }
+    }
+
+    fn set_abandoned(&mut self, pull: u64, is_abandoned: bool) {
+        for record in self.records.iter_mut().filter(|record| record.pull == pull) {
+            record.is_abandoned = is_abandoned;
         }
     }
 
@@ -290,6 +322,9 @@ impl History {
                 status: &record.status,
                 last_error: None,
                 pull_request: Some(record.pull),
+                is_draft: record.is_draft,
+                asks_anew: record.asks_anew,
+                is_abandoned: record.is_abandoned,
                 is_trial: false,
                 held_until: None,
                 is_overdue: record.sent.is_some_and(|sent| self.now >= sent + OVERDUE),
@@ -348,17 +383,57 @@ impl History {
             }
             _ => false,
         };
-        let Some(last) = answered.last() else { return self.expected_without_evidence(waits) };
-        let asked_again = self.records[last + 1..].iter().any(|record| {
-            waits(record) && answered.iter().any(|one| self.records[*one].pull == record.pull)
-        });
-        if asked_again {
-            return Some(HeadState::Queued);
+        if answered.is_empty() {
+            return self.expected_without_evidence(waits);
         }
-        if answered.iter().any(|one| !self.records[*one].model_is_known) {
+        let ends = self.ends_that_count(&answered);
+        let only_drafts = answered.iter().all(|one| self.records[*one].is_draft);
+        let answers = |one: usize| -> Vec<usize> {
+            let of_pull = answered.iter().copied();
+            of_pull.filter(|other| self.records[*other].pull == self.records[one].pull).collect()
+        };
+        let lacks_answer = |one: &usize| answers(*one).iter().all(|other| other < one);
+        let unanswered: Vec<usize> = (0..self.records.len()).filter(lacks_answer).collect();
+        let asked =
+            unanswered.iter().rev().map(|one| (*one, &self.records[*one])).find(|(one, record)| {
+                waits(record)
+                    && !record.is_abandoned
+                    && (!answers(*one).is_empty() || (only_drafts && !record.is_draft))
+            });
+        if let Some((_, asked)) = asked {
+            let is_bad = |(pull, end): &(u64, Conclusion)| *pull != asked.pull && !end.is_good();
+            if !ends.as_ref().is_some_and(|ends| ends.all.iter().any(is_bad)) {
+                return Some(HeadState::Queued);
+            }
+        }
+        let Some(CountedEnds { all, reported, is_unknown }) = ends else {
             return Some(HeadState::Running);
+        };
+        let is_untested =
+            unanswered.iter().map(|one| (*one, &self.records[*one])).any(|(one, record)| {
+                let is_left = record.is_abandoned && answers(one).len() < answered.len();
+                let is_asked = matches!(
+                    record.status,
+                    DispatchStatus::Queued | DispatchStatus::Sent { .. } | DispatchStatus::Dead
+                );
+                is_asked && ((record.asks_anew && !is_left) || (only_drafts && !record.is_draft))
+            });
+        let worst = Conclusion::worst(all.into_iter().map(|(_, end)| end));
+        let worst = worst.filter(|end| !end.is_good());
+        let only_skipped = reported.iter().all(|end| *end == Conclusion::Skipped);
+        Some(HeadState::Ended(match worst {
+            Some(end) => end,
+            None if is_unknown || only_skipped || is_untested => SILENT,
+            None => Conclusion::Success,
+        }))
+    }
+
+    /// How the runs that count have ended; `None` while one of them is open or isn't known.
+    fn ends_that_count(&self, answered: &[usize]) -> Option<CountedEnds> {
+        if answered.iter().any(|one| !self.records[*one].model_is_known) {
+            return None;
         }
-        let mut ends = vec![];
+        let mut all_ends = vec![];
         let mut reported = vec![];
         let mut is_unknown = false;
         let mut of_commit: Vec<&TrueRun> =
@@ -368,7 +443,11 @@ impl History {
         // A cancelled run of another pull request says nothing beside an older one.
         of_commit.retain(|run| {
             let mut older = all.iter().filter(|older| older.file == run.file && older.id < run.id);
-            let stands = |older: &&TrueRun| pull(older) != pull(run) && !self.was_cancelled(older);
+            let stands = |older: &&TrueRun| {
+                pull(older) != pull(run)
+                    && !self.was_cancelled(older)
+                    && self.not_good(run).iter().all(|job| self.has_run(older, *job))
+            };
             !(self.was_cancelled(run) && older.any(stands))
         });
         for run in &of_commit {
@@ -378,33 +457,36 @@ impl History {
                 continue;
             }
             let record = &self.records[run.dispatch];
-            let Some((attempt, state)) = record.seen.get(&run.id) else {
-                return Some(HeadState::Running);
-            };
+            let (attempt, state) = record.seen.get(&run.id)?;
             for job in [false, true] {
                 let Some((reported_attempt, end)) = self.newest_report(run, job) else { continue };
-                match end.conclusion() {
-                    Some(end) if reported_attempt <= *attempt => {
-                        ends.push(end);
-                        reported.push(end);
-                    }
-                    // It runs, or GitHub was asked before this attempt.
-                    _ => return Some(HeadState::Running),
-                }
+                // It runs, or GitHub was asked before this attempt.
+                let end = end.conclusion().filter(|_| reported_attempt <= *attempt)?;
+                all_ends.push((record.pull, end));
+                reported.push(end);
             }
             match state {
-                RunState::Open => return Some(HeadState::Running),
-                RunState::Over(end) => ends.push(*end),
+                RunState::Open => return None,
+                RunState::Over(end) => all_ends.push((record.pull, *end)),
                 RunState::OverUnknown => is_unknown = true,
             }
         }
-        let worst = Conclusion::worst(ends).filter(|end| !end.is_good());
-        let only_skipped = reported.iter().all(|end| *end == Conclusion::Skipped);
-        Some(HeadState::Ended(match worst {
-            Some(end) => end,
-            None if is_unknown || only_skipped => SILENT,
-            None => Conclusion::Success,
-        }))
+        Some(CountedEnds { all: all_ends, reported, is_unknown })
+    }
+
+    /// The jobs of a run whose newest report isn't a good end.
+    fn not_good(&self, run: &TrueRun) -> Vec<bool> {
+        let is_bad = |job: &bool| {
+            let state = self.newest_report(run, *job).map(|(_, state)| state);
+            state.is_some_and(|state| !state.conclusion().is_some_and(Conclusion::is_good))
+        };
+        [false, true].into_iter().filter(is_bad).collect()
+    }
+
+    /// Whether the job has run in a run, and wasn't skipped or cancelled there.
+    fn has_run(&self, run: &TrueRun, job: bool) -> bool {
+        let nothing = [Conclusion::Skipped, Conclusion::Cancelled].map(JobState::Completed);
+        self.newest_report(run, job).is_some_and(|(_, state)| !nothing.contains(&state))
     }
 
     /// The newest attempt of a job that was heard of, and its state.
@@ -447,22 +529,13 @@ impl History {
         if *state == RunState::Open || newest.is_some_and(|newest| newest > *attempt) {
             return false;
         }
-        let not_good: Vec<bool> = [false, true]
-            .into_iter()
-            .filter(|job| {
-                let state = self.newest_report(older, *job).map(|(_, state)| state);
-                state.is_some_and(|state| !state.conclusion().is_some_and(Conclusion::is_good))
-            })
-            .collect();
+        let not_good = self.not_good(older);
         let may_have_failed = !matches!(
             state,
             RunState::Over(end) if end.is_good() || *end == Conclusion::Cancelled
         );
-        let nothing = [Conclusion::Skipped, Conclusion::Cancelled].map(JobState::Completed);
-        let runs = |job: &bool| {
-            self.newest_report(later, *job).is_some_and(|(_, state)| !nothing.contains(&state))
-        };
-        !(may_have_failed && not_good.is_empty()) && not_good.iter().all(runs)
+        !(may_have_failed && not_good.is_empty())
+            && not_good.iter().all(|job| self.has_run(later, *job))
     }
 
     fn expected_without_evidence(&self, waits: impl Fn(&Record) -> bool) -> Option<HeadState> {

@@ -57,6 +57,9 @@ fn dispatch<'a>(
         status,
         last_error: Some("404"),
         pull_request: Some(1),
+        is_draft: false,
+        asks_anew: false,
+        is_abandoned: false,
         is_trial: false,
         held_until: None,
         is_overdue: false,
@@ -225,6 +228,109 @@ fn another_pull_request_at_the_commit_neither_hides_nor_delays_a_result() {
         let withheld = dispatch(&DispatchStatus::Withheld, &[], vec![]);
         assert_eq!(state_of(&[first, withheld]), expected, "reopened while the breaker is open");
     }
+}
+
+#[test]
+fn pull_request_that_asks_again_is_waited_for_although_another_one_is_answered_later() {
+    let (first, other) = (id("5", 1, "CI", "test"), id("8", 1, "CI", "lint"));
+    let passed = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let passed_too = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
+    let opened = dispatch(&SENT, &passed, vec![ended(&first, GOOD)]);
+    let another = dispatch(&SENT, &passed_too, vec![ended(&other, GOOD)]);
+    let another = HeadDispatch { pull_request: Some(2), ..another };
+    for asked in [&SENT, &DispatchStatus::Queued] {
+        let asked = dispatch(asked, &[], vec![]);
+        for all in [[&opened, &asked, &another], [&another, &opened, &asked]] {
+            assert_eq!(state_of(&all.map(Clone::clone)), HeadState::Queued);
+        }
+        // Nobody waits for a pull request that was closed, or has another head.
+        let left = HeadDispatch { is_abandoned: true, ..asked };
+        assert_eq!(state_of(&[opened.clone(), left, another.clone()]), PASSED);
+    }
+}
+
+#[test]
+fn failure_stays_while_a_strangers_pull_request_asks_again() {
+    let (failed, lint) = (id("5", 1, "CI", "test"), id("8", 1, "CI", "lint"));
+    let (old, new) = (
+        [run("5", "ci.yml", 1, RunState::Over(BAD))],
+        [run("8", "ci.yml", 1, RunState::Over(GOOD))],
+    );
+    let first = dispatch(&SENT, &old, vec![ended(&failed, BAD)]);
+    let strangers = dispatch(&SENT, &new, vec![ended(&lint, GOOD)]);
+    let strangers = HeadDispatch { pull_request: Some(2), ..strangers };
+    let again = HeadDispatch { pull_request: Some(2), ..dispatch(&SENT, &[], vec![]) };
+    assert_eq!(state_of(&[first.clone(), strangers.clone(), again]), FAILED);
+    let own = dispatch(&SENT, &[], vec![]);
+    assert_eq!(state_of(&[first, strangers, own]), HeadState::Queued, "it is tested again");
+}
+
+/// A workflow may leave out the tests of a draft, and of a pull request to another branch.
+#[test]
+fn what_ran_before_a_draft_was_ready_or_the_branch_changed_is_no_success() {
+    let job_id = id("5", 1, "CI", "lint");
+    let found = |end, asked: &DispatchStatus, is_overdue, is_abandoned| {
+        let runs = [run("5", "ci.yml", 1, RunState::Over(end))];
+        let before = dispatch(&SENT, &runs, vec![ended(&job_id, end)]);
+        let asked = dispatch(asked, &[], vec![]);
+        let asked = HeadDispatch { asks_anew: true, is_overdue, is_abandoned, ..asked };
+        state_of(&[before, asked])
+    };
+    assert_eq!(found(GOOD, &SENT, false, false), HeadState::Queued);
+    for (asked, expected) in [
+        (&SENT, UNKNOWN),
+        (&DispatchStatus::Dead, UNKNOWN),
+        (&DispatchStatus::Unreachable, UNKNOWN),
+        // The breaker, and the backend's own file, decide that nothing is asked.
+        (&DispatchStatus::Withheld, PASSED),
+        (&DispatchStatus::LeftOut { why: LeftOut::Paths }, PASSED),
+    ] {
+        assert_eq!(found(GOOD, asked, true, false), expected, "{asked:?}");
+        assert_eq!(found(GOOD, asked, true, true), expected, "it may come back: {asked:?}");
+        assert_eq!(found(BAD, asked, true, false), FAILED, "{asked:?}");
+    }
+    // It doesn't take back what is known of the commit from another pull request, and left it.
+    let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let others = dispatch(&SENT, &runs, vec![ended(&job_id, GOOD)]);
+    let asked = HeadDispatch {
+        pull_request: Some(2),
+        asks_anew: true,
+        is_abandoned: true,
+        ..dispatch(&SENT, &[], vec![])
+    };
+    assert_eq!(state_of(&[others, asked]), PASSED);
+}
+
+#[test]
+fn draft_that_passed_passes_no_other_pull_request_at_its_commit() {
+    let (lint, test) = (id("5", 1, "CI", "lint"), id("8", 1, "CI", "test"));
+    let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let draft = dispatch(&SENT, &runs, vec![ended(&lint, GOOD)]);
+    let draft = HeadDispatch { is_draft: true, ..draft };
+    assert_eq!(state_of(&[draft.clone()]), PASSED);
+    let ready = HeadDispatch { pull_request: Some(2), ..dispatch(&SENT, &[], vec![]) };
+    assert_eq!(state_of(&[draft.clone(), ready.clone()]), HeadState::Queued);
+    let silent = HeadDispatch { is_overdue: true, ..ready.clone() };
+    assert_eq!(state_of(&[draft.clone(), silent]), UNKNOWN);
+    let runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
+    let passed = HeadDispatch { runs: &runs, jobs: vec![ended(&test, GOOD)], ..ready };
+    assert_eq!(state_of(&[draft.clone(), passed.clone()]), PASSED);
+    let third = HeadDispatch { pull_request: Some(3), ..dispatch(&SENT, &[], vec![]) };
+    assert_eq!(state_of(&[draft, passed, third]), PASSED, "it is known already");
+}
+
+/// A job that takes longer than its workflow allows is cancelled.
+#[test]
+fn cancelled_job_that_another_pull_request_left_out_is_no_success() {
+    let [lint, own_lint, own_test] =
+        [("5", "lint"), ("8", "lint"), ("8", "test")].map(|(run, job)| id(run, 1, "CI", job));
+    let passed = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let cancelled = [run("8", "ci.yml", 1, RunState::Over(Conclusion::Cancelled))];
+    let draft = dispatch(&SENT, &passed, vec![ended(&lint, GOOD)]);
+    let draft = HeadDispatch { pull_request: Some(2), ..draft };
+    let jobs = vec![ended(&own_lint, GOOD), ended(&own_test, Conclusion::Cancelled)];
+    let own = dispatch(&SENT, &cancelled, jobs);
+    assert_eq!(state_of(&[draft, own]), HeadState::Ended(Conclusion::Cancelled));
 }
 
 #[test]
@@ -437,7 +543,8 @@ fn commit_that_was_superseded_before_it_was_tested_passes_no_required_check() {
     let superseded = DispatchStatus::Superseded { by: "e".to_owned() };
     let closed = DispatchStatus::LeftOut { why: LeftOut::Closed };
     let l3 = VerdictPolicy { level: Level::L3, silent: SILENT };
-    for status in [&superseded, &closed] {
+    let draft = DispatchStatus::LeftOut { why: LeftOut::Draft };
+    for status in [&superseded, &closed, &draft] {
         let one = [dispatch(status, &[], vec![])];
         assert_eq!(state_of(&one), HeadState::Ended(Conclusion::ActionRequired));
         assert_eq!(verdict(&one, l3).unwrap().state, HeadState::Ended(Conclusion::Skipped));

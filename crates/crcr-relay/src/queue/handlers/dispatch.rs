@@ -3,6 +3,7 @@
 use crcr_domain::RepoName;
 use crcr_domain::checks::proof::ProofStatus;
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::protocol::event::EventName;
 use crcr_github::GithubError;
 use crcr_github::dispatches::AcceptedDispatch;
 use crcr_store::{
@@ -322,8 +323,9 @@ fn add_follow_up_tasks(
         let at = dispatch.accepted_at.unwrap_or(now);
         batch.set_inserts.extend(sent_batch(relay, dispatch, at, true).set_inserts);
     }
-    // A label may have asked for the check run after the dispatch was made.
-    if dispatch.is_about_commit() && head::has_check_runs(relay, dispatch) {
+    // A label may have asked for the check run after the dispatch was made. And if the pull request was closed, others at
+    // the commit don't wait for it any more.
+    if dispatch.event != EventName::Landed && head::has_check_runs(relay, dispatch) {
         batch.tasks.push(TaskKind::check_run(dispatch, None).task(now));
         for job in proven {
             head::add_proven_job(relay, dispatch, (&job.id, job.pipeline.as_deref()), batch);

@@ -11,6 +11,7 @@ use crcr_domain::checks::verdict::{
 use crcr_domain::probes::LeftOut;
 use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::{CheckRunVisibility, CurrentEntry, Dispatch, DispatchStatus};
+use crcr_domain::protocol::event::PullRequestAction;
 use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_domain::{AllowlistEntry, CheckRunPolicy, Level, RepoName};
 use crcr_store::{StateStore, StoreError, WriteBatch, read_records};
@@ -33,6 +34,8 @@ pub(super) struct Head {
     pub(super) pull_request: Option<u64>,
     /// The backend's level now, or that of the newest dispatch if it was removed.
     pub(super) level: Level,
+    /// Pull requests that had the commit, and are closed or have another head now.
+    left_by: BTreeSet<u64>,
 }
 
 /// A job that is shown, with its dispatch.
@@ -70,11 +73,11 @@ impl Head {
         let Some((newest, _)) = dispatches.last() else { return Ok(None) };
         let allowlist = super::allowlist(relay)?;
         let entry = allowlist.get(repo);
-        let labels = labels(relay, dispatches.iter().map(|(dispatch, _)| dispatch)).await?;
+        let pulls = pulls(relay, dispatches.iter().map(|(dispatch, _)| dispatch)).await?;
         let prefix = &relay.config.event_filter.label_prefix;
         let shown = dispatches.iter().rev().map(|(dispatch, _)| {
-            let labels = dispatch.pull_request.and_then(|number| labels.get(&number));
-            let labels = labels.unwrap_or(&dispatch.labels);
+            let pull = dispatch.pull_request.and_then(|number| pulls.get(&number));
+            let labels = pull.map_or(&dispatch.labels, |pull| &pull.labels);
             (dispatch.check_runs(entry.map(current), labels, prefix), dispatch.pull_request)
         });
         // One pull request that asks for check runs is enough; otherwise the reason that a label could change.
@@ -92,6 +95,11 @@ impl Head {
             dispatches,
             check_runs,
             pull_request,
+            left_by: pulls
+                .into_iter()
+                .filter(|(_, pull)| pull.is_closed || pull.head_sha != head_sha)
+                .map(|(number, _)| number)
+                .collect(),
         }))
     }
 
@@ -107,6 +115,11 @@ impl Head {
 
     pub(super) fn dispatches(&self) -> impl DoubleEndedIterator<Item = &Dispatch> {
         self.dispatches.iter().map(|(dispatch, _)| dispatch)
+    }
+
+    /// Whether the pull request of a dispatch is closed or has another head now.
+    pub(super) fn is_left_by_pull_of(&self, dispatch: &Dispatch) -> bool {
+        dispatch.pull_request.is_some_and(|number| self.left_by.contains(&number))
     }
 
     /// The dispatch whose answer counts: the newest one with a proven report, or else the newest one.
@@ -137,6 +150,12 @@ impl Head {
                 status: &dispatch.status,
                 last_error: dispatch.last_error.as_deref(),
                 pull_request: dispatch.pull_request,
+                is_draft: dispatch.is_draft,
+                asks_anew: matches!(
+                    dispatch.action,
+                    Some(PullRequestAction::ReadyForReview | PullRequestAction::BaseChanged)
+                ),
+                is_abandoned: self.is_left_by_pull_of(dispatch),
                 is_trial: dispatch.is_trial,
                 held_until: dispatch.held_until,
                 is_overdue: dispatch.is_overdue,
@@ -295,21 +314,17 @@ async fn deliveries_of(
     Ok(all)
 }
 
-/// The current labels of the pull requests of these dispatches.
-async fn labels(
+/// The pull requests of these dispatches as they are now.
+async fn pulls(
     relay: &Relay,
     dispatches: impl Iterator<Item = &Dispatch>,
-) -> Result<BTreeMap<u64, Vec<String>>, StoreError> {
+) -> Result<BTreeMap<u64, PullRecord>, StoreError> {
     let numbers: BTreeSet<u64> = dispatches.filter_map(|dispatch| dispatch.pull_request).collect();
     let key = |number: &u64| state_records::pull_request_key(&relay.config.upstream, *number);
     let keys = numbers.iter().map(key).collect();
     let pulls = read_records::<PullRecord>(relay.store.as_ref(), keys).await?;
-    let labels = pulls.into_iter().map(|read| read.value.map(|pull| pull.labels));
-    Ok(numbers
-        .into_iter()
-        .zip(labels)
-        .filter_map(|(number, labels)| Some((number, labels?)))
-        .collect())
+    let pulls = numbers.into_iter().zip(pulls);
+    Ok(pulls.filter_map(|(number, read)| Some((number, read.value?))).collect())
 }
 
 fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {

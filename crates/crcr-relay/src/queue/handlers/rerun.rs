@@ -110,7 +110,9 @@ pub async fn redispatch(
     let waits = head.dispatches().any(|dispatch| dispatch.status == DispatchStatus::Queued);
     let is_answered = head.dispatches().any(|dispatch| dispatch.is_answered);
     let all = || head.dispatches().rev().filter(can_be_sent);
-    let silent = all().find(|dispatch| !is_superseded(dispatch));
+    let lacking = || all().filter(|dispatch| !is_superseded(dispatch));
+    let silent = lacking().find(|dispatch| !head.is_left_by_pull_of(dispatch));
+    let silent = silent.or_else(|| lacking().next());
     let silent = silent.or_else(|| all().next().filter(|_| !is_answered));
     let Some(silent) = silent.filter(|_| !waits) else {
         return Ok(TaskDone::Finished);

@@ -4,6 +4,7 @@ use crcr_domain::RepoName;
 use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
 use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record, read_records};
 
+use super::head;
 use crate::limits;
 use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
@@ -68,6 +69,11 @@ async fn add_superseded(
         let Some(mut dispatch) = known.value.clone() else { continue };
         let was_given_up = dispatch.status.can_be_redelivered();
         if dispatch.status != DispatchStatus::Queued && !was_given_up {
+            let waits = dispatch.sent_at().is_some() && !dispatch.is_answered;
+            if waits && dispatch.may_have_check_runs() && head::has_check_runs(relay, &dispatch) {
+                // Others at this commit don't wait for its answer any more.
+                batch.tasks.push(TaskKind::check_run(&dispatch, None).task(relay.now()));
+            }
             continue;
         }
         dispatch.status = DispatchStatus::Superseded { by: newer.to_owned() };

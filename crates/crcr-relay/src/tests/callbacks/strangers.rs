@@ -2,14 +2,19 @@
 
 use crcr_standin::world::PullRequest;
 
-use super::verdicts::{MINUTE, ended, of};
+use super::verdicts::{MINUTE, ended, of, send_to_another_branch};
 use super::*;
 
 /// A stranger's pull request, with `head`.
 pub(super) async fn stranger(world: &World, action: &str, head: &str) {
+    strangers_pull(world, action, head, false).await;
+}
+
+async fn strangers_pull(world: &World, action: &str, head: &str, draft: bool) {
     let state = world.github.state();
     let pull = PullRequest {
         author: "stranger".to_owned(),
+        draft,
         ..PullRequest::from_fork(8, UPSTREAM, head, state.clock.now())
     };
     state.world.put_pull(UPSTREAM, pull);
@@ -82,6 +87,95 @@ pub(super) async fn strangers_run_that_has_passed_does_not_end_the_wait_for_an_o
     four.complete(&world, "failure").await;
     world.wait(2 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// The stranger's pull request has been answered once, so it is waited for when it asks again.
+#[tokio::test]
+pub(super) async fn stranger_who_opens_a_pull_request_again_and_closes_it_changes_no_result() {
+    for (end, meanwhile) in [("failure", Some("failure")), ("success", None)] {
+        let world = World::listening(&[]).await;
+        let strangers = strangers_run_after(&world, end).await;
+        strangers.of_job("lint").complete(&world, "success").await;
+        world.wait(5 * MINUTE).await;
+        assert_eq!(ended(&world).as_deref(), Some(end));
+        for action in ["closed", "reopened"] {
+            stranger(&world, action, HEAD).await;
+            world.wait(MINUTE).await;
+        }
+        assert_eq!(ended(&world).as_deref(), meanwhile, "a failure isn't reset to queued");
+        stranger(&world, "closed", HEAD).await;
+        world.wait(MINUTE).await;
+        assert_eq!(ended(&world).as_deref(), Some(end), "nobody waits for it");
+        for (action, head) in [("reopened", HEAD), ("synchronize", NEWER)] {
+            stranger(&world, action, head).await;
+            world.wait(MINUTE).await;
+        }
+        assert_eq!(ended(&world).as_deref(), Some(end), "it has another head");
+        world.github.state().world.take_dispatches();
+    }
+}
+
+/// Against the branch of before, the workflow leaves out what counts. The tests wait for a machine.
+#[tokio::test]
+pub(super) async fn pull_request_to_another_branch_is_waited_for_although_another_one_passes_meanwhile()
+ {
+    let world = World::listening(&[]).await;
+    let strangers = strangers_run_after(&world, "success").await;
+    strangers.of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+    send_to_another_branch(&world).await;
+    let own = received(&world)("acme/four").in_run(RUN + 2);
+    world.wait(MINUTE).await;
+    stranger(&world, "reopened", HEAD).await;
+    world.settle().await;
+    let strangers = received(&world)("acme/four").in_run(RUN + 3);
+    strangers.of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+    own.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// Its workflow leaves out the tests of drafts.
+#[tokio::test]
+pub(super) async fn draft_that_passed_does_not_pass_another_pull_request_at_its_commit() {
+    let world = World::listening(&[]).await;
+    strangers_pull(&world, "opened", HEAD, true).await;
+    world.settle().await;
+    let draft = received(&world)("acme/four");
+    draft.of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"), "a draft can't be merged");
+    world.send(&world.pull_request("opened")).await;
+    world.settle().await;
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+    let own = received(&world)("acme/four").in_run(RUN + 1);
+    own.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// GitHub cancels a job that takes longer than its workflow allows.
+#[tokio::test]
+pub(super) async fn cancelled_job_that_a_strangers_run_left_out_is_no_success() {
+    let world = World::listening(&[]).await;
+    stranger(&world, "opened", HEAD).await;
+    world.settle().await;
+    received(&world)("acme/four").of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    world.send(&world.pull_request("opened")).await;
+    world.settle().await;
+    let own = received(&world)("acme/four").in_run(RUN + 1);
+    own.on_github(&world, "completed", Some("cancelled"));
+    let lint = own.of_job("lint");
+    lint.start(&world).await;
+    lint.end(&world, "success").await;
+    own.start(&world).await;
+    own.end(&world, "cancelled").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("cancelled"));
 }
 
 /// Downstream workflows cancel their run when a pull request is closed.
