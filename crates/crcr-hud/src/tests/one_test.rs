@@ -206,6 +206,27 @@ async fn messages_of_a_test_sort_by_the_address_and_flaky_runs_are_listed() {
 }
 
 #[tokio::test]
+async fn watched_test_is_red_from_the_commit_on_which_it_failed_and_green_when_it_passes() {
+    for (results, expected) in [
+        ("..xx", Some((true, true, "2"))),
+        ("xx", Some((true, false, "0"))),
+        (".x.", Some((false, true, "2"))),
+        ("ss", None),
+    ] {
+        let site = site(vec![]).await;
+        load(&site, "linux", results, true).await;
+        let feed = crate::WatchedFeed::parse("/test/acme/widgets/feed.atom?id=abc").unwrap();
+        let look = feed.look(Arc::clone(&site.hud)).await.unwrap().unwrap();
+        assert_eq!(look.page, "/test/acme/widgets?id=0000000000000abc");
+        let found = look.things.first();
+        let found = found.map(|thing| (thing.is_red, thing.was_green, &thing.sha[..1]));
+        assert_eq!(found, expected, "{results}");
+    }
+    let nothing = crate::WatchedFeed::parse("/test/acme/widgets/feed.atom?id=1").unwrap();
+    assert!(nothing.look(site(vec![]).await.hud).await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn runs_of_a_test_go_on_page_by_page_and_filter() {
     let site = site(vec![]).await;
     load(&site, "linux", &"..x".repeat(21), true).await;
