@@ -23,7 +23,7 @@ export const QUESTIONS = [
     question: "4. Is the relay itself well?",
     site: "full",
     clicks: [],
-    answer: [/The relay is well|never started a run|were given up/, /In the last 24 hours: \d+ dispatches/],
+    answer: [/No dispatch was lost|never started a run|were given up/, /In the last 24 hours: \d+ dispatches/],
   },
   {
     question: "8. What happened to a commit?",
@@ -47,7 +47,7 @@ export const QUESTIONS = [
     question: "12. Which dispatches were lost or withheld?",
     site: "full",
     clicks: [],
-    answer: [/The relay is well|was not told of|never started a run for/],
+    answer: [/No dispatch was lost|was not told of|never started a run for/],
   },
   {
     question: "13. How near is my backend to the next level?",

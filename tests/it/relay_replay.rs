@@ -63,7 +63,7 @@ impl Archive {
         let times = "repo, grouped_by, start, name, ended, queue, run";
         for (columns, table) in [
             ("*", "branch_run"),
-            ("*", "ci_counted"),
+            ("repo, kind, id, attempt, ended_at, name, runner", "ci_counted"),
             (times, "ci_day"),
             (times, "ci_hour"),
             ("*", "known_branch"),

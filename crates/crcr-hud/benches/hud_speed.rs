@@ -139,6 +139,8 @@ async fn main() {
         "/trends".to_owned(),
         "/trends?window=30d".to_owned(),
         "/trends?window=90d&sort=run".to_owned(),
+        "/jobs?window=90d".to_owned(),
+        "/jobs?window=90d&state=failed".to_owned(),
         "/quarantine".to_owned(),
         "/tests".to_owned(),
         "/tests?days=30".to_owned(),

@@ -4,6 +4,8 @@ use crcr_results::test_runs::hex_id;
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::query::SortOrder;
+
 /// A path with the parameters that are given.
 pub(crate) fn address<'a>(
     path: &str,
@@ -50,6 +52,22 @@ pub(crate) enum Sorted {
     No,
     Ascending,
     Descending,
+}
+
+/// A column of a table that is sorted by `order`. `first`: how it is sorted until it is chosen again.
+pub(crate) fn order_header(
+    (column, name): (&'static str, &str),
+    order: &SortOrder,
+    first: Sorted,
+    url: impl Fn(&SortOrder) -> String,
+) -> Markup {
+    let sorted = match (order.column == column, order.is_reversed, first) {
+        (false, ..) => Sorted::No,
+        (true, true, Sorted::Ascending) => Sorted::Descending,
+        (true, true, _) => Sorted::Ascending,
+        (true, false, first) => first,
+    };
+    sort_header(name, sorted, &url(&order.toggled(column)))
 }
 
 /// A column by which a table can be sorted.

@@ -14,6 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 
+use crate::address::address;
 use crate::context::{Hud, PageError};
 use crate::layout::PAGES;
 use crate::security_headers::set_security_headers;
@@ -51,6 +52,12 @@ pub(crate) fn error_response(problem: &PageError, hud: &Hud, asked: &Parts) -> R
     let (status, text, wait) = parts(problem);
     let links = match (status, asked.uri.query()) {
         (StatusCode::NOT_FOUND, _) => near(hud, asked.uri.path()),
+        // Without the name of a test there is no page of one.
+        (StatusCode::BAD_REQUEST, _) if asked.uri.path().starts_with("/test/") => {
+            let repository = asked.uri.path().trim_start_matches("/test/");
+            let tests = address("/tests", [("repo", Some(repository))]);
+            vec![(tests, "The tests of this repository".to_owned())]
+        }
         // Without its parameters the page is as narrow as people mostly want it.
         (_, Some(query)) if !query.is_empty() => {
             vec![(asked.uri.path().to_owned(), "This page with its usual filters".to_owned())]

@@ -53,11 +53,18 @@ impl QuarantineView {
 
     /// When it ends, in words.
     pub(crate) fn end(&self) -> String {
+        let verb = if self.is_expired { "ended" } else { "ends" };
+        format!("{verb} on {} (UTC), {}", self.expiry, self.distance())
+    }
+
+    /// How far its last day is from today.
+    pub(crate) fn distance(&self) -> String {
         match self.days_left {
-            _ if self.is_expired => format!("ended on {}", self.expiry),
-            0 => "ends today".to_owned(),
-            1 => "ends tomorrow".to_owned(),
-            days => format!("ends on {}, in {days} days", self.expiry),
+            -1 => "yesterday".to_owned(),
+            0 => "today".to_owned(),
+            1 => "tomorrow".to_owned(),
+            days if days < 0 => format!("{} days ago", -days),
+            days => format!("in {days} days"),
         }
     }
 }

@@ -94,6 +94,7 @@ fn current(path: &str, address: &str) -> Option<&'static str> {
         "/hud" => is_below("/hud") || is_below("/commit"),
         "/tests" => is_below("/test") || path == "/quarantine",
         "/failures" => is_below("/failure"),
+        "/trends" => path == "/jobs",
         "/crcr" => {
             path == "/relay"
                 || is_below("/crcr")

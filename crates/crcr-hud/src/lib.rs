@@ -23,9 +23,11 @@ mod security_headers;
 mod tests;
 mod transfer;
 mod view;
+mod watch;
 
 pub use self::context::{Hud, PolicyInForce};
 pub use self::errors::errors_as_pages;
 pub use self::files::{FilesOf, RepositoryFiles};
 pub use self::routes::{router, with_headers};
 pub use self::view::{Operator, View};
+pub use self::watch::{FeedLook, WatchedFeed, WatchedThing};

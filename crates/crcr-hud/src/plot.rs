@@ -125,8 +125,8 @@ impl Plot {
                     text.axis x=(LEFT - 6.0) y=(y(tick) + 5.0) text-anchor="end" { (self.unit.text(tick)) }
                 }
                 @if let (Some(first), Some(last)) = (self.times.first(), self.times.last()) {
-                    text.axis x=(LEFT) y=(HEIGHT - 5.0) data-hour=[self.hours.first()] { (first) }
-                    @if count > 1 { text.axis x=(WIDTH - RIGHT) y=(HEIGHT - 5.0) text-anchor="end" data-hour=[self.hours.last()] { (last) } }
+                    text.axis x=(LEFT) y=(HEIGHT - 5.0) data-hour=[self.hours.first()] { (first) (self.zone()) }
+                    @if count > 1 { text.axis x=(WIDTH - RIGHT) y=(HEIGHT - 5.0) text-anchor="end" data-hour=[self.hours.last()] { (last) (self.zone()) } }
                 }
                 @for (line, class) in self.lines.iter().zip(CLASSES) {
                     @for part in parts(&line.values) {
@@ -147,13 +147,18 @@ impl Plot {
         }
     }
 
+    /// Follows a day. An hour has its zone in its text.
+    fn zone(&self) -> &'static str {
+        if self.hours.is_empty() { " UTC" } else { "" }
+    }
+
     /// What the chart says about one time.
     fn at(&self, n: usize, time: &str) -> String {
         let values = self.lines.iter().map(|line| match line.values.get(n).copied().flatten() {
             Some(value) => format!("{} {}", line.name, self.unit.text(value)),
             None => format!("{} no data", line.name),
         });
-        format!("{time}: {}", values.collect::<Vec<_>>().join(", "))
+        format!("{time}{}: {}", self.zone(), values.collect::<Vec<_>>().join(", "))
     }
 
     fn in_words(&self) -> String {
@@ -170,7 +175,7 @@ impl Plot {
                 thead { tr { th scope="col" { @if self.hours.is_empty() { "Day (UTC)" } @else { "Hour" } } @for line in &self.lines { th scope="col" { bdi { (line.name) } } } } }
                 tbody { @for (n, time) in self.times.iter().enumerate().rev() { tr {
                     th scope="row" data-hour=[self.hours.get(n)] { (time) }
-                    @for line in &self.lines { td.number { @match line.values.get(n).copied().flatten() {
+                    @for line in &self.lines { td { @match line.values.get(n).copied().flatten() {
                         Some(value) => (self.unit.text(value)), None => span.muted { "no data" },
                     } } }
                 } } }
@@ -271,12 +276,12 @@ mod tests {
     #[test]
     fn a_single_value_has_a_mark_and_a_gap_is_no_zero() {
         let one = plot(Unit::Count, &[3.0]).markup().into_string();
-        assert!(one.contains("<circle") && one.contains("day 0: P50"), "{one}");
+        assert!(one.contains("<circle") && one.contains("day 0 UTC: P50"), "{one}");
         let mut gap = plot(Unit::Count, &[1.0, 2.0, 3.0, 4.0, 5.0]);
         gap.lines[0].values[2] = None;
         let page = gap.markup().into_string();
         assert_eq!(page.matches("<polyline").count(), 3, "the key, and a line on each side");
-        assert!(page.contains("day 2: P50 &lt;b&gt; no data"), "{page}");
+        assert!(page.contains("day 2 UTC: P50 &lt;b&gt; no data"), "{page}");
         gap.lines[0].values = vec![None; 5];
         assert!(gap.markup().into_string().contains("no data in this span"));
     }

@@ -153,8 +153,18 @@ pub(super) struct SortOrder {
 }
 
 impl SortOrder {
-    /// Errors name the columns.
+    /// `?sort=`. Errors name the columns.
     pub(super) fn new(
+        query: Option<&str>,
+        default: &'static str,
+        columns: &[&'static str],
+    ) -> Result<Self, String> {
+        Self::named("sort", query, default, columns)
+    }
+
+    /// The same of a table whose order has a parameter of its own.
+    pub(super) fn named(
+        parameter: &str,
         query: Option<&str>,
         default: &'static str,
         columns: &[&'static str],
@@ -167,7 +177,7 @@ impl SortOrder {
         let column = columns.iter().find(|column| **column == name);
         let column = column.ok_or_else(|| {
             format!(
-                "`sort` has to be one of `{}`, with `-` for the other way",
+                "`{parameter}` has to be one of `{}`, with `-` for the other way",
                 columns.join("`, `")
             )
         })?;

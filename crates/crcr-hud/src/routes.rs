@@ -20,8 +20,8 @@ use crate::errors::{error_json, error_response, wrong_address};
 use crate::openapi::{self, Operation, schemas_of};
 use crate::pages::log_text::send_log;
 use crate::pages::{
-    branch, branches, commit, failure, failures, feed, level, level_status, now, overview, pull,
-    pulls, quarantine, relay, repository, search, test, tests, trends,
+    branch, branches, commit, failure, failures, feed, jobs, level, level_status, now, overview,
+    pull, pulls, quarantine, relay, repository, search, test, tests, trends,
 };
 use crate::query::SpanQuery;
 use crate::security_headers::SECURITY_HEADERS;
@@ -52,6 +52,7 @@ pub fn router(hud: Arc<Hud>) -> Router {
             failure::panel_fragment,
         )
         .page("/trends", "/api/v1/trends", trends::build, trends::page)
+        .page("/jobs", "/api/v1/jobs", jobs::build, jobs::page)
         .page("/relay", "/api/v1/relay", relay::build, relay::page)
         .page(
             "/crcr/{owner}/{repo}",

@@ -284,6 +284,10 @@ pub const LOG_RULES_BYTES: u64 = 4 * 1024 * 1024;
 
 /// How long the upstream repository's number is remembered after the start that learned it.
 pub const UPSTREAM_NUMBER: Duration = Duration::from_secs(400 * 24 * 3600);
+/// How often a feed is looked at for alerts. A look reads the newest 50 commits of a branch.
+pub const ALERT_FEED: Duration = Duration::from_secs(120);
+/// How many feeds are looked at.
+pub const ALERT_FEEDS: usize = 20;
 /// How often the App's log of deliveries is compared with the store.
 pub const RECONCILE: Duration = Duration::from_secs(600);
 /// A younger attempt may still be in progress, and GitHub's clock may differ from ours by this much.

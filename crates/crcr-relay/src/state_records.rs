@@ -378,6 +378,8 @@ keys! {
     /// Exists when an alert was sent that a backend turned red on a commit.
     pub alert_key(repo: &RepoName, event: &str, head_sha: &str) =
         ["alerted", &repo.key(), event, head_sha];
+    /// What was red on a feed when it was looked at for alerts.
+    pub red_on_feed_key(address: &str) = ["red-on-feed", address];
     /// The commit on which a backend turned red, after an alert said so; gone when it is green again.
     pub red_since_key(repo: &RepoName, event: &str) = ["red-since", &repo.key(), event];
     /// Exists when GitHub was asked where a pull request branched off.

@@ -40,8 +40,10 @@ impl HeadState {
             CheckRunStatus::Queued | CheckRunStatus::InProgress => {
                 found.map_or(Self::Running, |found| found.min(Self::Running))
             }
-            // It follows a report within seconds.
-            CheckRunStatus::Completed(_) if heard > Some(check.at) => {
+            // It follows a report within seconds; until it does, a failure still blocks.
+            CheckRunStatus::Completed(conclusion)
+                if conclusion.is_good() && heard > Some(check.at) =>
+            {
                 found.unwrap_or(Self::Running)
             }
             CheckRunStatus::Completed(Conclusion::Success) => Self::Passed,

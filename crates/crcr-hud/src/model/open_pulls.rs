@@ -151,6 +151,8 @@ impl PullFacts {
         for sent in &mut dispatches {
             sent.level = hud.level_now(&sent.repo, sent.level);
         }
+        // A push may have gone back to a commit that was dispatched before others.
+        let mut shas = heads.to_vec();
         let mut heads: HashMap<Option<u64>, &DispatchFact> = HashMap::new();
         for sent in &dispatches {
             let newest = heads.entry(sent.pull_request).or_insert(sent);
@@ -158,7 +160,7 @@ impl PullFacts {
                 *newest = sent;
             }
         }
-        let mut shas: Vec<String> = heads.values().map(|sent| sent.head_sha.clone()).collect();
+        shas.extend(heads.values().map(|sent| sent.head_sha.clone()));
         shas.sort_unstable();
         shas.dedup();
         let checks = checks_of_heads(hud, &hud.upstream, &shas).await?;

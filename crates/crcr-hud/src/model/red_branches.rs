@@ -130,6 +130,37 @@ pub(crate) async fn turns(
     Ok(turns)
 }
 
+/// A job or a backend on the newest commits of a branch.
+#[derive(Debug)]
+pub(crate) struct ColumnState {
+    pub(crate) title: String,
+    pub(crate) is_red: bool,
+    /// Whether it passed on one of those commits.
+    pub(crate) was_green: bool,
+    /// The first of the newest commits on which it is that.
+    pub(crate) since: BranchCommit,
+}
+
+/// What is red and what is green on a branch now.
+pub(crate) async fn states(
+    hud: &Hud,
+    repo: &RepoName,
+    branch: &str,
+) -> Result<Vec<ColumnState>, PageError> {
+    let (commits, _) = commits(hud, repo, branch, Timestamp::MAX).await?;
+    if commits.is_empty() {
+        return Err(PageError::NotFound(format!("no commit on `{branch}` of {repo} is known")));
+    }
+    let columns = Columns::read(hud, repo, branch, &commits).await?.columns;
+    let state = |Column { title, ended, .. }: Column| {
+        let is_red = ended.first()?.1;
+        let (since, ..) = *ended.iter().take_while(|(_, red, _)| *red == is_red).last()?;
+        let was_green = ended.iter().any(|(_, red, _)| !red);
+        Some(ColumnState { title, is_red, was_green, since: commits[since].clone() })
+    };
+    Ok(columns.into_iter().filter_map(state).collect())
+}
+
 /// A group of jobs, or a backend.
 struct Column {
     title: String,

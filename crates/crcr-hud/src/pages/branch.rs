@@ -104,6 +104,8 @@ pub(crate) struct CommitRow {
     pub(crate) cells: Vec<Option<GroupCell>>,
     /// One for each backend; `None` if nothing was reported.
     pub(crate) backend_cells: Vec<Option<BackendCell>>,
+    /// Whether a job passed, every other one that ran did, also one without a column, and nothing runs any more.
+    pub(crate) is_green: bool,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, schemars::JsonSchema)]
@@ -119,17 +121,6 @@ impl BackendCell {
     pub(crate) fn is_red(&self) -> Option<bool> {
         let outcome = self.outcome?;
         (outcome.is_pass() || !is_good(outcome)).then(|| !is_good(outcome))
-    }
-}
-
-impl CommitRow {
-    /// Whether a job passed, every other one that ran did, and nothing runs any more.
-    fn is_green(&self) -> bool {
-        let mut states = self.cells.iter().flatten().map(|cell| cell.state);
-        let mut backends = self.backend_cells.iter().flatten();
-        states.clone().any(|state| state == CiState::Passed)
-            && states.all(|state| matches!(state, CiState::Passed | CiState::Neutral))
-            && backends.all(|cell| cell.outcome.is_some_and(is_good))
     }
 }
 
@@ -209,9 +200,13 @@ pub(crate) async fn build(
         .map(|commit| {
             let cell = |group| grouped.cell(&commit.sha, group);
             let none = || vec![None; backends.len()];
+            let backend_cells = reported.remove(&commit.sha).unwrap_or_else(none);
+            let mut told = backend_cells.iter().flatten();
             CommitRow {
                 cells: groups.iter().map(cell).collect(),
-                backend_cells: reported.remove(&commit.sha).unwrap_or_else(none),
+                is_green: grouped.green.get(commit.sha.as_str()) == Some(&(true, true))
+                    && told.all(|cell| cell.outcome.is_some_and(is_good)),
+                backend_cells,
                 commit,
             }
         })
@@ -258,6 +253,8 @@ struct GroupedJobs<'a> {
     cells: HashMap<(&'a str, JobGroup), Vec<JobOnCommit<'a>>>,
     /// The commits on which a job failed, in whichever group.
     failed: HashSet<&'a str>,
+    /// By commit: whether a job passed, and whether every other one did that ran.
+    green: HashMap<&'a str, (bool, bool)>,
 }
 
 impl<'a> GroupedJobs<'a> {
@@ -265,7 +262,7 @@ impl<'a> GroupedJobs<'a> {
     fn new(jobs: &'a [WorkflowJob], open: &[String]) -> Self {
         let is_open = |group: &JobGroup| open.contains(&group.title());
         let mut cells: HashMap<_, Vec<_>> = HashMap::new();
-        let mut failed = HashSet::new();
+        let (mut failed, mut green) = (HashSet::new(), HashMap::new());
         // By group: whether a job of it failed.
         let mut groups: BTreeMap<JobGroup, bool> = BTreeMap::new();
         for job in newest_of_each(jobs) {
@@ -275,10 +272,13 @@ impl<'a> GroupedJobs<'a> {
             if has_failed {
                 failed.insert(sha);
             }
+            let (passed, only) = green.entry(sha).or_insert((false, true));
+            *passed |= job.job.state == CiState::Passed;
+            *only &= matches!(job.job.state, CiState::Passed | CiState::Neutral);
             cells.entry((sha, group)).or_default().push(job);
         }
         let more_groups = groups.len().saturating_sub(MAX_GROUPS);
-        Self { groups: most_telling(groups), more_groups, cells, failed }
+        Self { groups: most_telling(groups), more_groups, cells, failed, green }
     }
 
     fn cell(&self, sha: &'a str, group: &JobGroup) -> Option<GroupCell> {
@@ -570,7 +570,7 @@ fn commit_rows(model: &BranchModel, path: &str) -> Markup {
     let mut parts: Vec<&[CommitRow]> = vec![];
     let mut rest = &model.commits[..];
     while !rest.is_empty() {
-        let green = rest.iter().take_while(|row| row.is_green()).count();
+        let green = rest.iter().take_while(|row| row.is_green).count();
         let count = if folds && green >= FOLDED { green } else { 1 };
         let (part, later) = rest.split_at(count);
         parts.push(part);
@@ -582,7 +582,10 @@ fn commit_rows(model: &BranchModel, path: &str) -> Markup {
         @for part in parts { @match part {
             [row] => (commit_row(row, model)),
             rows => tr.folded {
-                th scope="row" { a href=(format!("{path}{}", unfold.address())) { (rows.len()) " green commits" } }
+                th scope="row" { a href=(format!("{path}{}", unfold.address())) {
+                    // Other jobs and backends aren't looked at.
+                    (rows.len()) @if model.query.q.is_some() { " commits, green in these" } @else { " green commits" }
+                } }
                 td.good colspan=(columns) {
                     span aria-hidden="true" { "✓ " } (rows.last().map(|row| short_sha(&row.commit.sha)).unwrap_or_default()) " to " (short_sha(&rows[0].commit.sha))
                 }

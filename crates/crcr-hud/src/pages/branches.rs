@@ -4,14 +4,14 @@ use crcr_domain::RepoName;
 use crcr_results::webhook_tables::KnownRepository;
 use jiff::Timestamp;
 use maud::{Markup, html};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::address::branch_path;
+use crate::address::{Sorted, address, branch_path, order_header};
 use crate::context::{Hud, PageError, repo_name};
-use crate::layout::{time, zone};
+use crate::layout::ago;
 use crate::model::known_repositories::{self, MAX_LISTED};
 use crate::model::red_branches::trunk;
-use crate::query::NoQuery;
+use crate::query::{NoQuery, SortOrder};
 use crate::view::View;
 
 const MAX_BRANCHES: usize = 200;
@@ -20,6 +20,7 @@ const MAX_BRANCHES: usize = 200;
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct RepositoriesModel {
     pub(crate) repositories: Vec<RepositoryLink>,
+    pub(crate) sort: SortOrder,
     /// Whether there are more, which were heard of earlier.
     pub(crate) has_more: bool,
 }
@@ -40,17 +41,32 @@ pub(crate) struct BranchesModel {
     pub(crate) has_more: bool,
 }
 
+/// `?sort=name|newest`; a `-` before it sorts the other way.
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
+pub(crate) struct ListQuery {
+    sort: Option<String>,
+}
+
+const SORTS: [&str; 2] = ["name", "newest"];
+
 pub(crate) async fn repositories(
     hud: &Hud,
     (): (),
-    _: NoQuery,
+    query: ListQuery,
 ) -> Result<RepositoriesModel, PageError> {
+    let sort = SortOrder::new(query.sort.as_deref(), SORTS[0], &SORTS).map_err(PageError::Query)?;
     let mut known = known_repositories::read(hud, "workflow_job", MAX_LISTED + 1).await?;
     let has_more = known.len() > MAX_LISTED;
     known.truncate(MAX_LISTED);
-    known.sort_by_cached_key(|known| known.name.to_ascii_lowercase());
+    known.sort_by(|a, b| {
+        let by_name = a.name.to_ascii_lowercase().cmp(&b.name.to_ascii_lowercase());
+        sort.apply(match sort.column {
+            "newest" => b.newest.cmp(&a.newest).then(by_name),
+            _ => by_name,
+        })
+    });
     let link = |known: KnownRepository| RepositoryLink { name: known.name, newest: known.newest };
-    Ok(RepositoriesModel { repositories: known.into_iter().map(link).collect(), has_more })
+    Ok(RepositoriesModel { repositories: known.into_iter().map(link).collect(), has_more, sort })
 }
 
 pub(crate) async fn branches(
@@ -84,6 +100,11 @@ fn no_webhooks(repo: &RepoName) -> PageError {
 }
 
 pub(crate) fn repositories_page(model: &RepositoriesModel, view: &View<'_>) -> Markup {
+    let sorted =
+        |order: &SortOrder| address("/hud", [("sort", order.parameter(SORTS[0]).as_deref())]);
+    let header = |column: &'static str, name: &str, first: Sorted| {
+        order_header((column, name), &model.sort, first, sorted)
+    };
     view.shell(
         "Repositories",
         true,
@@ -93,10 +114,10 @@ pub(crate) fn repositories_page(model: &RepositoriesModel, view: &View<'_>) -> M
                 p.muted { "No jobs are known. A repository appears here once the GitHub App is installed on it and subscribed to workflow jobs." }
             } @else {
                 div.scroll { table.stack {
-                    thead { tr { th scope="col" { "Repository" } th scope="col" { "Newest job (" (zone()) ")" } } }
+                    thead { tr { (header("name", "Repository", Sorted::Ascending)) (header("newest", "Newest job", Sorted::Descending)) } }
                     tbody { @for repository in &model.repositories { tr {
                         th scope="row" { a href=(format!("/hud/{}", repository.name)) { bdi { (repository.name) } } }
-                        td data-label="Newest job" { (time(repository.newest)) }
+                        td data-label="Newest job" { (ago(repository.newest)) }
                     } } }
                 } }
             }

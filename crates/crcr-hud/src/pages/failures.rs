@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{self, Sorted, address, sort_header};
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, short_sha, time};
+use crate::layout::{ago, short_sha, time, zone};
 use crate::model::known_repositories;
 use crate::query::{end_of_minute, given, parse_time};
 use crate::view::View;
@@ -309,6 +309,7 @@ fn filters(model: &FailuresModel) -> Markup {
             }
             label { "Repository " select name="repo" {
                 option value="" { "all" }
+                @if let Some(repo) = model.repository.as_ref().filter(|repo| !model.repositories.iter().any(|name| name.eq_ignore_ascii_case(repo))) { option selected { (repo) } }
                 @for name in &model.repositories {
                     option selected[model.repository.as_ref().is_some_and(|repo| repo.eq_ignore_ascii_case(name))] { (name) }
                 }
@@ -334,7 +335,7 @@ fn groups(model: &FailuresModel) -> Markup {
     };
     html! {
         p.detail {
-            "Failed jobs since " (time(model.since)) ", by what their logs say."
+            "Failed jobs since " (time(model.since)) " " (zone()) ", by what their logs say."
             @if let Some(newest) = model.newest_only {
                 " Only the newest " (newest) " are counted. Fewer days or one repository count all: "
                 a href=(FailuresModel { days: 1, ..model.filters() }.url(model.sort, 1)) { "one day" } "."
@@ -393,7 +394,7 @@ fn group_row(group: &FailureGroup, model: &FailuresModel) -> Markup {
                 }
             }
             td.category data-label="Category" { @if group.cause.category.is_empty() { span.muted { "none" } } @else { bdi { (group.cause.category) } } }
-            td.number data-label="Failures" { a rel="nofollow" href=(model.jobs_url(Some(&like), None)) { (group.failures) } }
+            td data-label="Failures" { a rel="nofollow" href=(model.jobs_url(Some(&like), None)) { (group.failures) } }
             td.message data-label="Newest" {
                 a href=(address::failure(&job.repository, job.job_id)) { bdi { (job.title()) } }
                 " " span.detail { bdi { (job.repository) } " · " (ago(job.completed_at)) }
@@ -405,7 +406,7 @@ fn group_row(group: &FailureGroup, model: &FailuresModel) -> Markup {
 
 fn job_list(list: &FailedJobs, model: &FailuresModel) -> Markup {
     html! {
-        p.detail { "Failed jobs since " (time(model.since)) ", the newest first." @if let Some(job) = &list.job { " Those of " bdi { (job) } "." } }
+        p.detail { "Failed jobs since " (time(model.since)) " " (zone()) ", the newest first." @if let Some(job) = &list.job { " Those of " bdi { (job) } "." } }
         @if let Some(like) = &list.like {
             p { "Those with the cause of " a href=(format!("/failure/{like}")) { bdi { (like) } } ":" }
             @if let Some(line) = list.line.as_ref().filter(|line| !line.is_empty()) { pre.log { bdi { (line) } } }

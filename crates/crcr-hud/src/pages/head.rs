@@ -98,7 +98,7 @@ pub(super) fn summary(shown: &[&PullBackend]) -> Markup {
     } else if !open.is_empty() {
         ("running", "◐", format!("Waiting for {}", open.join(", ")))
     } else if blocking.is_empty() {
-        ("good", "✓", "Nothing blocks: no backend at L4 takes part".to_owned())
+        ("muted", "–", "Nothing blocks: no backend at L4 takes part".to_owned())
     } else if with(&[HeadState::Skipped]).len() == blocking.len() {
         ("muted", "–", "Nothing blocks: no backend at L4 ran".to_owned())
     } else if blocking.iter().all(|backend| backend.is_decided) {

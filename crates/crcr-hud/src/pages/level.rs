@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::relay::{RelayList, link_of_backend};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
-use crate::layout::{count_link, distribution, duration, percent, rate, time};
+use crate::layout::{count_link, distribution, duration, percent, rate, time, zone};
 use crate::model::days::{blame, callback_outcomes, facts};
 use crate::model::oncall_reaction;
 use crate::model::oncall_reaction::OncallReaction;
@@ -101,7 +101,7 @@ pub(crate) async fn review_of(
 pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
     let review = &model.review.review;
     let question = review.question.title();
-    let (glyph, class, word) = verdict(review.verdict);
+    let (glyph, class, word) = answer(review.verdict);
     view.shell(
         &format!("Level of {}", review.repo),
         false,
@@ -117,10 +117,10 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
             } @else {
                 p.note.(class) { (question) " " strong.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
             }
-            p.detail { (time(review.from)) " to " (time(review.to)) " · pull requests and pushes · " a rel="nofollow" href=(model.review.permalink) { "permalink" } }
+            p.detail { (time(review.from)) " to " (time(review.to)) " " (zone()) " · pull requests and pushes · " a rel="nofollow" href=(model.review.permalink) { "permalink" } }
             @if !review.evidence.is_empty() { (table("Criteria", &review.evidence)) }
             @if let Some(second) = &review.second {
-                @let (glyph, class, word) = verdict(second.verdict);
+                @let (glyph, class, word) = answer(second.verdict);
                 p.note.(class) { (second.title()) " " strong.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
                 (table(second.title(), &second.evidence))
             }
@@ -170,7 +170,7 @@ fn history(periods: &[LevelPeriod], now: Timestamp) -> Markup {
     html! {
         h2 { "Levels so far" }
         div.scroll tabindex="0" role="region" aria-label="Levels so far" { table.stack {
-            thead { tr { th scope="col" { "Level" } th scope="col" { "First dispatch" } th scope="col" { "Until" } th scope="col" { "Tenure" } } }
+            thead { tr { th scope="col" { "Level" } th scope="col" { "First dispatch (" (zone()) ")" } th scope="col" { "Until (" (zone()) ")" } th scope="col" { "Tenure" } } }
             tbody { @for period in periods { tr {
                 th scope="row" { (period.level) " " (period.level.title()) }
                 td data-label="First dispatch" { (time(period.from)) }
@@ -207,6 +207,16 @@ pub(super) fn verdict(verdict: CriterionVerdict) -> (&'static str, &'static str,
         CriterionVerdict::Met => ("✓", "good", "met"),
         CriterionVerdict::NotMet => ("✗", "bad", "not met"),
         CriterionVerdict::Unknown => ("–", "muted", "unknown"),
+    }
+}
+
+/// The answer to a question such as "May it stay at its level?".
+fn answer(of: CriterionVerdict) -> (&'static str, &'static str, &'static str) {
+    let (glyph, class, word) = verdict(of);
+    match of {
+        CriterionVerdict::Met => (glyph, class, "yes"),
+        CriterionVerdict::NotMet => (glyph, class, "no"),
+        CriterionVerdict::Unknown => (glyph, class, word),
     }
 }
 

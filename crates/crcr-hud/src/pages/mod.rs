@@ -7,6 +7,7 @@ pub(crate) mod failure;
 pub(crate) mod failures;
 pub(crate) mod feed;
 pub(crate) mod head;
+pub(crate) mod jobs;
 pub(crate) mod level;
 pub(crate) mod level_status;
 pub(crate) mod log_text;
@@ -39,7 +40,7 @@ pub(crate) fn category_text(category: TriageCategory) -> &'static str {
     }
 }
 
-/// Links to windows and kinds of event, a form for another time span, and the permalink. Crawlers aren't to follow
+/// Links to windows and kinds of event, a form for another time span, and the permalink, if there is one. Crawlers aren't to follow
 /// them: their combinations never end.
 fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
     let link = |window: Option<&'static str>, events: EventFilter| {
@@ -66,7 +67,7 @@ fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
                     button { "Show" }
                 }
             }
-            @if span.sort.is_none() && span.show.is_none() { a rel="nofollow" href=(format!("{path}{permalink}")) { "Permalink" } }
+            @if !permalink.is_empty() && span.sort.is_none() && span.show.is_none() { a rel="nofollow" href=(format!("{path}{permalink}")) { "Permalink" } }
         }
     }
 }
@@ -78,7 +79,7 @@ fn freshness(newest: Option<Timestamp>, span: &TimeSpan) -> Markup {
             None => p.note role="status" { "No results in this span." },
             Some(newest) => {
                 @if span.window.is_some() && span.to.duration_since(newest).as_hours() >= 24 {
-                    p.note role="status" { "Stale: no data since " (time(newest)) "." }
+                    p.note role="status" { "Stale: no data since " (time(newest)) " " (zone()) "." }
                 }
             }
         }

@@ -186,7 +186,8 @@ async fn relay_state(hud: &Hud) -> Result<RelayState, PageError> {
     Ok(relay)
 }
 
-fn is_lost(status: DispatchFactStatus) -> bool {
+/// Whether a dispatch came to nothing, and not because the backend or a newer head wanted it so.
+pub(crate) fn is_lost(status: DispatchFactStatus) -> bool {
     use DispatchFactStatus::{LeftOut, Queued, Sent, Superseded};
     !matches!(status, LeftOut | Queued | Sent | Superseded)
 }
@@ -387,7 +388,7 @@ fn relay(relay: &RelayState, upstream: &str) -> Markup {
     html! {
         section aria-labelledby="relay" {
             div.title { h2 #relay { "The relay" } a href="/crcr?window=24h#relay" rel="nofollow" { "Its figures" } }
-            @if relay.problems.is_empty() { (well("The relay is well.")) }
+            @if relay.problems.is_empty() { (well("No dispatch was lost or waits too long, and reports arrive.")) }
             ul.rows { @for problem in &relay.problems { li.infra {
                 span.outcome.infra { span.glyph aria-hidden="true" { "⚠" } } " "
                 @match lost.get(problem) {

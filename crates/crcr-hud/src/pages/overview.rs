@@ -16,6 +16,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::level::{amount, measured};
+use super::now::is_lost;
 use super::relay::{RelayList, link as relay_link};
 use super::{controls, freshness};
 use crate::chart::sparkline;
@@ -82,7 +83,7 @@ pub(crate) struct NextLevel {
 pub(crate) enum BackendStanding {
     /// A criterion isn't met.
     Below,
-    /// It was told of commits, and never reported.
+    /// It was to be told of commits, and never reported.
     Silent,
     /// There are too few samples, or no results.
     Unknown,
@@ -265,7 +266,7 @@ fn backend_standing(
 ) -> BackendStanding {
     let fails = standing.is_some_and(|one| one.verdict == Some(CriterionVerdict::NotMet));
     let silent = worth.outcomes.is_empty() && worth.running == 0 && !fails;
-    if silent && tally.statuses.contains_key(&DispatchFactStatus::NeverStarted) {
+    if silent && tally.statuses.keys().any(|status| is_lost(*status)) {
         return BackendStanding::Silent;
     }
     match standing {

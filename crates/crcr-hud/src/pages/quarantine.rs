@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{self, Sorted, address, sort_header};
 use crate::context::{Hud, PageError};
 use crate::files::QuarantineView;
-use crate::layout::time;
+use crate::layout::{time, zone};
 use crate::query::given;
 use crate::view::View;
 
@@ -41,7 +41,7 @@ pub(crate) enum QuarantineSort {
 impl QuarantineSort {
     const ALL: [(Self, &'static str, &'static str); 4] = [
         (Self::Test, "test", "Test"),
-        (Self::End, "end", "Ends"),
+        (Self::End, "end", "Ends (UTC)"),
         (Self::Owner, "owner", "Owner"),
         (Self::Failures, "failures", "Failed in 7 days"),
     ];
@@ -198,7 +198,7 @@ pub(crate) fn page(model: &QuarantineModel, view: &View<'_>) -> Markup {
                 Some(entries) if entries.is_empty() => p { @if model.q.is_some() { "No such test is quarantined." } @else { "No test is quarantined." } },
                 Some(entries) => (table(entries, model)),
             }
-            @if let Some(read_at) = model.read_at { p.detail { "The file was read at " (time(read_at)) "." } }
+            @if let Some(read_at) = model.read_at { p.detail { "The file was read at " (time(read_at)) " " (zone()) "." } }
         },
     )
 }
@@ -224,7 +224,7 @@ fn table(entries: &[ListedEntry], model: &QuarantineModel) -> Markup {
             } }
             tbody { @for listed in entries { tr {
                 th scope="row" { a href=(pattern_link(model, &listed.entry.pattern)) { bdi { (listed.entry.pattern) } } }
-                td data-label="Ends" { @if listed.entry.is_expired { span.tag { "ended" } " " } (listed.entry.expiry) span.detail { (listed.entry.end()) } }
+                td data-label="Ends (UTC)" { @if listed.entry.is_expired { span.tag { "ended" } " " } (listed.entry.expiry) span.detail { (listed.entry.distance()) } }
                 td data-label="Owner" { bdi { (listed.entry.owner) } }
                 td data-label="Failed in 7 days" {
                     @if listed.failures == 0 { span.muted { "0" } } @else {

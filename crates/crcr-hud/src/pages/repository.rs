@@ -21,21 +21,22 @@ use serde::Serialize;
 use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
 use super::relay::{RelayList, link_of_backend};
 use super::{category_text, controls, freshness};
-use crate::address::address;
+use crate::address::{Sorted, address, order_header};
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, commit_link, counted, culprit_list, distribution, outcome_parts, rate};
 use crate::model::job_details::JobDetails;
 use crate::model::{RateSummary, RateView, TrendDay, days, hourly_trend, total, trend};
-use crate::query::SpanQuery;
-use crate::query::{EventFilter, TimeSpan};
+use crate::query::{EventFilter, SortOrder, SpanQuery, TimeSpan};
 use crate::view::View;
 
 const MAX_ROWS: usize = 50;
 const MAX_COLUMNS: usize = 40;
 
 const MAX_REFUSED: usize = 20;
+const MAX_FAILING_TESTS: usize = 20;
+const TEST_SORTS: [&str; 3] = ["failures", "name", "last"];
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct BackendModel {
@@ -58,6 +59,7 @@ pub(crate) struct BackendModel {
     pub(crate) review: Option<LevelReview>,
     pub(crate) matrix: JobMatrix,
     pub(crate) failing_tests: Vec<FailingTest>,
+    pub(crate) test_sort: SortOrder,
     pub(crate) refused: Vec<RefusedReport>,
     /// Why the newest version of its own file isn't in force.
     pub(crate) file_problem: Option<String>,
@@ -142,7 +144,11 @@ pub(crate) async fn build(
     query: SpanQuery,
 ) -> Result<BackendModel, PageError> {
     let repo = &repo_name(&owner, &repo)?;
-    let span = &span_with_results(hud, repo, &hud.span(&query)?).await?;
+    let mut span = span_with_results(hud, repo, &hud.span(&query)?).await?;
+    // Other links leave the order of the tests out: it would double their addresses.
+    let test_sort = SortOrder::new(span.sort.take().as_deref(), TEST_SORTS[0], &TEST_SORTS)
+        .map_err(PageError::Query)?;
+    let span = &span;
     let entry = hud.entry_of(repo);
     let level = entry.as_ref().map(|entry| entry.level);
     let named = entry.as_ref().map_or(repo, |entry| &entry.repo);
@@ -162,7 +168,7 @@ pub(crate) async fn build(
             facts.dispatches(&window).filter(|sent| span.events.includes(&sent.event)),
         );
         let upstream_failures = blamed.upstream_failures(&jobs);
-        let (matrix, tests) = (matrix(&jobs, span, &blamed), failing_tests(&jobs));
+        let (matrix, tests) = (matrix(&jobs, span, &blamed), failing_tests(&jobs, &test_sort));
         Ok((facts, newest, matrix, tests, blamed, upstream_failures))
     };
     let (days, beside, refused, shown) = tokio::try_join!(
@@ -226,6 +232,7 @@ pub(crate) async fn build(
         review,
         matrix,
         failing_tests,
+        test_sort,
         refused,
     })
 }
@@ -357,7 +364,8 @@ async fn add_titles(hud: &Hud, matrix: &mut JobMatrix) -> Result<(), PageError> 
     Ok(())
 }
 
-fn failing_tests(jobs: &[JobOfRecord<'_>]) -> Vec<FailingTest> {
+/// Those that failed most often, in this order.
+fn failing_tests(jobs: &[JobOfRecord<'_>], order: &SortOrder) -> Vec<FailingTest> {
     let mut tests: BTreeMap<(&str, Option<&str>), FailingTest> = BTreeMap::new();
     for job in jobs {
         for test in &job.record.details.failed_tests {
@@ -377,7 +385,14 @@ fn failing_tests(jobs: &[JobOfRecord<'_>]) -> Vec<FailingTest> {
     }
     let mut tests: Vec<_> = tests.into_values().collect();
     tests.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
-    tests.truncate(20);
+    tests.truncate(MAX_FAILING_TESTS);
+    tests.sort_by(|a, b| {
+        order.apply(match order.column {
+            "name" => a.name.cmp(&b.name),
+            "last" => b.last.cmp(&a.last),
+            _ => b.count.cmp(&a.count),
+        })
+    });
     tests
 }
 
@@ -397,7 +412,9 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
                 a href=(format!("{path}/badge.svg")) { "Badge" }
                 @if !model.oncalls.is_empty() { span.detail { "on call: " bdi { (model.oncalls.join(", ")) } } }
             }
-            (controls(&path, &model.span, &model.permalink))
+            // A page in another order has no permalink of its own: each minute there would be one more.
+            @let permalink = if model.test_sort.parameter(TEST_SORTS[0]).is_some() { "" } else { &*model.permalink };
+            (controls(&path, &model.span, permalink))
             (freshness(model.newest, &model.span))
             @if let Some(problem) = &model.file_problem {
                 p role="status" { "The newest " code { ".github/crcr.yml" } " isn't in force: " bdi { (problem) } ". The last good version holds; if there is none, everything is dispatched." }
@@ -426,7 +443,7 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
             }
             section aria-labelledby="tests" {
                 h2 #tests { "Failing tests" }
-                (failing_tests_table(&model.failing_tests))
+                (failing_tests_table(model, &path))
             }
             section aria-labelledby="refused" {
                 div.title {
@@ -459,12 +476,23 @@ fn cards(model: &BackendModel) -> Markup {
     }
 }
 
-fn failing_tests_table(tests: &[FailingTest]) -> Markup {
+fn failing_tests_table(model: &BackendModel, path: &str) -> Markup {
+    let tests = &model.failing_tests;
+    let sorted = |order: &SortOrder| {
+        let sort = order.parameter(TEST_SORTS[0]);
+        format!("{path}{}#tests", TimeSpan { sort, ..model.span.unfiltered() }.address())
+    };
+    let header = |column: &'static str, name: &str, first: Sorted| {
+        order_header((column, name), &model.test_sort, first, sorted)
+    };
     html! {
         @if tests.is_empty() { p.muted { "None reported in this span." } }
         @else {
             div.scroll tabindex="0" role="region" aria-label="Table of failing tests" { table {
-                thead { tr { th scope="col" { "Test" } th scope="col" { "Failures" } th scope="col" { "Last" } th scope="col" { "Last message" } } }
+                thead { tr {
+                    (header("name", "Test", Sorted::Ascending)) (header("failures", "Failures", Sorted::Descending))
+                    (header("last", "Last", Sorted::Descending)) th scope="col" { "Last message" }
+                } }
                 tbody { @for test in tests { tr {
                     th scope="row" { a rel="nofollow" href=(address("/search", [("q", Some(&*test.name))])) { bdi { (test.name) } } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
                     td { (test.count) }

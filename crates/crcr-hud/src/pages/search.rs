@@ -162,7 +162,7 @@ fn url_of(text: &str) -> Option<url::Url> {
 
 /// A page of this HUD, wherever it is served.
 fn own_page(url: &url::Url, parts: &[&str]) -> Option<String> {
-    const OWN: [&str; 12] = [
+    const OWN: [&str; 15] = [
         "pr",
         "prs",
         "commit",
@@ -175,6 +175,9 @@ fn own_page(url: &url::Url, parts: &[&str]) -> Option<String> {
         "failure",
         "failures",
         "trends",
+        "jobs",
+        "relay",
+        "search",
     ];
     OWN.contains(parts.first()?).then(|| {
         let part = |sign: &str, part: Option<&str>| part.map(|part| format!("{sign}{part}"));

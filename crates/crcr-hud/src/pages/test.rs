@@ -12,18 +12,18 @@ use crcr_results::test_history::{
     MAX_JOBS, MAX_RESULTS_OF_JOB, TestIdentity, TestJobDay, TestResultRow,
 };
 use crcr_results::test_runs::{date, hex_id};
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use crate::address::{self, address};
+use crate::address::{self, Sorted, address, order_header};
 use crate::context::{Hud, PageError, repo_name};
 use crate::files::QuarantineView;
 use crate::layout::{ago, count_link, counted, culprit_list, duration, rate, short_sha};
 use crate::model::RateView;
 use crate::plot::{Plot, PlotLine, Unit};
-use crate::query::MAX_SEARCH_CHARS;
+use crate::query::{MAX_SEARCH_CHARS, SortOrder};
 use crate::view::View;
 
 const DEFAULT_DAYS: i64 = 30;
@@ -35,12 +35,15 @@ const MAX_SILENT: usize = 5;
 /// Failures that are read one by one.
 const MAX_FAILURES: usize = 1000;
 const MAX_MESSAGES: usize = 20;
+const MESSAGE_SORTS: [&str; 4] = ["failures", "jobs", "newest", "oldest"];
+/// A pass that is older says little about now.
+const STALE: SignedDuration = SignedDuration::from_hours(72);
 const RUNS_PER_PAGE: usize = 50;
 /// Tests of one name.
 const MAX_CHOICES: usize = 50;
 
-/// `?id=HEX` or `?name=CLASS.NAME`, `?days=N`, `?runs=failed`, `?message=HEX` for the failures that say the same,
-/// `?page=N`.
+/// `?id=HEX` or `?name=CLASS.NAME`, `?days=N`, `?runs=failed|flaky`, `?message=HEX` for the failures that say the same,
+/// `?page=N`, `?messages=failures|jobs|newest|oldest` to sort what it says.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct TestPageQuery {
     id: Option<String>,
@@ -49,6 +52,14 @@ pub(crate) struct TestPageQuery {
     runs: Option<String>,
     message: Option<String>,
     page: Option<String>,
+    messages: Option<String>,
+}
+
+impl TestPageQuery {
+    /// The test with an id, or with a name; `None` without both.
+    pub(crate) fn of(id: Option<String>, name: Option<String>) -> Option<Self> {
+        (id.is_some() || name.is_some()).then(|| Self { id, name, ..Self::default() })
+    }
 }
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -71,6 +82,12 @@ pub(crate) struct OneTest {
     /// In seconds.
     pub(crate) mean_time: Option<f64>,
     pub(crate) state: TestState,
+    /// Whether it ran on the default branch; else all of this is of other branches and of pull requests.
+    pub(crate) is_on_default_branch: bool,
+    /// When the newest run began in which it wasn't skipped, of those that the state is of.
+    pub(crate) newest_at: Option<Timestamp>,
+    /// Whether that is days ago.
+    pub(crate) is_stale: bool,
     pub(crate) owners: Vec<String>,
     /// Whether the repository's CODEOWNERS is known.
     pub(crate) owners_known: bool,
@@ -81,6 +98,7 @@ pub(crate) struct OneTest {
     /// The jobs that the test runs in, each with a result for each commit.
     pub(crate) jobs: Vec<StripJob>,
     pub(crate) messages: Vec<MessageGroup>,
+    pub(crate) message_sort: SortOrder,
     pub(crate) charts: Vec<Plot>,
     /// Which runs are listed.
     #[serde(flatten)]
@@ -95,6 +113,7 @@ pub(crate) struct OneTest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct RunFilter {
     pub(crate) only_failed: bool,
+    pub(crate) only_flaky: bool,
     /// The [`MessageGroup::id`] of those that failed.
     pub(crate) message_id: Option<String>,
     pub(crate) page: usize,
@@ -104,6 +123,7 @@ impl RunFilter {
     fn includes(&self, row: &TestResultRow) -> bool {
         match &self.message_id {
             Some(id) => row.result.is_failed() && message_id(row) == *id,
+            None if self.only_flaky => row.flaky,
             None => !self.only_failed || row.result.is_failed(),
         }
     }
@@ -177,11 +197,17 @@ pub(crate) async fn build(
     let repo = repo_name(&owner, &repo)?;
     let days = number("days", query.days.as_deref(), DEFAULT_DAYS, 1..=MAX_DAYS)?;
     let page = number("page", query.page.as_deref(), 1, 1..=10_000)?;
-    let only_failed = match query.runs.as_deref().unwrap_or_default() {
-        "" | "all" => false,
-        "failed" => true,
-        _ => return Err(PageError::Query("`runs` has to be `all` or `failed`".to_owned())),
+    let (only_failed, only_flaky) = match query.runs.as_deref().unwrap_or_default() {
+        "" | "all" => (false, false),
+        "failed" => (true, false),
+        "flaky" => (false, true),
+        _ => {
+            return Err(PageError::Query("`runs` has to be `all`, `failed` or `flaky`".to_owned()));
+        }
     };
+    let message_sort =
+        SortOrder::named("messages", query.messages.as_deref(), "failures", &MESSAGE_SORTS)
+            .map_err(PageError::Query)?;
     let name: String =
         query.name.unwrap_or_default().trim().chars().take(MAX_SEARCH_CHARS * 5).collect();
     let mut model = TestModel {
@@ -214,8 +240,11 @@ pub(crate) async fn build(
     let identity = identity.ok_or_else(|| no_such_test(&repo, &name))?;
     model.name = full_name(&identity.suite, &identity.classname, &identity.name);
     let message_id = query.message.filter(|id| !id.is_empty());
-    let listed = RunFilter { only_failed, message_id, page: page as usize };
-    model.test = Some(one_test(hud, &repo, identity, days, listed).await?);
+    let listed = RunFilter { only_failed, only_flaky, message_id, page: page as usize };
+    let mut test = one_test(hud, &repo, identity, days, listed).await?;
+    sort_messages(&mut test.messages, &message_sort);
+    test.message_sort = message_sort;
+    model.test = Some(test);
     Ok(model)
 }
 
@@ -264,6 +293,8 @@ async fn one_test(
     let shown: Vec<&TestResultRow> =
         results.iter().filter(|row| row.on_default_branch == on_default).collect();
     let (commits, jobs) = strip(&shown);
+    let ran_at = shown.iter().filter(|row| row.result != TestResult::Skipped).map(|row| row.at);
+    let newest_at = ran_at.max();
     let files = (hud.files)(repo.as_str());
     let owners = files.as_ref().and_then(|files| files.codeowners.as_ref());
     let entries = files.as_ref().and_then(|files| files.quarantine.as_ref());
@@ -287,6 +318,9 @@ async fn one_test(
         flaky: share(sum(|day| day.flaky)),
         mean_time: (timed > 0).then(|| seconds / timed as f64),
         state: state(&commits, &jobs),
+        is_on_default_branch: on_default,
+        is_stale: newest_at.is_some_and(|newest| hud.now().duration_since(newest) > STALE),
+        newest_at,
         owners: owners
             .map(|owners| {
                 owners
@@ -300,6 +334,7 @@ async fn one_test(
             .map(|entry| QuarantineView::new(entry, date_today)),
         quarantine_known: entries.is_some(),
         messages: messages(&results),
+        message_sort: SortOrder { column: MESSAGE_SORTS[0], is_reversed: false },
         charts: charts(&counted, span),
         has_older: chosen().count() > first + RUNS_PER_PAGE,
         results: chosen().skip(first).take(RUNS_PER_PAGE).cloned().collect(),
@@ -441,6 +476,18 @@ fn messages(results: &[TestResultRow]) -> Vec<MessageGroup> {
     groups
 }
 
+/// The most failures and jobs first, and the newest and the oldest.
+fn sort_messages(groups: &mut [MessageGroup], order: &SortOrder) {
+    groups.sort_by(|a, b| {
+        order.apply(match order.column {
+            "jobs" => b.jobs.cmp(&a.jobs),
+            "newest" => b.newest.at.cmp(&a.newest.at),
+            "oldest" => a.oldest_at.cmp(&b.oldest_at),
+            _ => b.failures.cmp(&a.failures),
+        })
+    });
+}
+
 /// The first line of a message, with one sign for each number: addresses and times differ from run to run.
 fn alike(message: &str) -> String {
     let line = message.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
@@ -521,7 +568,7 @@ pub(crate) fn page(model: &TestModel, view: &View<'_>) -> Markup {
                 @if let Some(test) = &model.test {
                     @if let Some(file) = &test.identity.file { " · " bdi { (file) } }
                     @if let Some(variant) = &test.identity.variant { " · " bdi { (variant) } }
-                    " · first seen " (date(test.identity.first_day))
+                    " · first seen " (date(test.identity.first_day)) " (UTC)"
                     " · " a href=(feed_address(&model.repository, test)) { "Feed" }
                 }
             }
@@ -569,12 +616,19 @@ fn commit_link(model: &TestModel, sha: &str) -> Markup {
 }
 
 fn verdict(test: &OneTest, model: &TestModel) -> Markup {
+    // A pass of last week, or of a pull request, isn't one of now and of the branch.
+    let stale = test.newest_at.filter(|_| test.is_stale);
+    let is_good = stale.is_none() && test.is_on_default_branch;
+    let since =
+        html! { @if let Some(newest) = stale { " It hasn't run since: " (ago(newest)) "." } };
     html! {
         @match &test.state {
             TestState::NoResults => p.note role="status" { "No result of this test in these days." },
-            TestState::Passing => p.note.good { "Passes on the newest commits." },
-            TestState::Recovered { last_failing } => p.note.good {
-                "Passes now; it failed last on " (commit_link(model, last_failing)) "."
+            TestState::Passing => p.note.good[is_good] {
+                @if stale.is_some() { "Passed on the newest commits that it ran on." } @else { "Passes on the newest commits." } (since)
+            },
+            TestState::Recovered { last_failing } => p.note.good[is_good] {
+                @if stale.is_some() { "Passed when it ran last" } @else { "Passes now" } "; it failed last on " (commit_link(model, last_failing)) "." (since)
             },
             TestState::Failing { first_failing, since, last_good, commits } => p.note.bad {
                 strong { "Fails since " (commit_link(model, first_failing)) } " (" (ago(*since)) "), on "
@@ -584,6 +638,9 @@ fn verdict(test: &OneTest, model: &TestModel) -> Markup {
                     None => "; no commit is known on which it passed.",
                 }
             },
+        }
+        @if !test.is_on_default_branch && test.state != TestState::NoResults {
+            p.note role="status" { "It didn't run on the default branch in these days: this is of other branches and of pull requests." }
         }
         @if let Some(entry) = &test.quarantine {
             p.note.running {
@@ -598,20 +655,17 @@ fn cards(test: &OneTest, model: &TestModel) -> Markup {
     html! {
         dl.cards {
             div { dt { "Failed" } dd { (rate(&test.failed)) " " @if test.failed.rate.numerator > 0 { a rel="nofollow" href=(runs_address(test, model, Some("failed"), None, 1)) { "which" } } } }
-            div { dt { "Flaky" } dd { (rate(&test.flaky)) } }
+            div { dt { "Flaky" } dd { (rate(&test.flaky)) " " @if test.flaky.rate.numerator > 0 { a rel="nofollow" href=(runs_address(test, model, Some("flaky"), None, 1)) { "which" } } } }
             div { dt { "Mean duration" } dd { @match test.mean_time { Some(time) => (duration(time)), None => span.muted { "no data" } } } }
             div { dt { "Owner" } dd {
                 @if !test.owners.is_empty() { @for owner in &test.owners { bdi { (owner) } " " } }
                 @else if test.owners_known { span.muted { "none in CODEOWNERS" } }
                 @else { span.muted { "CODEOWNERS isn't known" } }
             } }
-            div { dt { "Quarantine" } dd {
-                @match &test.quarantine {
-                    Some(entry) => (entry.end()),
-                    None if test.quarantine_known => span.muted { "no entry" },
-                    None => span.muted { "no quarantine file is known" },
-                }
-            } }
+            // An entry is told above.
+            @if test.quarantine.is_none() { div { dt { "Quarantine" } dd.muted {
+                @if test.quarantine_known { "no entry" } @else { "no quarantine file is known" }
+            } } }
         }
         p.detail { "A result is flaky when the test passed and failed on one commit, in the same job. The interval is the 95 % Wilson interval." }
     }
@@ -694,15 +748,27 @@ fn strip_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
 }
 
 fn message_list(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
+    let sorted = |order: &SortOrder| {
+        let (id, days) = (hex_id(test.identity.test_id), model.days.to_string());
+        let order = order.parameter(MESSAGE_SORTS[0]);
+        let asked = [("id", Some(&*id)), ("days", Some(&*days)), ("messages", order.as_deref())];
+        format!("{}#messages", address(&format!("/test/{}", model.repository), asked))
+    };
+    let header = |column: &'static str, name: &str, first: Sorted| {
+        order_header((column, name), &test.message_sort, first, sorted)
+    };
     html! {
-        h2 { "What it says when it fails" }
+        h2 #messages { "What it says when it fails" }
         div.scroll { table.stack {
-            thead { tr { th scope="col" { "Message" } th scope="col" { "Failures" } th scope="col" { "Jobs" } th scope="col" { "Newest" } th scope="col" { "Oldest" } } }
+            thead { tr {
+                th scope="col" { "Message" } (header("failures", "Failures", Sorted::Descending)) (header("jobs", "Jobs", Sorted::Descending))
+                (header("newest", "Newest", Sorted::Descending)) (header("oldest", "Oldest", Sorted::Ascending))
+            } }
             tbody { @for group in &test.messages { tr {
                 th scope="row" { @if group.message.is_empty() { span.muted { "no message" } } @else { code { bdi { (group.message) } } } }
                 @let runs = runs_address(test, model, Some("failed"), Some(&group.id), 1);
-                td.number data-label="Failures" { (count_link(group.failures, Some(&runs))) }
-                td.number data-label="Jobs" { (count_link(group.jobs, Some(&runs))) }
+                td data-label="Failures" { (count_link(group.failures, Some(&runs))) }
+                td data-label="Jobs" { (count_link(group.jobs, Some(&runs))) }
                 td data-label="Newest" {
                     @match job_link(model, view, true, group.newest.run_id, group.newest.job_id) {
                         Some(link) => a href=(link) { (ago(group.newest.at)) },
@@ -736,15 +802,16 @@ fn runs_address(
 }
 
 fn runs_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
-    let RunFilter { only_failed, message_id, page } = &test.listed;
-    let runs = only_failed.then_some("failed");
+    let RunFilter { only_failed, only_flaky, message_id, page } = &test.listed;
+    let runs = only_failed.then_some("failed").or(only_flaky.then_some("flaky"));
     let beside = |page: usize| runs_address(test, model, runs, message_id.as_deref(), page);
-    let is_all = !only_failed && message_id.is_none();
+    let is_all = runs.is_none() && message_id.is_none();
     html! {
         h2 #runs { "Every run" }
         nav.controls aria-label="Runs" { span.group {
             a rel="nofollow" aria-current=[is_all.then_some("true")] href=(runs_address(test, model, None, None, 1)) { "All" }
             a rel="nofollow" aria-current=[(*only_failed && message_id.is_none()).then_some("true")] href=(runs_address(test, model, Some("failed"), None, 1)) { "Failed" }
+            a rel="nofollow" aria-current=[(*only_flaky && message_id.is_none()).then_some("true")] href=(runs_address(test, model, Some("flaky"), None, 1)) { "Flaky" }
             @if message_id.is_some() { a rel="nofollow" aria-current="true" href=(beside(1)) { "With this message" } }
         } }
         @if test.results.is_empty() { p.note { "No such run in these days." } } @else {

@@ -273,6 +273,7 @@ fn filters(model: &TestsModel) -> Markup {
         form.span method="get" action="/tests" {
             input type="hidden" name="sort" value=(model.sort.as_str());
             label { "Repository " select name="repo" {
+                @if !model.repositories.iter().any(|name| name.eq_ignore_ascii_case(&model.repository)) { option selected { (model.repository) } }
                 @for name in &model.repositories {
                     option selected[name.eq_ignore_ascii_case(&model.repository)] { (name) }
                 }
@@ -301,14 +302,14 @@ fn table(model: &TestsModel) -> Markup {
         sort_header(name, sorted, &model.url(sort, 1))
     };
     html! {
-        p.detail { "Since " (model.since) ". A test is flaky when it passed and failed on one commit, in the same job." }
+        p.detail { "Since " (model.since) " (UTC). A test is flaky when it passed and failed on one commit, in the same job." }
         @if model.tests.is_empty() {
             p.note { "No such test in these days." }
         } @else {
             div.scroll { table.stack {
                 thead { tr {
                     th scope="col" { "Test" } (header(TestSort::Flaky, "Flaky")) (header(TestSort::Failing, "Failed"))
-                    (header(TestSort::Slow, "Mean time")) th scope="col" { "Runs" } (header(TestSort::New, "First seen"))
+                    (header(TestSort::Slow, "Mean time")) th scope="col" { "Runs" } (header(TestSort::New, "First seen (UTC)"))
                     th scope="col" { "Owner" }
                 } }
                 tbody { @for test in &model.tests { (row(test, model)) } }
@@ -334,7 +335,7 @@ fn row(test: &ListedTest, model: &TestsModel) -> Markup {
             @if let Some(variant) = &stats.variant { " " span.detail { bdi { (variant) } } }
             @if let Some(file) = &stats.file { " " span.detail { bdi { (file) } } }
         }
-        td data-label="Flaky" { (share(stats.flaky, stats, &link)) }
+        td data-label="Flaky" { (share(stats.flaky, stats, &format!("{link}&runs=flaky#runs"))) }
         td data-label="Failed" { (share(stats.failures, stats, &format!("{link}&runs=failed#runs"))) }
         td data-label="Mean time" { @match stats.mean_time { Some(time) => (duration(time)), None => span.muted { "no data" } } }
         td data-label="Runs" { a href=(format!("{link}#runs")) { (stats.runs) } }

@@ -13,7 +13,8 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use crate::address::{Sorted, address, branch_path, sort_header};
+use super::jobs;
+use crate::address::{Sorted, address, branch_path, order_header};
 use crate::context::{Hud, PageError};
 use crate::layout::{count_link, duration, percent, rate, time, zone};
 use crate::model::RateView;
@@ -21,7 +22,7 @@ use crate::model::days::{day_tallies, facts};
 use crate::model::known_repositories;
 use crate::model::red_branches::trunk;
 use crate::plot::{HOUR, Plot, PlotLine, Unit};
-use crate::query::{SpanQuery, end_of_minute};
+use crate::query::{SortOrder, SpanQuery, end_of_minute};
 use crate::view::View;
 
 /// Rows of a table on a page.
@@ -32,7 +33,8 @@ const MAX_COMMITS: usize = 20_000;
 const MAX_BACKENDS: usize = 4;
 const MAX_NAME: usize = 200;
 
-/// `?repo=OWNER/REPO&branch=NAME&window=24h|7d|30d|90d&runner=LABELS&job=NAME&sort=queue|run|ended|failed&all=1`.
+/// `?repo=OWNER/REPO&branch=NAME&window=24h|7d|30d|90d&runner=LABELS&job=NAME&sort=queue|run|ended|failed|name&all=1`; a
+/// `-` before the column sorts the other way.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct TrendsQuery {
     repo: Option<String>,
@@ -51,10 +53,12 @@ pub(crate) enum TimesSort {
     Run,
     Ended,
     Failed,
+    Name,
 }
 
 impl TimesSort {
-    const ALL: [(Self, &'static str, &'static str); 4] = [
+    const ALL: [(Self, &'static str, &'static str); 5] = [
+        (Self::Name, "name", "Name"),
         (Self::Ended, "ended", "Jobs"),
         (Self::Failed, "failed", "Failed"),
         (Self::Queue, "queue", "Queue P95"),
@@ -77,7 +81,9 @@ pub(crate) struct TrendsModel {
     pub(crate) to: Timestamp,
     pub(crate) runner: Option<String>,
     pub(crate) job: Option<String>,
+    /// The greatest first, names by the alphabet, unless it is the other way.
     pub(crate) sort: TimesSort,
+    pub(crate) is_reversed: bool,
     /// Whether the tables are whole.
     pub(crate) all: bool,
     /// Commits of the branch on which a run failed.
@@ -107,6 +113,28 @@ struct Buckets {
     to: Timestamp,
     millis: i64,
     count: usize,
+}
+
+/// The time spans to choose from.
+pub(crate) const WINDOWS: [&str; 4] = ["24h", "7d", "30d", "90d"];
+
+/// The window of a query, the week by default.
+pub(crate) fn window_of(given: Option<&str>) -> Result<&'static str, PageError> {
+    let Some(given) = given else { return Ok("7d") };
+    let known = WINDOWS.into_iter().find(|window| *window == given);
+    known.ok_or_else(|| {
+        PageError::Query("`window` has to be `24h`, `7d`, `30d` or `90d`".to_owned())
+    })
+}
+
+pub(crate) fn window_name(window: &str) -> String {
+    window.replace('h', " h").replace('d', " d")
+}
+
+/// From when to when a window's charts and tables go: whole hours or days.
+pub(crate) fn span_of(window: &str, now: Timestamp) -> (Timestamp, Timestamp) {
+    let Buckets { from, to, .. } = Buckets::of(window, now);
+    (from, to)
 }
 
 impl Buckets {
@@ -167,30 +195,12 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TrendsQuery) -> Result<Trend
         let text = text.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
         Some(text.chars().take(MAX_NAME).collect())
     };
-    let window = match given(&query.window).as_deref() {
-        Some("24h") => "24h",
-        None | Some("7d") => "7d",
-        Some("30d") => "30d",
-        Some("90d") => "90d",
-        Some(_) => {
-            let text = "`window` has to be `24h`, `7d`, `30d` or `90d`";
-            return Err(PageError::Query(text.to_owned()));
-        }
-    };
-    let sort = match given(&query.sort) {
-        None => TimesSort::Queue,
-        Some(given) => {
-            TimesSort::ALL
-                .into_iter()
-                .find(|(_, name, _)| *name == given)
-                .ok_or_else(|| {
-                    PageError::Query(
-                        "`sort` has to be `queue`, `run`, `ended` or `failed`".to_owned(),
-                    )
-                })?
-                .0
-        }
-    };
+    let window = window_of(given(&query.window).as_deref())?;
+    let columns = TimesSort::ALL.map(|(_, name, _)| name);
+    let order = SortOrder::new(given(&query.sort).as_deref(), "queue", &columns)
+        .map_err(PageError::Query)?;
+    let sort = TimesSort::ALL.into_iter().find(|(_, name, _)| *name == order.column);
+    let sort = sort.map_or(TimesSort::Queue, |(sort, ..)| sort);
     let repositories = known_repositories::names(hud, "workflow_job").await?;
     let repository = given(&query.repo).unwrap_or_else(|| hud.upstream.to_string());
     let branches = hud.results.branches("push", &repository, 20).await?;
@@ -210,6 +220,7 @@ pub(crate) async fn build(hud: &Hud, (): (), query: TrendsQuery) -> Result<Trend
         runner: given(&query.runner),
         job: given(&query.job),
         sort,
+        is_reversed: order.is_reversed,
         all: query.all.is_some(),
         red: RateView::from(Rate::default()),
         charts: vec![],
@@ -282,9 +293,9 @@ async fn add_times(hud: &Hud, model: &mut TrendsModel, buckets: &Buckets) -> Res
     };
     let title = format!("Duration of {}", job.or(runner).unwrap_or("all jobs"));
     model.charts.push(buckets.plot(&title, Unit::Seconds, lines(run)));
-    model.runners = rows(&runners, model.sort);
-    model.jobs = rows(&jobs, model.sort);
-    model.workflows = rows(&pulls, TimesSort::Run);
+    model.runners = rows(&runners, model.sort, model.is_reversed);
+    model.jobs = rows(&jobs, model.sort, model.is_reversed);
+    model.workflows = rows(&pulls, TimesSort::Run, false);
     Ok(())
 }
 
@@ -307,7 +318,7 @@ fn percentiles(
     (of_share(0.5), of_share(0.95))
 }
 
-fn rows(times: &[CiTimes], sort: TimesSort) -> Vec<TimesRow> {
+fn rows(times: &[CiTimes], sort: TimesSort, is_reversed: bool) -> Vec<TimesRow> {
     let mut sums: BTreeMap<&str, (u64, u64, DurationHistogram, DurationHistogram)> =
         BTreeMap::new();
     for row in times {
@@ -335,8 +346,15 @@ fn rows(times: &[CiTimes], sort: TimesSort) -> Vec<TimesRow> {
         TimesSort::Run => row.run_p95.unwrap_or(-1.0),
         TimesSort::Ended => row.ended as f64,
         TimesSort::Failed => row.failed as f64,
+        TimesSort::Name => 0.0,
     };
-    rows.sort_by(|a, b| key(b).total_cmp(&key(a)));
+    // Those without data are last either way.
+    let has_data = |row: &TimesRow| key(row) >= 0.0;
+    rows.sort_by(|a, b| {
+        let order = key(b).total_cmp(&key(a)).then_with(|| a.name.cmp(&b.name));
+        let order = if is_reversed { order.reverse() } else { order };
+        has_data(b).cmp(&has_data(a)).then(order)
+    });
     rows
 }
 
@@ -426,7 +444,7 @@ impl TrendsModel {
             window: self.window.to_owned(),
             runner: self.runner.clone(),
             job: self.job.clone(),
-            sort: self.sort.as_str(),
+            sort: format!("{}{}", if self.is_reversed { "-" } else { "" }, self.sort.as_str()),
             all: self.all,
         };
         change(&mut link);
@@ -438,7 +456,7 @@ impl TrendsModel {
                 ("window", Some(&*link.window)),
                 ("runner", link.runner.as_deref()),
                 ("job", link.job.as_deref()),
-                ("sort", Some(link.sort)),
+                ("sort", Some(&*link.sort)),
                 ("all", link.all.then_some("1")),
             ],
         )
@@ -451,7 +469,7 @@ struct TrendsLink {
     window: String,
     runner: Option<String>,
     job: Option<String>,
-    sort: &'static str,
+    sort: String,
     all: bool,
 }
 
@@ -475,8 +493,8 @@ pub(crate) fn page(model: &TrendsModel, view: &View<'_>) -> Markup {
                 } } }
             }
             div.charts { @for chart in &model.charts { (chart.markup()) } }
-            (table(model, "Runners", "Labels", &model.runners, |link, name| { link.runner = Some(name); link.job = None; }, |_| None))
-            (table(model, "Jobs", "Job", &model.jobs, |link, name| { link.job = Some(name); link.runner = None; }, |row| failures_of(model, row)))
+            (table(model, CiGrouping::Runner))
+            (table(model, CiGrouping::Job))
             p.detail { "Percentiles are right within 5 %. Cancelled and skipped jobs don't count. A runner is named by the labels that a job asks for." }
         },
     )
@@ -492,8 +510,8 @@ fn longest_queue(runners: &[TimesRow]) -> Option<&TimesRow> {
 fn controls(model: &TrendsModel) -> Markup {
     html! {
         div.controls {
-            nav.group aria-label="Time span" { @for window in ["24h", "7d", "30d", "90d"] {
-                a aria-current=[(model.window == window).then_some("true")] href=(model.url(|link| link.window = window.to_owned())) { (window.replace('h', " h").replace('d', " d")) }
+            nav.group aria-label="Time span" { @for window in WINDOWS {
+                a aria-current=[(model.window == window).then_some("true")] href=(model.url(|link| link.window = window.to_owned())) { (window_name(window)) }
             } }
             span.detail { (time(model.from)) " – " (time(model.to)) " " (zone()) }
             form.span method="get" action="/trends" {
@@ -515,29 +533,44 @@ fn controls(model: &TrendsModel) -> Markup {
     }
 }
 
-fn table(
-    model: &TrendsModel,
-    title: &str,
-    heading: &str,
-    rows: &[TimesRow],
-    choose: fn(&mut TrendsLink, String),
-    failures: impl Fn(&TimesRow) -> Option<String>,
-) -> Markup {
+/// The runners, or the jobs.
+fn table(model: &TrendsModel, of: CiGrouping) -> Markup {
+    let (title, heading, rows) = match of {
+        CiGrouping::Runner => ("Runners", "Labels", &model.runners),
+        _ => ("Jobs", "Job", &model.jobs),
+    };
+    let names = |name: &str| match of {
+        CiGrouping::Runner => (Some(name.to_owned()), None),
+        _ => (None, Some(name.to_owned())),
+    };
+    // Several names are counted as one if there are too many.
+    let listed = |row: &TimesRow, only_failed: bool| {
+        let (runner, job) = names(&row.name);
+        let names = (runner.as_deref(), job.as_deref());
+        (row.name != OTHER_NAMES)
+            .then(|| jobs::link(&model.repository, model.window, names, only_failed))
+    };
+    let order = SortOrder { column: model.sort.as_str(), is_reversed: model.is_reversed };
+    let sorted = |order: &SortOrder| {
+        let sign = if order.is_reversed { "-" } else { "" };
+        model.url(|link| link.sort = format!("{sign}{}", order.column))
+    };
+    let header = |sort: TimesSort, column: &'static str, title: &str| match sort {
+        TimesSort::Name => order_header((column, heading), &order, Sorted::Ascending, sorted),
+        _ => order_header((column, title), &order, Sorted::Descending, sorted),
+    };
     let shown = if model.all { rows.len() } else { PER_PAGE };
     html! {
         h2 { (title) }
         @if rows.is_empty() { p.note { "Nothing ended in this span." } } @else {
             div.scroll { table.stack {
                 thead { tr {
-                    th scope="col" { (heading) }
-                    @for (sort, name, title) in TimesSort::ALL {
-                        (sort_header(title, if sort == model.sort { Sorted::Descending } else { Sorted::No }, &model.url(|link| link.sort = name)))
-                    }
+                    @for (sort, column, title) in TimesSort::ALL { (header(sort, column, title)) }
                 } }
                 tbody { @for row in rows.iter().take(shown) { tr {
-                    th scope="row" { a rel="nofollow" href=(model.url(|link| choose(link, row.name.clone()))) { bdi { (row.name) } } }
-                    td.number data-label="Jobs" { (row.ended) }
-                    td data-label="Failed" { (count_link(row.failed, failures(row).as_deref())) " " span.detail { (percent(row.failed as f64 / row.ended.max(1) as f64)) } }
+                    th scope="row" { a rel="nofollow" href=(model.url(|link| (link.runner, link.job) = names(&row.name))) { bdi { (row.name) } } }
+                    td data-label="Jobs" { (count_link(row.ended, listed(row, false).as_deref())) }
+                    td data-label="Failed" { (count_link(row.failed, listed(row, true).filter(|_| row.failed > 0).as_deref())) " " span.detail { (percent(row.failed as f64 / row.ended.max(1) as f64)) } }
                     td data-label="Queue P95" { (seconds(row.queue_p95)) span.detail { "P50 " (seconds(row.queue_p50)) } }
                     td data-label="Duration P95" { (seconds(row.run_p95)) span.detail { "P50 " (seconds(row.run_p50)) } }
                 } } }
@@ -545,21 +578,6 @@ fn table(
             @if rows.len() > shown { p.pager { a rel="nofollow" href=(model.url(|link| link.all = true)) { "All " (rows.len()) } } }
         }
     }
-}
-
-/// The failures of a job, as far as their logs were looked at.
-fn failures_of(model: &TrendsModel, row: &TimesRow) -> Option<String> {
-    let days = match model.window {
-        "24h" => "1",
-        window => window.trim_end_matches('d'),
-    };
-    let asked = [
-        ("list", Some("jobs")),
-        ("repo", Some(&*model.repository)),
-        ("job", Some(&*row.name)),
-        ("days", Some(days)),
-    ];
-    (row.failed > 0 && row.name != OTHER_NAMES).then(|| address("/failures", asked))
 }
 
 fn seconds(seconds: Option<f64>) -> Markup {

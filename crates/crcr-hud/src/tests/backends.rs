@@ -464,6 +464,30 @@ async fn overview_backend_and_level_page_have_the_same_rates_for_every_repositor
 }
 
 #[tokio::test]
+async fn backend_that_nothing_reached_for_a_week_does_not_meet_its_level_by_what_was_before() {
+    use crcr_domain::results::facts::DispatchFactStatus::{Dead, NeverStarted, Unreachable};
+    let week = now() - jiff::SignedDuration::from_hours(8 * 24);
+    for status in [NeverStarted, Unreachable, Dead] {
+        let mut facts = facts(7, now(), 30, 6, UPSTREAM);
+        facts.retain(|fact| !matches!(fact, Fact::Attempt(row) if row.repo == AURORA && row.dispatched_at > week));
+        for fact in &mut facts {
+            if let Fact::Dispatch(sent) = fact
+                && sent.repo == AURORA
+                && sent.enqueued_at > week
+            {
+                sent.status = status;
+            }
+        }
+        let site = site(facts).await;
+        let overview = site.json("/api/v1/overview").await;
+        let rows = overview["levels"].as_array().unwrap().iter();
+        let mut rows = rows.flat_map(|group| group["backends"].as_array().unwrap());
+        let row = rows.find(|row| row["repo"] == AURORA).unwrap();
+        assert_ne!(row["standing"], "met", "{status:?}: {row}");
+    }
+}
+
+#[tokio::test]
 async fn overview_sorts_by_each_column_within_its_level_and_finds_a_device_and_an_oncall() {
     let site = site(facts(7, now(), 10, 10, UPSTREAM)).await;
     let names = async |query: &str| -> Vec<String> {

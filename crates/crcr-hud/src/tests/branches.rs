@@ -317,6 +317,30 @@ async fn pull_request_of_a_strangers_main_at_a_commit_of_main_makes_it_neither_g
 }
 
 #[tokio::test]
+async fn commit_with_a_cancelled_job_that_has_no_column_is_not_folded_as_a_green_one() {
+    let site = site(vec![]).await;
+    for (n, sha) in ["a1", "a2", "a3", "a4", "a5"].into_iter().enumerate() {
+        let named = |at: usize| {
+            let (event, minutes, mut ran) = job(sha, Some("success"));
+            ran["workflow_job"]["id"] = json!(1000 * (n + 1) + at);
+            // Columns are sorted by name, and the last ones are left out.
+            ran["workflow_job"]["name"] = json!(format!("job {at:03}"));
+            if at == 70 {
+                ran["workflow_job"]["conclusion"] = json!("cancelled");
+            }
+            (event, minutes, ran)
+        };
+        site.add_webhooks(vec![push(sha, 99 - n as i64)]).await;
+        site.add_webhooks((1..=70).map(named).collect()).await;
+    }
+    let (_, page) = site.get(&format!("/hud/{UPSTREAM}/main")).await;
+    assert!(page.contains("more jobs have no column") && !page.contains("⊘</a>"), "{page}");
+    assert!(!page.contains("green commits"), "{page}");
+    let (_, some) = site.get(&format!("/hud/{UPSTREAM}/main?q=job+00")).await;
+    assert!(some.contains("5 commits, green in these"), "others were cancelled: {some}");
+}
+
+#[tokio::test]
 async fn commits_on_which_everything_was_skipped_are_not_folded_as_green_ones() {
     let site = site(vec![]).await;
     for (n, sha) in ["a1", "a2", "a3", "a4", "a5"].into_iter().enumerate() {

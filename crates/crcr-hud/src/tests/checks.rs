@@ -74,6 +74,7 @@ async fn jobs_that_passed_block_still_while_the_check_run_waits_or_has_failed() 
         (failed(), 20, ended(Conclusion::Success), "green", "passed"),
         // The report is newer than the check run.
         (failed(), 40, ended(Conclusion::Success), "blocked", "failed"),
+        (passed(), 40, ended(Conclusion::Failure), "blocked", "broken"),
         (answered(None), 20, InProgress, "running", "running"),
         (answered(None), 20, ended(Conclusion::Failure), "blocked", "broken"),
     ] {

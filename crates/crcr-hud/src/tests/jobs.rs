@@ -353,7 +353,7 @@ async fn quarantine_lists_every_entry_with_its_end_and_its_failures() {
         (&"2026-09-18".into(), &3.into())
     );
     let (_, page) = site.get("/quarantine?sort=owner").await;
-    assert!(page.contains("ends on 2026-09-27, in 12 days"), "{page}");
+    assert!(page.contains("2026-09-27<span class=\"detail\">in 12 days"), "{page}");
     assert!(page.contains("/test/acme/upstream?name=TestRandom.test_seed_per_device"), "{page}");
     assert!(page.contains("aria-sort=\"ascending\""), "{page}");
     assert_eq!(site.get("/quarantine?sort=odd").await.0, 400);

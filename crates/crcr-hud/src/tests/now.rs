@@ -194,6 +194,8 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
         (format!("#{number}"), format!("/pr/{number}")),
         (sha[..10].to_owned(), format!("/commit/{sha}")),
         ("torch-aur".to_owned(), "/crcr/aurora-example/torch-aurora".to_owned()),
+        ("https://hud.test/relay?kind=dead".to_owned(), "/relay?kind=dead".to_owned()),
+        ("/jobs?runner=a&window=24h".to_owned(), "/jobs?runner=a&window=24h".to_owned()),
         ("@aurora-backup".to_owned(), "/crcr/aurora-example/torch-aurora".to_owned()),
         (
             format!("https://github.com/{UPSTREAM}/pull/{number}/files"),
@@ -567,14 +569,14 @@ async fn relay_that_does_not_send_what_waits_is_not_well() {
         vec![Fact::Dispatch(sent), Fact::Attempt(Box::new(attempt))]
     };
     let (_, page) = site(queued(5)).await.get("/").await;
-    assert!(page.contains("The relay is well"), "it may be sent soon: {page}");
+    assert!(page.contains("No dispatch was lost or waits too long"), "it may be sent soon: {page}");
     let (_, page) = site([queued(5), queued(20), queued(90)].concat()).await.get("/").await;
     assert!(
         page.contains("2 dispatches have waited to be sent for more than 10 minutes"),
         "{page}"
     );
     assert!(page.contains("/relay?list=dispatches&amp;kind=queued&amp;window=24h"), "{page}");
-    assert!(!page.contains("The relay is well"), "{page}");
+    assert!(!page.contains("No dispatch was lost or waits too long"), "{page}");
 }
 
 #[tokio::test]

@@ -115,6 +115,115 @@ async fn test_that_passes_again_or_only_elsewhere_says_so() {
     load(&site, "linux", "...", false).await;
     let test = site.json("/api/v1/test/acme/widgets?id=abc").await;
     assert_eq!((&test["state"]["state"], &test["runs"]), (&"passing".into(), &3.into()));
+    let (_, page) = site.get("/test/acme/widgets?id=abc").await;
+    assert!(page.contains("It didn't run on the default branch"), "{page}");
+    assert!(!page.contains("note good"), "what passed elsewhere is no success here: {page}");
+}
+
+#[tokio::test]
+async fn test_that_passed_days_ago_does_not_pass_now() {
+    for (minutes, is_stale) in [(600, false), (6000, true)] {
+        for results in ["...", ".x.", "..s"] {
+            let site = site(vec![]).await;
+            load_every(minutes, &site, "linux", results, true).await;
+            let test = site.json("/api/v1/test/acme/widgets?id=abc").await;
+            assert_eq!(test["is_stale"], is_stale, "{results} {minutes}");
+            let (_, page) = site.get("/test/acme/widgets?id=abc").await;
+            assert_eq!(page.contains("note good"), !is_stale, "{results} {minutes}: {page}");
+            assert_eq!(page.contains("It hasn't run since"), is_stale, "{page}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn messages_of_a_test_sort_by_the_address_and_flaky_runs_are_listed() {
+    let site = site(vec![]).await;
+    load(&site, "linux", "xx.f.f", true).await;
+    let message = |text: &str| {
+        let run = TestedRun {
+            repository: "acme/widgets".to_owned(),
+            workflow_id: None,
+            workflow: None,
+            run_id: 900,
+            run_attempt: 1,
+            head_branch: Some("main".to_owned()),
+            head_sha: Some("e".repeat(40)),
+            on_default_branch: true,
+            started_at: now() - jiff::SignedDuration::from_mins(5),
+        };
+        (run, text.to_owned())
+    };
+    let (run, text) = message("quite another");
+    let detail = TestDetail {
+        kind: TestDetailKind::Failure,
+        type_name: None,
+        message: Some(text),
+        text: None,
+    };
+    let case = TestCase {
+        kind: TestRowKind::Test,
+        suite: "s".into(),
+        classname: "tests.Class".into(),
+        name: HOSTILE.to_owned(),
+        file: Some("test/test_a.py".into()),
+        variant: None,
+        result: TestResult::Failure,
+        time: None,
+        attempts: 1,
+        flaky: false,
+        details: vec![detail],
+    };
+    let source = ReportSource {
+        report_id: 77,
+        job_id: Some(9),
+        job_id_check: JobIdCheck::Verified,
+        job: "linux".into(),
+        artifact: "".into(),
+        path: "a.xml".to_owned(),
+        invoking_file: None,
+    };
+    let report = ReportRows { source, rows: vec![TestRunRow { test_id: 0xabc, case }] };
+    site.hud.results.append_test_runs(&run, vec![report]).await.unwrap();
+    site.hud.results.finish_test_runs(&run).await.unwrap();
+    let first = async |sort: &str| -> String {
+        let path = format!("/api/v1/test/acme/widgets?id=abc&messages={sort}");
+        site.json(&path).await["messages"][0]["message"].as_str().unwrap().to_owned()
+    };
+    assert!(first("failures").await.contains("expected"));
+    assert_eq!(first("-failures").await, "quite another");
+    assert_eq!(first("newest").await, "quite another");
+    assert!(first("oldest").await.contains("expected"));
+    let (_, page) = site.get("/test/acme/widgets?id=abc&messages=newest").await;
+    assert!(page.contains("messages=-newest#messages"), "{page}");
+    let (status, page) = site.get("/test/acme/widgets?id=abc&messages=odd").await;
+    assert!(status == 400 && page.contains("`messages`"), "{page}");
+    let flaky = site.json("/api/v1/test/acme/widgets?id=abc&runs=flaky").await;
+    assert_eq!(
+        flaky["results"].as_array().unwrap().len() as u64,
+        flaky["flaky"]["numerator"].as_u64().unwrap()
+    );
+    assert_eq!(flaky["flaky"]["numerator"], 2);
+}
+
+#[tokio::test]
+async fn watched_test_is_red_from_the_commit_on_which_it_failed_and_green_when_it_passes() {
+    for (results, expected) in [
+        ("..xx", Some((true, true, "2"))),
+        ("xx", Some((true, false, "0"))),
+        (".x.", Some((false, true, "2"))),
+        ("ss", None),
+    ] {
+        let site = site(vec![]).await;
+        load(&site, "linux", results, true).await;
+        let feed = crate::WatchedFeed::parse("/test/acme/widgets/feed.atom?id=abc").unwrap();
+        let look = feed.look(Arc::clone(&site.hud)).await.unwrap().unwrap();
+        assert_eq!(look.page, "/test/acme/widgets?id=0000000000000abc");
+        let found = look.things.first();
+        let found = found.map(|thing| (thing.is_red, thing.was_green, &thing.sha[..1]));
+        assert_eq!(found, expected, "{results}");
+    }
+    let nothing = crate::WatchedFeed::parse("/test/acme/widgets/feed.atom?id=1").unwrap();
+    assert!(nothing.look(site(vec![]).await.hud).await.unwrap().is_none());
 }
 
 #[tokio::test]

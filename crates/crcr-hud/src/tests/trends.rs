@@ -43,31 +43,93 @@ async fn on_call_sees_how_red_the_branch_is_and_where_the_queue_is() {
     );
     let (_, days) = site.get("/trends?window=7d").await;
     assert!(days.contains("Day (UTC)") && !days.contains("data-hour"), "{days}");
-    let model = site.json("/api/v1/trends?window=7d").await;
-    let red = model["jobs"].as_array().unwrap().iter().find(|row| row["failed"] != 0).unwrap();
-    let (name, count) = (red["name"].as_str().unwrap(), &red["failed"]);
-    let encoded: String =
-        url::form_urlencoded::Serializer::new(String::new()).append_pair("job", name).finish();
-    let path = format!("/failures?list=jobs&repo=acme%2Fupstream&{encoded}&days=7");
-    let link = format!("href=\"{}\">{count}</a>", path.replace('&', "&amp;"));
-    assert!(days.contains(&link), "{link}: {days}");
-    let failures = site.json(&format!("/api/v1{path}")).await;
-    let jobs = failures["jobs"]["jobs"].as_array().unwrap();
-    assert!(!jobs.is_empty(), "{failures}");
-    for row in jobs {
-        let title = format!(
-            "{} / {}",
-            row["workflow"].as_str().unwrap(),
-            row["job_name"].as_str().unwrap()
-        );
-        assert!(title.starts_with(name), "{title} isn't {name}");
-    }
     let job = "Trunk+%2F+windows+%2F+build";
     let (_, page) = site.get(&format!("/trends?job={job}&sort=run")).await;
     assert!(page.contains("Duration of Trunk / windows / build"), "{page}");
     for wrong in ["window=1y", "sort=odd"] {
         assert_eq!(site.get(&format!("/trends?{wrong}")).await.0, 400, "{wrong}");
     }
+}
+
+/// The jobs of a list, on all its pages.
+async fn listed(site: &Site, path: &str) -> Vec<serde_json::Value> {
+    let mut found: Vec<serde_json::Value> = vec![];
+    let mut more = String::new();
+    loop {
+        let page = site.json(&format!("/api/v1{path}{more}")).await;
+        found.extend(page["jobs"].as_array().unwrap().iter().cloned());
+        let (Some(older), job) = (page["older"].as_str(), &page["older_job"]) else { break };
+        more = format!("&before={older}&before_job={job}");
+        let (_, html) = site.get(&format!("{path}{more}")).await;
+        assert!(html.contains("/failure/acme/upstream/"), "{html}");
+    }
+    found
+}
+
+#[tokio::test]
+async fn each_count_of_ended_jobs_leads_to_a_list_of_as_many() {
+    let facts = facts(7, now(), 30, 12, UPSTREAM);
+    let ci = UpstreamCi::new(&facts, now()).unwrap();
+    let site = site(facts).await;
+    ci.store(&*site.hud.results).await.unwrap();
+    for window in ["24h", "7d"] {
+        let (_, page) = site.get(&format!("/trends?window={window}")).await;
+        let model = site.json(&format!("/api/v1/trends?window={window}")).await;
+        let mut seen = 0;
+        for (kind, rows) in [("runner", "runners"), ("job", "jobs")] {
+            for row in model[rows].as_array().unwrap() {
+                for (count, state) in [("ended", ""), ("failed", "&state=failed")] {
+                    let name = row["name"].as_str().unwrap();
+                    let count = row[count].as_u64().unwrap();
+                    let name: String = url::form_urlencoded::Serializer::new(String::new())
+                        .append_pair(kind, name)
+                        .finish();
+                    let path = format!("/jobs?repo=acme%2Fupstream&window={window}&{name}{state}");
+                    let link = format!("href=\"{}\">{count}</a>", path.replace('&', "&amp;"));
+                    assert_eq!(page.contains(&link), count > 0, "{link}: {page}");
+                    let listed = listed(&site, &path).await;
+                    assert_eq!(listed.len() as u64, count, "{path}");
+                    let ids: std::collections::BTreeSet<_> =
+                        listed.iter().map(|job| job["id"].as_u64()).collect();
+                    assert_eq!(ids.len(), listed.len(), "each job once");
+                    assert!(state.is_empty() || listed.iter().all(|job| job["failed"] == true));
+                    seen += listed.len();
+                }
+            }
+        }
+        assert!(seen > 20, "{seen}");
+    }
+    let (_, page) = site.get("/jobs?runner=linux.8xlarge.gpu&window=30d").await;
+    for expected in ["Jobs of ", "linux.8xlarge.gpu", "Waited", "Older jobs", "Trends"] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    let (_, none) = site.get("/jobs?runner=no-such").await;
+    assert!(none.contains("No such job ended"), "{none}");
+    for wrong in ["window=1y", "state=odd", "before=x", "before_job=-1", "repo=x"] {
+        let (status, page) = site.get(&format!("/jobs?{wrong}")).await;
+        let name = wrong.split('=').next().unwrap();
+        assert!(status == 400 && page.contains(&format!("`{name}`")), "{wrong}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn tables_of_trends_sort_by_each_column_both_ways() {
+    let facts = facts(7, now(), 30, 12, UPSTREAM);
+    let ci = UpstreamCi::new(&facts, now()).unwrap();
+    let site = site(facts).await;
+    ci.store(&*site.hud.results).await.unwrap();
+    for sort in ["name", "ended", "failed", "queue", "run"] {
+        let names = async |sort: &str| -> Vec<serde_json::Value> {
+            let model = site.json(&format!("/api/v1/trends?sort={sort}")).await;
+            model["jobs"].as_array().unwrap().iter().map(|row| row["name"].clone()).collect()
+        };
+        let (one, mut other) = (names(sort).await, names(&format!("-{sort}")).await);
+        other.reverse();
+        assert_eq!(one, other, "{sort}");
+    }
+    let (_, page) = site.get("/trends?sort=-name").await;
+    assert!(page.contains("aria-sort=\"descending\""), "{page}");
+    assert!(page.contains("sort=name\">Labels"), "a second click turns it around: {page}");
 }
 
 #[tokio::test]

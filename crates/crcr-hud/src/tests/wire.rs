@@ -319,6 +319,9 @@ async fn wrong_parameter_is_400_on_every_page_and_twin_and_is_named() {
         ("trends", "trends", "sort=odd"),
         ("tests", "tests", "sort=odd"),
         ("relay", "relay", "kind=odd"),
+        ("jobs", "jobs", "state=odd"),
+        ("hud", "hud", "sort=odd"),
+        (&*format!("crcr/{AURORA}"), &*format!("repositories/{AURORA}"), "sort=odd"),
     ] {
         let name = format!("`{}`", query.split('=').next().unwrap());
         for path in [format!("/{page}?{query}"), format!("/api/v1/{twin}?{query}")] {
@@ -326,6 +329,11 @@ async fn wrong_parameter_is_400_on_every_page_and_twin_and_is_named() {
             assert!(status == StatusCode::BAD_REQUEST && body.contains(&name), "{path}: {body}");
         }
     }
+    // What an error leads to isn't an error again.
+    let (_, page) = site.get(&format!("/test/{UPSTREAM}?days=0")).await;
+    let near = "/tests?repo=acme%2Fupstream";
+    assert!(page.contains(near) && !page.contains(&format!("href=\"/test/{UPSTREAM}\"")), "{page}");
+    assert_eq!(site.get(near).await.0, StatusCode::OK);
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ use crcr_domain::protocol::event::EventFilter;
 use crcr_domain::results::LevelCriteria;
 use crcr_domain::results::expected::ExpectedConclusions;
 use crcr_github::SecureUrl;
+use crcr_hud::WatchedFeed;
 use crcr_results::ResultsUrl;
 use crcr_store::RedisUrl;
 use secrecy::SecretString;
@@ -93,6 +94,8 @@ pub struct Config {
     pub hud: Option<ExternalHud>,
     /// The webhook that gets an alert when a backend turns red. Such URLs are often secrets.
     pub alert_url: Option<SecretString>,
+    /// The feeds of branches and tests whose turns are alerts, too.
+    pub alert_feeds: Vec<WatchedFeed>,
     /// How many tasks run at a time.
     pub workers: usize,
     /// How many reports a repository may send in a minute.
@@ -310,6 +313,7 @@ impl Settings<'_> {
             callback_keys: self.secret("CRCR_CALLBACK_KEY", SecretFormat::List),
             hud: self.hud(),
             alert_url: self.alert_url(),
+            alert_feeds: self.alert_feeds(alert_url.as_ref().is_none_or(Option::is_some)),
             workers: self
                 .positive_number("MAX_DISPATCH_WORKERS", limits::WORKERS)
                 .map(|n| n as usize),
@@ -544,6 +548,20 @@ impl Settings<'_> {
             }
             url => Some(url.map(SecretString::from)),
         }
+    }
+
+    fn alert_feeds(&mut self, has_url: bool) -> Option<Vec<WatchedFeed>> {
+        const NAME: &str = "CRCR_ALERT_FEEDS";
+        let items: Vec<String> = list_items(&self.get(NAME).unwrap_or_default());
+        if !items.is_empty() && !has_url {
+            return self.invalid(NAME, "has no effect without `CRCR_ALERT_URL`".to_owned());
+        }
+        if items.len() > limits::ALERT_FEEDS {
+            let what = format!("{} feeds, and {} is the most", items.len(), limits::ALERT_FEEDS);
+            return self.invalid(NAME, what);
+        }
+        let read = items.iter().map(|item| WatchedFeed::parse(item)).collect();
+        self.valid(NAME, read)
     }
 
     fn issuers(&mut self) -> Vec<(String, Option<Url>)> {

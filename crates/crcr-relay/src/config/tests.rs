@@ -186,6 +186,25 @@ fn public_url_must_be_a_plain_https_or_loopback_url() {
 }
 
 #[test]
+fn feeds_of_alerts_are_addresses_and_need_a_webhook() {
+    let url = ("CRCR_ALERT_URL", "https://alerts.test/x");
+    let with = |pairs: &[(&str, &str)]| read(&[&NEEDED[..], pairs].concat());
+    let feeds = "/feeds/acme/up/main,\n/test/acme/up/feed.atom?id=abc";
+    let config = with(&[url, ("CRCR_ALERT_FEEDS", feeds)]).unwrap();
+    let kinds: Vec<_> = config.alert_feeds.iter().map(WatchedFeed::kind).collect();
+    assert_eq!(kinds, ["branch", "test"]);
+    let many = vec!["/feeds/acme/up/main"; 21].join(",");
+    for wrong in [
+        &[("CRCR_ALERT_FEEDS", feeds)][..],
+        &[url, ("CRCR_ALERT_FEEDS", "main")],
+        &[url, ("CRCR_ALERT_FEEDS", &many)],
+    ] {
+        let problems = with(wrong).unwrap_err();
+        assert_eq!(problems[0].name, "CRCR_ALERT_FEEDS", "{problems:?}");
+    }
+}
+
+#[test]
 fn redis_is_set_by_its_address_or_by_the_deployed_relays_settings_and_no_password_is_shown() {
     let results = ("CRCR_RESULTS", "clickhouse+https://u:p@house.test/crcr");
     let store = |pairs: &[(&str, &str)]| {

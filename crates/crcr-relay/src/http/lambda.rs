@@ -174,6 +174,7 @@ impl LambdaRelay {
             // Later than now, so that many new processes don't all have the log read.
             None => {
                 serve::schedule_reconciliation(relay, relay.now() + limits::RECONCILE).await;
+                serve::look_at_feeds(relay).await;
             }
         }
         relay.reload_stored_secrets().await;

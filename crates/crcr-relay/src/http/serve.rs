@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crcr_cidata::logs::StoredLogs;
 use crcr_domain::probes::ProbesOverview;
-use crcr_hud::Hud;
+use crcr_hud::{Hud, WatchedFeed};
 use crcr_results::retention;
 use crcr_store::{StoreError, WriteBatch};
 use jiff::Timestamp;
@@ -81,6 +81,7 @@ impl BoundListeners {
                     () = repository_files::refresh_periodically(&relay) => {}
                     () = roll_up_periodically(&relay) => {}
                     () = reconcile_periodically(&relay) => {}
+                    () = look_at_feeds_periodically(&relay) => {}
                     () = uptime::beat_periodically(&relay) => {}
                 }
             }
@@ -200,6 +201,28 @@ pub(crate) async fn schedule_reconciliation(relay: &Relay, due_at: Timestamp) ->
             tracing::warn!(%error, "the delivery log can't be read yet");
             false
         }
+    }
+}
+
+/// Has each feed looked at that alerts are sent of. The tasks themselves run again; this begins them, and puts back what was
+/// given up.
+async fn look_at_feeds_periodically(relay: &Relay) {
+    loop {
+        look_at_feeds(relay).await;
+        tokio::time::sleep(limits::RECONCILE).await;
+    }
+}
+
+pub(crate) async fn look_at_feeds(relay: &Relay) {
+    let look = |feed: &WatchedFeed| {
+        TaskKind::AlertFeed { address: feed.address().to_owned() }.task(relay.now())
+    };
+    let tasks: Vec<_> = relay.config.alert_feeds.iter().map(look).collect();
+    if tasks.is_empty() {
+        return;
+    }
+    if let Err(error) = relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await {
+        tracing::warn!(%error, "the feeds that alerts are sent of can't be looked at yet");
     }
 }
 

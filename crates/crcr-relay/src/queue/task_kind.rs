@@ -67,6 +67,8 @@ pub(crate) enum TaskKind {
         #[serde(default)]
         passed: bool,
     },
+    /// Look at a feed, and send an alert of what turned red or green on it. It runs again after that.
+    AlertFeed { address: String },
     /// Send an alert that a name of the allowlist belongs to another repository.
     RepositoryChanged {
         repo: RepoName,
@@ -280,6 +282,7 @@ impl TaskKind {
             Self::Sweep { .. } => Self::SWEEP,
             Self::Forward { .. } => "forward",
             Self::Alert { .. } => "alert",
+            Self::AlertFeed { .. } => "alert_feed",
             Self::RepositoryChanged { .. } => "repository_changed",
             Self::MergeBase { .. } => "merge_base",
             Self::Comment { .. } => "comment",
@@ -342,6 +345,7 @@ impl TaskKind {
                 let turn = if *passed { "green" } else { "red" };
                 vec![repo.key(), event.to_string(), head_sha.clone(), turn.to_owned()]
             }
+            Self::AlertFeed { address } => vec![address.clone()],
             Self::RepositoryChanged { repo, found, .. } => vec![repo.key(), found.to_string()],
             Self::MergeBase { pull, head_sha, base_sha } => {
                 vec![pull.to_string(), head_sha.clone(), base_sha.clone()]
@@ -381,9 +385,10 @@ impl TaskKind {
                 Lane::Sweeps(repo.owner().to_owned())
             }
             Self::Forward { lane, .. } => Lane::ExternalHud(lane.clone()),
-            Self::Alert { .. } | Self::RepositoryChanged { .. } | Self::CulpritFound { .. } => {
-                Lane::AlertWebhook
-            }
+            Self::Alert { .. }
+            | Self::AlertFeed { .. }
+            | Self::RepositoryChanged { .. }
+            | Self::CulpritFound { .. } => Lane::AlertWebhook,
             Self::KeepWebhook { .. } => Lane::KeptWebhooks,
             Self::Supersede { .. } => Lane::Superseding,
             Self::Reconcile => Lane::DeliveryLog,

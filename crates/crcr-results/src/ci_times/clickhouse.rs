@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::Results as _;
 use crate::ResultsError;
 use crate::ci_times::{
-    BranchCommitRuns, CiGrouping, CiTimes, CiTimesQuery, CiTimesResults, MAX_NAMES, OTHER_NAMES,
+    BranchCommitRuns, CiGrouping, CiTimes, CiTimesQuery, CiTimesResults, EndedJob, EndedJobsQuery,
+    MAX_NAMES, OTHER_NAMES,
 };
 use crate::clickhouse::rows::RowReader;
 use crate::clickhouse::{ClickHouseResults, QueryValue};
@@ -127,6 +128,42 @@ impl CiTimesResults for ClickHouseResults {
                 first_run_at: row.time()?,
                 runs: row.u64()?,
                 failed: row.u64()?,
+            })
+        })
+        .await
+    }
+
+    async fn ended_jobs(&self, query: &EndedJobsQuery) -> Result<Vec<EndedJob>, ResultsError> {
+        self.prepare().await?;
+        let repo = query.repository.to_ascii_lowercase();
+        let mut values = vec![
+            ("repo".to_owned(), QueryValue::Text(&repo)),
+            ("from".to_owned(), QueryValue::Number(query.from.as_millisecond())),
+            ("to".to_owned(), QueryValue::Number(query.to.as_millisecond())),
+            ("id".to_owned(), QueryValue::Number(query.to_id.unwrap_or_default().cast_signed())),
+        ];
+        let mut more = String::new();
+        for (column, wanted) in [("runner", &query.runner), ("name", &query.job)] {
+            if let Some(wanted) = wanted {
+                values.push((column.to_owned(), QueryValue::Text(wanted)));
+                more.push_str(&format!(" AND {column} = {{{column}:String}}"));
+            }
+        }
+        if query.only_failed {
+            more.push_str(" AND failed = 1");
+        }
+        let sql = format!(
+            "SELECT id, ended_at, failed FROM crcr_ended_ci
+             WHERE repo_key = {{repo:String}} AND kind = 'job' AND ended_at >= {{from:Int64}}
+               AND (ended_at < {{to:Int64}} OR (ended_at = {{to:Int64}} AND id < {{id:Int64}})){more}
+             ORDER BY ended_at DESC, id DESC LIMIT 1 BY id LIMIT {}",
+            query.limit
+        );
+        self.rows(&sql, &values, |row| {
+            Ok(EndedJob {
+                id: row.integer()?.cast_unsigned(),
+                ended_at: row.time()?,
+                failed: row.u8()? == 1,
             })
         })
         .await

@@ -89,6 +89,29 @@ pub struct BranchCommitRuns {
     pub failed: u64,
 }
 
+/// Which jobs of a repository that passed or failed.
+#[derive(Debug, Clone)]
+pub struct EndedJobsQuery {
+    pub repository: String,
+    /// Only those of this runner and of this job, by the names that [`CiTimes`] has.
+    pub runner: Option<String>,
+    pub job: Option<String>,
+    pub only_failed: bool,
+    /// Those that ended from here (inclusive) ...
+    pub from: Timestamp,
+    /// ... to here (exclusive), and at this time those with a smaller id than `to_id`.
+    pub to: Timestamp,
+    pub to_id: Option<u64>,
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedJob {
+    pub id: u64,
+    pub ended_at: Timestamp,
+    pub failed: bool,
+}
+
 #[async_trait]
 pub trait CiTimesResults: Send + Sync {
     /// Ordered by time and name.
@@ -102,6 +125,9 @@ pub trait CiTimesResults: Send + Sync {
         span: (Timestamp, Timestamp),
         limit: usize,
     ) -> Result<Vec<BranchCommitRuns>, ResultsError>;
+
+    /// The jobs that [`CiTimesResults::ci_times`] counts, the newest first.
+    async fn ended_jobs(&self, query: &EndedJobsQuery) -> Result<Vec<EndedJob>, ResultsError>;
 }
 
 #[cfg(test)]
@@ -209,9 +235,38 @@ pub(crate) mod suite {
         assert_eq!(brief, expected, "the newest attempt counts");
         let one = results.branch_commit_runs("acme/upstream", "main", span, 1).await.unwrap();
         assert_eq!(one.len(), 1);
+        listed(results).await;
 
         results.delete_before(at(86_400)).await.unwrap();
         let commits = results.branch_commit_runs("acme/upstream", "main", span, 9).await.unwrap();
         assert_eq!(commits, []);
+    }
+
+    async fn listed(results: &dyn Results) {
+        let all = EndedJobsQuery {
+            repository: "acme/UPSTREAM".to_owned(),
+            runner: None,
+            job: None,
+            only_failed: false,
+            from: at(0),
+            to: at(999_999),
+            to_id: None,
+            limit: 99,
+        };
+        let ids = async |query: EndedJobsQuery| -> Vec<u64> {
+            let found = results.ended_jobs(&query).await.unwrap();
+            found.into_iter().map(|job| job.id).collect()
+        };
+        assert_eq!(ids(all.clone()).await, [4, 3, 2, 1], "neither the cancelled one nor runs");
+        let runner = |name: &str| EndedJobsQuery { runner: Some(name.to_owned()), ..all.clone() };
+        assert_eq!(ids(runner("linux")).await, [4, 2, 1]);
+        assert_eq!(ids(runner("gpu' OR 1=1 --")).await, [3]);
+        assert_eq!(ids(runner("")).await, [0; 0]);
+        let job = EndedJobsQuery { job: Some("Trunk / test".to_owned()), ..all.clone() };
+        assert_eq!(ids(EndedJobsQuery { limit: 3, ..job.clone() }).await, [4, 3, 2]);
+        assert_eq!(ids(EndedJobsQuery { only_failed: true, ..job.clone() }).await, [2]);
+        assert_eq!(ids(EndedJobsQuery { to: at(200), ..job.clone() }).await, [1]);
+        let tied = EndedJobsQuery { to: at(200), to_id: Some(3), from: at(150), ..job };
+        assert_eq!(ids(tied).await, [2], "of those that ended then, the ones with a smaller id");
     }
 }

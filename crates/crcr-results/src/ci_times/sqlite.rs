@@ -10,8 +10,8 @@ use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use crate::ResultsError;
 use crate::ci_times::{
-    BranchCommitRuns, CiGrouping, CiTimes, CiTimesQuery, CiTimesResults, CiUnit, MAX_NAMES,
-    OTHER_NAMES,
+    BranchCommitRuns, CiGrouping, CiTimes, CiTimesQuery, CiTimesResults, CiUnit, EndedJob,
+    EndedJobsQuery, MAX_NAMES, OTHER_NAMES,
 };
 use crate::sqlite::{ColumnReader, SqliteResults, json};
 
@@ -88,6 +88,51 @@ impl CiTimesResults for SqliteResults {
         })
         .await
     }
+
+    async fn ended_jobs(&self, query: &EndedJobsQuery) -> Result<Vec<EndedJob>, ResultsError> {
+        let query = query.clone();
+        let index = match (&query.job, &query.runner) {
+            (Some(_), _) => "ci_counted_name",
+            (None, Some(_)) => "ci_counted_runner",
+            (None, None) => "ci_counted_repo",
+        };
+        let job = if query.job.is_some() { "name = ?5" } else { "?5 IS NULL" };
+        let runner = if query.runner.is_some() { "runner = ?6" } else { "?6 IS NULL" };
+        let failed = if query.only_failed { "AND failed" } else { "" };
+        let sql = format!(
+            "SELECT id, ended_at, failed FROM ci_counted INDEXED BY {index}
+             WHERE repo = ?1 AND kind = 'job' AND name <> '' AND {job} AND {runner} {failed}
+               AND ended_at >= ?2 AND ended_at <= ?3 AND (ended_at, id) < (?3, ?4)
+             ORDER BY ended_at DESC, id DESC LIMIT {}",
+            query.limit
+        );
+        self.blocking(move |this| {
+            this.store.slow_readers().with(|connection| {
+                connection
+                    .prepare_cached(&sql)?
+                    .query_map(
+                        params![
+                            query.repository,
+                            millis(query.from),
+                            millis(query.to),
+                            query.to_id.unwrap_or_default().cast_signed(),
+                            query.job,
+                            query.runner
+                        ],
+                        |row| {
+                            let mut row = ColumnReader::of(row);
+                            Ok(EndedJob {
+                                id: row.get::<i64>()?.cast_unsigned(),
+                                ended_at: row.time()?,
+                                failed: row.get()?,
+                            })
+                        },
+                    )?
+                    .collect()
+            })
+        })
+        .await
+    }
 }
 
 fn table(unit: CiUnit) -> &'static str {
@@ -110,6 +155,11 @@ fn count_job(tx: &Transaction<'_>, repo: &str, job: &EndedJobTimes) -> rusqlite:
     if !is_new(tx, repo, "job", job.id, 1, job.ended_at)? {
         return Ok(());
     }
+    tx.prepare_cached(
+        "UPDATE ci_counted SET name = ?3, runner = ?4, failed = ?5
+         WHERE repo = ?1 AND kind = 'job' AND id = ?2 AND attempt = 1",
+    )?
+    .execute(params![repo, job.id.cast_signed(), job.name, job.runner, job.failed])?;
     let sample = Sample {
         ended_at: job.ended_at,
         failed: job.failed,
@@ -163,7 +213,7 @@ fn is_new(
     attempt: u64,
     ended_at: Timestamp,
 ) -> rusqlite::Result<bool> {
-    let note = "INSERT OR IGNORE INTO ci_counted VALUES (?1, ?2, ?3, ?4, ?5)";
+    let note = "INSERT OR IGNORE INTO ci_counted (repo, kind, id, attempt, ended_at) VALUES (?1, ?2, ?3, ?4, ?5)";
     let noted = tx.prepare_cached(note)?.execute(params![
         repo,
         kind,

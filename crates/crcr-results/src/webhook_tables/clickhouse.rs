@@ -112,6 +112,10 @@ impl WebhookResults for ClickHouseResults {
         let keys = match query.selection {
             ThingSelection::OpenPulls { .. } => condition,
             ThingSelection::Commits(_) if key == "sha" => condition,
+            // A commit of one of them has thousands of others.
+            ThingSelection::Ids(_) => format!(
+                "{key} IN (SELECT {key} FROM crcr_webhook PREWHERE {of} AND {condition}) AND {condition}"
+            ),
             _ => format!("{key} IN (SELECT {key} FROM crcr_webhook PREWHERE {of} AND {condition})"),
         };
         // PREWHERE: documents are read only where a row matches.
@@ -203,6 +207,19 @@ fn read_row(row: &mut RowReader<'_>) -> Result<WebhookRow, String> {
     })
 }
 
+fn is_among<'a>(
+    column: &str,
+    wanted: &'a [String],
+    values: &mut Vec<(String, QueryValue<'a>)>,
+) -> String {
+    let name = |(n, value): (usize, &'a String)| {
+        values.push((format!("{column}{n}"), QueryValue::Text(value)));
+        format!("{{{column}{n}:String}}")
+    };
+    let names: Vec<String> = wanted.iter().enumerate().map(name).collect();
+    format!("{column} IN ({})", names.join(", "))
+}
+
 /// A condition that selects things among the rows `of` an event and a repository; `None` if it selects none.
 fn thing_condition<'a>(
     selection: &ThingSelection<'a>,
@@ -210,18 +227,9 @@ fn thing_condition<'a>(
     values: &mut Vec<(String, QueryValue<'a>)>,
 ) -> Option<String> {
     Some(match selection {
-        ThingSelection::Commits([]) => return None,
-        ThingSelection::Commits(shas) => {
-            let names: Vec<String> = shas
-                .iter()
-                .enumerate()
-                .map(|(n, sha)| {
-                    values.push((format!("sha{n}"), QueryValue::Text(sha)));
-                    format!("{{sha{n}:String}}")
-                })
-                .collect();
-            format!("sha IN ({})", names.join(", "))
-        }
+        ThingSelection::Commits([]) | ThingSelection::Ids([]) => return None,
+        ThingSelection::Commits(shas) => is_among("sha", shas, values),
+        ThingSelection::Ids(things) => is_among("thing", things, values),
         ThingSelection::Branch { name, before, limit } => {
             values.push(("branch".to_owned(), QueryValue::Text(name)));
             values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));

@@ -34,6 +34,8 @@ pub enum ThingSelection<'a> {
     Number(u64),
     /// The thing with GitHub's id.
     Id(&'a str),
+    /// The things with these ids.
+    Ids(&'a [String]),
 }
 
 /// A repository with webhooks.
@@ -87,6 +89,7 @@ pub(crate) fn select_current(
                 | ThingSelection::OpenPulls { before, .. } => row.received_at < *before,
                 ThingSelection::Number(number) => row.number == Some(*number),
                 ThingSelection::Id(thing) => row.thing == *thing,
+                ThingSelection::Ids(things) => things.contains(&row.thing),
             }
     });
     rows.sort_by(|a, b| b.received_at.cmp(&a.received_at).then_with(|| b.version.cmp(&a.version)));
@@ -221,6 +224,12 @@ pub(crate) mod suite {
         assert_eq!(deliveries(results, "workflow_job", branch("feature/x", 999, 9)).await, ["d1"]);
         assert_eq!(deliveries(results, "workflow_job", branch("x' OR 1=1", 999, 9)).await, [""; 0]);
         assert_eq!(deliveries(results, "workflow_job", ThingSelection::Id("1")).await, ["a2"]);
+        let ids = ["4", "1", "99", "' OR 1=1 --"].map(str::to_owned);
+        assert_eq!(
+            deliveries(results, "workflow_job", ThingSelection::Ids(&ids)).await,
+            ["d1", "a2"]
+        );
+        assert_eq!(deliveries(results, "workflow_job", ThingSelection::Ids(&[])).await, [""; 0]);
         let prefix = deliveries(results, "workflow_job", ThingSelection::CommitPrefix("aa")).await;
         assert_eq!(prefix, ["a2", "b1"], "two digits of a commit find it");
         let none = deliveries(results, "workflow_job", ThingSelection::CommitPrefix("aab")).await;

@@ -195,6 +195,11 @@ fn things_sql(selection: &ThingSelection<'_>) -> (String, Box<dyn ToSql + Send>)
             "thing = ?3".to_owned(),
             Box::new(thing.to_owned()),
         ),
+        ThingSelection::Ids(things) => (
+            "webhook INDEXED BY webhook_thing",
+            "thing IN (SELECT value FROM json_each(?3))".to_owned(),
+            Box::new(json(&things)),
+        ),
     };
     let of = match selection {
         ThingSelection::OpenPulls { .. } => "repo = ?2",

@@ -20,6 +20,7 @@ const UPGRADES: &[&str] = &[
         include_str!("ci_times.sql"),
     ),
     include_str!("checks.sql"),
+    include_str!("ended_jobs.sql"),
 ];
 
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;

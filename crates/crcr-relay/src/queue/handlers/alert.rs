@@ -1,5 +1,8 @@
-//! Sends alerts to a webhook: a backend turned red or green again, or a name belongs to another repository.
+//! Sends alerts to a webhook: a backend, a job of a branch or a test turned red or green again, or a name belongs to
+//! another repository.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_domain::RepoName;
@@ -9,15 +12,16 @@ use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{Regression, find_regressions, jobs_of_record};
 use crcr_hud::message::{recovery_text, regression_text};
+use crcr_hud::{Hud, WatchedThing};
 use crcr_results::{ResultsError, Window};
-use crcr_store::{NewTask, RecordWrite, Versioned, WriteBatch, read_record};
+use crcr_store::{NewTask, RecordWrite, StoreKey, Versioned, WriteBatch, read_record};
 use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::state_records;
+use crate::{limits, state_records};
 
 /// How far back an earlier success counts.
 const LOOK_BACK: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -58,7 +62,7 @@ pub async fn turned_red(
     let this_commit =
         regressions.iter().find(|found| found.event == *event && found.head_sha == head_sha);
     let Some(regression) = this_commit else { return Ok(TaskDone::Finished) };
-    let (text, page) = with_page(relay, repo.as_str(), regression_text(regression));
+    let (text, page) = with_page(relay, &format!("/crcr/{repo}"), regression_text(regression));
     let body = json!({ "event": "backend_turned_red", "turn": regression, "url": page });
     post(relay, url, body, &text).await?;
     let mut batch = WriteBatch::default();
@@ -86,7 +90,7 @@ pub async fn turned_green(
         found.event == *event && found.head_sha == red_sha && recovered
     });
     let Some(regression) = ended else { return Ok(TaskDone::Finished) };
-    let (text, page) = with_page(relay, repo.as_str(), recovery_text(regression));
+    let (text, page) = with_page(relay, &format!("/crcr/{repo}"), recovery_text(regression));
     let body = json!({ "event": "backend_green_again", "turn": regression, "url": page });
     post(relay, url, body, &text).await?;
     let mut batch = WriteBatch::default();
@@ -109,9 +113,82 @@ async fn regressions(relay: &Relay, repo: &RepoName) -> Result<Vec<Regression>, 
     Ok(find_regressions(&jobs_of_record(&attempts, &dispatches), &dispatches))
 }
 
-/// The text with the address of the backend's page below it, and that address.
-fn with_page(relay: &Relay, repo: &str, text: String) -> (String, Option<String>) {
-    let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{repo}"));
+/// Sends what turned red or green on a branch or of a test since the last look. The first look sends nothing.
+pub async fn feed(relay: &Relay, address: &str) -> Result<TaskDone, TaskError> {
+    let watched = relay.config.alert_feeds.iter().find(|feed| feed.address() == address);
+    let (Some(url), Some(feed)) = (&relay.config.alert_url, watched) else {
+        return Ok(TaskDone::Finished);
+    };
+    let policy = super::allowlist(relay)?;
+    let clock = Arc::clone(&relay.clock);
+    let hud = Hud::new(
+        Arc::clone(&relay.results),
+        Box::new(move || Some(Arc::clone(&policy))),
+        Box::new(move || clock()),
+        relay.config.upstream.clone(),
+    );
+    let again = TaskDone::RunAgain(relay.now() + limits::ALERT_FEED);
+    let Some(look) = feed.look(Arc::new(hud)).await.map_err(TaskError::retry)? else {
+        return Ok(again);
+    };
+    let key = state_records::red_on_feed_key(address);
+    let known: Versioned<BTreeSet<String>> = read_record(relay.store.as_ref(), key).await?;
+    let names = |is_red: bool| {
+        let things = look.things.iter().filter(move |thing| thing.is_red == is_red);
+        things.map(|thing| thing.name.clone()).collect::<BTreeSet<_>>()
+    };
+    let mut told = known.value.clone().unwrap_or_else(|| names(true));
+    for (is_red, turn) in [(true, "turned_red"), (false, "green_again")] {
+        let turned: Vec<&WatchedThing> = (look.things.iter())
+            .filter(|thing| thing.is_red == is_red && thing.was_green)
+            .filter(|thing| told.contains(&thing.name) != is_red)
+            .collect();
+        if turned.is_empty() {
+            continue;
+        }
+        let (text, page) = with_page(relay, &look.page, lines(&turned));
+        let things: Vec<Value> = (turned.iter().take(MAX_LINES))
+            .map(|thing| json!({ "name": thing.name, "head_sha": thing.sha }))
+            .collect();
+        let event = format!("{}_{turn}", feed.kind());
+        let body = json!({ "event": event, "feed": address, "things": things, "url": page });
+        post(relay, url, body, &text).await?;
+        for thing in turned {
+            if is_red {
+                told.insert(thing.name.clone())
+            } else {
+                told.remove(&thing.name)
+            };
+        }
+        remember(relay, &known.key, &told).await?;
+    }
+    // What is red from its first known commit on, and what has no result any more.
+    remember(relay, &known.key, &names(true)).await?;
+    Ok(again)
+}
+
+async fn remember(relay: &Relay, key: &StoreKey, red: &BTreeSet<String>) -> Result<(), TaskError> {
+    let mut batch = WriteBatch::default();
+    batch.set(key.clone(), red, relay.expiry());
+    relay.commit(batch).await?;
+    Ok(())
+}
+
+/// Turned things that one message names.
+const MAX_LINES: usize = 10;
+
+fn lines(turned: &[&WatchedThing]) -> String {
+    let mut lines: Vec<String> =
+        turned.iter().take(MAX_LINES).map(|thing| format!("{}.", thing.text)).collect();
+    if turned.len() > MAX_LINES {
+        lines.push(format!("And {} more.", turned.len() - MAX_LINES));
+    }
+    lines.join("\n")
+}
+
+/// The text with the address of a page below it, and that address.
+fn with_page(relay: &Relay, path: &str, text: String) -> (String, Option<String>) {
+    let page = relay.config.public_url.as_ref().map(|base| format!("{base}{path}"));
     match page {
         Some(page) => (format!("{text}\n{page}"), Some(page)),
         None => (text, None),
@@ -146,7 +223,7 @@ pub async fn repository_changed(
 pub async fn culprit_found(relay: &Relay, culprit: &Culprit) -> Result<TaskDone, TaskError> {
     let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
     let sentence = format!("{}: {}", culprit.repo, culprit.sentence());
-    let (text, page) = with_page(relay, &culprit.repo, sentence);
+    let (text, page) = with_page(relay, &format!("/crcr/{}", culprit.repo), sentence);
     let body = json!({ "event": "culprit_found", "culprit": culprit, "url": page });
     post(relay, url, body, &text).await?;
     Ok(TaskDone::Finished)

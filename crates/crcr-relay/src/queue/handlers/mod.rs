@@ -83,6 +83,7 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskKind::Bisect { repo, workflow, job, bad_sha } => {
             bisect::run(relay, repo, (workflow, job.as_deref()), bad_sha).await
         }
+        TaskKind::AlertFeed { address } => alert::feed(relay, address).await,
         TaskKind::CulpritFound { culprit } => alert::culprit_found(relay, culprit).await,
         TaskKind::BackendFile { repo } => backend_file::run(relay, repo).await,
     }

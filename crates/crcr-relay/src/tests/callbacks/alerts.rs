@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use crcr_domain::ci_data::webhook::WebhookRow;
+use serde_json::{Value, json};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use super::{HEAD, NEWER, UPSTREAM, World, open, received};
+use crate::http::serve;
 
 const THIRD: &str = "cccccccccccccccccccccccccccccccccccccccc";
 
@@ -74,6 +76,74 @@ async fn regression_on_a_push_is_alerted_once() {
                 https://relay.test/crcr/acme/two";
     assert_eq!(told["url"], "https://relay.test/crcr/acme/two");
     assert_eq!(told["text"], text);
+}
+
+#[tokio::test]
+async fn branch_that_turns_red_and_green_is_told_once_each_after_a_first_look() {
+    let listener = listener().await;
+    let url = format!("{}/red", listener.uri());
+    let world = World::with(&[
+        ("CRCR_ALERT_URL", &url),
+        ("CRCR_ALERT_FEEDS", "https://relay.test/feeds/acme/upstream/main"),
+        ("CRCR_PUBLIC_URL", "https://relay.test/"),
+    ])
+    .await;
+    let told = async || -> Vec<Value> {
+        let requests = listener.received_requests().await.unwrap();
+        requests.iter().map(|request| serde_json::from_slice(&request.body).unwrap()).collect()
+    };
+    let ended = async |sha: &str, id: u64, name: &str, conclusion: &str| {
+        let at = world.relay.now();
+        let repository = json!({ "full_name": UPSTREAM });
+        let push = json!({
+            "ref": "refs/heads/main", "after": sha, "repository": repository,
+            "head_commit": { "message": "Tune <it>", "author": { "name": "Ada" } },
+        });
+        let job = json!({
+            "action": "completed", "repository": repository,
+            "workflow_job": {
+                "id": id, "run_id": id, "run_attempt": 1, "name": name, "workflow_name": "CI",
+                "status": "completed", "conclusion": conclusion, "head_sha": sha,
+                "head_branch": "main", "completed_at": at.to_string(),
+            },
+        });
+        let rows = [("push", push, format!("p{sha}")), ("workflow_job", job, format!("j{id}"))];
+        let row = |(event, payload, delivery): (&str, Value, String)| {
+            WebhookRow::new(event, &delivery, at, payload.to_string().as_bytes()).unwrap()
+        };
+        world.relay.results.append_webhooks(rows.map(row).to_vec()).await.unwrap();
+    };
+    let look = async || {
+        world.later(Duration::from_secs(121));
+        world.work().await
+    };
+    serve::look_at_feeds(&world.relay).await;
+    world.settle().await;
+    ended(HEAD, 1, "test", "success").await;
+    ended(HEAD, 2, "lint", "failure").await;
+    assert_eq!((look().await.len(), told().await.len()), (0, 0), "the first look tells nothing");
+    ended(NEWER, 3, "test", "failure").await;
+    ended(NEWER, 4, "lint", "failure").await;
+    assert_eq!(look().await.len(), 1, "the first call failed");
+    for _ in 0..3 {
+        world.later(Duration::from_secs(700));
+        world.settle().await;
+    }
+    ended(THIRD, 5, "test", "success").await;
+    ended(THIRD, 6, "lint", "success").await;
+    for _ in 0..2 {
+        assert_eq!(look().await, Vec::<String>::new());
+    }
+    let told = told().await;
+    let events: Vec<_> = told.iter().map(|told| told["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["branch_turned_red", "branch_turned_red", "branch_green_again"]);
+    assert_eq!(told[1]["things"], json!([{ "name": "CI / test", "head_sha": NEWER }]));
+    let text = "CI / test turned red on main of acme/upstream at bbbbbbbbbb Tune <it> by Ada.\n\
+                https://relay.test/hud/acme/upstream/main";
+    assert_eq!(told[1]["content"], text);
+    assert_eq!(told[1]["url"], "https://relay.test/hud/acme/upstream/main");
+    let green = told[2]["content"].as_str().unwrap();
+    assert_eq!(green.matches("is green again on main").count(), 2, "{green}");
 }
 
 #[tokio::test]
