@@ -76,6 +76,22 @@ fn answer_that_is_not_githubs_is_waited_out_by_each_call() {
     });
 }
 
+#[test]
+fn login_page_that_something_in_between_leads_to_is_waited_out_by_a_download() {
+    let github = StandIn::start().unwrap();
+    with_github(step(&["--path", "dist"]), &github, &Run::push()).run().expect_code(0);
+    let traffic = &github.state().traffic;
+    for (status, body) in [(302, ""), (302, PAGE), (200, PAGE)] {
+        traffic.fail("GetBlob", 1, answer(status, body));
+        let signed = traffic.calls("GetSignedArtifactURL");
+        let ran = with_github(download(), &github, &Run::push()).run().expect_code(0);
+        assert!(ran.path("out/a.txt").exists(), "{}", ran.report());
+        // The address may have been given by what is in between.
+        assert_eq!(traffic.calls("GetSignedArtifactURL") - signed, 2, "{status}");
+    }
+    assert!(traffic.unmet().is_empty());
+}
+
 /// The first answer to each call of the REST API that a download from another run makes.
 fn another_run_answers_first(fault: Fault) {
     let world = World::new(Run::push());
@@ -163,7 +179,7 @@ fn download_from_s3_waits_out_each_call_and_asks_again_for_what_breaks_off() {
         let upload = step(&["--path", "dist", "--archive", archive, "--name", archive]);
         let locator = through_proxy(upload).run().expect_code(0).outputs["locator"].clone();
         for how in [["--name", archive], ["--locator", &locator]] {
-            for down in [Fault::status(503), Fault::ResetAfterBytes(20)] {
+            for down in [Fault::status(503), Fault::ResetAfterBytes(20), answer(302, "")] {
                 for rule in [
                     fault(&down, Method::HEAD, ""),
                     fault(&down, Method::GET, "/dist"),
@@ -248,6 +264,8 @@ fn answer_that_is_not_s3s_is_waited_out() {
         page(405),
         put(answer(200, "")),
         put(answer(200, PAGE)),
+        put(answer(302, "")),
+        put(answer(303, PAGE)),
         put(s3_error(200, "InternalError")),
         put(s3_error(409, "ConditionalRequestConflict")),
         put(s3_error(409, "OperationAborted")),

@@ -115,6 +115,7 @@ fn correct_repository_has_no_findings_and_what_needs_the_app_is_not_checked() {
         ("callback-variable", "info"),
         ("crcr-yml", "info"),
         ("dispatch", "not-checked"),
+        ("event-as-code", "ok"),
         ("event-to-environment", "ok"),
         ("event-types", "ok"),
         ("fork-runner", "ok"),

@@ -132,6 +132,12 @@ fn fork_build_uses_the_default_branch_that_the_server_names() {
     insta::assert_snapshot!(ran.report());
     let text = clone.read("fork-build.yml");
     assert_lines(&text, &["    branches: [trunk]", &format!("  AWS_ROLE: \"{role}\"")]);
+    let own = clone.init(&["fork-build", "--runner", "npu", "--force"]).run().expect_code(0);
+    assert!(
+        own.stderr.contains("forks' pull requests run on these runners, too"),
+        "{}",
+        own.report()
+    );
     // A branch of that name would be a pattern.
     let odd = ["fork-build", "--default-branch", "a+b", "--stdout"];
     assert_lines(&clone.init(&odd).run().expect_code(0).stdout, &[r#"    branches: ["a\\+b"]"#]);

@@ -29,14 +29,13 @@ impl WorkflowUse {
         for job in jobs.into_iter().flat_map(|jobs| jobs.values()) {
             if let Some(called) = job.get("uses").and_then(Value::as_str) {
                 // Workflows of the same repository are read, too.
-                seen.calls_others |= !called.starts_with("./");
+                seen.calls_others |= own_path(called).is_none();
             }
-            let steps = job.get("steps").and_then(Value::as_sequence);
-            for step in steps.into_iter().flatten() {
+            for step in steps(job) {
                 let text = |key: &str| step.get(key).and_then(Value::as_str).unwrap_or_default();
                 let path = text("uses").split('@').next().unwrap_or_default();
                 seen.reports |= reports(step);
-                seen.calls_others |= path.starts_with("./");
+                seen.calls_others |= own_path(path).is_some();
             }
         }
         seen
@@ -92,11 +91,10 @@ impl DispatchWorkflow {
             let name = name.as_str().unwrap_or_default();
             let permissions = job.get("permissions").or_else(|| workflow.get("permissions"));
             let has_token = permissions.is_some_and(grants_id_token);
-            let steps = job.get("steps").and_then(Value::as_sequence);
-            let steps = steps.map(Vec::as_slice).unwrap_or_default();
-            let uses = steps.iter().chain([job]).filter_map(|it| it.get("uses")?.as_str());
+            let steps = steps(job);
+            let uses = steps.iter().copied().chain([job]).filter_map(|it| it.get("uses")?.as_str());
             found.unpinned.extend(uses.filter(|uses| !is_pinned(uses)).map(str::to_owned));
-            if steps.iter().any(reports) && !has_token {
+            if steps.iter().any(|step| reports(step)) && !has_token {
                 found.reports_without_token.push(name.to_owned());
             }
         }
@@ -140,7 +138,7 @@ impl ScheduledWorkflow {
     fn add(&mut self, workflow: &Value, upstream: &str) {
         for job in jobs(workflow) {
             let called = job.get("uses").and_then(Value::as_str);
-            self.calls_others |= called.is_some_and(|called| !called.starts_with("./"));
+            self.calls_others |= called.is_some_and(|called| own_path(called).is_none());
             for step in steps(job) {
                 let uses = step.get("uses").and_then(Value::as_str).unwrap_or_default();
                 let path = uses.split('@').next().unwrap_or_default();
@@ -149,7 +147,7 @@ impl ScheduledWorkflow {
                     .and_then(Value::as_str)
                     .is_some_and(|repository| repository.eq_ignore_ascii_case(upstream));
                 self.is_nightly |= reports(step) || is_upstream || path.ends_with("/checkout-pr");
-                self.calls_others |= path.starts_with("./");
+                self.calls_others |= own_path(path).is_some();
             }
         }
     }
@@ -157,7 +155,7 @@ impl ScheduledWorkflow {
 
 /// The workflows of the same repository that `workflow` calls, as paths.
 fn local_calls(workflow: &Value) -> impl Iterator<Item = &str> {
-    jobs(workflow).filter_map(|job| job.get("uses")?.as_str()?.strip_prefix("./"))
+    jobs(workflow).filter_map(|job| own_path(job.get("uses")?.as_str()?))
 }
 
 fn jobs(workflow: &Value) -> impl Iterator<Item = &Value> {
@@ -165,8 +163,24 @@ fn jobs(workflow: &Value) -> impl Iterator<Item = &Value> {
     jobs.into_iter().flat_map(|jobs| jobs.values())
 }
 
-pub fn steps(job: &Value) -> &[Value] {
-    job.get("steps").and_then(Value::as_sequence).map(Vec::as_slice).unwrap_or_default()
+/// The steps of a job or of a composite action, with those that run beside each other (`parallel`).
+pub fn steps(job: &Value) -> Vec<&Value> {
+    let mut found = vec![];
+    for step in job.get("steps").and_then(Value::as_sequence).into_iter().flatten() {
+        match step.get("parallel").and_then(Value::as_sequence) {
+            Some(beside) => found.extend(beside),
+            None => found.push(step),
+        }
+    }
+    found
+}
+
+/// The path of an action or workflow of the same repository: `./` from the workspace, or `$/` from the commit of the
+/// workflow.
+///
+/// <https://github.blog/changelog/2026-07-30-reference-same-repository-actions-with-self-repository-syntax/>
+pub fn own_path(uses: &str) -> Option<&str> {
+    uses.strip_prefix("./").or_else(|| uses.strip_prefix("$/"))
 }
 
 /// What a workflow uses, and the runner labels of each job, as it writes them.
@@ -175,9 +189,7 @@ pub fn pins(text: &str) -> (BTreeSet<String>, BTreeMap<String, String>) {
     let Ok(workflow) = serde_yaml::from_str::<Value>(text) else { return (uses, runs_on) };
     let jobs = workflow.get("jobs").and_then(Value::as_mapping);
     for (name, job) in jobs.into_iter().flatten() {
-        let steps = job.get("steps").and_then(Value::as_sequence);
-        let steps = steps.map(Vec::as_slice).unwrap_or_default();
-        let used = steps.iter().chain([job]).filter_map(|it| it.get("uses")?.as_str());
+        let used = steps(job).into_iter().chain([job]).filter_map(|it| it.get("uses")?.as_str());
         uses.extend(used.map(str::to_owned));
         let image = job.get("container").map(|container| match container.get("image") {
             Some(image) => image,
@@ -208,7 +220,7 @@ fn one_line(value: &Value) -> String {
 
 /// Files of the same repository are at the same commit; images are pinned by digest.
 fn is_pinned(uses: &str) -> bool {
-    if uses.starts_with("./") {
+    if own_path(uses).is_some() {
         return true;
     }
     if let Some(image) = uses.strip_prefix("docker://") {
@@ -279,6 +291,10 @@ mod tests {
         assert_eq!(step("uses: ./.github/actions/ci"), (false, false, true));
         assert_eq!(read("jobs: {a: {uses: x/y/.github/workflows/z.yml@v1}}"), (false, false, true));
         assert_eq!(read("jobs: {a: {uses: ./.github/workflows/z.yml}}"), (false, false, false));
+        assert_eq!(read("jobs: {a: {uses: $/.github/workflows/z.yml}}"), (false, false, false));
+        assert_eq!(step("uses: $/.github/actions/ci"), (false, false, true));
+        let beside = "jobs: {a: {steps: [{parallel: [{run: make}, {run: crcr report}]}]}}";
+        assert_eq!(read(beside), (false, true, false));
     }
 
     #[test]
@@ -299,6 +315,7 @@ mod tests {
         assert_eq!(read("{steps: [{uses: pytorch/crcr/actions/checkout-pr@v1}]}"), (true, false));
         assert_eq!(read("{steps: [{run: crcr report --status completed}]}"), (true, false));
         assert_eq!(read("{uses: ./tests.yml}"), (true, false));
+        assert_eq!(read("{uses: $/tests.yml}"), (true, false));
         assert_eq!(read("{uses: ./gone.yml}"), (false, true));
         assert_eq!(read("{uses: x/y/.github/workflows/z.yml@v1}"), (false, true));
         assert_eq!(read("{steps: [{uses: ./.github/actions/ci}]}"), (false, true));
@@ -316,8 +333,8 @@ mod tests {
         assert_eq!(read(one, "{}").types.unwrap(), ["push"]);
         let sha = "0123456789abcdef0123456789abcdef01234567";
         let job = format!(
-            "{{steps: [{{uses: a/b@v1}}, {{uses: c/d@{sha}}}, {{uses: ./e}}, {{uses: 'docker://f:1'}}, \
-             {{uses: x/crcr/actions/report-ci-result@{sha}}}, {{uses: a/b@v1}}]}}"
+            "{{steps: [{{parallel: [{{uses: a/b@v1}}]}}, {{uses: c/d@{sha}}}, {{uses: ./e}}, {{uses: $/e}}, {{uses: \
+             'docker://f:1'}}, {{uses: x/crcr/actions/report-ci-result@{sha}}}, {{uses: a/b@v1}}]}}"
         );
         let found = read(all, &job);
         assert_eq!(found.unpinned, ["a/b@v1", "docker://f:1"]);
@@ -335,7 +352,9 @@ mod tests {
         assert_eq!(found("actions/checkout@v6").unwrap(), "actions/checkout v6");
         assert_eq!(found("a/b/.github/workflows/c.yml@x/y").unwrap(), "a/b x/y");
         let pinned = "actions/checkout@0123456789abcdef0123456789abcdef01234567";
-        for other in [pinned, "./local", "docker://alpine:3", "actions@v1", "a/b", "../..@v1"] {
+        for other in
+            [pinned, "./local", "$/local", "docker://alpine:3", "actions@v1", "a/b", "../..@v1"]
+        {
             assert_eq!(found(other), None, "{other}");
         }
     }

@@ -21,6 +21,7 @@ use crate::cli::init::{
     AllowlistReviewArgs, DownstreamArgs, ForkBuildArgs, InitArgs, InitCommand, RunnerArgs,
     TestStatsArgs,
 };
+use crate::commands::stranger_code::is_hosted_label;
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -240,6 +241,9 @@ async fn fork_build(args: &ForkBuildArgs, here: &LocalRepository<'_>) -> Result<
     if is_enterprise_server(here.server()) {
         next_steps.push(ENTERPRISE_FORKS.to_owned());
     }
+    if args.runner.runners.iter().any(|label| !is_hosted_label(label)) {
+        next_steps.push(OWN_RUNNERS_FOR_FORKS.to_owned());
+    }
     next_steps.push("open a pull request from a fork, and one from a branch".to_owned());
     next_steps.extend(actionlint_labels(&args.runner));
     Ok(InitPlan::of_workflows(vec![workflow], next_steps, here.server()))
@@ -315,6 +319,9 @@ fn runner_labels(args: &RunnerArgs) -> Result<String, Failure> {
 
 const ENTERPRISE_FORKS: &str = "GitHub Enterprise Server has no artifacts of version 4, and a fork no credentials for S3: there, let one \
                                 job build and test, and give the upload `required: false`";
+
+const OWN_RUNNERS_FOR_FORKS: &str = "forks' pull requests run on these runners, too: let each take one job, have no identity and be gone \
+                                     then, or give forks GitHub's runners; crcr's docs/self-hosted.md has both";
 
 /// actionlint 1.7.12 is older than the key, and fails.
 const ACTIONLINT_CACHE_MODE: &str = "if you use actionlint and it says `unexpected key \"cache-mode\"`: GitHub has had the \

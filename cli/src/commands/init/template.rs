@@ -77,6 +77,7 @@ impl FilledWorkflow {
             let own = ["cache-mode:", "deployment:", "# Without this, GitHub lets"];
             let known = |line: &&str| !own.iter().any(|start| line.trim_start().starts_with(start));
             self.text = self.text.lines().filter(known).map(|line| format!("{line}\n")).collect();
+            self.text = without_anchor(&self.text);
         }
         self
     }
@@ -87,6 +88,20 @@ impl FilledWorkflow {
         self.text = self.text.replace(placeholder, value);
         self
     }
+}
+
+/// Repeats the strategy of the jobs, because older servers know no anchors of YAML.
+fn without_anchor(text: &str) -> String {
+    let (anchor, alias) = ("    strategy: &matrix", "    strategy: *matrix\n");
+    let Some((before, (_, rest))) =
+        text.split_once(anchor).and_then(|(before, rest)| Some((before, rest.split_once('\n')?)))
+    else {
+        return text.to_owned();
+    };
+    let lines = rest.split_inclusive('\n').take_while(|line| line.starts_with("      "));
+    let inner: String = lines.collect();
+    let strategy = format!("    strategy:\n{inner}");
+    format!("{before}{strategy}{}", rest[inner.len()..].replace(alias, &strategy))
 }
 
 /// Refuses what no workflow value needs: control characters and GitHub's expressions, which would be
@@ -157,6 +172,20 @@ mod tests {
         assert!(check_value("runner", "${{ github.token }}").is_err());
         assert!(check_value("runner", "a\n  b").is_err());
         assert!(check_value("runner", "ubuntu-24.04").is_ok());
+    }
+
+    #[test]
+    fn workflow_for_enterprise_server_has_no_anchor_and_means_the_same() {
+        let pin = ActionsPin { repository: "a/b".to_owned(), commit: "c".repeat(40), name: None };
+        for template in [DOWNSTREAM, DOWNSTREAM_NIGHTLY] {
+            let text = template.pinned(&pin).for_server("https://ghe.acme.example").text;
+            assert!(!text.contains("&matrix") && !text.contains("*matrix"), "{text}");
+            let read = |text: &str| serde_yaml::from_str::<serde_yaml::Value>(text).unwrap();
+            let (ours, there) = (read(&template.pinned(&pin).text), read(&text));
+            for (name, job) in ours["jobs"].as_mapping().unwrap() {
+                assert_eq!(there["jobs"][name].get("strategy"), job.get("strategy"), "{name:?}");
+            }
+        }
     }
 
     #[test]

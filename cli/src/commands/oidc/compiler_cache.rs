@@ -4,6 +4,7 @@
 //! later steps, so "off" has to be said in a way that wins over every setting: the chain of caches is then
 //! the disk alone. sccache 0.15 and newer know the chain; 0.16 and newer also take an empty value as none.
 
+use std::path::Path;
 use std::time::Duration;
 
 use aws_credential_types::Credentials;
@@ -233,7 +234,7 @@ fn without_caches(env: &Env, container: bool, names: &[&'static str]) -> Vec<Exp
 fn disk_folder(args: &ConfigureArgs, runner: &Runner) -> Option<Export> {
     let folder = args.sccache_dir.as_ref()?;
     let workspace = runner.env().get(env_vars::GITHUB_WORKSPACE).unwrap_or_default();
-    let folder = std::path::Path::new(workspace).join(folder);
+    let folder = Path::new(workspace).join(folder);
     Some((env_vars::SCCACHE_DIR, folder.to_string_lossy().into_owned()))
 }
 
@@ -252,8 +253,14 @@ fn remote_caches(env: &Env) -> Vec<&'static str> {
         names.push(env_vars::SCCACHE_MULTILEVEL_CHAIN);
     }
     let conf = env.get(env_vars::SCCACHE_CONF).is_some();
-    let home = env.get(env_vars::HOME).map(std::path::Path::new);
-    if conf || home.is_some_and(|home| home.join(".config/sccache/config").exists()) {
+    let folder = |name: &str, rest: &str| env.get(name).map(|base| Path::new(base).join(rest));
+    let files = [
+        folder(env_vars::XDG_CONFIG_HOME, "sccache/config")
+            .or_else(|| folder(env_vars::HOME, ".config/sccache/config")),
+        // Of macOS.
+        folder(env_vars::HOME, "Library/Application Support/Mozilla.sccache/config"),
+    ];
+    if conf || files.iter().flatten().any(|file| file.exists()) {
         names.push(env_vars::SCCACHE_CONF);
     }
     names
@@ -275,6 +282,25 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_in_a_file_are_found_where_sccache_looks_for_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let named =
+            |name: &str| remote_caches(&Env::from_iter([(name, folder.path().to_str().unwrap())]));
+        for (variable, file) in [
+            (env_vars::XDG_CONFIG_HOME, "sccache/config"),
+            (env_vars::HOME, ".config/sccache/config"),
+            (env_vars::HOME, "Library/Application Support/Mozilla.sccache/config"),
+        ] {
+            assert_eq!(named(variable), [""; 0], "{file}");
+            let path = folder.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            assert_eq!(named(variable), [env_vars::SCCACHE_CONF], "{file}");
+            std::fs::remove_file(path).unwrap();
+        }
+    }
 
     #[test]
     fn version_is_read_from_what_sccache_prints() {

@@ -183,7 +183,9 @@ fn denied_hint(code: &str, message: &str, token: &SecretString) -> String {
     };
     let claims = unverified_claims(token).unwrap_or_default();
     let mut text = what.to_owned();
-    for name in CLAIMS {
+    // A tenant of ghe.com and an enterprise can have an issuer of their own, and each needs a provider in the account.
+    let issuer = (code == "InvalidIdentityToken").then_some("iss");
+    for name in issuer.into_iter().chain(CLAIMS) {
         let value = match claims.get(name) {
             Some(Value::String(value)) => value.clone(),
             Some(value) => value.to_string(),
@@ -227,6 +229,12 @@ mod tests {
             "{hint}"
         );
         assert!(!hint.contains("jti") && !hint.contains(payload), "{hint}");
+        // {"iss":"https://token.actions.acme.ghe.com","sub":"s"}
+        let payload = "eyJpc3MiOiJodHRwczovL3Rva2VuLmFjdGlvbnMuYWNtZS5naGUuY29tIiwic3ViIjoicyJ9";
+        let of_tenant = format!("head.{payload}.sig").into();
+        let hint =
+            denied_hint("InvalidIdentityToken", "No OpenIDConnect provider found", &of_tenant);
+        assert!(hint.contains("\n  iss: https://token.actions.acme.ghe.com\n  sub: s"), "{hint}");
         let longer =
             "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.";
         for (code, message, expected) in [

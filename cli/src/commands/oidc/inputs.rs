@@ -240,7 +240,7 @@ fn scope_statements(
         "Effect": "Allow",
         "Action": ["kms:GenerateDataKey", "kms:Decrypt"],
         "Resource": "*",
-        "Condition": {"StringLike": {"kms:ViaService": "s3.*.amazonaws.com*"}},
+        "Condition": {"StringLike": {"kms:ViaService": "s3.*"}},
     }));
     Ok(statements)
 }

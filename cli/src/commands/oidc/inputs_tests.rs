@@ -170,7 +170,7 @@ fn s3_scope_allows_only_this_run_and_the_cache() {
             "Effect": "Allow",
             "Action": ["kms:GenerateDataKey", "kms:Decrypt"],
             "Resource": "*",
-            "Condition": {"StringLike": {"kms:ViaService": "s3.*.amazonaws.com*"}},
+            "Condition": {"StringLike": {"kms:ViaService": "s3.*"}},
         },
     ]);
     let scoped = policy(&["--s3-scope", "artifacts/ci/"]);

@@ -196,10 +196,11 @@ impl SccacheBucket {
         let bucket = &self.bucket;
         let region = headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok());
         let skew = date(headers).and_then(|server| skew(server, now)).filter(|_| signed);
-        let objects = if self.prefix.is_empty() {
-            format!("arn:aws:s3:::{bucket}/*")
-        } else {
-            format!("arn:aws:s3:::{bucket}/{}/*", self.prefix)
+        let partition = AwsRegion::new(&self.region).map_or("aws", |region| region.partition());
+        let arn = format!("arn:{partition}:s3:::{bucket}");
+        let objects = match self.prefix.as_str() {
+            "" => format!("{arn}/*"),
+            prefix => format!("{arn}/{prefix}/*"),
         };
         match (status.as_u16(), skew) {
             // sccache accepts a missing object, and with 503 it starts and has cache misses.
@@ -221,8 +222,7 @@ impl SccacheBucket {
                     ),
                     format!(
                         "{who} must allow `s3:GetObject` on `{objects}` and `s3:ListBucket` on \
-                         `arn:aws:s3:::{bucket}`{whom}: without the second, S3 answers 403 for a \
-                         missing key"
+                         `{arn}`{whom}: without the second, S3 answers 403 for a missing key"
                     ),
                 ))
             }

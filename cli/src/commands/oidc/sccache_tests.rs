@@ -102,6 +102,19 @@ fn response_to_the_probe_turns_the_cache_on_or_off() {
         assert!(anonymous.contains(text), "{anonymous}");
     }
     assert!(check_response(403, true).unwrap_err().hint.starts_with("the role's policy"));
+    for (region, arn) in [
+        ("cn-north-1", "`arn:aws-cn:s3:::cache/default-branch/*`"),
+        ("us-gov-west-1", "`arn:aws-us-gov:s3:::cache`"),
+    ] {
+        let cache = self::cache(&["--sccache-region", region]).unwrap();
+        let refused = cache.check_response(
+            StatusCode::FORBIDDEN,
+            &HeaderMap::new(),
+            true,
+            "2026-11-20T12:00:00Z".parse().unwrap(),
+        );
+        assert!(refused.unwrap_err().hint.contains(arn), "{region}");
+    }
     assert!(check_response(301, true).unwrap_err().hint.contains("`eu-west-1`"));
     let late = "Fri, 20 Nov 2026 12:20:00 GMT";
     assert!(at(late, 403, true).unwrap_err().why.contains("20 minutes slow"));

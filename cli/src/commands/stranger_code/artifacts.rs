@@ -8,19 +8,19 @@ use super::script::{downloads_artifacts, scripts, treats_files_as_data, writes_e
 use super::step::{JobStep, action_path, input};
 use super::{events, expression};
 
-/// `outputs` are those of the strangers' jobs that it needs.
-pub fn handled(
-    job: &JudgedJob<'_>,
-    strangers: &[&JudgedJob<'_>],
-    own: &[&JudgedJob<'_>],
-    outputs: &[&str],
-) -> Vec<Exposure> {
-    let of_run = |step: &JobStep<'_>| step.events.iter().any(|event| event == "workflow_run");
-    let by_script = |step: &JobStep<'_>| {
-        (of_run(step) || !strangers.is_empty())
+/// How the steps of a job get what strangers left.
+struct ArtifactReading<'a> {
+    strangers: &'a [&'a JudgedJob<'a>],
+    own: &'a [&'a JudgedJob<'a>],
+}
+
+impl ArtifactReading<'_> {
+    fn by_script(&self, step: &JobStep<'_>) -> bool {
+        (of_run(step) || !self.strangers.is_empty())
             && scripts(step.value).iter().any(|script| downloads_artifacts(script))
-    };
-    let by_action = |step: &JobStep<'_>| {
+    }
+
+    fn by_action(&self, step: &JobStep<'_>) -> bool {
         let path = action_path(step.value);
         if !path.contains("download-artifact") {
             return false;
@@ -28,16 +28,40 @@ pub fn handled(
         match input(step.value, "run-id").or_else(|| input(step.value, "run_id")) {
             Some(run) => of_run(step) || events::is_code(&step.scope.reach(&run), &step.events),
             None if path.starts_with("actions/") || path.ends_with("-with-fallback") => {
-                !strangers.is_empty() && !is_of_own_job(step, own)
+                !self.strangers.is_empty() && !is_of_own_job(step, self.own)
             }
-            None => of_run(step) || !strangers.is_empty(),
+            None => of_run(step) || !self.strangers.is_empty(),
         }
-    };
-    let Some(first) = job.steps.iter().position(|step| by_script(step) || by_action(step)) else {
-        return vec![];
-    };
+    }
+
+    fn first(&self, job: &JudgedJob<'_>) -> Option<usize> {
+        job.steps.iter().position(|step| self.by_script(step) || self.by_action(step))
+    }
+}
+
+fn of_run(step: &JobStep<'_>) -> bool {
+    step.events.iter().any(|event| event == "workflow_run")
+}
+
+/// Whether a job gets what strangers left.
+pub fn is_read(job: &JudgedJob<'_>, strangers: &[&JudgedJob<'_>], own: &[&JudgedJob<'_>]) -> bool {
+    ArtifactReading { strangers, own }.first(job).is_some()
+}
+
+/// `outputs` are those of the strangers' jobs that it needs.
+pub fn handled(
+    job: &JudgedJob<'_>,
+    strangers: &[&JudgedJob<'_>],
+    own: &[&JudgedJob<'_>],
+    outputs: &[&str],
+) -> Vec<Exposure> {
+    let reading = ArtifactReading { strangers, own };
+    let Some(first) = reading.first(job) else { return vec![] };
+    // What runs in the background may come later than it is written.
+    let is_beside = |step: &JobStep<'_>| step.value.get("background").is_some();
+    let first = if job.steps[..first].iter().any(is_beside) { 0 } else { first };
     let mut found = vec![];
-    let downloads: Vec<_> = job.steps.iter().filter(|step| by_action(step)).collect();
+    let downloads: Vec<_> = job.steps.iter().filter(|step| reading.by_action(step)).collect();
     let is_chosen = |step: &&JobStep<'_>| {
         input(step.value, "name").is_none_or(|name| {
             let reach = step.scope.reach(&name);

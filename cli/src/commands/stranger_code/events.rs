@@ -93,12 +93,14 @@ fn text_of(event: &str) -> &'static [&'static str] {
         // Messages and authors come from the pull requests that were merged.
         "push" => &["github.event.head_commit", "github.event.commits"],
         "merge_group" => &["github.event.merge_group.head_commit"],
+        // Notes that GitHub writes have the titles of pull requests.
+        "release" => &["github.event.release.body"],
         _ => code_of(event),
     }
 }
 
 /// The last names of texts that GitHub makes, or that only maintainers choose.
-const HARMLESS: [&str; 37] = [
+const HARMLESS: [&str; 36] = [
     "number",
     "id",
     "node_id",
@@ -130,7 +132,6 @@ const HARMLESS: [&str; 37] = [
     "run_started_at",
     "workflow_id",
     "full_name",
-    "path",
     "additions",
     "deletions",
     "changed_files",
@@ -141,6 +142,34 @@ const HARMLESS: [&str; 37] = [
 /// Parts of an event that the repository's own people choose.
 const OWN_PARTS: [&str; 5] = ["base", "labels", "milestone", "assignees", "requested_reviewers"];
 
+/// Whether jobs of a privileged event may write the cache unless `cache-mode` says it. Where anybody can cause the
+/// event, and the run is on the default branch, they may not.
+///
+/// <https://github.blog/changelog/2026-06-26-read-only-actions-cache-for-untrusted-triggers/>
+pub fn may_save_caches(event: &str) -> bool {
+    const READ_ONLY: [&str; 9] = [
+        "pull_request_target",
+        "workflow_run",
+        "issue_comment",
+        "issues",
+        "discussion",
+        "discussion_comment",
+        "fork",
+        "watch",
+        "gollum",
+    ];
+    is_privileged(event) && !READ_ONLY.contains(&event)
+}
+
+/// Stands for text of strangers that a step gets from elsewhere than the event, such as the names of changed files.
+pub const FETCHED_TEXT: &str = "stranger.text";
+
+/// Whether anybody may cause the event, with the rights of the repository.
+pub fn is_caused_by_strangers(event: &str) -> bool {
+    STRANGERS_EVENTS.contains(&event)
+        || ["pull_request_review", "pull_request_review_comment"].contains(&event)
+}
+
 pub fn is_code(reach: &ContextReach, events: &[String]) -> bool {
     events.iter().any(|event| reach.overlaps(code_of(event)))
 }
@@ -149,6 +178,9 @@ pub fn is_code(reach: &ContextReach, events: &[String]) -> bool {
 pub fn is_text(reach: &ContextReach, events: &[String]) -> bool {
     reach.paths.iter().any(|path| {
         events.iter().any(|event| {
+            if path == FETCHED_TEXT {
+                return is_caused_by_strangers(event);
+            }
             text_of(event).iter().any(|pattern| overlaps(path, pattern))
                 // A payload has what its sender likes.
                 && (event == "repository_dispatch" || !is_harmless(path))
@@ -190,10 +222,12 @@ pub fn is_lines(reach: &ContextReach, events: &[String]) -> bool {
 
 fn is_harmless(path: &str) -> bool {
     let (start, last) = path.rsplit_once('.').unwrap_or_default();
+    // The name of a wiki's page is in its address.
+    let is_address = last.ends_with("url") && !path.contains(".pages.");
     (HARMLESS.contains(&last) && start != "github")
-        || last.ends_with("url")
+        || is_address
         || path.split('.').any(|part| OWN_PARTS.contains(&part))
-        || path == "github.event.workflow_run.name"
+        || ["github.event.workflow_run.name", "github.event.workflow_run.path"].contains(&path)
 }
 
 /// Whether an event of a workflow may name a stranger's code.
@@ -220,45 +254,113 @@ fn evaluated(condition: &str) -> Option<&str> {
     (condition.len() == "${{}}".len() + inner.len()).then_some(inner)
 }
 
-/// The events in which a job or a step with this condition runs for a stranger. Only conditions that are
-/// joined by `&&` are read.
+/// The events in which a job or a step with this condition runs for a stranger.
 pub fn narrowed(events: &[String], condition: &str) -> Vec<String> {
-    let mut events = events.to_vec();
-    let Some(condition) = evaluated(condition) else { return events };
+    let Some(condition) = evaluated(condition) else { return events.to_vec() };
     let compact: String = condition.to_lowercase().split_whitespace().collect();
-    if ["||", "!(", ")==", ")!="].iter().any(|part| compact.contains(part)) {
-        return events;
+    let may_run = |event: &&String| holds(&compact, event, 0) != Some(false);
+    events.iter().filter(may_run).cloned().collect()
+}
+
+/// Brackets in brackets. More aren't read.
+const MAX_DEPTH: usize = 50;
+
+/// Whether a condition holds for a stranger in an event, as far as that can be said. It has no spaces and no capitals.
+fn holds(condition: &str, event: &str, depth: usize) -> Option<bool> {
+    if depth > MAX_DEPTH {
+        return None;
     }
-    for term in compact.split("&&") {
-        let term = term.trim_start_matches('(').trim_end_matches(')');
-        if let Some(only) = term.strip_prefix("github.event_name==") {
-            events.retain(|event| event == only.trim_matches('\''));
-        } else if let Some(other) = term.strip_prefix("github.event_name!=") {
-            events.retain(|event| event != other.trim_matches('\''));
+    let all = |operator: &str, decides: bool| {
+        let parts = parts(condition, operator);
+        (parts.len() > 1).then(|| {
+            let mut each = parts.iter().map(|part| holds(part, event, depth + 1));
+            let whole = each.clone();
+            match each.any(|one| one == Some(decides)) {
+                true => Some(decides),
+                false => whole.collect::<Option<Vec<_>>>().map(|_| !decides),
+            }
+        })
+    };
+    if let Some(known) = all("||", true).or_else(|| all("&&", false)) {
+        return known;
+    }
+    if let Some(inner) = in_brackets(condition) {
+        return holds(inner, event, depth + 1);
+    }
+    if let Some(inner) = condition.strip_prefix('!').and_then(in_brackets) {
+        return holds(inner, event, depth + 1).map(|known| !known);
+    }
+    match condition {
+        "true" => return Some(true),
+        "false" => return Some(false),
+        "!github.event.pull_request.head.repo.fork" => return of_forks(event).then_some(false),
+        _ => {}
+    }
+    let (equal, (one, other)) = match (condition.split_once("=="), condition.split_once("!=")) {
+        (Some(sides), None) => (true, sides),
+        (None, Some(sides)) => (false, sides),
+        _ => return None,
+    };
+    let sides = [(one, other), (other, one)];
+    let is = |one: &str, other: &str| sides.contains(&(one, other));
+    let name = sides.iter().find(|(side, _)| *side == "github.event_name");
+    let name = name.and_then(|(_, name)| name.strip_prefix('\'')?.strip_suffix('\''));
+    let same = match event {
+        _ if name.is_some() => name == Some(event),
+        "workflow_run"
+            if is("github.event.workflow_run.head_repository.full_name", "github.repository")
+                || is("github.event.workflow_run.event", "'push'") =>
+        {
+            false
         }
-        let mut sides: Vec<_> = term.split("==").collect();
-        sides.sort_unstable();
-        let own_pull = match sides[..] {
-            [one, other] => {
-                (one == "github.event.pull_request.head.repo.full_name"
-                    && other == "github.repository")
-                    || (one == "false" && other == "github.event.pull_request.head.repo.fork")
-            }
-            _ => term == "!github.event.pull_request.head.repo.fork",
-        };
-        let own_run = match sides[..] {
-            [one, other] => {
-                (one == "github.event.workflow_run.head_repository.full_name"
-                    && other == "github.repository")
-                    || (one == "'push'" && other == "github.event.workflow_run.event")
-            }
-            _ => false,
-        };
-        events.retain(|event| match event.as_str() {
-            "pull_request_target" => !own_pull,
-            "workflow_run" => !own_run,
-            event => !(own_pull && FORKS.contains(&event)),
-        });
+        _ if of_forks(event)
+            && (is("github.event.pull_request.head.repo.full_name", "github.repository")
+                || is("github.event.pull_request.head.repo.fork", "false")) =>
+        {
+            false
+        }
+        _ => return None,
+    };
+    Some(same == equal)
+}
+
+fn of_forks(event: &str) -> bool {
+    event == "pull_request_target" || FORKS.contains(&event)
+}
+
+/// The inside of brackets that are around all of a text.
+fn in_brackets(text: &str) -> Option<&str> {
+    let inner = text.strip_prefix('(')?.strip_suffix(')')?;
+    let (mut depth, mut quoted) = (0, false);
+    for c in inner.chars() {
+        match c {
+            '\'' => quoted = !quoted,
+            '(' if !quoted => depth += 1,
+            ')' if !quoted => depth -= 1,
+            _ => {}
+        }
+        if depth < 0 {
+            return None;
+        }
     }
-    events
+    Some(inner)
+}
+
+/// The parts of a condition around an operator that is in no brackets and no text.
+fn parts<'a>(condition: &'a str, operator: &str) -> Vec<&'a str> {
+    let (mut found, mut start, mut depth, mut quoted) = (vec![], 0, 0, false);
+    for (at, c) in condition.char_indices() {
+        match c {
+            '\'' => quoted = !quoted,
+            '(' | '[' if !quoted => depth += 1,
+            ')' | ']' if !quoted => depth -= 1,
+            _ if depth == 0 && !quoted && condition[at..].starts_with(operator) && at >= start => {
+                found.push(&condition[start..at]);
+                start = at + operator.len();
+            }
+            _ => {}
+        }
+    }
+    found.push(&condition[start..]);
+    found
 }

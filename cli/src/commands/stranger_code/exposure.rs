@@ -16,13 +16,14 @@ pub enum Exposure {
     ArtifactInScript,
     OutputInScript,
     EventInScript,
+    EventAsCode,
     EventToEnvironment,
     ReportedConclusion,
     ForkRunner,
 }
 
 impl Exposure {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Token,
         Self::WritePermission,
         Self::Secret,
@@ -36,6 +37,7 @@ impl Exposure {
         Self::ArtifactInScript,
         Self::OutputInScript,
         Self::EventInScript,
+        Self::EventAsCode,
         Self::EventToEnvironment,
         Self::ReportedConclusion,
         Self::ForkRunner,
@@ -57,6 +59,7 @@ impl Exposure {
             Self::ArtifactInScript => "artifact-in-script",
             Self::OutputInScript => "output-in-script",
             Self::EventInScript => "untrusted-expression",
+            Self::EventAsCode => "event-as-code",
             Self::EventToEnvironment => "event-to-environment",
             Self::ReportedConclusion => "reported-conclusion",
             Self::ForkRunner => "fork-runner",
@@ -79,6 +82,7 @@ impl Exposure {
             Self::ArtifactInScript => "no script beside a token prints or runs an artifact",
             Self::OutputInScript => "no script holds an output of a job with upstream code",
             Self::EventInScript => "no script holds text of the event",
+            Self::EventAsCode => "no step runs text of the event",
             Self::EventToEnvironment => {
                 "no text of the event is written into the environment of a job"
             }
@@ -135,9 +139,13 @@ impl Exposure {
             Self::EventInScript => {
                 "a script holds an expression with text of the event, which may be a stranger's code"
             }
+            Self::EventAsCode => {
+                "a step runs text of the event, which a stranger writes, as code: by `eval`, `sh -c`, a pipe into a \
+                 shell, a number in `[[ ]]` or `$(( ))`, a script of `sed` or `jq`, or by an agent that runs commands"
+            }
             Self::EventToEnvironment => {
-                "a script writes text of the event into an environment file, such as `GITHUB_ENV`, where each line \
-                 of it can set another variable for later steps"
+                "a script writes text of the event into an environment file, such as `GITHUB_ENV` or `GITHUB_OUTPUT`, \
+                 where each line of it can set another variable or output for later steps"
             }
             Self::ReportedConclusion => {
                 "a job reports a conclusion that isn't GitHub's of the job with upstream code"
@@ -179,6 +187,10 @@ impl Exposure {
             Self::OutputInScript => "pass the value as `env:` and use the quoted variable",
             Self::EventInScript => {
                 "pass the value as `env:` and use the quoted variable: a title may be shell code"
+            }
+            Self::EventAsCode => {
+                "use the text as data: compare it with fixed words, or give it to a command as an argument in quotes, \
+                 such as by `jq --arg`; let an agent that reads it have no token, secret or command"
             }
             Self::EventToEnvironment => {
                 "give the text to the steps that need it as `env:`, or end it in the file by a random delimiter"

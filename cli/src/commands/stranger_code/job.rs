@@ -5,12 +5,13 @@ use std::rc::Rc;
 
 use serde_yaml::Value;
 
-use super::events::narrowed;
+use super::events::{FETCHED_TEXT, narrowed};
+use super::javascript;
 use super::scope::{ContextReach, ContextScope, MAX_NAMES, Names};
 use super::script::{scripts, sets_variables};
-use super::step::{JobStep, action_path, is_checkout_pr};
+use super::step::{self, JobStep, action_path, is_checkout_pr};
 use super::{Source, WorkflowSet};
-use crate::commands::workflow::{events_of, steps, triggers};
+use crate::commands::workflow::{events_of, own_path, steps, triggers};
 
 /// As deep as GitHub lets workflows call each other.
 const MAX_DEPTH: usize = 10;
@@ -119,6 +120,11 @@ fn add_jobs<'a>(
     }
 }
 
+/// Whether a job with this `cache-mode` may write the cache.
+pub fn may_save(cache_mode: &Value) -> bool {
+    !matches!(cache_mode.as_str(), Some("none" | "read"))
+}
+
 /// Adds a job, or those of the workflow that it calls, and returns its outputs.
 fn read_job<'a>(
     reading: &mut JobReading<'a>,
@@ -140,14 +146,17 @@ fn read_job<'a>(
     let events = narrowed(&caller.events, &condition);
     let inherited = |key: &str| value.get(key).or_else(|| workflow.get(key));
     let permissions = inherited("permissions").or(caller.permissions);
-    let cache_mode = inherited("cache-mode").or(caller.cache_mode);
+    let cache_mode = inherited("cache-mode");
+    // A called workflow gets no more than its caller has.
+    let is_limited = caller.cache_mode.is_some_and(|mode| !may_save(mode));
+    let cache_mode = cache_mode.filter(|_| !is_limited).or(caller.cache_mode);
     let full_name = format!("{}{name}", caller.prefix);
     let shown = format!("{}`{name}` in `{path}`", caller.shown);
     let mut needed: Vec<_> = needs(value).map(|need| format!("{}{need}", caller.prefix)).collect();
     needed.extend(caller.needs.iter().cloned());
 
     let called = value.get("uses").and_then(Value::as_str);
-    let local = called.and_then(|called| called.strip_prefix("./"));
+    let local = called.and_then(own_path);
     if let Some(Source::Read(callee)) = local.and_then(|path| set.source(path))
         && let Some(local) = local
         && depth < MAX_DEPTH
@@ -197,7 +206,7 @@ fn read_job<'a>(
 
 fn add_steps<'a>(
     reading: &mut JobReading<'a>,
-    steps: &'a [Value],
+    steps: Vec<&'a Value>,
     scope: &mut ContextScope,
     job: &mut JudgedJob<'a>,
     depth: usize,
@@ -213,14 +222,12 @@ fn add_steps<'a>(
         let events = narrowed(&job.events, &condition);
         let path = action_path(value);
         // Ours checks out what its inputs say, wherever it is.
-        let local = path.strip_prefix("./").filter(|_| !is_checkout_pr(&path));
+        let local = own_path(&path).filter(|_| !is_checkout_pr(&path));
         let action = local.and_then(|local| reading.set.action(local));
         let mut left;
         match action {
             Some(Source::Read(action)) if depth < MAX_DEPTH => {
-                let runs = action.get("runs");
-                let composite =
-                    runs.and_then(|runs| runs.get("steps")).and_then(Value::as_sequence);
+                let composite = action.get("runs").filter(|runs| runs.get("steps").is_some());
                 if let Some(composite) = composite {
                     let mut within = ContextScope {
                         inputs: inputs(action.get("inputs"), value, &inner),
@@ -229,7 +236,7 @@ fn add_steps<'a>(
                         ..inner
                     };
                     let before = std::mem::replace(&mut job.events, events);
-                    add_steps(reading, composite, &mut within, job, depth + 1);
+                    add_steps(reading, self::steps(composite), &mut within, job, depth + 1);
                     job.events = before;
                     left = ContextReach::of_all(within.steps.values().map(Rc::as_ref));
                     Rc::make_mut(&mut scope.written).merge(&within.written);
@@ -247,6 +254,14 @@ fn add_steps<'a>(
                     job.unknown.push(why);
                 }
                 left = inner.reach_all(value);
+                if step::fetches_text(value) {
+                    left.add_context(FETCHED_TEXT);
+                }
+                if path == "actions/github-script" {
+                    let of_event =
+                        scripts(value).into_iter().flat_map(|script| javascript::outputs(&script));
+                    of_event.for_each(|path| left.add_context(&path));
+                }
                 if scripts(value).iter().any(|script| sets_variables(script)) {
                     Rc::make_mut(&mut scope.written).merge(&left);
                 }

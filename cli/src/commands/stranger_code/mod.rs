@@ -8,13 +8,16 @@
 //! What isn't understood is said, so that nobody takes it for safe.
 
 mod artifacts;
+mod as_code;
 mod events;
 mod exposure;
 mod expression;
+mod javascript;
 mod job;
 mod runner;
 mod scope;
 mod script;
+mod shell;
 mod step;
 
 use std::collections::BTreeMap;
@@ -26,10 +29,11 @@ pub use self::exposure::Exposure;
 use self::expression::mentions;
 use self::job::{JudgedJob, jobs_of};
 use self::runner::Runner;
+pub use self::runner::is_hosted_label;
 use self::scope::{ContextReach, texts};
 use self::script::scripts;
 use self::step::{JobStep, action_path, input, is_checkout_pr};
-use super::workflow::{grants_id_token, reports, steps};
+use super::workflow::{grants_id_token, own_path, reports, steps};
 
 /// Actions that exchange the job's OIDC token for the rights of a cloud role, by the end of their path.
 const ROLE_ACTIONS: [&str; 4] = [
@@ -98,7 +102,7 @@ impl WorkflowSet {
             .map(action_path)
             .filter(|path| !is_checkout_pr(path))
             .filter_map(|path| {
-                let folder = path.strip_prefix("./").and_then(action_folder)?;
+                let folder = own_path(&path).and_then(action_folder)?;
                 let names = ["action.yml", "action.yaml"].map(|name| format!("{folder}{name}"));
                 let is_read =
                     |name: &&String| matches!(self.actions.get(*name), Some(Source::Read(_)));
@@ -171,6 +175,9 @@ impl WorkflowSet {
             if job.holds_event_text() {
                 found.push((Exposure::EventInScript, job));
             }
+            if job.runs_event_text() {
+                found.push((Exposure::EventAsCode, job));
+            }
             if job.writes_event_lines() {
                 found.push((Exposure::EventToEnvironment, job));
             }
@@ -233,6 +240,11 @@ impl WorkflowSet {
         let named = ContextReach::of_all(repository.iter().chain(&revision));
         if path != "actions/checkout" {
             let others = ["branch", "commit", "context"].into_iter().filter_map(given);
+            let numbers =
+                ["number", "pr", "pr-number", "pr_number", "pull-request", "pull_request_number"];
+            let numbers =
+                numbers.into_iter().filter(|_| path.contains("checkout")).filter_map(given);
+            let others = others.chain(numbers);
             let named = ContextReach::of_all(&others.chain([named]).collect::<Vec<_>>());
             let takes_code = events::is_code(&named, &step.events) && !is_known_action(&path);
             return match takes_code {
@@ -371,21 +383,38 @@ impl JudgedJob<'_> {
         })
     }
 
+    /// Whether a script runs text of a stranger that it doesn't hold.
+    fn runs_event_text(&self) -> bool {
+        let shell = [self.value, self.workflow]
+            .into_iter()
+            .find_map(|level| level.get("defaults")?.get("run")?.get("shell")?.as_str());
+        self.steps.iter().any(|step| as_code::runs_text(step, shell))
+    }
+
     /// Whether a script writes text of a stranger where each line may set a variable.
     fn writes_event_lines(&self) -> bool {
         self.steps.iter().any(|step| {
             scripts(step.value).iter().any(|script| script::writes_lines_of_strangers(script, step))
+                || step::takes_commands_for_variables(step)
         })
     }
 
-    /// What the image that the job's steps run in leads to.
+    /// What the images that the job's steps run in and beside lead to, and what docker is told about them.
     fn image(&self) -> ContextReach {
-        let container = self.value.get("container");
-        let image = container.and_then(|container| container.get("image").or(Some(container)));
-        image.map(|image| self.scope.reach_all(image)).unwrap_or_default()
+        let services = self.value.get("services").and_then(Value::as_mapping);
+        let services = services.into_iter().flat_map(|services| services.values());
+        let mut found = ContextReach::default();
+        for container in self.value.get("container").into_iter().chain(services) {
+            let parts = ["image", "options", "volumes"].map(|key| container.get(key));
+            let whole = container.is_string().then_some(container);
+            for part in parts.into_iter().chain([whole]).flatten() {
+                found.merge(&self.scope.reach_all(part));
+            }
+        }
+        found
     }
 
-    /// Whether a stranger chooses that image.
+    /// Whether a stranger chooses them.
     fn has_strangers_image(&self) -> bool {
         let image = self.image();
         events::is_code(&image, &self.events) || events::is_text(&image, &self.events)
@@ -451,7 +480,8 @@ impl JudgedJob<'_> {
         if self.steps.iter().any(keeps_token) {
             found.push(Exposure::GitCredentials);
         }
-        if !matches!(self.cache_mode.and_then(Value::as_str), Some("none" | "read")) {
+        let saves_by_default = || self.events.iter().any(|event| events::may_save_caches(event));
+        if self.cache_mode.map_or_else(saves_by_default, job::may_save) {
             found.push(Exposure::Cache);
         }
         found
@@ -465,7 +495,11 @@ impl JudgedJob<'_> {
     ) -> Vec<Exposure> {
         let mut found = vec![];
         let needed: Vec<_> = strangers.iter().filter_map(|job| self.need_of(job)).collect();
-        let outputs: Vec<_> = needed.iter().map(|need| format!("needs.{need}.outputs")).collect();
+        // What a job read in a stranger's artifact may be in its outputs.
+        let readers = own.iter().filter(|job| artifacts::is_read(job, strangers, own));
+        let readers = readers.filter_map(|job| self.need_of(job));
+        let outputs = needed.iter().cloned().chain(readers);
+        let outputs: Vec<_> = outputs.map(|need| format!("needs.{need}.outputs")).collect();
         let outputs: Vec<_> = outputs.iter().map(String::as_str).collect();
         let holds_output = |step: &JobStep<'_>| {
             scripts(step.value).iter().any(|script| step.scope.reach(script).overlaps(&outputs))
@@ -554,3 +588,5 @@ fn may_write(permissions: &Value) -> bool {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod text_tests;

@@ -37,6 +37,10 @@ const HOSTED: [&str; 27] = [
     "macos-14-xlarge",
 ];
 
+pub fn is_hosted_label(label: &str) -> bool {
+    HOSTED.contains(&&*label.to_lowercase())
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Runner {
     Hosted,

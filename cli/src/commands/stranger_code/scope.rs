@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use serde_yaml::Value;
 
+use super::events::FETCHED_TEXT;
 use super::expression::{mentions, overlaps};
 
 /// The contexts whose text may be in a value, and every text on the way to them.
@@ -42,6 +43,17 @@ impl ContextReach {
             let end = text.floor_char_boundary(Self::MAX_TEXT_BYTES);
             self.texts.insert(text[..end].to_owned());
         }
+    }
+
+    /// Adds a context that no expression names.
+    pub fn add_context(&mut self, path: &str) {
+        self.add_path(path);
+    }
+
+    fn without(&self, path: &str) -> Self {
+        let mut rest = self.clone();
+        rest.paths.remove(path);
+        rest
     }
 
     pub fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
@@ -100,6 +112,11 @@ impl ContextScope {
             "env" => add(&self.env, name),
             "inputs" => add(&self.inputs, name),
             "steps" if matches!(parts.get(2), Some(&("outcome" | "conclusion"))) => false,
+            "steps" if parts.get(3).is_some_and(|output| is_answer(output)) => {
+                let all = self.steps.iter().filter(|(key, _)| name == "*" || *key == name);
+                all.for_each(|(_, reach)| found.merge(&reach.without(FETCHED_TEXT)));
+                false
+            }
             "steps" => {
                 add(&self.steps, name);
                 false
@@ -135,6 +152,14 @@ impl ContextScope {
         });
         named.collect()
     }
+}
+
+/// Whether an output of an action is a number, a hash or yes or no, by its name.
+fn is_answer(output: &str) -> bool {
+    let starts = ["any_", "base", "has_", "is_", "only_"];
+    let ends = ["count", "found", "id", "number", "sha", "state", "status", "triggered", "url"];
+    starts.iter().any(|start| output.starts_with(start))
+        || ends.iter().any(|end| output.ends_with(end))
 }
 
 /// Every text in a value, with numbers and booleans as texts.

@@ -2,30 +2,27 @@
 
 use serde_yaml::Value;
 
+use super::as_code;
 use super::events;
 use super::scope::ContextReach;
+use super::shell::{self, ShellWord};
 use super::step::{JobStep, action_path, input};
 
 /// Inputs that actions run as a script.
-const SCRIPT_INPUTS: [&str; 10] = [
-    "script",
-    "run",
-    "command",
-    "inlinescript",
-    "new_command_on_retry",
-    "on_retry_command",
-    "cmd",
-    "runcmd",
-    "prepare",
-    "pre-emulator-launch-script",
-];
+const SCRIPT_INPUTS: [&str; 3] = ["run", "new_command_on_retry", "prepare"];
+/// How the names of others end.
+const SCRIPT_ENDS: [&str; 4] = ["script", "command", "commands", "cmd"];
 
 /// The scripts of a step: its own, and what an action such as `github-script` runs for it.
 pub fn scripts(step: &Value) -> Vec<String> {
     let with = step.get("with").and_then(Value::as_mapping).into_iter().flatten();
+    let in_image = action_path(step).starts_with("docker://");
     let given = with.filter_map(|(key, value)| {
         let key = key.as_str()?.to_lowercase();
-        SCRIPT_INPUTS.contains(&&*key).then(|| value.as_str().map(str::to_owned))?
+        let is_script = SCRIPT_INPUTS.contains(&&*key)
+            || SCRIPT_ENDS.iter().any(|end| key.ends_with(end))
+            || (in_image && ["args", "entrypoint"].contains(&&*key));
+        is_script.then(|| value.as_str().map(str::to_owned))?
     });
     let own = step.get("run").and_then(Value::as_str).map(str::to_owned);
     // A backslash continues a line of shell.
@@ -94,6 +91,8 @@ pub fn fetches_code(
     let checks_out = words.windows(3).any(|three| {
         matches!([&*three[0], &*three[1], &*three[2]], ["gh" | "hub", "pr", "checkout"])
     });
+    // An alias that gh has from the start.
+    let checks_out = checks_out || words.windows(2).any(|two| two == ["gh", "co"]);
     let pull =
         |line: &str| line.contains("pull/") && (line.contains("/head") || line.contains("/merge"));
     let lower = script.to_lowercase();
@@ -120,7 +119,10 @@ pub fn fetches_code(
         return true;
     }
     let by_npm = lower.contains("github:")
-        && ["npm", "npx", "pnpm", "yarn", "bun"].iter().any(|command| is_word(command));
+        && ["npm", "npx", "pnpm", "yarn", "bun", "nix"].iter().any(|command| is_word(command));
+    if gets_by_name_of_strangers(script, step, events) {
+        return true;
+    }
     let downloads = git
         || by_npm
         || runs(&words, "gh", &["clone"])
@@ -140,8 +142,69 @@ pub fn fetches_code(
     clones && (names_upstream || (from_others && !is_own(&lower)))
 }
 
+/// Programs that get code or an image by the first operand after one of these verbs, and whether their options have
+/// values of their own.
+const GETS_BY_NAME: [(&str, &[&str], bool); 8] = [
+    ("go", &["install", "run", "get"], false),
+    ("svn", &["export", "checkout", "co"], false),
+    ("hg", &["clone", "pull"], false),
+    ("docker", &["run", "pull", "create"], true),
+    ("podman", &["run", "pull", "create"], true),
+    ("degit", &[], false),
+    ("tiged", &[], false),
+    ("giget", &[], false),
+];
+
+/// Whether a script gets code or an image by a name that a stranger chooses. A number or a hash names nothing there.
+fn gets_by_name_of_strangers(script: &str, step: &JobStep<'_>, events: &[String]) -> bool {
+    const SWITCHES: [&str; 8] = ["--rm", "-i", "-t", "-it", "-d", "-q", "--init", "--privileged"];
+    let is_strangers =
+        |word: &ShellWord| events::is_code(&named(&used_in(&word.text, step)), events);
+    shell::commands(script).iter().any(|command| {
+        let words = &command.words[..command.words.len().min(as_code::MAX_PARTS)];
+        words.iter().enumerate().any(|(at, word)| {
+            let program = word.text.rsplit('/').next().unwrap_or_default();
+            let known = GETS_BY_NAME.iter().find(|(name, ..)| *name == program);
+            let Some((_, verbs, has_values)) = known else { return false };
+            let mut rest = words[at + 1..].iter();
+            if !verbs.is_empty() && !rest.next().is_some_and(|verb| verbs.contains(&&*verb.text)) {
+                return false;
+            }
+            while let Some(word) = rest.next() {
+                if !word.text.starts_with('-') {
+                    return is_strangers(word);
+                }
+                let is_alone = word.text.contains('=') || SWITCHES.contains(&&*word.text);
+                if *has_values && !is_alone {
+                    rest.next();
+                }
+            }
+            false
+        })
+    })
+}
+
+/// Without numbers and hashes.
+fn named(reach: &ContextReach) -> ContextReach {
+    let is_name = |path: &&String| {
+        let last = path.rsplit('.').next().unwrap_or_default();
+        !["number", "sha", "head_sha", "merge_commit_sha", "after", "id"].contains(&last)
+    };
+    let paths = reach.paths.iter().filter(is_name).cloned().collect();
+    ContextReach { paths, ..ContextReach::default() }
+}
+
 /// What a script's expressions and the variables that it names lead to.
 fn used(script: &str, step: &JobStep<'_>) -> ContextReach {
+    let mut found = used_in(script, step);
+    if script.contains('$') || script.contains("process.env") {
+        found.merge(&step.scope.written);
+    }
+    found
+}
+
+/// As [`used`], without what earlier steps may have written.
+fn used_in(script: &str, step: &JobStep<'_>) -> ContextReach {
     let mut found = step.scope.reach(script);
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let names: Vec<_> = script.split(|c| !is_name(c)).map(str::to_lowercase).collect();
@@ -149,9 +212,6 @@ fn used(script: &str, step: &JobStep<'_>) -> ContextReach {
         if names.contains(name) {
             found.merge(reach);
         }
-    }
-    if script.contains('$') || script.contains("process.env") {
-        found.merge(&step.scope.written);
     }
     found
 }
@@ -163,15 +223,23 @@ pub fn writes_environment(script: &str) -> bool {
         .any(|part| script.contains(part))
 }
 
-/// Whether a script writes a variable with lines of a stranger into the environment of later steps. A delimiter that
-/// nobody can guess keeps them one value, and so does a text of one line.
+/// Whether a script writes lines of a stranger into a file by which each line sets another variable or output of the
+/// step. A delimiter that nobody can guess keeps them one value, and so does a text of one line.
 pub fn writes_lines_of_strangers(script: &str, step: &JobStep<'_>) -> bool {
     let is_one_value = ["<<$", "<<\"$", "tr -d"].iter().any(|part| script.contains(part));
-    let into_file = script.contains("GITHUB_ENV") || script.contains("GITHUB_PATH");
-    if is_one_value || !into_file {
+    if is_one_value {
         return false;
     }
-    let lower = script.to_lowercase();
+    let into_environment = script.contains("GITHUB_ENV") || script.contains("GITHUB_PATH");
+    // With one output there is nothing else to set.
+    let outputs: Vec<_> = script.lines().filter(|line| line.contains("GITHUB_OUTPUT")).collect();
+    (into_environment && holds_lines(script, step))
+        || (outputs.len() > 1 && outputs.iter().any(|line| holds_lines(line, step)))
+}
+
+/// Whether commands print lines that a stranger writes.
+fn holds_lines(commands: &str, step: &JobStep<'_>) -> bool {
+    let lower = commands.to_lowercase();
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let is_used = |name: &str| {
         ["$", "${", "env:"].iter().any(|mark| {
@@ -181,7 +249,12 @@ pub fn writes_lines_of_strangers(script: &str, step: &JobStep<'_>) -> bool {
         })
     };
     let used = step.scope.env.iter().filter(|(name, _)| is_used(name));
-    events::is_lines(&ContextReach::of_all(used.map(|(_, reach)| &**reach)), &step.events)
+    let asks = lower.lines().any(|line| {
+        as_code::asks_for_text(line)
+            && ["body", "message", "comments"].iter().any(|text| line.contains(text))
+    });
+    (asks && step.events.iter().any(|event| events::is_caused_by_strangers(event)))
+        || events::is_lines(&ContextReach::of_all(used.map(|(_, reach)| &**reach)), &step.events)
 }
 
 /// Whether a script may set variables for later steps.

@@ -2,7 +2,11 @@
 
 use serde_yaml::Value;
 
+use super::as_code;
+use super::events;
 use super::scope::ContextScope;
+use super::script::scripts;
+use crate::commands::workflow::own_path;
 
 pub struct JobStep<'a> {
     pub value: &'a Value,
@@ -14,10 +18,56 @@ pub struct JobStep<'a> {
 /// repository as it is.
 pub fn action_path(step: &Value) -> String {
     let uses = step.get("uses").and_then(Value::as_str).unwrap_or_default();
-    match uses.starts_with("./") {
+    match own_path(uses).is_some() {
         true => uses.to_owned(),
         false => uses.split('@').next().unwrap_or_default().to_lowercase(),
     }
+}
+
+/// Actions with outputs that strangers write: names of changed files and of branches, titles, comments.
+const FETCHES_TEXT: [&str; 21] = [
+    "8bitjonny/gh-get-current-pr",
+    "actions-ecosystem/action-get-merged-pull-request",
+    "ahmadnassri/action-changed-files",
+    "eficode/resolve-pr-refs",
+    "futuratrepadeira/changed-files",
+    "jitterbit/get-changed-files",
+    "jwalton/gh-find-current-pr",
+    "khan/pull-request-comment-trigger",
+    "lots0logs/gh-action-get-changed-files",
+    "masesgroup/retrieve-changed-files",
+    "octokit/request-action",
+    "peter-evans/find-comment",
+    "peter-murray/issue-body-parser-action",
+    "potiuk/get-workflow-origin",
+    "stefanbuck/github-issue-parser",
+    "tj-actions/branch-names",
+    "tj-actions/changed-files",
+    "tj-actions/verify-changed-files",
+    "trilom/file-changes-action",
+    "xt0rted/pull-request-comment-branch",
+    "zentered/issue-forms-body-parser",
+];
+
+/// Whether a step's outputs may be text that strangers write, though it is given none.
+pub fn fetches_text(step: &Value) -> bool {
+    let lists_files =
+        || input(step, "list-files").is_some_and(|form| ["csv", "json"].contains(&form.trim()));
+    let path = action_path(step);
+    FETCHES_TEXT.contains(&path.as_str())
+        || (path == "dorny/paths-filter" && lists_files())
+        || scripts(step).iter().any(|script| {
+            (script.contains("GITHUB_OUTPUT") || script.contains("GITHUB_ENV"))
+                && as_code::asks_for_text(script)
+        })
+}
+
+/// Whether what the step prints may set variables for later steps, as runners of before 2020 let it.
+pub fn takes_commands_for_variables(step: &JobStep<'_>) -> bool {
+    let is_on = step.scope.env.get("actions_allow_unsecure_commands").is_some_and(|reach| {
+        reach.texts.iter().any(|text| text.trim().eq_ignore_ascii_case("true"))
+    });
+    is_on && step.events.iter().any(|event| events::is_caused_by_strangers(event))
 }
 
 pub fn is_checkout_pr(path: &str) -> bool {

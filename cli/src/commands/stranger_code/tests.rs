@@ -33,7 +33,7 @@ fn codes_of(files: &[(&str, &str)]) -> Vec<&'static str> {
     codes
 }
 
-fn codes(text: &str) -> Vec<&'static str> {
+pub fn codes(text: &str) -> Vec<&'static str> {
     codes_of(&[(".github/workflows/w.yml", text)])
 }
 
@@ -178,7 +178,7 @@ fn every_code_differs() {
 }
 
 /// A workflow of one job that may write and request tokens.
-fn with_rights(event: &str, steps: &str) -> String {
+pub fn with_rights(event: &str, steps: &str) -> String {
     format!(
         "on: {event}\npermissions: {{contents: write, id-token: write}}\njobs:\n  b:\n    runs-on: \
          ubuntu-latest\n    steps:\n{steps}"
@@ -221,6 +221,20 @@ fn every_way_to_a_forks_commit_counts_as_its_code() {
             ),
         ),
         (target, run("npm i github:${{ github.event.pull_request.head.repo.full_name }}")),
+        (target, run("nix build github:${{ github.event.pull_request.head.repo.full_name }}")),
+        (target, run("npx degit ${{ github.event.pull_request.head.repo.full_name }} x && make")),
+        (
+            target,
+            run("go install github.com/${{ github.event.pull_request.head.repo.full_name }}@main"),
+        ),
+        (
+            target,
+            run(
+                "svn export https://github.com/${{ github.event.pull_request.head.repo.full_name }}/trunk",
+            ),
+        ),
+        (target, run("gh co \"$N\" && make")),
+        ("issue_comment", run("docker run --rm -v a:b \"${{ github.event.comment.body }}\" make")),
         (
             target,
             run(
@@ -256,7 +270,7 @@ fn every_way_to_a_forks_commit_counts_as_its_code() {
     ] {
         let text = with_rights(event, &steps);
         let found = codes(&text);
-        for code in ["token-exposed", "write-permission", "cache-mode"] {
+        for code in ["token-exposed", "write-permission"] {
             assert!(found.contains(&code), "{code}: {found:?} in {text}");
         }
     }
@@ -265,6 +279,8 @@ fn every_way_to_a_forks_commit_counts_as_its_code() {
         ("issue_comment", "container: 'x/${{ github.event.comment.body }}'"),
         (target, "container: {image: 'x/app:${{ github.event.pull_request.head.sha }}'}"),
         ("repository_dispatch", "container: {image: '${{ github.event.client_payload.image }}'}"),
+        ("issue_comment", "container: {image: a, options: '${{ github.event.comment.body }}'}"),
+        ("issue_comment", "services: {a: {image: '${{ github.event.comment.body }}'}}"),
     ] {
         let text = with_rights(event, &run("make"))
             .replace("    steps:", &format!("    {image}\n    steps:"));
@@ -274,6 +290,60 @@ fn every_way_to_a_forks_commit_counts_as_its_code() {
                   github.event.pull_request.head.sha }}'}\njobs: {b: {steps: [{uses: actions/checkout@v7, \
                   with: {ref: '${{ env.SHA }}'}}]}}";
     assert!(codes(by_env).contains(&"write-permission"), "{:?}", codes(by_env));
+}
+
+#[test]
+fn cache_counts_where_github_lets_the_event_write_it() {
+    let steps = "      - uses: x/y/actions/checkout-pr@v1\n";
+    let saves = |event: &str, mode: &str| {
+        let text = with_rights(event, steps).replace("    steps:", &format!("{mode}    steps:"));
+        codes(&text).contains(&"cache-mode")
+    };
+    for event in ["repository_dispatch", "schedule", "workflow_dispatch", "[issues, schedule]"] {
+        assert!(saves(event, ""), "{event}");
+        assert!(!saves(event, "    cache-mode: read\n"), "{event}");
+    }
+    for event in ["pull_request_target", "issue_comment", "{workflow_run: {workflows: [ci]}}"] {
+        assert!(!saves(event, ""), "{event}");
+        for mode in ["write", "write-only", "\"${{ vars.MODE }}\""] {
+            assert!(saves(event, &format!("    cache-mode: {mode}\n")), "{event} {mode}");
+        }
+    }
+    let calls = |mode: &str| {
+        let caller = format!(
+            "on: repository_dispatch\njobs: {{b: {{cache-mode: {mode}, uses: $/.github/workflows/x.yml}}}}"
+        );
+        let called = "on: workflow_call\ncache-mode: write\njobs: {t: {steps: [{uses: \
+                      x/y/actions/checkout-pr@v1}]}}";
+        codes_of(&[(".github/workflows/w.yml", &*caller), (".github/workflows/x.yml", called)])
+            .contains(&"cache-mode")
+    };
+    assert!(calls("write") && !calls("none"), "a called workflow gets no more than its caller");
+}
+
+/// `$/` is the repository at the commit of the workflow, and steps of `parallel` run beside each other.
+#[test]
+fn workflows_in_newer_forms_are_read_like_others() {
+    let caller = "on: issues\njobs: {a: {uses: $/.github/workflows/x.yml}, b: {permissions: {contents: write}, steps: [{uses: \
+                  $/Say, with: {text: '${{ github.event.issue.title }}'}}]}}";
+    let called = "on: workflow_call\njobs: {t: {permissions: {}, steps: [{parallel: [{run: make}, {run: 'echo ${{ \
+                  github.event.issue.title }}'}]}]}}";
+    let say =
+        "runs: {using: composite, steps: [{run: 'echo ${{ inputs.text }}'}]}\ninputs: {text: {}}";
+    let files = [
+        (".github/workflows/w.yml", caller),
+        (".github/workflows/x.yml", called),
+        ("Say/action.yml", say),
+    ];
+    let judged = judge(&files);
+    let named = |job: &str| (Exposure::EventInScript, job.to_owned());
+    let expected = [
+        named("`a` in `.github/workflows/w.yml`: `t` in `.github/workflows/x.yml`"),
+        named("`b` in `.github/workflows/w.yml`"),
+    ];
+    assert_eq!((judged.found.as_slice(), judged.unknown.len()), (&expected[..], 0));
+    let gone = judge(&files[..2]).unknown;
+    assert_eq!(gone, ["`b` in `.github/workflows/w.yml` uses `$/Say`, which can't be read here"]);
 }
 
 #[test]
@@ -367,6 +437,11 @@ fn what_is_not_understood_is_told_and_never_safe() {
             "gives `docker/build-push-action` a commit",
         ),
         (
+            "on: pull_request_target\njobs: {a: {steps: [{uses: x/checkout-pull@v1, with: {number: '${{ \
+             github.event.number }}'}}]}}",
+            "gives `x/checkout-pull` a commit",
+        ),
+        (
             "on: pull_request\njobs: {a: {runs-on: '${{ vars.RUNNER }}'}}",
             "runs on `${{ vars.RUNNER }}`",
         ),
@@ -422,6 +497,11 @@ fn condition_that_is_always_true_keeps_nobody_away() {
         format!("\" ${{{{ {gate} }}}}\""),
         format!("${{{{ {gate} }}}} && ${{{{ github.event.action == 'opened' }}}}"),
         format!("${{{{ github.event.action == 'opened' }}}} && {gate}"),
+        format!("false == (github.event.action == 'opened' && {gate})"),
+        format!("toJSON(github.event.action == 'opened' && {gate})"),
+        format!("\"'a && {gate} && b' != ''\""),
+        format!("github.event.action == 'opened' || {gate}"),
+        format!("\"!({gate})\""),
     ] {
         assert!(with(&true_for_all), "{true_for_all}");
     }
@@ -431,6 +511,10 @@ fn condition_that_is_always_true_keeps_nobody_away() {
         format!("|\n      {gate}"),
         format!(">-\n      ${{{{ {gate} }}}}"),
         format!("|-\n      ${{{{ {gate}\n      && github.event.action == 'opened' }}}}"),
+        format!("always() && (github.event.action == 'opened' && ({gate}))"),
+        format!("github.event_name == 'push' || {gate}"),
+        format!("github.event_name != 'pull_request_target' || {gate}"),
+        "\"!(github.event.pull_request.head.repo.full_name != github.repository)\"".to_owned(),
     ] {
         assert!(!with(&condition), "{condition}");
     }
@@ -455,6 +539,13 @@ fn lines_of_strangers_in_an_environment_file_are_told() {
             "github.event.comment.body",
             "{ echo 'A<<EOF'; echo \"$TEXT\"; echo EOF; } >> $GITHUB_ENV",
         ),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "echo \"text=$TEXT\" >> $GITHUB_OUTPUT\n          echo allowed=no >> $GITHUB_OUTPUT",
+        ),
+        ("issue_comment", "github.run_id", "jq -r .comment.body $GITHUB_EVENT_PATH >> $GITHUB_ENV"),
+        ("issue_comment", "github.run_id", "gh pr view 1 --json body -q .body >> $GITHUB_ENV"),
         ("issue_comment", "github.event.comment.body", "\"TEXT=$env:TEXT\" >> $env:GITHUB_ENV"),
     ] {
         assert_eq!(with(event, value, script), [code], "{event} {value} {script}");
@@ -469,6 +560,8 @@ fn lines_of_strangers_in_an_environment_file_are_told() {
             "github.event.comment.body",
             "echo \"$TEXT\" > text; echo A=1 >> \"$GITHUB_OUTPUT\"",
         ),
+        ("issue_comment", "github.event.comment.body", "echo \"text=$TEXT\" >> $GITHUB_OUTPUT"),
+        ("issue_comment", "github.run_id", "jq -r .issue.number $GITHUB_EVENT_PATH >> $GITHUB_ENV"),
         ("issue_comment", "github.event.comment.body", "echo \"A=$TEXT_FILE\" >> $GITHUB_ENV"),
         (
             "issue_comment",
@@ -520,6 +613,18 @@ fn text_of_strangers_in_a_script_is_found_in_every_privileged_event() {
         ("{workflow_run: {}}", run("echo ${{ github.event.workflow_run.display_title }}")),
         ("push", run("echo ${{ github.event.head_commit.message }}")),
         ("discussion", run("echo ${{ github.event.discussion.title }}")),
+        // A file's name, and the address of a page that is called so.
+        ("pull_request_review_comment", run("echo ${{ github.event.comment.path }}")),
+        ("gollum", run("echo ${{ github.event.pages[0].html_url }}")),
+        ("release", run("echo \"${{ github.event.release.body }}\"")),
+        (
+            "issue_comment",
+            with_rights(
+                "EVENT",
+                "      - uses: docker://alpine:3\n        with: {entrypoint: sh, args: '-c \"echo ${{ \
+                 github.event.comment.body }}\"'}\n",
+            ),
+        ),
         // Many wikis can be edited by anybody.
         ("gollum", run("echo ${{ github.event.pages[0].title }}")),
         // Anybody may review a pull request of a branch.
@@ -626,6 +731,8 @@ fn forks_pull_request_on_a_self_hosted_runner_is_told() {
     for gate in [
         "github.event_name == 'push'",
         "github.event_name != 'pull_request'",
+        "github.event_name == 'push' || github.event_name == 'schedule'",
+        "github.event_name != 'pull_request' || !github.event.pull_request.head.repo.fork",
         "github.event.pull_request.head.repo.full_name == github.repository",
     ] {
         let text = format!(
@@ -698,4 +805,30 @@ fn role_without_an_environment_is_told_in_every_workflow_beside_upstreams_code()
     assert_eq!(found, [(Exposure::RoleWithoutEnvironment, named)]);
     // GitHub gives such a run another name than the branch's.
     assert_eq!(with(&deploy("pull_request")), []);
+}
+
+#[test]
+fn job_that_reads_a_strangers_artifact_hands_its_text_on() {
+    let workflow = "on: {workflow_run: {workflows: [ci]}}\njobs:\n  read:\n    permissions: {actions: read}\n    \
+                    outputs: {n: '${{ steps.r.outputs.n }}'}\n    steps:\n      - uses: \
+                    actions/download-artifact@v8\n        with: {run-id: '${{ github.event.workflow_run.id }}', \
+                    name: n, path: left}\n      - {id: r, run: 'echo \"n=$(cat left/n)\" >> $GITHUB_OUTPUT'}\n  \
+                    comment:\n    needs: read\n    permissions: {pull-requests: write}\n    steps:\n      - run: gh \
+                    pr comment ${{ needs.read.outputs.n }}\n";
+    assert_eq!(codes(workflow), ["output-in-script"]);
+    let by_variable = workflow.replace(
+        "gh pr comment ${{ needs.read.outputs.n }}",
+        "gh pr comment \"$N\"\n        env: {N: '${{ needs.read.outputs.n }}'}",
+    );
+    assert_eq!(codes(&by_variable), [""; 0]);
+}
+
+#[test]
+fn runner_that_takes_variables_from_what_a_step_prints_is_told() {
+    let with = |event: &str| {
+        let env = "jobs:\n  b:\n    env: {ACTIONS_ALLOW_UNSECURE_COMMANDS: true}\n";
+        codes(&with_rights(event, "      - run: echo hello\n").replace("jobs:\n  b:\n", env))
+    };
+    assert_eq!(with("issue_comment"), ["event-to-environment"]);
+    assert_eq!(with("push"), [""; 0]);
 }

@@ -60,16 +60,24 @@ impl UrlBlob {
         end: u64,
         etag: Option<&str>,
     ) -> Result<ByteRange, OpenError> {
-        let url = self.url().await?;
-        let answer = match self.get(&url, start, end, etag).await {
-            // An expired URL gets the same status as an invalid one.
-            Err(http::HttpError::Status { status, .. }) if is_refusal(status) => {
-                self.forget(&url).await;
-                let url = self.url().await?;
-                self.get(&url, start, end, etag).await
-            }
-            answer => answer,
+        let mut url = self.url().await?;
+        let mut answer = self.get(&url, start, end, etag).await;
+        // An expired URL gets the same status as an invalid one.
+        if let Err(http::HttpError::Status { status, .. }) = &answer
+            && is_refusal(*status)
+        {
+            self.forget(&url).await;
+            url = self.url().await?;
+            answer = self.get(&url, start, end, etag).await;
+        }
+        // What answers with a page may have given the URL, too.
+        let is_page = match &answer {
+            Ok(response) => is_foreign_page(response),
+            Err(error) => matches!(error, http::HttpError::Intermediary { .. }),
         };
+        if is_page {
+            self.forget(&url).await;
+        }
         match answer {
             Ok(response) => {
                 let counted = match response.status() == StatusCode::OK && is_unsized(&response) {
@@ -165,7 +173,7 @@ impl UrlBlob {
         if let Some(etag) = etag {
             request = request.header(header::IF_MATCH, etag);
         }
-        http::send_once(request).await.map_err(http::HttpError::unless_page)
+        http::send_once(request).await.map_err(http::HttpError::unless_page_or_redirect)
     }
 
     fn failed(&self, error: http::HttpError) -> Result<ByteRange, OpenError> {
@@ -224,6 +232,13 @@ fn is_unsized(response: &Response) -> bool {
     response.content_length().is_none()
 }
 
+/// Whether a page isn't the storage's. That sends an ETag, also with a page that is an artifact.
+fn is_foreign_page(response: &Response) -> bool {
+    response.status() != StatusCode::PARTIAL_CONTENT
+        && http::is_web_page(response.headers(), b"")
+        && !response.headers().contains_key(header::ETAG)
+}
+
 /// `counted` is the length of the blob where the server doesn't say it.
 fn byte_range(
     response: Response,
@@ -234,11 +249,7 @@ fn byte_range(
         response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
     };
     let whole = response.status() != StatusCode::PARTIAL_CONTENT;
-    // The storage sends an ETag, also with a page that is an artifact.
-    if whole
-        && http::is_web_page(response.headers(), b"")
-        && !response.headers().contains_key(header::ETAG)
-    {
+    if is_foreign_page(&response) {
         let error = http::HttpError::Intermediary { status: response.status(), body: Bytes::new() };
         return Err(OpenError::Transient { message: error.to_string(), retry_after: None });
     }

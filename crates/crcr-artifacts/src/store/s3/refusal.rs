@@ -72,6 +72,8 @@ impl S3Refusal {
             (Some(408 | 429 | 500 | 502..=599), _) => true,
             // A success that isn't S3's.
             (Some(200..300), None) => true,
+            // S3 leads to another region by 301 and 307 alone; a login page is behind these.
+            (Some(302 | 303), None) => true,
             (Some(407), _) => false,
             (Some(200..500), _) => self.is_web_page,
             (Some(_), _) => false,
@@ -228,6 +230,10 @@ mod tests {
             (Some(200), Some("InternalError"), true),
             (Some(200), None, true),
             (Some(299), None, true),
+            (Some(301), Some("PermanentRedirect"), false),
+            (Some(302), None, true),
+            (Some(303), None, true),
+            (Some(307), Some("TemporaryRedirect"), false),
             (Some(200), Some("AccessDenied"), false),
             (Some(400), Some("RequestTimeout"), true),
             (Some(400), Some("BadDigest"), true),

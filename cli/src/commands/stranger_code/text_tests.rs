@@ -1,0 +1,180 @@
+//! Text of strangers that a step runs or hands on.
+
+use super::tests::{codes, with_rights};
+
+/// Of the event's text in a variable; `BODY` is a comment's, `ID` a number.
+#[test]
+fn text_of_strangers_that_a_script_runs_is_told() {
+    let found = |steps: &str| {
+        let env = "        env: {BODY: '${{ github.event.comment.body }}', ID: '${{ github.event.comment.id \
+                   }}'}\n";
+        codes(&with_rights("issue_comment", &format!("{steps}{env}")))
+    };
+    let run = |script: &str| {
+        let lines: String = script.lines().map(|line| format!("          {line}\n")).collect();
+        format!("      - run: |\n{lines}")
+    };
+    let mut wrong = vec![];
+    for script in [
+        "eval \"$BODY\"",
+        "eval \"run ${BODY#/test}\"",
+        "bash -c \"$BODY\"",
+        "sudo -u ci bash -euo pipefail -c \"make $BODY\"",
+        "docker run --rm alpine sh -lc \"echo $BODY\"",
+        "timeout 60 su ci -c \"$BODY\"",
+        "echo \"$BODY\" | bash",
+        "printf '%s' \"$BODY\" | tr -d '\\r' | sh -s",
+        "echo \"$BODY\" | docker exec -i c bash",
+        "echo \"$BODY\" | xargs -I{} sh -c 'echo {}'",
+        "bash <<< \"$BODY\"",
+        "bash <(echo \"$BODY\")",
+        "source <(echo \"$BODY\")",
+        "python3 - <<EOF\nprint('$BODY')\nEOF",
+        "python -c \"print('$BODY')\"",
+        "node -e \"console.log('$BODY')\"",
+        "perl -pi -e \"s/x/$BODY/\" file",
+        "$BODY",
+        "if true; then \"$BODY\"; fi",
+        "command=${BODY#/run }\n$command --all",
+        "echo \"$BODY\" | while read -r line; do eval \"$line\"; done",
+        "for word in $BODY; do\n  eval \"$word\"\ndone",
+        "x=\"$(eval \"$BODY\")\"",
+        "[[ \"$BODY\" -eq 3 ]] && echo three",
+        "echo $((BODY + 1))",
+        "((BODY > 1)) && echo many",
+        "sed -i \"s/TITLE/$BODY/\" page.html",
+        "awk \"{print \\\"$BODY\\\"}\" file",
+        "jq \".text = \\\"$BODY\\\"\" a.json",
+        "ssh host \"deploy $BODY\"",
+        "make release NOTES=\"$BODY\"",
+        "claude -p \"Answer: $BODY\"",
+        "gh issue view 1 --json body | npx gemini --yolo",
+        "gh pr view 1 --json body -q .body | bash",
+        "jq -r .comment.body \"$GITHUB_EVENT_PATH\" | sh",
+        "text=$(gh api repos/a/b/issues/1 --jq .title)\neval \"echo $text\"",
+    ] {
+        if found(&run(script)) != ["event-as-code"] {
+            wrong.push(script.to_owned());
+        }
+    }
+    let with_shell = |shell: &str, script: &str| format!("{}        shell: {shell}\n", run(script));
+    let javascript = |script: &str| {
+        format!(
+            "      - uses: actions/github-script@v8\n        with:\n          script: |\n            {script}\n"
+        )
+    };
+    for steps in [
+        with_shell("pwsh", "Invoke-Expression $env:BODY"),
+        with_shell("pwsh", "$text = $env:BODY\niex \"echo $text\""),
+        with_shell("cmd", "echo %BODY%"),
+        with_shell("python", "import os\nos.system('echo ' + os.environ['BODY'])"),
+        with_shell(
+            "python",
+            "import os, subprocess\nbody = os.getenv('BODY')\nsubprocess.run(\n  f'echo {body}',\n  shell=True)",
+        ),
+        "      - uses: anthropics/claude-code-action@v1\n        with: {prompt: 'Answer ${{ \
+         github.event.comment.body }}'}\n"
+            .to_owned(),
+        "      - uses: anthropics/claude-code-action@v1\n        with: {allowed_non_write_users: '*'}\n"
+            .to_owned(),
+        javascript("eval(process.env.BODY)"),
+        javascript("await exec.exec(context.payload.comment.body)"),
+        javascript("const { comment } = context.payload; execSync(`echo ${comment.body}`)"),
+        javascript("await exec.exec('bash', ['-c', `echo ${context.payload.comment.body}`])"),
+        javascript("new Function(context.payload?.comment?.body)()"),
+    ] {
+        if found(&steps) != ["event-as-code"] {
+            wrong.push(steps);
+        }
+    }
+    let options =
+        "      - run: make\n        env: {NODE_OPTIONS: '${{ github.event.comment.body }}'}\n";
+    assert_eq!(codes(&with_rights("issue_comment", options)), ["event-as-code"]);
+    for script in [
+        "echo \"$BODY\"",
+        "eval \"echo $ID\"",
+        "eval \"$(ssh-agent -s)\"; echo \"$BODY\"",
+        "bash -c 'echo \"$BODY\"'",
+        "bash -c 'echo \"$1\"' _ \"$BODY\"",
+        "bash -c \"echo $(printf %q \"$BODY\")\"",
+        "bash run.sh \"$BODY\"",
+        "python3 - \"$BODY\" <<'EOF'\nimport sys; print(sys.argv[1], '$BODY')\nEOF",
+        "[[ -n \"$BODY\" && \"$BODY\" == \"/test\" && $ID -gt 3 ]]",
+        "if [[ \"$ID\" -eq 3 ]]; then echo \"$BODY\"; fi",
+        "echo \"$((ID + 1)) $BODY\"",
+        "words=(\n  \"$BODY\"\n)",
+        "case \"$BODY\" in /test*) echo yes;; esac",
+        "jq --arg text \"$BODY\" '.text = $text' a.json",
+        "jq -n --arg text \"$BODY\" '{$text}' | curl -d @- https://x",
+        "awk -v text=\"$BODY\" '{print text}' file",
+        "sed 's/x/$BODY/' file",
+        "gh pr comment \"$ID\" --body \"$BODY\"",
+        "git commit -m \"$BODY\"",
+        "curl https://x/install | sh\necho \"$BODY\"",
+        "cat <<EOF > notes.md\n$BODY\nEOF",
+        "# eval \"$BODY\"",
+        "jq -r .issue.number \"$GITHUB_EVENT_PATH\" | sh",
+    ] {
+        if !found(&run(script)).is_empty() {
+            wrong.push(script.to_owned());
+        }
+    }
+    for steps in [
+        with_shell("cmd", "echo !BODY! %ID%"),
+        with_shell("pwsh", "Write-Output $env:BODY"),
+        with_shell("python", "import os, subprocess\nsubprocess.run(['echo', os.environ['BODY']])"),
+        "      - uses: anthropics/claude-code-action@v1\n        with: {prompt: 'Look at ${{ \
+         github.event.issue.number }}'}\n"
+            .to_owned(),
+        javascript("core.info(context.payload.comment.body)"),
+        javascript("await exec.exec('git', ['commit', '-m', context.payload.comment.body])"),
+        javascript(
+            "const issue = context.payload.issue; await exec.exec(`gh pr checks ${issue.number}`)",
+        ),
+        javascript("/x/.exec(context.payload.comment.body)"),
+    ] {
+        if !found(&steps).is_empty() {
+            wrong.push(steps);
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+    let fork = "      - run: eval \"$TITLE\"\n        env: {TITLE: '${{ github.event.pull_request.title }}'}\n";
+    assert_eq!(codes(&with_rights("pull_request", fork)), [""; 0]);
+    let head = "      - run: eval \"git log $GITHUB_HEAD_REF\"\n";
+    assert!(codes(&with_rights("pull_request_target", head)).contains(&"event-as-code"));
+}
+
+#[test]
+fn text_of_strangers_that_a_step_hands_on_is_found_in_a_script() {
+    let with = |step: &str, output: &str| {
+        let steps = format!(
+            "      - {{id: a, {step}}}\n      - run: echo ${{{{ steps.a.outputs.{output} }}}}\n"
+        );
+        codes(&with_rights("pull_request_target", &steps))
+    };
+    let title = "run: 'echo \"t=$(gh pr view 1 --json title -q .title)\" >> $GITHUB_OUTPUT'";
+    let script =
+        |script: &str| format!("uses: actions/github-script@v8, with: {{script: \"{script}\"}}");
+    for (step, output) in [
+        ("uses: tj-actions/changed-files@v46", "all_changed_files"),
+        ("uses: dorny/paths-filter@v3, with: {list-files: csv}", "src_files"),
+        ("uses: peter-evans/find-comment@v3", "comment-body"),
+        (title, "t"),
+        (&script("return context.payload.pull_request.title"), "result"),
+        (&script("core.setOutput('t', context.payload.pull_request.body)"), "t"),
+    ] {
+        assert_eq!(with(step, output), ["untrusted-expression"], "{step}");
+    }
+    for (step, output) in [
+        ("uses: tj-actions/changed-files@v46", "any_changed"),
+        ("uses: dorny/paths-filter@v3", "src"),
+        ("uses: peter-evans/find-comment@v3", "comment-id"),
+        (&script("return context.payload.pull_request.number"), "result"),
+        (&script("return context.payload.pull_request.title.startsWith('a')"), "result"),
+    ] {
+        assert_eq!(with(step, output), [""; 0], "{step}");
+    }
+    let own = "      - {id: a, uses: tj-actions/changed-files@v46}\n      - run: echo ${{ \
+               steps.a.outputs.all_changed_files }}\n";
+    assert_eq!(codes(&with_rights("push", own)), [""; 0]);
+}
