@@ -195,7 +195,9 @@ impl GithubApp {
         head: &str,
     ) -> Result<Option<Vec<String>>, GithubError> {
         let found = self.compare(repo, base, head, ONE_COMMIT).await?;
-        let complete = found.filter(|found| found.files.len() < COMPARED_FILES);
+        // A comparison may come without its files: then commits seem to change none.
+        let is_told = |found: &Comparison| !found.files.is_empty() || found.total_commits == 0;
+        let complete = found.filter(|found| is_told(found) && found.files.len() < COMPARED_FILES);
         Ok(complete.map(|found| {
             let names = |file: ChangedFile| [Some(file.filename), file.previous_filename];
             found.files.into_iter().flat_map(names).flatten().collect()

@@ -90,6 +90,8 @@ const HARMLESS_PARTS: [&str; 7] =
 
 /// More commands before a pipe, words, calls or variables than anybody writes. They could take long to read.
 pub const MAX_PARTS: usize = 200;
+const MAX_COMMANDS: usize = 3000;
+const MAX_CALL_BYTES: usize = 2000;
 
 /// Whether a step runs text of a stranger as code. `shell` is that of its job or workflow.
 pub fn runs_text(step: &JobStep<'_>, default_shell: Option<&str>) -> bool {
@@ -194,7 +196,8 @@ pub fn first_name(text: &str) -> String {
 }
 
 fn shell_runs_text(script: &str, tainted: &Tainted<'_>) -> bool {
-    let commands = shell::commands(script);
+    let mut commands = shell::commands(script);
+    commands.truncate(MAX_COMMANDS);
     let mut tainted = Tainted { names: tainted.names.clone(), events: tainted.events };
     // What a variable gets from another one may have been written before that one.
     for _ in 0..3 {
@@ -501,7 +504,8 @@ pub fn calls<'a>(script: &'a str, function: &str) -> Vec<&'a str> {
 
 fn end_of_call(text: &str) -> usize {
     let mut depth = 1;
-    for (at, byte) in text.bytes().enumerate() {
+    let end = text.floor_char_boundary(MAX_CALL_BYTES);
+    for (at, byte) in text[..end].bytes().enumerate() {
         match byte {
             b'(' | b'[' | b'{' => depth += 1,
             b')' | b']' | b'}' => depth -= 1,
@@ -511,5 +515,5 @@ fn end_of_call(text: &str) -> usize {
             return at;
         }
     }
-    text.len()
+    end
 }

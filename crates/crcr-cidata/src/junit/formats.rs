@@ -308,6 +308,26 @@ fn lines_of_go_test_are_read() {
 }
 
 #[test]
+fn lines_of_test2json_without_a_package_are_read() {
+    let event = |action: &str, test: &str| format!(r#"{{"Action":"{action}","Test":"{test}"}}"#);
+    let start = r#"{"Action":"start"}"#;
+    let failed = r#"{"Action":"fail","Elapsed":0.01}"#;
+    let passed = r#"{"Action":"pass","Elapsed":0.01}"#;
+    let (run, fail, pass) = (event("run", "TestA"), event("fail", "TestA"), event("pass", "TestA"));
+    let report = go(&[start, &run, &fail, failed]);
+    assert_eq!(names(&report), [("", "", "TestA", Failure)]);
+    assert!(!report.summary.is_truncated);
+    let crashed = go(&[start, r#"{"Action":"output","Output":"panic: no device\n"}"#, failed]);
+    assert_eq!(
+        (suite_failures(&crashed), crashed.cases[0].message()),
+        (1, Some("panic: no device"))
+    );
+    // Those of two programs in one file.
+    let two = go(&[start, &run, &fail, failed, start, &run, &pass, passed]);
+    assert_eq!((two.tally.tests, two.tally.failures, two.tally.flaky), (2, 1, 0));
+}
+
+#[test]
 fn benchmark_and_unended_line_of_go_are_no_unfinished_tests() {
     let of = |output: &str, name: &str, action: &str| {
         let report = go(&[

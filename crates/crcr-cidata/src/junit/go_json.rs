@@ -144,7 +144,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
             }
             return Ok(());
         }
-        if event.package.is_empty() {
+        // `go tool test2json` names a package only with `-p`. Lines about a build have none.
+        if event.package.is_empty() && !event.import_path.is_empty() {
             return Ok(());
         }
         let at = self.package(&event.package, line)?;
@@ -193,14 +194,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> GoReader<F> {
             return Err(JunitError::TooManyCases);
         }
         let labels = Arc::new(SuiteLabels::default());
+        // Without a name, tests of one name may be of two packages.
+        let repeats = if name.is_empty() { RepeatedTest::OtherTests } else { RepeatedTest::Go };
         self.packages.push(Package {
             name: name.into(),
-            element: SuiteElement {
-                number: at as u32 + 1,
-                run: 1,
-                repeats: RepeatedTest::Go,
-                labels,
-            },
+            element: SuiteElement { number: at as u32 + 1, run: 1, repeats, labels },
             running: HashMap::new(),
             output: String::new(),
             is_open: false,

@@ -48,6 +48,7 @@ const KNOWN: &[KnownFile] = &[
     ),
     tests("Site", "CTest's own report", "run `ctest --output-junit report.xml`"),
     tests("suite", "a report of libcheck", "set `CK_TAP_LOG_FILE_NAME`, and convert TAP to JUnit"),
+    tests("testsuite", "DejaGnu's own report", "convert it to JUnit in the job"),
     tests("Catch", "Catch2's own report", "run the tests with `--reporter junit`"),
     tests("Catch2TestRun", "Catch2's own report", "run the tests with `--reporter junit`"),
     tests("doctest", "doctest's own report", "run the tests with `--reporters=junit`"),

@@ -42,8 +42,37 @@ pub(super) enum CaseMarks {
     Testcafe,
     /// The browser, as the class.
     Testem,
-    /// Errors and warnings, which only their texts tell apart.
+    /// Errors and warnings of a linter, which fails for errors only.
+    Linter(Linter),
+}
+
+/// How a linter's report tells a warning from an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Linter {
+    /// By its text. Warnings are counted among its suites' `errors`.
     Eslint,
+    /// By its type.
+    Tslint,
+    /// By its text.
+    Swiftlint,
+    /// An `<error>` is an error, a `<failure>` a warning.
+    Oxlint,
+}
+
+impl Linter {
+    pub(super) fn is_warning(self, detail: &TestDetail) -> bool {
+        let text = detail.text.as_deref().unwrap_or_default();
+        match self {
+            Self::Eslint => {
+                // `line 1, col 1, Warning - …`
+                let place = text.strip_prefix("line ").and_then(|text| text.split(" - ").next());
+                place.is_some_and(|place| place.ends_with(", Warning"))
+            }
+            Self::Tslint => detail.type_name.as_deref() == Some("warning"),
+            Self::Swiftlint => text.starts_with("Warning:") || text.starts_with("warning:"),
+            Self::Oxlint => detail.kind == TestDetailKind::Failure,
+        }
+    }
 }
 
 /// The sums in the attributes of a suite.
@@ -64,6 +93,12 @@ impl Declared {
             "errors" => self.errors = sum,
             _ => self.failed = sum,
         }
+    }
+
+    /// Linters count their warnings, too.
+    pub(super) fn forget_warning(&mut self, linter: Linter) {
+        let sum = if linter == Linter::Eslint { &mut self.errors } else { &mut self.failures };
+        *sum = sum.saturating_sub(1);
     }
 
     /// Once all attributes are read: `failed` may have the errors in it.
@@ -123,7 +158,10 @@ impl OpenSuite {
             variant: self.variant.clone(),
             has_hostname: false,
             class_prefix: None,
-            marks: CaseMarks::None,
+            marks: match self.marks {
+                CaseMarks::Linter(_) => self.marks,
+                _ => CaseMarks::None,
+            },
             has_flakes: false,
             errors_are_failures: self.errors_are_failures,
             element: SuiteElement { number, ..self.element.clone() },

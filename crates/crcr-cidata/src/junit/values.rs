@@ -31,21 +31,43 @@ pub(super) fn shorten(text: &str) -> String {
     text.chars().take(80).chain(['…']).collect()
 }
 
-/// The result that the attributes `status` and `result` state. Most tools write neither.
+/// The result that `status`, `result` and `outcome` state. Most tools write none of them.
 pub(super) fn status_result(value: &str) -> Option<TestResult> {
-    match value.trim().to_ascii_lowercase().as_str() {
-        "notrun" | "disabled" | "suppressed" | "skipped" | "ignored" | "pending" | "untested" => {
-            Some(TestResult::Skipped)
-        }
-        "ko" | "nok" | "not ok" | "not_ok" | "xpass" => Some(TestResult::Failure),
-        // `failed: assertion`, `errored`
-        word if word.starts_with("fail") => Some(TestResult::Failure),
-        word if word.starts_with("error") => Some(TestResult::Error),
-        "timeout" | "timedout" | "timed_out" | "crashed" | "aborted" | "panicked"
-        | "interrupted" | "broken" | "killed" | "hook_error" | "cleanup_error" => {
-            Some(TestResult::Error)
-        }
-        _ => None,
+    // `failed: assertion`, `errored`, `UNEXPECTED_SUCCESS`, `Timed out`
+    const STARTS: [(&str, TestResult); 24] = [
+        ("fail", TestResult::Failure),
+        ("unexpected", TestResult::Failure),
+        ("xpass", TestResult::Failure),
+        ("unsuccessful", TestResult::Failure),
+        ("notok", TestResult::Failure),
+        ("notpassed", TestResult::Failure),
+        ("undefined", TestResult::Failure),
+        ("ambiguous", TestResult::Failure),
+        ("error", TestResult::Error),
+        ("hookerror", TestResult::Error),
+        ("cleanuperror", TestResult::Error),
+        ("timeout", TestResult::Error),
+        ("timedout", TestResult::Error),
+        ("crash", TestResult::Error),
+        ("abort", TestResult::Error),
+        ("panic", TestResult::Error),
+        ("interrupt", TestResult::Error),
+        ("kill", TestResult::Error),
+        ("cancel", TestResult::Error),
+        ("terminated", TestResult::Error),
+        ("exception", TestResult::Error),
+        ("fatal", TestResult::Error),
+        ("segfault", TestResult::Error),
+        ("unresolved", TestResult::Error),
+    ];
+    let mut word = value.trim().to_ascii_lowercase();
+    word.retain(|c| !matches!(c, ' ' | '_' | '-'));
+    match word.as_str() {
+        "notrun" | "disabled" | "suppressed" | "skipped" | "ignored" | "pending" | "untested"
+        | "incomplete" | "inconclusive" | "blocked" => Some(TestResult::Skipped),
+        "ko" | "nok" => Some(TestResult::Failure),
+        "broken" => Some(TestResult::Error),
+        _ => STARTS.iter().find(|(start, _)| word.starts_with(start)).map(|(_, result)| *result),
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn weighed_lines(
     let log = &read.weighed;
     let features = |(index, weighed): (usize, &super::evidence::WeighedLine)| {
         let (line_number, line) = log.line(index);
-        let tells = |is_likeliest| weighed.features.tells_of_failure(line, is_likeliest);
+        let tells = |is_likeliest| weighed.tells_of_failure(is_likeliest);
         LineFeatures {
             line_number,
             line: String::from_utf8_lossy(line).into_owned(),
@@ -151,10 +151,7 @@ impl ReadLog<'_> {
         let is_sure = is_known
             || best.is_some_and(|index| {
                 let share = shares[index];
-                share > of_no_line
-                    && weighed.lines[index]
-                        .features
-                        .tells_of_failure(weighed.line(index).1, share > 0.5)
+                share > of_no_line && weighed.lines[index].tells_of_failure(share > 0.5)
             });
         let found = candidates.first().filter(|_| is_sure).cloned().or(last_resort);
         LogClassification { found, candidates, novel }

@@ -11,7 +11,7 @@ use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, LogReason};
 
 use super::cleaner::{CleanChunk, cut_text, without_tool_prefix};
 use super::diff::{Baseline, IsHash, ShapeHasher};
-use super::features::{Features, Trait, is_never_the_cause, score_of_no_line};
+use super::features::{Features, Trait, is_never_the_cause, is_success_of_all, score_of_no_line};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleScope, RuleSet};
 use super::sections::{SectionEnd, SectionStart, section_end, section_start};
@@ -79,6 +79,8 @@ pub(super) struct WeighedLine {
     rule: Option<usize>,
     /// `None` outside failed sections.
     section: Option<u64>,
+    /// Whether its section says after it that all tests passed.
+    is_before_success: bool,
 }
 
 impl WeighedLine {
@@ -88,6 +90,12 @@ impl WeighedLine {
             matches!(text.traceback, Some(TracebackPart::Frame | TracebackPart::Source));
         self.features.get(Trait::SpecificRule) == 0.0
             && (is_in_stack || is_never_the_cause(&text.line))
+    }
+
+    /// See [`Features::tells_of_failure`]. Words before the end of tests that all passed don't tell of one.
+    pub(super) fn tells_of_failure(&self, is_likeliest: bool) -> bool {
+        (!self.is_before_success || self.features.is_of_a_tool())
+            && self.features.tells_of_failure(&self.candidate.text().line, is_likeliest)
     }
 }
 
@@ -105,6 +113,8 @@ struct OpenSection {
     /// The number of its first line.
     start_line: u64,
     is_echo: bool,
+    /// Whether the runner reports an error in it, which ends an action that isn't a script.
+    has_error_of_runner: bool,
     pool: Vec<Candidate>,
     /// Lines that the pool had no place for and a specific rule matches.
     specific: Vec<Candidate>,
@@ -166,12 +176,20 @@ impl<'r> Evidence<'r> {
             if line.marks.has(LineMarks::SECTION_START)
                 && let Some(start) = section_start(text)
             {
+                // Later steps that run whatever happened may fail for lack of what this one would have made.
+                if matches!(start, SectionStart::Echo | SectionStart::Cleanup)
+                    && self.section.has_error_of_runner
+                    && self.failed_count == 0
+                {
+                    self.end_section(SectionEnd::Failed, chunk, line.segment);
+                }
                 self.start_section(start, ordinal, chunk.segments[line.segment].line_number);
             } else if line.marks.has(LineMarks::SECTION_END)
                 && let Some(end) = section_end(text)
             {
                 self.end_section(end, chunk, line.segment);
             } else if !self.section.is_echo {
+                self.section.has_error_of_runner |= text.starts_with(b"##[error]");
                 if line.marks.has(LineMarks::HUNK) {
                     self.add_file_of_diff(chunk, line.segment);
                 }
@@ -500,11 +518,18 @@ impl<'r> Evidence<'r> {
         end: u64,
         section: Option<u64>,
     ) -> Vec<WeighedLine> {
+        let last_success = pool
+            .iter()
+            .rfind(|candidate| is_success_of_all(&candidate.text().line))
+            .map(|candidate| candidate.ordinal);
         let mut lines: Vec<WeighedLine> = pool
             .into_iter()
             .map(|candidate| self.weighed(candidate, start, end, section))
             .filter(|line| !line.is_never_the_cause())
             .collect();
+        for line in &mut lines {
+            line.is_before_success = Some(line.candidate.ordinal) < last_success;
+        }
         let strong = lines.iter().filter(|line| line.features.is_strong()).count();
         let (mut before, mut last_strong, mut last_word) = (0, None::<u64>, None::<u64>);
         for line in &mut lines {
@@ -544,12 +569,14 @@ impl<'r> Evidence<'r> {
         let decides = if text.is_cut { None } else { self.rules.deciding_rule(line) };
         let rule = decides.filter(|rule| rule.kind == RuleKind::Match);
         let is_last_resort = rule.is_some_and(|rule| rule.category == LAST_RESORT);
+        // What an action says is worth more than the exit code of a script.
+        let is_of_runner = is_last_resort && line.starts_with(b"##[error]");
         let is_hint = rule.is_some_and(|rule| rule.scope == RuleScope::Hint);
         features.flag(Trait::FailureWord, candidate.marks.has(LineMarks::FAILURE));
         features.flag(Trait::Red, candidate.is_red);
         features.flag(Trait::SpecificRule, rule.is_some_and(LogRule::is_specific));
-        features.flag(Trait::HintRule, is_hint && !is_last_resort);
-        features.flag(Trait::LastResortRule, is_last_resort);
+        features.flag(Trait::HintRule, (is_hint && !is_last_resort) || is_of_runner);
+        features.flag(Trait::LastResortRule, is_last_resort && !is_of_runner);
         features.flag(Trait::Ignored, decides.is_some() && rule.is_none());
         features.set(Trait::DistanceToEnd, log_count_u64(end.saturating_sub(candidate.ordinal)));
         features
@@ -582,19 +609,20 @@ impl<'r> Evidence<'r> {
             features.flag(Trait::NotInEarlierLogs, share == 0.0);
         }
         let rule = rule.map(|rule| self.rules.priority(rule));
-        WeighedLine { candidate, features, rule, section }
+        WeighedLine { candidate, features, rule, section, is_before_success: false }
     }
 
     /// All lines that were kept, weighed at the end of the log.
     pub(super) fn finish(mut self) -> WeighedLog<'r> {
         let (end, no_chunk) = (self.ordinal, CleanChunk::default());
         if self.failed_count == 0 {
-            // Nobody says which section failed, nor that one did.
+            // Nobody says which section failed, nor, unless the runner reports an error in the last one, that one did.
             let mut section = std::mem::take(&mut self.section);
-            if self.baseline.is_some_and(Baseline::has_green) {
+            let is_known_to_fail = section.has_error_of_runner;
+            if is_known_to_fail || self.baseline.is_some_and(Baseline::has_green) {
                 self.add_last_lines(&mut section, &no_chunk, 0);
             }
-            self.weigh_section(&no_chunk, section, end, self.last_line_number, false);
+            self.weigh_section(&no_chunk, section, end, self.last_line_number, is_known_to_fail);
         } else {
             self.elsewhere.append(&mut self.section.pool);
         }

@@ -54,7 +54,7 @@ const FORMS: [(&str, &str); 22] = [
     ("command", r"^(?:\$ |\+{1,4} |##\[|travis_|>\s)"),
     (
         "nothing failed",
-        r#"(?i)\b(?:0|no(?: [a-z]+)?) (?:errors?|failures?|failed|problems|warnings|issues|offenses|vulnerabilities)\b|(?:errors?|failures?|failed)"?\s*[:=]\s*(?:0|null|none|false|\[\])(?:\W|$)"#,
+        r#"(?i)\b(?:0|no(?: [a-z]+)?) (?:[a-z]+(?:\(s\))? )?(?:errors?|failures?|failed|problems|warnings|issues|offenses|vulnerabilities)\b|\berror[ =]\d+\.\d|(?:errors?|failures?|failed)"?\s*[:=]\s*(?:0|null|none|n/a|false|\[\])(?:\W|$)"#,
     ),
     (
         "success",
@@ -163,13 +163,28 @@ static FORM_REGEXES: LazyLock<Vec<Regex>> =
 /// a level without a text, or what other CI than GitHub's writes below a failed step.
 static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$",
+        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$",
     )
 });
 
 pub(super) fn is_never_the_cause(line: &[u8]) -> bool {
     NEVER_THE_CAUSE.is_match(line)
 }
+
+/// Whether a line sums up tests of which none failed.
+pub(super) fn is_success_of_all(line: &[u8]) -> bool {
+    ALL_PASSED.is_match(line) && !SOME_FAILED.is_match(line)
+}
+
+static ALL_PASSED: LazyLock<Regex> = LazyLock::new(|| {
+    line_regex(
+        r"(?i)\b\d+ (?:tests?|examples?|specs?|runs?|assertions?|passed|passing|scenarios?)\b.*\b0 (?:failures?|failed|failing)\b|^OK \(\d+ tests?\b|^\W*all (?:\d+ )?tests? (?:passed|successful)|^ok\s+\S+\s+[\d.]+s|^test run successful|^(?:\[INFO\] )?BUILD SUCCESS|^\s*\d+ passing \(|^result: pass$|^test result: ok\.|\b100% tests passed|^\[  PASSED  \] \d+ tests?|^tests: +(?:\d+ skipped, )?\d+ passed, \d+ total$|^=+ (?:\d+ skipped, )?\d+ passed\b.* in [\d.]+",
+    )
+});
+
+static SOME_FAILED: LazyLock<Regex> = LazyLock::new(|| {
+    line_regex(r"(?i)\b[1-9]\d* (?:\w+ )?(?:fail|error)|(?:fail\w*|errors?): *[1-9]")
+});
 
 /// A level below errors, such as INFO, or the status of a request that succeeded: such a line is about no failure.
 static QUIET_LEVEL: LazyLock<Regex> = LazyLock::new(|| {
@@ -178,9 +193,13 @@ static QUIET_LEVEL: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// The words of a line in lower case without names: not `error-pages.html`, `ON_ERROR`, `libgpg-error0` or `TestFailure`.
+/// The words of a line in lower case without names: not `error-pages.html`, `ON_ERROR`, `libgpg-error0`, `TestFailure` or
+/// `--fail`.
 fn words_without_names(line: &[u8]) -> String {
     let is_word = |word: &&str| {
+        if word.len() > 1 && word.starts_with('-') {
+            return false;
+        }
         let word = word.trim_matches(|c: char| !c.is_alphanumeric());
         let is_inner_capital = |(a, b): (char, char)| a.is_lowercase() && b.is_uppercase();
         word.chars().all(|c| c.is_alphabetic() || matches!(c, '\'' | '’'))
@@ -266,6 +285,16 @@ impl Features {
             || traits.into_iter().any(|which| self.get(which) > 0.0)
     }
 
+    /// Whether it has a form that tests which pass don't print, unlike the name of an exception or a word such as `panic`.
+    pub(super) fn is_of_a_tool(&self) -> bool {
+        let may_be_expected = ["exception", "crash"];
+        let forms = FORMS[..ERROR_FORMS].iter().zip(&self.0);
+        let of_forms = |((name, _), value): (&(&str, &str), &f32)| {
+            *value > 0.0 && !may_be_expected.contains(name)
+        };
+        forms.into_iter().any(of_forms) || self.get(Trait::SpecificRule) > 0.0
+    }
+
     /// Whether more than its place in the log speaks for the line: its form or its words, its colour, a rule, or that
     /// the green run hasn't got it. Advice speaks for it only if it `is_likeliest`, and a warning never does.
     pub(super) fn tells_of_failure(&self, line: &[u8], is_likeliest: bool) -> bool {
@@ -327,6 +356,7 @@ mod tests {
             ("* cannot-reproduce -> TypeError", "* -"),
             ("test errors::panics ... ok", "test ... ok"),
             ("✗ index.html: cannot be read", "✗  cannot be read"),
+            ("Benchmark 1: app --fail", "benchmark app"),
         ] {
             let found = words_without_names(line.as_bytes());
             assert_eq!(
@@ -354,6 +384,17 @@ mod tests {
             "     http_req_failed......: 0.00%   ✓ 0        ✗ 200",
             "[ERROR] ",
             "[CI/build]   ❌  Failure - Main pytest",
+            "OK (12 tests, 30 assertions)",
+            "Requirement already satisfied: exceptiongroup in /opt/venv (1.2.0)",
+            "  Expectedly Failed: 1",
+            "* Missing licenses: 0",
+            "  ● Console",
+            "  lint: FAIL code 1 (1.00=setup[0.5]+cmd[0.5] seconds)",
+            "0123abc Revert \"Fail on unknown fields\"",
+            "drwxr-xr-x 2 runner docker 4096 Nov 26 05:00 exceptions",
+            "exceptiongroup    1.2.0",
+            "FAILURE: Build failed with an exception.",
+            "benchmark           time      ops/s   errors",
         ] {
             assert!(is_never_the_cause(line.as_bytes()), "{line}");
         }
@@ -363,8 +404,35 @@ mod tests {
             "FAIL src/a.test.js",
             "  --fail-on-error: no such option",
             "Errors: 2",
+            "lint      app       error",
         ] {
             assert!(!is_never_the_cause(line.as_bytes()), "{line}");
+        }
+    }
+
+    #[test]
+    fn sum_of_tests_says_whether_none_failed() {
+        for (line, is_success) in [
+            ("2 examples, 0 failures", true),
+            ("12 runs, 30 assertions, 0 failures, 0 errors, 0 skips", true),
+            ("test result: ok. 2 passed; 0 failed; 0 ignored", true),
+            ("Tests:       2 passed, 2 total", true),
+            ("ok  \texample.com/app\t0.004s", true),
+            ("BUILD SUCCESSFUL in 5s", true),
+            ("# All tests passed", true),
+            ("ok 3 - fails without a file", false),
+            (
+                "============================== 4 passed in 0.12s ===============================",
+                true,
+            ),
+            ("100% tests passed, 0 tests failed out of 2", true),
+            ("12 runs, 30 assertions, 1 failures, 0 errors, 0 skips", false),
+            ("12 runs, 30 assertions, 0 failures, 2 errors, 0 skips", false),
+            ("Tests:       1 failed, 2 passed, 3 total", false),
+            ("50% tests passed, 1 tests failed out of 2", false),
+            ("=================== 1 passed, 1 error in 0.12s ===================", false),
+        ] {
+            assert_eq!(is_success_of_all(line.as_bytes()), is_success, "{line}");
         }
     }
 

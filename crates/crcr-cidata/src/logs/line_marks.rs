@@ -127,6 +127,7 @@ pub(super) const LINE_MARKS: &[(&str, LineMarks)] = {
         ("\n@@ -", LineMarks::HUNK),
         ("\n##[group]", START),
         ("\n##[endgroup]", START),
+        ("\npost job cleanup.", START),
         ("\ntravis_fold:start", START),
         ("\n$ ", START),
         ("\n##[error]", END),

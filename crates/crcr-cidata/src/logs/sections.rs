@@ -7,6 +7,8 @@ pub(super) enum SectionStart {
     Echo,
     EchoEnd,
     Group,
+    /// The steps are over, and actions clean up.
+    Cleanup,
 }
 
 pub(super) fn section_start(line: &[u8]) -> Option<SectionStart> {
@@ -14,6 +16,8 @@ pub(super) fn section_start(line: &[u8]) -> Option<SectionStart> {
         Some(SectionStart::Echo)
     } else if line.starts_with(b"##[endgroup]") {
         Some(SectionStart::EchoEnd)
+    } else if line.starts_with(b"Post job cleanup.") {
+        Some(SectionStart::Cleanup)
     } else if [&b"##[group]"[..], b"travis_fold:start", b"$ "].iter().any(|s| line.starts_with(s)) {
         Some(SectionStart::Group)
     } else {

@@ -738,3 +738,40 @@ fn line_that_says_of_itself_that_nothing_failed_is_not_named() {
         assert_eq!(found.rule.as_deref(), Some("exit code"), "{}", found.line);
     }
 }
+
+#[test]
+fn step_whose_action_fails_is_the_failing_one_whatever_later_steps_print() {
+    let log = "##[group]Run ./setup.sh\n##[endgroup]\nDEBUG: cache lookup failed, falling back to network\n\
+               INFO: 0 errors so far\n##[group]Run actions/setup-node@v4\n##[endgroup]\n\
+               Attempting to download 99...\nDEBUG: cache lookup failed, falling back to network\n\
+               ##[error]Unable to find Node version '99' for platform linux and architecture x64.\n\
+               ##[group]Run ./notify.sh\n##[endgroup]\nError: notification skipped, webhook not configured\n\
+               Post job cleanup.\n";
+    let found = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap().found.unwrap();
+    assert!(found.line.contains("Unable to find Node version"), "{}", found.line);
+    // What a script reports before it ends is in the section that it ends.
+    let log = "##[group]Run make\n##[endgroup]\n##[error]a.ts(3,5): not assignable\n\
+               src/core.c:7:1: error: expected ';'\n##[error]Process completed with exit code 2.\n\
+               ##[group]Run ./upload\n##[endgroup]\n##[error]Unable to find any files at dist/*\n";
+    let found = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap().found.unwrap();
+    assert!(found.line.contains("expected ';'"), "{}", found.line);
+}
+
+#[test]
+fn words_of_failure_before_tests_that_all_passed_are_not_named() {
+    for line in [
+        "    raises ParseError",
+        "  * test returns an error for missing files (0.1ms)",
+        "2026/11/26 05:00:00 recovered from panic: boom",
+        "epoch 1 loss 2.31 error 0.89",
+        "  ● Console",
+        "1 chart(s) linted, 0 chart(s) failed",
+    ] {
+        let log = format!(
+            "##[group]Run ./check\n##[endgroup]\n{line}\n\n2 examples, 0 failures\n\
+             ##[error]Process completed with exit code 1.\n"
+        );
+        let found = classify(log.as_bytes(), &RuleSet::starter(), None).unwrap().found.unwrap();
+        assert_eq!(found.rule.as_deref(), Some("exit code"), "{line}: {}", found.line);
+    }
+}

@@ -297,6 +297,10 @@ async fn a_pull_request_is_dispatched_if_its_files_cannot_be_had() {
     state.set_changed_files(UPSTREAM, NEWER, &many);
     world.event("synchronize").await;
     assert_eq!(world.dispatched(), ALL, "GitHub lists only the first 300");
+    let without_files = "7".repeat(40);
+    world.change(|pull| pull.head_sha.clone_from(&without_files));
+    world.event("synchronize").await;
+    assert_eq!(world.dispatched(), ALL, "a head with a commit has no list of files");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use quick_xml::events::BytesStart;
 use super::{ElementReader, OpenCase, OpenDetail, ReportElement};
 use crate::junit::dialect::ReportDialect;
 use crate::junit::findings::JunitRule;
-use crate::junit::suites::{CaseMarks, OpenSuite, without_versions};
+use crate::junit::suites::{CaseMarks, Linter, OpenSuite, without_versions};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{parse_seconds, shared, shorten, status_result};
@@ -27,7 +27,19 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         self.each_attribute(
             tag,
             line,
-            ["name", "classname", "class", "file", "time", "status", "result", "success", "flaky"],
+            [
+                "name",
+                "classname",
+                "class",
+                "file",
+                "time",
+                "status",
+                "result",
+                "outcome",
+                "success",
+                "passed",
+                "flaky",
+            ],
             |this, key, raw| match key {
                 "name" => case.name = LimitedText::of_attribute(raw, &mut this.flaws),
                 "classname" => {
@@ -47,11 +59,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                         this.findings.add(JunitRule::BadDuration, line, message);
                     }
                 }
-                "status" | "result" => {
+                "status" | "result" | "outcome" => {
                     open.is_not_run |= raw == "notrun";
                     open.status = open.status.or(status_result(raw));
                 }
-                "success" if raw.eq_ignore_ascii_case("false") => {
+                "success" | "passed" if raw.eq_ignore_ascii_case("false") => {
                     open.status = Some(TestResult::Failure);
                 }
                 "flaky" => open.is_marked_flaky = raw == "true",
@@ -68,7 +80,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if let Some(suite) = self.suites.last() {
             open.is_marked_flaky &= suite.has_flakes;
             match suite.marks {
-                CaseMarks::None | CaseMarks::Eslint => {}
+                CaseMarks::None | CaseMarks::Linter(_) => {}
                 CaseMarks::Testcafe => read_marks_of_testcafe(&mut open.case),
                 CaseMarks::Testem => {
                     open.case.variant = Some(without_versions(&open.case.classname).into());
@@ -104,6 +116,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             failure_details: 0,
             trx_id: String::new(),
             inner: None,
+            status_text: LimitedText::default(),
         }
     }
 
@@ -202,18 +215,20 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             case.result = TestResult::Skipped;
             open.failure_details = 0;
         }
-        let is_warning = |detail: &TestDetail| {
-            let text = detail.text.as_deref().unwrap_or_default();
-            text.starts_with("line ") && text.split(" - ").next().is_some_and(is_eslint_warning)
+        let linter = match self.suites.last().map(|suite| suite.marks) {
+            Some(CaseMarks::Linter(linter)) => Some(linter),
+            _ if &*case.classname == "Formatting Test" => Some(Linter::Swiftlint),
+            _ => None,
         };
-        if let Some(suite) = self.suites.last_mut()
-            && suite.marks == CaseMarks::Eslint
-            && case.details.iter().any(is_warning)
+        if let Some(linter) = linter
+            && !case.details.is_empty()
+            && case.details.iter().all(|detail| linter.is_warning(detail))
         {
-            let message = "a warning of ESLint doesn't count as a failure";
+            let message = "a warning of a linter doesn't count as a failure";
             self.findings.add(JunitRule::Warning, open.line, message);
-            // It counts warnings there, too.
-            suite.declared.errors = suite.declared.errors.saturating_sub(1);
+            for suite in &mut self.suites {
+                suite.declared.forget_warning(linter);
+            }
             case.result = TestResult::Success;
             open.failure_details = 0;
         }
@@ -339,11 +354,6 @@ pub(super) fn new_case(suite: &OpenSuite, empty: &Arc<str>) -> TestCase {
         flaky: false,
         details: Vec::new(),
     }
-}
-
-/// `line 1, col 1, Warning`
-fn is_eslint_warning(place: &str) -> bool {
-    place.ends_with(", Warning")
 }
 
 /// Whether a problem of a whole run in TRX is only that a test failed: a line of xUnit.net's adapter, or the exit code

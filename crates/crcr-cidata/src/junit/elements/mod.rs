@@ -20,7 +20,7 @@ use super::summary::{
     JunitError, JunitSummary, MAX_DEPTH, MAX_ELEMENT_NAME_BYTES, ReportEnd, SuiteElement,
 };
 use super::text::{GoCrashSearch, LimitedText, TextFlaws};
-use super::values::shorten;
+use super::values::{shorten, status_result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReportElement {
@@ -33,6 +33,8 @@ pub(super) enum ReportElement {
     Detail,
     /// The message in a detail, where it is an element.
     Message,
+    /// The result of a test in words, where it is an element.
+    Status,
     /// Output of a suite.
     SuiteOutput,
     /// Output of a test, wherever in it.
@@ -59,6 +61,8 @@ pub(super) struct OpenCase {
     pub trx_id: String,
     /// Whether it is the sum of tests in it, and whether one of those failed.
     pub inner: Option<bool>,
+    /// What an element says of its result.
+    status_text: LimitedText,
 }
 
 struct OpenDetail {
@@ -130,6 +134,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let line = text.line();
         let (after, flaws) = match (self.open.last(), &mut self.detail) {
             (Some(ReportElement::SuiteOutput), _) => return text.read_text(&mut self.crash),
+            (Some(ReportElement::Status), _) => match &mut self.case {
+                Some(open) => return text.read_text(&mut open.status_text),
+                None => return text.read_text(&mut ()),
+            },
             (Some(ReportElement::Message), Some(detail)) => {
                 let after = text.read_text(&mut detail.message_text);
                 (after, std::mem::take(&mut detail.message_text.flaws))
@@ -186,8 +194,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     "testsuites" => self.open_root(tag, line),
                     "testsuite" => self.open_suite(tag, line),
                     "testcase" => self.open_case(tag, line),
-                    // libcheck's format has the same root.
+                    // The formats of libcheck and DejaGnu have the same root.
                     "suite" => return Err(JunitError::OtherFile(OtherFile::of_root(name))),
+                    "test" if self.open.len() == 1 && tag.attributes().next().is_none() => {
+                        return Err(JunitError::OtherFile(OtherFile::of_root("testsuite")));
+                    }
                     "failure" => self.open_detail(TestDetailKind::Failure, tag, line),
                     "error" => self.open_detail(TestDetailKind::Error, tag, line),
                     "system-out" | "system-err" => ReportElement::SuiteOutput,
@@ -212,6 +223,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 }
                 "system-out" | "system-err" => ReportElement::Output,
                 "properties" => ReportElement::Properties,
+                // Python's own tests write `<outcome>UNEXPECTED_SUCCESS</outcome>`.
+                "outcome" | "result" | "status" => ReportElement::Status,
                 "testcase" => self.open_case(tag, line),
                 "testsuite" => self.open_suite(tag, line),
                 _ => match known_name(name) {
@@ -242,7 +255,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     _ => ReportElement::Other,
                 }
             }
-            Some(ReportElement::Output | ReportElement::SuiteOutput) => ReportElement::Output,
+            Some(ReportElement::Output | ReportElement::SuiteOutput | ReportElement::Status) => {
+                ReportElement::Output
+            }
         })
     }
 
@@ -259,6 +274,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 }
             }
             Some(ReportElement::Detail) => self.close_detail()?,
+            Some(ReportElement::Status) => {
+                if let Some(open) = &mut self.case {
+                    let text = std::mem::take(&mut open.status_text).trimmed();
+                    open.status = open.status.or(text.and_then(|text| status_result(&text)));
+                }
+            }
             Some(ReportElement::SuiteOutput) => {
                 let message = std::mem::take(&mut self.crash).message();
                 let has_failure = self.suites.last().is_some_and(OpenSuite::has_failure);

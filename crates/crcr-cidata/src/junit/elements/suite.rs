@@ -11,7 +11,7 @@ use quick_xml::events::BytesStart;
 use super::case::new_case;
 use super::{ElementReader, ReportElement, failure_detail};
 use crate::junit::findings::JunitRule;
-use crate::junit::suites::{CaseMarks, Declared, Hidden, OpenSuite, without_builds};
+use crate::junit::suites::{CaseMarks, Declared, Hidden, Linter, OpenSuite, without_builds};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{is_machine_name, parse_timestamp, shorten, status_result};
@@ -35,18 +35,24 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let (mut has_id, mut has_name) = (false, false);
         let mut declared = Declared::default();
         let (mut is_pytest, mut is_criterion, mut has_failed) = (false, false, false);
+        let mut linter = None;
         self.each_attribute(
             tag,
             line,
-            ["name", "failures", "errors", "failed", "failure", "tests", "status", "result", "id"],
+            [
+                "name", "failures", "errors", "failed", "failure", "tests", "status", "result",
+                "id", "package",
+            ],
             |_, key, raw| match key {
                 "tests" | "failures" | "errors" | "failed" | "failure" => {
                     declared.read(key, sum(raw));
                 }
                 "status" | "result" => has_failed |= is_failed_status(raw),
                 "id" => has_id = true,
+                "package" => linter = linter.or((raw == "tslint").then_some(Linter::Tslint)),
                 _ => {
                     has_name = true;
+                    linter = linter.or((raw == "Oxlint").then_some(Linter::Oxlint));
                     is_pytest = raw == "pytest tests";
                     is_criterion = raw == "Criterion Tests";
                 }
@@ -63,6 +69,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             (root.declared, root.line) = (declared, line);
             root.has_failed = has_failed;
             root.errors_are_failures = is_criterion;
+            root.marks = linter.map_or(CaseMarks::None, CaseMarks::Linter);
             if is_pytest {
                 root.element.repeats = RepeatedTest::Pytest;
             }
@@ -139,7 +146,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             suite.variant = Some(project);
         }
         if package.as_deref() == Some("org.eslint") {
-            suite.marks = CaseMarks::Eslint;
+            suite.marks = CaseMarks::Linter(Linter::Eslint);
         }
         let file = suite.file.clone();
         suite.element.labels = Arc::new(SuiteLabels { package, file });

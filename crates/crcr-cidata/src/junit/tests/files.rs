@@ -105,6 +105,11 @@ fn file_that_is_no_report_is_refused_with_the_reason() {
         ),
         ("<assembly/>", "xUnit.net v1"),
         ("<testsuites><suite><test result='failure'/></suite></testsuites>", "libcheck"),
+        (
+            "<!DOCTYPE testsuite [<!ELEMENT testsuite (test | summary)+>]>\n<testsuite><test>\
+             <result>FAIL</result><name>gcc.dg/a.c</name></test></testsuite>",
+            "DejaGnu's own report",
+        ),
         ("<TestRun><FailedTests/></TestRun>", "CppUnit"),
         ("{\"name\": \"crcr\"}", "it is JSON, and not the lines of `go test -json`"),
         ("TAP version 13\n1..1\nok 1 - a\n", "the Test Anything Protocol"),

@@ -608,3 +608,71 @@ fn warning_may_be_why_the_job_failed() {
     let report = read(suite("<testcase name='a'><warning>w</warning></testcase>"));
     assert!(report.uncounted_failure().is_some(), "PHPUnit's `--fail-on-warning`");
 }
+
+#[test]
+fn warnings_of_other_linters_are_no_failures_and_their_errors_are() {
+    let tslint = |severity: &str| {
+        format!(
+            "<testsuites package='tslint'><testsuite name='a.ts'><testcase name='no-console' \
+             classname='a.ts'><failure type='{severity}'>x Line 1, Column 1</failure></testcase></testsuite>\
+             </testsuites>"
+        )
+    };
+    let swiftlint = |severity: &str| {
+        let (warnings, errors) = if severity == "error" { (0, 1) } else { (1, 0) };
+        format!(
+            "<testsuites failures='{warnings}' errors='{errors}'><testsuite failures='{warnings}' \
+             errors='{errors}'><testcase classname='Formatting Test' name='/w/A.swift'>\
+             <failure message='too long'>{severity}:\nLine:3 </failure></testcase></testsuite></testsuites>"
+        )
+    };
+    let oxlint = |severity: &str| {
+        let (element, warnings, errors) =
+            if severity == "error" { ("error", 0, 1) } else { ("failure", 1, 0) };
+        format!(
+            "<testsuites name='Oxlint' tests='1' failures='{warnings}' errors='{errors}'><testsuite \
+             name='a.js' tests='1' disabled='0' errors='{errors}' failures='{warnings}'><testcase \
+             name='no-debugger'><{element} message='x'>line 1, column 1, x</{element}></testcase>\
+             </testsuite></testsuites>"
+        )
+    };
+    for report in [&tslint as &dyn Fn(&str) -> String, &swiftlint, &oxlint] {
+        let warned = read(report("warning"));
+        assert_eq!(warned.tally.failures + warned.tally.errors, 0, "{}", report("warning"));
+        assert!(warned.uncounted_failure().is_some());
+        let failed = read(report("error")).tally;
+        assert_eq!(failed.failures + failed.errors, 1, "{}", report("error"));
+    }
+}
+
+#[test]
+fn result_in_words_is_read_from_an_attribute_or_an_element_whatever_its_form() {
+    use TestResult::{Error, Failure, Skipped, Success};
+    for (word, result) in [
+        // Python's own tests write it for a test that should have failed.
+        ("UNEXPECTED_SUCCESS", Failure),
+        ("unexpected", Failure),
+        ("not passed", Failure),
+        ("undefined", Failure),
+        ("Timed out", Error),
+        ("crash", Error),
+        ("cancelled", Error),
+        ("UNRESOLVED", Error),
+        ("incomplete", Skipped),
+        ("passed", Success),
+    ] {
+        for test in [
+            format!("<testcase name='a' status='{word}'/>"),
+            format!("<testcase name='a' outcome='{word}'/>"),
+            format!(
+                "<testcase name='a' status='run' result='completed'><outcome>{word}</outcome></testcase>"
+            ),
+            format!("<testcase name='a'><result>{word}</result></testcase>"),
+        ] {
+            assert_eq!(only(suite(&test)).result, result, "{test}");
+        }
+    }
+    assert_eq!(only(suite("<testcase name='a' passed='False'/>")).result, Failure);
+    let cut = read("<testsuite name='s'><testcase name='a'><outcome>FAIL");
+    assert_eq!(results(&cut), [("a", TestResult::Unfinished)]);
+}
