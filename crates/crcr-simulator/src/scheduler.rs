@@ -49,6 +49,8 @@ const FAULTY_TIME: SignedDuration = SignedDuration::from_hours(30);
 /// The part without faults is over long before.
 const SETTLING_TIME: SignedDuration = SignedDuration::from_hours(24 * 12);
 const SETTLING_STEPS: usize = 60_000;
+/// How many strangers open a pull request at another's head.
+const STRANGERS: u32 = 6;
 /// Open pull requests of an upstream whose hours are simulated.
 const PULLS: u64 = 40;
 /// GitHub closes the connection after this long.
@@ -116,6 +118,8 @@ enum ScheduledEvent {
     HeadMoves(u64),
     /// An entry of the allowlist changes.
     AllowlistChange,
+    /// A stranger opens a pull request at another's head.
+    StrangerComes,
 }
 
 /// A step of a rotation of the webhook secret.
@@ -323,6 +327,12 @@ impl Simulation {
             for hour in [16, 24, 32] {
                 let at = Duration::from_secs(hour * 3600 + self.random.random_range(0..3600));
                 self.plan(self.now() + at, ScheduledEvent::AllowlistChange);
+            }
+        }
+        if self.inputs.shared_heads && !self.traffic.has_hours() {
+            for _ in 0..STRANGERS {
+                let at = self.now() + Duration::from_secs(self.random.random_range(300..20_000));
+                self.plan(at, ScheduledEvent::StrangerComes);
             }
         }
         if self.inputs.backend_files {

@@ -26,6 +26,8 @@ pub(crate) const ATTACKER_PULL: u64 = 1;
 
 /// The pull request of a demotion.
 const DEMOTION_PULL: u64 = 9000;
+/// The first pull request of a stranger at another's head.
+const FIRST_STRANGERS_PULL: u64 = 500;
 
 /// A webhook that GitHub has to deliver, with what it promises.
 pub(crate) struct UpstreamWebhook {
@@ -69,6 +71,8 @@ pub(crate) struct UpstreamModel {
     /// How many pull requests there are.
     pub(crate) pulls: u64,
     heads: u32,
+    /// How many strangers have opened a pull request at another's head.
+    strangers: u64,
     /// Commits of pull requests and pushes.
     known_heads: Vec<String>,
     /// Those that only change documentation.
@@ -90,6 +94,7 @@ impl UpstreamModel {
             inputs,
             pulls,
             heads: 0,
+            strangers: 0,
             known_heads: vec![],
             documentation: BTreeSet::new(),
             files: BackendFiles::new(inputs, seed),
@@ -176,6 +181,26 @@ impl UpstreamModel {
     ) -> UpstreamWebhook {
         let event = self.allowlist_change(github, seed, random);
         self.webhook(github, seed, event)
+    }
+
+    /// A stranger opens a pull request at the head of another one, if that is open.
+    pub(crate) fn stranger_comes(
+        &mut self,
+        github: &State,
+        seed: u64,
+        random: &mut StdRng,
+    ) -> Option<UpstreamWebhook> {
+        let other = random.random_range(1..=self.pulls);
+        let other = github.world.pull(UPSTREAM, other).filter(|pull| pull.open)?;
+        let now = github.clock.now();
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let number = FIRST_STRANGERS_PULL + self.strangers;
+        self.strangers += 1;
+        let pull = PullRequest::from_fork(number, UPSTREAM, &other.head_sha, second);
+        let author = format!("stranger{number}");
+        github.world.put_pull(UPSTREAM, PullRequest { author, is_stranger: true, ..pull });
+        let event = self.pull_event(github, number, "opened", None);
+        Some(self.webhook(github, seed, event))
     }
 
     /// Opens a pull request, or gives it a new head.

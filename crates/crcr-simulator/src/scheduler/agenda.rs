@@ -140,6 +140,10 @@ impl Simulation {
                     self.upstream.change_allowlist(&self.github, self.seed, &mut self.random);
                 self.plan_webhook(webhook);
             }
+            ScheduledEvent::StrangerComes => {
+                let comes = self.upstream.stranger_comes(&self.github, self.seed, &mut self.random);
+                comes.into_iter().for_each(|webhook| self.plan_webhook(webhook));
+            }
             ScheduledEvent::KeyRotation => {
                 self.keys += 1;
                 self.trace(format!(

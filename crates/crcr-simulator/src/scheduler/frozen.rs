@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crcr_domain::checks::check_run;
 use crcr_standin::world::PullRequest;
 use crcr_store::{TaskOutcome, TaskState};
 use rand::Rng as _;
@@ -13,9 +14,14 @@ use crate::stores::StoreKind;
 use crate::truth::spelled_as_usual;
 
 /// How often that happens in a part of a seed.
-pub(super) const MOST_FREEZES: u32 = 6;
-/// How often a label changes when nothing else happens upstream any more.
-pub(super) const LABEL_CHANGES: u64 = 12;
+pub(super) const MOST_FREEZES: u32 = 12;
+/// How often a label changes when nothing else happens upstream any more. Each change may have a few freezes, also the
+/// last one, after which nobody looks again.
+pub(super) const LABEL_CHANGES: u64 = 6;
+/// How often a process is frozen before it changes a verdict that depends on the label.
+const FREEZE_PERCENT: u32 = 50;
+/// How often it stops while such a change is on its way.
+const STOP_PERCENT: u32 = 75;
 /// How long a request is on its way: long enough for the lease of its sender's task to end, and less than the relay
 /// waits before it looks again.
 const ON_ITS_WAY_SECONDS: std::ops::Range<u64> = 125..150;
@@ -52,7 +58,7 @@ impl Simulation {
         let id = path.rsplit('/').next().and_then(|id| id.parse().ok());
         let check_runs = self.github.world.all_check_runs(UPSTREAM);
         let changed = check_runs.into_iter().find(|run| Some(run.id) == id);
-        let Some(changed) = changed.filter(|run| self.is_chosen(&run.name)) else {
+        let Some(changed) = changed.filter(|run| self.is_chosen(&run.name, STOP_PERCENT)) else {
             return Ok(false);
         };
         self.freezes -= 1;
@@ -78,7 +84,7 @@ impl Simulation {
             return false;
         }
         let Some((head, name)) = self.change_to_write(replica) else { return false };
-        if !self.is_chosen(&name) {
+        if !self.is_chosen(&name, FREEZE_PERCENT) {
             return false;
         }
         self.freezes -= 1;
@@ -95,11 +101,13 @@ impl Simulation {
         true
     }
 
-    /// Whether it happens to this check run. At L3, it depends on the label.
-    fn is_chosen(&mut self, name: &str) -> bool {
-        let (_, repo) = spelled_as_usual(name);
-        let percent = if self.upstream.allowlist.level(repo) == 3 { 75 } else { 3 };
-        self.chance(percent)
+    /// Whether it happens to this check run, and `percent` of the times if that is a verdict at L3: it depends on the
+    /// label.
+    fn is_chosen(&mut self, name: &str, percent: u32) -> bool {
+        let (name, repo) = spelled_as_usual(name);
+        let is_verdict = name == check_run::dispatch_name(repo);
+        let depends_on_label = is_verdict && self.upstream.allowlist.level(repo) == 3;
+        self.chance(if depends_on_label { percent } else { 3 })
     }
 
     /// A pull request with a failed check run at L3, which is withdrawn with the label, or any one.
@@ -160,18 +168,21 @@ impl Simulation {
             && gates.frozen_until.iter().all(Option::is_none)
     }
 
-    /// The commit and the name of the check run whose record the next batch of a replica is about, before it is
-    /// changed.
+    /// The commit and the name of the check run that a replica is about to create or change, by the next of its batches.
     fn change_to_write(&self, replica: usize) -> Option<(String, String)> {
         let gates = self.gates.lock();
         let batch = &gates.commits[replica].front()?.batch;
-        let is_alone = batch.records.len() == 1 && batch.tasks.is_empty();
+        // What was sent is written down with its fact, or the task that follows from it.
+        let is_before =
+            batch.tasks.is_empty() && batch.facts.is_empty() && batch.records.len() <= 2;
         let goes_on =
             batch.settlement.as_ref().is_none_or(|it| matches!(it.outcome, TaskOutcome::Keep));
-        let key = batch.records.first().filter(|_| is_alone && goes_on)?;
+        let key = batch.records.last().filter(|_| is_before && goes_on)?;
         let parts: Vec<String> = serde_json::from_str(key.key.as_str()).ok()?;
         match <[String; 3]>::try_from(parts) {
-            Ok([kind, head, name]) if kind == "shown" => Some((head, name)),
+            Ok([kind, head, name]) if ["shown", "unanswered_creation"].contains(&kind.as_str()) => {
+                Some((head, name))
+            }
             _ => None,
         }
     }
