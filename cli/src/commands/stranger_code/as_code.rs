@@ -472,13 +472,10 @@ fn python_runs_text(script: &str, tainted: &Tainted<'_>) -> bool {
         "subprocess.getstatusoutput",
     ];
     let starts = ["run", "call", "check_call", "check_output", "Popen"];
-    evaluates.iter().any(|name| calls(script, name).iter().any(|arguments| is_text(arguments)))
+    evaluates.iter().any(|name| calls(script, name).iter().any(&is_text))
         || starts.iter().any(|name| {
             let with_shell = |arguments: &&&str| arguments.contains("shell=True");
-            calls(script, &format!("subprocess.{name}"))
-                .iter()
-                .filter(with_shell)
-                .any(|arguments| is_text(arguments))
+            calls(script, &format!("subprocess.{name}")).iter().filter(with_shell).any(&is_text)
         })
 }
 

@@ -235,7 +235,8 @@ impl RuleSet {
         candidates.dedup();
         let mut rules = candidates.iter().map(|&index| &self.rules[usize::from(index)]);
         rules.find(|rule| {
-            rule.regex().is_match(line) || unprefixed.is_some_and(|line| rule.regex().is_match(line))
+            rule.regex().is_match(line)
+                || unprefixed.is_some_and(|line| rule.regex().is_match(line))
         })
     }
 

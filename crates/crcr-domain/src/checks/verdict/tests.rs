@@ -307,7 +307,7 @@ fn draft_that_passed_passes_no_other_pull_request_at_its_commit() {
     let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
     let draft = dispatch(&SENT, &runs, vec![ended(&lint, GOOD)]);
     let draft = HeadDispatch { is_draft: true, ..draft };
-    assert_eq!(state_of(&[draft.clone()]), PASSED);
+    assert_eq!(state_of(std::slice::from_ref(&draft)), PASSED);
     let ready = HeadDispatch { pull_request: Some(2), ..dispatch(&SENT, &[], vec![]) };
     assert_eq!(state_of(&[draft.clone(), ready.clone()]), HeadState::Queued);
     let silent = HeadDispatch { is_overdue: true, ..ready.clone() };
