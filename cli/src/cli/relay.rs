@@ -82,7 +82,7 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
                            `*` in JOB is any text; `off` for none [for PyTorch its canary's]
   CRCR_ADMIN_TOKEN         token for operators on the public listener [none]
   CRCR_ALERT_URL           gets a POST when a backend starts to fail [none]
-  CRCR_ALERT_FEEDS         feeds of branches and tests whose turns are posted, too, comma list [none]
+  CRCR_ALERT_FEEDS         feeds of branches and tests that are posted, too, comma list [none]
   INTERNAL_API_TOKEN       token for another relay to send results to this HUD [none]
   HUD_API_URL, HUD_BOT_KEY an external HUD that also gets every result, or `off` [none]
   CRCR_HUD_DISPATCHES      whether that HUD also gets dispatches: on or off [off]

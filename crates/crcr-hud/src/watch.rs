@@ -84,11 +84,13 @@ impl WatchedFeed {
         &self.address
     }
 
-    /// `branch` or `test`.
-    pub fn kind(&self) -> &'static str {
-        match self.of {
-            FeedKind::Branch(_) => "branch",
-            FeedKind::Test(_) => "test",
+    /// The name of what is told when something turned.
+    pub fn event(&self, is_red: bool) -> &'static str {
+        match (&self.of, is_red) {
+            (FeedKind::Branch(_), true) => "branch_turned_red",
+            (FeedKind::Branch(_), false) => "branch_green_again",
+            (FeedKind::Test(_), true) => "test_turned_red",
+            (FeedKind::Test(_), false) => "test_green_again",
         }
     }
 
@@ -179,18 +181,26 @@ mod tests {
 
     #[test]
     fn feed_is_named_by_its_address_with_or_without_a_host() {
-        for (text, address, kind) in [
-            ("/feeds/acme/up/release/2.9", "/feeds/acme/up/release/2.9", "branch"),
-            ("https://relay.test/ci/feeds/acme/up/main", "/feeds/acme/up/main", "branch"),
-            ("/test/acme/up/feed.atom?id=5140cf91", "/test/acme/up/feed.atom?id=5140cf91", "test"),
+        for (text, address, event) in [
+            ("/feeds/acme/up/release/2.9", "/feeds/acme/up/release/2.9", "branch_turned_red"),
+            (
+                "https://relay.test/ci/feeds/acme/up/main",
+                "/feeds/acme/up/main",
+                "branch_turned_red",
+            ),
+            (
+                "/test/acme/up/feed.atom?id=5140cf91",
+                "/test/acme/up/feed.atom?id=5140cf91",
+                "test_turned_red",
+            ),
             (
                 "/test/acme/up/feed.atom?name=A.b%20c",
                 "/test/acme/up/feed.atom?name=A.b%20c",
-                "test",
+                "test_turned_red",
             ),
         ] {
             let feed = WatchedFeed::parse(text).unwrap();
-            assert_eq!((feed.address(), feed.kind()), (address, kind), "{text}");
+            assert_eq!((feed.address(), feed.event(true)), (address, event), "{text}");
         }
         let FeedKind::Branch(branch) = WatchedFeed::parse("/feeds/a/b/x%23y/z").unwrap().of else {
             panic!("it is of a branch")

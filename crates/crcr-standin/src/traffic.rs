@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 
@@ -171,7 +171,10 @@ pub(crate) async fn meet(
 ) -> Result<Option<Fault>, Response> {
     match fault {
         Some(Fault::Answer { status, retry_after, body }) => {
-            let mut response = (status, body).into_response();
+            let mut response = match body.starts_with("<html") {
+                true => (status, Html(body)).into_response(),
+                false => (status, body).into_response(),
+            };
             if let Some(seconds) = retry_after {
                 response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
             }

@@ -138,7 +138,7 @@ pub async fn feed(relay: &Relay, address: &str) -> Result<TaskDone, TaskError> {
         things.map(|thing| thing.name.clone()).collect::<BTreeSet<_>>()
     };
     let mut told = known.value.clone().unwrap_or_else(|| names(true));
-    for (is_red, turn) in [(true, "turned_red"), (false, "green_again")] {
+    for is_red in [true, false] {
         let turned: Vec<&WatchedThing> = (look.things.iter())
             .filter(|thing| thing.is_red == is_red && thing.was_green)
             .filter(|thing| told.contains(&thing.name) != is_red)
@@ -150,8 +150,8 @@ pub async fn feed(relay: &Relay, address: &str) -> Result<TaskDone, TaskError> {
         let things: Vec<Value> = (turned.iter().take(MAX_LINES))
             .map(|thing| json!({ "name": thing.name, "head_sha": thing.sha }))
             .collect();
-        let event = format!("{}_{turn}", feed.kind());
-        let body = json!({ "event": event, "feed": address, "things": things, "url": page });
+        let body =
+            json!({ "event": feed.event(is_red), "feed": address, "things": things, "url": page });
         post(relay, url, body, &text).await?;
         for thing in turned {
             if is_red {
