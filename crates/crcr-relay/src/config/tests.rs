@@ -191,8 +191,8 @@ fn feeds_of_alerts_are_addresses_and_need_a_webhook() {
     let with = |pairs: &[(&str, &str)]| read(&[&NEEDED[..], pairs].concat());
     let feeds = "/feeds/acme/up/main,\n/test/acme/up/feed.atom?id=abc";
     let config = with(&[url, ("CRCR_ALERT_FEEDS", feeds)]).unwrap();
-    let kinds: Vec<_> = config.alert_feeds.iter().map(WatchedFeed::kind).collect();
-    assert_eq!(kinds, ["branch", "test"]);
+    let events: Vec<_> = config.alert_feeds.iter().map(|feed| feed.event(true)).collect();
+    assert_eq!(events, ["branch_turned_red", "test_turned_red"]);
     let many = vec!["/feeds/acme/up/main"; 21].join(",");
     for wrong in [
         &[("CRCR_ALERT_FEEDS", feeds)][..],
