@@ -93,7 +93,7 @@ fn working_folder() -> Result<PathBuf, Failure> {
 }
 
 fn no_working_folder(error: io::Error) -> Failure {
-    Failure::unexpected("working-folder", "there is no working folder").because(error)
+    Failure::unexpected("working-folder", "the working folder can't be used").because(error)
 }
 
 fn no_temporary_folder(error: io::Error) -> Failure {

@@ -52,7 +52,7 @@ pub(crate) fn error_response(problem: &PageError, hud: &Hud, asked: &Parts) -> R
     let (status, text, wait) = parts(problem);
     let links = match (status, asked.uri.query()) {
         (StatusCode::NOT_FOUND, _) => near(hud, asked.uri.path()),
-        // Without the name of a test there is no page of one.
+        // The page of a test needs the test's name.
         (StatusCode::BAD_REQUEST, _) if asked.uri.path().starts_with("/test/") => {
             let repository = asked.uri.path().trim_start_matches("/test/");
             let tests = address("/tests", [("repo", Some(repository))]);

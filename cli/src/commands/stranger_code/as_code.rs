@@ -95,7 +95,7 @@ const MAX_CALL_BYTES: usize = 2000;
 
 /// Whether a step runs text of a stranger as code. `shell` is that of its job or workflow.
 pub fn runs_text(step: &JobStep<'_>, default_shell: Option<&str>) -> bool {
-    let tainted = Tainted::new(step);
+    let tainted = StrangerVariables::new(step);
     if CODE_VARIABLES.iter().any(|name| tainted.names.contains(*name)) {
         return true;
     }
@@ -124,13 +124,13 @@ fn is_told_by_strangers(step: &JobStep<'_>) -> bool {
 }
 
 /// Where a script has text of a stranger.
-pub struct Tainted<'a> {
+pub struct StrangerVariables<'a> {
     /// Variables of the environment, in lower case.
     pub names: BTreeSet<String>,
     events: &'a [String],
 }
 
-impl<'a> Tainted<'a> {
+impl<'a> StrangerVariables<'a> {
     fn new(step: &'a JobStep<'_>) -> Self {
         let events = &step.events;
         let of_step = step.scope.env.iter();
@@ -195,10 +195,10 @@ pub fn first_name(text: &str) -> String {
     text.chars().take_while(is_part).collect::<String>().to_lowercase()
 }
 
-fn shell_runs_text(script: &str, tainted: &Tainted<'_>) -> bool {
+fn shell_runs_text(script: &str, tainted: &StrangerVariables<'_>) -> bool {
     let mut commands = shell::commands(script);
     commands.truncate(MAX_COMMANDS);
-    let mut tainted = Tainted { names: tainted.names.clone(), events: tainted.events };
+    let mut tainted = StrangerVariables { names: tainted.names.clone(), events: tainted.events };
     // What a variable gets from another one may have been written before that one.
     for _ in 0..3 {
         for at in 0..commands.len() {
@@ -210,7 +210,7 @@ fn shell_runs_text(script: &str, tainted: &Tainted<'_>) -> bool {
 }
 
 /// The variables that get text of a stranger by a command.
-fn assigned(commands: &[ShellCommand], at: usize, tainted: &Tainted<'_>) -> Vec<String> {
+fn assigned(commands: &[ShellCommand], at: usize, tainted: &StrangerVariables<'_>) -> Vec<String> {
     let words = bare(&commands[at].words);
     let first = words.first().map_or("", |word| word.text.as_str());
     match first {
@@ -238,7 +238,7 @@ fn assigned(commands: &[ShellCommand], at: usize, tainted: &Tainted<'_>) -> Vec<
 }
 
 /// Whether a command reads text of a stranger.
-fn is_fed(commands: &[ShellCommand], at: usize, tainted: &Tainted<'_>) -> bool {
+fn is_fed(commands: &[ShellCommand], at: usize, tainted: &StrangerVariables<'_>) -> bool {
     let mut feeders =
         commands[..=at].iter().rev().take(MAX_PARTS).scan(true, |is_piped, command| {
             let goes_on = *is_piped;
@@ -279,7 +279,11 @@ fn bare(mut words: &[ShellWord]) -> &[ShellWord] {
     words
 }
 
-fn command_runs_text(commands: &[ShellCommand], at: usize, tainted: &Tainted<'_>) -> bool {
+fn command_runs_text(
+    commands: &[ShellCommand],
+    at: usize,
+    tainted: &StrangerVariables<'_>,
+) -> bool {
     let all = &commands[at].words;
     // A number in brackets may be an index that is run.
     let in_numbers = |word: &ShellWord| {
@@ -344,7 +348,7 @@ fn command_runs_text(commands: &[ShellCommand], at: usize, tainted: &Tainted<'_>
 /// Whether an interpreter gets text of a stranger as its code, also behind `xargs`, `docker run` and the like.
 fn interpreters_run_text(
     words: &[ShellWord],
-    tainted: &Tainted<'_>,
+    tainted: &StrangerVariables<'_>,
     is_fed: impl Fn() -> bool,
 ) -> bool {
     let words = &words[..words.len().min(MAX_PARTS)];
@@ -406,13 +410,13 @@ fn after<'a>(words: &'a [ShellWord], options: &[&str]) -> Option<&'a ShellWord> 
 }
 
 /// Whether an expression of numbers names a variable, which needs no `$` there.
-fn names_in(expression: &str, tainted: &Tainted<'_>) -> bool {
+fn names_in(expression: &str, tainted: &StrangerVariables<'_>) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let mut names = expression.split(|c| !is_part(c)).map(str::to_lowercase);
     names.any(|name| tainted.names.contains(&name))
 }
 
-fn powershell_runs_text(script: &str, tainted: &Tainted<'_>) -> bool {
+fn powershell_runs_text(script: &str, tainted: &StrangerVariables<'_>) -> bool {
     let lower = script.to_lowercase();
     let mut names: BTreeSet<String> =
         tainted.names.iter().map(|name| format!("$env:{name}")).collect();
@@ -448,7 +452,7 @@ fn powershell_runs_text(script: &str, tainted: &Tainted<'_>) -> bool {
 }
 
 /// A script of Python.
-fn python_runs_text(script: &str, tainted: &Tainted<'_>) -> bool {
+fn python_runs_text(script: &str, tainted: &StrangerVariables<'_>) -> bool {
     let reads = |text: &str| {
         let variables = text.split(['\'', '"']).skip(1).step_by(2).map(str::to_lowercase);
         (text.contains("environ") || text.contains("getenv"))

@@ -147,18 +147,9 @@ const OWN_PARTS: [&str; 5] = ["base", "labels", "milestone", "assignees", "reque
 ///
 /// <https://github.blog/changelog/2026-06-26-read-only-actions-cache-for-untrusted-triggers/>
 pub fn may_save_caches(event: &str) -> bool {
-    const READ_ONLY: [&str; 9] = [
-        "pull_request_target",
-        "workflow_run",
-        "issue_comment",
-        "issues",
-        "discussion",
-        "discussion_comment",
-        "fork",
-        "watch",
-        "gollum",
-    ];
-    is_privileged(event) && !READ_ONLY.contains(&event)
+    // GitHub doesn't count these, which Apps send, among its low-trust events.
+    let of_apps = ["check_run", "check_suite", "status"];
+    is_privileged(event) && (!STRANGERS_EVENTS.contains(&event) || of_apps.contains(&event))
 }
 
 /// Stands for text of strangers that a step gets from elsewhere than the event, such as the names of changed files.

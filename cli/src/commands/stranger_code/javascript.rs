@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::as_code::{MAX_PARTS, Tainted, calls, first_name};
+use super::as_code::{MAX_PARTS, StrangerVariables, calls, first_name};
 
 const PAYLOAD: &str = "context.payload";
 
@@ -21,7 +21,7 @@ const TELLING: [&str; 10] = [
 ];
 
 /// Whether a script runs text of a stranger: as JavaScript, as a command of a shell, or as a program.
-pub fn runs_text(script: &str, tainted: &Tainted<'_>) -> bool {
+pub fn runs_text(script: &str, tainted: &StrangerVariables<'_>) -> bool {
     let names = names(script);
     let has_text = |code: &str| {
         paths(code, &names).iter().any(|path| tainted.is_text(path))
@@ -87,7 +87,7 @@ fn first_argument(arguments: &str) -> &str {
     arguments
 }
 
-fn reads_variable(code: &str, tainted: &Tainted<'_>) -> bool {
+fn reads_variable(code: &str, tainted: &StrangerVariables<'_>) -> bool {
     code.split("process.env").skip(1).any(|rest| {
         let name = rest.trim_start_matches(['.', '?', '[', '\'', '"']);
         tainted.names.contains(&first_name(name))

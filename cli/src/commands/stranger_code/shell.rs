@@ -51,13 +51,13 @@ struct ShellReader {
     commands: Vec<ShellCommand>,
     /// Scripts of substitutions.
     inner: Vec<String>,
-    heredocs: Vec<Heredoc>,
+    heredocs: Vec<PendingHeredoc>,
     /// Between `[[` and `]]`.
     is_in_test: bool,
 }
 
 /// A text that starts on the next line.
-struct Heredoc {
+struct PendingHeredoc {
     end: String,
     expands: bool,
     /// The place of its command.
@@ -145,7 +145,7 @@ impl ShellReader {
             self.skip_blanks();
             let expands = !matches!(self.peek(), Some('\'' | '"' | '\\'));
             let end = self.word().text;
-            self.heredocs.push(Heredoc { end, expands, command: self.commands.len() });
+            self.heredocs.push(PendingHeredoc { end, expands, command: self.commands.len() });
         } else {
             while matches!(self.peek(), Some('<' | '>' | '&' | '|')) {
                 self.at += 1;
@@ -170,7 +170,7 @@ impl ShellReader {
     }
 
     fn read_heredocs(&mut self) {
-        for Heredoc { end, expands, command } in std::mem::take(&mut self.heredocs) {
+        for PendingHeredoc { end, expands, command } in std::mem::take(&mut self.heredocs) {
             while self.at < self.text.len() {
                 let start = self.at;
                 self.skip_line();

@@ -178,3 +178,26 @@ fn text_of_strangers_that_a_step_hands_on_is_found_in_a_script() {
                steps.a.outputs.all_changed_files }}\n";
     assert_eq!(codes(&with_rights("push", own)), [""; 0]);
 }
+
+/// Doctor also reads workflows that somebody else wrote. What grows with the square of these would take an hour.
+#[test]
+fn script_of_a_hundred_thousand_commands_is_read_in_bounded_time() {
+    let start = std::time::Instant::now();
+    for (shell, part) in [
+        ("bash", "a=$BODY; "),
+        ("bash", "echo \"$BODY\" | "),
+        ("bash", "$("),
+        ("bash", "x <<E "),
+        ("bash", "for i in $a; do "),
+        ("python", "a = eval("),
+        ("pwsh", "iex ($x); "),
+    ] {
+        let script = part.repeat(100_000);
+        let step = format!(
+            "      - run: '{script}'\n        shell: {shell}\n        env: {{BODY: '${{{{ github.event.comment.body \
+             }}}}'}}\n"
+        );
+        let _ = codes(&with_rights("issue_comment", &step));
+    }
+    assert!(start.elapsed().as_secs() < 120, "{:?}", start.elapsed());
+}

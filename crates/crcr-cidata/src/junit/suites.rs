@@ -43,12 +43,12 @@ pub(super) enum CaseMarks {
     /// The browser, as the class.
     Testem,
     /// Errors and warnings of a linter, which fails for errors only.
-    Linter(Linter),
+    Linter(LinterReport),
 }
 
 /// How a linter's report tells a warning from an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Linter {
+pub(super) enum LinterReport {
     /// By its text. Warnings are counted among its suites' `errors`.
     Eslint,
     /// By its type.
@@ -59,7 +59,7 @@ pub(super) enum Linter {
     Oxlint,
 }
 
-impl Linter {
+impl LinterReport {
     pub(super) fn is_warning(self, detail: &TestDetail) -> bool {
         let text = detail.text.as_deref().unwrap_or_default();
         match self {
@@ -96,8 +96,9 @@ impl Declared {
     }
 
     /// Linters count their warnings, too.
-    pub(super) fn forget_warning(&mut self, linter: Linter) {
-        let sum = if linter == Linter::Eslint { &mut self.errors } else { &mut self.failures };
+    pub(super) fn forget_warning(&mut self, linter: LinterReport) {
+        let sum =
+            if linter == LinterReport::Eslint { &mut self.errors } else { &mut self.failures };
         *sum = sum.saturating_sub(1);
     }
 

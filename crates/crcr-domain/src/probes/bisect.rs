@@ -285,7 +285,7 @@ fn entropy(probability: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probes::month::Random;
+    use crate::probes::month::SeededRandom;
 
     /// A branch with one culprit, whose runs fail for no reason in `flakes`, and tell nothing in `infra`.
     struct Branch {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn bisect(seed: u64, branch: &Branch, assumed: f64, parallel: usize) -> BisectAnswer {
-        let mut random = Random(seed);
+        let mut random = SeededRandom(seed);
         let mut runs: Vec<BisectRun> = vec![];
         loop {
             match next_step(branch.candidates, assumed, &runs, (parallel, usize::MAX)) {
@@ -344,7 +344,7 @@ mod tests {
     fn score(flakes: f64, infra: f64, assumed: f64, parallel: usize) -> Score {
         let mut score = Score { right: 0, named: 0, wrongly_named: 0, runs: 0, most_runs: 0 };
         for seed in 0..1000 {
-            let culprit = (Random(seed ^ 0xabcd).next() % 64) as usize;
+            let culprit = (SeededRandom(seed ^ 0xabcd).next() % 64) as usize;
             let branch = Branch { culprit: Some(culprit), flakes, infra, ..Branch::default() };
             let answer = bisect(seed, &branch, assumed, parallel);
             let is_right = answer.suspect == Suspect::Candidate(culprit);
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn a_backend_that_breaks_during_the_search_has_nobody_named_for_it() {
         for seed in 0..1000 {
-            let candidates = 1 + (Random(seed).next() % 64) as usize;
+            let candidates = 1 + (SeededRandom(seed).next() % 64) as usize;
             for parallel in [1, 3] {
                 let branch = Branch {
                     candidates,

@@ -33,9 +33,9 @@ probes: {reruns-per-day: 20, commits-per-day: 30}
 ";
 
 /// Numbers that look random and are the same in every run: SplitMix64.
-pub(super) struct Random(pub(super) u64);
+pub(super) struct SeededRandom(pub(super) u64);
 
-impl Random {
+impl SeededRandom {
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -68,7 +68,7 @@ struct Head {
 }
 
 /// The pull requests of the month, each with its heads in order.
-fn heads(random: &mut Random) -> Vec<Vec<Head>> {
+fn heads(random: &mut SeededRandom) -> Vec<Vec<Head>> {
     let mut pulls = vec![];
     for pull in 1..=DAYS * PULLS_A_DAY {
         let mut at = random.below(DAYS * 1440).cast_signed();
@@ -157,7 +157,7 @@ fn row(backend: usize, sha: &str, minute: i64, attempt: u32, failed: &[String]) 
 }
 
 /// The tests that fail in a run: those that the head breaks, and perhaps one for no reason.
-fn failing(random: &mut Random, is_broken: bool) -> Vec<String> {
+fn failing(random: &mut SeededRandom, is_broken: bool) -> Vec<String> {
     let mut failed = vec![];
     if is_broken {
         failed.push("test_broken".to_owned());
@@ -201,7 +201,7 @@ impl SpentRuns {
 }
 
 fn simulate(seed: u64, with_files: bool) -> Month {
-    let mut random = Random(seed);
+    let mut random = SeededRandom(seed);
     let file = ParsedDownstreamFile::parse(if with_files { FILE } else { b"" }).accepted().unwrap();
     let (mut reruns, mut commits) = (SpentRuns::default(), SpentRuns::default());
     let mut month = Month::default();

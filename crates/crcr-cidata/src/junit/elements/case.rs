@@ -10,7 +10,7 @@ use quick_xml::events::BytesStart;
 use super::{ElementReader, OpenCase, OpenDetail, ReportElement};
 use crate::junit::dialect::ReportDialect;
 use crate::junit::findings::JunitRule;
-use crate::junit::suites::{CaseMarks, Linter, OpenSuite, without_versions};
+use crate::junit::suites::{CaseMarks, LinterReport, OpenSuite, without_versions};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{parse_seconds, shared, shorten, status_result};
@@ -217,7 +217,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
         let linter = match self.suites.last().map(|suite| suite.marks) {
             Some(CaseMarks::Linter(linter)) => Some(linter),
-            _ if &*case.classname == "Formatting Test" => Some(Linter::Swiftlint),
+            _ if &*case.classname == "Formatting Test" => Some(LinterReport::Swiftlint),
             _ => None,
         };
         if let Some(linter) = linter

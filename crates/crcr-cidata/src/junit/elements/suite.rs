@@ -11,7 +11,7 @@ use quick_xml::events::BytesStart;
 use super::case::new_case;
 use super::{ElementReader, ReportElement, failure_detail};
 use crate::junit::findings::JunitRule;
-use crate::junit::suites::{CaseMarks, Declared, Hidden, Linter, OpenSuite, without_builds};
+use crate::junit::suites::{CaseMarks, Declared, Hidden, LinterReport, OpenSuite, without_builds};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels};
 use crate::junit::text::LimitedText;
 use crate::junit::values::{is_machine_name, parse_timestamp, shorten, status_result};
@@ -49,10 +49,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 }
                 "status" | "result" => has_failed |= is_failed_status(raw),
                 "id" => has_id = true,
-                "package" => linter = linter.or((raw == "tslint").then_some(Linter::Tslint)),
+                "package" => linter = linter.or((raw == "tslint").then_some(LinterReport::Tslint)),
                 _ => {
                     has_name = true;
-                    linter = linter.or((raw == "Oxlint").then_some(Linter::Oxlint));
+                    linter = linter.or((raw == "Oxlint").then_some(LinterReport::Oxlint));
                     is_pytest = raw == "pytest tests";
                     is_criterion = raw == "Criterion Tests";
                 }
@@ -146,7 +146,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             suite.variant = Some(project);
         }
         if package.as_deref() == Some("org.eslint") {
-            suite.marks = CaseMarks::Linter(Linter::Eslint);
+            suite.marks = CaseMarks::Linter(LinterReport::Eslint);
         }
         let file = suite.file.clone();
         suite.element.labels = Arc::new(SuiteLabels { package, file });
