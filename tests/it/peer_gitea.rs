@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::client::{Peer, noise};
 use crate::peer_stores::{PeerServer, shapes, there_and_back};
-use crate::support::Crcr;
+use crate::support::{Crcr, Ran};
 
 /// 32 bytes of zeros, as Gitea writes its secret.
 const SECRET: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
@@ -71,20 +71,22 @@ fn in_job(step: Crcr, given: &BTreeMap<&str, String>) -> Crcr {
         .env("CRCR_RETRY_SECONDS", "5")
 }
 
+fn upload(name: &str, given: &BTreeMap<&str, String>, more: &[&str]) -> Ran {
+    let args = ["artifact", "upload", "--name", name, "--path", "in.txt"];
+    let step = Crcr::step(&[&args, more].concat(), "push", &json!({}));
+    fs::write(step.folder().join("in.txt"), "ours").unwrap();
+    in_job(step, given).run()
+}
+
+fn download(name: &str, given: &BTreeMap<&str, String>) -> Ran {
+    let args = ["artifact", "download", "--name", name, "--path", "out"];
+    in_job(Crcr::step(&args, "push", &json!({})), given).run()
+}
+
 #[test]
 #[ignore = "needs gitea and node"]
 fn every_shape_comes_back_from_gitea_and_githubs_client_reads_it() {
-    every_shape_comes_back_from("gitea");
-}
-
-#[test]
-#[ignore = "needs forgejo and node"]
-fn every_shape_comes_back_from_forgejo_and_githubs_client_reads_it() {
-    every_shape_comes_back_from("forgejo");
-}
-
-fn every_shape_comes_back_from(program: &str) {
-    let (_server, given) = serve(program);
+    let (_server, given) = serve("gitea");
     let mut environment = given.clone();
     // With any other host it refuses at once.
     environment.insert("GITHUB_SERVER_URL", "https://github.com".to_owned());
@@ -103,29 +105,35 @@ fn every_shape_comes_back_from(program: &str) {
         }
     }
     let theirs = [("a.txt", b"theirs".to_vec()), ("large.bin", noise(9 << 20))];
-    peer.upload("theirs", "6", &theirs).unwrap();
-    let download = |name: &str| {
-        let args = ["artifact", "download", "--name", name, "--path", "out"];
-        in_job(Crcr::step(&args, "push", &json!({})), &given).run()
-    };
-    let ran = download("theirs").expect_code(0);
+    peer.upload("named", "6", &theirs).unwrap();
+    let ran = download("named", &given).expect_code(0);
     for (name, bytes) in theirs {
         assert!(fs::read(ran.path("out").join(name)).unwrap() == bytes, "{name}");
     }
-    // The server would give the name away again.
-    let again = |more: &[&str]| {
-        let args = ["artifact", "upload", "--name", "theirs", "--path", "in.txt"];
-        let step = Crcr::step(&[&args, more].concat(), "push", &json!({}));
-        fs::write(step.folder().join("in.txt"), "ours").unwrap();
-        in_job(step, &given).run()
-    };
-    let refused = again(&[]).expect_code(1);
-    assert!(refused.stderr.contains("the run has an artifact `theirs`"), "{}", refused.report());
-    assert!(download("theirs").expect_code(0).path("out/large.bin").exists());
-    again(&["--overwrite", "true"]).expect_code(0);
-    let ran = download("theirs").expect_code(0);
+    check_names(&given);
+}
+
+/// Without GitHub's client: that of today sends what a Forgejo of 2024 refuses, and leaves its archives packed.
+#[test]
+#[ignore = "needs forgejo"]
+fn every_shape_comes_back_from_forgejo() {
+    let (_server, given) = serve("forgejo");
+    for shape in shapes() {
+        there_and_back(&shape, &|step| in_job(step, &given), "github");
+    }
+    upload("named", &given, &[]).expect_code(0);
+    check_names(&given);
+}
+
+/// The run has an artifact `named`, whose name the server would give away again.
+fn check_names(given: &BTreeMap<&str, String>) {
+    let refused = upload("named", given, &[]).expect_code(1);
+    assert!(refused.stderr.contains("the run has an artifact `named`"), "{}", refused.report());
+    download("named", given).expect_code(0);
+    upload("named", given, &["--overwrite", "true"]).expect_code(0);
+    let ran = download("named", given).expect_code(0);
     assert_eq!(fs::read_to_string(ran.path("out/in.txt")).unwrap(), "ours");
-    let missing = download("nothing").expect_code(1);
+    let missing = download("nothing", given).expect_code(1);
     assert!(missing.stderr.contains("there is no artifact `nothing`"), "{}", missing.report());
     assert!(!missing.stderr.contains("Enterprise Server"), "{}", missing.report());
 }
