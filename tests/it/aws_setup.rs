@@ -659,7 +659,10 @@ fn doctor_aws_reads_whom_the_role_trusts_where_the_credentials_may() {
             .env("AWS_SECRET_ACCESS_KEY", "secret");
         assert_check(&run.run(), check, expected, message);
         let asked = &iam.seen()[0];
-        assert_eq!(asked.query, "Action=GetRole&RoleName=crcr-acme.app-default-branch&Version=2010-05-08");
+        assert_eq!(
+            asked.query,
+            "Action=GetRole&RoleName=crcr-acme.app-default-branch&Version=2010-05-08"
+        );
         let signature = asked.headers["authorization"].to_str().unwrap();
         assert!(signature.contains("/us-east-1/iam/aws4_request"), "{signature}");
     }

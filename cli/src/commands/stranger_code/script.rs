@@ -226,8 +226,7 @@ pub fn writes_environment(script: &str) -> bool {
 /// Whether a script writes lines of a stranger into a file by which each line sets another variable or output of the
 /// step. A delimiter that nobody can guess keeps them one value, and so does a text of one line.
 pub fn writes_lines_of_strangers(script: &str, step: &JobStep<'_>) -> bool {
-    let is_one_value = ["<<$", "<<\"$", "tr -d"].iter().any(|part| script.contains(part));
-    if is_one_value {
+    if is_one_value(script) {
         return false;
     }
     let into_environment = script.contains("GITHUB_ENV") || script.contains("GITHUB_PATH");
@@ -235,6 +234,11 @@ pub fn writes_lines_of_strangers(script: &str, step: &JobStep<'_>) -> bool {
     let outputs: Vec<_> = script.lines().filter(|line| line.contains("GITHUB_OUTPUT")).collect();
     (into_environment && holds_lines(script, step))
         || (outputs.len() > 1 && outputs.iter().any(|line| holds_lines(line, step)))
+}
+
+/// Whether a script ends what it writes by a delimiter that nobody can guess, or makes one line of it.
+pub fn is_one_value(script: &str) -> bool {
+    ["<<$", "<<\"$", "tr -d"].iter().any(|part| script.contains(part))
 }
 
 /// Whether commands print lines that a stranger writes.
@@ -263,9 +267,11 @@ pub fn sets_variables(script: &str) -> bool {
 }
 
 /// Whether a script downloads artifacts itself.
-pub fn downloads_artifacts(script: &str) -> bool {
+pub fn downloads_artifacts(script: &str, step: &JobStep<'_>) -> bool {
     let words = words(script);
     script.contains("downloadArtifact")
+        || script.contains("archive_download_url")
+        || used_in(script, step).overlaps(&["github.event.workflow_run.artifacts_url"])
         || script.contains("/artifacts")
         || runs(&words, "gh", &["download"])
         || runs(&words, "artifact", &["download"])
