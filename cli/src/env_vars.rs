@@ -240,13 +240,15 @@ pub const AWS_REGION: &str = "AWS_REGION";
 pub const AWS_DEFAULT_REGION: &str = "AWS_DEFAULT_REGION";
 /// URL of an S3 server, where no flag or input gives one.
 pub const AWS_ENDPOINT_URL_S3: &str = "AWS_ENDPOINT_URL_S3";
-/// The same for all services; [`AWS_ENDPOINT_URL_S3`] wins.
+/// URL of STS, where no flag or input gives one.
+pub const AWS_ENDPOINT_URL_STS: &str = "AWS_ENDPOINT_URL_STS";
+/// URL of a server that speaks S3; [`AWS_ENDPOINT_URL_S3`] wins. It is no STS: such servers rarely have one.
 pub const AWS_ENDPOINT_URL: &str = "AWS_ENDPOINT_URL";
-/// `true` turns both off.
+/// `true` turns these off.
 pub const AWS_IGNORE_CONFIGURED_ENDPOINT_URLS: &str = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";
-/// `true` asks for S3's endpoints with FIPS-validated cryptography.
+/// `true` asks for AWS's endpoints with FIPS-validated cryptography.
 pub const AWS_USE_FIPS_ENDPOINT: &str = "AWS_USE_FIPS_ENDPOINT";
-/// `true` asks for S3's endpoints that have IPv6 addresses too.
+/// `true` asks for AWS's endpoints that have IPv6 addresses too.
 pub const AWS_USE_DUALSTACK_ENDPOINT: &str = "AWS_USE_DUALSTACK_ENDPOINT";
 /// `true` stops SDKs from using instance credentials.
 pub const AWS_EC2_METADATA_DISABLED: &str = "AWS_EC2_METADATA_DISABLED";

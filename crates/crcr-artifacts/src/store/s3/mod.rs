@@ -228,9 +228,11 @@ fn wrong_region(refusal: &S3Refusal, requested: &str) -> Option<Option<String>> 
         307 | 400 => actual.is_some(),
         _ => false,
     };
-    let code = refusal.code.as_deref();
-    let is_wrong = is_wrong_by_status
-        || matches!(code, Some("PermanentRedirect" | "AuthorizationHeaderMalformed"));
+    // The last is of regions that an account has to opt in to.
+    let codes =
+        ["PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"];
+    let is_wrong =
+        is_wrong_by_status || refusal.code.as_deref().is_some_and(|code| codes.contains(&code));
     is_wrong.then(|| actual.map(str::to_owned))
 }
 
