@@ -83,7 +83,11 @@ pub fn uses_of_text(
             "python" | "python3" => uses.runs |= python_runs_text(&script, text),
             _ => {
                 uses.runs |= powershell_runs_text(&script, text);
+                let by_powershell = text.files.clone();
                 let by_shell = shell_text::uses_of_text(&script, text);
+                if program.starts_with("p") {
+                    text.files.extend(by_powershell);
+                }
                 uses.runs |= by_shell.runs;
                 uses.sets_variables |= by_shell.sets_variables;
             }
@@ -110,6 +114,8 @@ pub struct StrangerText<'a> {
     /// Those of them that may have several lines.
     pub of_lines: BTreeSet<String>,
     pub files: StrangerFiles,
+    /// Whether any of it is of somebody whose text nobody has read, as that of a merged commit was.
+    pub is_unread: bool,
     pub events: &'a [String],
 }
 
@@ -122,10 +128,15 @@ impl<'a> StrangerText<'a> {
             of_step.map(|(name, _)| name.clone()).collect()
         };
         let (mut names, of_lines) = (named(events::is_text), named(events::is_lines));
+        let of_strangers: Vec<_> =
+            events.iter().filter(|event| events::is_by_stranger(event)).cloned().collect();
+        let is_unread = files.any_lines()
+            || of_strangers.iter().any(|event| events::is_caused_by_strangers(event))
+            || step.scope.env.values().any(|reach| events::is_text(reach, &of_strangers));
         if is_text("github.head_ref", events) {
             names.insert("github_head_ref".to_owned());
         }
-        Self { names, of_lines, files, events }
+        Self { names, of_lines, files, is_unread, events }
     }
 
     /// Whether a context of the event is text.
@@ -234,7 +245,10 @@ fn powershell_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
         if let Some(file) = powershell_output(line).filter(|_| is_text) {
             text.files.add(file, false);
         }
-        runs |= is_text && powershell_runs(line, &words);
+        let run = ["& ", ". "].iter().find_map(|start| line.trim_start().strip_prefix(start));
+        let run = run.and_then(|rest| rest.split_whitespace().next());
+        runs |= (is_text && powershell_runs(line, &words))
+            || run.is_some_and(|file| text.files.holds(file));
     }
     runs
 }
@@ -283,7 +297,7 @@ fn python_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
     let writes = ["write", "write_text", "dump"];
     let written = writes.iter().flat_map(|name| calls_of_method(script, name));
     if written.into_iter().any(|code| reads(code, text) || has_name(code, &names)) {
-        for call in calls(script, "open").into_iter().chain(calls(script, "Path")) {
+        for call in ["open", "Path", "pathlib.Path"].map(|name| calls(script, name)).concat() {
             literals(call).take(1).for_each(|file| text.files.add(file, false));
         }
     }

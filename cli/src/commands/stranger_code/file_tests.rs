@@ -194,4 +194,8 @@ fn ordinary_files_with_text_of_a_stranger_are_left_alone() {
     let pushed = "      - run: |\n          echo \"$MESSAGE\" > f\n          cat f >> \"$GITHUB_ENV\"\n        env: \
                   {MESSAGE: '${{ github.event.head_commit.message }}'}\n";
     assert_eq!(codes(&with_rights("push", pushed)), [""; 0]);
+    let released = "      - run: |\n          echo \"version=$VERSION\" >> $GITHUB_OUTPUT\n          echo 'notes<<EOF' >> \
+                    $GITHUB_OUTPUT\n          echo \"$NOTES\" >> $GITHUB_OUTPUT\n          echo EOF >> $GITHUB_OUTPUT\n  \
+                    \x20     env: {NOTES: '${{ github.event.inputs.notes || github.event.release.body }}'}\n";
+    assert_eq!(codes(&with_rights("[release, workflow_dispatch]", released)), [""; 0]);
 }

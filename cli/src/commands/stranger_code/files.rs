@@ -50,6 +50,10 @@ impl StrangerFiles {
         self.find(path) == Some(true)
     }
 
+    pub fn any_lines(&self) -> bool {
+        self.0.values().any(|begins_lines| *begins_lines)
+    }
+
     fn find(&self, path: &str) -> Option<bool> {
         if self.is_empty() || path.is_empty() {
             return None;

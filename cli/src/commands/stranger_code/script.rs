@@ -236,9 +236,12 @@ pub fn writes_lines_of_strangers(script: &str, step: &JobStep<'_>) -> bool {
         || (outputs.len() > 1 && outputs.iter().any(|line| holds_lines(line, step)))
 }
 
-/// Whether a script ends what it writes by a delimiter that nobody can guess, or makes one line of it.
+/// Whether a script ends what it writes by a delimiter that nobody can guess, makes one line of it, or takes out what it
+/// expects.
 pub fn is_one_value(script: &str) -> bool {
-    ["<<$", "<<\"$", "tr -d"].iter().any(|part| script.contains(part))
+    ["<<$", "<<\"$", "tr -d", "grep -o", "grep -Eo", "grep -Po"]
+        .iter()
+        .any(|part| script.contains(part))
 }
 
 /// Whether commands print lines that a stranger writes.

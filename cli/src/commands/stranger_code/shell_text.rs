@@ -269,7 +269,7 @@ fn write_files(commands: &[ShellCommand], at: usize, text: &mut StrangerText<'_>
     let printed = printed(commands, at, text);
     for (file, appends) in written {
         match printed {
-            Some(begins) => text.files.add(&file, begins),
+            Some(begins) => text.files.add(&file, begins && text.is_unread),
             None if !appends => text.files.remove(&file),
             None => {}
         }
@@ -292,9 +292,7 @@ fn sets_variables(
         let outputs = into_outputs && file.contains("GITHUB_OUTPUT");
         outputs || file.contains("GITHUB_ENV") || file.contains("GITHUB_PATH")
     };
-    files.any(is_runners)
-        && text.events.iter().any(|event| events::is_by_stranger(event))
-        && printed(commands, at, text) == Some(true)
+    files.any(is_runners) && text.is_unread && printed(commands, at, text) == Some(true)
 }
 
 fn name_of(command: &ShellCommand) -> String {

@@ -417,3 +417,26 @@ async fn discover_region(config: &S3Config) -> Result<String, StoreError> {
         None => Ok(DEFAULT.to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bucket_of_another_region_is_told_by_each_answer_that_s3_has_for_it() {
+        let wrong = |status, code: Option<&str>, region: Option<&str>| {
+            let (code, region) = (code.map(str::to_owned), region.map(str::to_owned));
+            let refusal = S3Refusal { status: Some(status), code, region, ..S3Refusal::default() };
+            wrong_region(&refusal, "us-east-1")
+        };
+        let there = Some(Some("me-south-1".to_owned()));
+        assert_eq!(wrong(301, None, Some("me-south-1")), there);
+        assert_eq!(wrong(307, Some("TemporaryRedirect"), Some("me-south-1")), there);
+        assert_eq!(wrong(400, Some("AuthorizationHeaderMalformed"), Some("me-south-1")), there);
+        assert_eq!(wrong(301, Some("PermanentRedirect"), None), Some(None));
+        // Of a region that an account has to opt in to.
+        assert_eq!(wrong(400, Some("IllegalLocationConstraintException"), None), Some(None));
+        assert_eq!(wrong(400, Some("InvalidArgument"), None), None);
+        assert_eq!(wrong(403, Some("AccessDenied"), Some("me-south-1")), None);
+    }
+}
