@@ -205,6 +205,7 @@ async fn fork_build(args: &ForkBuildArgs, here: &LocalRepository<'_>) -> Result<
         .fill("repo:OWNER/REPO:", &format!("repo:{repository}:"))
         .fill("repo:OWNER@ID/REPO@ID:", &format!("repo:{owner}@ID/{name}@ID:"))
         .fill("branches: [main]", &format!("branches: [{}]", filter_pattern(&branch)))
+        .fill("'refs/heads/main'", &format!("'refs/heads/{}'", branch.replace('\'', "''")))
         .fill("runs-on: ubuntu-latest", &format!("runs-on: {runners}"));
     let mut missing = vec![];
     let role = |class: &str| format!("arn:aws:iam::123456789012:role/crcr-acme.app-{class}");

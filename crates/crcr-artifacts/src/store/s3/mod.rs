@@ -437,6 +437,5 @@ mod tests {
         // Of a region that an account has to opt in to.
         assert_eq!(wrong(400, Some("IllegalLocationConstraintException"), None), Some(None));
         assert_eq!(wrong(400, Some("InvalidArgument"), None), None);
-        assert_eq!(wrong(403, Some("AccessDenied"), Some("me-south-1")), None);
     }
 }

@@ -79,6 +79,7 @@ impl S3Refusal {
             (Some(407), _) => false,
             (Some(200..500), _) => self.is_web_page,
             (Some(_), _) => false,
+            (None, _) if http::is_untrusted(&self.message) => false,
             (None, _) => !self.not_sent || self.credentials_outage,
         }
     }
@@ -130,7 +131,7 @@ where
                 None if it.status().as_u16() == 403 => skew(it).unwrap_or_default(),
                 None => String::new(),
             },
-            None => one_line(&http::root_cause(error)),
+            None => one_line(&http::with_advice(http::root_cause(error))),
         };
         Self {
             status: response.map(|response| {
@@ -274,6 +275,8 @@ mod tests {
         ] {
             assert_eq!(refusal(status, code).is_transient(), again, "{status:?} {code:?}");
         }
+        let message = "invalid peer certificate: UnknownIssuer".to_owned();
+        assert!(!S3Refusal { message, ..refusal(None, None) }.is_transient());
         let unsent = S3Refusal { not_sent: true, ..refusal(None, None) };
         assert!(!unsent.is_transient());
         assert!(S3Refusal { credentials_outage: true, ..unsent }.is_transient());
