@@ -199,3 +199,25 @@ fn ordinary_files_with_text_of_a_stranger_are_left_alone() {
                     \x20     env: {NOTES: '${{ github.event.inputs.notes || github.event.release.body }}'}\n";
     assert_eq!(codes(&with_rights("[release, workflow_dispatch]", released)), [""; 0]);
 }
+
+#[test]
+fn changes_of_a_stranger_that_a_later_step_applies_are_its_code() {
+    let is_strangers = |gets: &str, applies: &str| {
+        let env = "        env: {N: '${{ github.event.number }}', URL: '${{ github.event.pull_request.diff_url }}'}\n";
+        let steps = format!("      - run: {gets}\n{env}      - run: {applies}\n");
+        codes(&with_rights("pull_request_target", &steps)).contains(&"token-exposed")
+    };
+    for (gets, applies) in [
+        ("gh pr diff \"$N\" > pr.patch", "git apply pr.patch && make"),
+        ("gh pr diff \"$N\" > \"$RUNNER_TEMP/pr.diff\"", "patch -p1 < \"$RUNNER_TEMP/pr.diff\""),
+        ("curl -sL \"$URL\" -o pr.diff", "git am pr.diff"),
+    ] {
+        assert!(is_strangers(gets, applies), "{gets} / {applies}");
+    }
+    for (gets, applies) in [
+        ("gh pr diff \"$N\" > pr.patch", "grep -c '^+' pr.patch"),
+        ("gh pr diff \"$N\" > pr.patch", "git apply ci/own.diff"),
+    ] {
+        assert!(!is_strangers(gets, applies), "{gets} / {applies}");
+    }
+}

@@ -194,7 +194,7 @@ impl WorkflowSet {
                         false
                     }
                 })
-                .fold(job.has_strangers_image(), |any, one| any | one);
+                .fold(job.has_strangers_image() || job.applies_diff(), |any, one| any | one);
             if runs_stranger {
                 strangers.push(job);
                 continue;
@@ -422,6 +422,23 @@ impl JudgedJob<'_> {
     fn has_strangers_image(&self) -> bool {
         let image = self.image();
         events::is_code(&image, &self.events) || events::is_text(&image, &self.events)
+    }
+
+    /// Whether a step applies what an earlier one wrote of a stranger's changes.
+    fn applies_diff(&self) -> bool {
+        let mut files = vec![];
+        for step in &self.steps {
+            for script in scripts(step.value) {
+                if script::applies_patch(&script) && files.iter().any(|file| script.contains(file))
+                {
+                    return true;
+                }
+                if script::gets_diff(&script, step, &step.events) {
+                    files.extend(script::written_files(&script));
+                }
+            }
+        }
+        false
     }
 
     /// Jobs with strangers' code of which nobody can say whether they run on this job's own runners.
