@@ -270,8 +270,14 @@ impl RemoteProblem {
         // git shows what a refusal says if it is plain text, as GitHub's is, and nothing of a web page.
         let is_of_proxy = has(&["error: 403"]) && !has(&["remote:"]);
         // A full disk breaks the connection, too, and a limit of GitHub's is a 403.
-        if has(&["No space left", "quota exceeded", "Read-only file system"])
-            || (has(&["unable to", "could not open", "cannot"]) && has(&["Permission denied"]))
+        if has(&["No space left", "Disk quota exceeded", "Read-only file system"])
+            || (has(&[
+                "unable to create",
+                "unable to write",
+                "unable to unlink",
+                "could not open",
+                "cannot create",
+            ]) && has(&["Permission denied"]))
         {
             Self::Machine
         } else if has(&["certificate", "SSL CA cert"]) {
@@ -286,6 +292,8 @@ impl RemoteProblem {
             "HTTP code 407 from proxy",
         ]) {
             Self::Refused
+        } else if has(&["unable to access"]) && !has(&["returned error"]) {
+            Self::Outage
         } else if has(&["not our ref", "couldn't find remote ref", "not found", "denied"]) {
             Self::Gone
         } else if has(&[
@@ -314,8 +322,7 @@ impl RemoteProblem {
             "Recv failure",
             "too slow",
             "protocol error",
-        ]) || (has(&["unable to access"]) && !has(&["returned error"]))
-        {
+        ]) {
             Self::Outage
         } else {
             Self::Other
@@ -421,6 +428,10 @@ mod tests {
                 RemoteProblem::Machine,
             ),
             ("error: unable to create file a/b: Permission denied", RemoteProblem::Machine),
+            (
+                "fatal: unable to access 'x': Failed to connect to github.com port 443: Permission denied",
+                RemoteProblem::Outage,
+            ),
             ("fatal: unable to write new index file", RemoteProblem::Other),
             ("fatal: transport 'file' not allowed", RemoteProblem::Other),
         ] {
