@@ -1,5 +1,5 @@
 //! The environment variables that `crcr` itself reads. Only [`Env::from_process`] accesses the process
-//! environment, and `no_proxy`. Libraries read more: the AWS SDK its settings, the HTTP clients the proxy variables.
+//! environment, with `no_proxy` and `extra_roots`. Libraries read more: the AWS SDK its settings, the HTTP clients the proxy variables.
 
 use std::collections::BTreeMap;
 
@@ -240,14 +240,18 @@ pub const AWS_REGION: &str = "AWS_REGION";
 pub const AWS_DEFAULT_REGION: &str = "AWS_DEFAULT_REGION";
 /// URL of an S3 server, where no flag or input gives one.
 pub const AWS_ENDPOINT_URL_S3: &str = "AWS_ENDPOINT_URL_S3";
-/// The same for all services; [`AWS_ENDPOINT_URL_S3`] wins.
+/// URL of STS, where no flag or input gives one.
+pub const AWS_ENDPOINT_URL_STS: &str = "AWS_ENDPOINT_URL_STS";
+/// URL of a server that speaks S3; [`AWS_ENDPOINT_URL_S3`] wins. It is no STS: such servers rarely have one.
 pub const AWS_ENDPOINT_URL: &str = "AWS_ENDPOINT_URL";
-/// `true` turns both off.
+/// `true` turns these off.
 pub const AWS_IGNORE_CONFIGURED_ENDPOINT_URLS: &str = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";
-/// `true` asks for S3's endpoints with FIPS-validated cryptography.
+/// `true` asks for AWS's endpoints with FIPS-validated cryptography.
 pub const AWS_USE_FIPS_ENDPOINT: &str = "AWS_USE_FIPS_ENDPOINT";
-/// `true` asks for S3's endpoints that have IPv6 addresses too.
+/// `true` asks for AWS's endpoints that have IPv6 addresses too.
 pub const AWS_USE_DUALSTACK_ENDPOINT: &str = "AWS_USE_DUALSTACK_ENDPOINT";
+/// File of root certificates for programs with AWS's SDKs; added to the system's.
+pub const AWS_CA_BUNDLE: &str = "AWS_CA_BUNDLE";
 /// `true` stops SDKs from using instance credentials.
 pub const AWS_EC2_METADATA_DISABLED: &str = "AWS_EC2_METADATA_DISABLED";
 /// Token file that EKS mounts into a pod.
@@ -385,6 +389,15 @@ pub const CRCR_NAMES: &[&str] = &[
     CRCR_RUNTIME_TOKEN,
     CRCR_STORE,
 ];
+
+// Root certificates
+
+/// File with all root certificates to trust.
+pub const SSL_CERT_FILE: &str = "SSL_CERT_FILE";
+/// Folders with all root certificates to trust.
+pub const SSL_CERT_DIR: &str = "SSL_CERT_DIR";
+/// File of root certificates that the runner's own node adds to its others.
+pub const NODE_EXTRA_CA_CERTS: &str = "NODE_EXTRA_CA_CERTS";
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ mod commands;
 )]
 mod env_vars;
 mod escape;
+mod extra_roots;
 mod failure;
 mod no_proxy;
 mod printer;
@@ -29,6 +30,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let env = Env::from_process();
     no_proxy::spell_out();
+    let _roots = extra_roots::add(&env);
     let args: Vec<_> = std::env::args_os().collect();
     let cli = match cli::parse(args.clone(), &env) {
         Ok(cli) => cli,

@@ -33,6 +33,19 @@ resource "aws_iam_openid_connect_provider" "github" {
   client_id_list = ["sts.amazonaws.com"]
 }
 
+# One of another repository. A plan fails if it isn't there, or wouldn't take the tokens of jobs.
+data "aws_iam_openid_connect_provider" "github" {
+  count = var.create_oidc_provider ? 0 : 1
+  url   = "https://${var.issuer}"
+
+  lifecycle {
+    postcondition {
+      condition     = contains(self.client_id_list, "sts.amazonaws.com")
+      error_message = "Add the audience sts.amazonaws.com to the OIDC provider of ${var.issuer}."
+    }
+  }
+}
+
 resource "aws_iam_role" "ci" {
   for_each             = local.classes
   name                 = "${var.name}-${each.key}"

@@ -1,11 +1,11 @@
 variable "name" {
-  description = "Start of the names of roles"
+  description = "Start of the names of roles, of this repository alone, such as crcr-OWNER.REPO"
   type        = string
-  default     = "crcr"
 
+  # A role's name has at most 64 characters, of which `-default-branch` is 15.
   validation {
-    condition     = can(regex("^[A-Za-z0-9+=,.@_-]{1,40}$", var.name))
-    error_message = "1 to 40 letters, digits and characters of _+=,.@-."
+    condition     = can(regex("^[A-Za-z0-9+=,.@_-]{1,49}$", var.name))
+    error_message = "1 to 49 letters, digits and characters of _+=,.@-."
   }
 }
 
@@ -14,7 +14,7 @@ variable "repository" {
   type        = string
 
   validation {
-    condition     = can(regex("^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+$", var.repository))
+    condition     = can(regex("^[A-Za-z0-9][A-Za-z0-9_-]*/[A-Za-z0-9._-]+$", var.repository))
     error_message = "OWNER/REPO."
   }
 }
@@ -74,7 +74,7 @@ variable "issuer" {
 }
 
 variable "create_oidc_provider" {
-  description = "False if the account has the provider of this issuer: an account has one"
+  description = "False if the account has the provider of this issuer, which all of its repositories share"
   type        = bool
   default     = true
 }

@@ -26,8 +26,8 @@ iam, s3 = client("iam"), client("s3")
 iam.create_open_id_connect_provider(Url="https://token.actions.githubusercontent.com",
                                     ClientIDList=["sts.amazonaws.com"])
 for name in ["default-branch", "pull-requests"]:
-    iam.create_role(RoleName=f"crcr-{name}", AssumeRolePolicyDocument=text(f"{name}-trust.json"))
-    iam.put_role_policy(RoleName=f"crcr-{name}", PolicyName="cache-and-artifacts",
+    iam.create_role(RoleName=f"crcr-acme.upstream-{name}", AssumeRolePolicyDocument=text(f"{name}-trust.json"))
+    iam.put_role_policy(RoleName=f"crcr-acme.upstream-{name}", PolicyName="cache-and-artifacts",
                         PolicyDocument=text(f"{name}-role.json"))
 for bucket, name in zip(sys.argv[3:], ["cache-bucket", "artifact-bucket"]):
     s3.create_bucket(Bucket=bucket)

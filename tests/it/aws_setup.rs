@@ -22,8 +22,8 @@ use crate::support::{Crcr, Ran};
 
 const CACHE: &str = "acme-cache";
 const ARTIFACTS: &str = "acme-artifacts";
-const ROLE: &str = "arn:aws:iam::123456789012:role/crcr-default-branch";
-const PULL_ROLE: &str = "arn:aws:iam::123456789012:role/crcr-pull-requests";
+const ROLE: &str = "arn:aws:iam::123456789012:role/crcr-acme.app-default-branch";
+const PULL_ROLE: &str = "arn:aws:iam::123456789012:role/crcr-acme.app-pull-requests";
 const PROVIDER: &str =
     "arn:aws:iam::123456789012:oidc-provider/token.actions.githubusercontent.com";
 
@@ -238,6 +238,9 @@ fn init_aws_fills_in_the_numbers_and_names_the_sub_that_github_sends() {
     let numbers = regex::Regex::new(r"(?m)^(owner_id|repository_id) += \d{2,}$").unwrap();
     assert_eq!(numbers.find_iter(&values).count(), 2, "{values}");
     assert!(values.contains("repository      = \"acme/app\""), "{values}");
+    // Another repository of the account has roles of other names.
+    assert!(values.contains("name            = \"crcr-acme.app\""), "{values}");
+    assert!(ran.stderr.contains(":role/crcr-acme.app-pull-requests "), "{}", ran.report());
     let sent = "GitHub sends the `sub` `repo:acme/app:environment:ci`, which the role trusts";
     assert!(ran.stderr.contains(sent), "{}", ran.report());
     for name in ["main.tf", "variables.tf", "policies/trust.json", "policies/cache-bucket.json"] {
@@ -656,7 +659,10 @@ fn doctor_aws_reads_whom_the_role_trusts_where_the_credentials_may() {
             .env("AWS_SECRET_ACCESS_KEY", "secret");
         assert_check(&run.run(), check, expected, message);
         let asked = &iam.seen()[0];
-        assert_eq!(asked.query, "Action=GetRole&RoleName=crcr-default-branch&Version=2010-05-08");
+        assert_eq!(
+            asked.query,
+            "Action=GetRole&RoleName=crcr-acme.app-default-branch&Version=2010-05-08"
+        );
         let signature = asked.headers["authorization"].to_str().unwrap();
         assert!(signature.contains("/us-east-1/iam/aws4_request"), "{signature}");
     }

@@ -40,7 +40,8 @@ pub enum DoctorCommand {
 
 const AWS_EXAMPLES: &str = "\
 Example:
-  crcr doctor aws --role arn:aws:iam::123456789012:role/crcr-default-branch \\
+  crcr doctor aws \\
+    --role arn:aws:iam::123456789012:role/crcr-acme.app-default-branch \\
     --bucket acme-cache --artifact-bucket acme-artifacts --region us-east-1
 
 It sends what an anonymous caller would send, and writes nothing. Where there are AWS credentials

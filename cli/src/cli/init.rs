@@ -76,8 +76,8 @@ pub struct DownstreamArgs {
 const FORK_BUILD_EXAMPLES: &str = "\
 Examples:
   crcr init fork-build \\
-    --role-to-assume arn:aws:iam::123456789012:role/crcr-default-branch \\
-    --pull-request-role arn:aws:iam::123456789012:role/crcr-pull-requests \\
+    --role-to-assume arn:aws:iam::123456789012:role/ci-default-branch \\
+    --pull-request-role arn:aws:iam::123456789012:role/ci-pull-requests \\
     --aws-region us-east-1 --sccache-bucket acme-cache \\
     --s3-bucket acme-artifacts
   crcr init fork-build --dry-run";

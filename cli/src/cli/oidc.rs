@@ -60,7 +60,7 @@ pub struct ConfigureArgs {
     /// Accounts that the role may belong to; repeats, or one a line or comma
     #[arg(long, value_name = "ID")]
     pub allowed_account_ids: Vec<String>,
-    /// Endpoint of STS [default: the region's own]
+    /// Endpoint of STS [default: AWS_ENDPOINT_URL_STS, or the region's own]
     #[arg(long, value_name = "URL")]
     pub sts_endpoint: Option<String>,
     /// How long tries may go on, for token and credentials together

@@ -101,7 +101,10 @@ impl<'a> Git<'a> {
             let again = failure.code() == "git"
                 && match RemoteProblem::of(&failure) {
                     // A retry can't help.
-                    RemoteProblem::Gone | RemoteProblem::Refused => false,
+                    RemoteProblem::Gone
+                    | RemoteProblem::Refused
+                    | RemoteProblem::Certificate
+                    | RemoteProblem::Machine => false,
                     RemoteProblem::Outage => {
                         outage.wait_to_retry(&text, None).await
                             || any.wait_to_retry(&text, None).await
@@ -248,6 +251,10 @@ pub enum RemoteProblem {
     /// The server has no such commit, ref or repository, or doesn't show it.
     Gone,
     Refused,
+    /// This machine doesn't trust the server's certificate.
+    Certificate,
+    /// This machine can't write the files.
+    Machine,
     /// No answer, half an answer, one that says that the server is down, or one of something in between.
     Outage,
     Other,
@@ -262,15 +269,31 @@ impl RemoteProblem {
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
         // git shows what a refusal says if it is plain text, as GitHub's is, and nothing of a web page.
         let is_of_proxy = has(&["error: 403"]) && !has(&["remote:"]);
-        if is_of_proxy {
+        // A full disk breaks the connection, too, and a limit of GitHub's is a 403.
+        if has(&["No space left", "Disk quota exceeded", "Read-only file system"])
+            || (has(&[
+                "unable to create",
+                "unable to write",
+                "unable to unlink",
+                "could not open",
+                "cannot create",
+            ]) && has(&["Permission denied"]))
+        {
+            Self::Machine
+        } else if has(&["certificate", "SSL CA cert"]) {
+            Self::Certificate
+        } else if is_of_proxy || has(&["rate limit"]) {
             Self::Outage
         } else if has(&[
             "error: 401",
             "error: 403",
             "Authentication failed",
             "could not read Username",
+            "HTTP code 407 from proxy",
         ]) {
             Self::Refused
+        } else if has(&["unable to access"]) && !has(&["returned error"]) {
+            Self::Outage
         } else if has(&["not our ref", "couldn't find remote ref", "not found", "denied"]) {
             Self::Gone
         } else if has(&[
@@ -298,6 +321,7 @@ impl RemoteProblem {
             "Empty reply",
             "Recv failure",
             "too slow",
+            "protocol error",
         ]) {
             Self::Outage
         } else {
@@ -310,7 +334,7 @@ impl RemoteProblem {
 mod tests {
     use super::*;
 
-    /// As git 2.39 and curl print it.
+    /// As git 2.39, curl and the libraries of TLS print it.
     #[test]
     fn outage_refusal_and_missing_commit_are_told_apart() {
         for (text, problem) in [
@@ -357,6 +381,55 @@ mod tests {
             ),
             (
                 "error: RPC failed; curl 56 GnuTLS recv error (-9); fatal: early EOF",
+                RemoteProblem::Outage,
+            ),
+            (
+                "fatal: unable to access 'x': OpenSSL SSL_read: error:0A000126:SSL routines::unexpected eof while \
+                 reading, errno 0",
+                RemoteProblem::Outage,
+            ),
+            (
+                "fatal: unable to access 'x': GnuTLS recv error (-54): Error in the pull function.",
+                RemoteProblem::Outage,
+            ),
+            (
+                "fatal: unable to access 'x': Could not resolve proxy: proxy.corp",
+                RemoteProblem::Outage,
+            ),
+            (
+                "fatal: unable to access 'x': Received HTTP code 503 from proxy after CONNECT",
+                RemoteProblem::Outage,
+            ),
+            ("fatal: protocol error: bad line length character: <htm", RemoteProblem::Outage),
+            (
+                "remote: You have exceeded a secondary rate limit.; fatal: unable to access 'x': The requested URL \
+                 returned error: 403",
+                RemoteProblem::Outage,
+            ),
+            (
+                "fatal: unable to access 'x': Received HTTP code 407 from proxy after CONNECT",
+                RemoteProblem::Refused,
+            ),
+            (
+                "fatal: unable to access 'x': server certificate verification failed. CAfile: none CRLfile: none",
+                RemoteProblem::Certificate,
+            ),
+            (
+                "fatal: unable to access 'x': SSL certificate problem: unable to get local issuer certificate",
+                RemoteProblem::Certificate,
+            ),
+            (
+                "fatal: unable to access 'x': Problem with the SSL CA cert (path? access rights?)",
+                RemoteProblem::Certificate,
+            ),
+            (
+                "fatal: write error: No space left on device; fatal: fetch-pack: unexpected disconnect while reading \
+                 sideband packet; fatal: early EOF",
+                RemoteProblem::Machine,
+            ),
+            ("error: unable to create file a/b: Permission denied", RemoteProblem::Machine),
+            (
+                "fatal: unable to access 'x': Failed to connect to github.com port 443: Permission denied",
                 RemoteProblem::Outage,
             ),
             ("fatal: unable to write new index file", RemoteProblem::Other),

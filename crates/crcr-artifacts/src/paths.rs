@@ -52,10 +52,10 @@ pub fn check(path: &str) -> Result<String, PathRefusal> {
 
 /// Refuses `.git` and `.github` in a checked path or in the target of a link.
 pub fn check_privileged(path: &str) -> Result<(), PathRefusal> {
-    // `git~1` is the short name of `.git` on Windows.
+    // The last two are the short names of the others on Windows.
     let acts = |part: &str| {
         let part = part.trim_end_matches(['.', ' ']);
-        [".git", ".github", "git~1"].iter().any(|name| part.eq_ignore_ascii_case(name))
+        [".git", ".github", "git~1", "github~1"].iter().any(|name| part.eq_ignore_ascii_case(name))
     };
     if path.split('/').any(acts) { Err(PathRefusal::GitFolder) } else { Ok(()) }
 }
@@ -100,11 +100,12 @@ fn parts(path: &str) -> Result<Vec<&str>, PathRefusal> {
 /// <https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file>
 fn is_valid_on_windows(part: &str) -> bool {
     let stem = part.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
-    let device = matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL")
-        || (stem.len() == 4
-            && (stem.starts_with("COM") || stem.starts_with("LPT"))
-            && stem.ends_with(|c: char| c.is_ascii_digit()));
-    !device && !part.contains(['<', '>', ':', '"', '|', '?', '*']) && !part.ends_with(['.', ' '])
+    let port = stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT"));
+    let is_digit = |c: char| c.is_ascii_digit() || "¹²³".contains(c);
+    let device = matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$")
+        || port.is_some_and(|port| port.chars().count() == 1 && port.ends_with(is_digit));
+    let forbidden = |c: char| c.is_ascii_control() || "<>:\"|?*".contains(c);
+    !device && !part.contains(forbidden) && !part.ends_with(['.', ' '])
 }
 
 #[cfg(test)]
@@ -147,7 +148,14 @@ mod tests {
 
     #[test]
     fn git_and_github_folders_are_refused_in_every_spelling() {
-        for bad in [".git/config", "a/.GIT", ".GitHub/workflows/x.yml", "x/git~1/y", ".git./x"] {
+        for bad in [
+            ".git/config",
+            "a/.GIT",
+            ".GitHub/workflows/x.yml",
+            "x/git~1/y",
+            "GITHUB~1/workflows/x.yml",
+            ".git./x",
+        ] {
             assert_eq!(check_privileged(bad), Err(PathRefusal::GitFolder), "{bad}");
         }
         for good in [".gitignore", "git/x", ".github.md", "a.git/x"] {
@@ -175,10 +183,12 @@ mod tests {
 
     #[test]
     fn windows_device_and_stream_names_are_invalid() {
-        for bad in ["con", "NUL.txt", "com1", "a:b", "x.", "y ", "LPT9.log"] {
+        for bad in
+            ["con", "NUL.txt", "com1", "a:b", "x.", "y ", "LPT9.log", "COM¹.txt", "conin$", "a\tb"]
+        {
             assert!(!is_valid_on_windows(bad), "{bad}");
         }
-        for good in ["console", "a", "com", "comx", "null"] {
+        for good in ["console", "a", "com", "comx", "null", "com10", "¹"] {
             assert!(is_valid_on_windows(good), "{good}");
         }
     }

@@ -77,7 +77,7 @@ impl StsError {
                 "InvalidIdentityToken" if message.contains("retrieve verification key") => {
                     StsErrorClass::Transient
                 }
-                code if code.starts_with("Throttl") || code == "RequestLimitExceeded" => {
+                code if code.contains("Throttl") || code == "RequestLimitExceeded" => {
                     StsErrorClass::Transient
                 }
                 _ if status.is_server_error() || status.as_u16() == 429 => StsErrorClass::Transient,
@@ -149,15 +149,28 @@ pub async fn assume_role_with_web_identity(
     }
 }
 
+/// Which of a service's addresses are wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EndpointVariant {
+    /// With FIPS-validated cryptography.
+    pub fips: bool,
+    /// With IPv6 addresses, too.
+    pub dual_stack: bool,
+}
+
 /// The endpoint of a region in any partition. `None` when `region` can't be a region's name.
 ///
 /// <https://docs.aws.amazon.com/general/latest/gr/sts.html>
-pub fn regional_endpoint(region: &str) -> Option<SecureUrl> {
+pub fn regional_endpoint(region: &str, variant: EndpointVariant) -> Option<SecureUrl> {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if !region.contains('-') || region.len() > 32 || !region.chars().all(letters) {
         return None;
     }
-    format!("https://sts.{region}.{}/", domain_of(region)).parse().ok()
+    let domain = if variant.dual_stack { dual_stack_domain_of(region) } else { domain_of(region) };
+    // Without IPv6, GovCloud has one address, which is a FIPS one.
+    let has_own = variant.dual_stack || !region.starts_with("us-gov-");
+    let service = if variant.fips && has_own { "sts-fips" } else { "sts" };
+    format!("https://{service}.{region}.{domain}/").parse().ok()
 }
 
 /// The domain of AWS's services in the partition of a region.
@@ -172,6 +185,20 @@ pub fn domain_of(region: &str) -> &'static str {
     ];
     let found = DOMAINS.iter().find(|(prefix, _)| region.starts_with(prefix));
     found.map_or("amazonaws.com", |(_, domain)| domain)
+}
+
+/// The domain of the services' addresses that have IPv6, too.
+fn dual_stack_domain_of(region: &str) -> &'static str {
+    const DOMAINS: [(&str, &str); 6] = [
+        ("cn-", "api.amazonwebservices.com.cn"),
+        ("us-iso-", "api.aws.ic.gov"),
+        ("us-isob-", "api.aws.scloud"),
+        ("us-isof-", "api.aws.hci.ic.gov"),
+        ("eu-isoe-", "api.cloud-aws.adc-e.uk"),
+        ("eusc-", "api.amazonwebservices.eu"),
+    ];
+    let found = DOMAINS.iter().find(|(prefix, _)| region.starts_with(prefix));
+    found.map_or("api.aws", |(_, domain)| domain)
 }
 
 /// The server's time: the header `Date`.
@@ -360,6 +387,7 @@ mod tests {
             ),
             (400, "Throttling", "Rate exceeded", StsErrorClass::Transient),
             (400, "ThrottlingException", "Rate exceeded", StsErrorClass::Transient),
+            (400, "RequestThrottled", "Rate exceeded", StsErrorClass::Transient),
             (429, "TooManyRequests", "slow", StsErrorClass::Transient),
             (503, "ServiceUnavailable", "", StsErrorClass::Transient),
             (500, "InternalFailure", "", StsErrorClass::Transient),
@@ -395,10 +423,24 @@ mod tests {
             ("eu-isoe-west-1", "sts.eu-isoe-west-1.cloud.adc-e.uk"),
             ("eusc-de-east-1", "sts.eusc-de-east-1.amazonaws.eu"),
         ] {
-            assert_eq!(regional_endpoint(region).unwrap().host_str(), Some(host));
+            let usual = regional_endpoint(region, EndpointVariant::default());
+            assert_eq!(usual.unwrap().host_str(), Some(host));
+        }
+        // As botocore's rules for STS say.
+        for (region, fips, dual_stack, host) in [
+            ("us-east-1", true, false, "sts-fips.us-east-1.amazonaws.com"),
+            ("us-east-1", false, true, "sts.us-east-1.api.aws"),
+            ("us-east-1", true, true, "sts-fips.us-east-1.api.aws"),
+            ("us-gov-west-1", true, false, "sts.us-gov-west-1.amazonaws.com"),
+            ("us-gov-west-1", true, true, "sts-fips.us-gov-west-1.api.aws"),
+            ("cn-north-1", false, true, "sts.cn-north-1.api.amazonwebservices.com.cn"),
+            ("eusc-de-east-1", false, true, "sts.eusc-de-east-1.api.amazonwebservices.eu"),
+        ] {
+            let endpoint = regional_endpoint(region, EndpointVariant { fips, dual_stack });
+            assert_eq!(endpoint.unwrap().host_str(), Some(host));
         }
         for bad in ["", "us", "evil.com/", "us-east-1.evil.com", "US-EAST-1", "a-b@c"] {
-            assert_eq!(regional_endpoint(bad), None, "{bad}");
+            assert_eq!(regional_endpoint(bad, EndpointVariant::default()), None, "{bad}");
         }
     }
 

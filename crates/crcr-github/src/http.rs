@@ -349,7 +349,7 @@ impl HttpError {
     pub fn is_transient(&self) -> bool {
         match self.last() {
             Self::Status { status, .. } => is_transient(*status),
-            Self::Transport(error) => !error.is_builder(),
+            Self::Transport(error) => !error.is_builder() && !is_untrusted(&root_cause(error)),
             Self::Intermediary { .. } | Self::Silence(_) => true,
             Self::TooLarge(_) | Self::Malformed(_) | Self::GaveUp { .. } => false,
         }
@@ -513,7 +513,23 @@ fn transport_text(error: &reqwest::Error) -> String {
                 ca-certificates`, or name a file of them by `SSL_CERT_FILE`"
             .to_owned();
     }
-    format!("no answer from the server: {cause}")
+    format!("no answer from the server: {}", with_advice(cause))
+}
+
+/// Whether this machine doesn't trust the server's certificate, which another try doesn't change.
+pub fn is_untrusted(cause: &str) -> bool {
+    cause.contains("invalid peer certificate")
+}
+
+/// The cause of a failed connection, and what to do about a certificate.
+pub fn with_advice(cause: String) -> String {
+    match is_untrusted(&cause) {
+        true => format!(
+            "{cause}; if a proxy between has a root of its own, name a file with all roots by `SSL_CERT_FILE`, or one \
+             with this root by `NODE_EXTRA_CA_CERTS`"
+        ),
+        false => cause,
+    }
 }
 
 /// reqwest's own text is "error sending request"; the reason is at the end of the chain.

@@ -370,12 +370,32 @@ fn credentials_hint(answer: &str) -> Option<&'static str> {
     }
 }
 
+/// The hint for a refusal by S3 that is about the bucket's settings.
+fn bucket_hint(answer: &str) -> Option<&'static str> {
+    if answer.contains("kms:") {
+        Some(
+            "the bucket encrypts with a key of KMS: the credentials need `kms:GenerateDataKey` and \
+             `kms:Decrypt` on it, and its policy has to allow them",
+        )
+    } else if answer.contains("AccessControlListNotSupported") {
+        Some("the bucket's owner owns each object, and it takes no ACLs: leave out `s3-acl`")
+    } else if answer.contains("explicit deny") {
+        Some(
+            "a policy forbids it, whatever the credentials may: a bucket's may demand `s3-sse`, \
+             `s3-sse-kms-key-id`, `s3-acl` or a network, which its statements with `Deny` say",
+        )
+    } else {
+        None
+    }
+}
+
 /// The hint for an error of a store; `rights` is the one for missing rights on S3.
 pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'static str> {
     Some(match error {
         store::StoreError::Denied { store: S3, message } => {
-            credentials_hint(message).unwrap_or(rights)
+            credentials_hint(message).or_else(|| bucket_hint(message)).unwrap_or(rights)
         }
+        store::StoreError::Refused { store: S3, message } => bucket_hint(message)?,
         store::StoreError::Denied { .. } => {
             "the runtime token lives as long as its job, a URL for an upload an hour; a \
              `github-token` needs `permissions: actions: read`"
@@ -561,5 +581,34 @@ mod tests {
             refused.help(),
             Some("give the address of the server: `https://s3.wasabisys.com`")
         );
+    }
+
+    #[test]
+    fn refusal_by_a_buckets_settings_isn_t_blamed_on_rights_of_s3() {
+        let hint = |message: &str, is_denied: bool| {
+            let message = message.to_owned();
+            let error = match is_denied {
+                true => store::StoreError::Denied { store: S3, message },
+                false => store::StoreError::Refused { store: S3, message },
+            };
+            store_hint(&error, "rights").unwrap_or_default()
+        };
+        // As S3 says it.
+        let user =
+            "AccessDenied: User: arn:aws:sts::1:assumed-role/ci/x is not authorized to perform: ";
+        let key = format!(
+            "{user}kms:GenerateDataKey on resource: arn:aws:kms:us-east-1:1:key/a because no \
+                           identity-based policy allows the kms:GenerateDataKey action"
+        );
+        assert!(hint(&key, true).contains("`kms:Decrypt`"));
+        let denied = format!(
+            "{user}s3:PutObject on resource: \"arn:aws:s3:::acme/x\" with an explicit deny in a \
+                              resource-based policy"
+        );
+        assert!(hint(&denied, true).contains("`s3-sse`"));
+        let acl = "AccessControlListNotSupported: The bucket does not allow ACLs";
+        assert!(hint(acl, false).contains("leave out `s3-acl`"));
+        assert_eq!(hint("AccessDenied: Access Denied", true), "rights");
+        assert_eq!(hint("InvalidArgument: x", false), "");
     }
 }

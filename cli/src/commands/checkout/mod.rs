@@ -7,6 +7,9 @@ mod unsafe_pr;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
+
+use crcr_github::http::RetryPolicy;
 
 use self::source::CheckoutSource;
 use crate::cli::checkout::{CheckoutArgs, Submodules};
@@ -73,8 +76,16 @@ fn folder(args: &CheckoutArgs, env: &Env) -> Result<PathBuf, Failure> {
     std::path::absolute(base.join(path)).map_err(no_working_folder)
 }
 
-/// Fetches `wanted` from the event's repository, or, if it isn't there any more, from the pull request's
-/// head repository.
+/// GitHub makes the refs of a pull request some seconds after it has told of it, and so do its replicas.
+const NOT_YET_THERE: RetryPolicy = RetryPolicy {
+    tries: 3,
+    base: Duration::from_secs(4),
+    cap: Duration::from_secs(8),
+    total: Duration::from_secs(60),
+};
+
+/// Fetches `wanted` from the event's repository, or, if it isn't there, from the pull request's head repository; again
+/// after some seconds if neither has it.
 async fn fetch(
     git: &Git<'_>,
     source: &CheckoutSource,
@@ -93,8 +104,49 @@ async fn fetch(
         (depth, true) => Some(depth.max(2)),
         (depth, false) => Some(depth),
     };
+    let mut tries = NOT_YET_THERE.start();
+    let failure = loop {
+        let failure = match fetch_from_any(git, &from, wanted, depth, filter).await {
+            Ok(()) => return Ok(()),
+            Err(failure) => failure,
+        };
+        let is_gone = RemoteProblem::of(&failure) == RemoteProblem::Gone;
+        if !is_gone || !tries.wait_to_retry(&failure.message(), None).await {
+            break failure;
+        }
+    };
+    let hint = match RemoteProblem::of(&failure) {
+        RemoteProblem::Gone if args.merge => {
+            "GitHub makes no merge result when the pull request conflicts with its base"
+        }
+        RemoteProblem::Gone => {
+            "the commit may be gone after a force-push, or the repository is private: set `token`"
+        }
+        RemoteProblem::Refused => {
+            "the repository is private or the token may not read it: set `token` to one that may"
+        }
+        RemoteProblem::Certificate => {
+            "install the root certificates (`ca-certificates`) here; if a proxy has its own, name a file with it by \
+             `GIT_SSL_CAINFO`"
+        }
+        RemoteProblem::Machine => "make room on this machine, or let the job's user write there",
+        RemoteProblem::Outage | RemoteProblem::Other => {
+            "this says nothing about the commit: run the job again; if it fails again, look at the \
+             server's status, the network and the proxy"
+        }
+    };
+    Err(failure.hint(hint))
+}
+
+async fn fetch_from_any(
+    git: &Git<'_>,
+    from: &[String],
+    wanted: &str,
+    depth: Option<u32>,
+    filter: Option<&str>,
+) -> Result<(), Failure> {
     let mut last = None;
-    for remote in &from {
+    for remote in from {
         let mut line: Vec<OsString> =
             ["fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--force"]
                 .map(OsString::from)
@@ -115,23 +167,7 @@ async fn fetch(
             }
         }
     }
-    let failure = last.unwrap_or_else(|| Failure::unexpected("git", "nothing to fetch from"));
-    let hint = match RemoteProblem::of(&failure) {
-        RemoteProblem::Gone if args.merge => {
-            "GitHub makes no merge result when the pull request conflicts with its base"
-        }
-        RemoteProblem::Gone => {
-            "the commit may be gone after a force-push, or the repository is private: set `token`"
-        }
-        RemoteProblem::Refused => {
-            "the repository is private or the token may not read it: set `token` to one that may"
-        }
-        RemoteProblem::Outage | RemoteProblem::Other => {
-            "this says nothing about the commit: run the job again; if it fails again, look at the \
-             server's status, the network and the proxy"
-        }
-    };
-    Err(failure.hint(hint))
+    Err(last.unwrap_or_else(|| Failure::unexpected("git", "nothing to fetch from")))
 }
 
 /// The folders to check out; empty for all.

@@ -10,6 +10,7 @@ use crcr_artifacts::digest::Digest;
 use crcr_artifacts::store::s3::{SigningScope, signature};
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName, RoleArn};
 use crcr_aws::sts::{self, AssumeRole, SessionCredentials, StsError, StsErrorClass};
+use crcr_github::SecureUrl;
 use crcr_github::http::{self, HttpError, RetryPolicy};
 use crcr_github::oidc::{MintError, TokenEndpoint, unverified_claims};
 use reqwest::header::HeaderMap;
@@ -21,6 +22,7 @@ use super::machine::TIMEOUT;
 use super::report::{CheckReport, CheckResult};
 use crate::cli::doctor::AwsArgs;
 use crate::commands::github;
+use crate::commands::oidc::inputs;
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -42,6 +44,8 @@ struct AwsSetup<'a> {
     args: &'a AwsArgs,
     role: RoleArn,
     region: String,
+    /// `None` if the region has none.
+    sts_endpoint: Option<SecureUrl>,
     client: Client,
     printer: &'a Printer,
 }
@@ -50,7 +54,11 @@ pub async fn check(args: &AwsArgs, env: &Env, printer: &Printer) -> Result<Check
     let (mut results, role) = names(args);
     if let Some(role) = role {
         let region = args.region.clone();
-        let setup = AwsSetup { args, role, region, client: github::http()?, printer };
+        let given = args.sts_endpoint.as_ref().map(|url| url.as_str());
+        let sts_endpoint = inputs::sts_endpoint(given, env)?
+            .or_else(|| sts::regional_endpoint(&region, inputs::endpoint_variant(env)));
+        let client = github::http()?;
+        let setup = AwsSetup { args, role, region, sts_endpoint, client, printer };
         results.extend(setup.anonymous().await);
         results.extend(setup.in_job(env).await);
         let iam = args.iam_endpoint.as_ref();
@@ -363,11 +371,7 @@ impl AwsSetup<'_> {
         self.printer.mask(token.expose_secret());
         let claims = unverified_claims(&token).unwrap_or_default();
         let subject = claims.get("sub").and_then(|sub| sub.as_str()).unwrap_or("none").to_owned();
-        let sts_endpoint = match &self.args.sts_endpoint {
-            Some(url) => Some(url.clone()),
-            None => sts::regional_endpoint(&self.region),
-        };
-        let Some(sts_endpoint) = sts_endpoint else {
+        let Some(sts_endpoint) = self.sts_endpoint.clone() else {
             return Err(CheckResult::not_checked(CHECK, "the region has no STS"));
         };
         let request = AssumeRole {

@@ -1,6 +1,6 @@
 //! Whom a role trusts, as IAM tells those who may read it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use aws_credential_types::Credentials;
@@ -155,8 +155,30 @@ fn judge(trust: &TrustPolicy) -> Vec<CheckResult> {
             "remove them if nothing needs them: whoever takes the role can write what builds read",
         ));
     }
+    results.extend(several_repositories(&subjects));
     results.extend(forms(&subjects));
     results
+}
+
+/// The repository and the environment of a `sub`, without the numbers of owner and repository.
+fn parts_of_subject(subject: &str) -> Option<(String, &str)> {
+    let (name, environment) = subject.strip_prefix("repo:")?.split_once(":environment:")?;
+    let plain = name.split('/').map(|part| part.split('@').next().unwrap_or_default());
+    Some((plain.collect::<Vec<_>>().join("/"), environment))
+}
+
+fn several_repositories(subjects: &[String]) -> Option<CheckResult> {
+    let names = subjects.iter().filter_map(|subject| Some(parts_of_subject(subject)?.0));
+    let names: BTreeSet<_> = names.map(|name| name.to_lowercase()).collect();
+    if names.len() < 2 {
+        return None;
+    }
+    let names: Vec<_> = names.into_iter().collect();
+    Some(CheckResult::warning(
+        "role-others",
+        format!("the role trusts several repositories: {}", quoted(&names)),
+        "give each roles and buckets of its own, as `crcr init aws` does: now each writes what the others' builds read",
+    ))
 }
 
 fn is_pattern(text: &str) -> bool {
@@ -203,14 +225,11 @@ fn problems(token: &TokenTrust) -> Vec<String> {
 fn forms(subjects: &[String]) -> Option<CheckResult> {
     let mut known = BTreeMap::<(String, &str), [bool; 2]>::new();
     for subject in subjects.iter().filter(|subject| !is_pattern(subject)) {
-        let Some((name, environment)) =
-            subject.strip_prefix("repo:").and_then(|rest| rest.split_once(":environment:"))
-        else {
-            continue;
-        };
-        let plain = name.split('/').map(|part| part.split('@').next().unwrap_or_default());
-        let plain = plain.collect::<Vec<_>>().join("/");
-        known.entry((plain, environment)).or_default()[usize::from(name.contains('@'))] = true;
+        if let Some(parts) = parts_of_subject(subject) {
+            let has_numbers =
+                subject.split(":environment:").next().is_some_and(|s| s.contains('@'));
+            known.entry(parts).or_default()[usize::from(has_numbers)] = true;
+        }
     }
     let lone: Vec<_> = known
         .iter()
@@ -264,6 +283,11 @@ mod tests {
         );
         assert!(text.contains("Ok role-sub-forms") && text.lines().count() == 2, "{text}");
         assert!(found(&of_token(&both[1..], &[])).contains("Ok role-sub-forms"));
+        let other = "repo:acme/other:environment:ci";
+        let text = found(&of_token(&[both[0], both[1], other], &[]));
+        let expected =
+            "Warning role-others: the role trusts several repositories: `acme/app`, `acme/other`";
+        assert!(text.contains(expected), "{text}");
         let text = found(&of_token(&both[..1], &[]));
         assert!(
             text.contains("Warning role-sub-forms: the role knows `repo:acme/app:environment:ci`"),

@@ -35,6 +35,9 @@ const LIFECYCLE: &str = include_str!("../../../../deploy/aws-ci/policies/artifac
 /// The issuer of tokens of github.com's jobs, which the module takes by default.
 const USUAL_ISSUER: &str = "token.actions.githubusercontent.com";
 
+/// Bytes that IAM leaves of the 64 of a role's name before the longest class, `-default-branch`.
+const MAX_ROLE_PREFIX: usize = 49;
+
 /// A class of trust: its folder in the buckets, and the deployment environment of its jobs.
 const CLASSES: [(&str, &str); 2] = [("default-branch", "ci"), ("pull-requests", "ci-pull-request")];
 
@@ -168,6 +171,16 @@ impl RepositoryFacts {
         self.full_name.split('/').nth(1).unwrap_or_default()
     }
 
+    /// What the names of its roles start with. No other repository has it: an owner has no dot, and a name no `@`.
+    fn role_prefix(&self) -> String {
+        let full = format!("crcr-{}.{}", self.owner(), self.name());
+        if full.len() <= MAX_ROLE_PREFIX {
+            return full;
+        }
+        let number = format!("@{}", self.id);
+        format!("{}{number}", &full[..MAX_ROLE_PREFIX - number.len()])
+    }
+
     /// Both forms that `sub` starts with unless the repository has chosen its own.
     fn prefixes(&self) -> [String; 2] {
         let Self { full_name, id, owner_id, .. } = self;
@@ -220,12 +233,18 @@ fn terraform_files(
 ) -> Vec<PlannedFile> {
     let mut values = format!(
         "# Written by `crcr init aws`. The region is the provider's: see provider.tf.\n\
+         name            = \"{}\"\n\
          repository      = \"{}\"\n\
          owner_id        = {}\n\
          repository_id   = {}\n\
          cache_bucket    = \"{}\"\n\
          artifact_bucket = \"{}\"\n",
-        facts.full_name, facts.owner_id, facts.id, args.cache_bucket, args.artifact_bucket
+        facts.role_prefix(),
+        facts.full_name,
+        facts.owner_id,
+        facts.id,
+        args.cache_bucket,
+        args.artifact_bucket
     );
     if facts.issuer != USUAL_ISSUER {
         let _ = writeln!(values, "issuer          = \"{}\"", facts.issuer);
@@ -320,7 +339,8 @@ fn next_steps(
         }
         AwsFormat::Json => format!(
             "create the roles and buckets with the files of `{folder}`: crcr's docs/aws.md has the \
-             commands"
+             commands, with `name={}`",
+            facts.role_prefix()
         ),
     }];
     if args.format == AwsFormat::Terraform && !args.existing_provider {
@@ -359,7 +379,8 @@ fn next_steps(
         None => ", where ACCOUNT is the number of your AWS account".to_owned(),
     };
     let account = account.unwrap_or("ACCOUNT");
-    let role = |class: &str| format!("arn:{partition}:iam::{account}:role/crcr-{class}");
+    let prefix = facts.role_prefix();
+    let role = |class: &str| format!("arn:{partition}:iam::{account}:role/{prefix}-{class}");
     steps.push(format!(
         "`crcr init fork-build --repository {name} --role-to-assume {} --pull-request-role {} \
          --aws-region {region} --sccache-bucket {} --s3-bucket {}` writes the workflow{of_account}",
@@ -376,4 +397,54 @@ fn next_steps(
         args.artifact_bucket
     ));
     steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role_prefix(full_name: &str, id: u64) -> String {
+        let facts = RepositoryFacts {
+            full_name: full_name.to_owned(),
+            id,
+            owner_id: 1,
+            default_branch: None,
+            private: false,
+            subject: SubjectPrefix::Hidden,
+            issuer: USUAL_ISSUER.to_owned(),
+        };
+        facts.role_prefix()
+    }
+
+    /// An account's roles have one name each, whatever the case of its letters.
+    #[test]
+    fn roles_of_each_repository_of_an_account_have_names_of_their_own_that_iam_takes() {
+        let long = "r".repeat(100);
+        let owner = "o".repeat(39);
+        let names = [
+            ("acme/app".to_owned(), 1),
+            ("acme/app-b".to_owned(), 2),
+            ("acme-app/b".to_owned(), 3),
+            ("acme/app.b".to_owned(), 4),
+            ("octo_acme/app".to_owned(), 5),
+            (format!("{owner}/{long}"), 6),
+            (format!("{owner}/{}s", &long[1..]), 7),
+            (format!("{owner}/rrrr"), 8),
+            (format!("{owner}/rrrrr"), u64::MAX),
+        ];
+        let prefixes: Vec<_> = names.iter().map(|(name, id)| role_prefix(name, *id)).collect();
+        assert_eq!(prefixes[0], "crcr-acme.app");
+        assert_eq!(prefixes[5], format!("crcr-{owner}.rr@6"));
+        assert_eq!(prefixes[7], format!("crcr-{owner}.rrrr"));
+        let mut different = prefixes.clone();
+        different.sort();
+        different.dedup();
+        assert_eq!(different.len(), names.len(), "{prefixes:?}");
+        for prefix in &prefixes {
+            for (class, _) in CLASSES {
+                let role = format!("arn:aws:iam::123456789012:role/{prefix}-{class}");
+                assert!(crcr_aws::names::RoleArn::new(&role).is_ok(), "{role}");
+            }
+        }
+    }
 }

@@ -205,9 +205,10 @@ async fn fork_build(args: &ForkBuildArgs, here: &LocalRepository<'_>) -> Result<
         .fill("repo:OWNER/REPO:", &format!("repo:{repository}:"))
         .fill("repo:OWNER@ID/REPO@ID:", &format!("repo:{owner}@ID/{name}@ID:"))
         .fill("branches: [main]", &format!("branches: [{}]", filter_pattern(&branch)))
+        .fill("'refs/heads/main'", &format!("'refs/heads/{}'", branch.replace('\'', "''")))
         .fill("runs-on: ubuntu-latest", &format!("runs-on: {runners}"));
     let mut missing = vec![];
-    let role = |class: &str| format!("arn:aws:iam::123456789012:role/crcr-{class}");
+    let role = |class: &str| format!("arn:aws:iam::123456789012:role/crcr-acme.app-{class}");
     for (variable, placeholder, value) in [
         ("AWS_ROLE", role("default-branch"), &args.role_to_assume),
         ("AWS_PULL_REQUEST_ROLE", role("pull-requests"), &args.pull_request_role),

@@ -2,7 +2,7 @@
 //! inputs are empty.
 
 use crcr_aws::names::{AwsNameError, AwsRegion, BucketName, RoleArn};
-use crcr_aws::sts::{self, AssumeRole};
+use crcr_aws::sts::{self, AssumeRole, EndpointVariant};
 use crcr_github::SecureUrl;
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::cli::oidc::ConfigureArgs;
 use crate::commands::oidc::decide::TrustClass;
 use crate::commands::oidc::job_facts::job_facts;
 use crate::commands::oidc::unsupported_inputs::{self, invalid};
-use crate::env_vars;
+use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::runner::Runner;
 
@@ -47,14 +47,15 @@ pub fn check(args: &ConfigureArgs, runner: &Runner) -> Result<RoleInputs, Failur
         )
     })?;
     let region = region.trim().to_owned();
-    let endpoint = match args.sts_endpoint.as_deref() {
+    let env = runner.env();
+    let endpoint = match sts_endpoint(args.sts_endpoint.as_deref(), env)? {
         // Other services than AWS name their regions as they like.
-        Some(text) => endpoint("sts-endpoint", text)?,
+        Some(endpoint) => endpoint,
         None => {
             let known = aws_name("aws-region", AwsRegion::new(&region))?;
             aws_name("role-to-assume", role.check_region(&known))?;
             let unknown = || invalid(format!("`aws-region` (`{region}`) has no STS"));
-            sts::regional_endpoint(&region).ok_or_else(unknown)?
+            sts::regional_endpoint(&region, endpoint_variant(env)).ok_or_else(unknown)?
         }
     };
     let policy_arns = list(&args.managed_session_policies);
@@ -78,6 +79,24 @@ pub fn check(args: &ConfigureArgs, runner: &Runner) -> Result<RoleInputs, Failur
         policy_arns,
     };
     Ok(RoleInputs { role, region, request })
+}
+
+/// The STS that an input or the environment names, as for every program with AWS's SDKs.
+pub fn sts_endpoint(given: Option<&str>, env: &Env) -> Result<Option<SecureUrl>, Failure> {
+    let by_input = given.map(|text| ("sts-endpoint", text));
+    let by_env = || {
+        let name = env_vars::AWS_ENDPOINT_URL_STS;
+        let is_ignored = env.is_switched_on(env_vars::AWS_IGNORE_CONFIGURED_ENDPOINT_URLS);
+        Some((name, env.get(name).filter(|_| !is_ignored)?))
+    };
+    by_input.or_else(by_env).map(|(name, text)| endpoint(name, text)).transpose()
+}
+
+pub fn endpoint_variant(env: &Env) -> EndpointVariant {
+    EndpointVariant {
+        fips: env.is_switched_on(env_vars::AWS_USE_FIPS_ENDPOINT),
+        dual_stack: env.is_switched_on(env_vars::AWS_USE_DUALSTACK_ENDPOINT),
+    }
 }
 
 fn role_arn(input: Option<&str>) -> Result<RoleArn, Failure> {

@@ -129,6 +129,32 @@ fn valid_inputs_become_an_assume_role_request() {
 }
 
 #[test]
+fn sts_is_asked_where_the_environment_sends_every_program_with_an_aws_sdk() {
+    let inputs = args(&["--role-to-assume", ROLE, "--aws-region", "us-east-1"]);
+    for (variables, expected) in [
+        (&[("AWS_USE_FIPS_ENDPOINT", "true")][..], "https://sts-fips.us-east-1.amazonaws.com/"),
+        (&[("AWS_USE_DUALSTACK_ENDPOINT", "true")], "https://sts.us-east-1.api.aws/"),
+        (&[("AWS_ENDPOINT_URL_STS", "https://vpce.example.com")], "https://vpce.example.com/"),
+        // That is mostly a server of S3.
+        (&[("AWS_ENDPOINT_URL", "https://s3.example.com")], "https://sts.us-east-1.amazonaws.com/"),
+        (
+            &[
+                ("AWS_ENDPOINT_URL_STS", "https://vpce.example.com"),
+                ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true"),
+            ],
+            "https://sts.us-east-1.amazonaws.com/",
+        ),
+    ] {
+        let env: Env = variables.iter().copied().collect();
+        let global = GlobalArgs { color: ColorChoice::Never, quiet: false, verbose: 0 };
+        let got = check(&inputs, &Runner::new(&env, &Printer::new(&global, &env)));
+        let endpoint =
+            got.map_err(|failure| failure.message().to_owned()).unwrap().request.endpoint;
+        assert_eq!(endpoint.as_str(), expected, "{variables:?}");
+    }
+}
+
+#[test]
 fn session_name_is_valid_and_keeps_run_and_attempt() {
     assert_eq!(session_name(None, &runner()), "acme-upstream-4242-2");
     assert_eq!(session_name(Some("build #7 (ü)"), &runner()), "build--7----");

@@ -9,7 +9,7 @@ mod earlier_credentials;
 mod env_file;
 mod exchange;
 mod explain;
-mod inputs;
+pub mod inputs;
 mod job_facts;
 mod messages;
 mod renew;

@@ -17,21 +17,31 @@ struct ArtifactReading<'a> {
 impl ArtifactReading<'_> {
     fn by_script(&self, step: &JobStep<'_>) -> bool {
         (of_run(step) || !self.strangers.is_empty())
-            && scripts(step.value).iter().any(|script| downloads_artifacts(script))
+            && scripts(step.value).iter().any(|script| downloads_artifacts(script, step))
     }
 
     fn by_action(&self, step: &JobStep<'_>) -> bool {
         let path = action_path(step.value);
-        if !path.contains("download-artifact") {
+        if !(path.contains("download") && path.contains("artifact")) {
             return false;
         }
         match input(step.value, "run-id").or_else(|| input(step.value, "run_id")) {
             Some(run) => of_run(step) || events::is_code(&step.scope.reach(&run), &step.events),
             None if path.starts_with("actions/") || path.ends_with("-with-fallback") => {
-                !self.strangers.is_empty() && !is_of_own_job(step, self.own)
+                self.is_handed_on(step)
+                    || (!self.strangers.is_empty() && uploads(step, self.own).next().is_none())
             }
             None => of_run(step) || !self.strangers.is_empty(),
         }
+    }
+
+    /// Whether it is the artifact of a job that gets one of another run, which a stranger may have caused.
+    fn is_handed_on(&self, step: &JobStep<'_>) -> bool {
+        let of_other_run = |step: &JobStep<'_>| {
+            let has_run = ["run-id", "run_id"].iter().any(|name| input(step.value, name).is_some());
+            self.by_script(step) || (has_run && self.by_action(step))
+        };
+        uploads(step, self.own).any(|job| job.steps.iter().any(of_other_run))
     }
 
     fn first(&self, job: &JudgedJob<'_>) -> Option<usize> {
@@ -95,12 +105,18 @@ pub fn handled(
     found
 }
 
-/// Whether the artifact that a step downloads is one that a job without strangers' code uploads.
-fn is_of_own_job(step: &JobStep<'_>, own: &[&JudgedJob<'_>]) -> bool {
-    let Some(name) = input(step.value, "name") else { return false };
-    own.iter().flat_map(|job| &job.steps).any(|step| {
-        action_path(step.value).contains("upload-artifact")
-            && input(step.value, "name").is_some_and(|uploaded| uploaded == name)
+/// The jobs without strangers' code that upload the artifact that a step downloads.
+fn uploads<'a>(
+    step: &JobStep<'_>,
+    own: &'a [&'a JudgedJob<'a>],
+) -> impl Iterator<Item = &'a JudgedJob<'a>> {
+    let name = input(step.value, "name");
+    own.iter().copied().filter(move |job| {
+        job.steps.iter().any(|step| {
+            action_path(step.value).contains("upload-artifact")
+                && name.is_some()
+                && input(step.value, "name") == name
+        })
     })
 }
 

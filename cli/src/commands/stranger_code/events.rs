@@ -199,10 +199,14 @@ const OF_LINES: [&str; 16] = [
     "changes",
 ];
 
-/// Whether a value may hold several lines that a stranger writes by the event itself. What was merged has been read.
+/// Whether somebody else than the repository's people may write what the event holds. What was merged has been read.
+pub fn is_by_stranger(event: &str) -> bool {
+    is_privileged(event) || FORKS.contains(&event)
+}
+
+/// Whether a value may hold several lines that a stranger writes by the event itself.
 pub fn is_lines(reach: &ContextReach, events: &[String]) -> bool {
-    let is_by_stranger = |event: &&String| is_privileged(event) || FORKS.contains(&event.as_str());
-    let events: Vec<_> = events.iter().filter(is_by_stranger).cloned().collect();
+    let events: Vec<_> = events.iter().filter(|event| is_by_stranger(event)).cloned().collect();
     let has_lines = |path: &&String| {
         path.contains(".client_payload.")
             || OF_LINES.contains(&path.rsplit('.').next().unwrap_or_default())

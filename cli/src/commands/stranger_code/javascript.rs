@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::as_code::{MAX_PARTS, StrangerVariables, calls, first_name};
+use super::as_code::{MAX_PARTS, StrangerText, calls, first_name, literals, runs_file};
 
 const PAYLOAD: &str = "context.payload";
 
@@ -21,8 +21,10 @@ const TELLING: [&str; 10] = [
 ];
 
 /// Whether a script runs text of a stranger: as JavaScript, as a command of a shell, or as a program.
-pub fn runs_text(script: &str, tainted: &StrangerVariables<'_>) -> bool {
+pub fn runs_text(script: &str, tainted: &mut StrangerText<'_>) -> bool {
     let names = names(script);
+    write_files(script, &names, tainted);
+    let tainted = &*tainted;
     let has_text = |code: &str| {
         paths(code, &names).iter().any(|path| tainted.is_text(path))
             || reads_variable(code, tainted)
@@ -30,6 +32,10 @@ pub fn runs_text(script: &str, tainted: &StrangerVariables<'_>) -> bool {
     let evaluates =
         ["eval", "new Function", "Function", "vm.runInNewContext", "vm.runInThisContext"];
     if evaluates.iter().any(|name| calls(script, name).iter().any(|code| has_text(code))) {
+        return true;
+    }
+    let is_file = |code: &&str| literals(code).any(|file| tainted.files.holds(file));
+    if ["require", "import"].iter().any(|name| calls(script, name).iter().any(is_file)) {
         return true;
     }
     // The first argument is a command line or a program.
@@ -57,9 +63,27 @@ pub fn runs_text(script: &str, tainted: &StrangerVariables<'_>) -> bool {
                 || ["'-c'", "\"-c\"", "'-lc'", "\"-lc\""]
                     .iter()
                     .any(|part| arguments.contains(part));
-            has_text(first_argument(arguments)) || (by_shell && has_text(arguments))
+            has_text(first_argument(arguments))
+                || (by_shell && has_text(arguments))
+                || runs_file(arguments, tainted)
         })
     })
+}
+
+/// Adds the files that a script writes text of a stranger into.
+fn write_files(script: &str, names: &BTreeMap<String, String>, tainted: &mut StrangerText<'_>) {
+    let writes = ["writeFile", "writeFileSync", "appendFile", "appendFileSync"];
+    let modules = ["", "fs.", "fs.promises.", "fsp.", "require('fs').", "require(\"fs\")."];
+    let written = writes.iter().flat_map(|name| modules.map(|module| format!("{module}{name}")));
+    for arguments in written.flat_map(|name| calls(script, &name)) {
+        let file = first_argument(arguments);
+        let rest = &arguments[file.len()..];
+        let is_text = paths(rest, names).iter().any(|path| tainted.is_text(path))
+            || reads_variable(rest, tainted);
+        if let Some(file) = literals(file).last().filter(|_| is_text) {
+            tainted.files.add(file, false);
+        }
+    }
 }
 
 /// The parts of the event that a script returns or sets as outputs, as the contexts of expressions.
@@ -87,7 +111,7 @@ fn first_argument(arguments: &str) -> &str {
     arguments
 }
 
-fn reads_variable(code: &str, tainted: &StrangerVariables<'_>) -> bool {
+fn reads_variable(code: &str, tainted: &StrangerText<'_>) -> bool {
     code.split("process.env").skip(1).any(|rest| {
         let name = rest.trim_start_matches(['.', '?', '[', '\'', '"']);
         tainted.names.contains(&first_name(name))

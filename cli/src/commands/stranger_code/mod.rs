@@ -12,21 +12,25 @@ mod as_code;
 mod events;
 mod exposure;
 mod expression;
+mod files;
 mod javascript;
 mod job;
 mod runner;
 mod scope;
 mod script;
 mod shell;
+mod shell_text;
 mod step;
 
 use std::collections::BTreeMap;
 
 use serde_yaml::Value;
 
+use self::as_code::StrangerText;
 pub use self::events::STRANGERS_EVENTS;
 pub use self::exposure::Exposure;
 use self::expression::mentions;
+use self::files::StrangerFiles;
 use self::job::{JudgedJob, jobs_of};
 use self::runner::Runner;
 pub use self::runner::is_hosted_label;
@@ -175,12 +179,7 @@ impl WorkflowSet {
             if job.holds_event_text() {
                 found.push((Exposure::EventInScript, job));
             }
-            if job.runs_event_text() {
-                found.push((Exposure::EventAsCode, job));
-            }
-            if job.writes_event_lines() {
-                found.push((Exposure::EventToEnvironment, job));
-            }
+            found.extend(job.uses_of_event_text().into_iter().map(|exposure| (exposure, job)));
             if !job.is_privileged() {
                 continue;
             }
@@ -195,7 +194,7 @@ impl WorkflowSet {
                         false
                     }
                 })
-                .fold(job.has_strangers_image(), |any, one| any | one);
+                .fold(job.has_strangers_image() || job.applies_diff(), |any, one| any | one);
             if runs_stranger {
                 strangers.push(job);
                 continue;
@@ -383,20 +382,25 @@ impl JudgedJob<'_> {
         })
     }
 
-    /// Whether a script runs text of a stranger that it doesn't hold.
-    fn runs_event_text(&self) -> bool {
+    /// Whether a step runs text of a stranger that no script holds, or writes it where each line may set a variable.
+    fn uses_of_event_text(&self) -> Vec<Exposure> {
         let shell = [self.value, self.workflow]
             .into_iter()
             .find_map(|level| level.get("defaults")?.get("run")?.get("shell")?.as_str());
-        self.steps.iter().any(|step| as_code::runs_text(step, shell))
-    }
-
-    /// Whether a script writes text of a stranger where each line may set a variable.
-    fn writes_event_lines(&self) -> bool {
-        self.steps.iter().any(|step| {
-            scripts(step.value).iter().any(|script| script::writes_lines_of_strangers(script, step))
-                || step::takes_commands_for_variables(step)
-        })
+        let (mut found, mut files) = (vec![], StrangerFiles::default());
+        for step in &self.steps {
+            let mut text = StrangerText::new(step, files);
+            let used = as_code::uses_of_text(step, shell, &mut text);
+            let writes_lines = used.sets_variables
+                || scripts(step.value)
+                    .iter()
+                    .any(|script| script::writes_lines_of_strangers(script, step))
+                || step::takes_commands_for_variables(step);
+            found.extend(used.runs.then_some(Exposure::EventAsCode));
+            found.extend(writes_lines.then_some(Exposure::EventToEnvironment));
+            files = text.files.for_later_steps();
+        }
+        found
     }
 
     /// What the images that the job's steps run in and beside lead to, and what docker is told about them.
@@ -418,6 +422,23 @@ impl JudgedJob<'_> {
     fn has_strangers_image(&self) -> bool {
         let image = self.image();
         events::is_code(&image, &self.events) || events::is_text(&image, &self.events)
+    }
+
+    /// Whether a step applies what an earlier one wrote of a stranger's changes.
+    fn applies_diff(&self) -> bool {
+        let mut files = vec![];
+        for step in &self.steps {
+            for script in scripts(step.value) {
+                if script::applies_patch(&script) && files.iter().any(|file| script.contains(file))
+                {
+                    return true;
+                }
+                if script::gets_diff(&script, step, &step.events) {
+                    files.extend(script::written_files(&script));
+                }
+            }
+        }
+        false
     }
 
     /// Jobs with strangers' code of which nobody can say whether they run on this job's own runners.
@@ -586,6 +607,8 @@ fn may_write(permissions: &Value) -> bool {
     }
 }
 
+#[cfg(test)]
+mod file_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -97,15 +97,9 @@ pub fn fetches_code(
         |line: &str| line.contains("pull/") && (line.contains("/head") || line.contains("/merge"));
     let lower = script.to_lowercase();
     let is_word = |word: &str| words.iter().any(|other| other == word);
-    let reads = is_word("curl") || is_word("wget") || runs(&words, "gh", &["api"]);
-    // `PATCH` is a method of HTTP.
-    let patches = ["| patch", "patch -p", "patch <"].iter().any(|part| script.contains(part));
-    let applies = patches || runs(&words, "git", &["apply", "am"]);
-    let by_address = reads
-        && events::is_code(&reach, events)
-        && (reach.overlaps(&events::DIFFS) || lower.contains(".diff") || lower.contains(".patch"));
-    let of_diff = runs(&words, "gh", &["diff"]) || by_address;
-    if checks_out || (applies && of_diff) || (git && script.lines().any(pull)) {
+    let reads = reads_addresses(&words);
+    let applies_diff = || applies_patch(script) && gets_diff(script, step, events);
+    if checks_out || applies_diff() || (git && script.lines().any(pull)) {
         return true;
     }
     let runs_it = |line: &str| {
@@ -140,6 +134,37 @@ pub fn fetches_code(
     let names_upstream =
         reach.texts.iter().any(|text| text.to_lowercase().contains(&upstream.to_lowercase()));
     clones && (names_upstream || (from_others && !is_own(&lower)))
+}
+
+fn reads_addresses(words: &[String]) -> bool {
+    words.iter().any(|word| word == "curl" || word == "wget") || runs(words, "gh", &["api"])
+}
+
+/// Whether a script gets what a pull request of a stranger changes.
+pub fn gets_diff(script: &str, step: &JobStep<'_>, events: &[String]) -> bool {
+    let (words, lower, reach) = (words(script), script.to_lowercase(), used(script, step));
+    let names_diff =
+        || reach.overlaps(&events::DIFFS) || lower.contains(".diff") || lower.contains(".patch");
+    runs(&words, "gh", &["diff"])
+        || (reads_addresses(&words) && events::is_code(&reach, events) && names_diff())
+}
+
+/// Whether a script changes files by a patch. `PATCH` is a method of HTTP.
+pub fn applies_patch(script: &str) -> bool {
+    ["| patch", "patch -p", "patch -i", "patch <"].iter().any(|part| script.contains(part))
+        || runs(&words(script), "git", &["apply", "am"])
+}
+
+/// The files that a script's commands write, by `>` or `-o`, without their folders.
+pub fn written_files(script: &str) -> Vec<String> {
+    let mut found = vec![];
+    for command in shell::commands(script).into_iter().take(as_code::MAX_PARTS) {
+        let by_option = command.words.windows(2).filter(|two| two[0].text == "-o");
+        let by_option = by_option.map(|two| two[1].text.clone()).collect::<Vec<_>>();
+        found.extend(command.writes.into_iter().map(|output| output.file).chain(by_option));
+    }
+    let last = |path: String| path.rsplit('/').next().unwrap_or_default().to_owned();
+    found.into_iter().map(last).filter(|name| !name.is_empty()).collect()
 }
 
 /// Programs that get code or an image by the first operand after one of these verbs, and whether their options have
@@ -226,8 +251,7 @@ pub fn writes_environment(script: &str) -> bool {
 /// Whether a script writes lines of a stranger into a file by which each line sets another variable or output of the
 /// step. A delimiter that nobody can guess keeps them one value, and so does a text of one line.
 pub fn writes_lines_of_strangers(script: &str, step: &JobStep<'_>) -> bool {
-    let is_one_value = ["<<$", "<<\"$", "tr -d"].iter().any(|part| script.contains(part));
-    if is_one_value {
+    if is_one_value(script) {
         return false;
     }
     let into_environment = script.contains("GITHUB_ENV") || script.contains("GITHUB_PATH");
@@ -235,6 +259,14 @@ pub fn writes_lines_of_strangers(script: &str, step: &JobStep<'_>) -> bool {
     let outputs: Vec<_> = script.lines().filter(|line| line.contains("GITHUB_OUTPUT")).collect();
     (into_environment && holds_lines(script, step))
         || (outputs.len() > 1 && outputs.iter().any(|line| holds_lines(line, step)))
+}
+
+/// Whether a script ends what it writes by a delimiter that nobody can guess, makes one line of it, or takes out what it
+/// expects.
+pub fn is_one_value(script: &str) -> bool {
+    ["<<$", "<<\"$", "tr -d", "grep -o", "grep -Eo", "grep -Po"]
+        .iter()
+        .any(|part| script.contains(part))
 }
 
 /// Whether commands print lines that a stranger writes.
@@ -263,9 +295,11 @@ pub fn sets_variables(script: &str) -> bool {
 }
 
 /// Whether a script downloads artifacts itself.
-pub fn downloads_artifacts(script: &str) -> bool {
+pub fn downloads_artifacts(script: &str, step: &JobStep<'_>) -> bool {
     let words = words(script);
     script.contains("downloadArtifact")
+        || script.contains("archive_download_url")
+        || used_in(script, step).overlaps(&["github.event.workflow_run.artifacts_url"])
         || script.contains("/artifacts")
         || runs(&words, "gh", &["download"])
         || runs(&words, "artifact", &["download"])

@@ -16,8 +16,18 @@ pub struct ShellCommand {
     pub words: Vec<ShellWord>,
     /// What expands in the text that it is given by `<<` or `<<<`.
     pub input: String,
+    /// Files that it is given by `<`.
+    pub reads: Vec<String>,
+    /// Files that its output goes to.
+    pub writes: Vec<ShellOutput>,
     /// Whether it reads what the command before it prints.
     pub is_piped: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShellOutput {
+    pub file: String,
+    pub appends: bool,
 }
 
 /// The commands of a script, and after them those of its substitutions.
@@ -93,6 +103,12 @@ impl ShellReader {
                 ';' | '&' | '(' | ')' => {
                     self.at += 1;
                     self.end_command(false);
+                    self.skip_blanks();
+                    // The end of a subshell stands for its output.
+                    if next == ')' && matches!(self.peek(), Some('<' | '>' | '|')) {
+                        let text = ")".to_owned();
+                        self.command.words.push(ShellWord { text, ..ShellWord::default() });
+                    }
                 }
                 '|' => {
                     self.at += 1;
@@ -124,7 +140,7 @@ impl ShellReader {
         // A line break after `|` doesn't end the pipeline.
         let goes_on = ended.words.is_empty() && ended.is_piped;
         self.command.is_piped = pipes || goes_on;
-        if !ended.words.is_empty() {
+        if !(ended.words.is_empty() && ended.reads.is_empty() && ended.writes.is_empty()) {
             self.commands.push(ended);
         }
     }
@@ -147,13 +163,18 @@ impl ShellReader {
             let end = self.word().text;
             self.heredocs.push(PendingHeredoc { end, expands, command: self.commands.len() });
         } else {
+            let appends = self.is_next(">>");
             while matches!(self.peek(), Some('<' | '>' | '&' | '|')) {
                 self.at += 1;
             }
             // A process that is read from, or a file.
             self.skip_blanks();
             if !(self.is_next("<(") || self.is_next(">(")) {
-                self.word();
+                let file = self.word().text;
+                match sign {
+                    '<' => self.command.reads.push(file),
+                    _ => self.command.writes.push(ShellOutput { file, appends }),
+                }
             }
         }
     }

@@ -520,59 +520,6 @@ fn condition_that_is_always_true_keeps_nobody_away() {
     }
 }
 
-#[test]
-fn lines_of_strangers_in_an_environment_file_are_told() {
-    let code = "event-to-environment";
-    let with = |event: &str, value: &str, script: &str| {
-        let env = format!("        env: {{TEXT: '${{{{ {value} }}}}'}}\n");
-        codes(&with_rights(event, &format!("      - run: |\n          {script}\n{env}")))
-    };
-    let echo = "echo \"TEXT=$TEXT\" >> \"$GITHUB_ENV\"";
-    for (event, value, script) in [
-        ("issue_comment", "github.event.comment.body", echo),
-        ("issues", "github.event.issue", "echo \"${TEXT}\" >> $GITHUB_ENV"),
-        ("pull_request_target", "github.event.pull_request.body", "echo \"$TEXT\" >> $GITHUB_PATH"),
-        ("repository_dispatch", "github.event.client_payload.title", echo),
-        ("pull_request_review", "github.event.review.body", echo),
-        (
-            "issue_comment",
-            "github.event.comment.body",
-            "{ echo 'A<<EOF'; echo \"$TEXT\"; echo EOF; } >> $GITHUB_ENV",
-        ),
-        (
-            "issue_comment",
-            "github.event.comment.body",
-            "echo \"text=$TEXT\" >> $GITHUB_OUTPUT\n          echo allowed=no >> $GITHUB_OUTPUT",
-        ),
-        ("issue_comment", "github.run_id", "jq -r .comment.body $GITHUB_EVENT_PATH >> $GITHUB_ENV"),
-        ("issue_comment", "github.run_id", "gh pr view 1 --json body -q .body >> $GITHUB_ENV"),
-        ("issue_comment", "github.event.comment.body", "\"TEXT=$env:TEXT\" >> $env:GITHUB_ENV"),
-    ] {
-        assert_eq!(with(event, value, script), [code], "{event} {value} {script}");
-    }
-    for (event, value, script) in [
-        ("pull_request_target", "github.head_ref", echo),
-        ("pull_request_target", "github.event.pull_request.title", echo),
-        ("pull_request", "github.event.pull_request.body", echo),
-        ("push", "github.event.head_commit.message", echo),
-        (
-            "issue_comment",
-            "github.event.comment.body",
-            "echo \"$TEXT\" > text; echo A=1 >> \"$GITHUB_OUTPUT\"",
-        ),
-        ("issue_comment", "github.event.comment.body", "echo \"text=$TEXT\" >> $GITHUB_OUTPUT"),
-        ("issue_comment", "github.run_id", "jq -r .issue.number $GITHUB_EVENT_PATH >> $GITHUB_ENV"),
-        ("issue_comment", "github.event.comment.body", "echo \"A=$TEXT_FILE\" >> $GITHUB_ENV"),
-        (
-            "issue_comment",
-            "github.event.comment.body",
-            "{ echo \"A<<$END\"; echo \"$TEXT\"; echo $END; } >> $GITHUB_ENV",
-        ),
-    ] {
-        assert_eq!(with(event, value, script), [""; 0], "{event} {value} {script}");
-    }
-}
-
 /// Of a repository that somebody else wrote, too.
 #[test]
 fn workflow_that_grows_without_end_is_not_understood() {
@@ -695,6 +642,16 @@ fn artifact_of_a_run_that_a_stranger_caused_is_a_strangers() {
                      'github.rest.actions.downloadArtifact({})'}\n      - run: unzip x.zip && ./run\n        \
                      env: {K: '${{ secrets.KEY }}'}\n";
     assert_eq!(codes(&format!("{run}{by_script}")), ["artifact-in-script"]);
+    let by_address = "      - run: curl -L \"$URL\" | jq -r '.artifacts[0].id' && unzip x.zip && ./run\n        env: \
+                      {URL: '${{ github.event.workflow_run.artifacts_url }}', K: '${{ secrets.KEY }}'}\n";
+    assert_eq!(codes(&format!("{run}{by_address}")), ["artifact-in-script"]);
+    // A job that takes it and uploads it again makes it no safer.
+    let upload = "      - uses: actions/upload-artifact@v5\n        with: {name: again, path: left}\n  c:\n    \
+                  needs: b\n    steps:\n      - uses: actions/download-artifact@v8\n        with: {name: again, \
+                  path: left}\n";
+    assert_eq!(codes(&format!("{run}{download}{upload}{build}")), ["artifact-in-script"]);
+    let own = upload.replace("name: again, path: left}\n  c", "name: again, path: own}\n  c");
+    assert_eq!(codes(&format!("{run}{own}{build}")), [""; 0]);
     // Without rights there is nothing to take; a run of a push is the repository's own.
     assert_eq!(codes(&format!("{run}{download}      - run: ./left/build.sh\n")), [""; 0]);
     let own = with_secret
@@ -821,14 +778,4 @@ fn job_that_reads_a_strangers_artifact_hands_its_text_on() {
         "gh pr comment \"$N\"\n        env: {N: '${{ needs.read.outputs.n }}'}",
     );
     assert_eq!(codes(&by_variable), [""; 0]);
-}
-
-#[test]
-fn runner_that_takes_variables_from_what_a_step_prints_is_told() {
-    let with = |event: &str| {
-        let env = "jobs:\n  b:\n    env: {ACTIONS_ALLOW_UNSECURE_COMMANDS: true}\n";
-        codes(&with_rights(event, "      - run: echo hello\n").replace("jobs:\n  b:\n", env))
-    };
-    assert_eq!(with("issue_comment"), ["event-to-environment"]);
-    assert_eq!(with("push"), [""; 0]);
 }

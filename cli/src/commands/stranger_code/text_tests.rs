@@ -201,3 +201,66 @@ fn script_of_a_hundred_thousand_commands_is_read_in_bounded_time() {
     }
     assert!(start.elapsed().as_secs() < 120, "{:?}", start.elapsed());
 }
+
+#[test]
+fn lines_of_strangers_in_an_environment_file_are_told() {
+    let code = "event-to-environment";
+    let with = |event: &str, value: &str, script: &str| {
+        let env = format!("        env: {{TEXT: '${{{{ {value} }}}}'}}\n");
+        codes(&with_rights(event, &format!("      - run: |\n          {script}\n{env}")))
+    };
+    let echo = "echo \"TEXT=$TEXT\" >> \"$GITHUB_ENV\"";
+    for (event, value, script) in [
+        ("issue_comment", "github.event.comment.body", echo),
+        ("issues", "github.event.issue", "echo \"${TEXT}\" >> $GITHUB_ENV"),
+        ("pull_request_target", "github.event.pull_request.body", "echo \"$TEXT\" >> $GITHUB_PATH"),
+        ("repository_dispatch", "github.event.client_payload.title", echo),
+        ("pull_request_review", "github.event.review.body", echo),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "{ echo 'A<<EOF'; echo \"$TEXT\"; echo EOF; } >> $GITHUB_ENV",
+        ),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "echo \"text=$TEXT\" >> $GITHUB_OUTPUT\n          echo allowed=no >> $GITHUB_OUTPUT",
+        ),
+        ("issue_comment", "github.run_id", "jq -r .comment.body $GITHUB_EVENT_PATH >> $GITHUB_ENV"),
+        ("issue_comment", "github.run_id", "gh pr view 1 --json body -q .body >> $GITHUB_ENV"),
+        ("issue_comment", "github.event.comment.body", "\"TEXT=$env:TEXT\" >> $env:GITHUB_ENV"),
+    ] {
+        assert_eq!(with(event, value, script), [code], "{event} {value} {script}");
+    }
+    for (event, value, script) in [
+        ("pull_request_target", "github.head_ref", echo),
+        ("pull_request_target", "github.event.pull_request.title", echo),
+        ("pull_request", "github.event.pull_request.body", echo),
+        ("push", "github.event.head_commit.message", echo),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "echo \"$TEXT\" > text; echo A=1 >> \"$GITHUB_OUTPUT\"",
+        ),
+        ("issue_comment", "github.event.comment.body", "echo \"text=$TEXT\" >> $GITHUB_OUTPUT"),
+        ("issue_comment", "github.run_id", "jq -r .issue.number $GITHUB_EVENT_PATH >> $GITHUB_ENV"),
+        ("issue_comment", "github.event.comment.body", "echo \"A=$TEXT_FILE\" >> $GITHUB_ENV"),
+        (
+            "issue_comment",
+            "github.event.comment.body",
+            "{ echo \"A<<$END\"; echo \"$TEXT\"; echo $END; } >> $GITHUB_ENV",
+        ),
+    ] {
+        assert_eq!(with(event, value, script), [""; 0], "{event} {value} {script}");
+    }
+}
+
+#[test]
+fn runner_that_takes_variables_from_what_a_step_prints_is_told() {
+    let with = |event: &str| {
+        let env = "jobs:\n  b:\n    env: {ACTIONS_ALLOW_UNSECURE_COMMANDS: true}\n";
+        codes(&with_rights(event, "      - run: echo hello\n").replace("jobs:\n  b:\n", env))
+    };
+    assert_eq!(with("issue_comment"), ["event-to-environment"]);
+    assert_eq!(with("push"), [""; 0]);
+}

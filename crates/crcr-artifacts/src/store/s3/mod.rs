@@ -228,9 +228,11 @@ fn wrong_region(refusal: &S3Refusal, requested: &str) -> Option<Option<String>> 
         307 | 400 => actual.is_some(),
         _ => false,
     };
-    let code = refusal.code.as_deref();
-    let is_wrong = is_wrong_by_status
-        || matches!(code, Some("PermanentRedirect" | "AuthorizationHeaderMalformed"));
+    // The last is of regions that an account has to opt in to.
+    let codes =
+        ["PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"];
+    let is_wrong =
+        is_wrong_by_status || refusal.code.as_deref().is_some_and(|code| codes.contains(&code));
     is_wrong.then(|| actual.map(str::to_owned))
 }
 
@@ -413,5 +415,27 @@ async fn discover_region(config: &S3Config) -> Result<String, StoreError> {
         Some(region) => Ok(region),
         None if status == 404 => Err(StoreError::MissingBucket(config.bucket.clone())),
         None => Ok(DEFAULT.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bucket_of_another_region_is_told_by_each_answer_that_s3_has_for_it() {
+        let wrong = |status, code: Option<&str>, region: Option<&str>| {
+            let (code, region) = (code.map(str::to_owned), region.map(str::to_owned));
+            let refusal = S3Refusal { status: Some(status), code, region, ..S3Refusal::default() };
+            wrong_region(&refusal, "us-east-1")
+        };
+        let there = Some(Some("me-south-1".to_owned()));
+        assert_eq!(wrong(301, None, Some("me-south-1")), there);
+        assert_eq!(wrong(307, Some("TemporaryRedirect"), Some("me-south-1")), there);
+        assert_eq!(wrong(400, Some("AuthorizationHeaderMalformed"), Some("me-south-1")), there);
+        assert_eq!(wrong(301, Some("PermanentRedirect"), None), Some(None));
+        // Of a region that an account has to opt in to.
+        assert_eq!(wrong(400, Some("IllegalLocationConstraintException"), None), Some(None));
+        assert_eq!(wrong(400, Some("InvalidArgument"), None), None);
     }
 }

@@ -62,9 +62,11 @@ impl S3Refusal {
     pub(super) fn is_transient(&self) -> bool {
         match (self.status, self.code.as_deref()) {
             // A success has one of these in its body, too, if S3 failed after it had begun to answer.
-            (_, Some("SlowDown" | "RequestTimeout" | "InternalError" | "ServiceUnavailable")) => {
+            (_, Some("SlowDown" | "InternalError" | "ServiceUnavailable")) => true,
+            (_, Some("RequestTimeout" | "RequestTimeoutException" | "PriorRequestNotComplete")) => {
                 true
             }
+            (_, Some(code)) if is_throttling(code) => true,
             // Another writer is at work. AWS asks to send the request again.
             (_, Some("ConditionalRequestConflict" | "OperationAborted")) => true,
             // What arrived isn't what was sent.
@@ -77,6 +79,7 @@ impl S3Refusal {
             (Some(407), _) => false,
             (Some(200..500), _) => self.is_web_page,
             (Some(_), _) => false,
+            (None, _) if http::is_untrusted(&self.message) => false,
             (None, _) => !self.not_sent || self.credentials_outage,
         }
     }
@@ -87,7 +90,7 @@ impl S3Refusal {
     }
 
     pub(super) fn is_throttled(&self) -> bool {
-        matches!(self.status, Some(429 | 503)) || self.code.as_deref() == Some("SlowDown")
+        matches!(self.status, Some(429 | 503)) || self.code.as_deref().is_some_and(is_throttling)
     }
 
     /// S3 answers 412, or 409 for two simultaneous writers; or it says so in the body of a success.
@@ -128,7 +131,7 @@ where
                 None if it.status().as_u16() == 403 => skew(it).unwrap_or_default(),
                 None => String::new(),
             },
-            None => one_line(&http::root_cause(error)),
+            None => one_line(&http::with_advice(http::root_cause(error))),
         };
         Self {
             status: response.map(|response| {
@@ -158,6 +161,19 @@ where
             history: None,
         }
     }
+}
+
+/// Whether AWS asks by this code for fewer requests. It does so with status 400, too, as for KMS behind a bucket.
+fn is_throttling(code: &str) -> bool {
+    // As botocore's retries know them.
+    const OTHERS: [&str; 5] = [
+        "BandwidthLimitExceeded",
+        "RequestLimitExceeded",
+        "SlowDown",
+        "TooManyRequests",
+        "TooManyRequestsException",
+    ];
+    code.contains("Throttl") || OTHERS.contains(&code)
 }
 
 /// What a refusal without a body, as of a HEAD, may be about: S3 takes nothing that is signed more than 15 minutes off.
@@ -236,6 +252,12 @@ mod tests {
             (Some(307), Some("TemporaryRedirect"), false),
             (Some(200), Some("AccessDenied"), false),
             (Some(400), Some("RequestTimeout"), true),
+            (Some(400), Some("RequestTimeoutException"), true),
+            (Some(400), Some("ThrottlingException"), true),
+            (Some(400), Some("KMS.ThrottlingException"), true),
+            (Some(400), Some("RequestThrottled"), true),
+            (Some(400), Some("RequestLimitExceeded"), true),
+            (Some(400), Some("IllegalLocationConstraintException"), false),
             (Some(400), Some("BadDigest"), true),
             (Some(400), Some("InvalidArgument"), false),
             (Some(403), Some("AccessDenied"), false),
@@ -253,6 +275,8 @@ mod tests {
         ] {
             assert_eq!(refusal(status, code).is_transient(), again, "{status:?} {code:?}");
         }
+        let message = "invalid peer certificate: UnknownIssuer".to_owned();
+        assert!(!S3Refusal { message, ..refusal(None, None) }.is_transient());
         let unsent = S3Refusal { not_sent: true, ..refusal(None, None) };
         assert!(!unsent.is_transient());
         assert!(S3Refusal { credentials_outage: true, ..unsent }.is_transient());
@@ -264,7 +288,12 @@ mod tests {
 
     #[test]
     fn refusals_with_a_meaning_of_their_own_are_told_apart() {
-        let throttled = [(Some(429), None), (Some(503), None), (Some(200), Some("SlowDown"))];
+        let throttled = [
+            (Some(429), None),
+            (Some(503), None),
+            (Some(200), Some("SlowDown")),
+            (Some(400), Some("ThrottlingException")),
+        ];
         assert!(throttled.iter().all(|(status, code)| refusal(*status, *code).is_throttled()));
         let exists =
             [(Some(409), None), (Some(412), None), (Some(200), Some("PreconditionFailed"))];

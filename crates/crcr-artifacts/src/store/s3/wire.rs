@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use aws_credential_types::Credentials;
@@ -57,6 +57,8 @@ pub(super) struct SignedClient {
     is_amazons: bool,
     /// What the server has turned out not to know.
     unknown: Arc<AtomicU8>,
+    /// The bucket has turned out to refuse bodies that the signature doesn't cover.
+    signs_bodies: Arc<AtomicBool>,
 }
 
 pub(super) struct PutRequest<'a> {
@@ -112,6 +114,7 @@ impl SignedClient {
             throttled: Arc::default(),
             is_amazons: config.endpoint.is_none(),
             unknown: Arc::default(),
+            signs_bodies: Arc::default(),
         })
     }
 
@@ -140,7 +143,7 @@ impl SignedClient {
             if !(is_sent(CHECKSUMS) && is_sent(CONDITIONS)) {
                 continue;
             }
-            match self.put_without(&put, unknown | more).await {
+            match self.put_signed(&put, unknown | more).await {
                 Ok(done) => {
                     self.leave_out(more);
                     return Ok(done);
@@ -152,6 +155,24 @@ impl SignedClient {
             }
         }
         Err(first.unwrap_or_default())
+    }
+
+    /// A bucket's policy can forbid `UNSIGNED-PAYLOAD`, which S3 refuses as a missing right.
+    async fn put_signed(&self, put: &PutRequest<'_>, features: u8) -> Result<Response, S3Refusal> {
+        let signs = self.signs_bodies.load(Ordering::Relaxed);
+        let refusal = match self.put_without(put, features).await {
+            Err(refusal) if refusal.code.as_deref() == Some("AccessDenied") => refusal,
+            done => return done,
+        };
+        if put.digest.is_some() || signs || self.credentials.is_none() {
+            return Err(refusal);
+        }
+        let digest = Some(Digest::of(&put.body));
+        let (headers, body) = (put.headers.clone(), put.body.clone());
+        let signed = PutRequest { key: put.key, query: put.query.clone(), headers, body, digest };
+        let done = self.put_without(&signed, features).await.map_err(|_| refusal)?;
+        self.signs_bodies.store(true, Ordering::Relaxed);
+        Ok(done)
     }
 
     /// Each try is signed again.
@@ -215,7 +236,8 @@ impl SignedClient {
         }
         if let Some(kept) = &self.credentials {
             let credentials = kept.get().await.map_err(|e| S3Refusal::before_sending(&e))?;
-            let digest = put.digest;
+            let signs = self.signs_bodies.load(Ordering::Relaxed);
+            let digest = put.digest.or_else(|| signs.then(|| Digest::of(&put.body)));
             let now = SystemTime::now();
             let scope = SigningScope::s3(&self.region);
             let signed = signature("PUT", &url, &headers, digest, scope, credentials, now);
@@ -280,8 +302,9 @@ pub fn signature(
 mod tests {
     use std::time::Duration;
 
+    use aws_credential_types::provider::SharedCredentialsProvider;
     use crcr_standin::traffic::Fault;
-    use crcr_testkit::fault::{FaultProxy, Rule, slow_down};
+    use crcr_testkit::fault::{FaultProxy, Rule, access_denied, slow_down};
 
     use super::*;
     use crate::store::s3::{S3Access, S3Store};
@@ -410,6 +433,37 @@ mod tests {
         let (query, headers, body) = (String::new(), vec![], Bytes::new());
         wire.put(PutRequest { key: "a", query, headers, body, digest: None }).await.unwrap();
         assert_eq!(proxy.seen()[0].headers["content-length"], "0");
+    }
+
+    /// AWS documents such a policy: `s3:x-amz-content-sha256` is `UNSIGNED-PAYLOAD`.
+    #[tokio::test]
+    async fn bucket_that_refuses_unsigned_bodies_gets_signed_ones() {
+        let proxy = FaultProxy::start(&"http://localhost:1/".parse().unwrap()).unwrap();
+        proxy.add(Rule::any(access_denied()).times(1));
+        proxy.add(Rule::any(Fault::status(200)).header("etag", "\"1\""));
+        let credentials = Credentials::new("a", "b", None, None, "test");
+        let credentials = CachedCredentials::new(SharedCredentialsProvider::new(credentials));
+        let config = config("logs", "us-east-1", Some(proxy.url().as_str()));
+        let wire = SignedClient::new(&config, "us-east-1", Some(credentials)).await.unwrap();
+        for _ in 0..2 {
+            let (query, headers, body) = (String::new(), vec![], Bytes::from_static(b"body"));
+            wire.put(PutRequest { key: "a", query, headers, body, digest: None }).await.unwrap();
+        }
+        let seen = proxy.seen();
+        let covered =
+            |n: usize| seen[n].headers["x-amz-content-sha256"].to_str().unwrap().to_owned();
+        let digest = Digest::of(b"body").hex();
+        assert_eq!([covered(0), covered(1), covered(2)], ["UNSIGNED-PAYLOAD", &digest, &digest]);
+        assert_eq!(seen.len(), 3, "what the bucket demands is asked once");
+
+        let refused = FaultProxy::start(&"http://localhost:1/".parse().unwrap()).unwrap();
+        refused.add(Rule::any(access_denied()));
+        let credentials = wire.credentials.clone();
+        let config = S3Config { endpoint: Some(refused.url().clone()), ..config };
+        let wire = SignedClient::new(&config, "us-east-1", credentials).await.unwrap();
+        let (query, headers, body) = (String::new(), vec![], Bytes::from_static(b"body"));
+        let put = PutRequest { key: "a", query, headers, body, digest: None };
+        assert_eq!(wire.put(put).await.unwrap_err().code.as_deref(), Some("AccessDenied"));
     }
 
     #[tokio::test]

@@ -1,0 +1,483 @@
+//! What commands of a shell do with text of a stranger: run it, hand it on by variables and files, or set variables
+//! of later steps by it.
+
+use super::as_code::{MAX_PARTS, StrangerText, TextUses, first_name};
+use super::events;
+use super::script::is_one_value;
+use super::shell::{self, ShellCommand, ShellWord};
+
+/// Programs that run a text that they are given or read, with the letters of the options for it.
+const INTERPRETERS: [(&str, &str); 16] = [
+    ("sh", "c"),
+    ("bash", "c"),
+    ("dash", "c"),
+    ("zsh", "c"),
+    ("ksh", "c"),
+    ("su", "c"),
+    ("flock", "c"),
+    ("python", "c"),
+    ("perl", "eE"),
+    ("ruby", "e"),
+    ("node", "ep"),
+    ("nodejs", "ep"),
+    ("bun", "ep"),
+    ("php", "r"),
+    ("pwsh", "cC"),
+    ("powershell", "cC"),
+];
+
+/// Agents that run commands, as programs; what they are told may be a stranger's orders.
+const AGENTS: [&str; 10] = [
+    "aider",
+    "claude",
+    "claude-code",
+    "codex",
+    "copilot",
+    "cursor-agent",
+    "gemini",
+    "gemini-cli",
+    "goose",
+    "opencode",
+];
+
+/// Words before a command that leave it what it is.
+const BEFORE_COMMANDS: [&str; 23] = [
+    "!", "{", "builtin", "bunx", "command", "do", "elif", "else", "env", "exec", "if", "nice",
+    "nohup", "npx", "sudo", "stdbuf", "then", "time", "timeout", "until", "uvx", "while",
+    "xvfb-run",
+];
+
+/// Programs that print what a file or their input has.
+const PRINTS_FILES: [&str; 17] = [
+    "awk", "base64", "cat", "cut", "envsubst", "grep", "head", "jq", "sed", "sort", "tac", "tail",
+    "tee", "tr", "uniq", "xargs", "yq",
+];
+
+/// Those of them that leave each line as it is.
+const KEEPS_LINES: [&str; 8] = ["cat", "envsubst", "head", "sort", "tac", "tail", "tee", "uniq"];
+
+/// Ends of compound commands, whose output is that of all their parts, and how these begin.
+const COMPOUNDS: [(&str, &[&str]); 5] = [
+    (")", &[]),
+    ("}", &["{"]),
+    ("done", &["for", "while", "until"]),
+    ("fi", &["if"]),
+    ("esac", &["case"]),
+];
+
+const MAX_COMMANDS: usize = 3000;
+/// Commands of a pipe and of a compound command that are read back. More could take long.
+const MAX_PIPE: usize = 20;
+const MAX_COMPOUND: usize = 50;
+
+/// Adds the files that the script writes to those of `text`.
+pub fn uses_of_text(script: &str, text: &mut StrangerText<'_>) -> TextUses {
+    let may_have_text = !(text.names.is_empty() && text.files.is_empty())
+        || text.events.iter().any(|event| events::is_caused_by_strangers(event));
+    if !may_have_text {
+        return TextUses::default();
+    }
+    let mut commands = shell::commands(script);
+    commands.truncate(MAX_COMMANDS);
+    let mut here = text.clone();
+    // What a variable gets from another one may have been written before that one; a function is written before its use.
+    for _ in 0..3 {
+        for at in 0..commands.len() {
+            assign(&commands, at, &mut here);
+            write_files(&commands, at, &mut here);
+        }
+    }
+    here.files.extend(std::mem::take(&mut text.files));
+    let into_outputs = script.lines().filter(|line| line.contains("GITHUB_OUTPUT")).count() > 1;
+    let is_one_value = is_one_value(script);
+    let mut uses = TextUses::default();
+    for at in 0..commands.len() {
+        uses.runs |= command_runs_text(&commands, at, &here);
+        uses.sets_variables |= !is_one_value && sets_variables(&commands, at, &here, into_outputs);
+        write_files(&commands, at, &mut here);
+    }
+    text.files = here.files;
+    uses
+}
+
+/// Whether a program prints what a file has; none is named in `$(< file)`.
+pub fn prints_files(name: &str) -> bool {
+    name.is_empty() || PRINTS_FILES.contains(&program(name).as_str())
+}
+
+/// Adds the variables that get text of a stranger by a command.
+fn assign(commands: &[ShellCommand], at: usize, text: &mut StrangerText<'_>) {
+    let is_fed = || printed_to(commands, at, text).is_some();
+    let found = assigned(&commands[at], |open| text.expands_in(open), is_fed);
+    // What `read` gets is one line.
+    let of_lines = assigned(&commands[at], |open| text.lines_expand_in(open), || false);
+    text.names.extend(found);
+    text.of_lines.extend(of_lines);
+}
+
+fn assigned(
+    command: &ShellCommand,
+    expands: impl Fn(&str) -> bool,
+    is_fed: impl Fn() -> bool,
+) -> Vec<String> {
+    let words = bare(&command.words);
+    let first = words.first().map_or("", |word| word.text.as_str());
+    match first {
+        "for" => match words {
+            [_, name, _, values @ ..] if values.iter().any(|word| expands(&word.open)) => {
+                vec![name.text.to_lowercase()]
+            }
+            _ => vec![],
+        },
+        "read" | "mapfile" | "readarray" if is_fed() => {
+            let names = words[1..].iter().filter(|word| !word.text.starts_with('-'));
+            names.map(|word| word.text.to_lowercase()).collect()
+        }
+        _ => {
+            let gets = words.iter().filter_map(|word| {
+                let (name, value) = word.open.split_once('=')?;
+                (first_name(name) == name.to_lowercase() && expands(value))
+                    .then(|| name.to_lowercase())
+            });
+            gets.collect()
+        }
+    }
+}
+
+/// Whether a command reads text of a stranger: `None` if not, else whether a stranger may have begun a line of it.
+fn printed_to(commands: &[ShellCommand], at: usize, text: &StrangerText<'_>) -> Option<bool> {
+    let mut found = given(&commands[at], text);
+    let name = name_of(&commands[at]);
+    if ["read", "mapfile", "readarray"].contains(&name.as_str()) {
+        // The whole loop is given it.
+        let end = commands[at..].iter().take(MAX_PARTS).find(|command| name_of(command) == "done");
+        found = found.max(end.and_then(|end| {
+            let by_process = end.words.iter().any(|word| text.expands_in(&word.open));
+            given(end, text).max(by_process.then_some(false))
+        }));
+    }
+    let mut keeps_lines = true;
+    let mut is_piped = commands[at].is_piped;
+    for before in (0..at).rev().take(MAX_PIPE) {
+        if !is_piped {
+            break;
+        }
+        let printed = printed_itself(commands, before, text);
+        found = found.max(printed.map(|begins| begins && keeps_lines));
+        keeps_lines &= keeps_its_lines(&name_of(&commands[before]));
+        is_piped = commands[before].is_piped;
+    }
+    found
+}
+
+/// The text that a command is given by `<`, `<<` or `<<<`, as [`printed_to`] says it.
+fn given(command: &ShellCommand, text: &StrangerText<'_>) -> Option<bool> {
+    let input = &command.input;
+    let by_input = text.expands_in(input).then(|| {
+        let begins = |line: &str| line.starts_with('$') && text.expands_in(line);
+        text.lines_expand_in(input) || input.lines().any(begins)
+    });
+    let files = command.reads.iter().filter(|file| text.files.holds(file));
+    by_input.max(files.map(|file| text.files.has_lines(file)).max())
+}
+
+/// What a command prints of its own words and files, as [`printed_to`] says it.
+fn printed_alone(command: &ShellCommand, text: &StrangerText<'_>) -> Option<bool> {
+    let words = bare(&command.words);
+    let name = name_of(command);
+    let all: Vec<_> = command.words.iter().map(|word| word.text.as_str()).collect();
+    let asks = text.asks_for_text(&all.join(" ")).then(|| {
+        let is_whole = |word: &&str| word.starts_with('.') && !word.contains([' ', '+']);
+        all.iter().any(is_whole)
+    });
+    let is_text = |word: &&ShellWord| text.expands_in(&word.open);
+    let by_words = command.words.iter().any(|word| is_text(&word)).then(|| {
+        let mut operands = words.iter().skip(1).filter(|word| !word.text.starts_with('-'));
+        let first = operands.next();
+        let begins = match name.as_str() {
+            "echo" => first.is_some_and(|word| word.open.starts_with('$') && is_text(&word)),
+            "printf" => first.is_some_and(|format| {
+                format.text.starts_with("%s") || format.text.contains("\\n%s")
+            }),
+            _ => false,
+        };
+        begins || words.iter().any(|word| text.lines_expand_in(&word.open))
+    });
+    let by_files = (!name.is_empty() && prints_files(&name)).then(|| {
+        let files = words.iter().skip(1).filter(|word| text.files.holds(&word.text));
+        let keeps_lines = KEEPS_LINES.contains(&name.as_str());
+        files.map(|word| keeps_lines && text.files.has_lines(&word.text)).max()
+    });
+    let kept = given(command, text).map(|begins| begins && keeps_its_lines(&name));
+    asks.max(by_words).max(by_files.flatten()).max(kept)
+}
+
+/// What a command prints, or all parts of a compound one, without what is piped into it.
+fn printed_itself(commands: &[ShellCommand], at: usize, text: &StrangerText<'_>) -> Option<bool> {
+    let Some((_, starts)) = COMPOUNDS.iter().find(|(end, _)| *end == name_of(&commands[at])) else {
+        return printed_alone(&commands[at], text);
+    };
+    let mut found = given(&commands[at], text);
+    for part in commands[..at].iter().rev().take(MAX_COMPOUND) {
+        found = found.max(printed_alone(part, text));
+        if part.words.first().is_some_and(|word| starts.contains(&word.text.as_str())) {
+            break;
+        }
+    }
+    found
+}
+
+/// What a command prints, as [`printed_to`] says it.
+fn printed(commands: &[ShellCommand], at: usize, text: &StrangerText<'_>) -> Option<bool> {
+    let piped = printed_to(commands, at, text);
+    let keeps_lines = keeps_its_lines(&name_of(&commands[at]));
+    printed_itself(commands, at, text).max(piped.map(|begins| begins && keeps_lines))
+}
+
+fn keeps_its_lines(name: &str) -> bool {
+    KEEPS_LINES.contains(&name) || COMPOUNDS.iter().any(|(end, _)| *end == name)
+}
+
+/// Adds the files that a command writes text of a stranger into, and forgets those that it writes anew.
+fn write_files(commands: &[ShellCommand], at: usize, text: &mut StrangerText<'_>) {
+    let command = &commands[at];
+    let words = bare(&command.words);
+    let name = name_of(command);
+    let operands = words.iter().skip(1).filter(|word| !word.text.starts_with('-'));
+    let operands: Vec<_> = operands.map(|word| word.text.clone()).collect();
+    if ["cp", "mv", "ln", "install"].contains(&name.as_str()) {
+        let Some((target, sources)) = operands.split_last() else { return };
+        let sources = sources.iter().filter(|file| text.files.holds(file));
+        if let Some(begins) = sources.map(|file| text.files.has_lines(file)).max() {
+            text.files.add(target, begins);
+        }
+        return;
+    }
+    let appends = words.iter().any(|word| ["-a", "--append"].contains(&word.text.as_str()));
+    let mut written: Vec<_> =
+        command.writes.iter().map(|output| (output.file.clone(), output.appends)).collect();
+    if name == "tee" {
+        written.extend(operands.into_iter().map(|file| (file, appends)));
+    }
+    if ["curl", "wget"].contains(&name.as_str()) {
+        let file = after(words, &["-o", "--output", "-O", "--output-document"]);
+        written.extend(file.map(|file| (file.text.clone(), false)));
+    }
+    if written.is_empty() {
+        return;
+    }
+    let printed = printed(commands, at, text);
+    for (file, appends) in written {
+        match printed {
+            Some(begins) => text.files.add(&file, begins && text.is_unread),
+            None if !appends => text.files.remove(&file),
+            None => {}
+        }
+    }
+}
+
+/// Whether a stranger may begin a line of what a command writes into a file of the runner's by which each line sets a
+/// variable, a folder of programs, or one of several outputs.
+fn sets_variables(
+    commands: &[ShellCommand],
+    at: usize,
+    text: &StrangerText<'_>,
+    into_outputs: bool,
+) -> bool {
+    let command = &commands[at];
+    let by_tee = (name_of(command) == "tee").then_some(&command.words);
+    let by_tee = by_tee.into_iter().flatten().map(|word| word.text.as_str());
+    let mut files = command.writes.iter().map(|output| output.file.as_str()).chain(by_tee);
+    let is_runners = |file: &str| {
+        let outputs = into_outputs && file.contains("GITHUB_OUTPUT");
+        outputs || file.contains("GITHUB_ENV") || file.contains("GITHUB_PATH")
+    };
+    files.any(is_runners) && text.is_unread && printed(commands, at, text) == Some(true)
+}
+
+fn name_of(command: &ShellCommand) -> String {
+    bare(&command.words).first().map_or(String::new(), |word| program(&word.text))
+}
+
+/// A command without what comes before its name.
+fn bare(mut words: &[ShellWord]) -> &[ShellWord] {
+    let mut after_sudo = false;
+    while let [first, rest @ ..] = words {
+        let is_assignment = first
+            .text
+            .split_once('=')
+            .is_some_and(|(name, _)| !name.is_empty() && first_name(name) == name.to_lowercase());
+        let is_before = BEFORE_COMMANDS.contains(&first.text.as_str());
+        let is_option = after_sudo
+            && (first.text.starts_with('-')
+                || first.text.starts_with(|c: char| c.is_ascii_digit()));
+        if !(is_before || is_option || (is_assignment && !rest.is_empty())) {
+            break;
+        }
+        after_sudo |= is_before;
+        words = rest;
+    }
+    words
+}
+
+fn command_runs_text(commands: &[ShellCommand], at: usize, text: &StrangerText<'_>) -> bool {
+    let all = &commands[at].words;
+    // A number in brackets may be an index that is run.
+    let in_numbers = |word: &ShellWord| {
+        let numbers = word.open.split("$((").skip(1);
+        numbers.filter_map(|rest| rest.split("))").next()).any(|rest| names_in(rest, text))
+    };
+    if all.iter().any(in_numbers) {
+        return true;
+    }
+    let words = bare(all);
+    let Some(first) = words.first() else { return false };
+    if first.open.starts_with('$') && text.expands_in(&first.open) {
+        return true;
+    }
+    if first.text.contains(['/', '$']) && text.files.holds(&first.text) {
+        return true;
+    }
+    let has_text = |words: &[ShellWord]| words.iter().any(|word| text.expands_in(&word.open));
+    let name = program(&first.text);
+    let is_option = |word: &ShellWord| word.text.starts_with('-');
+    let operand = |skipped: &[(&str, usize)]| {
+        let mut rest = words[1..].iter();
+        loop {
+            let word = rest.next()?;
+            match skipped.iter().find(|(option, _)| *option == word.text) {
+                Some((_, n)) => rest.by_ref().take(*n).for_each(drop),
+                None if is_option(word) || word.text.is_empty() => {}
+                None => return Some(word),
+            }
+        }
+    };
+    let is_run = |word: Option<&ShellWord>| word.is_some_and(|word| text.expands_in(&word.open));
+    let is_file = |word: Option<&ShellWord>| word.is_some_and(|word| text.files.holds(&word.text));
+    if ["sed", "awk", "gawk", "mawk", "jq", "yq", "make", "gmake"].contains(&name.as_str())
+        && is_file(after(words, &["-f", "--file", "--from-file", "--makefile"]))
+    {
+        return true;
+    }
+    match name.as_str() {
+        "echo" | "printf" | "cat" => false,
+        "source" | "." if is_file(operand(&[])) => true,
+        "eval" | "source" | "." | "trap" | "watch" => has_text(&words[1..]),
+        // A word without a name before it sets whatever it names.
+        "export" | "declare" => {
+            words[1..].iter().any(|word| word.open.starts_with('$') && text.expands_in(&word.open))
+        }
+        "parallel" if operand(&[("-j", 1)]).is_none() => printed_to(commands, at, text).is_some(),
+        "((" | "let" => words.iter().any(|word| names_in(&word.open, text)),
+        "[[" => {
+            let of_numbers = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
+            words.windows(3).any(|three| {
+                of_numbers.contains(&three[1].text.as_str())
+                    && (is_run(Some(&three[0])) || is_run(Some(&three[2])))
+            })
+        }
+        // All words after the host are put together, and run there.
+        "ssh" => {
+            let host = words[1..].iter().position(|word| !is_option(word));
+            host.is_some_and(|host| has_text(&words[host + 2..]))
+        }
+        "sed" => is_run(after(words, &["-e", "--expression"]).or_else(|| operand(&[("-f", 1)]))),
+        "awk" | "gawk" | "mawk" => is_run(operand(&[("-v", 1), ("-F", 1), ("-f", 1)])),
+        "jq" | "yq" => {
+            let named =
+                ["--arg", "--argjson", "--slurpfile", "--rawfile"].map(|option| (option, 2));
+            is_run(operand(&[&named[..], &[("--indent", 1), ("-L", 1)]].concat()))
+        }
+        "gh" => is_run(after(words, &["-q", "--jq"])),
+        "make" | "gmake" => {
+            words[1..].iter().any(|word| word.open.contains('=') && text.expands_in(&word.open))
+        }
+        agent if AGENTS.contains(&agent) => {
+            has_text(words) || printed_to(commands, at, text).is_some()
+        }
+        _ => interpreters_run_text(words, all.len() > words.len(), text, || {
+            printed_to(commands, at, text).is_some()
+        }),
+    }
+}
+
+/// Whether an interpreter gets text of a stranger as its code or a file with it, also behind `xargs`, `docker run` and
+/// the like. `is_behind` says that `sudo` or such stood before the words.
+fn interpreters_run_text(
+    words: &[ShellWord],
+    is_behind: bool,
+    text: &StrangerText<'_>,
+    is_fed: impl Fn() -> bool,
+) -> bool {
+    let words = &words[..words.len().min(MAX_PARTS)];
+    words.iter().enumerate().any(|(at, word)| {
+        let name = program(&word.text);
+        let Some((_, letters)) = INTERPRETERS.iter().find(|(known, _)| *known == name) else {
+            return false;
+        };
+        let rest = &words[at + 1..];
+        let is_option = |word: &&ShellWord| word.text.starts_with('-') || word.text == "pipefail";
+        let options = match name.as_str() {
+            // The user or the file comes before them.
+            "su" | "flock" => rest.len(),
+            _ => rest.iter().take_while(is_option).count(),
+        };
+        let is_for_code = |word: &ShellWord| {
+            let option = word.text.trim_start_matches('-').to_lowercase();
+            match word.text.starts_with("--") {
+                true => ["eval", "print", "command"].contains(&option.as_str()),
+                false if word.text.starts_with('-') => {
+                    option == "command"
+                        || (option.len() < 6 && word.text.contains(|c| letters.contains(c)))
+                }
+                false => false,
+            }
+        };
+        if let Some(option) = rest[..options].iter().position(is_for_code) {
+            let code = rest.get(option + 1);
+            // Without code of its own it takes the first word of what it is fed.
+            let is_open =
+                code.is_none_or(|code| code.text.contains("{}") || code.text.contains('%'));
+            let from_xargs = || {
+                let file = after(words, &["-a", "--arg-file"]);
+                words[..at].iter().any(|word| program(&word.text) == "xargs")
+                    && is_open
+                    && (is_fed() || file.is_some_and(|file| text.files.holds(&file.text)))
+            };
+            return code.is_some_and(|code| text.expands_in(&code.open)) || from_xargs();
+        }
+        let is_process = |word: &ShellWord| word.text.starts_with("<(");
+        let reads = rest.iter().all(|word| is_option(&word) || is_process(word));
+        let by_process = rest.iter().any(|word| is_process(word) && text.expands_in(&word.open));
+        let hands_on = ["docker", "podman", "kubectl", "chroot", "nsenter"];
+        let is_program = at == 0
+            || (is_behind && at == 1)
+            || hands_on.contains(&program(&words[0].text).as_str());
+        let file = rest.iter().find(|word| !is_option(word));
+        let is_file = file.is_some_and(|file| text.files.holds(&file.text));
+        by_process || (is_program && (is_file || (reads && is_fed())))
+    })
+}
+
+/// The last part of a program's path, without the version of Python.
+fn program(text: &str) -> String {
+    let name = text.rsplit('/').next().unwrap_or_default();
+    match name.strip_prefix("python") {
+        Some(version) if version.chars().all(|c| c.is_ascii_digit() || c == '.') => {
+            "python".to_owned()
+        }
+        _ => name.to_owned(),
+    }
+}
+
+fn after<'a>(words: &'a [ShellWord], options: &[&str]) -> Option<&'a ShellWord> {
+    let at = words.iter().position(|word| options.contains(&word.text.as_str()))?;
+    words.get(at + 1)
+}
+
+/// Whether an expression of numbers names a variable, which needs no `$` there.
+fn names_in(expression: &str, text: &StrangerText<'_>) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut names = expression.split(|c| !is_part(c)).map(str::to_lowercase);
+    names.any(|name| text.names.contains(&name))
+}
