@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use parking_lot::Mutex;
 use rand::Rng as _;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
@@ -485,10 +487,22 @@ async fn read_at_most(mut response: Response, limit: usize, cut: bool) -> Result
     Ok(body.freeze())
 }
 
-/// `Retry-After` in seconds, at most an hour. Its other form, a date, is ignored.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds.min(3600)))
+    pause_of(headers.get(RETRY_AFTER)?.to_str().ok()?)
+}
+
+/// The pause that a header `Retry-After` asks for, by a number of seconds or a date (RFC 9110, 10.2.3), at most an hour.
+pub fn pause_of(retry_after: &str) -> Option<Duration> {
+    const LONGEST: Duration = Duration::from_secs(3600);
+    let text = retry_after.trim();
+    let pause = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let until = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+            until.duration_since(Timestamp::now()).try_into().unwrap_or_default()
+        }
+    };
+    Some(pause.min(LONGEST))
 }
 
 /// The start of a server's text, on one line and without control characters; of a web page only the
@@ -560,6 +574,21 @@ mod tests {
         }
         assert!(retry.pause(4, None) >= Duration::from_secs(1));
         assert!(retry.pause(1, Some(Duration::from_secs(30))) >= Duration::from_secs(30));
+    }
+
+    #[test]
+    fn retry_after_is_a_number_of_seconds_or_a_date() {
+        let seconds = |text: &str| pause_of(text).map(|pause| pause.as_secs());
+        assert_eq!(seconds(" 7 "), Some(7));
+        assert_eq!(seconds("18446744073709551615"), Some(3600));
+        assert_eq!(seconds("Fri, 31 Dec 1999 23:59:59 GMT"), Some(0));
+        assert_eq!(seconds("Thu, 31 Dec 2099 23:59:59 GMT"), Some(3600));
+        let soon = Timestamp::now() + Duration::from_secs(100);
+        let soon = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&soon).unwrap();
+        assert!((90..=100).contains(&seconds(&soon).unwrap()), "{soon}");
+        for wrong in ["", "soon", "-1", "1.5"] {
+            assert_eq!(seconds(wrong), None, "{wrong}");
+        }
     }
 
     #[tokio::test]

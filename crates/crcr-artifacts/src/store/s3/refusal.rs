@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use crcr_aws::sts::AwsError;
-use crcr_github::http::{self, RetryLoop};
+use crcr_github::http::{self, RetryLoop, pause_of};
 use jiff::Timestamp;
 use reqwest::header::HeaderMap;
 
@@ -155,9 +155,7 @@ where
                 SdkError::DispatchFailure(failure) => failure.is_timeout(),
                 _ => false,
             },
-            retry_after: response
-                .and_then(|it| it.headers().get("retry-after")?.trim().parse().ok())
-                .map(Duration::from_secs),
+            retry_after: response.and_then(|it| pause_of(it.headers().get("retry-after")?)),
             history: None,
         }
     }
