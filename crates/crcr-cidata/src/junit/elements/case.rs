@@ -31,6 +31,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "name",
                 "classname",
                 "class",
+                "group",
                 "file",
                 "time",
                 "status",
@@ -46,7 +47,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     open.is_classname_blank = raw.trim().is_empty();
                     case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
                 }
-                "class" => class = Some(LimitedText::of_attribute(raw, &mut this.flaws)),
+                "class" | "group" => class = Some(LimitedText::of_attribute(raw, &mut this.flaws)),
                 "file" if !raw.is_empty() => {
                     case.file = Some(shared(raw, &mut this.last_file, &mut this.flaws));
                 }
@@ -61,7 +62,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 }
                 "status" | "result" | "outcome" => {
                     open.is_not_run |= raw == "notrun";
-                    open.status = open.status.or(status_result(raw));
+                    open.state(status_result(raw));
                 }
                 "success" | "passed" if raw.eq_ignore_ascii_case("false") => {
                     open.status = Some(TestResult::Failure);
@@ -70,7 +71,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 _ => {}
             },
         );
-        // Codeception and old PHPUnit have no `classname`.
+        // Codeception and old PHPUnit have no `classname`, and tests of Erlang's Common Test only a group.
         if let Some(class) = class.filter(|_| open.case.classname.is_empty()) {
             open.case.classname = class.into();
         }
@@ -220,6 +221,15 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             _ if &*case.classname == "Formatting Test" => Some(LinterReport::Swiftlint),
             _ => None,
         };
+        // Erlang's Common Test, whose run fails for a test that a failed setup didn't let run.
+        for detail in &mut case.details {
+            let text = detail.text.as_deref().unwrap_or_default();
+            if detail.kind == TestDetailKind::Skipped && text.starts_with("{tc_auto_skip,") {
+                detail.kind = TestDetailKind::Error;
+                case.result = TestResult::Error;
+                open.failure_details += 1;
+            }
+        }
         if let Some(linter) = linter
             && !case.details.is_empty()
             && case.details.iter().all(|detail| linter.is_warning(detail))
@@ -253,7 +263,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 self.findings.add(JunitRule::StatusOnly, open.line, message);
             }
             _ if is_cut && !has_failed => case.result = TestResult::Unfinished,
-            Some(TestResult::Skipped) if !has_failed => case.result = TestResult::Skipped,
+            Some(stated @ (TestResult::Skipped | TestResult::Unfinished)) if !has_failed => {
+                case.result = stated;
+            }
             _ => {}
         }
         case.flaky = case.result == TestResult::Success && case.attempts > 1;
