@@ -31,7 +31,6 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "name",
                 "classname",
                 "class",
-                "group",
                 "file",
                 "time",
                 "status",
@@ -47,7 +46,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     open.is_classname_blank = raw.trim().is_empty();
                     case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
                 }
-                "class" | "group" => class = Some(LimitedText::of_attribute(raw, &mut this.flaws)),
+                "class" => class = Some(LimitedText::of_attribute(raw, &mut this.flaws)),
                 "file" if !raw.is_empty() => {
                     case.file = Some(shared(raw, &mut this.last_file, &mut this.flaws));
                 }
@@ -71,7 +70,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 _ => {}
             },
         );
-        // Codeception and old PHPUnit have no `classname`, and tests of Erlang's Common Test only a group.
+        // Codeception and old PHPUnit have no `classname`.
         if let Some(class) = class.filter(|_| open.case.classname.is_empty()) {
             open.case.classname = class.into();
         }
