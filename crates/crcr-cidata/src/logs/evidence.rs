@@ -84,6 +84,8 @@ struct OpenSection {
     /// The number of its first line.
     start_line: u64,
     is_echo: bool,
+    /// Whether its command is one that may print no more than the names of the files that it rejects.
+    checks_files: bool,
     /// Whether the runner reports an error in it, which ends an action that isn't a script.
     has_error_of_runner: bool,
     pool: Vec<Candidate>,
@@ -154,7 +156,8 @@ impl<'r> Evidence<'r> {
                 {
                     self.end_section(SectionEnd::Failed, chunk, line.segment);
                 }
-                self.start_section(start, ordinal, chunk.segments[line.segment].line_number);
+                let line_number = chunk.segments[line.segment].line_number;
+                self.start_section(start, text, ordinal, line_number);
             } else if line.marks.has(LineMarks::SECTION_END)
                 && let Some(end) = section_end(text)
             {
@@ -223,7 +226,7 @@ impl<'r> Evidence<'r> {
         }
     }
 
-    fn start_section(&mut self, start: SectionStart, ordinal: u64, line_number: u64) {
+    fn start_section(&mut self, start: SectionStart, text: &[u8], ordinal: u64, line_number: u64) {
         if start == SectionStart::EchoEnd {
             if self.section.is_echo {
                 self.section.is_echo = false;
@@ -239,6 +242,7 @@ impl<'r> Evidence<'r> {
                 start: ordinal,
                 start_line: line_number,
                 is_echo,
+                checks_files: is_of_checker(text),
                 ..OpenSection::default()
             },
         );
@@ -466,6 +470,9 @@ impl<'r> Evidence<'r> {
                 Trait::NearTheEnd,
                 is_known_to_fail && end - line.candidate.ordinal <= LAST_LINES as u64,
             );
+            if section.checks_files && names_source_file(&line.candidate.text().line) {
+                line.features.flag(Trait::FileOfDiff, true);
+            }
         }
         lines.sort_by(|a, b| b.features.score().total_cmp(&a.features.score()));
         // What a specific rule matches stays, whatever else speaks against it.
@@ -617,6 +624,22 @@ impl<'r> Evidence<'r> {
 fn context(chunk: &CleanChunk, from: usize, count: usize) -> impl Iterator<Item = String> {
     let to = (from + count).min(chunk.segments.len());
     (from..to).map(|index| cut_text(chunk.segment(index), MAX_CONTEXT_LINE_BYTES))
+}
+
+/// Whether a command formats files or looks at their style or license, such as `zig fmt --check src`.
+fn is_of_checker(command: &[u8]) -> bool {
+    ["fmt", "format", "lint", "licens", "style"]
+        .iter()
+        .any(|word| memchr::memmem::find(command, word.as_bytes()).is_some())
+}
+
+/// Whether a line is the path of a file with an extension and nothing else.
+fn names_source_file(line: &[u8]) -> bool {
+    let extension = line.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+    names_file(line)
+        && extension.len() < line.len()
+        && matches!(extension.len(), 1..=8)
+        && extension.iter().all(u8::is_ascii_alphabetic)
 }
 
 /// Whether a line is a path and nothing else.

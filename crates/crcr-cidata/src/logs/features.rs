@@ -281,8 +281,19 @@ impl Features {
     /// Whether the line has one of the forms in which tools tell an error.
     pub(super) fn is_strong(&self) -> bool {
         let traits = [Trait::SpecificRule, Trait::EndOfTraceback, Trait::FileOfDiff];
+        self.has_error_form() || traits.into_iter().any(|which| self.get(which) > 0.0)
+    }
+
+    fn has_error_form(&self) -> bool {
         self.0[..ERROR_FORMS].iter().any(|value| *value > 0.0)
-            || traits.into_iter().any(|which| self.get(which) > 0.0)
+    }
+
+    /// Whether the line has a level below errors, and nothing about it tells of one.
+    pub(super) fn is_quiet(&self, line: &[u8]) -> bool {
+        let traits = [Trait::Red, Trait::HintRule, Trait::NotInGreenRun];
+        !self.has_error_form()
+            && traits.into_iter().all(|which| self.get(which) == 0.0)
+            && QUIET_LEVEL.is_match(line)
     }
 
     /// Whether it has a form that tests which pass don't print, unlike the name of an exception or a word such as `panic`.
@@ -310,7 +321,7 @@ impl Features {
             let forms = FORMS.iter().zip(&self.0);
             forms.into_iter().any(|((name, _), value)| *value > 0.0 && names.contains(name))
         };
-        let is_error = self.0[..ERROR_FORMS].iter().any(|value| *value > 0.0);
+        let is_error = self.has_error_form();
         if is_error || has_form(&["warning"]) || QUIET_LEVEL.is_match(line) {
             return is_error;
         }

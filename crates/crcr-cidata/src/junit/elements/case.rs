@@ -22,7 +22,6 @@ const MAX_NAME_CHARS: usize = 1000;
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
-        let case = &mut open.case;
         let (mut has_time, mut class) = (false, None);
         self.each_attribute(
             tag,
@@ -41,19 +40,19 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "flaky",
             ],
             |this, key, raw| match key {
-                "name" => case.name = LimitedText::of_attribute(raw, &mut this.flaws),
+                "name" => open.case.name = LimitedText::of_attribute(raw, &mut this.flaws),
                 "classname" => {
                     open.is_classname_blank = raw.trim().is_empty();
-                    case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
+                    open.case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
                 }
                 "class" => class = Some(LimitedText::of_attribute(raw, &mut this.flaws)),
                 "file" if !raw.is_empty() => {
-                    case.file = Some(shared(raw, &mut this.last_file, &mut this.flaws));
+                    open.case.file = Some(shared(raw, &mut this.last_file, &mut this.flaws));
                 }
                 "time" => {
                     has_time = true;
-                    case.time = parse_seconds(raw);
-                    if case.time.is_none() {
+                    open.case.time = parse_seconds(raw);
+                    if open.case.time.is_none() {
                         let message =
                             format_args!("`{}` isn't a duration in seconds", shorten(raw));
                         this.findings.add(JunitRule::BadDuration, line, message);
