@@ -65,7 +65,9 @@ pub(super) fn status_result(value: &str) -> Option<TestResult> {
     let mut word = value.trim().to_ascii_lowercase();
     word.retain(|c| !matches!(c, ' ' | '_' | '-'));
     match word.as_str() {
-        "passed" | "passedbutrunaborted" | "warning" | "completed" => Some(TestResult::Success),
+        "pass" | "passed" | "passedbutrunaborted" | "warning" | "completed" => {
+            Some(TestResult::Success)
+        }
         "notrun" | "notrunnable" | "notexecuted" | "disabled" | "suppressed" | "skipped"
         | "ignored" | "pending" | "untested" | "incomplete" | "inconclusive" | "blocked" => {
             Some(TestResult::Skipped)

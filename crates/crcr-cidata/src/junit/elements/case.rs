@@ -80,6 +80,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             open.is_marked_flaky &= suite.has_flakes;
             match suite.marks {
                 CaseMarks::None | CaseMarks::Linter(_) => {}
+                CaseMarks::QtTest => open.status = open.status.or(Some(TestResult::Skipped)),
                 CaseMarks::Testcafe => read_marks_of_testcafe(&mut open.case),
                 CaseMarks::Testem => {
                     open.case.variant = Some(without_versions(&open.case.classname).into());

@@ -609,6 +609,23 @@ fn test_of_common_test_that_a_failed_setup_skips_is_an_error() {
     assert!(report.uncounted_failure().is_none());
 }
 
+/// Of Qt 6, errors are errors, and a test that is skipped says so.
+#[test]
+fn message_of_qt_test_is_no_error() {
+    let of = |version: &str| {
+        read(format!(
+            "<testsuite errors='2' failures='0' tests='2' name='All'><properties>\
+             <property value='{version}' name='QTestVersion'/></properties>\
+             <testcase result='pass' name='adds'><!-- type='qwarn' --></testcase>\
+             <testcase name='skips'><!-- type='skip' --></testcase></testsuite>"
+        ))
+        .tally
+    };
+    let (qt5, qt6) = (of("5.15.8"), of("6.8.1"));
+    assert_eq!((qt5.successes, qt5.skipped, qt5.errors), (1, 1, 0));
+    assert_eq!((qt6.successes, qt6.errors), (2, 2));
+}
+
 /// ESLint's formatter writes both alike, and fails for errors only.
 #[test]
 fn warning_of_eslint_is_no_failure() {
