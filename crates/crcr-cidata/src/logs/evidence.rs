@@ -679,3 +679,22 @@ fn keep_most_promising(pool: &mut Vec<Candidate>, first: usize, last: usize) -> 
     pool.sort_unstable_by_key(|line| line.ordinal);
     dropped
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_commands_that_check_files_may_name_no_more_than_those() {
+        for command in
+            ["##[group]Run zig fmt --check src", "$ addlicense -check .", "$ npm run lint"]
+        {
+            assert!(is_of_checker(command.as_bytes()), "{command}");
+        }
+        assert!(!is_of_checker(b"##[group]Run find . -name '*.c'"));
+        assert!(names_source_file(b"src/main.zig") && names_source_file(b"Makefile.am"));
+        for line in ["1.2.3", "src", "src/a.c: ok", "a.", "v1.0.123"] {
+            assert!(!names_source_file(line.as_bytes()), "{line}");
+        }
+    }
+}

@@ -288,14 +288,6 @@ impl Features {
         self.0[..ERROR_FORMS].iter().any(|value| *value > 0.0)
     }
 
-    /// Whether the line has a level below errors, and nothing about it tells of one.
-    pub(super) fn is_quiet(&self, line: &[u8]) -> bool {
-        let traits = [Trait::Red, Trait::HintRule, Trait::NotInGreenRun];
-        !self.has_error_form()
-            && traits.into_iter().all(|which| self.get(which) == 0.0)
-            && QUIET_LEVEL.is_match(line)
-    }
-
     /// Whether it has a form that tests which pass don't print, unlike the name of an exception or a word such as `panic`.
     pub(super) fn is_of_a_tool(&self) -> bool {
         let may_be_expected = ["exception", "crash"];

@@ -29,7 +29,7 @@ impl WeighedLine {
         let is_in_stack =
             matches!(text.traceback, Some(TracebackPart::Frame | TracebackPart::Source));
         self.features.get(Trait::SpecificRule) == 0.0
-            && (is_in_stack || is_never_the_cause(&text.line) || self.features.is_quiet(&text.line))
+            && (is_in_stack || is_never_the_cause(&text.line))
     }
 
     /// See [`Features::tells_of_failure`]. Words before the end of tests that all passed don't tell of one.
