@@ -49,7 +49,7 @@ pub(super) enum CaseMarks {
     Linter(LinterReport),
 }
 
-/// How a report tells warnings, which don't fail the run, from errors.
+/// How a linter's report tells a warning from an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinterReport {
     /// By its text. Warnings are counted among its suites' `errors`.
@@ -60,8 +60,6 @@ pub(super) enum LinterReport {
     Swiftlint,
     /// An `<error>` is an error, a `<failure>` a warning.
     Oxlint,
-    /// By its type: a risky test, until PHPUnit 9. It is counted among its suites' `errors`.
-    Phpunit,
 }
 
 impl LinterReport {
@@ -76,9 +74,6 @@ impl LinterReport {
             Self::Tslint => detail.type_name.as_deref() == Some("warning"),
             Self::Swiftlint => text.starts_with("Warning:") || text.starts_with("warning:"),
             Self::Oxlint => detail.kind == TestDetailKind::Failure,
-            Self::Phpunit => {
-                detail.type_name.as_deref() == Some("PHPUnit\\Framework\\RiskyTestError")
-            }
         }
     }
 }
@@ -105,10 +100,8 @@ impl Declared {
 
     /// Linters count their warnings, too.
     pub(super) fn forget_warning(&mut self, linter: LinterReport) {
-        let sum = match linter {
-            LinterReport::Eslint | LinterReport::Phpunit => &mut self.errors,
-            _ => &mut self.failures,
-        };
+        let sum =
+            if linter == LinterReport::Eslint { &mut self.errors } else { &mut self.failures };
         *sum = sum.saturating_sub(1);
     }
 

@@ -218,9 +218,6 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let linter = match self.suites.last().map(|suite| suite.marks) {
             Some(CaseMarks::Linter(linter)) => Some(linter),
             _ if &*case.classname == "Formatting Test" => Some(LinterReport::Swiftlint),
-            _ if case.details.iter().any(|detail| LinterReport::Phpunit.is_warning(detail)) => {
-                Some(LinterReport::Phpunit)
-            }
             _ => None,
         };
         // Erlang's Common Test, whose run fails for a test that a failed setup didn't let run.
@@ -236,8 +233,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             && !case.details.is_empty()
             && case.details.iter().all(|detail| linter.is_warning(detail))
         {
-            let message =
-                "a warning of a linter, or that a test is risky, doesn't count as a failure";
+            let message = "a warning of a linter doesn't count as a failure";
             self.findings.add(JunitRule::Warning, open.line, message);
             for suite in &mut self.suites {
                 suite.declared.forget_warning(linter);

@@ -626,24 +626,6 @@ fn message_of_qt_test_is_no_error() {
     assert_eq!((qt6.successes, qt6.errors), (2, 2));
 }
 
-#[test]
-fn risky_test_of_phpunit_is_no_failure() {
-    let of = |more: &str| {
-        read(format!(
-            "<testsuites><testsuite name='all' tests='1' errors='1' failures='0'>\
-             <testsuite name='ATest' tests='1' errors='1' failures='0'>\
-             <testcase name='testRisky' classname='ATest' time='0.1'>\
-             <error type='PHPUnit\\Framework\\RiskyTestError'>This test did not perform any assertions</error>\
-             {more}</testcase></testsuite></testsuite></testsuites>"
-        ))
-    };
-    let risky = of("");
-    assert_eq!(results(&risky), [("testRisky", TestResult::Success)]);
-    let rules: Vec<_> = risky.summary.findings.iter().map(|finding| finding.rule).collect();
-    assert_eq!(rules, [JunitRule::Warning]);
-    assert!(of("<failure/>").cases[0].result.is_failed());
-}
-
 /// ESLint's formatter writes both alike, and fails for errors only.
 #[test]
 fn warning_of_eslint_is_no_failure() {
