@@ -13,7 +13,7 @@ use super::elements::{ElementReader, ReportElement};
 use super::findings::JunitRule;
 use super::summary::SuiteElement;
 use super::text::LimitedText;
-use super::values::{file_name, parse_seconds, parse_time_span, shared, shorten};
+use super::values::{file_name, parse_seconds, parse_time_span, shared, shorten, status_result};
 
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_nunit(
@@ -368,10 +368,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     }
 
     fn trx_result(&mut self, outcome: &str, line: u64) -> TestResult {
-        if let Some((_, result)) =
-            TRX_OUTCOMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(outcome))
-        {
-            return *result;
+        if let Some(result) = status_result(outcome) {
+            return result;
         }
         let message =
             format_args!("the outcome `{}` isn't known and counts as an error", shorten(outcome));
@@ -384,23 +382,3 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
 fn nunit_status(raw: &str) -> &str {
     raw.split([':', '(']).next().unwrap_or(raw)
 }
-
-/// The `TestOutcome` of vstest, and two words of other tools.
-const TRX_OUTCOMES: [(&str, TestResult); 16] = [
-    ("Passed", TestResult::Success),
-    ("Failed", TestResult::Failure),
-    ("NotExecuted", TestResult::Skipped),
-    ("Error", TestResult::Error),
-    ("Timeout", TestResult::Error),
-    ("Aborted", TestResult::Error),
-    ("Disconnected", TestResult::Error),
-    ("Inconclusive", TestResult::Skipped),
-    ("NotRunnable", TestResult::Skipped),
-    ("Skipped", TestResult::Skipped),
-    ("Ignored", TestResult::Skipped),
-    ("PassedButRunAborted", TestResult::Success),
-    ("Warning", TestResult::Success),
-    ("Completed", TestResult::Success),
-    ("InProgress", TestResult::Unfinished),
-    ("Pending", TestResult::Unfinished),
-];

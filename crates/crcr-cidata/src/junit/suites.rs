@@ -42,6 +42,9 @@ pub(super) enum CaseMarks {
     Testcafe,
     /// The browser, as the class.
     Testem,
+    /// No result, for a test that is skipped: Qt Test before Qt 6. The errors of its suites are messages, also
+    /// warnings.
+    QtTest,
     /// Errors and warnings of a linter, which fails for errors only.
     Linter(LinterReport),
 }

@@ -31,10 +31,11 @@ pub(super) fn shorten(text: &str) -> String {
     text.chars().take(80).chain(['…']).collect()
 }
 
-/// The result that `status`, `result` and `outcome` state. Most tools write none of them.
+/// The result that `status`, `result` and `outcome` state, of which most tools of JUnit write none, and that each test of
+/// TRX has: its words are the `TestOutcome` of vstest, and those of other tools.
 pub(super) fn status_result(value: &str) -> Option<TestResult> {
     // `failed: assertion`, `errored`, `UNEXPECTED_SUCCESS`, `Timed out`
-    const STARTS: [(&str, TestResult); 24] = [
+    const STARTS: [(&str, TestResult); 25] = [
         ("fail", TestResult::Failure),
         ("unexpected", TestResult::Failure),
         ("xpass", TestResult::Failure),
@@ -54,6 +55,7 @@ pub(super) fn status_result(value: &str) -> Option<TestResult> {
         ("interrupt", TestResult::Error),
         ("kill", TestResult::Error),
         ("cancel", TestResult::Error),
+        ("disconnect", TestResult::Error),
         ("terminated", TestResult::Error),
         ("exception", TestResult::Error),
         ("fatal", TestResult::Error),
@@ -63,8 +65,14 @@ pub(super) fn status_result(value: &str) -> Option<TestResult> {
     let mut word = value.trim().to_ascii_lowercase();
     word.retain(|c| !matches!(c, ' ' | '_' | '-'));
     match word.as_str() {
-        "notrun" | "disabled" | "suppressed" | "skipped" | "ignored" | "pending" | "untested"
-        | "incomplete" | "inconclusive" | "blocked" => Some(TestResult::Skipped),
+        "pass" | "passed" | "passedbutrunaborted" | "warning" | "completed" => {
+            Some(TestResult::Success)
+        }
+        "notrun" | "notrunnable" | "notexecuted" | "disabled" | "suppressed" | "skipped"
+        | "ignored" | "pending" | "untested" | "incomplete" | "inconclusive" | "blocked" => {
+            Some(TestResult::Skipped)
+        }
+        "inprogress" => Some(TestResult::Unfinished),
         "ko" | "nok" => Some(TestResult::Failure),
         "broken" => Some(TestResult::Error),
         _ => STARTS.iter().find(|(start, _)| word.starts_with(start)).map(|(_, result)| *result),

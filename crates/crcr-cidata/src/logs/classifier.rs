@@ -11,13 +11,13 @@ use regex_automata::Input;
 
 use super::cleaner::{CleanChunk, LogReader, RawChunk, cut_text};
 use super::diff::{Baseline, NovelLines, ShapeHasher};
-use super::evidence::{CONTEXT_LINES, Evidence, WeighedLog, line_match};
+use super::evidence::{CONTEXT_LINES, Evidence, MAX_CONTEXT_LINE_BYTES};
 use super::features::{COUNT, rule_certainty_percent};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::literal_search::LiteralHits;
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
+use super::weighed::{WeighedLine, WeighedLog, line_match};
 
-const MAX_CONTEXT_LINE_BYTES: usize = 500;
 /// Each has up to 4 MiB of buffers, and those of the rules that it tries.
 const MAX_THREADS: usize = 4;
 /// Lines that are offered.
@@ -60,7 +60,7 @@ pub(crate) fn weighed_lines(
     let hasher = baseline.map_or(&own, Baseline::hasher);
     let read = read_log(input, rules, baseline, hasher)?;
     let log = &read.weighed;
-    let features = |(index, weighed): (usize, &super::evidence::WeighedLine)| {
+    let features = |(index, weighed): (usize, &WeighedLine)| {
         let (line_number, line) = log.line(index);
         let tells = |is_likeliest| weighed.tells_of_failure(is_likeliest);
         LineFeatures {

@@ -7,15 +7,14 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::ops::RangeInclusive;
 
-use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, LogReason};
-
 use super::cleaner::{CleanChunk, cut_text, without_tool_prefix};
 use super::diff::{Baseline, IsHash, ShapeHasher};
-use super::features::{Features, Trait, is_never_the_cause, is_success_of_all, score_of_no_line};
+use super::features::{Features, Trait, is_success_of_all};
 use super::line_marks::{LineMarks, MarkedLine};
-use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleScope, RuleSet};
+use super::rules::{LAST_RESORT, LogRule, RuleKind, RuleScope, RuleSet};
 use super::sections::{SectionEnd, SectionStart, section_end, section_start};
 use super::traceback::{TracebackPart, traceback_part};
+use super::weighed::{WeighedLine, WeighedLog};
 
 /// Lines of a section that are kept while it runs; a third of them are its first ones.
 const POOL_LINES: usize = 192;
@@ -37,9 +36,8 @@ const COUNTED_SHAPES: usize = 1 << 16;
 const LAST_LINES: usize = 60;
 /// Lines shown before and after the one that was found.
 pub(super) const CONTEXT_LINES: usize = 3;
-const MAX_CONTEXT_LINE_BYTES: usize = 500;
-const MAX_LINE_BYTES: usize = 4096;
-const MAX_REASONS: usize = 6;
+pub(super) const MAX_CONTEXT_LINE_BYTES: usize = 500;
+pub(super) const MAX_LINE_BYTES: usize = 4096;
 /// Lines between two errors of different clusters.
 const CLUSTER_LINES: u64 = 10;
 
@@ -47,7 +45,7 @@ const CLUSTER_LINES: u64 = 10;
 pub(super) struct Candidate {
     /// Counts the segments of the log.
     ordinal: u64,
-    line_number: u64,
+    pub(super) line_number: u64,
     marks: LineMarks,
     is_red: bool,
     is_after_blank: bool,
@@ -56,46 +54,19 @@ pub(super) struct Candidate {
     text: Option<Box<CandidateText>>,
 }
 
-struct CandidateText {
+pub(super) struct CandidateText {
     /// At most `MAX_LINE_BYTES` of it.
-    line: Box<[u8]>,
+    pub(super) line: Box<[u8]>,
     /// What it is in a Python traceback.
-    traceback: Option<TracebackPart>,
+    pub(super) traceback: Option<TracebackPart>,
     is_cut: bool,
-    before: Vec<String>,
-    after: Vec<String>,
+    pub(super) before: Vec<String>,
+    pub(super) after: Vec<String>,
 }
 
 impl Candidate {
-    fn text(&self) -> &CandidateText {
+    pub(super) fn text(&self) -> &CandidateText {
         self.text.as_ref().expect("lines are copied before they are weighed")
-    }
-}
-
-pub(super) struct WeighedLine {
-    candidate: Candidate,
-    pub(super) features: Features,
-    /// The rule that decides about the line, if it is one that matches.
-    rule: Option<usize>,
-    /// `None` outside failed sections.
-    section: Option<u64>,
-    /// Whether its section says after it that all tests passed.
-    is_before_success: bool,
-}
-
-impl WeighedLine {
-    fn is_never_the_cause(&self) -> bool {
-        let text = self.candidate.text();
-        let is_in_stack =
-            matches!(text.traceback, Some(TracebackPart::Frame | TracebackPart::Source));
-        self.features.get(Trait::SpecificRule) == 0.0
-            && (is_in_stack || is_never_the_cause(&text.line))
-    }
-
-    /// See [`Features::tells_of_failure`]. Words before the end of tests that all passed don't tell of one.
-    pub(super) fn tells_of_failure(&self, is_likeliest: bool) -> bool {
-        (!self.is_before_success || self.features.is_of_a_tool())
-            && self.features.tells_of_failure(&self.candidate.text().line, is_likeliest)
     }
 }
 
@@ -113,6 +84,8 @@ struct OpenSection {
     /// The number of its first line.
     start_line: u64,
     is_echo: bool,
+    /// Whether its command is one that may print no more than the names of the files that it rejects.
+    checks_files: bool,
     /// Whether the runner reports an error in it, which ends an action that isn't a script.
     has_error_of_runner: bool,
     pool: Vec<Candidate>,
@@ -183,7 +156,8 @@ impl<'r> Evidence<'r> {
                 {
                     self.end_section(SectionEnd::Failed, chunk, line.segment);
                 }
-                self.start_section(start, ordinal, chunk.segments[line.segment].line_number);
+                let line_number = chunk.segments[line.segment].line_number;
+                self.start_section(start, text, ordinal, line_number);
             } else if line.marks.has(LineMarks::SECTION_END)
                 && let Some(end) = section_end(text)
             {
@@ -252,7 +226,7 @@ impl<'r> Evidence<'r> {
         }
     }
 
-    fn start_section(&mut self, start: SectionStart, ordinal: u64, line_number: u64) {
+    fn start_section(&mut self, start: SectionStart, text: &[u8], ordinal: u64, line_number: u64) {
         if start == SectionStart::EchoEnd {
             if self.section.is_echo {
                 self.section.is_echo = false;
@@ -268,6 +242,7 @@ impl<'r> Evidence<'r> {
                 start: ordinal,
                 start_line: line_number,
                 is_echo,
+                checks_files: is_of_checker(text),
                 ..OpenSection::default()
             },
         );
@@ -495,6 +470,9 @@ impl<'r> Evidence<'r> {
                 Trait::NearTheEnd,
                 is_known_to_fail && end - line.candidate.ordinal <= LAST_LINES as u64,
             );
+            if section.checks_files && names_source_file(&line.candidate.text().line) {
+                line.features.flag(Trait::FileOfDiff, true);
+            }
         }
         lines.sort_by(|a, b| b.features.score().total_cmp(&a.features.score()));
         // What a specific rule matches stays, whatever else speaks against it.
@@ -648,6 +626,22 @@ fn context(chunk: &CleanChunk, from: usize, count: usize) -> impl Iterator<Item 
     (from..to).map(|index| cut_text(chunk.segment(index), MAX_CONTEXT_LINE_BYTES))
 }
 
+/// Whether a command formats files or looks at their style or license, such as `zig fmt --check src`.
+fn is_of_checker(command: &[u8]) -> bool {
+    ["fmt", "format", "lint", "licens", "style"]
+        .iter()
+        .any(|word| memchr::memmem::find(command, word.as_bytes()).is_some())
+}
+
+/// Whether a line is the path of a file with an extension and nothing else.
+fn names_source_file(line: &[u8]) -> bool {
+    let extension = line.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+    names_file(line)
+        && extension.len() < line.len()
+        && matches!(extension.len(), 1..=8)
+        && extension.iter().all(u8::is_ascii_alphabetic)
+}
+
 /// Whether a line is a path and nothing else.
 fn names_file(line: &[u8]) -> bool {
     let is_of_path = |byte: &u8| byte.is_ascii_alphanumeric() || b"./\\_-+@".contains(byte);
@@ -686,128 +680,21 @@ fn keep_most_promising(pool: &mut Vec<Candidate>, first: usize, last: usize) -> 
     dropped
 }
 
-/// The lines of a log that may explain its failure, with what speaks for each.
-pub(super) struct WeighedLog<'r> {
-    rules: &'r RuleSet,
-    pub(super) lines: Vec<WeighedLine>,
-    /// The numbers of their lines.
-    failed_sections: Vec<RangeInclusive<u64>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl WeighedLog<'_> {
-    /// The line that a rule found in the whole log, if it was weighed.
-    pub(super) fn by_rule_anywhere(&self, found: &LogRule, line_number: u64) -> Option<usize> {
-        self.best_of_rules(|line, rule| {
-            let is_line = line.candidate.line_number == line_number;
-            rule.name == found.name && (found.pick == Pick::Best || is_line)
-        })
-    }
-
-    /// The line of a failing section that a specific rule matches, preferably one that counts anywhere.
-    pub(super) fn by_rule_of_failing_section(&self) -> Option<usize> {
-        let of_scope =
-            |scope| self.best_of_rules(|line, rule| line.section.is_some() && rule.scope == scope);
-        of_scope(RuleScope::Log).or_else(|| of_scope(RuleScope::FailingSection))
-    }
-
-    pub(super) fn is_in_failed_section(&self, line_number: u64) -> bool {
-        self.failed_sections.iter().any(|numbers| numbers.contains(&line_number))
-    }
-
-    /// The line whose rule stands highest, among those that count.
-    fn best_of_rules(&self, counts: impl Fn(&WeighedLine, &LogRule) -> bool) -> Option<usize> {
-        let mut best: Option<(usize, usize)> = None;
-        for (index, line) in self.lines.iter().enumerate() {
-            let Some(priority) = line.rule else { continue };
-            let rule = &self.rules.rules[priority];
-            if rule.category == LAST_RESORT || !counts(line, rule) {
-                continue;
-            }
-            let is_better = best.is_none_or(|(known, known_index)| {
-                priority < known || (priority == known && self.is_picked(rule, index, known_index))
-            });
-            if is_better {
-                best = Some((priority, index));
-            }
+    #[test]
+    fn only_commands_that_check_files_may_name_no_more_than_those() {
+        for command in
+            ["##[group]Run zig fmt --check src", "$ addlicense -check .", "$ npm run lint"]
+        {
+            assert!(is_of_checker(command.as_bytes()), "{command}");
         }
-        best.map(|(_, index)| index)
-    }
-
-    /// Whether the rule picks the later line of two.
-    fn is_picked(&self, rule: &LogRule, later: usize, earlier: usize) -> bool {
-        match rule.pick {
-            Pick::First => false,
-            Pick::Last => true,
-            Pick::Best => self.score(later) > self.score(earlier),
+        assert!(!is_of_checker(b"##[group]Run find . -name '*.c'"));
+        assert!(names_source_file(b"src/main.zig") && names_source_file(b"Makefile.am"));
+        for line in ["1.2.3", "src", "src/a.c: ok", "a.", "v1.0.123"] {
+            assert!(!names_source_file(line.as_bytes()), "{line}");
         }
-    }
-
-    fn score(&self, index: usize) -> f32 {
-        self.lines[index].features.score()
-    }
-
-    /// The shares of certainty of all lines, in the order of `lines`, and last the one of the case that none of
-    /// them explains the failure.
-    pub(super) fn shares(&self) -> Vec<f32> {
-        let scores = (0..self.lines.len()).map(|index| self.score(index));
-        let scores: Vec<f32> = scores.chain([score_of_no_line()]).collect();
-        let top = scores.iter().copied().fold(f32::MIN, f32::max);
-        let powers: Vec<f32> = scores.iter().map(|score| (score - top).exp()).collect();
-        let sum: f32 = powers.iter().sum();
-        powers.into_iter().map(|power| power / sum).collect()
-    }
-
-    pub(super) fn describe(&self, index: usize, certainty_percent: u8) -> LogMatch {
-        let WeighedLine { candidate, features, rule, .. } = &self.lines[index];
-        let rule = rule.map(|priority| &self.rules.rules[priority]);
-        let rule = rule.filter(|rule| rule.category != LAST_RESORT);
-        let is_novel = features.get(Trait::NotInGreenRun) > 0.0;
-        let by = match rule {
-            Some(rule) if rule.scope != RuleScope::Hint => LogMatchSource::Rule,
-            _ if is_novel => LogMatchSource::Diff,
-            _ => LogMatchSource::Evidence,
-        };
-        let text = candidate.text();
-        let mut found = line_match(&text.line, candidate.line_number, rule, by);
-        found.context.clone_from(&text.before);
-        found.context.push(cut_text(&text.line, MAX_CONTEXT_LINE_BYTES));
-        found.context.extend_from_slice(&text.after);
-        found.certainty_percent = certainty_percent;
-        found.reasons = features
-            .terms()
-            .into_iter()
-            .take(MAX_REASONS)
-            .map(|(name, points)| LogReason { name: name.to_owned(), points })
-            .collect();
-        found
-    }
-
-    pub(super) fn line(&self, index: usize) -> (u64, &[u8]) {
-        let candidate = &self.lines[index].candidate;
-        (candidate.line_number, &candidate.text().line)
-    }
-}
-
-/// What is reported of a line. The context, the certainty and the reasons are still to be added.
-pub(super) fn line_match(
-    line: &[u8],
-    line_number: u64,
-    rule: Option<&LogRule>,
-    by: LogMatchSource,
-) -> LogMatch {
-    let (captures, start) = rule.map_or((vec![], 0), |rule| rule.captures(line));
-    // A very long line is shown from a little before the match.
-    let start =
-        if line.len() > MAX_LINE_BYTES { start.saturating_sub(MAX_LINE_BYTES / 4) } else { 0 };
-    LogMatch {
-        rule: rule.map(|rule| rule.name.clone()),
-        category: rule.map(|rule| rule.category.clone()),
-        line_number,
-        line: cut_text(&line[start..], MAX_LINE_BYTES),
-        captures,
-        context: vec![],
-        by,
-        certainty_percent: 0,
-        reasons: vec![],
     }
 }

@@ -163,7 +163,7 @@ static FORM_REGEXES: LazyLock<Vec<Regex>> =
 /// a level without a text, or what other CI than GitHub's writes below a failed step.
 static NEVER_THE_CAUSE: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$",
+        r"^(?:\[error\])?\s*(?:at (?:async |new )?(?:[\w.$<>/@`#~\[\]-]+(?:\(| (?:\[as \S+\] )?\((?:\S+:\d+|<anonymous>|index \d+|native|eval at ))|<anonymous>|\S+:\d+)|from \S+:\d+:in |#\d+ +(?:0x|\{main\}|\S+\(\d+\): |\S+ \()|\.\.\. \d+ more|\S+@\S+:\d+:\d+$)|^>>> \w+=|^[^A-Za-z\x80-\xff]*\^[^A-Za-z\x80-\xff]*$|^[^A-Za-z0-9\x80-\xff]*$|^\s*(?:✓|√|✔|✅|☑|\[PASS\] |PASS(?:ED)?:? |ok \d+ |--- PASS: |=== (?:RUN|PAUSE|CONT|NAME) |\[ +(?:OK|RUN) +\] )|^test .+ \.\.\. ok$| PASSED\s*(?:\[ *\d+%\])?$|^ [*+=t] \[new (?:branch|tag|ref)\]|^(?:Previous HEAD position was|HEAD is now at) |^\s+(?:-\w, )?--[a-z][\w-]+(?:[ =<\[].*)?\s{2,}\S|\bERROR SUMMARY: 0 errors\b|^(?i:\W*(?:failed|failures?|errors?|violations?|problems?)\W*0\W*)$|^\s+[-+~] [\w.\x22]+\s+= |^\s+[a-z_]+\.{3,}: |^\[(?:ERROR|error)\]\W*$|^user command error: exit status|^FAILURE: Build failed with an exception\.$|^\s*● (?:Console|Deprecation Warning|Validation Warning)$|^\s*[\w.-]+: FAIL code \d+ \(|^\s*evaluation failed :\(|^error during build:$|^\W*[A-Za-z][A-Za-z ]*: 0$|^(?:[0-9a-f]{6}[a-f]|[0-9a-f]{5}[a-f][0-9a-f]|[0-9a-f]{4}[a-f][0-9a-f]{2}|[0-9a-f]{3}[a-f][0-9a-f]{3})[0-9a-f]{0,33} [A-Z\x22]|^[-dlcbps][r-][w-][xsS-][r-][w-][xsS-][r-][w-][xtT-][ .+]|^[\w.-]+\s{2,}\d+(?:\.\d+)+\S*$|^OK \(\d+ tests?\b|^Requirement already satisfied: |^Successfully installed |^\s*Expectedly Failed\b|^XFAIL\b|^(?i:\s*(?:[a-z/%#-]+\s{2,}){2,}(?:errors|failures)(?:\s{2,}[a-z/%#-]+)*\s*)$|^ [a-z_]+(?:\s+\| [a-z_]+)+\s*$|^(?:\[[^\]/]+/[^\]]+\] +)?\s*(?:❌ +Failure - (?:Main|Pre|Post)\b|🏁 +Job failed)|^Error: Job '.+' failed$",
     )
 });
 
@@ -189,7 +189,7 @@ static SOME_FAILED: LazyLock<Regex> = LazyLock::new(|| {
 /// A level below errors, such as INFO, or the status of a request that succeeded: such a line is about no failure.
 static QUIET_LEVEL: LazyLock<Regex> = LazyLock::new(|| {
     line_regex(
-        r#"^(?:\S+ ){0,5}[\[<(]?(?:INFO|DEBUG|TRACE|NOTICE|WARN|WARNING)[\])>]?(?:[:\s]|$)|^\[(?:info|debug|notice|warn|warning)\]|^[IW]\d{4} \d\d:\d\d:\d\d|^[\d-]+ [\d:.]+: [IW] \S+:\d+\]|"(?:level|severity)": ?"(?:info|debug|trace|notice|warn|warning)"|\blevel=(?:info|debug|warn|warning)\b|"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) \S+ HTTP/[\d.]+" [1-4]\d\d "#,
+        r#"^(?:\S+ +){0,5}[\[<(]?(?:INFO|DEBUG|TRACE|NOTICE|WARN|WARNING)[\])>]?(?:[:\s]|$)|^\[(?:info|debug|notice|warn|warning)\]|^[IW]\d{4} \d\d:\d\d:\d\d|^[\d-]+ [\d:.]+: [IW] \S+:\d+\]|"(?:level|severity)": ?"(?:info|debug|trace|notice|warn|warning)"|\blevel=(?:info|debug|warn|warning)\b|"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) \S+ HTTP/[\d.]+" [1-4]\d\d "#,
     )
 });
 
@@ -281,8 +281,11 @@ impl Features {
     /// Whether the line has one of the forms in which tools tell an error.
     pub(super) fn is_strong(&self) -> bool {
         let traits = [Trait::SpecificRule, Trait::EndOfTraceback, Trait::FileOfDiff];
+        self.has_error_form() || traits.into_iter().any(|which| self.get(which) > 0.0)
+    }
+
+    fn has_error_form(&self) -> bool {
         self.0[..ERROR_FORMS].iter().any(|value| *value > 0.0)
-            || traits.into_iter().any(|which| self.get(which) > 0.0)
     }
 
     /// Whether it has a form that tests which pass don't print, unlike the name of an exception or a word such as `panic`.
@@ -310,7 +313,7 @@ impl Features {
             let forms = FORMS.iter().zip(&self.0);
             forms.into_iter().any(|((name, _), value)| *value > 0.0 && names.contains(name))
         };
-        let is_error = self.0[..ERROR_FORMS].iter().any(|value| *value > 0.0);
+        let is_error = self.has_error_form();
         if is_error || has_form(&["warning"]) || QUIET_LEVEL.is_match(line) {
             return is_error;
         }
@@ -395,6 +398,7 @@ mod tests {
             "exceptiongroup    1.2.0",
             "FAILURE: Build failed with an exception.",
             "benchmark           time      ops/s   errors",
+            " id | error ",
         ] {
             assert!(is_never_the_cause(line.as_bytes()), "{line}");
         }

@@ -2,8 +2,9 @@
 //!
 //! A log is read once, from its start to its end, in memory that doesn't depend on its size:
 //! [`cleaner`] strips timestamps and escape sequences from a chunk, [`classifier`] finds the lines that
-//! rules match anywhere, [`evidence`] weighs lines by where they stand and what they look like, and
-//! [`diff`] knows which other runs of the same job have, too.
+//! rules match anywhere, [`evidence`] weighs lines by where they stand and what they look like,
+//! [`weighed`] says which of them explain the failure, and [`diff`] knows which other runs of the same
+//! job have, too.
 
 mod classifier;
 mod cleaner;
@@ -23,6 +24,7 @@ mod stored;
 mod tests;
 mod traceback;
 mod unpack;
+mod weighed;
 
 use classifier::weighed_lines;
 pub use classifier::{LineFeatures, classify, matching_rules};

@@ -22,7 +22,6 @@ const MAX_NAME_CHARS: usize = 1000;
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
         let mut open = self.new_case(line);
-        let case = &mut open.case;
         let (mut has_time, mut class) = (false, None);
         self.each_attribute(
             tag,
@@ -41,19 +40,19 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "flaky",
             ],
             |this, key, raw| match key {
-                "name" => case.name = LimitedText::of_attribute(raw, &mut this.flaws),
+                "name" => open.case.name = LimitedText::of_attribute(raw, &mut this.flaws),
                 "classname" => {
                     open.is_classname_blank = raw.trim().is_empty();
-                    case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
+                    open.case.classname = shared(raw, &mut this.last_classname, &mut this.flaws);
                 }
                 "class" => class = Some(LimitedText::of_attribute(raw, &mut this.flaws)),
                 "file" if !raw.is_empty() => {
-                    case.file = Some(shared(raw, &mut this.last_file, &mut this.flaws));
+                    open.case.file = Some(shared(raw, &mut this.last_file, &mut this.flaws));
                 }
                 "time" => {
                     has_time = true;
-                    case.time = parse_seconds(raw);
-                    if case.time.is_none() {
+                    open.case.time = parse_seconds(raw);
+                    if open.case.time.is_none() {
                         let message =
                             format_args!("`{}` isn't a duration in seconds", shorten(raw));
                         this.findings.add(JunitRule::BadDuration, line, message);
@@ -61,7 +60,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 }
                 "status" | "result" | "outcome" => {
                     open.is_not_run |= raw == "notrun";
-                    open.status = open.status.or(status_result(raw));
+                    open.state(status_result(raw));
                 }
                 "success" | "passed" if raw.eq_ignore_ascii_case("false") => {
                     open.status = Some(TestResult::Failure);
@@ -81,6 +80,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             open.is_marked_flaky &= suite.has_flakes;
             match suite.marks {
                 CaseMarks::None | CaseMarks::Linter(_) => {}
+                CaseMarks::QtTest => open.status = open.status.or(Some(TestResult::Skipped)),
                 CaseMarks::Testcafe => read_marks_of_testcafe(&mut open.case),
                 CaseMarks::Testem => {
                     open.case.variant = Some(without_versions(&open.case.classname).into());
@@ -220,6 +220,15 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             _ if &*case.classname == "Formatting Test" => Some(LinterReport::Swiftlint),
             _ => None,
         };
+        // Erlang's Common Test, whose run fails for a test that a failed setup didn't let run.
+        for detail in &mut case.details {
+            let text = detail.text.as_deref().unwrap_or_default();
+            if detail.kind == TestDetailKind::Skipped && text.starts_with("{tc_auto_skip,") {
+                detail.kind = TestDetailKind::Error;
+                case.result = TestResult::Error;
+                open.failure_details += 1;
+            }
+        }
         if let Some(linter) = linter
             && !case.details.is_empty()
             && case.details.iter().all(|detail| linter.is_warning(detail))
@@ -253,7 +262,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 self.findings.add(JunitRule::StatusOnly, open.line, message);
             }
             _ if is_cut && !has_failed => case.result = TestResult::Unfinished,
-            Some(TestResult::Skipped) if !has_failed => case.result = TestResult::Skipped,
+            Some(stated @ (TestResult::Skipped | TestResult::Unfinished)) if !has_failed => {
+                case.result = stated;
+            }
             _ => {}
         }
         case.flaky = case.result == TestResult::Success && case.attempts > 1;

@@ -65,6 +65,15 @@ pub(super) struct OpenCase {
     status_text: LimitedText,
 }
 
+impl OpenCase {
+    /// Notes what an attribute says, or an element. The first that denies a success counts.
+    pub(super) fn state(&mut self, result: Option<TestResult>) {
+        if self.status.is_none_or(|known| known == TestResult::Success) {
+            self.status = result.or(self.status);
+        }
+    }
+}
+
 struct OpenDetail {
     kind: TestDetailKind,
     type_name: Option<String>,
@@ -277,7 +286,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             Some(ReportElement::Status) => {
                 if let Some(open) = &mut self.case {
                     let text = std::mem::take(&mut open.status_text).trimmed();
-                    open.status = open.status.or(text.and_then(|text| status_result(&text)));
+                    open.state(text.and_then(|text| status_result(&text)));
                 }
             }
             Some(ReportElement::SuiteOutput) => {

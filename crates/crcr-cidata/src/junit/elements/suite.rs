@@ -26,6 +26,9 @@ const VARIANT_PROPERTIES: [&str; 7] =
 /// Karma's reporter has it in each suite, whose name is that of the browser.
 const KARMA_BROWSER: &str = "browser.fullName";
 
+/// Qt Test has it in each suite.
+const QT_TEST_VERSION: &str = "QTestVersion";
+
 /// WebdriverIO's reporter has it in each suite; every class begins with it.
 const WEBDRIVERIO_BROWSER: &str = "capabilities";
 
@@ -184,6 +187,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let (mut known, mut value) = (None, None);
         self.each_attribute(tag, line, ["name", "value"], |this, key, raw| match key {
             "name" if raw == "go.version" => known = Some("go.version"),
+            "name" if raw == QT_TEST_VERSION => known = Some(QT_TEST_VERSION),
             "name" if raw == KARMA_BROWSER => known = Some(KARMA_BROWSER),
             "name" if raw == WEBDRIVERIO_BROWSER => known = Some(WEBDRIVERIO_BROWSER),
             "name" => known = VARIANT_PROPERTIES.into_iter().find(|name| *name == raw),
@@ -206,6 +210,13 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             return;
         }
         let suite = self.suites.last_mut();
+        if known == QT_TEST_VERSION {
+            if let Some(suite) = suite.filter(|_| value.starts_with(['4', '5'])) {
+                suite.marks = CaseMarks::QtTest;
+                suite.declared.errors = 0;
+            }
+            return;
+        }
         if known == WEBDRIVERIO_BROWSER {
             if let Some(suite) = suite.filter(|suite| !suite.is_root && self.case.is_none()) {
                 suite.take_browser_of_classes(&value);

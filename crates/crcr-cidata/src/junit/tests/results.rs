@@ -579,8 +579,51 @@ fn status_that_begins_with_a_failure_or_is_another_tools_word_is_one() {
         let case = only(suite(&format!("<testcase name='a' {attribute}/>")));
         assert_eq!(case.result, result, "{attribute}");
     }
+    for (attributes, result) in [
+        ("status='completed' result='failed'", Failure),
+        ("status='passed' outcome='timed out'", Error),
+        ("status='InProgress'", TestResult::Unfinished),
+    ] {
+        let case = only(suite(&format!("<testcase name='a' {attributes}/>")));
+        assert_eq!(case.result, result, "{attributes}");
+    }
     let passed = only(suite("<testcase name='a' success='true' status='Success'/>"));
     assert_eq!(passed.result, TestResult::Success);
+}
+
+/// `ct_run` and Rebar fail for it; what a suite itself skips is `tc_user_skip`.
+#[test]
+fn test_of_common_test_that_a_failed_setup_skips_is_an_error() {
+    let of = |reason: &str| {
+        format!(
+            "<testcase name='adds' time='0.1'><skipped type='skip' \
+             message='Test adds in a_SUITE skipped!'>{reason}</skipped></testcase>"
+        )
+    };
+    let setup = of("{tc_auto_skip,{failed,{a_SUITE,init_per_testcase,\n  {badmatch,1}}}}");
+    let chosen = of("{tc_user_skip,\"no tc_auto_skip\"}");
+    let report = read(format!(
+        "<testsuite name='a_SUITE' tests='2' failures='0' errors='0' skipped='2'>{setup}{chosen}</testsuite>"
+    ));
+    assert_eq!(results(&report), [("adds", TestResult::Error), ("adds", TestResult::Skipped)]);
+    assert!(report.uncounted_failure().is_none());
+}
+
+/// Of Qt 6, errors are errors, and a test that is skipped says so.
+#[test]
+fn message_of_qt_test_is_no_error() {
+    let of = |version: &str| {
+        read(format!(
+            "<testsuite errors='2' failures='0' tests='2' name='All'><properties>\
+             <property value='{version}' name='QTestVersion'/></properties>\
+             <testcase result='pass' name='adds'><!-- type='qwarn' --></testcase>\
+             <testcase name='skips'><!-- type='skip' --></testcase></testsuite>"
+        ))
+        .tally
+    };
+    let (qt5, qt6) = (of("5.15.8"), of("6.8.1"));
+    assert_eq!((qt5.successes, qt5.skipped, qt5.errors), (1, 1, 0));
+    assert_eq!((qt6.successes, qt6.errors), (2, 2));
 }
 
 /// ESLint's formatter writes both alike, and fails for errors only.

@@ -1,0 +1,166 @@
+//! The weighed lines of a log, and which of them explain its failure.
+
+use std::ops::RangeInclusive;
+
+use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, LogReason};
+
+use super::cleaner::cut_text;
+use super::evidence::{Candidate, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES};
+use super::features::{Features, Trait, is_never_the_cause, score_of_no_line};
+use super::rules::{LAST_RESORT, LogRule, Pick, RuleScope, RuleSet};
+use super::traceback::TracebackPart;
+
+const MAX_REASONS: usize = 6;
+
+pub(super) struct WeighedLine {
+    pub(super) candidate: Candidate,
+    pub(super) features: Features,
+    /// The rule that decides about the line, if it is one that matches.
+    pub(super) rule: Option<usize>,
+    /// `None` outside failed sections.
+    pub(super) section: Option<u64>,
+    /// Whether its section says after it that all tests passed.
+    pub(super) is_before_success: bool,
+}
+
+impl WeighedLine {
+    pub(super) fn is_never_the_cause(&self) -> bool {
+        let text = self.candidate.text();
+        let is_in_stack =
+            matches!(text.traceback, Some(TracebackPart::Frame | TracebackPart::Source));
+        self.features.get(Trait::SpecificRule) == 0.0
+            && (is_in_stack || is_never_the_cause(&text.line))
+    }
+
+    /// See [`Features::tells_of_failure`]. Words before the end of tests that all passed don't tell of one.
+    pub(super) fn tells_of_failure(&self, is_likeliest: bool) -> bool {
+        (!self.is_before_success || self.features.is_of_a_tool())
+            && self.features.tells_of_failure(&self.candidate.text().line, is_likeliest)
+    }
+}
+
+/// The lines of a log that may explain its failure, with what speaks for each.
+pub(super) struct WeighedLog<'r> {
+    pub(super) rules: &'r RuleSet,
+    pub(super) lines: Vec<WeighedLine>,
+    /// The numbers of their lines.
+    pub(super) failed_sections: Vec<RangeInclusive<u64>>,
+}
+
+impl WeighedLog<'_> {
+    /// The line that a rule found in the whole log, if it was weighed.
+    pub(super) fn by_rule_anywhere(&self, found: &LogRule, line_number: u64) -> Option<usize> {
+        self.best_of_rules(|line, rule| {
+            let is_line = line.candidate.line_number == line_number;
+            rule.name == found.name && (found.pick == Pick::Best || is_line)
+        })
+    }
+
+    /// The line of a failing section that a specific rule matches, preferably one that counts anywhere.
+    pub(super) fn by_rule_of_failing_section(&self) -> Option<usize> {
+        let of_scope =
+            |scope| self.best_of_rules(|line, rule| line.section.is_some() && rule.scope == scope);
+        of_scope(RuleScope::Log).or_else(|| of_scope(RuleScope::FailingSection))
+    }
+
+    pub(super) fn is_in_failed_section(&self, line_number: u64) -> bool {
+        self.failed_sections.iter().any(|numbers| numbers.contains(&line_number))
+    }
+
+    /// The line whose rule stands highest, among those that count.
+    fn best_of_rules(&self, counts: impl Fn(&WeighedLine, &LogRule) -> bool) -> Option<usize> {
+        let mut best: Option<(usize, usize)> = None;
+        for (index, line) in self.lines.iter().enumerate() {
+            let Some(priority) = line.rule else { continue };
+            let rule = &self.rules.rules[priority];
+            if rule.category == LAST_RESORT || !counts(line, rule) {
+                continue;
+            }
+            let is_better = best.is_none_or(|(known, known_index)| {
+                priority < known || (priority == known && self.is_picked(rule, index, known_index))
+            });
+            if is_better {
+                best = Some((priority, index));
+            }
+        }
+        best.map(|(_, index)| index)
+    }
+
+    /// Whether the rule picks the later line of two.
+    fn is_picked(&self, rule: &LogRule, later: usize, earlier: usize) -> bool {
+        match rule.pick {
+            Pick::First => false,
+            Pick::Last => true,
+            Pick::Best => self.score(later) > self.score(earlier),
+        }
+    }
+
+    fn score(&self, index: usize) -> f32 {
+        self.lines[index].features.score()
+    }
+
+    /// The shares of certainty of all lines, in the order of `lines`, and last the one of the case that none of
+    /// them explains the failure.
+    pub(super) fn shares(&self) -> Vec<f32> {
+        let scores = (0..self.lines.len()).map(|index| self.score(index));
+        let scores: Vec<f32> = scores.chain([score_of_no_line()]).collect();
+        let top = scores.iter().copied().fold(f32::MIN, f32::max);
+        let powers: Vec<f32> = scores.iter().map(|score| (score - top).exp()).collect();
+        let sum: f32 = powers.iter().sum();
+        powers.into_iter().map(|power| power / sum).collect()
+    }
+
+    pub(super) fn describe(&self, index: usize, certainty_percent: u8) -> LogMatch {
+        let WeighedLine { candidate, features, rule, .. } = &self.lines[index];
+        let rule = rule.map(|priority| &self.rules.rules[priority]);
+        let rule = rule.filter(|rule| rule.category != LAST_RESORT);
+        let is_novel = features.get(Trait::NotInGreenRun) > 0.0;
+        let by = match rule {
+            Some(rule) if rule.scope != RuleScope::Hint => LogMatchSource::Rule,
+            _ if is_novel => LogMatchSource::Diff,
+            _ => LogMatchSource::Evidence,
+        };
+        let text = candidate.text();
+        let mut found = line_match(&text.line, candidate.line_number, rule, by);
+        found.context.clone_from(&text.before);
+        found.context.push(cut_text(&text.line, MAX_CONTEXT_LINE_BYTES));
+        found.context.extend_from_slice(&text.after);
+        found.certainty_percent = certainty_percent;
+        found.reasons = features
+            .terms()
+            .into_iter()
+            .take(MAX_REASONS)
+            .map(|(name, points)| LogReason { name: name.to_owned(), points })
+            .collect();
+        found
+    }
+
+    pub(super) fn line(&self, index: usize) -> (u64, &[u8]) {
+        let candidate = &self.lines[index].candidate;
+        (candidate.line_number, &candidate.text().line)
+    }
+}
+
+/// What is reported of a line. The context, the certainty and the reasons are still to be added.
+pub(super) fn line_match(
+    line: &[u8],
+    line_number: u64,
+    rule: Option<&LogRule>,
+    by: LogMatchSource,
+) -> LogMatch {
+    let (captures, start) = rule.map_or((vec![], 0), |rule| rule.captures(line));
+    // A very long line is shown from a little before the match.
+    let start =
+        if line.len() > MAX_LINE_BYTES { start.saturating_sub(MAX_LINE_BYTES / 4) } else { 0 };
+    LogMatch {
+        rule: rule.map(|rule| rule.name.clone()),
+        category: rule.map(|rule| rule.category.clone()),
+        line_number,
+        line: cut_text(&line[start..], MAX_LINE_BYTES),
+        captures,
+        context: vec![],
+        by,
+        certainty_percent: 0,
+        reasons: vec![],
+    }
+}
