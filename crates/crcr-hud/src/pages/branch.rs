@@ -6,7 +6,7 @@ use crcr_domain::checks::check_run::CheckRunStatus;
 use crcr_domain::ci_data::workflow::{BranchCommit, CiState, WorkflowJob};
 use crcr_domain::probes::Culprit;
 use crcr_domain::protocol::event::EventName;
-use crcr_domain::results::facts::{DispatchFact, DispatchFactStatus};
+use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
@@ -114,14 +114,37 @@ pub(crate) struct BackendCell {
     pub(crate) outcome: Option<JobOutcome>,
     pub(crate) jobs: usize,
     pub(crate) failed: usize,
+    /// The same as `outcome`, with what a job came to before a re-run that hasn't ended.
+    #[serde(skip)]
+    ended: Option<JobOutcome>,
 }
 
 impl BackendCell {
     /// Whether it turned red or green; `None` while it runs, and if it neither passed nor failed.
     pub(crate) fn is_red(&self) -> Option<bool> {
-        let outcome = self.outcome?;
-        (outcome.is_pass() || !is_good(outcome)).then(|| !is_good(outcome))
+        is_red_outcome(self.outcome?)
     }
+
+    /// The same, as it was before a re-run began.
+    pub(crate) fn was_red(&self) -> Option<bool> {
+        is_red_outcome(self.ended?)
+    }
+
+    /// Adds a job: what it came to, and what it had come to before a re-run.
+    fn add(&mut self, outcome: Option<JobOutcome>, ended: Option<JobOutcome>) {
+        self.jobs += 1;
+        self.failed += usize::from(outcome.is_some_and(|outcome| !is_good(outcome)));
+        self.outcome = worse(self.outcome, outcome);
+        self.ended = worse(self.ended, ended);
+    }
+}
+
+fn is_red_outcome(outcome: JobOutcome) -> Option<bool> {
+    (outcome.is_pass() || !is_good(outcome)).then(|| !is_good(outcome))
+}
+
+fn worse(known: Option<JobOutcome>, other: Option<JobOutcome>) -> Option<JobOutcome> {
+    if rank(other) < rank(known) { other } else { known }
 }
 
 /// The worst first: a failure, a job that runs, one that passed.
@@ -369,17 +392,19 @@ pub(crate) async fn backend_cells(
         |name: &str| backends.iter().position(|backend| backend.repo.eq_ignore_ascii_case(name));
     let mut cells: ReportedCells = HashMap::new();
     let none = || vec![None; backends.len()];
-    let of_page = facts.attempts(&window).filter(|row| is_here(&row.upstream));
-    for job in jobs_of_record(of_page, []) {
+    let of_page = || facts.attempts(&window).filter(|row| is_here(&row.upstream));
+    let name = |row: &AttemptFact| {
+        (row.repo.clone(), row.head_sha.clone(), row.workflow.clone(), row.job.clone())
+    };
+    let ended = jobs_of_record(of_page().filter(|row| !row.state.is_open()), []);
+    let ended: HashMap<_, _> = ended.iter().map(|job| (name(job.record), job.outcome)).collect();
+    for job in jobs_of_record(of_page(), []) {
         let Some(at) = column(&job.record.repo) else { continue };
         let row = cells.entry(job.record.head_sha.clone()).or_insert_with(none);
-        let cell = row[at].get_or_insert(BackendCell { outcome: job.outcome, jobs: 0, failed: 0 });
-        let failed = job.outcome.is_some_and(|outcome| !is_good(outcome));
-        cell.jobs += 1;
-        cell.failed += usize::from(failed);
-        if rank(job.outcome) < rank(cell.outcome) {
-            cell.outcome = job.outcome;
-        }
+        let before = || ended.get(&name(job.record)).copied().flatten();
+        let ended = job.outcome.or_else(before);
+        let first = BackendCell { outcome: job.outcome, jobs: 0, failed: 0, ended };
+        row[at].get_or_insert(first).add(job.outcome, ended);
     }
     let told = |sent: &&DispatchFact| sent.event == EventName::Push && is_here(&sent.upstream);
     for sent in facts.dispatches(&window).filter(told) {
@@ -392,7 +417,7 @@ pub(crate) async fn backend_cells(
         let Some(at) = column(&sent.repo) else { continue };
         let row = cells.entry(sent.head_sha.clone()).or_insert_with(none);
         let failed = usize::from(outcome.is_some());
-        row[at].get_or_insert(BackendCell { outcome, jobs: 0, failed });
+        row[at].get_or_insert(BackendCell { outcome, jobs: 0, failed, ended: outcome });
     }
     let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
     for ((sha, name), check) in checks_of_heads(hud, repo, &shas).await? {
@@ -402,10 +427,14 @@ pub(crate) async fn backend_cells(
         let cell = cells.get_mut(&sha).and_then(|row| row[at].as_mut());
         let Some(cell) = cell.filter(|cell| cell.failed == 0) else { continue };
         match check.status {
-            CheckRunStatus::Queued | CheckRunStatus::InProgress => cell.outcome = None,
+            CheckRunStatus::Queued | CheckRunStatus::InProgress => {
+                cell.outcome = None;
+                cell.ended = cell.ended.filter(|outcome| !is_good(*outcome));
+            }
             // What its jobs said isn't all.
             CheckRunStatus::Completed(end) if !end.is_good() => {
                 (cell.outcome, cell.failed) = (Some(JobOutcome::Lost), 1);
+                cell.ended = cell.outcome;
             }
             CheckRunStatus::Completed(_) => {}
         }
