@@ -20,12 +20,15 @@ use serde::Serialize;
 
 use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
 use super::relay::{RelayList, link_of_backend};
+use super::reported::{self, ReportedKind};
 use super::{category_text, controls, freshness};
 use crate::address::{Sorted, address, order_header};
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, commit_link, counted, culprit_list, distribution, outcome_parts, rate};
+use crate::layout::{
+    ago, commit_link, count_link, counted, culprit_list, distribution, outcome_parts, rate,
+};
 use crate::model::job_details::JobDetails;
 use crate::model::{RateSummary, RateView, TrendDay, days, hourly_trend, total, trend};
 use crate::query::{EventFilter, SortOrder, SpanQuery, TimeSpan};
@@ -125,6 +128,7 @@ pub(crate) struct CellBlame {
 pub(crate) struct FailingTest {
     pub(crate) name: String,
     pub(crate) file: Option<String>,
+    /// In how many jobs.
     pub(crate) count: u64,
     pub(crate) last: Timestamp,
     pub(crate) message: Option<String>,
@@ -368,7 +372,10 @@ async fn add_titles(hud: &Hud, matrix: &mut JobMatrix) -> Result<(), PageError> 
 fn failing_tests(jobs: &[JobOfRecord<'_>], order: &SortOrder) -> Vec<FailingTest> {
     let mut tests: BTreeMap<(&str, Option<&str>), FailingTest> = BTreeMap::new();
     for job in jobs {
-        for test in &job.record.details.failed_tests {
+        // Two cases of a name are one row of the jobs that the count leads to.
+        let mut named = BTreeSet::new();
+        let failed = job.record.details.failed_tests.iter();
+        for test in failed.filter(|test| named.insert((&test.name, &test.file))) {
             let seen = tests.entry((&test.name, test.file.as_deref())).or_insert(FailingTest {
                 name: test.name.clone(),
                 file: test.file.clone(),
@@ -459,19 +466,20 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
 }
 
 fn cards(model: &BackendModel) -> Markup {
+    let listed = |kind: ReportedKind| reported::link(kind, Some(&model.repo), &model.span);
     html! {
         dl.cards {
             div { dt { "CI job pass" } dd { (rate(&model.worth.job_pass)) } }
             div { dt { "Test pass" } dd { (rate(&model.worth.test_pass)) } }
             @if model.upstream_failures > 0 {
-                div { dt { "CI job pass without upstream's failures (" (model.upstream_failures) ")" } dd { (rate(&model.job_pass_without_upstream)) } }
+                div { dt { "CI job pass without upstream's failures (" (count_link(model.upstream_failures, listed(ReportedKind::Upstream).as_deref())) ")" } dd { (rate(&model.job_pass_without_upstream)) } }
                 div { dt { "Test pass without upstream's failures" } dd { (rate(&model.test_pass_without_upstream)) } }
             }
             div { dt { "Availability" } dd { (rate(&model.worth.availability)) } }
             div { dt { "Queue P50" } dd { (distribution(model.worth.queue.as_ref())) } }
             div { dt { "Run time P50" } dd { (distribution(model.worth.execution.as_ref())) } }
             div { dt { "End to end P50" } dd { (distribution(model.worth.end_to_end.as_ref())) } }
-            div { dt { "Running now" } dd { (model.worth.running) } }
+            div { dt { "Running now" } dd { (count_link(model.worth.running, listed(ReportedKind::Running).filter(|_| model.worth.running > 0).as_deref())) } }
         }
     }
 }
@@ -495,7 +503,7 @@ fn failing_tests_table(model: &BackendModel, path: &str) -> Markup {
                 } }
                 tbody { @for test in tests { tr {
                     th scope="row" { a rel="nofollow" href=(address("/search", [("q", Some(&*test.name))])) { bdi { (test.name) } } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
-                    td { (test.count) }
+                    td { (count_link(test.count, reported::link_of_test(&model.repo, (&test.name, test.file.as_deref()), &model.span).as_deref())) }
                     td { (ago(test.last)) }
                     td.message { bdi { (test.message.as_deref().unwrap_or("–")) } }
                 } } }
