@@ -315,5 +315,7 @@ pub const RESTORE_MEMORY: Duration = Duration::from_secs(400 * 24 * 3600);
 /// The pause before the next part of a log that one task can't finish.
 pub const RECONCILE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Tasks of each state that the metrics look at: those that are most overdue, and dead ones.
+/// Tasks that the metrics look at: those that are due first.
 pub const METRIC_TASKS: usize = 1_000;
+/// Dead letters that the metrics count. Forks leave many, which may hide no other.
+pub const METRIC_DEAD_TASKS: usize = 20_000;
