@@ -18,7 +18,9 @@ use super::failure::{self, JobModel};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError, repo_name};
 use crate::layout::{counted, culprit_list, outcome_parts, short_sha, state_parts};
-use crate::model::commit_jobs::{JobOnCommit, branch_jobs, commits, newest_of_each};
+use crate::model::commit_jobs::{
+    JobOnCommit, branch_jobs, commits, last_ended_of_each, newest_of_each,
+};
 use crate::model::days::push_facts;
 use crate::model::head::checks_of_heads;
 use crate::query::BranchQuery;
@@ -178,13 +180,9 @@ pub(crate) struct GroupCell {
     pub(crate) was_rerun: bool,
     /// A job in that state.
     pub(crate) job: u64,
-}
-
-impl GroupCell {
-    /// Whether it turned red or green; `None` while it runs, and if it neither passed nor failed.
-    fn is_red(&self) -> Option<bool> {
-        is_red(self.state)
-    }
+    /// The worst of what the jobs came to, before a re-run that hasn't ended.
+    #[serde(skip)]
+    ended: CiState,
 }
 
 pub(crate) fn is_red(state: CiState) -> Option<bool> {
@@ -240,9 +238,9 @@ pub(crate) async fn build(
     };
     let in_tree = |row: &CommitRow, at: usize| {
         let cell = row.cells[at].as_ref()?;
-        Some((cell.is_red()?, Some(cell.job)))
+        Some((is_red(cell.ended)?, Some(cell.job)))
     };
-    let out_of_tree = |row: &CommitRow, at: usize| Some((row.backend_cells[at]?.is_red()?, None));
+    let out_of_tree = |row: &CommitRow, at: usize| Some((row.backend_cells[at]?.was_red()?, None));
     let red = (0..groups.len()).map(|at| red_since(&commits, |row| in_tree(row, at))).collect();
     let red_backends =
         (0..backends.len()).map(|at| red_since(&commits, |row| out_of_tree(row, at))).collect();
@@ -274,6 +272,8 @@ struct GroupedJobs<'a> {
     /// How many groups are left out.
     more_groups: usize,
     cells: HashMap<(&'a str, JobGroup), Vec<JobOnCommit<'a>>>,
+    /// The worst of what the jobs of each came to.
+    ended: HashMap<(&'a str, JobGroup), CiState>,
     /// The commits on which a job failed, in whichever group.
     failed: HashSet<&'a str>,
     /// By commit: whether a job passed, and whether every other one did that ran.
@@ -300,12 +300,19 @@ impl<'a> GroupedJobs<'a> {
             *only &= matches!(job.job.state, CiState::Passed | CiState::Neutral);
             cells.entry((sha, group)).or_default().push(job);
         }
+        let mut ended: HashMap<_, CiState> = HashMap::new();
+        for job in last_ended_of_each(jobs) {
+            let key = (job.job.head_sha.as_str(), JobGroup::new(job.job, is_open));
+            let worst = ended.entry(key).or_insert(job.job.state);
+            *worst = job.job.state.min(*worst);
+        }
         let more_groups = groups.len().saturating_sub(MAX_GROUPS);
-        Self { groups: most_telling(groups), more_groups, cells, failed, green }
+        Self { groups: most_telling(groups), more_groups, cells, ended, failed, green }
     }
 
     fn cell(&self, sha: &'a str, group: &JobGroup) -> Option<GroupCell> {
-        self.cells.get(&(sha, group.clone())).map(|jobs| group_cell(jobs))
+        let key = (sha, group.clone());
+        Some(group_cell(self.cells.get(&key)?, *self.ended.get(&key)?))
     }
 }
 
@@ -442,7 +449,7 @@ pub(crate) async fn backend_cells(
     Ok((backends, cells))
 }
 
-fn group_cell(jobs: &[JobOnCommit<'_>]) -> GroupCell {
+fn group_cell(jobs: &[JobOnCommit<'_>], ended: CiState) -> GroupCell {
     let worst = jobs.iter().min_by_key(|job| job.job.state).expect("a cell has a job");
     GroupCell {
         state: worst.job.state,
@@ -450,6 +457,7 @@ fn group_cell(jobs: &[JobOnCommit<'_>]) -> GroupCell {
         failed: jobs.iter().filter(|job| job.job.state.is_failure()).count(),
         was_rerun: jobs.iter().any(|job| job.attempts > 1),
         job: worst.job.id,
+        ended,
     }
 }
 
