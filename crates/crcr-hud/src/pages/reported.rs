@@ -380,6 +380,7 @@ pub(crate) fn page(model: &ReportedModel, view: &View<'_>) -> Markup {
                 }
                 @if let Some(test) = &model.test { ", in which " bdi { (test) } " failed" }
                 " · the newest dispatches first"
+                @if let Some(test) = &model.test { " · " a rel="nofollow" href=(address("/search", [("q", Some(&**test))])) { "Search for this test" } }
             }
             @if model.jobs.is_empty() { p.note role="status" { "No such job in these days." } } @else { (table(model)) }
             @if let Some(older) = model.older_url() { p.pager { a rel="nofollow" href=(older) { "Older" } } }
@@ -398,7 +399,7 @@ fn table(model: &ReportedModel) -> Markup {
             } }
             tbody { @for job in &model.jobs { tr {
                 th scope="row" { @match &job.url { Some(url) => (external_link(url, &job.name)), None => bdi { (job.name) } } }
-                @if model.backend.is_none() { td data-label="Backend" { a href=(format!("/crcr/{}", job.repo)) { bdi { (job.repo) } } } }
+                @if model.backend.is_none() { td data-label="Backend" { a rel="nofollow" href=(format!("/crcr/{}{}", job.repo, model.span.unfiltered().address())) { bdi { (job.repo) } } } }
                 td data-label="Dispatched" { (ago(job.at)) }
                 td data-label="Of" { @match job.pull_request {
                     Some(number) => a href=(address::pull(&job.upstream, number)) { "#" (number) },

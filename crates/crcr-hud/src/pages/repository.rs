@@ -11,6 +11,7 @@ use crcr_domain::results::review::ReviewQuestion;
 use crcr_domain::results::triage::TriageCategory;
 use crcr_domain::results::{BlamedJobs, CriterionVerdict, JobOfRecord, JobOutcome, jobs_of_days};
 use crcr_domain::{Level, RepoName};
+use crcr_results::retention::{day_of, midnight};
 use crcr_results::review::ReviewInputs;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use crcr_results::{Window, review};
@@ -22,7 +23,7 @@ use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
 use super::relay::{RelayList, link_of_backend};
 use super::reported::{self, ReportedKind};
 use super::{category_text, controls, freshness};
-use crate::address::{Sorted, address, order_header};
+use crate::address::{Sorted, order_header};
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
@@ -34,6 +35,9 @@ use crate::model::{RateSummary, RateView, TrendDay, days, hourly_trend, total, t
 use crate::query::{EventFilter, SortOrder, SpanQuery, TimeSpan};
 use crate::view::View;
 
+/// How many days are shown of a backend that left the allowlist, and how far back they may be.
+const DAYS_OF_THE_PAST: i64 = 7;
+const MAX_DAYS_BACK: i64 = 400;
 const MAX_ROWS: usize = 50;
 const MAX_COLUMNS: usize = 40;
 
@@ -148,7 +152,7 @@ pub(crate) async fn build(
     query: SpanQuery,
 ) -> Result<BackendModel, PageError> {
     let repo = &repo_name(&owner, &repo)?;
-    let mut span = span_with_results(hud, repo, &hud.span(&query)?).await?;
+    let mut span = span_with_results(hud, repo, &query).await?;
     // Other links leave the order of the tests out: it would double their addresses.
     let test_sort = SortOrder::new(span.sort.take().as_deref(), TEST_SORTS[0], &TEST_SORTS)
         .map_err(PageError::Query)?;
@@ -241,22 +245,41 @@ pub(crate) async fn build(
     })
 }
 
-/// A backend that only has nightly runs begins with those, unless the query names the events.
+/// A backend that only has nightly runs begins with those, unless the query names the events. One that left the allowlist
+/// is still linked from what was dispatched to it: without a span in the query, it is shown as it was last.
 async fn span_with_results(
     hud: &Hud,
     repo: &RepoName,
-    span: &TimeSpan,
+    query: &SpanQuery,
 ) -> Result<TimeSpan, PageError> {
+    let mut span = hud.span(query)?;
+    let is_listed = hud.entry_of(repo).is_some();
+    if !is_listed
+        && !query.has_span()
+        && let Some(last) = last_day(hud, repo, &span).await?
+    {
+        let (from, to) = (midnight(last - DAYS_OF_THE_PAST + 1), midnight(last + 1));
+        span = TimeSpan { from, to, until_now: false, window: None, ..span };
+    }
     let nightly = TimeSpan { events: EventFilter::Nightly, ..span.clone() };
     if span.events_named {
-        return Ok(span.clone());
+        return Ok(span);
     }
     if hud.entry_of(repo).is_some_and(|entry| entry.is_nightly_only()) {
         return Ok(nightly);
     }
-    let is_empty = days::day_tallies(hud, span, Some(repo.as_str())).await?.is_empty()
+    let is_empty = days::day_tallies(hud, &span, Some(repo.as_str())).await?.is_empty()
         && !days::day_tallies(hud, &nightly, Some(repo.as_str())).await?.is_empty();
-    Ok(if is_empty { nightly } else { span.clone() })
+    Ok(if is_empty { nightly } else { span })
+}
+
+/// The last day with something of a repository, if that is before the span.
+async fn last_day(hud: &Hud, repo: &RepoName, span: &TimeSpan) -> Result<Option<i64>, PageError> {
+    let year = Window::all(midnight(day_of(span.to) - MAX_DAYS_BACK), span.to)
+        .of_repos(vec![repo.as_str().to_owned()]);
+    let days = hud.results.day_revisions(&year).await?;
+    let last = days.iter().filter(|known| !known.repo.is_empty()).map(|known| known.day).max();
+    Ok(last.filter(|last| midnight(last + 1) <= span.from))
 }
 
 fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) -> JobMatrix {
@@ -502,7 +525,7 @@ fn failing_tests_table(model: &BackendModel, path: &str) -> Markup {
                     (header("last", "Last", Sorted::Descending)) th scope="col" { "Last message" }
                 } }
                 tbody { @for test in tests { tr {
-                    th scope="row" { a rel="nofollow" href=(address("/search", [("q", Some(&*test.name))])) { bdi { (test.name) } } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
+                    th scope="row" { bdi { (test.name) } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
                     td { (count_link(test.count, reported::link_of_test(&model.repo, (&test.name, test.file.as_deref()), &model.span).as_deref())) }
                     td { (ago(test.last)) }
                     td.message { bdi { (test.message.as_deref().unwrap_or("–")) } }

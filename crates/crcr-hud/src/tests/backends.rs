@@ -549,3 +549,27 @@ async fn each_count_of_backends_leads_to_those_that_it_counts() {
     let (status, page) = site.get("/crcr?show=odd").await;
     assert!(status == StatusCode::BAD_REQUEST && page.contains("`show`"), "{page}");
 }
+
+#[tokio::test]
+async fn backend_that_left_the_allowlist_is_shown_as_it_was_last_wherever_a_page_leads_to_it() {
+    let gone = "gone-org/torch-gone";
+    let (mut dispatch, mut attempt) = of_aurora();
+    let at = now() - jiff::SignedDuration::from_hours(24 * 20);
+    (dispatch.repo, dispatch.enqueued_at) = (gone.to_owned(), at);
+    (attempt.repo, attempt.dispatched_at, attempt.received_at) = (gone.to_owned(), at, at);
+    let number = dispatch.pull_request.unwrap();
+    let site = site(vec![Fact::Dispatch(dispatch), Fact::Attempt(Box::new(attempt))]).await;
+    let (_, list) = site.get("/relay?window=30d").await;
+    let link = format!("/crcr/{gone}?window=30d&amp;events=pr");
+    assert!(list.contains(&link), "{list}");
+    let (_, pull) = site.get(&format!("/pr/{number}")).await;
+    assert!(pull.contains(&format!("href=\"/crcr/{gone}\"")), "{pull}");
+    for path in [link.replace("&amp;", "&"), format!("/crcr/{gone}")] {
+        let (status, page) = site.get(&path).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {page}");
+        assert!(page.contains("not on the allowlist") && page.contains(&format!("#{number}")));
+    }
+    let (status, page) = site.get(&format!("/crcr/{gone}?window=24h")).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{page}");
+    assert_eq!(site.get("/crcr/no-org/torch-none").await.0, StatusCode::NOT_FOUND);
+}

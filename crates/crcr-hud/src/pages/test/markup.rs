@@ -1,5 +1,6 @@
 //! How the page of a test looks.
 
+use crcr_domain::ci_data::test_run::full_name;
 use crcr_results::test_history::{MAX_JOBS, MAX_RESULTS_OF_JOB, TestResultRow};
 use crcr_results::test_runs::{date, hex_id};
 use maud::{Markup, html};
