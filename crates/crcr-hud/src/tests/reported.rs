@@ -31,12 +31,22 @@ async fn each_count_of_a_backends_jobs_leads_to_as_many_rows() {
     let mut all = break_upstream(7, facts(7, now(), 30, 10, UPSTREAM)).facts;
     // More that run, and all of one dispatch, than a page has rows.
     let (dispatch, attempt) = of_aurora();
-    all.push(Fact::Dispatch(DispatchFact { delivery: "open".to_owned(), ..dispatch }));
+    let (event, at) = (EventName::Push, now() - jiff::SignedDuration::from_hours(1));
+    all.push(Fact::Dispatch(DispatchFact {
+        delivery: "open".to_owned(),
+        event: event.clone(),
+        enqueued_at: at,
+        pull_request: None,
+        ..dispatch
+    }));
     all.extend((0..250).map(|n| {
         Fact::Attempt(Box::new(AttemptFact {
             delivery: "open".to_owned(),
             job: Some(format!("leg {n}")),
             state: JobState::InProgress,
+            event: event.clone(),
+            dispatched_at: at,
+            pull_request: None,
             ..attempt.clone()
         }))
     }));
