@@ -348,6 +348,20 @@ pub(crate) fn link(kind: ReportedKind, backend: Option<&str>, span: &TimeSpan) -
     link_with(&[("kind", Some(kind.as_str())), ("backend", backend)], span)
 }
 
+/// The address of the jobs of a backend between two times.
+pub(crate) fn link_between(
+    kind: ReportedKind,
+    backend: &str,
+    (from, to): (Timestamp, Timestamp),
+) -> String {
+    let (kind, from, to) = (kind.as_str(), from.to_string(), to.to_string());
+    let times = [("from", Some(&*from)), ("to", Some(&*to))];
+    address(
+        "/reported",
+        [("kind", Some(kind)), ("backend", Some(backend))].into_iter().chain(times),
+    )
+}
+
 /// The address of the jobs of a backend in which a test failed.
 pub(crate) fn link_of_test(
     backend: &str,
