@@ -31,6 +31,8 @@ pub const ADMIN_TOKEN_CHARS: usize = 16;
 pub const WRONG_TOKENS: u32 = 10;
 /// How long `/readyz` relies on the last successful write before it tries another one.
 pub const PROBE: Duration = Duration::from_secs(5);
+/// The same for a write that failed.
+pub const PROBE_AGAIN: Duration = Duration::from_secs(1);
 /// Open connections of the operators' listener.
 pub const ADMIN_CONNECTIONS: usize = 50;
 /// A connection of this age is closed after its current request, so that none is held forever.
