@@ -394,7 +394,6 @@ pub(crate) fn page(model: &ReportedModel, view: &View<'_>) -> Markup {
                 }
                 @if let Some(test) = &model.test { ", in which " bdi { (test) } " failed" }
                 " · the newest dispatches first"
-                @if let Some(test) = &model.test { " · " a rel="nofollow" href=(address("/search", [("q", Some(&**test))])) { "Search for this test" } }
             }
             @if model.jobs.is_empty() { p.note role="status" { "No such job in these days." } } @else { (table(model)) }
             @if let Some(older) = model.older_url() { p.pager { a rel="nofollow" href=(older) { "Older" } } }

@@ -23,7 +23,7 @@ use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
 use super::relay::{RelayList, link_of_backend};
 use super::reported::{self, ReportedKind};
 use super::{category_text, controls, freshness};
-use crate::address::{Sorted, order_header};
+use crate::address::{Sorted, address, order_header};
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
@@ -67,6 +67,9 @@ pub(crate) struct BackendModel {
     pub(crate) matrix: JobMatrix,
     pub(crate) failing_tests: Vec<FailingTest>,
     pub(crate) test_sort: SortOrder,
+    /// Whether results of tests are stored, so that a search may find one.
+    #[serde(skip)]
+    has_test_results: bool,
     pub(crate) refused: Vec<RefusedReport>,
     /// Why the newest version of its own file isn't in force.
     pub(crate) file_problem: Option<String>,
@@ -241,6 +244,7 @@ pub(crate) async fn build(
         matrix,
         failing_tests,
         test_sort,
+        has_test_results: !hud.results.tested_repositories().await?.is_empty(),
         refused,
     })
 }
@@ -525,7 +529,11 @@ fn failing_tests_table(model: &BackendModel, path: &str) -> Markup {
                     (header("last", "Last", Sorted::Descending)) th scope="col" { "Last message" }
                 } }
                 tbody { @for test in tests { tr {
-                    th scope="row" { bdi { (test.name) } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
+                    th scope="row" {
+                        @if model.has_test_results { a rel="nofollow" href=(address("/search", [("q", Some(&*test.name))])) { bdi { (test.name) } } }
+                        @else { bdi { (test.name) } }
+                        @if let Some(file) = &test.file { div.detail { bdi { (file) } } }
+                    }
                     td { (count_link(test.count, reported::link_of_test(&model.repo, (&test.name, test.file.as_deref()), &model.span).as_deref())) }
                     td { (ago(test.last)) }
                     td.message { bdi { (test.message.as_deref().unwrap_or("–")) } }
