@@ -196,7 +196,9 @@ async fn tasks_whose_server_asks_to_wait_hide_no_other_one_that_is_stuck() {
 async fn dead_letters_about_deleted_forks_do_not_hide_a_newer_one() {
     let world = World::new().await;
     let of_forks = ("job_log", "log:acme", limits::METRIC_TASKS + 100);
-    queue_tasks(&world, &[of_forks, ("dispatch", "dispatch:acme", 1)], true).await;
+    queue_tasks(&world, &[of_forks], true).await;
+    world.later(Duration::from_secs(60));
+    queue_tasks(&world, &[("dispatch", "dispatch:acme", 1)], true).await;
     let text = metrics(&world).await;
     assert!(text.contains("crcr_dead_tasks{kind=\"dispatch\"} 1"), "{text}");
 }
