@@ -285,6 +285,7 @@ async fn store_outage_is_503_and_the_same_delivery_is_accepted_afterwards() {
     let (status, body) = ready(&world).await;
     assert!(status == StatusCode::SERVICE_UNAVAILABLE && body["store"].is_string(), "{body}");
     world.rename("away", "record");
+    world.later(limits::PROBE_AGAIN);
     assert_eq!(ready(&world).await.0, StatusCode::OK);
 }
 
