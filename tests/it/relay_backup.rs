@@ -227,6 +227,35 @@ fn restore_of_a_store_that_a_relay_uses_is_refused() {
 }
 
 #[test]
+fn restore_replaces_no_link_and_takes_no_backup_of_the_future() {
+    let place = Place::new(&[], "L1: []\n");
+    drop(SqliteStore::open(&place.folder().join("crcr.db"), StoreRole::Server).unwrap());
+    let (code, _, stderr) = place.run(&["relay", "backup", "copy"]);
+    assert_eq!(code, 0, "{stderr}");
+    // The store was on another disk, and its file was moved away.
+    let link = place.folder().join("new.db");
+    std::os::unix::fs::symlink("elsewhere/crcr.db", &link).unwrap();
+    let restore = ["relay", "restore", "copy", "--store", "sqlite:new.db"];
+    let (code, _, stderr) = place.run(&restore);
+    assert!(code == 1 && stderr.contains("a restore never overwrites"), "{stderr}");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    fs::remove_file(&link).unwrap();
+    let manifest = place.folder().join("copy/backup.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    let mut backup: serde_json::Value = serde_json::from_str(&text).unwrap();
+    backup["backup_at"] =
+        (Timestamp::now() + jiff::SignedDuration::from_hours(3)).to_string().into();
+    fs::write(&manifest, backup.to_string()).unwrap();
+    for check in [&[][..], &["--check"]] {
+        let (code, _, stderr) = place.run(&[&restore[..3], check].concat());
+        assert!(code == 1 && stderr.contains("which is still to come"), "{stderr}");
+    }
+    fs::write(&manifest, text).unwrap();
+    let (code, _, stderr) = place.run(&restore);
+    assert_eq!(code, 0, "{stderr}");
+}
+
+#[test]
 fn restore_that_fails_half_way_leaves_nothing_behind_and_can_be_done_again() {
     let place = Place::new(&[], "L1: []\n");
     for name in ["crcr.db", "results.db"] {

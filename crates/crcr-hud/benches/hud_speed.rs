@@ -108,6 +108,7 @@ async fn main() {
         "/relay".to_owned(),
         "/relay?list=reports&window=30d".to_owned(),
         "/relay?kind=dead&window=30d".to_owned(),
+        "/reported?kind=test_failed&window=30d".to_owned(),
         format!("/commit/{:040x}", events - 2),
         "/search?q=Commit+7".to_owned(),
         "/search?q=no+such+thing".to_owned(),

@@ -124,7 +124,8 @@ pub async fn errors_as_pages(
     let path = asked.uri.path();
     // `/hud/` is `/hud`; no page's address ends with a slash.
     let trimmed = path.trim_end_matches('/');
-    if for_people && !trimmed.is_empty() && trimmed != path && !path.contains("//") {
+    let is_of_this_host = !path.contains("//") && !path.contains('\\');
+    if for_people && !trimmed.is_empty() && trimmed != path && is_of_this_host {
         let query = asked.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
         return axum::response::Redirect::permanent(&format!("{trimmed}{query}")).into_response();
     }

@@ -96,7 +96,7 @@ fn current(path: &str, address: &str) -> Option<&'static str> {
         "/failures" => is_below("/failure"),
         "/trends" => path == "/jobs",
         "/crcr" => {
-            path == "/relay"
+            ["/relay", "/reported"].contains(&path)
                 || is_below("/crcr")
                     && !["/crcr/deliveries", "/crcr/login"]
                         .iter()

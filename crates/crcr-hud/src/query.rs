@@ -40,6 +40,11 @@ impl SpanQuery {
         self.from.is_some()
     }
 
+    /// Whether the query says which time span it is about.
+    pub(super) fn has_span(&self) -> bool {
+        self.window.is_some() || self.from.is_some() || self.to.is_some()
+    }
+
     /// The level whose criteria apply.
     pub(super) fn level(&self) -> Result<Option<Level>, String> {
         let level = self.level.as_deref().map(str::parse).transpose();

@@ -21,7 +21,7 @@ use crate::openapi::{self, Operation, schemas_of};
 use crate::pages::log_text::send_log;
 use crate::pages::{
     branch, branches, commit, failure, failures, feed, jobs, level, level_status, now, overview,
-    pull, pulls, quarantine, relay, repository, search, test, tests, trends,
+    pull, pulls, quarantine, relay, reported, repository, search, test, tests, trends,
 };
 use crate::query::SpanQuery;
 use crate::security_headers::SECURITY_HEADERS;
@@ -54,6 +54,7 @@ pub fn router(hud: Arc<Hud>) -> Router {
         .page("/trends", "/api/v1/trends", trends::build, trends::page)
         .page("/jobs", "/api/v1/jobs", jobs::build, jobs::page)
         .page("/relay", "/api/v1/relay", relay::build, relay::page)
+        .page("/reported", "/api/v1/reported", reported::build, reported::page)
         .page(
             "/crcr/{owner}/{repo}",
             "/api/v1/repositories/{owner}/{repo}",

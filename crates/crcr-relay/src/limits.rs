@@ -31,6 +31,8 @@ pub const ADMIN_TOKEN_CHARS: usize = 16;
 pub const WRONG_TOKENS: u32 = 10;
 /// How long `/readyz` relies on the last successful write before it tries another one.
 pub const PROBE: Duration = Duration::from_secs(5);
+/// The same for a write that failed.
+pub const PROBE_AGAIN: Duration = Duration::from_secs(1);
 /// Open connections of the operators' listener.
 pub const ADMIN_CONNECTIONS: usize = 50;
 /// A connection of this age is closed after its current request, so that none is held forever.
@@ -315,5 +317,7 @@ pub const RESTORE_MEMORY: Duration = Duration::from_secs(400 * 24 * 3600);
 /// The pause before the next part of a log that one task can't finish.
 pub const RECONCILE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Tasks of each state that the metrics look at: those that are most overdue, and dead ones.
+/// Tasks that the metrics look at: those that are due first.
 pub const METRIC_TASKS: usize = 1_000;
+/// Dead letters that the metrics count. Forks leave many, which may hide no other.
+pub const METRIC_DEAD_TASKS: usize = 20_000;

@@ -86,8 +86,8 @@ pub struct Relay {
     /// Reads the secret store again, if there is one.
     pub stored_secrets: Option<FetchStoredSecrets>,
     stored_secrets_read_at: Mutex<Option<Timestamp>>,
-    /// When a test record was last written to the store.
-    written_at: tokio::sync::Mutex<Option<Timestamp>>,
+    /// When a test record was last written to the store, or why it couldn't be.
+    last_write: tokio::sync::Mutex<Option<(Timestamp, Result<(), String>)>>,
 }
 
 /// What a relay needs for webhooks and reports.
@@ -261,7 +261,7 @@ impl Relay {
             wrong_logins: WrongTokens::default(),
             stored_secrets: None,
             stored_secrets_read_at: Mutex::default(),
-            written_at: tokio::sync::Mutex::default(),
+            last_write: tokio::sync::Mutex::default(),
             store,
             results,
             app,
@@ -368,7 +368,7 @@ impl Relay {
 
     pub(crate) async fn readiness(&self) -> Readiness {
         Readiness {
-            store: self.can_write().await.err().map(|error| error.to_string()),
+            store: self.can_write().await.err(),
             allowlist: self.allowlist.status(),
             issuers: self.issuers(),
         }
@@ -380,25 +380,29 @@ impl Relay {
     }
 
     /// Whether the store can be written: it can be read even when the disk is full. While it works, it
-    /// is tried at most once in [`limits::PROBE`], so that health checks don't load the disk.
-    pub(crate) async fn can_write(&self) -> Result<(), StoreError> {
-        let mut written_at = self.written_at.lock().await;
-        if written_at.is_some_and(|at| self.is_recent(at, limits::PROBE)) {
-            return Ok(());
+    /// is tried at most once in [`limits::PROBE`], so that health checks don't load the disk. Whoever waited for a try that
+    /// failed shares its answer: anybody may ask, and one after the other each would wait as long as all before it.
+    pub(crate) async fn can_write(&self) -> Result<(), String> {
+        let mut last = self.last_write.lock().await;
+        if let Some((at, answer)) = &*last {
+            let period = if answer.is_ok() { limits::PROBE } else { limits::PROBE_AGAIN };
+            if self.is_recent(*at, period) {
+                return answer.clone();
+            }
         }
+        *last = None;
         let now = self.now();
-        *written_at = None;
         let mut batch = WriteBatch::default();
         batch.set(state_records::write_probe_key(), &now, self.expiry());
-        match tokio::time::timeout(limits::PROBE, self.store.commit(batch, now)).await {
-            Ok(commit) => commit?,
-            Err(_) => {
-                let what = format!("it hasn't written anything for {} s", limits::PROBE.as_secs());
-                return Err(StoreError::Unavailable(what));
-            }
-        };
-        *written_at = Some(now);
-        Ok(())
+        let commit = tokio::time::timeout(limits::PROBE, self.store.commit(batch, now)).await;
+        let commit = commit.unwrap_or_else(|_| {
+            let what = format!("it hasn't written anything for {} s", limits::PROBE.as_secs());
+            Err(StoreError::Unavailable(what))
+        });
+        let answer = commit.map(drop).map_err(|error| error.to_string());
+        let tried_at = if answer.is_ok() { now } else { self.now() };
+        *last = Some((tried_at, answer.clone()));
+        answer
     }
 
     /// Reads the secrets' files that have changed. If one can't be used, the old values stay. Blocks

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crcr_relay::config::StoreUrl;
 use crcr_relay::restore::{RestoreRecord, ResumedWork, mark_restored};
@@ -24,6 +25,8 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+/// How far two machines' clocks may be apart. The relay asks for webhooks from some time before a backup on.
+const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
     let (restored, resumed) = match (&args.folder, args.since) {
@@ -41,8 +44,16 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
             for file in &manifest.files {
                 check(folder, file)?;
             }
+            let at = manifest.backup_at;
+            if at > now() + CLOCK_SKEW {
+                let what =
+                    format!("the backup says that it was made at {at:.0}, which is still to come");
+                return Err(Failure::user("since", what).hint(
+                    "GitHub couldn't be asked for what came after it. Set this machine's clock; if that of the \
+                     backup was wrong, copy its files to their places and use `--since`",
+                ));
+            }
             if args.check {
-                let at = manifest.backup_at;
                 match args.format {
                     DataFormat::Json => printer.data_line(&json!(manifest).to_string()),
                     DataFormat::Text => {
@@ -262,8 +273,9 @@ fn partial_of(path: &Path) -> PathBuf {
 }
 
 fn expect_nothing_at(path: &Path) -> Result<(), Failure> {
-    let Some(there) = ENDS.map(|end| with_end(path, end)).into_iter().find(|path| path.exists())
-    else {
+    // A link is something, too, wherever it leads: the store's place may be on another disk.
+    let is_there = |path: &PathBuf| path.symlink_metadata().is_ok();
+    let Some(there) = ENDS.map(|end| with_end(path, end)).into_iter().find(is_there) else {
         return Ok(());
     };
     let what = format!("`{}` exists, and a restore never overwrites", there.display());

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::jobs::JobOfRecord;
 use super::outcome::JobOutcome;
-use crate::results::facts::{DispatchFact, DispatchFactStatus};
+use crate::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
@@ -28,60 +29,121 @@ struct HeadJobs<'a> {
     names: BTreeSet<(&'a str, Option<&'a str>)>,
     is_open: bool,
     never_started: bool,
+    sent_at: Timestamp,
+}
+
+/// How a job that fails on purpose ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExpectedEnd {
+    /// As expected.
+    Seen,
+    /// In another way.
+    NotSeen,
+    /// Its end was never reported, or other commits of that day have it and this one hasn't.
+    Missing,
+}
+
+names! { ExpectedEnd { Seen "expected_seen", NotSeen "expected_not_seen", Missing "expected_missing" } }
+
+/// A job that fails on purpose, on a commit.
+#[derive(Debug, Clone, Copy)]
+pub struct ExpectedJob<'a> {
+    pub repo: &'a str,
+    pub workflow: &'a str,
+    pub job: Option<&'a str>,
+    /// The commit, or the run if there is none.
+    pub commit: &'a str,
+    /// When its commit was dispatched.
+    pub at: Timestamp,
+    pub end: ExpectedEnd,
+    /// `None` if nothing was reported.
+    pub record: Option<&'a AttemptFact>,
+}
+
+/// The jobs of one day that fail on purpose, among these.
+pub fn expected_jobs<'a>(
+    jobs: &[JobOfRecord<'a>],
+    dispatches: &[&'a DispatchFact],
+) -> Vec<ExpectedJob<'a>> {
+    let mut found = vec![];
+    let mut heads: BTreeMap<HeadKey<'_>, HeadJobs<'_>> = BTreeMap::new();
+    let mut known: BTreeMap<(&str, &str), BTreeSet<_>> = BTreeMap::new();
+    for dispatch in dispatches {
+        let is_sent =
+            matches!(dispatch.status, DispatchFactStatus::Sent | DispatchFactStatus::NeverStarted);
+        if is_sent {
+            let key = (&*dispatch.repo, dispatch.event.as_str(), &*dispatch.head_sha);
+            let head = heads.entry(key).or_default();
+            head.never_started |= dispatch.status == DispatchFactStatus::NeverStarted;
+            head.sent_at = head.sent_at.max(dispatch.enqueued_at);
+        }
+    }
+    for job in jobs {
+        let row = job.record;
+        let key = (&*row.repo, row.event.as_str(), row.commit_or_run());
+        let mut head = heads.get_mut(&key);
+        if let Some(head) = head.as_mut() {
+            head.is_open |= job.outcome.is_none();
+        }
+        let Some(expected) = row.expected else { continue };
+        let name = (&*row.workflow, row.job.as_deref());
+        known.entry((key.0, key.1)).or_default().insert(name);
+        if let Some(head) = head {
+            head.names.insert(name);
+        }
+        let end = match job.outcome {
+            None | Some(JobOutcome::NeverStarted) => continue,
+            Some(JobOutcome::Lost) => ExpectedEnd::Missing,
+            Some(_) if row.state.conclusion() == Some(expected) => ExpectedEnd::Seen,
+            // A newer head of the pull request cancelled it.
+            Some(JobOutcome::Superseded) => continue,
+            Some(_) => ExpectedEnd::NotSeen,
+        };
+        let ((repo, _, commit), (workflow, job), at) = (key, name, row.dispatched_at);
+        found.push(ExpectedJob { repo, workflow, job, commit, at, end, record: Some(row) });
+    }
+    for ((repo, event, commit), head) in &heads {
+        let is_waiting = head.names.is_empty() && !head.never_started;
+        let known = known.get(&(*repo, *event)).filter(|_| !head.is_open && !is_waiting);
+        let missing = known.into_iter().flat_map(|known| known.difference(&head.names));
+        found.extend(missing.map(|(workflow, job)| ExpectedJob {
+            repo,
+            workflow,
+            job: *job,
+            commit,
+            at: head.sent_at,
+            end: ExpectedEnd::Missing,
+            record: None,
+        }));
+    }
+    found
 }
 
 impl ExpectedCounts {
     pub(super) fn of(jobs: &[JobOfRecord<'_>], dispatches: &[&DispatchFact]) -> Self {
         let mut counts = Self::default();
-        let mut heads: BTreeMap<HeadKey<'_>, HeadJobs<'_>> = BTreeMap::new();
-        let mut known: BTreeMap<(&str, &str), BTreeSet<_>> = BTreeMap::new();
-        for dispatch in dispatches {
-            let is_sent = matches!(
-                dispatch.status,
-                DispatchFactStatus::Sent | DispatchFactStatus::NeverStarted
-            );
-            if is_sent {
-                let key = (&*dispatch.repo, dispatch.event.as_str(), &*dispatch.head_sha);
-                heads.entry(key).or_default().never_started |=
-                    dispatch.status == DispatchFactStatus::NeverStarted;
-            }
-        }
-        for job in jobs {
-            let row = job.record;
-            let key = (&*row.repo, row.event.as_str(), row.commit_or_run());
-            let mut head = heads.get_mut(&key);
-            if let Some(head) = head.as_mut() {
-                head.is_open |= job.outcome.is_none();
-            }
-            let Some(expected) = row.expected else { continue };
-            let name = (&*row.workflow, row.job.as_deref());
-            known.entry((key.0, key.1)).or_default().insert(name);
-            if let Some(head) = head {
-                head.names.insert(name);
-            }
-            match job.outcome {
-                None | Some(JobOutcome::NeverStarted) => {}
-                Some(JobOutcome::Lost) => counts.missing += 1,
-                Some(_) if row.state.conclusion() == Some(expected) => counts.seen += 1,
-                // A newer head of the pull request cancelled it.
-                Some(JobOutcome::Superseded) => {}
-                Some(_) => counts.not_seen += 1,
-            }
-        }
-        for ((repo, event, _), head) in &heads {
-            let is_waiting = head.names.is_empty() && !head.never_started;
-            if let Some(known) =
-                known.get(&(*repo, *event)).filter(|_| !head.is_open && !is_waiting)
-            {
-                counts.missing += known.difference(&head.names).count() as u64;
+        for job in expected_jobs(jobs, dispatches) {
+            match job.end {
+                ExpectedEnd::Seen => counts.seen += 1,
+                ExpectedEnd::NotSeen => counts.not_seen += 1,
+                ExpectedEnd::Missing => counts.missing += 1,
             }
         }
         counts
     }
 
-    /// Each count with its name, those that aren't 0.
-    pub fn named(self) -> Vec<(&'static str, u64)> {
-        let all = [("seen", self.seen), ("not seen", self.not_seen), ("missing", self.missing)];
+    pub fn count(self, end: ExpectedEnd) -> u64 {
+        match end {
+            ExpectedEnd::Seen => self.seen,
+            ExpectedEnd::NotSeen => self.not_seen,
+            ExpectedEnd::Missing => self.missing,
+        }
+    }
+
+    /// Those that aren't 0.
+    pub fn named(self) -> Vec<(ExpectedEnd, u64)> {
+        let all = ExpectedEnd::ALL.map(|end| (end, self.count(end)));
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 }
@@ -99,6 +161,7 @@ mod tests {
     use super::super::jobs_of_record;
     use super::super::tests::{at, attempt, dispatch};
     use super::super::totals::{ResultTotals, by_day};
+    use super::ExpectedEnd::{Missing, NotSeen, Seen};
     use crate::checks::lifecycle::{Conclusion, JobState};
     use crate::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 
@@ -140,7 +203,7 @@ mod tests {
         assert_eq!((all.expected.seen, all.expected.not_seen), (2, 1));
         // The lost one, `xfail-2` on b and c, and both on the dispatch that started nothing.
         assert_eq!(all.expected.missing, 1 + 2 + 2);
-        assert_eq!(all.expected.named(), [("seen", 2), ("not seen", 1), ("missing", 5)]);
+        assert_eq!(all.expected.named(), [(Seen, 2), (NotSeen, 1), (Missing, 5)]);
         assert_eq!(super::ExpectedCounts::default().named(), []);
         let rate = all.sums.job_pass();
         assert_eq!((rate.numerator, rate.denominator), (1, 1));

@@ -18,14 +18,14 @@ pub mod triage;
 
 pub use self::blame::{AttemptId, BaseResult, BlameContext, BlamedJobs, BranchResults};
 pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria, UpstreamFailures};
-pub use self::expected_counts::ExpectedCounts;
+pub use self::expected_counts::{ExpectedCounts, ExpectedEnd, ExpectedJob, expected_jobs};
 pub use self::histogram::DurationHistogram;
 pub use self::jobs::{JobOfRecord, jobs_of_record};
 pub use self::outcome::{JobOutcome, outcome};
 pub use self::rates::{DurationStats, Rate, ResultCounts};
 pub use self::regressions::{BackendRecovery, Regression, find_regressions};
 pub use self::review::RepoReview;
-pub use self::totals::{RepoDay, ResultTotals, jobs_of_days};
+pub use self::totals::{RepoDay, ResultTotals, jobs_by_day, jobs_of_days};
 
 #[cfg(test)]
 mod criteria_tests;

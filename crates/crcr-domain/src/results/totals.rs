@@ -137,19 +137,30 @@ pub fn by_day(
     dispatches: &[DispatchFact],
     later: &[DispatchFact],
 ) -> BTreeMap<RepoDay, ResultTotals> {
-    let heads = HeadHistory::new(dispatches.iter().chain(later));
-    let mut days: BTreeMap<RepoDay, (Vec<&AttemptFact>, Vec<&DispatchFact>)> =
-        split_days(attempts).into_iter().map(|(day, rows)| (day, (rows, vec![]))).collect();
+    let days = jobs_by_day(attempts, dispatches, later).into_iter();
+    days.map(|(day, (jobs, dispatches))| (day, ResultTotals::of(jobs, &dispatches))).collect()
+}
+
+/// The jobs of record of a repository's day, with those that fail on purpose, and its dispatches.
+pub type DayJobs<'a> = (Vec<JobOfRecord<'a>>, Vec<&'a DispatchFact>);
+
+/// What [`by_day`] counts.
+pub fn jobs_by_day<'a>(
+    attempts: impl IntoIterator<Item = &'a AttemptFact>,
+    dispatches: impl IntoIterator<Item = &'a DispatchFact, IntoIter: Clone>,
+    later: impl IntoIterator<Item = &'a DispatchFact>,
+) -> BTreeMap<RepoDay, DayJobs<'a>> {
+    let dispatches = dispatches.into_iter();
+    let heads = HeadHistory::new(dispatches.clone().chain(later));
+    let jobs = |(day, rows)| (day, (find_jobs_of_record(rows, &heads), vec![]));
+    let mut days: BTreeMap<RepoDay, DayJobs<'_>> =
+        split_days(attempts).into_iter().map(jobs).collect();
     for dispatch in dispatches {
         let day =
             RepoDay::new(&dispatch.repo, dispatch.enqueued_at, dispatch.event.is_self_reported());
         days.entry(day).or_default().1.push(dispatch);
     }
-    days.into_iter()
-        .map(|(day, (attempts, dispatches))| {
-            (day, ResultTotals::of(find_jobs_of_record(attempts, &heads), &dispatches))
-        })
-        .collect()
+    days
 }
 
 impl RepoDay {

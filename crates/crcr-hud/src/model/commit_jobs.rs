@@ -134,18 +134,33 @@ pub(crate) struct JobOnCommit<'a> {
 }
 
 pub(crate) fn newest_of_each(jobs: &[WorkflowJob]) -> Vec<JobOnCommit<'_>> {
-    let mut newest: BTreeMap<(&str, &str, &str), JobOnCommit<'_>> = BTreeMap::new();
+    choose_of_each(jobs, |job| job.order())
+}
+
+/// The attempt of each job that ended last: what it came to counts until a re-run has ended, too. One that runs for the
+/// first time is as it is.
+pub(crate) fn last_ended_of_each(jobs: &[WorkflowJob]) -> Vec<JobOnCommit<'_>> {
+    let is_open = |state| matches!(state, CiState::Running | CiState::Queued);
+    choose_of_each(jobs, |job| (!is_open(job.state), job.order()))
+}
+
+/// Of each job on each commit the attempt with the greatest order.
+fn choose_of_each<O: Ord>(
+    jobs: &[WorkflowJob],
+    order: impl Fn(&WorkflowJob) -> O,
+) -> Vec<JobOnCommit<'_>> {
+    let mut chosen: BTreeMap<(&str, &str, &str), JobOnCommit<'_>> = BTreeMap::new();
     for job in jobs {
         let key = (job.head_sha.as_str(), job.workflow.as_str(), job.name.as_str());
-        match newest.get_mut(&key) {
+        match chosen.get_mut(&key) {
             Some(known) => {
                 known.attempts += 1;
-                if known.job.order() < job.order() {
+                if order(known.job) < order(job) {
                     known.job = job;
                 }
             }
-            None => drop(newest.insert(key, JobOnCommit { job, attempts: 1 })),
+            None => drop(chosen.insert(key, JobOnCommit { job, attempts: 1 })),
         }
     }
-    newest.into_values().collect()
+    chosen.into_values().collect()
 }

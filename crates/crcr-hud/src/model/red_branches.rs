@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::commit_jobs::{branch_jobs, commits, newest_of_each};
+use super::commit_jobs::{branch_jobs, commits, last_ended_of_each, newest_of_each};
 use crate::context::{Hud, PageError};
 use crate::pages::branch::{JobGroup, backend_cells, is_red};
 
@@ -192,13 +192,15 @@ impl Columns {
         let mut groups: BTreeMap<JobGroup, HashMap<&str, (CiState, u64)>> = BTreeMap::new();
         // By commit: whether something passed, and whether nothing else but that happened.
         let mut green: HashMap<&str, (bool, bool)> = HashMap::new();
-        let newest = newest_of_each(&jobs);
+        let (newest, ended) = (newest_of_each(&jobs), last_ended_of_each(&jobs));
+        for job in &ended {
+            let found = (job.job.state, job.job.id);
+            let states = groups.entry(JobGroup::new(job.job, |_| false)).or_default();
+            let worst = states.entry(job.job.head_sha.as_str()).or_insert(found);
+            *worst = (*worst).min(found);
+        }
         for job in &newest {
             let (sha, state) = (job.job.head_sha.as_str(), job.job.state);
-            let found = (state, job.job.id);
-            let states = groups.entry(JobGroup::new(job.job, |_| false)).or_default();
-            let worst = states.entry(sha).or_insert(found);
-            *worst = (*worst).min(found);
             let (passed, only) = green.entry(sha).or_insert((false, true));
             *passed |= state == CiState::Passed;
             *only &= matches!(state, CiState::Passed | CiState::Neutral);
@@ -222,7 +224,7 @@ impl Columns {
         });
         let out_of_tree = backends.iter().enumerate().map(|(at, backend)| {
             let ended = places().filter_map(|(n, commit)| {
-                Some((n, reported.get(&commit.sha)?[at]?.is_red()?, None))
+                Some((n, reported.get(&commit.sha)?[at]?.was_red()?, None))
             });
             let (title, backend) = (backend.repo.clone(), Some(backend.repo.clone()));
             Column { title, backend, ended: ended.collect() }

@@ -6,7 +6,7 @@ use crcr_domain::checks::check_run::CheckRunStatus;
 use crcr_domain::ci_data::workflow::{BranchCommit, CiState, WorkflowJob};
 use crcr_domain::probes::Culprit;
 use crcr_domain::protocol::event::EventName;
-use crcr_domain::results::facts::{DispatchFact, DispatchFactStatus};
+use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
@@ -18,7 +18,9 @@ use super::failure::{self, JobModel};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError, repo_name};
 use crate::layout::{counted, culprit_list, outcome_parts, short_sha, state_parts};
-use crate::model::commit_jobs::{JobOnCommit, branch_jobs, commits, newest_of_each};
+use crate::model::commit_jobs::{
+    JobOnCommit, branch_jobs, commits, last_ended_of_each, newest_of_each,
+};
 use crate::model::days::push_facts;
 use crate::model::head::checks_of_heads;
 use crate::query::BranchQuery;
@@ -114,14 +116,37 @@ pub(crate) struct BackendCell {
     pub(crate) outcome: Option<JobOutcome>,
     pub(crate) jobs: usize,
     pub(crate) failed: usize,
+    /// The same as `outcome`, with what a job came to before a re-run that hasn't ended.
+    #[serde(skip)]
+    ended: Option<JobOutcome>,
 }
 
 impl BackendCell {
     /// Whether it turned red or green; `None` while it runs, and if it neither passed nor failed.
     pub(crate) fn is_red(&self) -> Option<bool> {
-        let outcome = self.outcome?;
-        (outcome.is_pass() || !is_good(outcome)).then(|| !is_good(outcome))
+        is_red_outcome(self.outcome?)
     }
+
+    /// The same, as it was before a re-run began.
+    pub(crate) fn was_red(&self) -> Option<bool> {
+        is_red_outcome(self.ended?)
+    }
+
+    /// Adds a job: what it came to, and what it had come to before a re-run.
+    fn add(&mut self, outcome: Option<JobOutcome>, ended: Option<JobOutcome>) {
+        self.jobs += 1;
+        self.failed += usize::from(outcome.is_some_and(|outcome| !is_good(outcome)));
+        self.outcome = worse(self.outcome, outcome);
+        self.ended = worse(self.ended, ended);
+    }
+}
+
+fn is_red_outcome(outcome: JobOutcome) -> Option<bool> {
+    (outcome.is_pass() || !is_good(outcome)).then(|| !is_good(outcome))
+}
+
+fn worse(known: Option<JobOutcome>, other: Option<JobOutcome>) -> Option<JobOutcome> {
+    if rank(other) < rank(known) { other } else { known }
 }
 
 /// The worst first: a failure, a job that runs, one that passed.
@@ -155,13 +180,9 @@ pub(crate) struct GroupCell {
     pub(crate) was_rerun: bool,
     /// A job in that state.
     pub(crate) job: u64,
-}
-
-impl GroupCell {
-    /// Whether it turned red or green; `None` while it runs, and if it neither passed nor failed.
-    fn is_red(&self) -> Option<bool> {
-        is_red(self.state)
-    }
+    /// The worst of what the jobs came to, before a re-run that hasn't ended.
+    #[serde(skip)]
+    ended: CiState,
 }
 
 pub(crate) fn is_red(state: CiState) -> Option<bool> {
@@ -217,9 +238,9 @@ pub(crate) async fn build(
     };
     let in_tree = |row: &CommitRow, at: usize| {
         let cell = row.cells[at].as_ref()?;
-        Some((cell.is_red()?, Some(cell.job)))
+        Some((is_red(cell.ended)?, Some(cell.job)))
     };
-    let out_of_tree = |row: &CommitRow, at: usize| Some((row.backend_cells[at]?.is_red()?, None));
+    let out_of_tree = |row: &CommitRow, at: usize| Some((row.backend_cells[at]?.was_red()?, None));
     let red = (0..groups.len()).map(|at| red_since(&commits, |row| in_tree(row, at))).collect();
     let red_backends =
         (0..backends.len()).map(|at| red_since(&commits, |row| out_of_tree(row, at))).collect();
@@ -251,6 +272,8 @@ struct GroupedJobs<'a> {
     /// How many groups are left out.
     more_groups: usize,
     cells: HashMap<(&'a str, JobGroup), Vec<JobOnCommit<'a>>>,
+    /// The worst of what the jobs of each came to.
+    ended: HashMap<(&'a str, JobGroup), CiState>,
     /// The commits on which a job failed, in whichever group.
     failed: HashSet<&'a str>,
     /// By commit: whether a job passed, and whether every other one did that ran.
@@ -277,12 +300,19 @@ impl<'a> GroupedJobs<'a> {
             *only &= matches!(job.job.state, CiState::Passed | CiState::Neutral);
             cells.entry((sha, group)).or_default().push(job);
         }
+        let mut ended: HashMap<_, CiState> = HashMap::new();
+        for job in last_ended_of_each(jobs) {
+            let key = (job.job.head_sha.as_str(), JobGroup::new(job.job, is_open));
+            let worst = ended.entry(key).or_insert(job.job.state);
+            *worst = job.job.state.min(*worst);
+        }
         let more_groups = groups.len().saturating_sub(MAX_GROUPS);
-        Self { groups: most_telling(groups), more_groups, cells, failed, green }
+        Self { groups: most_telling(groups), more_groups, cells, ended, failed, green }
     }
 
     fn cell(&self, sha: &'a str, group: &JobGroup) -> Option<GroupCell> {
-        self.cells.get(&(sha, group.clone())).map(|jobs| group_cell(jobs))
+        let key = (sha, group.clone());
+        Some(group_cell(self.cells.get(&key)?, *self.ended.get(&key)?))
     }
 }
 
@@ -369,17 +399,19 @@ pub(crate) async fn backend_cells(
         |name: &str| backends.iter().position(|backend| backend.repo.eq_ignore_ascii_case(name));
     let mut cells: ReportedCells = HashMap::new();
     let none = || vec![None; backends.len()];
-    let of_page = facts.attempts(&window).filter(|row| is_here(&row.upstream));
-    for job in jobs_of_record(of_page, []) {
+    let of_page = || facts.attempts(&window).filter(|row| is_here(&row.upstream));
+    let name = |row: &AttemptFact| {
+        (row.repo.clone(), row.head_sha.clone(), row.workflow.clone(), row.job.clone())
+    };
+    let ended = jobs_of_record(of_page().filter(|row| !row.state.is_open()), []);
+    let ended: HashMap<_, _> = ended.iter().map(|job| (name(job.record), job.outcome)).collect();
+    for job in jobs_of_record(of_page(), []) {
         let Some(at) = column(&job.record.repo) else { continue };
         let row = cells.entry(job.record.head_sha.clone()).or_insert_with(none);
-        let cell = row[at].get_or_insert(BackendCell { outcome: job.outcome, jobs: 0, failed: 0 });
-        let failed = job.outcome.is_some_and(|outcome| !is_good(outcome));
-        cell.jobs += 1;
-        cell.failed += usize::from(failed);
-        if rank(job.outcome) < rank(cell.outcome) {
-            cell.outcome = job.outcome;
-        }
+        let before = || ended.get(&name(job.record)).copied().flatten();
+        let ended = job.outcome.or_else(before);
+        let first = BackendCell { outcome: job.outcome, jobs: 0, failed: 0, ended };
+        row[at].get_or_insert(first).add(job.outcome, ended);
     }
     let told = |sent: &&DispatchFact| sent.event == EventName::Push && is_here(&sent.upstream);
     for sent in facts.dispatches(&window).filter(told) {
@@ -392,7 +424,7 @@ pub(crate) async fn backend_cells(
         let Some(at) = column(&sent.repo) else { continue };
         let row = cells.entry(sent.head_sha.clone()).or_insert_with(none);
         let failed = usize::from(outcome.is_some());
-        row[at].get_or_insert(BackendCell { outcome, jobs: 0, failed });
+        row[at].get_or_insert(BackendCell { outcome, jobs: 0, failed, ended: outcome });
     }
     let shas: Vec<String> = commits.iter().map(|commit| commit.sha.clone()).collect();
     for ((sha, name), check) in checks_of_heads(hud, repo, &shas).await? {
@@ -402,10 +434,14 @@ pub(crate) async fn backend_cells(
         let cell = cells.get_mut(&sha).and_then(|row| row[at].as_mut());
         let Some(cell) = cell.filter(|cell| cell.failed == 0) else { continue };
         match check.status {
-            CheckRunStatus::Queued | CheckRunStatus::InProgress => cell.outcome = None,
+            CheckRunStatus::Queued | CheckRunStatus::InProgress => {
+                cell.outcome = None;
+                cell.ended = cell.ended.filter(|outcome| !is_good(*outcome));
+            }
             // What its jobs said isn't all.
             CheckRunStatus::Completed(end) if !end.is_good() => {
                 (cell.outcome, cell.failed) = (Some(JobOutcome::Lost), 1);
+                cell.ended = cell.outcome;
             }
             CheckRunStatus::Completed(_) => {}
         }
@@ -413,7 +449,7 @@ pub(crate) async fn backend_cells(
     Ok((backends, cells))
 }
 
-fn group_cell(jobs: &[JobOnCommit<'_>]) -> GroupCell {
+fn group_cell(jobs: &[JobOnCommit<'_>], ended: CiState) -> GroupCell {
     let worst = jobs.iter().min_by_key(|job| job.job.state).expect("a cell has a job");
     GroupCell {
         state: worst.job.state,
@@ -421,6 +457,7 @@ fn group_cell(jobs: &[JobOnCommit<'_>]) -> GroupCell {
         failed: jobs.iter().filter(|job| job.job.state.is_failure()).count(),
         was_rerun: jobs.iter().any(|job| job.attempts > 1),
         job: worst.job.id,
+        ended,
     }
 }
 

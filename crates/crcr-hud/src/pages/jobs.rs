@@ -200,7 +200,9 @@ fn table(model: &JobsModel) -> Markup {
             div.scroll { table.stack {
                 thead { tr {
                     th scope="col" { "Job" } th scope="col" aria-sort="descending" { "Ended" } th scope="col" { "Result" }
-                    th scope="col" { "Waited" } th scope="col" { "Took" } th scope="col" { "Commit" } th scope="col" { "Runner" }
+                    th scope="col" { "Waited" } th scope="col" { "Took" } th scope="col" { "Commit" }
+                    // It is the same in each row if it was asked for.
+                    @if model.runner.is_none() { th scope="col" { "Runner" } }
                 } }
                 tbody { @for job in &model.jobs { (row(job, model)) } }
             } }
@@ -236,6 +238,8 @@ fn row(listed: &ListedJob, model: &JobsModel) -> Markup {
             a href=(address::commit(&model.repository, &job.head_sha)) { code { (short_sha(&job.head_sha)) } }
             " " span.detail { bdi { (job.branch) } }
         } }
-        td.category data-label="Runner" { @if let Some(job) = job { bdi { (job.labels.join(", ")) } } }
+        @if model.runner.is_none() {
+            td.category data-label="Runner" { @if let Some(job) = job { bdi { (job.labels.join(", ")) } } }
+        }
     } }
 }

@@ -13,6 +13,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::relay::{RelayList, link_of_backend};
+use super::reported::{ReportedKind, link_between};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
 use crate::layout::{count_link, distribution, duration, percent, rate, time, zone};
@@ -130,7 +131,8 @@ pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {
                 div { dt { "Test pass" } dd { (rate(&review.test_pass.into())) } }
             }
             h2 { "With and without upstream's failures" }
-            p.detail { "Failed because of upstream: " (review.upstream_failures) ". A failure counts as upstream's when at least two backends have it that didn't have it before. "
+            @let failed = link_between(ReportedKind::Upstream, &review.repo, (review.from, review.to));
+            p.detail { "Failed because of upstream: " (count_link(review.upstream_failures, Some(&*failed).filter(|_| review.upstream_failures > 0))) ". A failure counts as upstream's when at least two backends have it that didn't have it before. "
                 @match review.upstream_failures_are {
                     UpstreamFailures::LeaveOut => "They are left out of the criteria.",
                     UpstreamFailures::Count => "They count in the criteria.",

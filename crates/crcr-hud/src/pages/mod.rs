@@ -17,6 +17,7 @@ pub(crate) mod pull;
 pub(crate) mod pulls;
 pub(crate) mod quarantine;
 pub(crate) mod relay;
+pub(crate) mod reported;
 pub(crate) mod repository;
 pub(crate) mod search;
 pub(crate) mod test;

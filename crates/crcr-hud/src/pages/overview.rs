@@ -8,7 +8,7 @@ use crcr_domain::results::criteria::CriterionEvidence;
 use crcr_domain::results::facts::DispatchFactStatus;
 use crcr_domain::results::review::LevelStanding;
 use crcr_domain::results::{
-    CriterionVerdict, DurationStats, ExpectedCounts, RepoDay, RepoReview, ResultTotals,
+    CriterionVerdict, DurationStats, ExpectedCounts, ExpectedEnd, RepoDay, RepoReview, ResultTotals,
 };
 use crcr_domain::{AllowlistEntry, Level};
 use jiff::Timestamp;
@@ -18,6 +18,7 @@ use serde::Serialize;
 use super::level::{amount, measured};
 use super::now::is_lost;
 use super::relay::{RelayList, link as relay_link};
+use super::reported::{self, ReportedKind};
 use super::{controls, freshness};
 use crate::chart::sparkline;
 use crate::context::{Hud, PageError};
@@ -472,13 +473,23 @@ fn relay(health: &RelayHealth, span: &TimeSpan) -> Markup {
                 div { dt { "Never started" } dd { (count_link(health.orphans, dispatches(never).as_deref())) span.detail { @if health.orphans == 1 { "dispatch" } @else { "dispatches" } } } }
                 @if health.expected != ExpectedCounts::default() {
                     div { dt title="Jobs that fail on purpose, such as those of a canary" { "Expected failures" } dd.counts {
-                        (counts(health.expected.named().into_iter(), |_| None))
+                        ul.counts { @for (end, count) in health.expected.named() {
+                            li { (count_link(count, reported::link(ReportedKind::Expected(end), None, span).as_deref())) " " span.muted { (expected_word(end)) } }
+                        } }
                     } }
                 }
                 div { dt { "Dispatches" } dd.counts { (counts(health.dispatches.iter().map(|(k, v)| (k.as_str(), *v)), dispatches)) } }
                 div { dt { "Reports" } dd.counts { (counts(health.callbacks.iter().map(|(k, v)| (*k, *v)), reports)) } }
             }
         }
+    }
+}
+
+pub(crate) fn expected_word(end: ExpectedEnd) -> &'static str {
+    match end {
+        ExpectedEnd::Seen => "seen",
+        ExpectedEnd::NotSeen => "not seen",
+        ExpectedEnd::Missing => "missing",
     }
 }
 

@@ -377,7 +377,7 @@ fn dispatches(model: &RelayModel) -> Markup {
             div.scroll { table.stack {
                 thead { tr { th scope="col" { "Backend" } th scope="col" { "Accepted" } th scope="col" { "Of" } th scope="col" { "Commit" } th scope="col" { "Status" } th scope="col" { "Sent after" } th scope="col" { "Why" } } }
                 tbody { @for sent in &model.dispatches { tr {
-                    th scope="row" { a href=(format!("/crcr/{}", sent.repo)) { bdi { (sent.repo) } } }
+                    th scope="row" { a rel="nofollow" href=(format!("/crcr/{}{}", sent.repo, model.span.unfiltered().address())) { bdi { (sent.repo) } } }
                     td data-label="Accepted" { (ago(sent.at)) }
                     td data-label="Of" { @match sent.pull_request {
                         Some(number) => a href=(address::pull(&sent.upstream, number)) { "#" (number) },

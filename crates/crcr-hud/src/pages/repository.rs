@@ -11,6 +11,7 @@ use crcr_domain::results::review::ReviewQuestion;
 use crcr_domain::results::triage::TriageCategory;
 use crcr_domain::results::{BlamedJobs, CriterionVerdict, JobOfRecord, JobOutcome, jobs_of_days};
 use crcr_domain::{Level, RepoName};
+use crcr_results::retention::{day_of, midnight};
 use crcr_results::review::ReviewInputs;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use crcr_results::{Window, review};
@@ -20,17 +21,23 @@ use serde::Serialize;
 
 use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
 use super::relay::{RelayList, link_of_backend};
+use super::reported::{self, ReportedKind};
 use super::{category_text, controls, freshness};
 use crate::address::{Sorted, address, order_header};
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, commit_link, counted, culprit_list, distribution, outcome_parts, rate};
+use crate::layout::{
+    ago, commit_link, count_link, counted, culprit_list, distribution, outcome_parts, rate,
+};
 use crate::model::job_details::JobDetails;
 use crate::model::{RateSummary, RateView, TrendDay, days, hourly_trend, total, trend};
 use crate::query::{EventFilter, SortOrder, SpanQuery, TimeSpan};
 use crate::view::View;
 
+/// How many days are shown of a backend that left the allowlist, and how far back they may be.
+const DAYS_OF_THE_PAST: i64 = 7;
+const MAX_DAYS_BACK: i64 = 400;
 const MAX_ROWS: usize = 50;
 const MAX_COLUMNS: usize = 40;
 
@@ -60,6 +67,9 @@ pub(crate) struct BackendModel {
     pub(crate) matrix: JobMatrix,
     pub(crate) failing_tests: Vec<FailingTest>,
     pub(crate) test_sort: SortOrder,
+    /// Whether results of tests are stored, so that a search may find one.
+    #[serde(skip)]
+    has_test_results: bool,
     pub(crate) refused: Vec<RefusedReport>,
     /// Why the newest version of its own file isn't in force.
     pub(crate) file_problem: Option<String>,
@@ -125,6 +135,7 @@ pub(crate) struct CellBlame {
 pub(crate) struct FailingTest {
     pub(crate) name: String,
     pub(crate) file: Option<String>,
+    /// In how many jobs.
     pub(crate) count: u64,
     pub(crate) last: Timestamp,
     pub(crate) message: Option<String>,
@@ -144,7 +155,7 @@ pub(crate) async fn build(
     query: SpanQuery,
 ) -> Result<BackendModel, PageError> {
     let repo = &repo_name(&owner, &repo)?;
-    let mut span = span_with_results(hud, repo, &hud.span(&query)?).await?;
+    let mut span = span_with_results(hud, repo, &query).await?;
     // Other links leave the order of the tests out: it would double their addresses.
     let test_sort = SortOrder::new(span.sort.take().as_deref(), TEST_SORTS[0], &TEST_SORTS)
         .map_err(PageError::Query)?;
@@ -233,26 +244,46 @@ pub(crate) async fn build(
         matrix,
         failing_tests,
         test_sort,
+        has_test_results: !hud.results.tested_repositories().await?.is_empty(),
         refused,
     })
 }
 
-/// A backend that only has nightly runs begins with those, unless the query names the events.
+/// A backend that only has nightly runs begins with those, unless the query names the events. One that left the allowlist
+/// is still linked from what was dispatched to it: without a span in the query, it is shown as it was last.
 async fn span_with_results(
     hud: &Hud,
     repo: &RepoName,
-    span: &TimeSpan,
+    query: &SpanQuery,
 ) -> Result<TimeSpan, PageError> {
+    let mut span = hud.span(query)?;
+    let is_listed = hud.entry_of(repo).is_some();
+    if !is_listed
+        && !query.has_span()
+        && let Some(last) = last_day(hud, repo, &span).await?
+    {
+        let (from, to) = (midnight(last - DAYS_OF_THE_PAST + 1), midnight(last + 1));
+        span = TimeSpan { from, to, until_now: false, window: None, ..span };
+    }
     let nightly = TimeSpan { events: EventFilter::Nightly, ..span.clone() };
     if span.events_named {
-        return Ok(span.clone());
+        return Ok(span);
     }
     if hud.entry_of(repo).is_some_and(|entry| entry.is_nightly_only()) {
         return Ok(nightly);
     }
-    let is_empty = days::day_tallies(hud, span, Some(repo.as_str())).await?.is_empty()
+    let is_empty = days::day_tallies(hud, &span, Some(repo.as_str())).await?.is_empty()
         && !days::day_tallies(hud, &nightly, Some(repo.as_str())).await?.is_empty();
-    Ok(if is_empty { nightly } else { span.clone() })
+    Ok(if is_empty { nightly } else { span })
+}
+
+/// The last day with something of a repository, if that is before the span.
+async fn last_day(hud: &Hud, repo: &RepoName, span: &TimeSpan) -> Result<Option<i64>, PageError> {
+    let year = Window::all(midnight(day_of(span.to) - MAX_DAYS_BACK), span.to)
+        .of_repos(vec![repo.as_str().to_owned()]);
+    let days = hud.results.day_revisions(&year).await?;
+    let last = days.iter().filter(|known| !known.repo.is_empty()).map(|known| known.day).max();
+    Ok(last.filter(|last| midnight(last + 1) <= span.from))
 }
 
 fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) -> JobMatrix {
@@ -368,7 +399,10 @@ async fn add_titles(hud: &Hud, matrix: &mut JobMatrix) -> Result<(), PageError> 
 fn failing_tests(jobs: &[JobOfRecord<'_>], order: &SortOrder) -> Vec<FailingTest> {
     let mut tests: BTreeMap<(&str, Option<&str>), FailingTest> = BTreeMap::new();
     for job in jobs {
-        for test in &job.record.details.failed_tests {
+        // Two cases of a name are one row of the jobs that the count leads to.
+        let mut named = BTreeSet::new();
+        let failed = job.record.details.failed_tests.iter();
+        for test in failed.filter(|test| named.insert((&test.name, &test.file))) {
             let seen = tests.entry((&test.name, test.file.as_deref())).or_insert(FailingTest {
                 name: test.name.clone(),
                 file: test.file.clone(),
@@ -459,19 +493,20 @@ pub(crate) fn page(model: &BackendModel, view: &View<'_>) -> Markup {
 }
 
 fn cards(model: &BackendModel) -> Markup {
+    let listed = |kind: ReportedKind| reported::link(kind, Some(&model.repo), &model.span);
     html! {
         dl.cards {
             div { dt { "CI job pass" } dd { (rate(&model.worth.job_pass)) } }
             div { dt { "Test pass" } dd { (rate(&model.worth.test_pass)) } }
             @if model.upstream_failures > 0 {
-                div { dt { "CI job pass without upstream's failures (" (model.upstream_failures) ")" } dd { (rate(&model.job_pass_without_upstream)) } }
+                div { dt { "CI job pass without upstream's failures (" (count_link(model.upstream_failures, listed(ReportedKind::Upstream).as_deref())) ")" } dd { (rate(&model.job_pass_without_upstream)) } }
                 div { dt { "Test pass without upstream's failures" } dd { (rate(&model.test_pass_without_upstream)) } }
             }
             div { dt { "Availability" } dd { (rate(&model.worth.availability)) } }
             div { dt { "Queue P50" } dd { (distribution(model.worth.queue.as_ref())) } }
             div { dt { "Run time P50" } dd { (distribution(model.worth.execution.as_ref())) } }
             div { dt { "End to end P50" } dd { (distribution(model.worth.end_to_end.as_ref())) } }
-            div { dt { "Running now" } dd { (model.worth.running) } }
+            div { dt { "Running now" } dd { (count_link(model.worth.running, listed(ReportedKind::Running).filter(|_| model.worth.running > 0).as_deref())) } }
         }
     }
 }
@@ -494,8 +529,12 @@ fn failing_tests_table(model: &BackendModel, path: &str) -> Markup {
                     (header("last", "Last", Sorted::Descending)) th scope="col" { "Last message" }
                 } }
                 tbody { @for test in tests { tr {
-                    th scope="row" { a rel="nofollow" href=(address("/search", [("q", Some(&*test.name))])) { bdi { (test.name) } } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
-                    td { (test.count) }
+                    th scope="row" {
+                        @if model.has_test_results { a rel="nofollow" href=(address("/search", [("q", Some(&*test.name))])) { bdi { (test.name) } } }
+                        @else { bdi { (test.name) } }
+                        @if let Some(file) = &test.file { div.detail { bdi { (file) } } }
+                    }
+                    td { (count_link(test.count, reported::link_of_test(&model.repo, (&test.name, test.file.as_deref()), &model.span).as_deref())) }
                     td { (ago(test.last)) }
                     td.message { bdi { (test.message.as_deref().unwrap_or("–")) } }
                 } } }

@@ -162,7 +162,7 @@ fn url_of(text: &str) -> Option<url::Url> {
 
 /// A page of this HUD, wherever it is served.
 fn own_page(url: &url::Url, parts: &[&str]) -> Option<String> {
-    const OWN: [&str; 15] = [
+    const OWN: [&str; 16] = [
         "pr",
         "prs",
         "commit",
@@ -177,6 +177,7 @@ fn own_page(url: &url::Url, parts: &[&str]) -> Option<String> {
         "trends",
         "jobs",
         "relay",
+        "reported",
         "search",
     ];
     OWN.contains(parts.first()?).then(|| {

@@ -385,10 +385,17 @@ async fn backend_page_says_whose_fault_each_failure_is_and_shows_rates_without_u
     let (_, page) = site.get(&format!("/crcr/{repo}?window=30d")).await;
     assert!(page.contains("<th scope=\"col\">Whose fault</th>"), "{page}");
     assert!(page.contains("<span class=\"tag\">upstream</span>"), "{page}");
-    let without = format!("CI job pass without upstream's failures ({left_out})");
-    assert!(page.contains(&without), "{page}");
+    let listed = format!("events=pr\">{left_out}</a>)</dt>");
+    assert!(page.contains("CI job pass without upstream's failures (<a "), "{page}");
+    assert!(page.contains(&listed), "{page}");
     let (_, page) = site.get(&format!("/crcr/{repo}/level")).await;
     assert!(page.contains("They count in the criteria."), "{page}");
+    let (_, rest) =
+        page.split_once("Failed because of upstream: <a rel=\"nofollow\" href=\"").unwrap();
+    let (link, rest) = rest.split_once("\">").unwrap();
+    let count: usize = rest.split('<').next().unwrap().parse().unwrap();
+    let listed = site.json(&format!("/api/v1{}", link.replace("&amp;", "&"))).await;
+    assert_eq!(listed["jobs"].as_array().unwrap().len(), count, "{link}");
 }
 
 #[tokio::test]
@@ -548,4 +555,33 @@ async fn each_count_of_backends_leads_to_those_that_it_counts() {
     assert_eq!(seen, 4, "all but the one at L1");
     let (status, page) = site.get("/crcr?show=odd").await;
     assert!(status == StatusCode::BAD_REQUEST && page.contains("`show`"), "{page}");
+}
+
+#[tokio::test]
+async fn backend_that_left_the_allowlist_is_shown_as_it_was_last_wherever_a_page_leads_to_it() {
+    let gone = "gone-org/torch-gone";
+    let (mut dispatch, mut attempt) = of_aurora();
+    let at = now() - jiff::SignedDuration::from_hours(24 * 20);
+    (dispatch.repo, dispatch.enqueued_at) = (gone.to_owned(), at);
+    (attempt.repo, attempt.dispatched_at, attempt.received_at) = (gone.to_owned(), at, at);
+    dispatch.event = EventName::PullRequest;
+    let number = 77;
+    dispatch.pull_request = Some(number);
+    attempt.event.clone_from(&dispatch.event);
+    attempt.head_sha.clone_from(&dispatch.head_sha);
+    attempt.pull_request = dispatch.pull_request;
+    let site = site(vec![Fact::Dispatch(dispatch), Fact::Attempt(Box::new(attempt))]).await;
+    let (_, list) = site.get("/relay?window=30d").await;
+    let link = format!("/crcr/{gone}?window=30d&amp;events=pr");
+    assert!(list.contains(&link), "{list}");
+    let (_, pull) = site.get(&format!("/pr/{number}")).await;
+    assert!(pull.contains(&format!("href=\"/crcr/{gone}\"")), "{pull}");
+    for path in [link.replace("&amp;", "&"), format!("/crcr/{gone}")] {
+        let (status, page) = site.get(&path).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {page}");
+        assert!(page.contains("not on the allowlist") && page.contains(&format!("#{number}")));
+    }
+    let (status, page) = site.get(&format!("/crcr/{gone}?window=24h")).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{page}");
+    assert_eq!(site.get("/crcr/no-org/torch-none").await.0, StatusCode::NOT_FOUND);
 }

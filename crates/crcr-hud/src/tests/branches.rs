@@ -170,6 +170,38 @@ async fn branch_is_green_only_at_a_commit_on_which_everything_ended_and_passed()
 }
 
 #[tokio::test]
+async fn job_and_backend_that_are_run_again_are_red_on_each_page_until_the_re_run_has_ended() {
+    let rerun = |facts: Vec<Fact>| {
+        let mut again = facts.clone();
+        for fact in &mut again {
+            if let Fact::Attempt(row) = fact {
+                (row.run_attempt, row.state) = (row.run_attempt + 1, JobState::InProgress);
+            }
+        }
+        facts.into_iter().chain(again)
+    };
+    let mut facts = vec![pushed("a1", Conclusion::Success)];
+    facts.extend(rerun(vec![pushed("b2", Conclusion::Failure)]));
+    let site = site(facts).await;
+    let at = |sha, minutes, conclusion| [push(sha, minutes), job(sha, Some(conclusion))];
+    site.add_webhooks([at("a1", 99, "success"), at("b2", 98, "failure")].concat()).await;
+    let mut again = job("b2", None);
+    again.2["workflow_job"]["id"] = json!(900);
+    again.2["workflow_job"]["run_attempt"] = json!(2);
+    site.add_webhooks(vec![again]).await;
+    let now = site.json("/api/v1/now").await;
+    let red = now["branches"][0]["red"].as_array().unwrap();
+    assert_eq!(red.len(), 2, "{now}");
+    assert!(red.iter().all(|red| red["since"]["sha"] == "b2".repeat(20)), "{now}");
+    let path = format!("/hud/{UPSTREAM}/main");
+    let grid = site.json(&format!("/api/v1{path}")).await;
+    assert_eq!(grid["commits"][0]["cells"][0]["state"], "running", "{grid}");
+    assert_eq!(grid["red"][0]["sha"], "b2".repeat(20), "{grid}");
+    let backends = grid["red_backends"].as_array().unwrap().iter();
+    assert_eq!(backends.filter(|red| red["sha"] == "b2".repeat(20)).count(), 1, "{grid}");
+}
+
+#[tokio::test]
 async fn backend_that_is_red_on_a_branch_is_red_on_each_page_of_the_branch() {
     let facts = vec![pushed("a1", Conclusion::Success), pushed("b2", Conclusion::Failure)];
     let site = site(facts).await;

@@ -32,6 +32,7 @@ mod now;
 mod one_test;
 mod pulls;
 mod relay;
+mod reported;
 mod tests_and_logs;
 mod trends;
 mod wire;

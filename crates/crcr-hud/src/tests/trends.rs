@@ -103,6 +103,8 @@ async fn each_count_of_ended_jobs_leads_to_a_list_of_as_many() {
     for expected in ["Jobs of ", "linux.8xlarge.gpu", "Waited", "Older jobs", "Trends"] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
+    assert!(!page.contains("data-label=\"Runner\""), "each would have what was asked for: {page}");
+    assert!(site.get("/jobs?window=30d").await.1.contains("data-label=\"Runner\""));
     let (_, none) = site.get("/jobs?runner=no-such").await;
     assert!(none.contains("No such job ended"), "{none}");
     for wrong in ["window=1y", "state=odd", "before=x", "before_job=-1", "repo=x"] {

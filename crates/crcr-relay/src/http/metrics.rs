@@ -1,12 +1,13 @@
 //! The metrics that Prometheus reads at `/metrics`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use crcr_store::{
     QueueDepth, StoreError, StoreHealth, TaskState, TaskView, Versioned, read_record,
 };
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,6 +21,7 @@ use super::server_metrics::{ProcessMetrics, ServerMetrics};
 use crate::allowlist::AllowlistStatus;
 use crate::callback::auth::IssuerStatus;
 use crate::limits;
+use crate::queue::lanes::server_of;
 use crate::queue::open_dispatches;
 use crate::reconcile::Reconciliation;
 use crate::relay::Relay;
@@ -57,10 +59,8 @@ pub struct StoredState {
 impl StoredState {
     async fn read(relay: &Relay) -> Result<Self, StoreError> {
         let store = relay.store.as_ref();
-        let mut tasks = Vec::new();
-        for state in [TaskState::Ready, TaskState::Dead] {
-            tasks.extend(store.tasks(Some(state), limits::METRIC_TASKS).await?);
-        }
+        let mut tasks = overdue_tasks(relay).await?;
+        tasks.extend(store.tasks(Some(TaskState::Dead), limits::METRIC_DEAD_TASKS).await?);
         let reconciled: Versioned<ReconcileRecord> =
             read_record(store, state_records::reconcile_key()).await?;
         Ok(Self {
@@ -69,6 +69,23 @@ impl StoredState {
             tasks,
             reconciled_until: reconciled.value.map(|record| record.settled_until),
         })
+    }
+}
+
+/// The tasks that are due first, without those whose server asked to wait: nothing is wrong with these. If they are all
+/// that is found, more is read, so that they hide no other.
+async fn overdue_tasks(relay: &Relay) -> Result<Vec<TaskView>, StoreError> {
+    let paused = relay.metrics.paused_servers.lock().clone();
+    let mut limit = limits::METRIC_TASKS;
+    loop {
+        let mut tasks = relay.store.tasks(Some(TaskState::Ready), limit).await?;
+        let is_whole = tasks.len() < limit;
+        let upstream = &relay.config.upstream;
+        tasks.retain(|task| !paused.contains(&server_of(&task.lane, upstream)));
+        if !tasks.is_empty() || is_whole || limit >= limits::METRIC_DEAD_TASKS {
+            return Ok(tasks);
+        }
+        limit *= 10;
     }
 }
 
@@ -103,6 +120,8 @@ macro_rules! metrics {
             pub(crate) server: ServerMetrics,
             dispatch_seconds: Histogram,
             callback_seconds: Histogram,
+            /// The servers and accounts that asked this process to wait.
+            paused_servers: Mutex<BTreeSet<String>>,
             $($field: $kind,)+
         }
 
@@ -127,6 +146,7 @@ macro_rules! metrics {
                         "callback_seconds",
                         "Seconds from a report to its answer",
                     ),
+                    paused_servers: Mutex::default(),
                     registry,
                     process,
                     $($field,)+
@@ -145,7 +165,7 @@ metrics! {
         "Dispatches and reports refused because the name belongs to another repository";
     queue: Family<LabelSet, Gauge> = "queue_tasks", "Tasks in the queue by state";
     overdue_seconds: Family<NamedLabels, Gauge> = "overdue_seconds",
-        "Seconds since the oldest task of a kind that hasn't begun was due";
+        "Seconds since the oldest task of a kind was due that hasn't begun and whose server doesn't ask to wait";
     dead_tasks: Family<NamedLabels, Gauge> = "dead_tasks", "Tasks that were given up, by kind";
     paused_lanes: Gauge = "paused_lanes",
         "Servers and accounts that asked this process to wait, such as for a rate limit";
@@ -242,8 +262,10 @@ impl Metrics {
         self.store_durable.set(i64::from(health.weaker_promise.is_none()));
     }
 
-    pub fn lanes_paused(&self, count: usize) {
-        self.paused_lanes.set(gauge(count as u64));
+    pub fn servers_paused<'a>(&self, servers: impl Iterator<Item = &'a String>) {
+        let servers: BTreeSet<String> = servers.cloned().collect();
+        self.paused_lanes.set(gauge(servers.len() as u64));
+        *self.paused_servers.lock() = servers;
     }
 
     pub(crate) fn pool_busy(&self, pool: &'static str, count: usize) {
@@ -331,8 +353,6 @@ fn add_seconds(registry: &mut Registry, name: &str, help: &str) -> Histogram {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use axum::http::Method;
 
     use super::*;

@@ -127,7 +127,7 @@ impl Workers {
     async fn start_due(&mut self, relay: &Arc<Relay>, timeout: Duration) {
         let now = relay.now();
         self.paused.retain(|_, pause| pause.until > now && pause.ends > Instant::now());
-        relay.metrics.lanes_paused(self.paused.len());
+        relay.metrics.servers_paused(self.paused.keys());
         for task in lease(relay, self, now).await {
             self.start(relay, task, timeout);
         }
@@ -293,7 +293,13 @@ pub(crate) async fn settle(
     let dead = is_over && !kind.is_some_and(TaskKind::is_never_given_up);
     let TaskError { is_outage: error_is_outage, retry_at, not_before, message, .. } = error;
     tracing::warn!(key = lease.key, kind = name, tries, dead, error = message, "a task failed");
-    relay.metrics.task(name, if dead { "dead" } else { "retry" });
+    let is_asked_to_wait = retry_at.is_some() || not_before.is_some();
+    let counted = match dead {
+        true => "dead",
+        false if is_asked_to_wait => "paused",
+        false => "retry",
+    };
+    relay.metrics.task(name, counted);
     let pause = if error_is_outage {
         outage_pause(relay, lease)
     } else {

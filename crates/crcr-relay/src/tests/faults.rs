@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_standin::traffic::Fault;
+use crcr_store::{LeaseRequest, NewTask, StoreKey, TaskOutcome, WriteBatch};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -141,6 +142,67 @@ async fn invalid_allowlist_keeps_the_last_good_one_and_is_reported() {
     assert!(text.contains("crcr_allowlist_good 0"), "{text}");
 }
 
+/// Puts tasks of these kinds into the queue, each kind's in its lane, and gives them up if they are to be dead.
+async fn queue_tasks(world: &World, kinds: &[(&str, &str, usize)], is_dead: bool) {
+    for (kind, lane, count) in kinds {
+        let tasks = (0..*count).map(|n| NewTask {
+            key: StoreKey::new(&[kind, &n.to_string()]),
+            lane: (*lane).to_owned(),
+            payload: String::new(),
+            due_at: world.relay.now(),
+        });
+        let batch = WriteBatch { tasks: tasks.collect(), ..WriteBatch::default() };
+        world.relay.commit(batch).await.unwrap();
+        world.later(Duration::from_secs(1));
+    }
+    while is_dead {
+        let now = world.relay.now();
+        let (until, max) = (now + limits::LEASE, 500);
+        let want =
+            LeaseRequest { now, until, max_tasks: max, max_per_lane: max, ..Default::default() };
+        let leased = world.relay.store.lease_tasks(want).await.unwrap();
+        if leased.is_empty() {
+            return;
+        }
+        for lease in leased {
+            let expires_at = world.relay.expiry();
+            let outcome = TaskOutcome::Dead { error: "it is gone".to_owned(), expires_at };
+            let settlement = Some(lease.settle(outcome));
+            let batch = WriteBatch { settlement, ..WriteBatch::default() };
+            world.relay.commit(batch).await.unwrap();
+        }
+    }
+}
+
+async fn metrics(world: &World) -> String {
+    world.relay.metrics.text(&MetricsInput::read(&world.relay).await)
+}
+
+#[tokio::test]
+async fn tasks_whose_server_asks_to_wait_hide_no_other_one_that_is_stuck() {
+    let world = World::new().await;
+    let slow = ("dispatch", "dispatch:slow", limits::METRIC_TASKS + 100);
+    queue_tasks(&world, &[slow, ("sweep", "sweep:acme", 1)], false).await;
+    world.later(Duration::from_secs(700));
+    assert!(metrics(&world).await.contains("crcr_overdue_seconds{kind=\"dispatch\"} 70"));
+    world.relay.metrics.servers_paused(["slow".to_owned()].iter());
+    let text = metrics(&world).await;
+    assert!(text.contains("crcr_overdue_seconds{kind=\"sweep\"} 70"), "{text}");
+    assert!(!text.contains("crcr_overdue_seconds{kind=\"dispatch\"}"), "{text}");
+    assert!(text.contains("crcr_paused_lanes 1"), "{text}");
+}
+
+#[tokio::test]
+async fn dead_letters_about_deleted_forks_do_not_hide_a_newer_one() {
+    let world = World::new().await;
+    let of_forks = ("job_log", "log:acme", limits::METRIC_TASKS + 100);
+    queue_tasks(&world, &[of_forks], true).await;
+    world.later(Duration::from_secs(60));
+    queue_tasks(&world, &[("dispatch", "dispatch:acme", 1)], true).await;
+    let text = metrics(&world).await;
+    assert!(text.contains("crcr_dead_tasks{kind=\"dispatch\"} 1"), "{text}");
+}
+
 #[tokio::test]
 async fn last_good_allowlist_is_in_force_after_a_restart() {
     for (broken, code) in [(Some("L1: [a, b\nL9:"), "broken"), (None, "unreadable")] {
@@ -184,6 +246,9 @@ async fn read_only_store_is_not_ready() {
     let (status, body) = ready(&world).await;
     assert_eq!((status, &body["store"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("unwritable")));
     world.sql("DROP TRIGGER full");
+    // Whoever asks at the same moment doesn't wait for a try of its own.
+    assert_eq!(ready(&world).await.1, body);
+    world.later(limits::PROBE_AGAIN);
     assert_eq!(ready(&world).await.0, StatusCode::OK);
     // Frequent readiness checks cause only an occasional write.
     let written = || world.value(r#"SELECT version FROM record WHERE key = '["probe"]'"#);
@@ -220,6 +285,7 @@ async fn store_outage_is_503_and_the_same_delivery_is_accepted_afterwards() {
     let (status, body) = ready(&world).await;
     assert!(status == StatusCode::SERVICE_UNAVAILABLE && body["store"].is_string(), "{body}");
     world.rename("away", "record");
+    world.later(limits::PROBE_AGAIN);
     assert_eq!(ready(&world).await.0, StatusCode::OK);
 }
 

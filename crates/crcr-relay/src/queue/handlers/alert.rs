@@ -162,10 +162,18 @@ pub async fn feed(relay: &Relay, address: &str) -> Result<TaskDone, TaskError> {
         }
         remember(relay, &known.key, &told).await?;
     }
-    // What is red from its first known commit on, and what has no result any more.
-    remember(relay, &known.key, &names(true)).await?;
+    // With what is red from its first known commit on. What has no result among the newest commits isn't green for that.
+    let mut red = names(true);
+    let green = names(false);
+    let silent = told.into_iter().filter(|name| !red.contains(name) && !green.contains(name));
+    let silent: Vec<String> = silent.take(MAX_SILENT).collect();
+    red.extend(silent);
+    remember(relay, &known.key, &red).await?;
     Ok(again)
 }
+
+/// Red things without a result that are remembered: jobs that were renamed while they were red have none any more.
+const MAX_SILENT: usize = 1000;
 
 async fn remember(relay: &Relay, key: &StoreKey, red: &BTreeSet<String>) -> Result<(), TaskError> {
     let mut batch = WriteBatch::default();

@@ -78,6 +78,43 @@ async fn regression_on_a_push_is_alerted_once() {
     assert_eq!(told["text"], text);
 }
 
+/// What was told so far.
+async fn told_by(listener: &MockServer) -> Vec<Value> {
+    let requests = listener.received_requests().await.unwrap();
+    requests.iter().map(|request| serde_json::from_slice(&request.body).unwrap()).collect()
+}
+
+/// A push of `sha` to `main`, and an attempt of a job of upstream's own CI on it; without a conclusion it runs still.
+async fn ran(world: &World, sha: &str, id: u64, name: &str, conclusion: Option<&str>) {
+    let at = world.relay.now();
+    let repository = json!({ "full_name": UPSTREAM });
+    let push = json!({
+        "ref": "refs/heads/main", "after": sha, "repository": repository,
+        "head_commit": { "message": "Tune <it>", "author": { "name": "Ada" } },
+    });
+    let (status, completed_at) = match conclusion {
+        Some(_) => ("completed", Some(at.to_string())),
+        None => ("in_progress", None),
+    };
+    let job = json!({
+        "action": status, "repository": repository,
+        "workflow_job": {
+            "id": id, "run_id": id, "run_attempt": 1, "name": name, "workflow_name": "CI",
+            "status": status, "conclusion": conclusion, "head_sha": sha,
+            "head_branch": "main", "started_at": at.to_string(), "completed_at": completed_at,
+        },
+    });
+    let rows = [("push", push, format!("p{sha}")), ("workflow_job", job, format!("j{id}{status}"))];
+    let row = |(event, payload, delivery): (&str, Value, String)| {
+        WebhookRow::new(event, &delivery, at, payload.to_string().as_bytes()).unwrap()
+    };
+    world.relay.results.append_webhooks(rows.map(row).to_vec()).await.unwrap();
+}
+
+async fn ended(world: &World, sha: &str, id: u64, name: &str, conclusion: &str) {
+    ran(world, sha, id, name, Some(conclusion)).await;
+}
+
 #[tokio::test]
 async fn branch_that_turns_red_and_green_is_told_once_each_after_a_first_look() {
     let listener = listener().await;
@@ -88,53 +125,32 @@ async fn branch_that_turns_red_and_green_is_told_once_each_after_a_first_look() 
         ("CRCR_PUBLIC_URL", "https://relay.test/"),
     ])
     .await;
-    let told = async || -> Vec<Value> {
-        let requests = listener.received_requests().await.unwrap();
-        requests.iter().map(|request| serde_json::from_slice(&request.body).unwrap()).collect()
-    };
-    let ended = async |sha: &str, id: u64, name: &str, conclusion: &str| {
-        let at = world.relay.now();
-        let repository = json!({ "full_name": UPSTREAM });
-        let push = json!({
-            "ref": "refs/heads/main", "after": sha, "repository": repository,
-            "head_commit": { "message": "Tune <it>", "author": { "name": "Ada" } },
-        });
-        let job = json!({
-            "action": "completed", "repository": repository,
-            "workflow_job": {
-                "id": id, "run_id": id, "run_attempt": 1, "name": name, "workflow_name": "CI",
-                "status": "completed", "conclusion": conclusion, "head_sha": sha,
-                "head_branch": "main", "completed_at": at.to_string(),
-            },
-        });
-        let rows = [("push", push, format!("p{sha}")), ("workflow_job", job, format!("j{id}"))];
-        let row = |(event, payload, delivery): (&str, Value, String)| {
-            WebhookRow::new(event, &delivery, at, payload.to_string().as_bytes()).unwrap()
-        };
-        world.relay.results.append_webhooks(rows.map(row).to_vec()).await.unwrap();
-    };
     let look = async || {
         world.later(Duration::from_secs(121));
         world.work().await
     };
     serve::look_at_feeds(&world.relay).await;
     world.settle().await;
-    ended(HEAD, 1, "test", "success").await;
-    ended(HEAD, 2, "lint", "failure").await;
-    assert_eq!((look().await.len(), told().await.len()), (0, 0), "the first look tells nothing");
-    ended(NEWER, 3, "test", "failure").await;
-    ended(NEWER, 4, "lint", "failure").await;
+    ended(&world, HEAD, 1, "test", "success").await;
+    ended(&world, HEAD, 2, "lint", "failure").await;
+    assert_eq!(
+        (look().await.len(), told_by(&listener).await.len()),
+        (0, 0),
+        "the first look tells nothing"
+    );
+    ended(&world, NEWER, 3, "test", "failure").await;
+    ended(&world, NEWER, 4, "lint", "failure").await;
     assert_eq!(look().await.len(), 1, "the first call failed");
     for _ in 0..3 {
         world.later(Duration::from_secs(700));
         world.settle().await;
     }
-    ended(THIRD, 5, "test", "success").await;
-    ended(THIRD, 6, "lint", "success").await;
+    ended(&world, THIRD, 5, "test", "success").await;
+    ended(&world, THIRD, 6, "lint", "success").await;
     for _ in 0..2 {
         assert_eq!(look().await, Vec::<String>::new());
     }
-    let told = told().await;
+    let told = told_by(&listener).await;
     let events: Vec<_> = told.iter().map(|told| told["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["branch_turned_red", "branch_turned_red", "branch_green_again"]);
     assert_eq!(told[1]["things"], json!([{ "name": "CI / test", "head_sha": NEWER }]));
@@ -144,6 +160,69 @@ async fn branch_that_turns_red_and_green_is_told_once_each_after_a_first_look() 
     assert_eq!(told[1]["url"], "https://relay.test/hud/acme/upstream/main");
     let green = told[2]["content"].as_str().unwrap();
     assert_eq!(green.matches("is green again on main").count(), 2, "{green}");
+}
+
+/// A relay that tells what turns on `main`, after its first look.
+async fn watching(listener: &MockServer) -> World {
+    Mock::given(method("POST")).respond_with(ResponseTemplate::new(200)).mount(listener).await;
+    let feed = ("CRCR_ALERT_FEEDS", "/feeds/acme/upstream/main");
+    let world = World::with(&[("CRCR_ALERT_URL", &listener.uri()), feed]).await;
+    serve::look_at_feeds(&world.relay).await;
+    world.settle().await;
+    world
+}
+
+/// The events that were told, after one more look.
+async fn events_after_a_look(world: &World, listener: &MockServer) -> Vec<String> {
+    world.later(Duration::from_secs(121));
+    world.work().await;
+    let told = told_by(listener).await;
+    told.iter().map(|told| told["event"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn red_job_that_is_run_again_is_told_once_and_green_when_the_re_run_has_passed() {
+    let listener = MockServer::start().await;
+    let world = watching(&listener).await;
+    ended(&world, HEAD, 1, "test", "success").await;
+    events_after_a_look(&world, &listener).await;
+    ended(&world, NEWER, 2, "test", "failure").await;
+    assert_eq!(events_after_a_look(&world, &listener).await, ["branch_turned_red"]);
+    ran(&world, NEWER, 3, "test", None).await;
+    assert_eq!(events_after_a_look(&world, &listener).await, ["branch_turned_red"]);
+    ended(&world, NEWER, 3, "test", "failure").await;
+    assert_eq!(events_after_a_look(&world, &listener).await, ["branch_turned_red"]);
+    ran(&world, NEWER, 4, "test", None).await;
+    ended(&world, NEWER, 4, "test", "success").await;
+    let all = ["branch_turned_red", "branch_green_again"];
+    assert_eq!(events_after_a_look(&world, &listener).await, all);
+    // Running what is green again says nothing, either.
+    ran(&world, NEWER, 5, "test", None).await;
+    assert_eq!(events_after_a_look(&world, &listener).await, all);
+}
+
+#[tokio::test]
+async fn red_job_without_a_result_among_the_newest_commits_is_not_told_again_when_it_is_back() {
+    let listener = MockServer::start().await;
+    let world = watching(&listener).await;
+    ended(&world, HEAD, 1, "nightly", "success").await;
+    events_after_a_look(&world, &listener).await;
+    ended(&world, NEWER, 2, "nightly", "failure").await;
+    assert_eq!(events_after_a_look(&world, &listener).await, ["branch_turned_red"]);
+    // A day of commits on which it doesn't run.
+    for n in 0..51_u64 {
+        world.later(Duration::from_secs(60));
+        ended(&world, &format!("{n:040x}"), 100 + n, "lint", "success").await;
+    }
+    assert_eq!(events_after_a_look(&world, &listener).await, ["branch_turned_red"]);
+    ended(&world, THIRD, 3, "nightly", "success").await;
+    world.later(Duration::from_secs(1));
+    ended(&world, &"d".repeat(40), 4, "nightly", "failure").await;
+    assert_eq!(events_after_a_look(&world, &listener).await, ["branch_turned_red"]);
+    world.later(Duration::from_secs(1));
+    ended(&world, &"e".repeat(40), 5, "nightly", "success").await;
+    let all = ["branch_turned_red", "branch_green_again"];
+    assert_eq!(events_after_a_look(&world, &listener).await, all);
 }
 
 #[tokio::test]

@@ -1,0 +1,430 @@
+//! `/reported`: the jobs that backends reported one by one, by what they came to. The counts of the overview and of a
+//! backend's page lead here.
+
+use std::collections::BTreeMap;
+
+use crcr_domain::RepoName;
+use crcr_domain::results::facts::AttemptFact;
+use crcr_domain::results::triage::TriageCategory;
+use crcr_domain::results::{
+    BlamedJobs, ExpectedEnd, ExpectedJob, JobOfRecord, JobOutcome, ResultTotals, expected_jobs,
+    jobs_by_day,
+};
+use crcr_results::Window;
+use crcr_results::retention::{day_number, heads_until, midnight};
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::{Deserialize, Serialize};
+
+use super::overview::expected_word;
+use crate::address::{self, address};
+use crate::context::{Hud, PageError};
+use crate::layout::{ago, commit_link, external_link, outcome, time, zone};
+use crate::model::days::{blame, day_tallies, facts};
+use crate::query::{EventFilter, SpanQuery, TimeSpan, given, parse_time};
+use crate::view::View;
+
+const PER_PAGE: usize = 100;
+/// Days that are read for a page, of those that have such jobs; older ones are on the next.
+const MAX_DAYS_READ: usize = 7;
+/// Rows of one moment that pages are turned through.
+const MAX_SKIP: usize = 100_000;
+
+/// `?kind=KIND&backend=OWNER/REPO&test=NAME&file=PATH&window=24h|7d|30d` or `from=…&to=…`, `events=pr|nightly`, and
+/// `before=TIME&skip=N` for older ones. A kind is an outcome such as `test_failed`, or `running`, `upstream` (it failed
+/// because of upstream), `expected_seen`, `expected_not_seen` or `expected_missing`.
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
+pub(crate) struct ReportedQuery {
+    #[serde(flatten)]
+    span: SpanQuery,
+    kind: Option<String>,
+    backend: Option<String>,
+    test: Option<String>,
+    file: Option<String>,
+    before: Option<String>,
+    skip: Option<String>,
+}
+
+/// Which jobs are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReportedKind {
+    Running,
+    /// Failed because of upstream.
+    Upstream,
+    Ended(JobOutcome),
+    /// Fails on purpose.
+    Expected(ExpectedEnd),
+}
+
+impl ReportedKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Upstream => "upstream",
+            Self::Ended(outcome) => outcome.as_str(),
+            Self::Expected(end) => end.as_str(),
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        let known = [Self::Running, Self::Upstream].into_iter().find(|kind| kind.as_str() == name);
+        known
+            .or_else(|| JobOutcome::from_name(name).map(Self::Ended))
+            .or_else(|| ExpectedEnd::from_name(name).map(Self::Expected))
+    }
+
+    /// How many jobs of a day may be of this kind.
+    fn at_most(self, totals: &ResultTotals) -> u64 {
+        match self {
+            Self::Running => totals.sums.running,
+            Self::Upstream => totals.sums.count(JobOutcome::TestFailed),
+            Self::Ended(outcome) => totals.sums.count(outcome),
+            Self::Expected(end) => totals.expected.count(end),
+        }
+    }
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct ReportedModel {
+    pub(crate) upstream: String,
+    pub(crate) span: TimeSpan,
+    /// As the query names it.
+    pub(crate) kind: Option<&'static str>,
+    #[serde(skip)]
+    asked: Option<ReportedKind>,
+    pub(crate) backend: Option<String>,
+    /// Only the jobs in which this test failed.
+    pub(crate) test: Option<String>,
+    pub(crate) file: Option<String>,
+    /// The newest dispatches first.
+    pub(crate) jobs: Vec<ReportedJob>,
+    /// Older jobs were dispatched before this time, or at it and come after `older_skip` others.
+    pub(crate) older: Option<Timestamp>,
+    pub(crate) older_skip: usize,
+    #[serde(skip)]
+    before: Option<Timestamp>,
+    #[serde(skip)]
+    skip: usize,
+}
+
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub(crate) struct ReportedJob {
+    /// When its commit was dispatched.
+    pub(crate) at: Timestamp,
+    pub(crate) repo: String,
+    /// `workflow / job`.
+    pub(crate) name: String,
+    pub(crate) upstream: String,
+    pub(crate) pull_request: Option<u64>,
+    /// Empty if no commit of upstream is known.
+    pub(crate) head_sha: String,
+    pub(crate) run_id: String,
+    /// `None` while it runs, and if nothing was reported.
+    pub(crate) outcome: Option<JobOutcome>,
+    /// How a job that fails on purpose ended.
+    pub(crate) expected: Option<ExpectedEnd>,
+    pub(crate) url: Option<String>,
+    /// What the failed test says, or why it is upstream's failure.
+    pub(crate) why: Option<String>,
+}
+
+impl ReportedJob {
+    fn new(name: String, row: &AttemptFact) -> Self {
+        Self {
+            at: row.dispatched_at,
+            repo: row.repo.clone(),
+            name,
+            upstream: row.upstream.clone(),
+            pull_request: row.pull_request,
+            head_sha: row.head_sha.clone(),
+            run_id: row.run_id.clone(),
+            outcome: None,
+            expected: None,
+            url: row.details.url.clone(),
+            why: None,
+        }
+    }
+
+    fn expected(job: &ExpectedJob<'_>, upstream: &str) -> Self {
+        let name =
+            job.job.map_or(job.workflow.to_owned(), |name| format!("{} / {name}", job.workflow));
+        let row = match job.record {
+            Some(row) => Self::new(name, row),
+            None => Self {
+                at: job.at,
+                repo: job.repo.to_owned(),
+                name,
+                upstream: upstream.to_owned(),
+                pull_request: None,
+                head_sha: job.commit.to_owned(),
+                run_id: String::new(),
+                outcome: None,
+                expected: None,
+                url: None,
+                why: None,
+            },
+        };
+        Self { expected: Some(job.end), ..row }
+    }
+}
+
+pub(crate) async fn build(
+    hud: &Hud,
+    (): (),
+    query: ReportedQuery,
+) -> Result<ReportedModel, PageError> {
+    let wrong = |text: &str| PageError::Query(text.to_owned());
+    let kind = given(query.kind.as_deref()).map(|kind| {
+        ReportedKind::from_name(&kind).ok_or_else(|| {
+            let outcomes = JobOutcome::ALL.map(JobOutcome::as_str).join("`, `");
+            let ends = ExpectedEnd::ALL.map(ExpectedEnd::as_str).join("`, `");
+            let text =
+                format!("`kind` has to be one of `running`, `upstream`, `{outcomes}`, `{ends}`");
+            PageError::Query(text)
+        })
+    });
+    let backend = given(query.backend.as_deref())
+        .map(|name| RepoName::new(&name).map_err(|_| wrong("`backend` has to be `owner/repo`")));
+    let before = given(query.before.as_deref()).as_deref().map(parse_time);
+    let skip = given(query.skip.as_deref()).map_or(Ok(0), |skip| {
+        let known = skip.parse().ok().filter(|skip| *skip <= MAX_SKIP);
+        known.ok_or_else(|| wrong("`skip` has to be a number, as links to older jobs have it"))
+    })?;
+    let asked = kind.transpose()?;
+    let mut model = ReportedModel {
+        upstream: hud.upstream.to_string(),
+        span: hud.span(&query.span)?,
+        kind: asked.map(ReportedKind::as_str),
+        asked,
+        backend: backend.transpose()?.map(|name| name.to_string()),
+        test: query.test.filter(|name| !name.is_empty()),
+        file: query.file.filter(|file| !file.is_empty()),
+        jobs: vec![],
+        older: None,
+        older_skip: 0,
+        before: before.transpose().map_err(PageError::Query)?,
+        skip,
+    };
+    add_jobs(hud, &mut model).await?;
+    Ok(model)
+}
+
+async fn add_jobs(hud: &Hud, model: &mut ReportedModel) -> Result<(), PageError> {
+    // By day, the backends that have such jobs.
+    let mut days: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+    for (day, totals) in day_tallies(hud, &model.span, model.backend.as_deref()).await? {
+        let all = totals.sums.running + totals.sums.outcomes.values().sum::<u64>();
+        if model.asked.map_or(all, |kind| kind.at_most(&totals)) > 0 {
+            days.entry(day_number(&day)).or_default().push(day.repo);
+        }
+    }
+    days.retain(|day, _| model.begins_before(midnight(*day)));
+    let mut found: Vec<ReportedJob> = vec![];
+    for _ in 0..MAX_DAYS_READ {
+        if found.len() > PER_PAGE {
+            break;
+        }
+        let Some((day, repos)) = days.pop_last() else { break };
+        found.extend(jobs_of(hud, model, day, repos).await?);
+        (model.older, model.older_skip) = (Some(midnight(day)).filter(|_| !days.is_empty()), 0);
+    }
+    if found.len() > PER_PAGE {
+        found.truncate(PER_PAGE);
+        let last = found[PER_PAGE - 1].at;
+        let tied = found.iter().filter(|job| job.at == last).count();
+        let skipped = if model.before == Some(last) { model.skip } else { 0 };
+        (model.older, model.older_skip) = (Some(last), skipped + tied);
+    }
+    model.jobs = found;
+    Ok(())
+}
+
+/// The jobs of one day that are listed, the newest first.
+async fn jobs_of(
+    hud: &Hud,
+    model: &ReportedModel,
+    day: i64,
+    repos: Vec<String>,
+) -> Result<Vec<ReportedJob>, PageError> {
+    let span = &model.span;
+    let last = if span.until_now { Timestamp::MAX } else { span.to };
+    let window =
+        Window::all(midnight(day).max(span.from), midnight(day + 1).min(last)).of_repos(repos);
+    let later = Window { from: window.to, to: heads_until(window.to), ..window.clone() };
+    let shared = facts(hud, &Window { to: later.to, ..window.clone() }).await?;
+    let blamed = match model.asked {
+        Some(ReportedKind::Upstream) => blame(hud, &facts(hud, &window).await?).await?,
+        _ => BlamedJobs::default(),
+    };
+    let attempts = shared.attempts(&window);
+    let dispatches: Vec<_> = shared.dispatches(&window).collect();
+    let days = jobs_by_day(attempts, dispatches.iter().copied(), shared.dispatches(&later));
+    let is_nightly = span.events == EventFilter::Nightly;
+    let mut found = vec![];
+    for (_, (jobs, dispatches)) in days.into_iter().filter(|(day, _)| day.nightly == is_nightly) {
+        if let Some(ReportedKind::Expected(end)) = model.asked {
+            let jobs = expected_jobs(&jobs, &dispatches);
+            let listed = jobs.iter().filter(|job| job.end == end);
+            found.extend(listed.map(|job| ReportedJob::expected(job, &model.upstream)));
+        } else {
+            let counted = jobs.iter().filter(|job| job.record.expected.is_none());
+            found.extend(counted.filter_map(|job| model.listed(job, &blamed)));
+        }
+    }
+    found.sort_by(|a, b| {
+        (b.at, &a.repo, &a.head_sha, &a.name, &a.run_id).cmp(&(
+            a.at,
+            &b.repo,
+            &b.head_sha,
+            &b.name,
+            &b.run_id,
+        ))
+    });
+    if let Some(before) = model.before {
+        let tied = found.iter().filter(|job| job.at == before).count();
+        let mut skip = if model.skip > 0 { model.skip } else { tied };
+        found.retain(|job| {
+            let is_shown = job.at < before || job.at == before && skip == 0;
+            skip -= usize::from(job.at == before && skip > 0);
+            is_shown
+        });
+    }
+    Ok(found)
+}
+
+impl ReportedModel {
+    fn begins_before(&self, day: Timestamp) -> bool {
+        self.before.is_none_or(|before| day < before || self.skip > 0 && day == before)
+    }
+
+    fn listed(&self, job: &JobOfRecord<'_>, blamed: &BlamedJobs) -> Option<ReportedJob> {
+        let mut row =
+            ReportedJob { outcome: job.outcome, ..ReportedJob::new(job.name(), job.record) };
+        match self.asked {
+            None | Some(ReportedKind::Expected(_)) => {}
+            Some(ReportedKind::Running) if job.outcome.is_none() => {}
+            Some(ReportedKind::Ended(outcome)) if job.outcome == Some(outcome) => {}
+            Some(ReportedKind::Upstream) if job.outcome == Some(JobOutcome::TestFailed) => {
+                let verdict = blamed.verdict(job.record)?;
+                row.why = Some(verdict.summary.clone());
+                return (verdict.category == TriageCategory::Upstream).then_some(row);
+            }
+            Some(_) => return None,
+        }
+        if let Some(name) = &self.test {
+            let is_asked = |file: &Option<String>| self.file.is_none() || *file == self.file;
+            let mut tests = job.record.details.failed_tests.iter();
+            let test = tests.find(|test| test.name == *name && is_asked(&test.file))?;
+            row.why.clone_from(&test.message);
+        }
+        Some(row)
+    }
+
+    fn older_url(&self) -> Option<String> {
+        let (from, to) = (self.span.from.to_string(), self.span.to.to_string());
+        let (older, skip) = (self.older?.to_string(), self.older_skip.to_string());
+        let is_given = self.span.window.is_none();
+        Some(address(
+            "/reported",
+            [
+                ("kind", self.kind),
+                ("backend", self.backend.as_deref()),
+                ("test", self.test.as_deref()),
+                ("file", self.file.as_deref()),
+                ("window", self.span.window),
+                ("from", Some(&*from).filter(|_| is_given)),
+                ("to", Some(&*to).filter(|_| is_given)),
+                ("events", Some(self.span.events.as_str())),
+                ("before", Some(&*older)),
+                ("skip", Some(&*skip).filter(|_| self.older_skip > 0)),
+            ],
+        ))
+    }
+}
+
+/// The address of the jobs of a span of which a page shows the count, of one backend or of all. Spans that are given by
+/// their ends have none: each minute would have addresses of its own.
+pub(crate) fn link(kind: ReportedKind, backend: Option<&str>, span: &TimeSpan) -> Option<String> {
+    link_with(&[("kind", Some(kind.as_str())), ("backend", backend)], span)
+}
+
+/// The address of the jobs of a backend between two times.
+pub(crate) fn link_between(
+    kind: ReportedKind,
+    backend: &str,
+    (from, to): (Timestamp, Timestamp),
+) -> String {
+    let (kind, from, to) = (kind.as_str(), from.to_string(), to.to_string());
+    let times = [("from", Some(&*from)), ("to", Some(&*to))];
+    address(
+        "/reported",
+        [("kind", Some(kind)), ("backend", Some(backend))].into_iter().chain(times),
+    )
+}
+
+/// The address of the jobs of a backend in which a test failed.
+pub(crate) fn link_of_test(
+    backend: &str,
+    (test, file): (&str, Option<&str>),
+    span: &TimeSpan,
+) -> Option<String> {
+    link_with(&[("backend", Some(backend)), ("test", Some(test)), ("file", file)], span)
+}
+
+fn link_with(asked: &[(&str, Option<&str>)], span: &TimeSpan) -> Option<String> {
+    let times = [("window", Some(span.window?)), ("events", Some(span.events.as_str()))];
+    Some(address("/reported", asked.iter().copied().chain(times)))
+}
+
+pub(crate) fn page(model: &ReportedModel, view: &View<'_>) -> Markup {
+    view.shell(
+        "Reported jobs",
+        false,
+        &html! {
+            div.title {
+                h1 { "Reported jobs" @if let Some(backend) = &model.backend { " of " a href=(format!("/crcr/{backend}")) { bdi { (backend) } } } }
+                span.detail { (time(model.span.from)) " – " (time(model.span.to)) " " (zone()) }
+            }
+            p.detail {
+                @match model.asked {
+                    None => "All",
+                    Some(ReportedKind::Upstream) => "Failed because of upstream",
+                    Some(ReportedKind::Expected(_)) => "Jobs that fail on purpose, such as those of a canary",
+                    Some(kind) => (kind.as_str().replace('_', " ")),
+                }
+                @if let Some(test) = &model.test { ", in which " bdi { (test) } " failed" }
+                " · the newest dispatches first"
+            }
+            @if model.jobs.is_empty() { p.note role="status" { "No such job in these days." } } @else { (table(model)) }
+            @if let Some(older) = model.older_url() { p.pager { a rel="nofollow" href=(older) { "Older" } } }
+        },
+    )
+}
+
+fn table(model: &ReportedModel) -> Markup {
+    let has_why = model.jobs.iter().any(|job| job.why.is_some());
+    html! {
+        div.scroll { table.stack {
+            thead { tr {
+                th scope="col" { "Job" } @if model.backend.is_none() { th scope="col" { "Backend" } }
+                th scope="col" aria-sort="descending" { "Dispatched" } th scope="col" { "Of" } th scope="col" { "Commit" } th scope="col" { "Result" }
+                @if has_why { th scope="col" { "Why" } }
+            } }
+            tbody { @for job in &model.jobs { tr {
+                th scope="row" { @match &job.url { Some(url) => (external_link(url, &job.name)), None => bdi { (job.name) } } }
+                @if model.backend.is_none() { td data-label="Backend" { a rel="nofollow" href=(format!("/crcr/{}{}", job.repo, model.span.unfiltered().address())) { bdi { (job.repo) } } } }
+                td data-label="Dispatched" { (ago(job.at)) }
+                td data-label="Of" { @match job.pull_request {
+                    Some(number) => a href=(address::pull(&job.upstream, number)) { "#" (number) },
+                    None => span.muted { "–" },
+                } }
+                td data-label="Commit" { @if job.head_sha.is_empty() { "run " bdi { (job.run_id) } } @else { (commit_link(&job.head_sha)) } }
+                td data-label="Result" { @match job.expected {
+                    Some(end) => (expected_word(end)),
+                    None => (outcome(job.outcome)),
+                } }
+                @if has_why { td.message data-label="Why" { bdi { (job.why.as_deref().unwrap_or("–")) } } }
+            } } }
+        } }
+    }
+}

@@ -1,0 +1,148 @@
+//! Reported jobs one by one: what the counts of a backend and of the overview lead to.
+
+use crcr_domain::results::facts::DispatchFactStatus;
+
+use super::*;
+
+/// Follows the pages of a list; returns how many rows it has.
+async fn listed(site: &Site, query: &str) -> usize {
+    let (mut count, mut older) = (0, String::new());
+    loop {
+        let model = site.json(&format!("/api/v1/reported?{query}{older}")).await;
+        let jobs = model["jobs"].as_array().unwrap().len();
+        assert!(jobs <= 100, "{query}{older}: {jobs}");
+        count += jobs;
+        let Some(before) = model["older"].as_str() else { return count };
+        older = format!("&before={before}&skip={}", model["older_skip"]);
+    }
+}
+
+/// The counts of a page that lead to reported jobs, with what their links ask for.
+fn counts(page: &str, part: &str) -> Vec<(u64, String)> {
+    let links = page.split("href=\"/reported?").skip(1).map(|link| {
+        let (query, rest) = link.split_once("\">").unwrap();
+        (rest.split('<').next().unwrap().parse().unwrap(), query.replace("&amp;", "&"))
+    });
+    links.filter(|(_, query)| query.contains(part)).collect()
+}
+
+#[tokio::test]
+async fn each_count_of_a_backends_jobs_leads_to_as_many_rows() {
+    let mut all = break_upstream(7, facts(7, now(), 30, 10, UPSTREAM)).facts;
+    // More that run, and all of one dispatch, than a page has rows.
+    let (dispatch, attempt) = of_aurora();
+    let (event, at) = (EventName::Push, now() - jiff::SignedDuration::from_hours(1));
+    all.push(Fact::Dispatch(DispatchFact {
+        delivery: "open".to_owned(),
+        event: event.clone(),
+        enqueued_at: at,
+        pull_request: None,
+        ..dispatch
+    }));
+    all.extend((0..250).map(|n| {
+        Fact::Attempt(Box::new(AttemptFact {
+            delivery: "open".to_owned(),
+            job: Some(format!("leg {n}")),
+            state: JobState::InProgress,
+            event: event.clone(),
+            dispatched_at: at,
+            pull_request: None,
+            ..attempt.clone()
+        }))
+    }));
+    let site = site(all).await;
+    let backend = format!("/crcr/{AURORA}?window=30d");
+    let model = site.json(&format!("/api/v1/repositories/{AURORA}?window=30d")).await;
+    let (_, page) = site.get(&backend).await;
+    for (kind, counted_as) in [("kind=running", "running"), ("kind=upstream", "upstream_failures")]
+    {
+        let (count, query) = &counts(&page, kind)[0];
+        assert!(*count > 10 && model[counted_as] == *count, "{kind} {count}");
+        assert_eq!(listed(&site, query).await as u64, *count, "{query}");
+    }
+    let tests = model["failing_tests"].as_array().unwrap();
+    assert!(tests.len() > 3, "{tests:?}");
+    let of_tests = counts(&page, "test=");
+    assert_eq!(of_tests.len(), tests.len());
+    for (count, query) in of_tests {
+        assert_eq!(listed(&site, &query).await as u64, count, "{query}");
+    }
+    // Each outcome that the summary counts.
+    for (outcome, count) in model["outcomes"].as_object().unwrap() {
+        let query = format!("kind={outcome}&backend={AURORA}&window=30d");
+        assert_eq!(listed(&site, &query).await as u64, count.as_u64().unwrap(), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn each_count_of_jobs_that_fail_on_purpose_leads_to_as_many_rows() {
+    let canary = |sha: &str, state: JobState, at: i64| {
+        let at = now() - jiff::SignedDuration::from_hours(at);
+        let (dispatch, attempt) = of_aurora();
+        let (delivery, head_sha) = (format!("of-{sha}"), sha.repeat(20));
+        let (event, pull_request) = (EventName::Push, None);
+        [
+            Fact::Dispatch(DispatchFact {
+                delivery: delivery.clone(),
+                enqueued_at: at,
+                head_sha: head_sha.clone(),
+                event: event.clone(),
+                status: DispatchFactStatus::Sent,
+                pull_request,
+                ..dispatch
+            }),
+            Fact::Attempt(Box::new(AttemptFact {
+                delivery,
+                dispatched_at: at,
+                received_at: at,
+                event,
+                state,
+                pull_request,
+                head_sha,
+                job: Some("xfail <b>".to_owned()),
+                expected: Some(Conclusion::Failure),
+                ..attempt
+            })),
+        ]
+    };
+    let failed = JobState::Completed(Conclusion::Failure);
+    let mut all = vec![];
+    all.extend(canary("a1", failed, 2));
+    all.extend(canary("a2", failed, 3));
+    all.extend(canary("a3", JobState::Completed(Conclusion::Success), 4));
+    all.extend(canary("a4", JobState::Lost, 30));
+    // A commit on which nothing but another job was reported.
+    let [dispatch, attempt] = canary("a5", failed, 5);
+    let Fact::Attempt(attempt) = attempt else { panic!("it is an attempt") };
+    let other = AttemptFact { job: Some("other".to_owned()), expected: None, ..*attempt.clone() };
+    let never = DispatchFactStatus::NeverStarted;
+    let Fact::Dispatch(dispatch) = dispatch else { panic!("it is a dispatch") };
+    all.push(Fact::Dispatch(DispatchFact { status: never, ..dispatch }));
+    all.push(Fact::Attempt(Box::new(other)));
+    let site = site(all).await;
+    let (_, page) = site.get("/crcr?window=7d").await;
+    for (kind, count) in [("expected_seen", 2), ("expected_not_seen", 1), ("expected_missing", 2)] {
+        let (shown, query) = &counts(&page, kind)[0];
+        assert_eq!((*shown, listed(&site, query).await), (count, count as usize), "{query}");
+        let (_, list) = site.get(&format!("/reported?{query}")).await;
+        assert!(list.contains("xfail &lt;b&gt;") && !list.contains("<b>"), "{list}");
+    }
+}
+
+#[tokio::test]
+async fn list_of_reported_jobs_is_empty_without_any_and_names_what_is_wrong() {
+    let site = site(vec![]).await;
+    let (status, page) = site.get("/reported").await;
+    assert!(status == StatusCode::OK && page.contains("No such job in these days."), "{page}");
+    for (wrong, name) in [
+        ("kind=odd", "`kind`"),
+        ("backend=odd", "`backend`"),
+        ("before=odd", "`before`"),
+        ("skip=-1", "`skip`"),
+        ("skip=99999999999", "`skip`"),
+        ("window=1y", "`window`"),
+    ] {
+        let (status, page) = site.get(&format!("/reported?{wrong}")).await;
+        assert!(status == StatusCode::BAD_REQUEST && page.contains(name), "{wrong}: {page}");
+    }
+}
