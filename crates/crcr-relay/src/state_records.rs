@@ -367,6 +367,10 @@ keys! {
     pub heads_look_key(upstream: &RepoName) = ["heads_look", &upstream.key()];
     /// GitHub's number of the upstream repository.
     pub upstream_number_key(upstream: &RepoName) = ["upstream_number", &upstream.key()];
+    /// The name by which the upstream repository of this number is known.
+    pub upstream_name_key(number: u64) = ["upstream_name", &number.to_string()];
+    /// The name that the upstream repository had before it was renamed or transferred.
+    pub former_upstream_key(upstream: &RepoName) = ["former_upstream", &upstream.key()];
     /// The set of pinned repositories.
     pub pin_set_key(upstream: &RepoName) = ["pins", &upstream.key()];
     /// Exists when the oncalls of a repository were mentioned on a pull request.

@@ -348,3 +348,25 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
     reconcile().await;
     assert_eq!(pages(), before + 1, "nothing has changed since");
 }
+
+/// A label that somebody sets isn't the head.
+#[tokio::test]
+async fn head_that_github_never_sent_is_dispatched_although_its_label_was_heard_of() {
+    let world = World::new().await;
+    let state = world.github.state();
+    let reconcile = async || {
+        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
+        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+        world.settle().await;
+    };
+    world.later(limits::RECONCILE_MARGIN);
+    reconcile().await;
+    state.world.put_pull(UPSTREAM, PullRequest::from_fork(8, UPSTREAM, NEWER, state.clock.now()));
+    for number in [7, 8] {
+        let label = state.label_payload(UPSTREAM, number, "ciflow/crcr/npu", true);
+        world.send(&state.world.delivery("pull_request", &label)).await;
+    }
+    world.later(limits::RECONCILE);
+    reconcile().await;
+    assert_eq!(world.dispatched(), ALL, "8, as 7 is older than the relay");
+}

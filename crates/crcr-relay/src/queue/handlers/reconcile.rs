@@ -1,9 +1,10 @@
 //! Reads the App's log of deliveries every ten minutes, and asks for what is missing. Then compares the heads
 //! of open pull requests with the store: GitHub may have lost a webhook before it was logged.
 
+use crcr_domain::RepoName;
 use crcr_domain::protocol::event::is_sha;
 use crcr_github::branches_pulls::OPEN_PULLS_PER_PAGE;
-use crcr_store::{Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, SetInsert, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -74,7 +75,7 @@ async fn find_missing_heads(relay: &Relay) -> Result<bool, TaskError> {
     if is_last {
         // The clocks of GitHub and this relay may differ.
         let until = begun_at - limits::RECONCILE;
-        batch.set(compared.key, &until, now + limits::UPSTREAM_NUMBER);
+        batch.update(&compared, &until, now + limits::UPSTREAM_NUMBER);
     }
     // If one of those before it is closed meanwhile, each following one is a place further in front.
     let rest = (!is_last).then_some(HeadsLook { begun_at, next_page: end - 1 });
@@ -91,7 +92,12 @@ async fn make_up(
     since_at: Timestamp,
 ) -> Result<(), TaskError> {
     let key = state_records::pull_request_key(&relay.config.upstream, missing.number);
-    let known: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
+    let mut known: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
+    // A label may be the first that was heard of it.
+    let is_dispatched = |pull: &PullRecord| !pull.deliveries.is_empty();
+    if !known.value.as_ref().is_some_and(is_dispatched) {
+        known.value = take_over(relay, &known, missing.number).await?;
+    }
     let before = match &known.value {
         Some(known) if known.head_sha == missing.head_sha => return Ok(()),
         Some(known) if known.updated_at >= missing.updated_at => return Ok(()),
@@ -112,6 +118,39 @@ async fn make_up(
     let id = format!("reconciled-{number}-{head}-{}", missing.updated_at.as_second());
     let taken = webhook::take_made_up(relay, "pull_request", &id, &body.to_string()).await;
     taken.map_err(TaskError::retry)
+}
+
+/// Takes over what is known of a pull request by the name that upstream had before. `newer`: what is known by the new
+/// one, if it got or lost a label since.
+async fn take_over(
+    relay: &Relay,
+    newer: &Versioned<PullRecord>,
+    number: u64,
+) -> Result<Option<PullRecord>, TaskError> {
+    let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
+    let key = state_records::former_upstream_key(upstream);
+    let former: Versioned<RepoName> = read_record(store, key).await?;
+    let Some(former) = former.value else { return Ok(None) };
+    let key = state_records::pull_request_key(&former, number);
+    let Some(mut pull) = read_record::<PullRecord>(store, key).await?.value else {
+        return Ok(None);
+    };
+    if let Some(newer) = &newer.value {
+        pull.labels.clone_from(&newer.labels);
+        (pull.labels_at, pull.order) = (newer.labels_at, newer.order);
+    }
+    let mut batch = WriteBatch::default();
+    batch.update(newer, &pull, relay.expiry());
+    batch.set_inserts.push(SetInsert {
+        set: state_records::open_heads_key(upstream),
+        member: number.to_string(),
+        score: pull.order,
+        expires_at: relay.expiry(),
+    });
+    match relay.commit(batch).await? {
+        CommitOutcome::Done => Ok(Some(pull)),
+        _ => Err(TaskError::retry("the pull request was changed in the meantime")),
+    }
 }
 
 struct MissingHead {
