@@ -191,7 +191,9 @@ impl Simulation {
             self.ledger.webhooks.entry(delivery.to_owned()).or_insert_with(|| KnownWebhook {
                 targets: vec![],
                 event: "pull_request",
+                action: "synchronize".to_owned(),
                 head: head.to_owned(),
+                base_branch: known.as_ref().map(|pull| pull.base_ref.clone()).unwrap_or_default(),
                 is_draft: known.as_ref().is_some_and(|pull| pull.draft),
                 has_code: self.upstream.has_code(head),
                 has_check_runs: true,
