@@ -64,6 +64,9 @@ pub struct PullRecord {
     /// Whether its newest dispatched event says that it is ready for review.
     #[serde(default)]
     pub is_ready: bool,
+    /// The branch that it goes to, by that event. `None`: stored by an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_branch: Option<String>,
     /// The deliveries of that head, the newest last.
     pub deliveries: Vec<String>,
     /// The heads before it, the oldest first. Their jobs can still report.

@@ -85,7 +85,7 @@ async fn head_that_was_pushed_before_the_settings_had_the_new_name_is_dispatched
     let payload = state.pull_request_payload(to, 8, "synchronize");
     world.send(&state.world.delivery("pull_request", &payload)).await;
     state.world.put_pull(to, PullRequest::from_fork(10, to, NEWER, now()));
-    world.settle().await;
+    world.work().await;
     assert_eq!(world.dispatched(), Vec::<String>::new(), "it isn't known by that name");
     let world = world.restart(&[("UPSTREAM_REPO", to)]).await;
     for number in [8, 9] {

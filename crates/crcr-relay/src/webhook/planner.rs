@@ -259,6 +259,7 @@ fn first_record(event: &PullRequest, delivery: &str, now: Timestamp) -> PullReco
         is_closed: event.action == PullRequestAction::Closed,
         closings: closing(event.action),
         is_ready: dispatched && !event.is_draft,
+        base_branch: event.base_branch.clone().filter(|_| dispatched),
         deliveries: if dispatched { vec![delivery.to_owned()] } else { vec![] },
         older: vec![],
         labels: event.labels.clone(),
@@ -351,6 +352,7 @@ pub fn order(
     }
     pull.updated_at = event.updated_at;
     pull.is_ready = !event.is_draft;
+    pull.base_branch.clone_from(&event.base_branch);
     let replaces =
         if known.head_sha == event.head_sha { vec![] } else { pull.replace_head(&event.head_sha) };
     pull.deliveries.push(delivery.to_owned());

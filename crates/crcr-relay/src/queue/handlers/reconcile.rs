@@ -98,20 +98,24 @@ async fn make_up(
     if !known.value.as_ref().is_some_and(is_dispatched) {
         known.value = take_over(relay, &known, missing.number).await?;
     }
-    let before = match &known.value {
-        Some(known) if known.head_sha == missing.head_sha => return Ok(()),
+    let action = match &known.value {
         Some(known) if known.updated_at >= missing.updated_at => return Ok(()),
-        Some(known) => Some(known.head_sha.as_str()),
+        Some(known) => match missing.unheard_action(known) {
+            Some(action) => action,
+            None => return Ok(()),
+        },
         // Pull requests from before this relay's time are none of its business.
         None if missing.created_at < since_at => return Ok(()),
-        None => None,
+        None => "opened",
     };
     let (number, head) = (missing.number, &missing.head_sha);
-    tracing::warn!(number, head, before, "GitHub never sent a pull request's head");
+    tracing::warn!(number, head, action, "GitHub never sent an event of a pull request");
     relay.metrics.head_was_missing();
-    let action = if before.is_some() { "synchronize" } else { "opened" };
+    let before = known.value.as_ref().map(|known| known.head_sha.as_str());
+    let from = known.value.as_ref().and_then(|known| known.base_branch.as_deref());
+    let changes = (action == "edited").then(|| json!({ "base": { "ref": { "from": from } } }));
     let body = json!({
-        "action": action, "number": number, "before": before, "after": head,
+        "action": action, "number": number, "before": before, "after": head, "changes": changes,
         "repository": pull["base"]["repo"], "sender": pull["user"], "pull_request": pull,
     });
     // The same head may get lost again, after others.
@@ -156,6 +160,8 @@ async fn take_over(
 struct MissingHead {
     number: u64,
     head_sha: String,
+    base_branch: Option<String>,
+    is_ready: bool,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
@@ -166,8 +172,25 @@ impl MissingHead {
         Some(Self {
             number: pull["number"].as_u64()?,
             head_sha: pull["head"]["sha"].as_str().filter(|sha| is_sha(sha))?.to_owned(),
+            base_branch: pull["base"]["ref"].as_str().map(str::to_owned),
+            is_ready: pull["draft"] == false,
             created_at: time("created_at")?,
             updated_at: time("updated_at")?,
         })
+    }
+
+    /// The event that leads from what is known of the pull request, which is open, to what it is now.
+    fn unheard_action(&self, known: &PullRecord) -> Option<&'static str> {
+        let has_another_branch =
+            known.base_branch.is_some() && self.base_branch != known.base_branch;
+        if known.head_sha != self.head_sha {
+            Some("synchronize")
+        } else if known.is_closed {
+            Some("reopened")
+        } else if has_another_branch {
+            Some("edited")
+        } else {
+            (self.is_ready && !known.is_ready).then_some("ready_for_review")
+        }
     }
 }
