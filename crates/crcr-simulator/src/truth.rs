@@ -190,7 +190,11 @@ impl<'a> Truth<'a> {
         }
         let has_failed =
             older.1.ended.is_some_and(|(end, _)| !["success", "cancelled"].contains(&end));
-        let is_hidden = has_failed && !older.1.is_foreign && self.not_good(older).next().is_none();
+        // An end whose answer was lost may be known, and be that of the failure.
+        let is_hidden = has_failed
+            && !older.1.is_foreign
+            && self.not_good(older).next().is_none()
+            && !self.lacks_acknowledged_end(older.0, older.1);
         !is_hidden && self.has_run_all(later, self.not_good(older))
     }
 
