@@ -44,8 +44,8 @@ FAULTS = [
         RELAY + "callback/dispatched_job.rs",
         [
             (
-                "let has_callback_token = self.relay.keys.verify(token, dispatch, self.relay.now());",
-                "let has_callback_token = (FAULT && !token.is_empty()) || self.relay.keys.verify(token, dispatch, self.relay.now());",
+                "        self.relay.keys.verify(token, dispatch, self.relay.now())\n",
+                "        (FAULT && !token.is_empty()) || self.relay.keys.verify(token, dispatch, self.relay.now())\n",
             ),
         ],
     ),
@@ -134,6 +134,46 @@ FAULTS = [
             (
                 "                && !own.says_nothing()",
                 "                && (FAULT || !own.says_nothing())",
+            ),
+        ],
+    ),
+    (
+        "draft-passes-other-pull-requests",
+        DOMAIN + "checks/verdict.rs",
+        [
+            (
+                "        !self.is_draft && dispatches.iter()",
+                "        !FAULT && !self.is_draft && dispatches.iter()",
+            ),
+        ],
+    ),
+    (
+        "draft-is-not-tested-again-when-it-is-ready",
+        RELAY + "webhook/accept.rs",
+        [
+            (
+                "                waiting.extend(with_newest(self.relay, pull, required(), ran_as_draft).await?);",
+                "                let required = if FAULT { vec![] } else { required() };\n                waiting.extend(with_newest(self.relay, pull, required, ran_as_draft).await?);",
+            ),
+        ],
+    ),
+    (
+        "another-base-is-not-tested",
+        RELAY + "webhook/accept.rs",
+        [
+            (
+                "                waiting.extend(required());",
+                "                if !FAULT { waiting.extend(required()); }",
+            ),
+        ],
+    ),
+    (
+        "another-base-that-nobody-answers-is-a-success",
+        DOMAIN + "checks/verdict.rs",
+        [
+            (
+                "if is_new && matters {",
+                "if !FAULT && is_new && matters {",
             ),
         ],
     ),
@@ -403,6 +443,10 @@ FAULTS = [
 
 # Only seeds with this input are run for a fault.
 INPUTS = {
+    "draft-passes-other-pull-requests": "backend_files",
+    "draft-is-not-tested-again-when-it-is-ready": "backend_files",
+    "another-base-is-not-tested": "base_changes",
+    "another-base-that-nobody-answers-is-a-success": "base_changes",
     "strangers-run-stands-for-what-it-leaves-out": "shared_heads",
     "strangers-run-stands-for-an-open-one": "shared_heads",
     "cancelled-run-of-a-stranger-counts": "shared_heads",

@@ -64,6 +64,9 @@ pub struct PullRecord {
     /// Whether its newest dispatched event says that it is ready for review.
     #[serde(default)]
     pub is_ready: bool,
+    /// The branch that it goes to, by that event. `None`: stored by an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_branch: Option<String>,
     /// The deliveries of that head, the newest last.
     pub deliveries: Vec<String>,
     /// The heads before it, the oldest first. Their jobs can still report.
@@ -367,6 +370,10 @@ keys! {
     pub heads_look_key(upstream: &RepoName) = ["heads_look", &upstream.key()];
     /// GitHub's number of the upstream repository.
     pub upstream_number_key(upstream: &RepoName) = ["upstream_number", &upstream.key()];
+    /// The name by which the upstream repository of this number is known.
+    pub upstream_name_key(number: u64) = ["upstream_name", &number.to_string()];
+    /// The name that the upstream repository had before it was renamed or transferred.
+    pub former_upstream_key(upstream: &RepoName) = ["former_upstream", &upstream.key()];
     /// The set of pinned repositories.
     pub pin_set_key(upstream: &RepoName) = ["pins", &upstream.key()];
     /// Exists when the oncalls of a repository were mentioned on a pull request.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::limits;
-use crate::state_records;
+use crate::state_records::{self, HeadsLook};
 
 #[derive(Debug, Default)]
 pub struct UpstreamIdentity {
@@ -161,8 +161,22 @@ impl UpstreamIdentity {
             return Ok(());
         }
         let mut batch = WriteBatch::default();
-        let key = state_records::upstream_number_key(upstream);
-        batch.set(key, &number, now + limits::UPSTREAM_NUMBER);
+        let until = now + limits::UPSTREAM_NUMBER;
+        batch.set(state_records::upstream_number_key(upstream), &number, until);
+        let key = state_records::upstream_name_key(number);
+        let name: Versioned<RepoName> = read_record(store, key).await?;
+        if let Some(former) = name.value.filter(|name| name.key() != upstream.key()) {
+            batch.set(state_records::former_upstream_key(upstream), &former, until);
+            // What has changed while the settings had the old name is found like a head that GitHub never sent.
+            let key = state_records::heads_since_key(&former);
+            let since: Versioned<Timestamp> = read_record(store, key).await?;
+            if let Some(since) = since.value {
+                batch.set(state_records::heads_since_key(upstream), &since, until);
+                batch.set(state_records::heads_compared_key(upstream), &since, until);
+                batch.set(state_records::heads_look_key(upstream), &None::<HeadsLook>, until);
+            }
+        }
+        batch.set(name.key, upstream, until);
         store.commit(batch, now).await?;
         *self.number.lock() = Some(number);
         Ok(())

@@ -118,8 +118,9 @@ impl BackendFiles {
             LeftOut::Draft => file.skips_drafts && webhook.is_draft,
             LeftOut::Closed => file.quiet_minutes > 0 || file.max_per_day.is_some(),
             LeftOut::SameHead => {
-                webhook.pull.is_some()
-                    && (file.quiet_minutes > 0 || file.max_per_day.is_some() || file.skips_drafts)
+                webhook.repeats_head()
+                    || (webhook.pull.is_some()
+                        && (file.quiet_minutes > 0 || file.max_per_day.is_some()))
             }
             LeftOut::MaxPerDay => file.max_per_day.is_some() && level != 4,
         }

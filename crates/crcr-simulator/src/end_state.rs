@@ -97,6 +97,7 @@ fn check_statuses(ledger: &PromiseLedger, truth: &Truth<'_>) -> Result<usize, Br
                         && (*why != LeftOut::SameHead
                             || ledger.webhooks.iter().any(|(id, other)| is_other(id, other)))
                 }
+                None => ledger.is_ready_otherwise(truth.memory, delivery, repo),
                 _ => false,
             };
             if matches!(status, Some(DispatchStatus::Withheld)) && !is_right {

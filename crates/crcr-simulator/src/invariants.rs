@@ -65,6 +65,9 @@ impl PromiseLedger {
             if allowlist.entry(repo).is_some_and(|entry| entry.since.is_some()) {
                 return Ok(true);
             }
+            if self.is_ready_otherwise(memory, delivery, repo) {
+                return Ok(true);
+            }
             return Err("it has no record".to_owned());
         };
         match dispatch.status {

@@ -6,6 +6,8 @@ use crcr_relay::state_records;
 use crcr_store::memory::MemoryStore;
 use jiff::Timestamp;
 
+use crate::gates::dispatch;
+
 /// A broken promise, and how it was broken.
 pub(crate) type Broken = (&'static str, String);
 
@@ -15,7 +17,11 @@ pub(crate) struct KnownWebhook {
     pub(crate) targets: Vec<&'static str>,
     /// The name of the event.
     pub(crate) event: &'static str,
+    /// Of the event; empty for pushes.
+    pub(crate) action: String,
     pub(crate) head: String,
+    /// Of the pull request; empty for pushes and merge groups.
+    pub(crate) base_branch: String,
     pub(crate) is_draft: bool,
     /// Whether the head changes more than documentation.
     pub(crate) has_code: bool,
@@ -51,7 +57,30 @@ pub(crate) struct PromiseLedger {
     pub(crate) nightlies: BTreeMap<&'static str, bool>,
 }
 
+impl KnownWebhook {
+    /// Whether not every backend gets it.
+    pub(crate) fn repeats_head(&self) -> bool {
+        ["edited", "ready_for_review"].contains(&&*self.action)
+    }
+}
+
 impl PromiseLedger {
+    /// Whether a backend has got a pull request that is ready for review with another event than the one that says so.
+    pub(crate) fn is_ready_otherwise(
+        &self,
+        memory: &MemoryStore,
+        delivery: &str,
+        repo: &str,
+    ) -> bool {
+        let Some(webhook) = self.webhooks.get(delivery) else { return false };
+        webhook.action == "ready_for_review"
+            && self.webhooks.iter().any(|(id, other)| {
+                id != delivery
+                    && (other.pull, other.is_draft) == (webhook.pull, false)
+                    && dispatch(memory, id, repo).is_some()
+            })
+    }
+
     /// Backends' own webhooks promise nothing.
     pub(crate) fn acknowledge(&mut self, delivery: &str) {
         if !self.webhooks.contains_key(delivery) {

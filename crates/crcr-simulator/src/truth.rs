@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::checks::check_run;
 use crcr_domain::probes::LeftOut;
-use crcr_domain::protocol::dispatch::DispatchStatus;
+use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::{Level, RepoName};
+use crcr_relay::state_records::{self, PullRecord};
 use crcr_standin::State;
 use crcr_standin::world::PullRequest;
 use crcr_store::memory::MemoryStore;
@@ -20,6 +22,8 @@ use crate::names::{UPSTREAM, backend};
 
 /// A request to GitHub may rest on what was known this long before it: a handler takes at most 90 s.
 pub(crate) const HANDLER: SignedDuration = SignedDuration::from_secs(120);
+/// What the relay has decided on for so long is known to every handler, whatever its clock says.
+const LONG_KNOWN: SignedDuration = SignedDuration::from_mins(20);
 /// In this time GitHub may create further runs of a dispatch.
 const RUN_WINDOW: SignedDuration = SignedDuration::from_secs(60);
 /// So many authors must have met failing infrastructure before a breaker may open.
@@ -186,7 +190,11 @@ impl<'a> Truth<'a> {
         }
         let has_failed =
             older.1.ended.is_some_and(|(end, _)| !["success", "cancelled"].contains(&end));
-        let is_hidden = has_failed && !older.1.is_foreign && self.not_good(older).next().is_none();
+        // An end whose answer was lost may be known, and be that of the failure.
+        let is_hidden = has_failed
+            && !older.1.is_foreign
+            && self.not_good(older).next().is_none()
+            && !self.lacks_acknowledged_end(older.0, older.1);
         !is_hidden && self.has_run_all(later, self.not_good(older))
     }
 
@@ -332,6 +340,9 @@ impl<'a> Truth<'a> {
         if runs.is_empty() {
             return CommitTruth::NoEvidence;
         }
+        if let Some(why) = self.untested(head, repo) {
+            return CommitTruth::Bad(why);
+        }
         let mut ends = vec![];
         let mut is_certain = self.is_complete(head, repo);
         for (id, run) in runs {
@@ -363,6 +374,67 @@ impl<'a> Truth<'a> {
         }
         let is_good = is_certain && ends.contains(&Some("success"));
         if is_good { CommitTruth::Good } else { CommitTruth::MayBeGood }
+    }
+
+    /// Why what is known of a commit doesn't stand for somebody who had it dispatched and got no answer.
+    fn untested(&self, head: &str, repo: &str) -> Option<String> {
+        // A person may have sent what was left out until then.
+        if self.asked_heads.contains(head) {
+            return None;
+        }
+        let of_head = self.webhooks.iter().filter(|(_, one)| one.head == head && !one.is_closing);
+        let stored = of_head.filter_map(|(id, one)| Some((one, dispatch(self.memory, id, repo)?)));
+        let mut stored: Vec<(&KnownWebhook, Dispatch)> =
+            stored.filter(|(_, one)| one.level != Level::L1).collect();
+        stored.sort_by(|(_, a), (_, b)| (a.order, &a.delivery).cmp(&(b.order, &b.delivery)));
+        let answered = || stored.iter().filter(|(_, one)| one.is_answered);
+        let only_drafts = answered().all(|(one, _)| one.is_draft);
+        stored.iter().find_map(|(webhook, asked)| {
+            use DispatchStatus::{Dead, Queued, RepositoryChanged, Sent, Unreachable};
+            let is_sent = matches!(asked.status, Sent { .. });
+            let is_asked =
+                is_sent || matches!(asked.status, Queued | Dead | Unreachable | RepositoryChanged);
+            let of_pull = || answered().filter(|(other, _)| other.pull == webhook.pull);
+            let is_answered = of_pull().any(|(_, one)| one.order >= asked.order);
+            if !is_asked
+                || is_answered
+                || asked.is_asked_for
+                || !self.is_still_there(webhook, asked)
+            {
+                return None;
+            }
+            let waits = asked.status == Queued || (is_sent && !asked.is_overdue);
+            let is_first = of_pull().next().is_none();
+            let is_elsewhere =
+                !is_first && of_pull().all(|(one, _)| one.base_branch != webhook.base_branch);
+            let why = if only_drafts && !webhook.is_draft {
+                "only drafts have passed"
+            } else if webhook.repeats_head() || is_elsewhere {
+                "it is ready for review, or goes to another branch, and nobody has said more"
+            } else if waits && !is_first {
+                "its pull request was dispatched again"
+            } else {
+                return None;
+            };
+            Some(format!("{} is unanswered: {why}", asked.delivery))
+        })
+    }
+
+    /// Whether a pull request has been open at the head of a dispatch for long.
+    fn is_still_there(&self, webhook: &KnownWebhook, asked: &Dispatch) -> bool {
+        let mut order = asked.order;
+        if let Some(number) = webhook.pull {
+            let upstream = RepoName::new(UPSTREAM).expect("it is a name");
+            let key = state_records::pull_request_key(&upstream, number);
+            let record = self.memory.record(&key);
+            let pull = record.and_then(|one| serde_json::from_slice::<PullRecord>(&one.value).ok());
+            match pull.filter(|pull| !pull.is_closed && pull.head_sha == webhook.head) {
+                Some(pull) => order = pull.order,
+                None => return false,
+            }
+        }
+        let known_since = Timestamp::from_millisecond(order).unwrap_or(self.at);
+        known_since + LONG_KNOWN < self.at
     }
 
     /// Whether another run may stand for this one: GitHub accepted their dispatch more often than the relay knows. If it

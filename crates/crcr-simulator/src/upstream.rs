@@ -36,8 +36,12 @@ pub(crate) struct UpstreamWebhook {
     pub(crate) targets: Vec<&'static str>,
     /// The name of the event.
     pub(crate) event: &'static str,
+    /// Of the event; empty for pushes.
+    pub(crate) action: String,
     /// The commit that it is about.
     pub(crate) head: String,
+    /// Of the pull request; empty for pushes and merge groups.
+    pub(crate) base_branch: String,
     pub(crate) is_draft: bool,
     /// Whether the head changes more than documentation.
     pub(crate) has_code: bool,
@@ -388,9 +392,10 @@ impl UpstreamModel {
         let event = self.pull_event(github, known.number, "edited", None);
         let mut payload = event.payload;
         payload["changes"] = json!({ "base": { "ref": { "from": known.base_ref }, "sha": { "from": known.base_sha } } });
-        // Only backends that left the head out, or whose checks block the merge, may get it.
+        // Others get it that left the head out.
+        let targets = self.allowlist.targets(4);
         let what = format!("{} to {branch}", event.what);
-        UpstreamEvent { payload, targets: vec![], what, ..event }
+        UpstreamEvent { payload, targets, what, ..event }
     }
 
     /// Sets the label of an open pull request, or removes it.
@@ -454,9 +459,11 @@ impl UpstreamModel {
         }
         let mut targets = self.allowlist.targets(1);
         if action == "ready_for_review" {
-            // The others have got it as a draft.
+            // The others have got it as a draft, which passes no required check.
             let now = github.clock.now();
-            targets.retain(|repo| self.files.waits_for_review(repo, now));
+            targets.retain(|repo| {
+                self.allowlist.level(repo) == 4 || self.files.waits_for_review(repo, now)
+            });
         }
         UpstreamEvent { name: "pull_request", payload, targets, what }
     }
@@ -478,17 +485,18 @@ impl UpstreamModel {
         };
         let head = head.as_str().unwrap_or_default().to_owned();
         let is_shown = matches!(name, "pull_request" | "merge_group");
-        let is_closing = payload["action"] == "closed";
-        let is_base_change = payload["action"] == "edited";
-        let has_check_runs = is_shown && (!targets.is_empty() || is_base_change) && !is_closing;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let action = text(&payload["action"]);
+        let base_branch = text(&payload["pull_request"]["base"]["ref"]);
+        let is_closing = action == "closed";
+        let has_check_runs = is_shown && !targets.is_empty() && !is_closing;
         let is_draft = payload["pull_request"]["draft"] == true;
         let association = &payload["pull_request"]["author_association"];
         let is_stranger = association == "FIRST_TIME_CONTRIBUTOR";
         let has_code = self.has_code(&head);
         let asked_head = payload[name]["head_sha"].as_str().map(str::to_owned);
         let asked_head = asked_head.filter(|_| matches!(name, "check_run" | "check_suite"));
-        let author =
-            payload["pull_request"]["user"]["login"].as_str().unwrap_or_default().to_owned();
+        let author = text(&payload["pull_request"]["user"]["login"]);
         self.webhooks += 1;
         let mut delivery = github.world.delivery(name, &payload);
         delivery.id = format!("{seed:x}-{}", self.webhooks);
@@ -498,7 +506,9 @@ impl UpstreamModel {
             delivery,
             targets,
             event: name,
+            action,
             head,
+            base_branch,
             is_draft,
             has_code,
             asked_head,

@@ -26,6 +26,8 @@ pub struct HeadDispatch<'a> {
     pub pull_request: Option<u64>,
     /// Whether its pull request was a draft.
     pub is_draft: bool,
+    /// The branch that its pull request was to be merged into. `None`: it isn't known, or there is no pull request.
+    pub base_branch: Option<&'a str>,
     /// Whether its pull request has become ready for review, or goes to another branch: what ran for the head before was
     /// about something else.
     pub asks_anew: bool,
@@ -291,6 +293,14 @@ impl HeadDispatch<'_> {
         !self.is_draft && dispatches.iter().filter(|one| one.is_answered()).all(|one| one.is_draft)
     }
 
+    /// Whether the newest of the `earlier` ones that its pull request has an answer to was about another branch. The event
+    /// that changed it may have had another head, or got lost.
+    fn goes_to_another_branch(&self, earlier: &[Self]) -> bool {
+        let tested = earlier.iter().rfind(|one| self.is_answered_by(one));
+        let tested = tested.and_then(|one| one.base_branch);
+        tested.zip(self.base_branch).is_some_and(|(tested, own)| tested != own)
+    }
+
     /// Whether it should have been tested, and nobody has answered.
     fn is_in_vain(&self) -> bool {
         !self.is_answered() && matches!(self.silence_kind(), Silence::NotSent | Silence::NoReport)
@@ -358,8 +368,8 @@ struct Evidence<'a> {
     shared: Vec<&'a SharedRuns>,
     /// A dispatch whose runs aren't all known.
     incomplete: Option<&'a HeadDispatch<'a>>,
-    /// A dispatch without an answer for which the others don't stand.
-    untested: Option<&'a HeadDispatch<'a>>,
+    /// Why the others don't stand for a dispatch without an answer.
+    untested: Option<&'static str>,
 }
 
 /// A run that the verdict depends on, with the newest attempt of each of its proven jobs.
@@ -399,19 +409,26 @@ impl<'a> Evidence<'a> {
             };
             dispatch.shared_runs.iter().filter(move |group| !is_known_later(group))
         });
-        let untested = (0..dispatches.len()).find(|index| {
-            let asked = &dispatches[*index];
+        let untested = (0..dispatches.len()).find_map(|index| {
+            let asked = &dispatches[index];
+            if !asked.is_in_vain() || is_answered_later(dispatches, index) {
+                return None;
+            }
             // What others know of the commit isn't taken back by a pull request that has left it.
             let matters =
                 !asked.is_abandoned || answered.iter().all(|one| asked.is_answered_by(one));
-            asked.is_in_vain()
-                && !is_answered_later(dispatches, *index)
-                && ((asked.asks_anew && matters) || asked.finds_only_drafts(dispatches))
+            let is_new = asked.asks_anew || asked.goes_to_another_branch(&dispatches[..index]);
+            if is_new && matters {
+                return Some(
+                    "No report came in since it became ready for review, or goes to another branch",
+                );
+            }
+            asked.finds_only_drafts(dispatches).then_some("It was tested as a draft only")
         });
         Self {
             shared: shared.collect(),
             incomplete: incomplete.map(|(_, dispatch)| *dispatch),
-            untested: untested.map(|index| &dispatches[index]),
+            untested,
             runs: effective_runs(&answered),
         }
     }
@@ -505,11 +522,7 @@ impl<'a> Evidence<'a> {
             let problem = incomplete.runs_problem.unwrap_or("it was never read as a whole");
             return Some((None, format!("It isn't known which runs it had: {problem}")));
         }
-        let reason = match self.untested?.asks_anew {
-            true => "No report came in since it became ready for review, or goes to another branch",
-            false => "It was tested as a draft only",
-        };
-        Some((None, reason.to_owned()))
+        Some((None, self.untested?.to_owned()))
     }
 }
 

@@ -14,8 +14,10 @@ use serde::{Deserialize, Serialize};
 const LUCKY_PASS: f64 = 0.001;
 /// A test that never flaked before may do so now.
 const LEAST_FLAKE_RATE: f64 = 0.02;
-/// A test that flakes more often than this can't be bisected with a few runs.
+/// A test that flakes more often than this can't be bisected with a few runs. It is also that of a very flaky test.
 const MOST_FLAKE_RATE: f64 = 0.5;
+/// How probable it is that a test is very flaky before anything is known of it.
+const VERY_FLAKY: f64 = 0.1;
 /// How probable it is, before the first run, that the backend itself broke.
 const BACKEND_CHANGED: f64 = 0.05;
 /// How probable it is that the backend breaks between two runs.
@@ -24,6 +26,34 @@ const CHANGES_MEANWHILE: f64 = 0.002;
 const CERTAINTY: f64 = 0.99;
 /// The runs of one bisection, those that check the answer included.
 pub const MAX_RUNS: usize = 16;
+
+/// How often a test fails for no reason.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct FlakeRate {
+    /// As far as that is known.
+    #[serde(rename = "flake_rate")]
+    pub usual: f64,
+    /// The probability that it fails half of the time instead.
+    #[serde(default)]
+    pub very_flaky: f64,
+}
+
+impl FlakeRate {
+    /// `changes`: how often a result was another one than that before it, of `pairs` that follow each other. A fault stays
+    /// for several commits, while the results of a very flaky test change half of the time.
+    pub fn after(usual: f64, changes: usize, pairs: usize) -> Self {
+        let same = pairs.saturating_sub(changes) as f64;
+        // A logarithm, as a product of thousands would be zero.
+        let likelihood = |rate: f64| {
+            let change = 2.0 * rate * (1.0 - rate);
+            changes as f64 * change.ln() + same * (1.0 - change).ln()
+        };
+        let rate = usual.clamp(LEAST_FLAKE_RATE, MOST_FLAKE_RATE);
+        let against = (likelihood(rate) - likelihood(MOST_FLAKE_RATE)).exp();
+        let very_flaky = 1.0 / (1.0 + against * (1.0 - VERY_FLAKY) / VERY_FLAKY);
+        Self { usual, very_flaky }
+    }
+}
 
 /// What a run of one commit said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,10 +110,11 @@ pub enum Suspect {
     BackendChanged,
 }
 
-/// The probability that the backend changed, that of each candidate, and last that the failure was a flake.
 struct Posterior {
+    /// The probability that the backend changed, that of each candidate, and last that the failure was a flake.
     weights: Vec<f64>,
-    flake_rate: f64,
+    /// The same together with each flake rate that is possible.
+    by_rate: [(f64, Vec<f64>); 2],
 }
 
 /// What to do next. `parallel` is how many runs may be open at once, `budget` how many more may be made now.
@@ -91,11 +122,11 @@ struct Posterior {
 /// A run that tells nothing counts as one that was made.
 pub fn next_step(
     candidates: usize,
-    flake_rate: f64,
+    flakes: FlakeRate,
     runs: &[BisectRun],
     (parallel, budget): (usize, usize),
 ) -> BisectStep {
-    let posterior = Posterior::of(candidates, flake_rate, runs);
+    let posterior = Posterior::of(candidates, flakes, runs);
     let (suspect, certainty) = posterior.suspect();
     let open = runs.iter().filter(|run| run.outcome.is_none()).count();
     let left = MAX_RUNS.saturating_sub(runs.len());
@@ -119,7 +150,7 @@ pub fn next_step(
         if open > 0 {
             return BisectStep::Wait;
         }
-        return BisectStep::Answer(answer(candidates, flake_rate, runs));
+        return BisectStep::Answer(answer(candidates, flakes, runs));
     }
     wanted.truncate(left.min(budget));
     if wanted.is_empty() {
@@ -129,8 +160,8 @@ pub fn next_step(
 }
 
 /// What is most probable by now.
-pub fn answer(candidates: usize, flake_rate: f64, runs: &[BisectRun]) -> BisectAnswer {
-    let (suspect, certainty) = Posterior::of(candidates, flake_rate, runs).suspect();
+pub fn answer(candidates: usize, flakes: FlakeRate, runs: &[BisectRun]) -> BisectAnswer {
+    let (suspect, certainty) = Posterior::of(candidates, flakes, runs).suspect();
     let is_checked = match suspect {
         // A backend that broke in between would have failed there, too.
         Suspect::Candidate(culprit) => {
@@ -174,15 +205,20 @@ fn of_green(runs: &[BisectRun]) -> impl Iterator<Item = Option<BisectOutcome>> {
 }
 
 impl Posterior {
-    fn of(candidates: usize, flake_rate: f64, runs: &[BisectRun]) -> Self {
-        let flake_rate = flake_rate.clamp(LEAST_FLAKE_RATE, MOST_FLAKE_RATE);
-        // Before the first run: the failure is as often a flake as the test flakes.
-        let none = flake_rate / (1.0 + flake_rate);
-        let each = (1.0 - none - BACKEND_CHANGED) / candidates.max(1) as f64;
-        let mut weights = vec![BACKEND_CHANGED];
-        weights.resize(1 + candidates, each);
-        weights.push(none);
-        let mut posterior = Self { weights, flake_rate };
+    fn of(candidates: usize, flakes: FlakeRate, runs: &[BisectRun]) -> Self {
+        let before = |(rate, probability): (f64, f64)| {
+            // Before the first run: the failure is as often a flake as the test flakes.
+            let none = rate / (1.0 + rate);
+            let each = (1.0 - none - BACKEND_CHANGED) / candidates.max(1) as f64;
+            let mut weights = vec![probability * BACKEND_CHANGED];
+            weights.resize(1 + candidates, probability * each);
+            weights.push(probability * none);
+            (rate, weights)
+        };
+        let usual = flakes.usual.clamp(LEAST_FLAKE_RATE, MOST_FLAKE_RATE);
+        let rates = [(usual, 1.0 - flakes.very_flaky), (MOST_FLAKE_RATE, flakes.very_flaky)];
+        let mut posterior = Self { weights: vec![], by_rate: rates.map(before) };
+        posterior.normalize();
         for run in runs {
             match run.outcome {
                 Some(BisectOutcome::Passed) => posterior.update(place(run.candidate), false),
@@ -204,20 +240,28 @@ impl Posterior {
     }
 
     fn update(&mut self, ran: usize, failed: bool) {
-        let (places, flake_rate) = (self.places(), self.flake_rate);
-        for weight in &mut self.weights {
-            *weight *= 1.0 - CHANGES_MEANWHILE;
+        let places = self.places();
+        for (rate, weights) in &mut self.by_rate {
+            let changes = CHANGES_MEANWHILE * weights.iter().sum::<f64>();
+            for (culprit, weight) in weights.iter_mut().enumerate() {
+                *weight *= 1.0 - CHANGES_MEANWHILE;
+                *weight += if culprit == 0 { changes } else { 0.0 };
+                let has_fault = culprit <= ran && culprit < places;
+                let fails = if has_fault { 1.0 - LUCKY_PASS } else { *rate };
+                *weight *= if failed { fails } else { 1.0 - fails };
+            }
         }
-        self.weights[0] += CHANGES_MEANWHILE;
-        for (culprit, weight) in self.weights.iter_mut().enumerate() {
-            let has_fault = culprit <= ran && culprit < places;
-            let fails = if has_fault { 1.0 - LUCKY_PASS } else { flake_rate };
-            *weight *= if failed { fails } else { 1.0 - fails };
+        self.normalize();
+    }
+
+    fn normalize(&mut self) {
+        let all = || self.by_rate.iter().flat_map(|(_, weights)| weights);
+        let sum: f64 = all().sum();
+        for (_, weights) in &mut self.by_rate {
+            weights.iter_mut().for_each(|weight| *weight /= sum);
         }
-        let sum: f64 = self.weights.iter().sum();
-        for weight in &mut self.weights {
-            *weight /= sum;
-        }
+        let [(_, usual), (_, very_flaky)] = &self.by_rate;
+        self.weights = usual.iter().zip(very_flaky).map(|(one, other)| one + other).collect();
     }
 
     fn suspect(&self) -> (Suspect, f64) {
@@ -234,6 +278,13 @@ impl Posterior {
     /// One: the commit with the highest expected gain of information. Several: those that cut the posterior into equal
     /// parts.
     fn most_telling(&self, parallel: usize) -> Vec<Option<usize>> {
+        if parallel == 1 {
+            let gains: Vec<f64> = (0..self.places()).map(|at| self.gain(at)).collect();
+            // Of equal ones the first.
+            let best =
+                (0..gains.len()).max_by(|a, b| gains[*a].total_cmp(&gains[*b]).then(b.cmp(a)));
+            return best.into_iter().map(commit).collect();
+        }
         let mut before = 0.0;
         let cumulative: Vec<f64> = self.weights[..self.places()]
             .iter()
@@ -242,14 +293,6 @@ impl Posterior {
                 before
             })
             .collect();
-        if parallel == 1 {
-            let gain = |at: usize| self.gain(cumulative[at]);
-            let best = (0..cumulative.len()).max_by(|a, b| {
-                // Of equal ones the first.
-                gain(*a).total_cmp(&gain(*b)).then(b.cmp(a))
-            });
-            return best.into_iter().map(commit).collect();
-        }
         let cuts = (1..=parallel).map(|cut| cut as f64 / (parallel + 1) as f64);
         let mut chosen: Vec<usize> =
             cuts.filter_map(|cut| cumulative.iter().position(|sum| *sum >= cut)).collect();
@@ -260,11 +303,16 @@ impl Posterior {
         chosen.into_iter().map(commit).collect()
     }
 
-    /// What a run is expected to tell, in bits, if the commit has the fault with this probability.
-    fn gain(&self, has_fault: f64) -> f64 {
-        let good = 1.0 - has_fault;
-        let fails = has_fault * (1.0 - LUCKY_PASS) + good * self.flake_rate;
-        entropy(fails) - has_fault * entropy(LUCKY_PASS) - good * entropy(self.flake_rate)
+    /// What a run of the commit at this place is expected to tell, in bits.
+    fn gain(&self, at: usize) -> f64 {
+        let good: f64 = self.weights[at + 1..].iter().sum();
+        let flakes =
+            |(rate, weights): &(f64, Vec<f64>)| rate * weights[at + 1..].iter().sum::<f64>();
+        let flakes: f64 = self.by_rate.iter().map(flakes).sum();
+        let has_fault = 1.0 - good;
+        let fails = has_fault * (1.0 - LUCKY_PASS) + flakes;
+        let rate = if good > 0.0 { flakes / good } else { 0.0 };
+        entropy(fails) - has_fault * entropy(LUCKY_PASS) - good * entropy(rate)
     }
 }
 
@@ -304,11 +352,20 @@ mod tests {
         }
     }
 
+    /// That of a test of which much is known.
+    fn known(usual: f64) -> FlakeRate {
+        FlakeRate { usual, very_flaky: 0.0 }
+    }
+
     fn bisect(seed: u64, branch: &Branch, assumed: f64, parallel: usize) -> BisectAnswer {
+        bisect_with(seed, branch, known(assumed), parallel)
+    }
+
+    fn bisect_with(seed: u64, branch: &Branch, flakes: FlakeRate, parallel: usize) -> BisectAnswer {
         let mut random = SeededRandom(seed);
         let mut runs: Vec<BisectRun> = vec![];
         loop {
-            match next_step(branch.candidates, assumed, &runs, (parallel, usize::MAX)) {
+            match next_step(branch.candidates, flakes, &runs, (parallel, usize::MAX)) {
                 BisectStep::Answer(answer) => return answer,
                 BisectStep::Wait => panic!("nothing is open"),
                 BisectStep::Run { candidates, checks } => {
@@ -341,12 +398,12 @@ mod tests {
     }
 
     /// 1,000 branches of 64 candidates.
-    fn score(flakes: f64, infra: f64, assumed: f64, parallel: usize) -> Score {
+    fn score(flakes: f64, infra: f64, assumed: FlakeRate, parallel: usize) -> Score {
         let mut score = Score { right: 0, named: 0, wrongly_named: 0, runs: 0, most_runs: 0 };
         for seed in 0..1000 {
             let culprit = (SeededRandom(seed ^ 0xabcd).next() % 64) as usize;
             let branch = Branch { culprit: Some(culprit), flakes, infra, ..Branch::default() };
-            let answer = bisect(seed, &branch, assumed, parallel);
+            let answer = bisect_with(seed, &branch, assumed, parallel);
             let is_right = answer.suspect == Suspect::Candidate(culprit);
             score.right += usize::from(is_right);
             score.named += usize::from(answer.is_certain);
@@ -359,7 +416,7 @@ mod tests {
 
     #[test]
     fn culprit_of_64_candidates_with_10_per_cent_flakes_is_right_in_99_per_cent() {
-        let Score { right, named, wrongly_named, runs, most_runs } = score(0.1, 0.0, 0.1, 1);
+        let Score { right, named, wrongly_named, runs, most_runs } = score(0.1, 0.0, known(0.1), 1);
         println!(
             "right {right}, named {named}, of these wrong {wrongly_named}, runs {runs}, at most {most_runs}"
         );
@@ -375,13 +432,39 @@ mod tests {
             [(0.0, 0.0, 0.02, 1), (0.1, 0.0, 0.05, 1), (0.02, 0.2, 0.05, 1), (0.1, 0.0, 0.1, 3)]
         {
             let Score { right, named, wrongly_named, runs, most_runs } =
-                score(flakes, infra, assumed, parallel);
+                score(flakes, infra, known(assumed), parallel);
             println!(
                 "flakes {flakes}, no result {infra}, assumed {assumed}, {parallel} at once: right {right}, named {named}, wrong {wrongly_named}, runs {runs}, at most {most_runs}"
             );
             assert!(wrongly_named <= 10, "{flakes} {infra} {assumed} {parallel}");
             assert!(most_runs <= MAX_RUNS);
         }
+    }
+
+    /// The first results of a backend don't tell how flaky it is.
+    #[test]
+    fn very_flaky_test_of_which_little_is_known_seldom_has_a_wrong_culprit_named() {
+        for (flakes, results, limit) in [(0.5, 1, 30), (0.3, 1, 10), (0.1, 1, 5), (0.1, 12, 5)] {
+            // All of them passed before the failure that is looked into.
+            let assumed = FlakeRate::after(1.0 / (10.0 + f64::from(results)), 1, results as usize);
+            let Score { right, named, wrongly_named, runs, most_runs } =
+                score(flakes, 0.0, assumed, 1);
+            println!(
+                "flakes {flakes} after {results} results: very flaky {:.3}, right {right}, named {named}, wrong {wrongly_named}, runs {runs}, at most {most_runs}",
+                assumed.very_flaky
+            );
+            assert!(wrongly_named <= limit, "{flakes} {results}: {wrongly_named}");
+        }
+    }
+
+    #[test]
+    fn results_that_change_all_the_time_are_those_of_a_very_flaky_test() {
+        let very_flaky = |changes, pairs| FlakeRate::after(0.1, changes, pairs).very_flaky;
+        assert!(very_flaky(1, 12) < 0.01, "the first failure");
+        assert!(very_flaky(2, 60) < 0.001, "it was broken for a while, and repaired");
+        assert!(very_flaky(8, 16) > 0.5);
+        assert!((very_flaky(0, 0) - VERY_FLAKY).abs() < 1e-9);
+        assert_eq!([very_flaky(0, 9000), very_flaky(4500, 9000)], [0.0, 1.0]);
     }
 
     #[test]
@@ -451,8 +534,8 @@ mod tests {
 
     #[test]
     fn without_a_budget_it_waits_and_open_runs_are_waited_for() {
-        assert_eq!(next_step(8, 0.1, &[], (1, 0)), BisectStep::Wait);
+        assert_eq!(next_step(8, known(0.1), &[], (1, 0)), BisectStep::Wait);
         let open = BisectRun { candidate: Some(3), outcome: None, checks: None };
-        assert_eq!(next_step(8, 0.1, &[open], (1, 9)), BisectStep::Wait);
+        assert_eq!(next_step(8, known(0.1), &[open], (1, 9)), BisectStep::Wait);
     }
 }

@@ -26,6 +26,9 @@ pub struct Dispatch {
     pub head_sha: String,
     /// The base commit of the pull request when the event arrived.
     pub base_sha: Option<String>,
+    /// The branch that the pull request was to be merged into when the event arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_branch: Option<String>,
     /// The downstream repository, as the allowlist spells it.
     pub repo: RepoName,
     /// The level when the event arrived.
@@ -206,6 +209,7 @@ impl Dispatch {
             author: None,
             head_sha: head_sha.to_owned(),
             base_sha: None,
+            base_branch: None,
             repo,
             level,
             device: None,
@@ -304,6 +308,12 @@ impl Dispatch {
     pub fn send_at(&self, at: Timestamp, is_certain: bool) -> AcceptedSend {
         let (delivery, event) = (self.delivery.clone(), self.event.event_type().into());
         AcceptedSend { delivery, event, at, is_certain, author_texts: self.author_texts.clone() }
+    }
+
+    /// Whether the pull request goes to another branch here than there, as far as that is known.
+    pub fn goes_to_another_branch_than(&self, other: &Self) -> bool {
+        let both = self.base_branch.as_ref().zip(other.base_branch.as_ref());
+        both.is_some_and(|(own, other)| own != other)
     }
 
     /// What the backend's file decides about it.

@@ -126,6 +126,9 @@ pub struct PullRequest {
     pub before: Option<String>,
     /// The head of the target branch, if the event contains it.
     pub base_sha: Option<String>,
+    /// The name of the target branch, if the event contains it.
+    #[serde(default)]
+    pub base_branch: Option<String>,
     /// Orders the events of a pull request regardless of arrival order.
     pub updated_at: Timestamp,
     pub labels: Vec<String>,
@@ -402,6 +405,7 @@ fn pull_request(
     if action == PullRequestAction::Labeled && !prefixed && !has_landed {
         return Ok(None);
     }
+    let (base_sha, base_branch) = pull.base.map(|base| (base.sha, base.git_ref)).unzip();
     let author = pull.user.map(|user| user.login);
     let fork = pull.head.repo.and_then(|repo| repo.full_name);
     let texts = [pull.title, pull.head.git_ref, author.clone(), fork];
@@ -413,7 +417,8 @@ fn pull_request(
         label: Some(label).filter(|label| !label.is_empty()),
         head_sha: pull.head.sha,
         before: raw.before.filter(|sha| is_sha(sha)),
-        base_sha: pull.base.map(|base| base.sha).filter(|sha| is_sha(sha)),
+        base_sha: base_sha.filter(|sha| is_sha(sha)),
+        base_branch: base_branch.flatten(),
         updated_at: pull.updated_at,
         labels,
         has_landed,

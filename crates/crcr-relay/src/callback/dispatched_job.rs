@@ -57,12 +57,17 @@ impl VerifiedReport<'_> {
         if let Some(refused) = self.check_pin(&known.pin).await? {
             return Ok(Some(refused));
         }
+        let is_of_it = |dispatch: &Dispatch| {
+            self.callback.callback_token.is_none() || self.has_callback_token(dispatch)
+        };
+        if !known.dispatch.value.as_ref().is_some_and(is_of_it)
+            && let Some(repository) = self.name_when_dispatched(&known).await?
+        {
+            let identity = CallerIdentity { repository, ..self.identity.clone() };
+            let report = VerifiedReport { identity: &identity, ..*self };
+            return Box::pin(report.record_dispatched_job()).await;
+        }
         let Some(dispatch) = &known.dispatch.value else {
-            if let Some(repository) = self.name_when_dispatched().await? {
-                let identity = CallerIdentity { repository, ..self.identity.clone() };
-                let report = VerifiedReport { identity: &identity, ..*self };
-                return Box::pin(report.record_dispatched_job()).await;
-            }
             let detail = "callback rejected: no matching dispatch record";
             let outcome = CallbackOutcome::RejectedState;
             return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
@@ -144,8 +149,8 @@ impl VerifiedReport<'_> {
     }
 
     /// The name that the repository had when it got the dispatch, if it was renamed since and the allowlist has the new
-    /// name already.
-    async fn name_when_dispatched(&self) -> Result<Option<RepoName>, StoreError> {
+    /// name already. By the new name it may have got the same event again, of which the run has another token.
+    async fn name_when_dispatched(&self, known: &KnownJob) -> Result<Option<RepoName>, StoreError> {
         let Some(number) = self.identity.github().and_then(|claims| claims.repository_id) else {
             return Ok(None);
         };
@@ -154,7 +159,11 @@ impl VerifiedReport<'_> {
         let delivery = &self.callback.delivery;
         let keys = names.iter().map(|name| state_records::dispatch_key(delivery, name)).collect();
         let found = read_records::<Dispatch>(self.relay.store.as_ref(), keys).await?;
-        let name = names.into_iter().zip(found).find(|(_, read)| read.value.is_some());
+        let is_of_it = |dispatch: &Dispatch| {
+            known.dispatch.value.is_none() || self.has_callback_token(dispatch)
+        };
+        let mut names = names.into_iter().zip(found);
+        let name = names.find(|(_, read)| read.value.as_ref().is_some_and(is_of_it));
         Ok(name.map(|(name, _)| name))
     }
 
@@ -349,9 +358,15 @@ impl VerifiedReport<'_> {
             },
             None => ReportOrigin::MappedPipeline,
         };
+        ReportProvenance {
+            origin: Some(origin),
+            has_callback_token: self.has_callback_token(dispatch),
+        }
+    }
+
+    fn has_callback_token(&self, dispatch: &Dispatch) -> bool {
         let token = self.callback.callback_token.as_deref().unwrap_or_default();
-        let has_callback_token = self.relay.keys.verify(token, dispatch, self.relay.now());
-        ReportProvenance { origin: Some(origin), has_callback_token }
+        self.relay.keys.verify(token, dispatch, self.relay.now())
     }
 
     /// Adds the updates of the check runs, if the report is proven, and the next sweep.

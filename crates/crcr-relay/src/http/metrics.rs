@@ -188,7 +188,7 @@ metrics! {
     failed_deliveries: Family<NamedLabels, Counter> = "failed_deliveries",
         "Webhooks that failed by GitHub's own log, by the answer that GitHub got";
     missing_heads: Counter = "missing_heads",
-        "Heads of pull requests that GitHub never sent a webhook about";
+        "Changes of pull requests that GitHub never sent a webhook about";
     open_dispatches: Gauge = "open_dispatches",
         "Dispatches that were sent to L2 or above and are not known to be over";
     allowlist_repositories: Gauge = "allowlist_repositories",

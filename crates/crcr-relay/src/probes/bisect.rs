@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crcr_domain::RepoName;
 use crcr_domain::probes::bisect::{
-    BisectAnswer, BisectOutcome, BisectRun, BisectStep, Suspect, answer, next_step,
+    BisectAnswer, BisectOutcome, BisectRun, BisectStep, FlakeRate, Suspect, answer, next_step,
 };
 use crcr_domain::probes::{Culprit, ProbeBudget, ProbeReason, ProbeTag, SuspectCommit};
 use crcr_domain::protocol::callback::JobId;
@@ -43,7 +43,8 @@ struct Bisection {
     bad_at: Timestamp,
     /// The tests that failed and hadn't before, as far as they are known.
     tests: BTreeSet<String>,
-    flake_rate: f64,
+    #[serde(flatten)]
+    flakes: FlakeRate,
     /// The commits after the good one up to the bad one, oldest first.
     candidates: Vec<SuspectCommit>,
     runs: Vec<(BisectRun, String)>,
@@ -178,7 +179,7 @@ impl CulpritSearch<'_> {
             bad_sha: bad_sha.to_owned(),
             bad_at: bad.record.dispatched_at,
             tests,
-            flake_rate: flake_rate(&all),
+            flakes: flake_rate(&all),
             candidates,
             runs: vec![],
             answer: None,
@@ -249,13 +250,13 @@ impl CulpritSearch<'_> {
         let is_large = self.budget.commits_per_day as usize >= 3 * limits::PARALLEL_PROBES * 16;
         let parallel = if is_large { limits::PARALLEL_PROBES } else { 1 };
         let count = bisection.candidates.len();
-        let step = next_step(count, bisection.flake_rate, &runs, (parallel, usize::MAX));
+        let step = next_step(count, bisection.flakes, &runs, (parallel, usize::MAX));
         let is_old = relay.now() > bisection.started_at + limits::BISECTION;
         let again = TaskDone::RunAgain(relay.now() + limits::RUN_POLL_CAP);
         match step {
             BisectStep::Answer(answer) => bisection.answer = Some(answer),
             // Its runs never ended, or the budget was spent.
-            _ if is_old => bisection.answer = Some(answer(count, bisection.flake_rate, &runs)),
+            _ if is_old => bisection.answer = Some(answer(count, bisection.flakes, &runs)),
             BisectStep::Wait => return Ok(again),
             BisectStep::Run { candidates, checks } => {
                 for candidate in candidates {
@@ -396,7 +397,7 @@ fn failed_tests(record: &AttemptFact) -> BTreeSet<String> {
 /// How often the job fails for no reason, rather too high than too low: a failure counts as such if the same commit
 /// passed, too, or if the commits before and after it did. Nobody re-runs most commits of a branch, so as long as few
 /// results are known it is taken for one in ten.
-fn flake_rate(jobs: &[&JobOfRecord<'_>]) -> f64 {
+fn flake_rate(jobs: &[&JobOfRecord<'_>]) -> FlakeRate {
     const UNKNOWN: (f64, f64) = (1.0, 10.0);
     // A merge group that fails alone was taken out of the queue.
     let jobs: Vec<_> = jobs.iter().filter(|job| job.record.event.is_of_branch()).collect();
@@ -423,7 +424,10 @@ fn flake_rate(jobs: &[&JobOfRecord<'_>]) -> f64 {
     let alone = alone.map(|three| commit(three[1].0));
     let flaky: BTreeSet<String> = both.chain(again).chain(alone).collect();
     let all: BTreeSet<String> = by_time.iter().map(|(record, _)| commit(record)).collect();
-    (flaky.len() as f64 + UNKNOWN.0) / (all.len() as f64 + UNKNOWN.1)
+    let usual = (flaky.len() as f64 + UNKNOWN.0) / (all.len() as f64 + UNKNOWN.1);
+    let pairs = || by_time.windows(2).filter(|pair| pair[1].0.event != EventName::Probe);
+    let changes = pairs().filter(|pair| pair[0].1 != pair[1].1).count();
+    FlakeRate::after(usual, changes, pairs().count())
 }
 
 /// What a run says of these tests. A job that failed in others only has passed them; which those are isn't known if it
@@ -487,7 +491,7 @@ mod tests {
                 fact(EventName::Push, 3, Conclusion::Success),
             ];
             let jobs = jobs_of_record(&facts, []);
-            flake_rate(&jobs.iter().collect::<Vec<_>>())
+            flake_rate(&jobs.iter().collect::<Vec<_>>()).usual
         };
         let close = |rate: f64, expected: f64| (rate - expected).abs() < 1e-9;
         assert!(close(rate(EventName::Push), 2.0 / 13.0));

@@ -138,7 +138,8 @@ async fn is_closed(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreErro
 /// Whether the backend has got the same head with another event of the pull request, or will get it with a later one.
 /// Two that wait can't leave each other out, because only the later one counts. What was sent doesn't count if the
 /// backend was told afterwards that the pull request was closed or had another head: then it may have cancelled the
-/// run.
+/// run. A required check is also about the branch that the head is merged into, and about a pull request that is ready
+/// for review: what was sent last has to be about these, too.
 async fn goes_out_otherwise(relay: &Relay, dispatch: &Dispatch) -> Result<bool, StoreError> {
     let Some(number) = dispatch.pull_request else { return Ok(false) };
     let key = state_records::pull_request_key(&relay.config.upstream, number);
@@ -150,18 +151,21 @@ async fn goes_out_otherwise(relay: &Relay, dispatch: &Dispatch) -> Result<bool, 
     let keys = others.map(|id| state_records::dispatch_key(id, &dispatch.repo)).collect();
     let others = read_records::<Dispatch>(relay.store.as_ref(), keys).await?;
     let others: Vec<_> = others.iter().filter_map(|read| read.value.as_ref()).collect();
-    let is_same = |other: &Dispatch| other.head_sha == dispatch.head_sha && other.is_about_commit();
+    let is_required = is_required(relay, dispatch);
+    let is_same = |other: &Dispatch| {
+        let is_for_draft = other.is_draft && !dispatch.is_draft;
+        other.head_sha == dispatch.head_sha
+            && other.is_about_commit()
+            && !(is_required && is_for_draft)
+    };
     let is_sent = |other: &Dispatch| matches!(other.status, DispatchStatus::Sent { .. });
-    let cancels = others.iter().filter(|other| is_sent(other) && !is_same(other));
-    let cancelled_until = cancels.map(|other| other.order).max();
-    // A required check is about the branch that the head is merged into now.
-    let is_outdated =
-        dispatch.action == Some(PullRequestAction::BaseChanged) && is_required(relay, dispatch);
-    let outdated_until = cancelled_until.max(is_outdated.then_some(dispatch.order));
-    // It is also about a pull request that is ready for review.
-    let is_for_draft =
-        |other: &Dispatch| other.is_draft && !dispatch.is_draft && is_required(relay, dispatch);
-    let mut same = others.iter().filter(|other| is_same(other) && !is_for_draft(other));
+    let is_elsewhere =
+        |other: &Dispatch| is_required && other.goes_to_another_branch_than(dispatch);
+    let outdates = |other: &Dispatch| is_sent(other) && (!is_same(other) || is_elsewhere(other));
+    let others_until = others.iter().filter(|other| outdates(other)).map(|other| other.order).max();
+    let is_outdated = is_required && dispatch.action == Some(PullRequestAction::BaseChanged);
+    let outdated_until = others_until.max(is_outdated.then_some(dispatch.order));
+    let mut same = others.iter().filter(|other| is_same(other));
     Ok(same.any(|other| match other.status {
         DispatchStatus::Sent { .. } => Some(other.order) > outdated_until,
         DispatchStatus::Queued => other.order > dispatch.order,

@@ -348,3 +348,64 @@ async fn head_that_github_never_sent_is_found_behind_many_that_changed_later() {
     reconcile().await;
     assert_eq!(pages(), before + 1, "nothing has changed since");
 }
+
+/// A label that somebody sets isn't the head.
+#[tokio::test]
+async fn head_that_github_never_sent_is_dispatched_although_its_label_was_heard_of() {
+    let world = World::new().await;
+    let state = world.github.state();
+    let reconcile = async || {
+        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
+        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+        world.settle().await;
+    };
+    world.later(limits::RECONCILE_MARGIN);
+    reconcile().await;
+    state.world.put_pull(UPSTREAM, PullRequest::from_fork(8, UPSTREAM, NEWER, state.clock.now()));
+    for number in [7, 8] {
+        let label = state.label_payload(UPSTREAM, number, "ciflow/crcr/npu", true);
+        world.send(&state.world.delivery("pull_request", &label)).await;
+    }
+    world.later(limits::RECONCILE);
+    reconcile().await;
+    assert_eq!(world.dispatched(), ALL, "8, as 7 is older than the relay");
+}
+
+/// What blocks a merge is about the branch that the head goes to, and about a pull request that is ready.
+#[tokio::test]
+async fn event_that_github_never_sent_is_found_by_what_the_pull_request_is_now() {
+    let world = World::new().await;
+    let look = async || {
+        world.later(2 * limits::RECONCILE);
+        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
+        world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+        world.settle().await;
+        world.dispatched()
+    };
+    world.change(|pull| pull.draft = true);
+    world.send(&world.pull_request("opened")).await;
+    world.settle().await;
+    assert_eq!(world.dispatched(), ALL);
+    assert_eq!(look().await, Vec::<String>::new());
+    let change = |change: fn(&mut PullRequest)| {
+        world.later(limits::RECONCILE);
+        let now = world.relay.now();
+        world.change(|pull| {
+            change(pull);
+            pull.updated_at = now;
+        });
+    };
+    change(|pull| pull.title = "Another one".to_owned());
+    assert_eq!(look().await, Vec::<String>::new());
+    change(|pull| pull.draft = false);
+    assert_eq!(look().await, ["acme/four"]);
+    change(|pull| pull.base_ref = "release".to_owned());
+    assert_eq!(look().await, ["acme/four"]);
+    world.change(|pull| pull.open = false);
+    world.send(&world.pull_request("closed")).await;
+    world.settle().await;
+    assert_eq!(world.dispatched(), ALL);
+    change(|pull| pull.open = true);
+    assert_eq!(look().await, ALL);
+    assert_eq!(look().await, Vec::<String>::new(), "once");
+}

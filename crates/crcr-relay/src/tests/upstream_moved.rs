@@ -1,11 +1,17 @@
 //! The upstream repository gets another name while the settings have the old one.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_standin::world::PullRequest;
+use crcr_store::WriteBatch;
 use serde_json::{Value, json};
 
-use super::support::{HEAD, UPSTREAM, World};
+use super::support::{ALL, ALLOWLIST, HEAD, NEWER, UPSTREAM, World};
 use crate::http::metrics::MetricsInput;
+use crate::limits;
+use crate::queue::task_kind::TaskKind;
 
 /// The same webhook as it comes from the repository under another name.
 fn renamed(payload: &Value, full_name: &str) -> Value {
@@ -47,6 +53,62 @@ async fn webhooks_of_a_renamed_upstream_are_ignored_and_reported() {
     // It gets its name back.
     world.send(&world.pull_request("reopened")).await;
     assert_eq!(moved_to(&world).await, (Value::Null, false));
+}
+
+/// Pushes and reviews go on while the settings have the old name.
+#[tokio::test]
+async fn head_that_was_pushed_before_the_settings_had_the_new_name_is_dispatched() {
+    let world = World::new().await;
+    let reconcile = async |world: &World| {
+        let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
+        world.relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await.unwrap();
+        world.settle().await;
+    };
+    // Pull request 7 is older than the relay.
+    world.later(limits::RECONCILE_MARGIN);
+    reconcile(&world).await;
+    let state = Arc::clone(world.github.state());
+    let now = || state.clock.now();
+    for number in [8, 9] {
+        state.world.put_pull(UPSTREAM, PullRequest::from_fork(number, UPSTREAM, HEAD, now()));
+        let payload = state.pull_request_payload(UPSTREAM, number, "opened");
+        world.send(&state.world.delivery("pull_request", &payload)).await;
+    }
+    world.settle().await;
+    assert_eq!(world.dispatched().len(), 2 * ALL.len());
+    world.later(limits::RECONCILE);
+    let to = "acme/main";
+    state.world.rename_repo(UPSTREAM, to);
+    state.world.change_pull(to, 8, |pull| {
+        (pull.head_sha, pull.updated_at) = (NEWER.to_owned(), now());
+    });
+    let payload = state.pull_request_payload(to, 8, "synchronize");
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+    state.world.put_pull(to, PullRequest::from_fork(10, to, NEWER, now()));
+    world.work().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "it isn't known by that name");
+    let world = world.restart(&[("UPSTREAM_REPO", to)]).await;
+    for number in [8, 9] {
+        let label = state.label_payload(to, number, "ciflow/crcr/npu", true);
+        world.send(&state.world.delivery("pull_request", &label)).await;
+    }
+    world.later(limits::RECONCILE_MARGIN);
+    reconcile(&world).await;
+    let mut twice = [ALL, ALL].concat();
+    twice.sort_unstable();
+    assert_eq!(world.dispatched(), twice, "8 and 10, and 9 was dispatched before");
+    world.later(limits::RECONCILE);
+    reconcile(&world).await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
+    // What is required later is seen on 9, too.
+    let list = format!("{ALLOWLIST}  - acme/two: [dave]\n").replace("L2: [acme/two]\n", "");
+    world.enforce(&list).await;
+    world.settle().await;
+    let check_runs = state.world.check_runs(to);
+    let is_of_two = |head: &str| {
+        check_runs.iter().any(|run| run.name.contains("acme/two/relay") && run.head_sha == head)
+    };
+    assert!(is_of_two(HEAD) && is_of_two(NEWER));
 }
 
 #[tokio::test]

@@ -124,6 +124,7 @@ impl<'a> DispatchContent<'a> {
             pull_request: self.pull.map(|pull| pull.number),
             author: self.pull.and_then(|pull| pull.author.clone()),
             base_sha: self.base_sha.map(str::to_owned),
+            base_branch: self.pull.and_then(|pull| pull.base_branch.clone()),
             device: entry.device.clone(),
             labels: self.pull.map(|pull| pull.labels.clone()).unwrap_or_default(),
             is_draft: self.pull.is_some_and(|pull| pull.is_draft),
@@ -258,6 +259,7 @@ fn first_record(event: &PullRequest, delivery: &str, now: Timestamp) -> PullReco
         is_closed: event.action == PullRequestAction::Closed,
         closings: closing(event.action),
         is_ready: dispatched && !event.is_draft,
+        base_branch: event.base_branch.clone().filter(|_| dispatched),
         deliveries: if dispatched { vec![delivery.to_owned()] } else { vec![] },
         older: vec![],
         labels: event.labels.clone(),
@@ -350,6 +352,7 @@ pub fn order(
     }
     pull.updated_at = event.updated_at;
     pull.is_ready = !event.is_draft;
+    pull.base_branch.clone_from(&event.base_branch);
     let replaces =
         if known.head_sha == event.head_sha { vec![] } else { pull.replace_head(&event.head_sha) };
     pull.deliveries.push(delivery.to_owned());
@@ -375,6 +378,7 @@ mod tests {
             head_sha: head.to_string().repeat(40),
             before: None,
             base_sha: None,
+            base_branch: None,
             updated_at: Timestamp::from_second(second).unwrap(),
             labels: vec![format!("at-{second}")],
             has_landed: false,

@@ -59,7 +59,9 @@ impl Simulation {
         let known = KnownWebhook {
             targets: webhook.targets,
             event: webhook.event,
+            action: webhook.action,
             head: webhook.head,
+            base_branch: webhook.base_branch,
             is_draft: webhook.is_draft,
             has_code: webhook.has_code,
             has_check_runs: webhook.has_check_runs,

@@ -167,7 +167,9 @@ impl Simulation {
             return self.ledger.check_budgets(files);
         }
         let early = self.ledger.webhooks.get(delivery).filter(|webhook| {
-            !self.ledger.asked_heads.contains(&webhook.head)
+            // The time is that of two replicas.
+            !self.inputs.wrong_clocks
+                && !self.ledger.asked_heads.contains(&webhook.head)
                 && files.is_too_early(repo, webhook, now)
         });
         match early {
@@ -191,7 +193,9 @@ impl Simulation {
             self.ledger.webhooks.entry(delivery.to_owned()).or_insert_with(|| KnownWebhook {
                 targets: vec![],
                 event: "pull_request",
+                action: "synchronize".to_owned(),
                 head: head.to_owned(),
+                base_branch: known.as_ref().map(|pull| pull.base_ref.clone()).unwrap_or_default(),
                 is_draft: known.as_ref().is_some_and(|pull| pull.draft),
                 has_code: self.upstream.has_code(head),
                 has_check_runs: true,

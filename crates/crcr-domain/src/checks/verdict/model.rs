@@ -26,7 +26,8 @@ enum Step {
     /// The pull request is opened, reopened or pushed back to the commit.
     Accept {
         pull: u64,
-        /// 1: as a draft. 2: it has become ready for review, or goes to another branch.
+        /// 1: as a draft. 2: it has become ready for review, or goes to another branch. 3: to one without an event that
+        /// says so.
         kind: u8,
     },
     /// The pull request is closed, or has another head.
@@ -84,6 +85,7 @@ struct Record {
     pull: u64,
     is_draft: bool,
     asks_anew: bool,
+    base_branch: &'static str,
     is_abandoned: bool,
     status: DispatchStatus,
     sent: Option<i64>,
@@ -125,7 +127,7 @@ fn conclusion() -> impl Strategy<Value = Conclusion> {
 fn step() -> impl Strategy<Value = Step> {
     let delay = || 0..50_i64;
     prop_oneof![
-        2 => (1..4_u64, 0..4_u8).prop_map(|(pull, kind)| Step::Accept { pull, kind }),
+        2 => (1..4_u64, 0..5_u8).prop_map(|(pull, kind)| Step::Accept { pull, kind }),
         1 => (1..4_u64).prop_map(|pull| Step::Leave { pull }),
         3 => (delay(), delay()).prop_map(|(a, b)| Step::Send { delays: [a, b] }),
         1 => (0..4_u8).prop_map(|how| Step::Settle { how }),
@@ -154,6 +156,7 @@ impl History {
                     pull: *pull,
                     is_draft: *kind == 1,
                     asks_anew: *kind == 2,
+                    base_branch: if *kind == 3 { "release" } else { "main" },
                     is_abandoned: false,
                     status: DispatchStatus::Queued,
                     sent: None,
@@ -323,6 +326,7 @@ impl History {
                 last_error: None,
                 pull_request: Some(record.pull),
                 is_draft: record.is_draft,
+                base_branch: Some(record.base_branch),
                 asks_anew: record.asks_anew,
                 is_abandoned: record.is_abandoned,
                 is_trial: false,
@@ -416,7 +420,11 @@ impl History {
                     record.status,
                     DispatchStatus::Queued | DispatchStatus::Sent { .. } | DispatchStatus::Dead
                 );
-                is_asked && ((record.asks_anew && !is_left) || (only_drafts && !record.is_draft))
+                let tested_for =
+                    answers(one).last().map(|tested| self.records[*tested].base_branch);
+                let is_new = record.asks_anew
+                    || tested_for.is_some_and(|branch| branch != record.base_branch);
+                is_asked && ((is_new && !is_left) || (only_drafts && !record.is_draft))
             });
         let worst = Conclusion::worst(all.into_iter().map(|(_, end)| end));
         let worst = worst.filter(|end| !end.is_good());

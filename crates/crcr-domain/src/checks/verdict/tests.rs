@@ -1,5 +1,7 @@
 use super::*;
 
+mod drafts_and_branches;
+
 const GOOD: Conclusion = Conclusion::Success;
 const BAD: Conclusion = Conclusion::Failure;
 const SILENT: Conclusion = Conclusion::TimedOut;
@@ -58,6 +60,7 @@ fn dispatch<'a>(
         last_error: Some("404"),
         pull_request: Some(1),
         is_draft: false,
+        base_branch: None,
         asks_anew: false,
         is_abandoned: false,
         is_trial: false,
@@ -263,74 +266,6 @@ fn failure_stays_while_a_strangers_pull_request_asks_again() {
     assert_eq!(state_of(&[first.clone(), strangers.clone(), again]), FAILED);
     let own = dispatch(&SENT, &[], vec![]);
     assert_eq!(state_of(&[first, strangers, own]), HeadState::Queued, "it is tested again");
-}
-
-/// A workflow may leave out the tests of a draft, and of a pull request to another branch.
-#[test]
-fn what_ran_before_a_draft_was_ready_or_the_branch_changed_is_no_success() {
-    let job_id = id("5", 1, "CI", "lint");
-    let found = |end, asked: &DispatchStatus, is_overdue, is_abandoned| {
-        let runs = [run("5", "ci.yml", 1, RunState::Over(end))];
-        let before = dispatch(&SENT, &runs, vec![ended(&job_id, end)]);
-        let asked = dispatch(asked, &[], vec![]);
-        let asked = HeadDispatch { asks_anew: true, is_overdue, is_abandoned, ..asked };
-        state_of(&[before, asked])
-    };
-    assert_eq!(found(GOOD, &SENT, false, false), HeadState::Queued);
-    for (asked, expected) in [
-        (&SENT, UNKNOWN),
-        (&DispatchStatus::Dead, UNKNOWN),
-        (&DispatchStatus::Unreachable, UNKNOWN),
-        // The breaker, and the backend's own file, decide that nothing is asked.
-        (&DispatchStatus::Withheld, PASSED),
-        (&DispatchStatus::LeftOut { why: LeftOut::Paths }, PASSED),
-    ] {
-        assert_eq!(found(GOOD, asked, true, false), expected, "{asked:?}");
-        assert_eq!(found(GOOD, asked, true, true), expected, "it may come back: {asked:?}");
-        assert_eq!(found(BAD, asked, true, false), FAILED, "{asked:?}");
-    }
-    // It doesn't take back what is known of the commit from another pull request, and left it.
-    let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
-    let others = dispatch(&SENT, &runs, vec![ended(&job_id, GOOD)]);
-    let asked = HeadDispatch {
-        pull_request: Some(2),
-        asks_anew: true,
-        is_abandoned: true,
-        ..dispatch(&SENT, &[], vec![])
-    };
-    assert_eq!(state_of(&[others, asked]), PASSED);
-}
-
-#[test]
-fn draft_that_passed_passes_no_other_pull_request_at_its_commit() {
-    let (lint, test) = (id("5", 1, "CI", "lint"), id("8", 1, "CI", "test"));
-    let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
-    let draft = dispatch(&SENT, &runs, vec![ended(&lint, GOOD)]);
-    let draft = HeadDispatch { is_draft: true, ..draft };
-    assert_eq!(state_of(std::slice::from_ref(&draft)), PASSED);
-    let ready = HeadDispatch { pull_request: Some(2), ..dispatch(&SENT, &[], vec![]) };
-    assert_eq!(state_of(&[draft.clone(), ready.clone()]), HeadState::Queued);
-    let silent = HeadDispatch { is_overdue: true, ..ready.clone() };
-    assert_eq!(state_of(&[draft.clone(), silent]), UNKNOWN);
-    let runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
-    let passed = HeadDispatch { runs: &runs, jobs: vec![ended(&test, GOOD)], ..ready };
-    assert_eq!(state_of(&[draft.clone(), passed.clone()]), PASSED);
-    let third = HeadDispatch { pull_request: Some(3), ..dispatch(&SENT, &[], vec![]) };
-    assert_eq!(state_of(&[draft, passed, third]), PASSED, "it is known already");
-}
-
-/// A job that takes longer than its workflow allows is cancelled.
-#[test]
-fn cancelled_job_that_another_pull_request_left_out_is_no_success() {
-    let [lint, own_lint, own_test] =
-        [("5", "lint"), ("8", "lint"), ("8", "test")].map(|(run, job)| id(run, 1, "CI", job));
-    let passed = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
-    let cancelled = [run("8", "ci.yml", 1, RunState::Over(Conclusion::Cancelled))];
-    let draft = dispatch(&SENT, &passed, vec![ended(&lint, GOOD)]);
-    let draft = HeadDispatch { pull_request: Some(2), ..draft };
-    let jobs = vec![ended(&own_lint, GOOD), ended(&own_test, Conclusion::Cancelled)];
-    let own = dispatch(&SENT, &cancelled, jobs);
-    assert_eq!(state_of(&[draft, own]), HeadState::Ended(Conclusion::Cancelled));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crcr_domain::{Level, RepoName};
 use crcr_store::{WriteBatch, read_record, read_records};
 
 use super::head::Head;
+use super::renamed_backend;
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -17,19 +18,20 @@ pub async fn of_commit(
     repo: &RepoName,
     head_sha: &str,
 ) -> Result<TaskDone, TaskError> {
-    if let Some(head) = Head::read(relay, repo, head_sha, None).await? {
-        let mut batch = WriteBatch::default();
-        head.add_all_checks(relay, &mut batch);
-        if head.is_shown() {
-            // While nothing was to be shown, sweeps have ended, and the check runs may have stayed open meanwhile.
-            let sweep = |dispatch| TaskKind::sweep(dispatch).task(relay.now());
-            batch.tasks.extend(head.answered().map(sweep));
-        }
-        if head.level.blocks_merge() {
-            add_required_dispatches(relay, repo, &head, &mut batch);
-        }
-        relay.commit(batch).await?;
+    let Some(head) = Head::read(relay, repo, head_sha, None).await? else {
+        return renamed_backend::dispatch_again(relay, repo, head_sha).await;
+    };
+    let mut batch = WriteBatch::default();
+    head.add_all_checks(relay, &mut batch);
+    if head.is_shown() {
+        // While nothing was to be shown, sweeps have ended, and the check runs may have stayed open meanwhile.
+        let sweep = |dispatch| TaskKind::sweep(dispatch).task(relay.now());
+        batch.tasks.extend(head.answered().map(sweep));
     }
+    if head.level.blocks_merge() {
+        add_required_dispatches(relay, repo, &head, &mut batch);
+    }
+    relay.commit(batch).await?;
     Ok(TaskDone::Finished)
 }
 
@@ -76,6 +78,9 @@ pub async fn of_backend(
     repo: &RepoName,
     done: usize,
 ) -> Result<TaskDone, TaskError> {
+    if done == 0 {
+        renamed_backend::pin(relay, repo).await?;
+    }
     let store = relay.store.as_ref();
     let upstream = &relay.config.upstream;
     let end = done + limits::HEADS_PER_TASK;

@@ -151,6 +151,7 @@ impl Head {
                 last_error: dispatch.last_error.as_deref(),
                 pull_request: dispatch.pull_request,
                 is_draft: dispatch.is_draft,
+                base_branch: dispatch.base_branch.as_deref(),
                 asks_anew: matches!(
                     dispatch.action,
                     Some(PullRequestAction::ReadyForReview | PullRequestAction::BaseChanged)

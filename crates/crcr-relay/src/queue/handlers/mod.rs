@@ -13,6 +13,7 @@ mod job_log;
 pub(crate) mod keep_webhook;
 pub(crate) mod merge_base;
 mod reconcile;
+mod renamed_backend;
 mod rerun;
 mod runs;
 pub(crate) mod supersede;

@@ -1,9 +1,10 @@
 //! Reads the App's log of deliveries every ten minutes, and asks for what is missing. Then compares the heads
 //! of open pull requests with the store: GitHub may have lost a webhook before it was logged.
 
+use crcr_domain::RepoName;
 use crcr_domain::protocol::event::is_sha;
 use crcr_github::branches_pulls::OPEN_PULLS_PER_PAGE;
-use crcr_store::{Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, SetInsert, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -74,7 +75,7 @@ async fn find_missing_heads(relay: &Relay) -> Result<bool, TaskError> {
     if is_last {
         // The clocks of GitHub and this relay may differ.
         let until = begun_at - limits::RECONCILE;
-        batch.set(compared.key, &until, now + limits::UPSTREAM_NUMBER);
+        batch.update(&compared, &until, now + limits::UPSTREAM_NUMBER);
     }
     // If one of those before it is closed meanwhile, each following one is a place further in front.
     let rest = (!is_last).then_some(HeadsLook { begun_at, next_page: end - 1 });
@@ -91,21 +92,30 @@ async fn make_up(
     since_at: Timestamp,
 ) -> Result<(), TaskError> {
     let key = state_records::pull_request_key(&relay.config.upstream, missing.number);
-    let known: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
-    let before = match &known.value {
-        Some(known) if known.head_sha == missing.head_sha => return Ok(()),
+    let mut known: Versioned<PullRecord> = read_record(relay.store.as_ref(), key).await?;
+    // A label may be the first that was heard of it.
+    let is_dispatched = |pull: &PullRecord| !pull.deliveries.is_empty();
+    if !known.value.as_ref().is_some_and(is_dispatched) {
+        known.value = take_over(relay, &known, missing.number).await?;
+    }
+    let action = match &known.value {
         Some(known) if known.updated_at >= missing.updated_at => return Ok(()),
-        Some(known) => Some(known.head_sha.as_str()),
+        Some(known) => match missing.unheard_action(known) {
+            Some(action) => action,
+            None => return Ok(()),
+        },
         // Pull requests from before this relay's time are none of its business.
         None if missing.created_at < since_at => return Ok(()),
-        None => None,
+        None => "opened",
     };
     let (number, head) = (missing.number, &missing.head_sha);
-    tracing::warn!(number, head, before, "GitHub never sent a pull request's head");
+    tracing::warn!(number, head, action, "GitHub never sent an event of a pull request");
     relay.metrics.head_was_missing();
-    let action = if before.is_some() { "synchronize" } else { "opened" };
+    let before = known.value.as_ref().map(|known| known.head_sha.as_str());
+    let from = known.value.as_ref().and_then(|known| known.base_branch.as_deref());
+    let changes = (action == "edited").then(|| json!({ "base": { "ref": { "from": from } } }));
     let body = json!({
-        "action": action, "number": number, "before": before, "after": head,
+        "action": action, "number": number, "before": before, "after": head, "changes": changes,
         "repository": pull["base"]["repo"], "sender": pull["user"], "pull_request": pull,
     });
     // The same head may get lost again, after others.
@@ -114,9 +124,44 @@ async fn make_up(
     taken.map_err(TaskError::retry)
 }
 
+/// Takes over what is known of a pull request by the name that upstream had before. `newer`: what is known by the new
+/// one, if it got or lost a label since.
+async fn take_over(
+    relay: &Relay,
+    newer: &Versioned<PullRecord>,
+    number: u64,
+) -> Result<Option<PullRecord>, TaskError> {
+    let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
+    let key = state_records::former_upstream_key(upstream);
+    let former: Versioned<RepoName> = read_record(store, key).await?;
+    let Some(former) = former.value else { return Ok(None) };
+    let key = state_records::pull_request_key(&former, number);
+    let Some(mut pull) = read_record::<PullRecord>(store, key).await?.value else {
+        return Ok(None);
+    };
+    if let Some(newer) = &newer.value {
+        pull.labels.clone_from(&newer.labels);
+        (pull.labels_at, pull.order) = (newer.labels_at, newer.order);
+    }
+    let mut batch = WriteBatch::default();
+    batch.update(newer, &pull, relay.expiry());
+    batch.set_inserts.push(SetInsert {
+        set: state_records::open_heads_key(upstream),
+        member: number.to_string(),
+        score: pull.order,
+        expires_at: relay.expiry(),
+    });
+    match relay.commit(batch).await? {
+        CommitOutcome::Done => Ok(Some(pull)),
+        _ => Err(TaskError::retry("the pull request was changed in the meantime")),
+    }
+}
+
 struct MissingHead {
     number: u64,
     head_sha: String,
+    base_branch: Option<String>,
+    is_ready: bool,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
@@ -127,8 +172,25 @@ impl MissingHead {
         Some(Self {
             number: pull["number"].as_u64()?,
             head_sha: pull["head"]["sha"].as_str().filter(|sha| is_sha(sha))?.to_owned(),
+            base_branch: pull["base"]["ref"].as_str().map(str::to_owned),
+            is_ready: pull["draft"] == false,
             created_at: time("created_at")?,
             updated_at: time("updated_at")?,
         })
+    }
+
+    /// The event that leads from what is known of the pull request, which is open, to what it is now.
+    fn unheard_action(&self, known: &PullRecord) -> Option<&'static str> {
+        let has_another_branch =
+            known.base_branch.is_some() && self.base_branch != known.base_branch;
+        if known.head_sha != self.head_sha {
+            Some("synchronize")
+        } else if known.is_closed {
+            Some("reopened")
+        } else if has_another_branch {
+            Some("edited")
+        } else {
+            (self.is_ready && !known.is_ready).then_some("ready_for_review")
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod authority;
+mod branches;
 mod breaker;
 mod budgets;
 mod buildkite;

@@ -25,13 +25,16 @@ on_redis! {
         stranger_who_opens_a_pull_request_again_and_closes_it_changes_no_result,
         pull_request_to_another_branch_is_waited_for_although_another_one_passes_meanwhile,
         draft_that_passed_does_not_pass_another_pull_request_at_its_commit;
+    branches:
+        another_base_has_a_required_check_run_again,
+        another_base_that_nobody_tests_is_no_success,
+        pull_request_reopened_for_another_branch_that_nobody_tests_is_no_success,
+        commit_pushed_again_for_another_branch_that_nobody_tests_is_no_success,
+        required_check_that_ran_for_a_draft_runs_again_when_that_is_ready;
     verdicts:
         commit_that_was_never_tested_is_no_success_when_it_is_pushed_again,
         push_back_within_a_second_is_tested_in_whatever_order_its_webhooks_arrive,
         reports_from_a_renamed_default_branch_count_within_minutes,
-        another_base_has_a_required_check_run_again,
-        another_base_that_nobody_tests_is_no_success,
-        required_check_that_ran_for_a_draft_runs_again_when_that_is_ready,
         label_that_goes_counts_at_the_commit_that_its_pull_request_has_left,
         another_pull_request_without_the_label_does_not_skip_the_check_of_a_labelled_one,
         run_that_github_creates_late_is_waited_for,

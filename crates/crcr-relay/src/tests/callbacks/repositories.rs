@@ -156,6 +156,32 @@ async fn report_for_the_old_name_counts_after_the_allowlist_has_the_new_one() {
     assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
 }
 
+/// Where its check under the old name was required, the one under the new name is now.
+#[tokio::test]
+async fn required_check_of_a_renamed_backend_appears_under_the_new_name_on_open_heads() {
+    let world = World::new().await;
+    open(&world).await(FOUR).complete(&world, "success").await;
+    world.wait(Duration::from_secs(300)).await;
+    let github = &world.github.state().world;
+    github.rename_repo(FOUR, "acme/renamed");
+    github.install("acme/five");
+    let list = super::super::support::ALLOWLIST.replace(FOUR, "acme/renamed");
+    world.enforce(&format!("{list}  - acme/five: [erin]\n")).await;
+    world.settle().await;
+    let renamed = received(&world)("acme/renamed").in_run(RUN + 1);
+    let name = "crcr/acme/renamed/relay/dispatch";
+    assert!(checks(&world).contains(&check(name, "queued", None)));
+    let is_of_five = |(name, ..): &(String, String, Option<String>)| name.contains("five");
+    assert!(!checks(&world).iter().any(is_of_five), "it gets what comes from now on");
+    renamed.complete(&world, "failure").await;
+    world.wait(Duration::from_secs(300)).await;
+    assert!(checks(&world).contains(&check(name, "completed", Some("failure"))));
+    world.enforce(super::super::support::ALLOWLIST).await;
+    world.enforce(&list).await;
+    world.settle().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
+}
+
 #[tokio::test]
 async fn open_run_of_a_backend_that_is_renamed_is_followed_and_can_be_run_again() {
     let world = World::new().await;

@@ -2,7 +2,8 @@
 
 use crcr_standin::world::PullRequest;
 
-use super::verdicts::{MINUTE, ended, of, send_to_another_branch};
+use super::branches::send_to_another_branch;
+use super::verdicts::{MINUTE, ended, of};
 use super::*;
 
 /// A stranger's pull request, with `head`.

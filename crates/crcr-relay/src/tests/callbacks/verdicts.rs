@@ -101,95 +101,14 @@ pub(super) async fn reports_from_a_renamed_default_branch_count_within_minutes()
     assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("failure"));
 }
 
-#[tokio::test]
-pub(super) async fn another_base_has_a_required_check_run_again() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
-    four.complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
-    // Against the branch of before, a workflow may have left out what counts.
-    send_to_another_branch(&world).await;
-    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
-    required_again(&world).complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
-}
-
-/// Pull request 7 shall be merged into another branch.
-pub(super) async fn send_to_another_branch(world: &World) {
-    world.change(|pull| pull.base_ref = "release".to_owned());
-    let state = world.github.state();
-    let mut payload = state.pull_request_payload(UPSTREAM, 7, "edited");
-    payload["changes"] = json!({ "base": { "ref": { "from": "main" } } });
-    world.send(&state.world.delivery("pull_request", &payload)).await;
-    world.settle().await;
-}
-
-/// The second run at the backend whose check blocks the merge, the only one that got the last event.
-fn required_again(world: &World) -> Downstream {
-    let dispatches = world.github.state().world.take_dispatches();
-    let repos: Vec<_> = dispatches.iter().map(|one| one.repository.as_str()).collect();
-    assert_eq!(repos, ["acme/four"], "nothing else blocks the merge");
-    let client_payload = dispatches[0].client_payload.clone();
-    Downstream { repo: "acme/four", client_payload, job: "test", run: RUN + 1, attempt: 1 }
-}
-
-#[tokio::test]
-pub(super) async fn another_base_that_nobody_tests_is_no_success() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
-    four.complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    send_to_another_branch(&world).await;
-    required_again(&world);
-    world.wait(3 * 60 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"), "no report came in");
-    // The run of before is for the other branch.
-    press_rerun(&world).await;
-    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
-    required_again(&world).complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"));
-}
-
 /// Somebody presses "Re-run" on the verdict on [`HEAD`].
-async fn press_rerun(world: &World) {
+pub(super) async fn press_rerun(world: &World) {
     let state = world.github.state();
     let shown = state.world.check_runs(UPSTREAM);
     let shown = shown.iter().find(|run| run.name == DISPATCH && run.head_sha == HEAD).unwrap();
     let payload = state.check_run_payload(UPSTREAM, shown.id, "rerequested");
     world.send(&state.world.delivery("check_run", &payload)).await;
     world.settle().await;
-}
-
-/// A workflow may leave out the tests of drafts.
-#[tokio::test]
-pub(super) async fn required_check_that_ran_for_a_draft_runs_again_when_that_is_ready() {
-    let world = World::listening(&[]).await;
-    let four = open(&world).await("acme/four");
-    four.complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
-    // Its author makes it a draft, and opens it again as such.
-    world.change(|pull| pull.open = false);
-    world.send(&world.pull_request("closed")).await;
-    world.settle().await;
-    world.github.state().world.take_dispatches();
-    world.change(|pull| (pull.open, pull.draft) = (true, true));
-    world.send(&world.pull_request("reopened")).await;
-    world.settle().await;
-    let draft = received(&world)("acme/four").in_run(RUN + 2);
-    draft.of_job("lint").complete(&world, "success").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("success"), "a draft can't be merged");
-    world.change(|pull| pull.draft = false);
-    world.send(&world.pull_request("ready_for_review")).await;
-    world.settle().await;
-    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
-    required_again(&world).in_run(RUN + 3).complete(&world, "failure").await;
-    world.wait(5 * MINUTE).await;
-    assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
 #[tokio::test]

@@ -1,0 +1,107 @@
+//! A required check is about the branch that a pull request goes to, and about one that is ready for review.
+
+use super::*;
+
+/// A workflow may leave out the tests of a draft, and of a pull request to another branch.
+#[test]
+fn what_ran_before_a_draft_was_ready_or_the_branch_changed_is_no_success() {
+    let job_id = id("5", 1, "CI", "lint");
+    let found = |end, asked: &DispatchStatus, is_overdue, is_abandoned| {
+        let runs = [run("5", "ci.yml", 1, RunState::Over(end))];
+        let before = dispatch(&SENT, &runs, vec![ended(&job_id, end)]);
+        let asked = dispatch(asked, &[], vec![]);
+        let asked = HeadDispatch { asks_anew: true, is_overdue, is_abandoned, ..asked };
+        state_of(&[before, asked])
+    };
+    assert_eq!(found(GOOD, &SENT, false, false), HeadState::Queued);
+    for (asked, expected) in [
+        (&SENT, UNKNOWN),
+        (&DispatchStatus::Dead, UNKNOWN),
+        (&DispatchStatus::Unreachable, UNKNOWN),
+        // The breaker, and the backend's own file, decide that nothing is asked.
+        (&DispatchStatus::Withheld, PASSED),
+        (&DispatchStatus::LeftOut { why: LeftOut::Paths }, PASSED),
+    ] {
+        assert_eq!(found(GOOD, asked, true, false), expected, "{asked:?}");
+        assert_eq!(found(GOOD, asked, true, true), expected, "it may come back: {asked:?}");
+        assert_eq!(found(BAD, asked, true, false), FAILED, "{asked:?}");
+    }
+    // It doesn't take back what is known of the commit from another pull request, and left it.
+    let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let others = dispatch(&SENT, &runs, vec![ended(&job_id, GOOD)]);
+    let asked = HeadDispatch {
+        pull_request: Some(2),
+        asks_anew: true,
+        is_abandoned: true,
+        ..dispatch(&SENT, &[], vec![])
+    };
+    assert_eq!(state_of(&[others, asked]), PASSED);
+}
+
+#[test]
+fn draft_that_passed_passes_no_other_pull_request_at_its_commit() {
+    let (lint, test) = (id("5", 1, "CI", "lint"), id("8", 1, "CI", "test"));
+    let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let draft = dispatch(&SENT, &runs, vec![ended(&lint, GOOD)]);
+    let draft = HeadDispatch { is_draft: true, ..draft };
+    assert_eq!(state_of(std::slice::from_ref(&draft)), PASSED);
+    let ready = HeadDispatch { pull_request: Some(2), ..dispatch(&SENT, &[], vec![]) };
+    assert_eq!(state_of(&[draft.clone(), ready.clone()]), HeadState::Queued);
+    let silent = HeadDispatch { is_overdue: true, ..ready.clone() };
+    assert_eq!(state_of(&[draft.clone(), silent]), UNKNOWN);
+    let runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
+    let passed = HeadDispatch { runs: &runs, jobs: vec![ended(&test, GOOD)], ..ready };
+    assert_eq!(state_of(&[draft.clone(), passed.clone()]), PASSED);
+    let third = HeadDispatch { pull_request: Some(3), ..dispatch(&SENT, &[], vec![]) };
+    assert_eq!(state_of(&[draft, passed, third]), PASSED, "it is known already");
+}
+
+/// A job that takes longer than its workflow allows is cancelled.
+#[test]
+fn cancelled_job_that_another_pull_request_left_out_is_no_success() {
+    let [lint, own_lint, own_test] =
+        [("5", "lint"), ("8", "lint"), ("8", "test")].map(|(run, job)| id(run, 1, "CI", job));
+    let passed = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let cancelled = [run("8", "ci.yml", 1, RunState::Over(Conclusion::Cancelled))];
+    let draft = dispatch(&SENT, &passed, vec![ended(&lint, GOOD)]);
+    let draft = HeadDispatch { pull_request: Some(2), ..draft };
+    let jobs = vec![ended(&own_lint, GOOD), ended(&own_test, Conclusion::Cancelled)];
+    let own = dispatch(&SENT, &cancelled, jobs);
+    assert_eq!(state_of(&[draft, own]), HeadState::Ended(Conclusion::Cancelled));
+}
+
+#[test]
+fn what_was_tested_for_another_branch_is_no_success() {
+    let job_id = id("5", 1, "CI", "lint");
+    let runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+    let tested = |base_branch| HeadDispatch {
+        base_branch,
+        ..dispatch(&SENT, &runs, vec![ended(&job_id, GOOD)])
+    };
+    let asked = |base_branch, is_overdue| HeadDispatch {
+        base_branch,
+        is_overdue,
+        ..dispatch(&SENT, &[], vec![])
+    };
+    let (main, release) = (Some("main"), Some("release"));
+    for (before, now, expected) in [
+        (main, main, PASSED),
+        (main, release, UNKNOWN),
+        // Stored by an earlier version.
+        (None, release, PASSED),
+        (main, None, PASSED),
+    ] {
+        let found = state_of(&[tested(before), asked(now, true)]);
+        assert_eq!(found, expected, "{before:?} {now:?}");
+        assert_eq!(state_of(&[tested(before), asked(now, false)]), HeadState::Queued);
+    }
+    // The one between them was never sent.
+    let superseded = DispatchStatus::Superseded { by: "newer".to_owned() };
+    let between = HeadDispatch { status: &superseded, ..asked(release, true) };
+    let found = state_of(&[tested(main), between, asked(release, true)]);
+    assert_eq!(found, UNKNOWN, "what counts is what was tested");
+    assert_eq!(state_of(&[tested(main), asked(release, true), tested(release)]), PASSED);
+    // What is known of another pull request isn't taken back.
+    let others = HeadDispatch { pull_request: Some(2), ..asked(release, true) };
+    assert_eq!(state_of(&[tested(main), others]), PASSED);
+}

@@ -1,0 +1,154 @@
+//! A required check is about the branch that a pull request goes to, and about one that is ready for review.
+
+use crcr_standin::world::PullRequest;
+
+use super::verdicts::{MINUTE, ended, of, press_rerun};
+use super::*;
+
+#[tokio::test]
+pub(super) async fn another_base_has_a_required_check_run_again() {
+    let world = World::listening(&[]).await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+    // Against the branch of before, a workflow may have left out what counts.
+    send_to_another_branch(&world).await;
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+    required_again(&world).complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// Pull request 7 shall be merged into another branch.
+pub(super) async fn send_to_another_branch(world: &World) {
+    world.change(|pull| pull.base_ref = "release".to_owned());
+    let state = world.github.state();
+    let mut payload = state.pull_request_payload(UPSTREAM, 7, "edited");
+    payload["changes"] = json!({ "base": { "ref": { "from": "main" } } });
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+    world.settle().await;
+}
+
+/// The second run at the backend whose check blocks the merge, the only one that got the last event.
+fn required_again(world: &World) -> Downstream {
+    let dispatches = world.github.state().world.take_dispatches();
+    let repos: Vec<_> = dispatches.iter().map(|one| one.repository.as_str()).collect();
+    assert_eq!(repos, ["acme/four"], "nothing else blocks the merge");
+    let client_payload = dispatches[0].client_payload.clone();
+    Downstream { repo: "acme/four", client_payload, job: "test", run: RUN + 1, attempt: 1 }
+}
+
+#[tokio::test]
+pub(super) async fn another_base_that_nobody_tests_is_no_success() {
+    let world = World::listening(&[]).await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    send_to_another_branch(&world).await;
+    required_again(&world);
+    world.wait(3 * 60 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"), "no report came in");
+    // The run of before is for the other branch.
+    press_rerun(&world).await;
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+    required_again(&world).complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+}
+
+/// Closes pull request 7, and opens it again as `change` makes it.
+async fn close_and_reopen(world: &World, change: impl FnOnce(&mut PullRequest)) {
+    world.change(|pull| pull.open = false);
+    world.send(&world.pull_request("closed")).await;
+    world.settle().await;
+    world.github.state().world.take_dispatches();
+    world.change(|pull| pull.open = true);
+    world.change(change);
+    world.send(&world.pull_request("reopened")).await;
+    world.settle().await;
+}
+
+/// Pushes this head to pull request 7.
+async fn push(world: &World, head: &str) {
+    world.later(Duration::from_secs(2));
+    world.change(|pull| pull.head_sha = head.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.settle().await;
+}
+
+/// `edited` may have been lost, or have come while the pull request was closed.
+#[tokio::test]
+pub(super) async fn pull_request_reopened_for_another_branch_that_nobody_tests_is_no_success() {
+    for (branch, expected) in [("main", "success"), ("release", "failure")] {
+        let world = World::listening(&[]).await;
+        open(&world).await("acme/four").complete(&world, "success").await;
+        world.wait(5 * MINUTE).await;
+        close_and_reopen(&world, |pull| pull.base_ref = branch.to_owned()).await;
+        assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+        world.wait(3 * 60 * MINUTE).await;
+        assert_eq!(ended(&world).as_deref(), Some(expected), "{branch}");
+    }
+}
+
+#[tokio::test]
+pub(super) async fn commit_pushed_again_for_another_branch_that_nobody_tests_is_no_success() {
+    let world = World::listening(&[]).await;
+    open(&world).await("acme/four").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    push(&world, NEWER).await;
+    send_to_another_branch(&world).await;
+    push(&world, HEAD).await;
+    world.wait(3 * 60 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"), "it was tested for `main`");
+}
+
+/// While the file holds the heads in between back, the backend hears nothing of them.
+#[tokio::test]
+async fn commit_pushed_again_for_another_branch_is_required_to_pass_for_it_in_spite_of_quiet_time()
+{
+    let world = World::listening(&[]).await;
+    world.push_file("acme/four", "dispatch: {quiet-minutes: 10}\n").await;
+    world.send(&world.pull_request("opened")).await;
+    world.wait(11 * MINUTE).await;
+    received(&world)("acme/four").complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    // On this branch the workflow leaves out what has failed.
+    send_to_another_branch(&world).await;
+    world.wait(11 * MINUTE).await;
+    let elsewhere = received(&world)("acme/four").in_run(RUN + 1);
+    elsewhere.of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+    push(&world, NEWER).await;
+    world.change(|pull| pull.base_ref = "main".to_owned());
+    push(&world, HEAD).await;
+    world.wait(11 * MINUTE).await;
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+    received(&world)("acme/four").in_run(RUN + 2).complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// A workflow may leave out the tests of drafts.
+#[tokio::test]
+pub(super) async fn required_check_that_ran_for_a_draft_runs_again_when_that_is_ready() {
+    let world = World::listening(&[]).await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    // Its author makes it a draft, and opens it again as such.
+    close_and_reopen(&world, |pull| pull.draft = true).await;
+    let draft = received(&world)("acme/four").in_run(RUN + 2);
+    draft.of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"), "a draft can't be merged");
+    world.change(|pull| pull.draft = false);
+    world.send(&world.pull_request("ready_for_review")).await;
+    world.settle().await;
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+    required_again(&world).in_run(RUN + 3).complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
