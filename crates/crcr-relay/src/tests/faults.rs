@@ -142,8 +142,8 @@ async fn invalid_allowlist_keeps_the_last_good_one_and_is_reported() {
     assert!(text.contains("crcr_allowlist_good 0"), "{text}");
 }
 
-/// Puts tasks of these kinds into the queue, each kind's in its lane, and gives them up if they are to be dead.
-async fn queue_tasks(world: &World, kinds: &[(&str, &str, usize)], is_dead: bool) {
+/// Puts tasks of these kinds into the queue, each kind's in its lane.
+async fn queue_tasks(world: &World, kinds: &[(&str, &str, usize)]) {
     for (kind, lane, count) in kinds {
         let tasks = (0..*count).map(|n| NewTask {
             key: StoreKey::new(&[kind, &n.to_string()]),
@@ -155,7 +155,10 @@ async fn queue_tasks(world: &World, kinds: &[(&str, &str, usize)], is_dead: bool
         world.relay.commit(batch).await.unwrap();
         world.later(Duration::from_secs(1));
     }
-    while is_dead {
+}
+
+async fn give_up_all_tasks(world: &World) {
+    loop {
         let now = world.relay.now();
         let (until, max) = (now + limits::LEASE, 500);
         let want =
@@ -182,7 +185,7 @@ async fn metrics(world: &World) -> String {
 async fn tasks_whose_server_asks_to_wait_hide_no_other_one_that_is_stuck() {
     let world = World::new().await;
     let slow = ("dispatch", "dispatch:slow", limits::METRIC_TASKS + 100);
-    queue_tasks(&world, &[slow, ("sweep", "sweep:acme", 1)], false).await;
+    queue_tasks(&world, &[slow, ("sweep", "sweep:acme", 1)]).await;
     world.later(Duration::from_secs(700));
     assert!(metrics(&world).await.contains("crcr_overdue_seconds{kind=\"dispatch\"} 70"));
     world.relay.metrics.servers_paused(["slow".to_owned()].iter());
@@ -196,9 +199,11 @@ async fn tasks_whose_server_asks_to_wait_hide_no_other_one_that_is_stuck() {
 async fn dead_letters_about_deleted_forks_do_not_hide_a_newer_one() {
     let world = World::new().await;
     let of_forks = ("job_log", "log:acme", limits::METRIC_TASKS + 100);
-    queue_tasks(&world, &[of_forks], true).await;
+    queue_tasks(&world, &[of_forks]).await;
+    give_up_all_tasks(&world).await;
     world.later(Duration::from_secs(60));
-    queue_tasks(&world, &[("dispatch", "dispatch:acme", 1)], true).await;
+    queue_tasks(&world, &[("dispatch", "dispatch:acme", 1)]).await;
+    give_up_all_tasks(&world).await;
     let text = metrics(&world).await;
     assert!(text.contains("crcr_dead_tasks{kind=\"dispatch\"} 1"), "{text}");
 }
