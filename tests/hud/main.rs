@@ -117,6 +117,7 @@ fn twins() -> Value {
         "/api/v1/relay": ["/api/v1/relay", "/api/v1/relay?list=reports&window=30d"],
         "/api/v1/trends": ["/api/v1/trends?window=24h", "/api/v1/trends?window=30d"],
         "/api/v1/jobs": ["/api/v1/jobs?window=30d", "/api/v1/jobs?runner=linux.8xlarge.gpu&state=failed"],
+        "/api/v1/reported": ["/api/v1/reported?kind=test_failed&window=7d", "/api/v1/reported?window=30d"],
         "/api/v1/repositories/{owner}/{repo}": [
             "/api/v1/repositories/aurora-example/torch-aurora", "/api/v1/repositories/ember-example/torch-ember",
         ],
