@@ -201,14 +201,14 @@ fn newest<'a>(runs: &'a [CheckRun], head: &str, name: &str) -> Option<&'a CheckR
     of_name.max_by_key(|run| run.id)
 }
 
-/// Whether a pull request with the label has or had the commit: it counts, too.
+/// Whether a pull request with the label has or had the commit, or a merge group, which needs no label: they count, too.
 fn had_labelled_pull(truth: &Truth<'_>, github: &State, head: &str) -> bool {
     let is_labelled = |number| {
         let pull = github.world.pull(UPSTREAM, number);
         pull.is_some_and(|pull| pull.labels.contains(LABEL))
     };
-    let of_head = truth.webhooks.values().filter(|webhook| webhook.head == head);
-    of_head.filter_map(|webhook| webhook.pull).any(is_labelled)
+    let mut of_head = truth.webhooks.values().filter(|webhook| webhook.head == head);
+    of_head.any(|webhook| webhook.event == "merge_group" || webhook.pull.is_some_and(is_labelled))
 }
 
 /// A job's check run shows the newest attempts that the relay has acknowledged.
@@ -218,11 +218,14 @@ fn check_job(
     reports: &JobReports,
     truth: &Truth<'_>,
 ) -> Result<(), Broken> {
-    // A dispatch that was superseded while GitHub accepted it has no proven reports.
+    // A dispatch that was superseded while GitHub accepted it has no proven reports, and neither have runs of a branch
+    // that got another name before the dispatch was sent again: nobody heard that GitHub had accepted it.
     let is_sent = |run: u64| {
         let run = &truth.lab.runs[&run];
-        dispatch(truth.memory, &run.delivery, run.repo)
-            .is_some_and(|dispatch| dispatch.sent_at().is_some())
+        dispatch(truth.memory, &run.delivery, run.repo).is_some_and(|dispatch| {
+            let is_of_branch = dispatch.default_branch.as_ref().is_none_or(|it| *it == run.branch);
+            dispatch.sent_at().is_some() && (run.is_foreign || is_of_branch)
+        })
     };
     let pulls: BTreeSet<_> =
         reports.acknowledged.keys().map(|(run, ..)| truth.pull_of(&truth.lab.runs[run])).collect();
@@ -230,23 +233,31 @@ fn check_job(
         // It may be lost, or have ended with an answer that was.
         return Ok(());
     }
-    let is_nothing = |end: &Option<&str>| matches!(end, Some("skipped" | "cancelled"));
+    // Of legs of one name on GitHub the worst is known.
+    let is_nothing = |run: u64, attempt: u32| {
+        let of_name = reports.acknowledged.iter();
+        let of_name = of_name.filter(|((of, at, _), _)| (*of, *at) == (run, attempt));
+        let ends: BTreeSet<_> = of_name.map(|(_, (end, _))| *end).collect();
+        ends == BTreeSet::from([Some("skipped")])
+            || (ends.contains(&Some("cancelled"))
+                && ends.iter().all(|end| matches!(end, Some("success" | "skipped" | "cancelled"))))
+    };
     // What another pull request's run leaves out or cancels says nothing of what ran before.
-    let is_needless = |run: u64, end: &Option<&str>| {
+    let is_needless = |run: u64, attempt: u32| {
         let this = &truth.lab.runs[&run];
-        is_nothing(end)
-            && reports.acknowledged.iter().any(|((older, ..), (before, _))| {
+        is_nothing(run, attempt)
+            && reports.acknowledged.keys().any(|(older, before, _)| {
                 let other = &truth.lab.runs[older];
                 is_sent(*older)
                     && other.file == this.file
                     && truth.pull_of(other) != truth.pull_of(this)
                     && truth.lab.run_order(*older) < truth.lab.run_order(run)
-                    && !is_nothing(before)
+                    && !is_nothing(*older, *before)
             })
     };
     let sent = || {
         let sent = reports.acknowledged.iter().filter(|((run, ..), _)| is_sent(*run));
-        sent.filter(|((run, ..), (end, _))| !is_needless(*run, end))
+        sent.filter(|((run, attempt, _), _)| !is_needless(*run, *attempt))
     };
     // Of each workflow file, the newest run counts, and of that its newest attempt. Elsewhere each step has attempts
     // of its own.

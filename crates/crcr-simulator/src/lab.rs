@@ -85,7 +85,7 @@ pub(crate) struct LabRun {
     pub(crate) setup_fails: bool,
     /// On upstream's branch: whether the test is broken there.
     is_broken: Option<bool>,
-    branch: String,
+    pub(crate) branch: String,
     jobs: Vec<LabJob>,
     pub(crate) attempt: u32,
     payload: Value,

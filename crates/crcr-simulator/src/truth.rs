@@ -69,6 +69,12 @@ type NewestRuns<'a> = Vec<(u64, &'a LabRun)>;
 /// The newest attempt of each job and leg of a run, by what was acknowledged.
 type NewestJobs = BTreeMap<(String, u8), (u32, Option<&'static str>)>;
 
+/// Whether a newer attempt, which has ended, may stand for what a job came to.
+fn is_replaceable(run: &LabRun, attempt: u32, end: Option<&str>) -> bool {
+    let is_good = matches!(end, Some("success" | "skipped"));
+    attempt < run.ended_attempt && !run.is_foreign && !is_good
+}
+
 impl<'a> Truth<'a> {
     pub(crate) fn level(&self, repo: &str) -> u8 {
         self.allowlist.level(repo)
@@ -117,9 +123,13 @@ impl<'a> Truth<'a> {
 
     /// Whether a dispatch of the commit waits, and has done so for long enough that whoever wrote a check run knew it.
     pub(crate) fn is_held(&self, head: &str, repo: &str) -> bool {
-        let known = self.at - HANDLER - HANDLER;
+        self.was_held(head, repo, self.at - HANDLER - HANDLER)
+    }
+
+    /// Whether a dispatch of a webhook that came before this time waits.
+    fn was_held(&self, head: &str, repo: &str, before: Timestamp) -> bool {
         let of_head = self.webhooks.iter().filter(|(_, webhook)| {
-            webhook.head == head && webhook.at < known && !webhook.is_closing
+            webhook.head == head && webhook.at < before && !webhook.is_closing
         });
         of_head.into_iter().any(|(id, _)| {
             dispatch(self.memory, id, repo)
@@ -252,7 +262,8 @@ impl<'a> Truth<'a> {
                 // A forged end stands for a missing one, and one whose answer was lost may be known.
                 let is_sent = reports.sent.contains(&(*of_run, *attempt, *leg));
                 let is_forged = end.is_none() && (reports.was_forged_end || is_sent);
-                let is_old = *attempt < run.ended_attempt && !run.is_foreign;
+                // A newer attempt runs again what has failed, and the rest keeps its result.
+                let is_old = is_replaceable(run, *attempt, *end);
                 if *of_run == id && *at < known && !is_forged && !is_old {
                     jobs.insert((name.to_owned(), *leg), (*attempt, *end));
                 }
@@ -272,6 +283,15 @@ impl<'a> Truth<'a> {
             end.is_some() || run.is_foreign || !ended.contains(&(name.clone(), *attempt))
         });
         jobs
+    }
+
+    /// Whether a job that isn't good in an older attempt has reported nothing in the newest one.
+    fn lacks_report_of_rerun(&self, id: u64, run: &LabRun) -> bool {
+        self.reports_of(&run.head, run.repo).any(|(_, reports)| {
+            let attempts = || reports.acknowledged.iter().filter(|((of, ..), _)| *of == id);
+            attempts().any(|((_, attempt, _), (end, _))| is_replaceable(run, *attempt, *end))
+                && attempts().all(|((_, attempt, _), _)| *attempt < run.ended_attempt)
+        })
     }
 
     /// Whether a job of the run has started, and no acknowledged report says that it ended, but another one may.
@@ -344,7 +364,8 @@ impl<'a> Truth<'a> {
             return CommitTruth::Bad(why);
         }
         let mut ends = vec![];
-        let mut is_certain = self.is_complete(head, repo);
+        let mut is_certain =
+            self.is_complete(head, repo) && !self.may_count_others(head, repo, runs);
         for (id, run) in runs {
             if let Some(why) = self.bad_run(*id, run) {
                 return CommitTruth::Bad(why);
@@ -352,6 +373,7 @@ impl<'a> Truth<'a> {
             let jobs = self.newest_jobs(*id, run);
             is_certain &= !jobs.is_empty() && run.ended_attempt == run.attempt;
             is_certain &= !self.lacks_acknowledged_end(*id, run);
+            is_certain &= !self.lacks_report_of_rerun(*id, run);
             for ((name, _), (attempt, end)) in jobs {
                 match end {
                     Some("success" | "skipped") => ends.push(end),
@@ -374,6 +396,26 @@ impl<'a> Truth<'a> {
         }
         let is_good = is_certain && ends.contains(&Some("success"));
         if is_good { CommitTruth::Good } else { CommitTruth::MayBeGood }
+    }
+
+    /// Whether a run that another pull request's stands for may count all the same, because less is known of it: it has
+    /// failed without a report, or the report of an end didn't come in.
+    fn may_count_others(&self, head: &str, repo: &str, newest: &NewestRuns<'_>) -> bool {
+        let evidence = self.evidence(head, repo);
+        let of_commit = self.lab.runs.iter().filter(|(_, run)| {
+            run.head == head && run.repo == repo && evidence.contains(run.delivery.as_str())
+        });
+        let mut left = of_commit.filter(|(id, run)| {
+            let is_same = |(other, newer): &(u64, &LabRun)| {
+                other == *id || newer.file == run.file && self.pull_of(newer) == self.pull_of(run)
+            };
+            !newest.iter().any(is_same)
+        });
+        left.any(|(id, run)| {
+            let is_silent = self.lab.heard_at.get(id).is_none_or(|at| *at >= self.known_until);
+            let is_good = matches!(run.ended, Some(("success", _)));
+            (is_silent && !is_good) || self.lacks_acknowledged_end(*id, run)
+        })
     }
 
     /// Why what is known of a commit doesn't stand for somebody who had it dispatched and got no answer.
@@ -478,7 +520,7 @@ impl<'a> Truth<'a> {
             self.webhooks.get(&one.delivery).is_some_and(|webhook| webhook.is_closing)
         };
         let lowest = self.allowlist.entry(repo).map_or(0, |entry| entry.lowest);
-        !self.is_held(head, repo)
+        !self.was_held(head, repo, Timestamp::MAX)
             && lowest >= 2
             && !self.has_run_too_many(repo)
             && of_head.iter().filter(|one| !is_closed(one)).all(is_answered)

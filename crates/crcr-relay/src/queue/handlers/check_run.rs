@@ -91,6 +91,12 @@ pub async fn run(
         let calls = if known.value.is_some() { 1 } else { 2 };
         job_checks::charge_calls(relay, repo, calls).await?;
     }
+    if checked.is_none() && known.value.is_none() && head.job_count() > 0 {
+        // Jobs may have reported before the commit had check runs, such as those of a push.
+        let mut batch = WriteBatch::default();
+        head.add_job_checks(relay, &mut batch);
+        relay.commit(batch).await?;
+    }
     if !check.send(relay, run, &shown).await? {
         return Ok(TaskDone::Finished);
     }

@@ -261,6 +261,12 @@ impl Head {
         let now = relay.now();
         let Some(newest) = self.dispatches().next_back() else { return };
         batch.tasks.push(TaskKind::check_run(newest, None).task(now));
+        self.add_job_checks(relay, batch);
+    }
+
+    /// Adds the evaluation of the check run of every job that has reported.
+    pub(super) fn add_job_checks(&self, relay: &Relay, batch: &mut WriteBatch) {
+        let now = relay.now();
         let mut seen = BTreeSet::new();
         for (dispatch, jobs) in &self.dispatches {
             for job in jobs {
