@@ -173,19 +173,20 @@ impl GithubApp {
         Ok(RunList { runs, is_complete: false, read_at })
     }
 
-    /// The first 100 jobs of an attempt of a run.
+    /// The first 100 jobs of an attempt of a run. The attempts of a run are counted from 1.
     pub async fn jobs_of_run(
         &self,
         repo: &str,
-        run: &WorkflowRun,
+        run_id: u64,
+        attempt: u32,
     ) -> Result<Vec<WorkflowJob>, GithubError> {
         #[derive(Deserialize)]
         struct JobPage {
             jobs: Vec<WorkflowJob>,
         }
-        let (id, attempt) = (run.id, run.run_attempt.max(1));
-        let repository = repo_path(repo);
-        let path = format!("{repository}/actions/runs/{id}/attempts/{attempt}/jobs?per_page=100");
+        let (repository, attempt) = (repo_path(repo), attempt.max(1));
+        let path =
+            format!("{repository}/actions/runs/{run_id}/attempts/{attempt}/jobs?per_page=100");
         Ok(self.read_renamed::<JobPage>(repo, RestRequest::get(path)).await?.jobs)
     }
 

@@ -215,13 +215,13 @@ impl<'a> Truth<'a> {
         jobs.filter(move |(_, (_, end))| !is_good(end)).map(|((name, _), _)| name)
     }
 
-    /// Whether these jobs have run in a run, and weren't skipped or cancelled there.
+    /// Whether these jobs have run to their ends in a run, and weren't skipped or cancelled there.
     fn has_run_all(
         &self,
         (id, run): (u64, &LabRun),
         mut jobs: impl Iterator<Item = String>,
     ) -> bool {
-        let nothing = [Some("skipped"), Some("cancelled")];
+        let nothing = [None, Some("skipped"), Some("cancelled")];
         let known = self.newest_jobs(id, run);
         jobs.all(|job| {
             known.iter().any(|((name, _), (_, end))| *name == job && !nothing.contains(end))

@@ -25,7 +25,7 @@ pub(crate) const ATTACKER: &str = "mallory";
 pub(crate) const ATTACKER_PULL: u64 = 1;
 
 /// The pull request of a demotion.
-const DEMOTION_PULL: u64 = 9000;
+const FIRST_DEMOTION_PULL: u64 = 9000;
 /// The first pull request of a stranger at another's head.
 const FIRST_STRANGERS_PULL: u64 = 500;
 
@@ -77,6 +77,8 @@ pub(crate) struct UpstreamModel {
     heads: u32,
     /// How many strangers have opened a pull request at another's head.
     strangers: u64,
+    /// How many demotions were asked for.
+    demotions: u64,
     /// Commits of pull requests and pushes.
     known_heads: Vec<String>,
     /// Those that only change documentation.
@@ -99,6 +101,7 @@ impl UpstreamModel {
             pulls,
             heads: 0,
             strangers: 0,
+            demotions: 0,
             known_heads: vec![],
             documentation: BTreeSet::new(),
             files: BackendFiles::new(inputs, seed),
@@ -288,18 +291,21 @@ impl UpstreamModel {
         let now = github.clock.now();
         let branch = format!("crcr-demotion/{DEMOTED}");
         if !self.allowlist.toggle_demotion(now) {
-            github.world.close_pull(UPSTREAM, DEMOTION_PULL);
-            return self.pull_event(github, DEMOTION_PULL, "closed", None);
+            let number = FIRST_DEMOTION_PULL + self.demotions - 1;
+            github.world.close_pull(UPSTREAM, number);
+            return self.pull_event(github, number, "closed", None);
         }
+        let number = FIRST_DEMOTION_PULL + self.demotions;
+        self.demotions += 1;
         let head = self.new_head(seed);
         let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        let pull = PullRequest::from_fork(DEMOTION_PULL, UPSTREAM, &head, second);
+        let pull = PullRequest::from_fork(number, UPSTREAM, &head, second);
         let labels = ["crcr-auto-demotion".to_owned()].into();
         let head_repository = Some(UPSTREAM.to_owned());
         let pull = PullRequest { head_repository, head_ref: branch.clone(), labels, ..pull };
         github.world.put_pull(UPSTREAM, pull);
         github.world.put_branch(UPSTREAM, &branch, &head);
-        self.pull_event(github, DEMOTION_PULL, "opened", None)
+        self.pull_event(github, number, "opened", None)
     }
 
     fn push(&self, github: &State, head: &str) -> UpstreamEvent {

@@ -32,6 +32,10 @@ pub struct DownstreamRun {
     /// Jobs of older attempts that GitHub's list of the newest attempt doesn't have any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced_jobs: Vec<JobId>,
+    /// If it failed: the check runs of the jobs that didn't end well, by GitHub's list. Not every job reports. `None`: the
+    /// list wasn't read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_jobs: Option<Vec<u64>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +51,11 @@ pub enum RunState {
 impl RunState {
     pub fn is_good(self) -> bool {
         matches!(self, Self::Over(end) if end.is_good())
+    }
+
+    /// Whether a job of the run has failed, by GitHub's conclusion of the run.
+    pub fn has_failed(self) -> bool {
+        matches!(self, Self::Over(end) if !end.is_good() && end != Conclusion::Cancelled)
     }
 }
 
@@ -230,6 +239,7 @@ impl<'a> RunMatch<'a> {
             attempt: self.run.attempt,
             state: self.run.state,
             replaced_jobs: vec![],
+            failed_jobs: None,
         }
     }
 }

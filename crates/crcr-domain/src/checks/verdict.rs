@@ -68,6 +68,8 @@ pub struct HeadJob<'a> {
     pub is_foreign: bool,
     /// The pipeline of a build elsewhere, as far as it is known. Two of them may give their workflows one name.
     pub pipeline: Option<&'a str>,
+    /// The check run that GitHub has of it downstream, if it was reported.
+    pub check_run_id: Option<u64>,
     /// Whether it said that it is the last one of its run.
     pub ends_run: bool,
     pub steps: StepCounts,
@@ -608,16 +610,26 @@ impl EffectiveRun<'_> {
             // What it is still going to run isn't known.
             return false;
         }
-        let mut not_good = other.not_good().peekable();
-        let may_have_failed = other.known.is_some_and(|run| match run.state {
-            RunState::Over(end) => !end.is_good() && end != Conclusion::Cancelled,
-            RunState::Open | RunState::OverUnknown => true,
-        });
-        if may_have_failed && not_good.peek().is_none() {
-            // What has failed there doesn't report.
+        if other.known.is_some_and(|run| other.hides_failure(run)) {
             return false;
         }
-        not_good.all(|job| self.has_run(job))
+        other.not_good().all(|job| self.has_run(job))
+    }
+
+    /// Whether a job may have failed that doesn't report. Which ones have failed is what GitHub says.
+    fn hides_failure(&self, run: &DownstreamRun) -> bool {
+        let is_unknown = matches!(run.state, RunState::Open | RunState::OverUnknown);
+        if self.not_good().next().is_none() {
+            return is_unknown || run.state.has_failed();
+        }
+        if !run.state.has_failed() {
+            return false;
+        }
+        let Some(failed) = &run.failed_jobs else { return true };
+        let is_reported = |id: &&u64| self.jobs.iter().any(|job| job.check_run_id == Some(**id));
+        // Not every reporter names its check run.
+        let nameless = self.not_good().filter(|job| job.check_run_id.is_none()).count();
+        failed.iter().filter(|id| !is_reported(id)).count() > nameless
     }
 
     /// Its jobs that aren't known to be good.
@@ -625,10 +637,11 @@ impl EffectiveRun<'_> {
         self.jobs.iter().filter(|job| !job.state.conclusion().is_some_and(Conclusion::is_good))
     }
 
-    /// Whether a job of another run has run here, too.
+    /// Whether a job of another run has run here to its end, too.
     fn has_run(&self, job: &HeadJob<'_>) -> bool {
         self.jobs.iter().any(|own| {
             (&own.id.workflow, &own.id.job) == (&job.id.workflow, &job.id.job)
+                && !own.state.is_open()
                 && !own.says_nothing()
         })
     }

@@ -379,8 +379,10 @@ impl VerifiedReport<'_> {
     ) {
         let (relay, now) = (self.relay, self.relay.now());
         let has_check_runs = head::has_check_runs(relay, dispatch);
-        if has_check_runs && proof == ProofStatus::Proven {
-            batch.tasks.push(TaskKind::check_run(dispatch, None).task(now));
+        if proof == ProofStatus::Proven {
+            if has_check_runs {
+                batch.tasks.push(TaskKind::check_run(dispatch, None).task(now));
+            }
             add_proven_job(
                 relay,
                 dispatch,

@@ -48,10 +48,11 @@ enum Step {
         job: bool,
         end: Option<Conclusion>,
     },
-    /// GitHub closes a run.
+    /// GitHub closes a run. If it failed, a job that never reports may have failed, too.
     Close {
         run: usize,
         end: Option<Conclusion>,
+        is_hidden: bool,
     },
     /// Somebody runs a run again.
     Rerun {
@@ -77,6 +78,16 @@ struct TrueRun {
     created: i64,
     attempt: u32,
     state: RunState,
+    /// Whether a job failed that never reports.
+    hides_failure: bool,
+}
+
+/// What a list showed of a run.
+#[derive(Debug, Clone, Copy)]
+struct SeenRun {
+    attempt: u32,
+    state: RunState,
+    hides_failure: bool,
 }
 
 /// A dispatch as the relay has it.
@@ -93,8 +104,8 @@ struct Record {
     shared: Vec<SharedRuns>,
     is_known: bool,
     jobs: BTreeMap<(u64, u32, bool), JobState>,
-    /// What a list showed of the true runs, for the model: state and attempt.
-    seen: BTreeMap<u64, (u32, RunState)>,
+    /// What a list showed of the true runs, for the model.
+    seen: BTreeMap<u64, SeenRun>,
     model_is_known: bool,
 }
 
@@ -133,8 +144,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4_u8).prop_map(|how| Step::Settle { how }),
         6 => (any::<usize>(), any::<bool>(), proptest::option::of(conclusion()))
             .prop_map(|(run, job, end)| Step::Report { run, job, end }),
-        4 => (any::<usize>(), proptest::option::weighted(0.9, conclusion()))
-            .prop_map(|(run, end)| Step::Close { run, end }),
+        4 => (any::<usize>(), proptest::option::weighted(0.9, conclusion()), any::<bool>())
+            .prop_map(|(run, end, is_hidden)| Step::Close { run, end, is_hidden }),
         1 => any::<usize>().prop_map(|run| Step::Rerun { run }),
         6 => (any::<usize>(), proptest::bool::weighted(0.1))
             .prop_map(|(dispatch, is_cut)| Step::List { dispatch, is_cut }),
@@ -145,6 +156,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+/// The number of a job's check run. No run has one like it.
+fn check_run(run: u64, attempt: u32, job: bool) -> u64 {
+    run * 1000 + u64::from(attempt) * 2 + u64::from(job)
 }
 
 impl History {
@@ -182,9 +198,10 @@ impl History {
                 };
             }
             Step::Report { run, job, end } => self.report(*run, *job, *end),
-            Step::Close { run, end } => {
+            Step::Close { run, end, is_hidden } => {
                 let Some(run) = self.pick(*run) else { return };
                 self.runs[run].state = end.map_or(RunState::OverUnknown, RunState::Over);
+                self.runs[run].hides_failure = *is_hidden && *end == Some(Conclusion::Failure);
             }
             Step::Rerun { run } => {
                 let Some(run) = self.pick(*run) else { return };
@@ -227,7 +244,8 @@ impl History {
             let id = 100 + self.runs.len() as u64;
             let created = self.now + delay;
             let (attempt, state) = (1, RunState::Open);
-            self.runs.push(TrueRun { id, dispatch, file, created, attempt, state });
+            let hides_failure = false;
+            self.runs.push(TrueRun { id, dispatch, file, created, attempt, state, hides_failure });
         }
     }
 
@@ -306,11 +324,31 @@ impl History {
         let shown: Vec<u64> = listed.iter().map(|run| run.id).collect();
         let seen =
             self.runs.iter().filter(|run| run.dispatch == dispatch && shown.contains(&run.id));
-        let seen = seen.map(|run| (run.id, (run.attempt, run.state))).collect();
+        let seen = seen.map(|run| {
+            let TrueRun { attempt, state, hides_failure, .. } = *run;
+            (run.id, SeenRun { attempt, state, hides_failure })
+        });
+        let seen = seen.collect();
+        let mut own = found.own;
+        for run in &mut own {
+            run.failed_jobs = run.state.has_failed().then(|| self.failed_jobs(&run.id));
+        }
         let record = &mut self.records[dispatch];
-        (record.runs, record.shared, record.seen) = (found.own, found.shared, seen);
+        (record.runs, record.shared, record.seen) = (own, found.shared, seen);
         record.is_known = (record.is_known || is_over) && !is_cut;
         record.model_is_known = record.is_known;
+    }
+
+    /// The check runs of a run's jobs that GitHub shows as failed.
+    fn failed_jobs(&self, id: &str) -> Vec<u64> {
+        let run = self.runs.iter().find(|run| run.id.to_string() == id).unwrap();
+        let of_run = self.records[run.dispatch].jobs.iter();
+        let failed = of_run.filter(|((of, attempt, _), state)| {
+            (*of, *attempt) == (run.id, run.attempt)
+                && !state.conclusion().is_some_and(Conclusion::is_good)
+        });
+        let reported = failed.map(|((run, attempt, job), _)| check_run(*run, *attempt, *job));
+        reported.chain(run.hides_failure.then_some(run.id)).collect()
     }
 
     /// What the code under test says.
@@ -349,6 +387,11 @@ impl History {
                         ended_without_proof: false,
                         is_foreign: false,
                         pipeline: None,
+                        check_run_id: Some(check_run(
+                            id.run_id.parse().unwrap(),
+                            id.run_attempt,
+                            id.job.as_deref() == Some("true"),
+                        )),
                         ends_run: false,
                         steps: StepCounts::default(),
                     })
@@ -465,7 +508,7 @@ impl History {
                 continue;
             }
             let record = &self.records[run.dispatch];
-            let (attempt, state) = record.seen.get(&run.id)?;
+            let SeenRun { attempt, state, .. } = record.seen.get(&run.id)?;
             for job in [false, true] {
                 let Some((reported_attempt, end)) = self.newest_report(run, job) else { continue };
                 // It runs, or GitHub was asked before this attempt.
@@ -491,10 +534,11 @@ impl History {
         [false, true].into_iter().filter(is_bad).collect()
     }
 
-    /// Whether the job has run in a run, and wasn't skipped or cancelled there.
+    /// Whether the job has run to its end in a run, and wasn't skipped or cancelled there.
     fn has_run(&self, run: &TrueRun, job: bool) -> bool {
-        let nothing = [Conclusion::Skipped, Conclusion::Cancelled].map(JobState::Completed);
-        self.newest_report(run, job).is_some_and(|(_, state)| !nothing.contains(&state))
+        let nothing = [Conclusion::Skipped, Conclusion::Cancelled];
+        let end = self.newest_report(run, job).and_then(|(_, state)| state.conclusion());
+        end.is_some_and(|end| !nothing.contains(&end))
     }
 
     /// The newest attempt of a job that was heard of, and its state.
@@ -508,7 +552,8 @@ impl History {
 
     /// Whether a run is over, and the worst of it is that it was cancelled.
     fn was_cancelled(&self, run: &TrueRun) -> bool {
-        let Some((attempt, RunState::Over(own))) = self.records[run.dispatch].seen.get(&run.id)
+        let Some(SeenRun { attempt, state: RunState::Over(own), .. }) =
+            self.records[run.dispatch].seen.get(&run.id)
         else {
             return false;
         };
@@ -531,7 +576,9 @@ impl History {
         if self.records[later.dispatch].pull == record.pull {
             return true;
         }
-        let Some((attempt, state)) = record.seen.get(&older.id) else { return false };
+        let Some(SeenRun { attempt, state, hides_failure }) = record.seen.get(&older.id) else {
+            return false;
+        };
         let reported = [false, true].into_iter().filter_map(|job| self.newest_report(older, job));
         let newest = reported.map(|(attempt, _)| attempt).max();
         if *state == RunState::Open || newest.is_some_and(|newest| newest > *attempt) {
@@ -542,7 +589,8 @@ impl History {
             state,
             RunState::Over(end) if end.is_good() || *end == Conclusion::Cancelled
         );
-        !(may_have_failed && not_good.is_empty())
+        !hides_failure
+            && !(may_have_failed && not_good.is_empty())
             && not_good.iter().all(|job| self.has_run(later, *job))
     }
 

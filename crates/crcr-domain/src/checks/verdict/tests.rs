@@ -28,6 +28,7 @@ fn run(id: &str, workflow: &str, attempt: u32, state: RunState) -> DownstreamRun
         attempt,
         state,
         replaced_jobs: vec![],
+        failed_jobs: None,
     }
 }
 
@@ -41,6 +42,7 @@ fn proven(id: &JobId, state: JobState) -> HeadJob<'_> {
         ended_without_proof: false,
         is_foreign: false,
         pipeline: None,
+        check_run_id: None,
         ends_run: false,
         steps: StepCounts::default(),
     }
@@ -375,12 +377,17 @@ fn a_second_delivery_of_the_pull_request_is_waited_for_and_its_run_replaces_the_
 fn what_a_strangers_pull_request_leaves_out_stays_failed_and_what_it_runs_again_counts() {
     let [failed, lint, again] =
         [("5", "test"), ("8", "lint"), ("8", "test")].map(|(run, job)| id(run, 1, "CI", job));
-    let old_runs = [run("5", "ci.yml", 1, RunState::Over(BAD))];
     let new_runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
-    let found = |pull, failed_jobs: &[HeadJob<'_>], jobs: &[HeadJob<'_>]| {
-        let first = dispatch(&SENT, &old_runs, failed_jobs.to_vec());
+    let with = |on_github: Option<&[u64]>, pull, of_old: &[HeadJob<'_>], jobs: &[HeadJob<'_>]| {
+        let failed_jobs = on_github.map(<[u64]>::to_vec);
+        let old_run = run("5", "ci.yml", 1, RunState::Over(BAD));
+        let old_runs = [DownstreamRun { failed_jobs, ..old_run }];
+        let first = dispatch(&SENT, &old_runs, of_old.to_vec());
         let second = dispatch(&SENT, &new_runs, jobs.to_vec());
         state_of(&[first, HeadDispatch { pull_request: Some(pull), ..second }])
+    };
+    let found = |pull, of_old: &[HeadJob<'_>], jobs: &[HeadJob<'_>]| {
+        with(Some(&[]), pull, of_old, jobs)
     };
     let bad = [ended(&failed, BAD)];
     // The workflow skips the tests of a draft, or of a pull request to another branch.
@@ -389,8 +396,23 @@ fn what_a_strangers_pull_request_leaves_out_stays_failed_and_what_it_runs_again_
     let says_so = [ended(&lint, GOOD), ended(&again, Conclusion::Skipped)];
     assert_eq!(found(2, &bad, &says_so), FAILED);
     assert_eq!(found(1, &bad, &skips), PASSED, "it's the pull request's own newest run");
+    let begun = [proven(&again, JobState::InProgress)];
+    assert_eq!(found(2, &bad, &begun), HeadState::Running);
     let tests = [ended(&lint, GOOD), ended(&again, GOOD)];
     assert_eq!(found(2, &bad, &tests), PASSED, "the commit has passed its tests");
+    // GitHub's list of what failed in the older run has another job.
+    let named = [HeadJob { check_run_id: Some(77), ..bad[0] }];
+    for (on_github, of_old, expected) in [
+        (Some([77].as_slice()), &named, PASSED),
+        (Some(&[77, 78]), &named, FAILED),
+        (Some(&[78]), &named, FAILED),
+        (Some(&[77]), &bad, PASSED),
+        (Some(&[77, 78]), &bad, FAILED),
+        (None, &named, FAILED),
+    ] {
+        assert_eq!(with(on_github, 2, of_old, &tests), expected, "{on_github:?}");
+        assert_eq!(with(on_github, 1, of_old, &tests), PASSED, "its own newest run");
+    }
     // What failed in the older run reports nothing.
     let good = [ended(&failed, GOOD)];
     assert_eq!(found(2, &good, &tests), FAILED);

@@ -327,8 +327,8 @@ fn add_follow_up_tasks(
     // the commit don't wait for it any more.
     if dispatch.event != EventName::Landed && head::has_check_runs(relay, dispatch) {
         batch.tasks.push(TaskKind::check_run(dispatch, None).task(now));
-        for job in proven {
-            head::add_proven_job(relay, dispatch, (&job.id, job.pipeline.as_deref()), batch);
-        }
+    }
+    for job in proven {
+        head::add_proven_job(relay, dispatch, (&job.id, job.pipeline.as_deref()), batch);
     }
 }

@@ -344,6 +344,7 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
         ended_without_proof: job.ended_without_proof,
         is_foreign: is_foreign(job),
         pipeline: job.pipeline.as_deref(),
+        check_run_id: job.details.check_run_id.as_ref().and_then(|id| id.parse().ok()),
         ends_run: job.ends_run,
         steps: StepCounts {
             reported: job.steps.len(),
@@ -376,15 +377,18 @@ pub(crate) fn missing_proof(dispatch: &Dispatch, proof: ProofStatus) -> Option<M
     }
 }
 
-/// Adds the update of a proven job's check run, and writes down which dispatch started its run.
+/// Adds the update of a proven job's check run, if there may be one, and writes down which dispatch started its run:
+/// also below L3, as runs have to be told apart when the backend is promoted.
 pub(crate) fn add_proven_job(
     relay: &Relay,
     dispatch: &Dispatch,
     (job, pipeline): (&JobId, Option<&str>),
     batch: &mut WriteBatch,
 ) {
-    let update = TaskKind::check_run(dispatch, Some(job));
-    batch.tasks.push(update.task(relay.now()));
+    if has_check_runs(relay, dispatch) {
+        let update = TaskKind::check_run(dispatch, Some(job));
+        batch.tasks.push(update.task(relay.now()));
+    }
     let claim = state_records::run_claim_key(&dispatch.repo, pipeline, &job.run_id);
     batch.set(claim, &dispatch.delivery, relay.expiry());
 }

@@ -6,10 +6,11 @@ use crcr_domain::RepoName;
 use crcr_domain::checks::downstream_run::{
     AcceptedSend, DownstreamRun, ListedRun, RUNS_PER_DISPATCH, RunState, runs_of_dispatch,
 };
+use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::checks::proof::ProofStatus;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_github::GithubError;
-use crcr_github::runs::{RunList, WorkflowRun};
+use crcr_github::runs::{RunList, WorkflowJob, WorkflowRun};
 use crcr_store::{StoreError, read_records};
 use jiff::{SignedDuration, Timestamp};
 
@@ -70,6 +71,7 @@ pub(super) async fn find(
     for (id, jobs) in &by_run {
         note_replaced_jobs(relay, dispatch, id, jobs).await?;
     }
+    note_failed_jobs(relay, dispatch, &before).await?;
     dispatch.runs.sort_by(|a, b| a.id.cmp(&b.id));
     give_up_unread_runs(relay, dispatch, jobs, evidence.is_some(), &unread);
     let is_settled = dispatch.are_runs_known && unread.is_empty() && !has_open_ones(dispatch);
@@ -338,6 +340,7 @@ async fn single_run(
         attempt,
         state,
         replaced_jobs: vec![],
+        failed_jobs: None,
     };
     match relay.app.run(dispatch.repo.as_str(), number).await {
         Ok(run) => {
@@ -399,21 +402,56 @@ async fn note_replaced_jobs(
     else {
         return Ok(());
     };
-    let repo = dispatch.repo.as_str();
-    let asked = async {
-        let run = relay.app.run(repo, number).await?;
-        relay.app.jobs_of_run(repo, &run).await
-    };
-    match asked.await {
+    if let Some(current) = jobs_of_run(relay, dispatch, number, run.attempt).await? {
+        let is_replaced = |number: &u64| !current.iter().any(|job| job.id == *number);
+        let replaced = failed.iter().filter(|(_, number)| is_replaced(number));
+        dispatch.runs[at].replaced_jobs = replaced.map(|(job, _)| job.id.clone()).collect();
+    }
+    Ok(())
+}
+
+/// Finds out which jobs of the runs that failed didn't end well. `before`: what was known of them.
+async fn note_failed_jobs(
+    relay: &Relay,
+    dispatch: &mut Dispatch,
+    before: &[DownstreamRun],
+) -> Result<(), TaskError> {
+    for at in 0..dispatch.runs.len() {
+        let run = &dispatch.runs[at];
+        let same = |known: &&DownstreamRun| {
+            (&known.id, known.attempt, known.state) == (&run.id, run.attempt, run.state)
+        };
+        let known = before.iter().find(same).and_then(|known| known.failed_jobs.clone());
+        let failed = match run.id.parse() {
+            Ok(number) if run.state.has_failed() && known.is_none() => {
+                jobs_of_run(relay, dispatch, number, run.attempt).await?.map(|jobs| {
+                    let failed = jobs.into_iter().filter(|job| !ended_well(job));
+                    failed.map(|job| job.id).collect()
+                })
+            }
+            _ => known,
+        };
+        dispatch.runs[at].failed_jobs = failed;
+    }
+    Ok(())
+}
+
+fn ended_well(job: &WorkflowJob) -> bool {
+    let end = job.conclusion.as_deref().and_then(|text| text.parse::<Conclusion>().ok());
+    end.is_some_and(Conclusion::is_good)
+}
+
+/// GitHub's list of the jobs of an attempt, if it can be read and is all of it.
+async fn jobs_of_run(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    run_id: u64,
+    attempt: u32,
+) -> Result<Option<Vec<WorkflowJob>>, TaskError> {
+    match relay.app.jobs_of_run(dispatch.repo.as_str(), run_id, attempt).await {
         // A page has 100 jobs, and what follows isn't read.
-        Ok(current) if current.len() < 100 => {
-            let is_replaced = |number: &u64| !current.iter().any(|job| job.id == *number);
-            let replaced = failed.iter().filter(|(_, number)| is_replaced(number));
-            dispatch.runs[at].replaced_jobs = replaced.map(|(job, _)| job.id.clone()).collect();
-            Ok(())
-        }
-        Ok(_) => Ok(()),
+        Ok(jobs) => Ok((jobs.len() < 100).then_some(jobs)),
         Err(error) if is_passing(&error) => Err(error.into()),
-        Err(_) => Ok(()),
+        Err(_) => Ok(None),
     }
 }

@@ -96,14 +96,15 @@ async fn record(
         record_dispatch_change(relay, &mut batch, after);
         batch.tasks.extend(probe_ended(after, relay.now()));
     }
+    let is_other_branch = after.default_branch != before.default_branch;
+    for job in jobs.iter().filter(|job| is_other_branch && proof(after, job) == ProofStatus::Proven) {
+        head::add_proven_job(relay, after, (&job.id, job.pipeline.as_deref()), &mut batch);
+    }
     if !head::has_check_runs(relay, after) {
         return commit(relay, batch).await;
     }
     let now = relay.now();
-    if after.default_branch != before.default_branch {
-        for job in jobs.iter().filter(|job| proof(after, job) == ProofStatus::Proven) {
-            head::add_proven_job(relay, after, (&job.id, job.pipeline.as_deref()), &mut batch);
-        }
+    if is_other_branch {
         batch.tasks.push(TaskKind::commit_checks(after).task(now));
     }
     batch.tasks.push(TaskKind::check_run(after, None).task(now));

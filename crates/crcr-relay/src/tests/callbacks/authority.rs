@@ -15,6 +15,7 @@ use super::super::support::{ALLOWLIST, HEAD, NEWER, UPSTREAM, World};
 use super::{DISPATCH, Downstream, JOB, RUN, check, checks, open, received, refused, said};
 use crate::limits;
 
+const TWO: &str = "crcr/acme/two/relay/dispatch";
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -81,6 +82,34 @@ pub(super) async fn run_that_answers_one_dispatch_reports_for_no_other_one() {
     world.wait(Duration::from_secs(300)).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
     assert_eq!(other.end(&world, "success").await, said("completed"));
+}
+
+/// Below L3 nothing is shown upstream yet.
+#[tokio::test]
+pub(super) async fn runs_of_before_a_promotion_are_told_apart_and_answer_one_dispatch_each() {
+    let world = World::listening(&[]).await;
+    let two = open(&world).await("acme/two");
+    two.complete(&world, "success").await;
+    let state = world.github.state();
+    let pull = PullRequest::from_fork(8, UPSTREAM, NEWER, state.clock.now());
+    state.world.put_pull(UPSTREAM, pull);
+    let payload = state.pull_request_payload(UPSTREAM, 8, "opened");
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+    world.settle().await;
+    let other = received(&world)("acme/two").in_run(RUN + 1);
+    other.complete(&world, "failure").await;
+    let forged = two.in_run(RUN + 1).end(&world, "success").await;
+    assert_eq!(forged.0, StatusCode::BAD_REQUEST, "{forged:?}");
+    world.wait(5 * MINUTE).await;
+    assert_eq!(state.world.check_runs(UPSTREAM).iter().find(|run| run.name == TWO), None);
+    world.enforce("L4:\n  - acme/two: [carol]\n").await;
+    world.settle().await;
+    world.wait(5 * MINUTE).await;
+    for (head, expected) in [(HEAD, "success"), (NEWER, "failure")] {
+        let runs = state.world.check_runs(UPSTREAM);
+        let shown = runs.iter().find(|run| run.name == TWO && run.head_sha == head).unwrap();
+        assert_eq!(shown.conclusion.as_deref(), Some(expected), "{}", shown.title);
+    }
 }
 
 #[tokio::test]

@@ -18,6 +18,8 @@ on_redis! {
     strangers:
         strangers_pull_request_at_a_failed_commit_leaves_its_check_failed,
         strangers_run_that_leaves_out_the_failed_job_leaves_the_check_failed,
+        strangers_run_that_passes_all_that_reports_does_not_stand_for_a_failure_that_never_did,
+        jobs_of_a_push_get_check_runs_when_a_pull_request_is_opened_at_its_commit,
         strangers_run_that_has_passed_does_not_end_the_wait_for_an_open_one,
         stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_changes_no_result,
         job_that_a_strangers_run_skips_stays_failed,
@@ -80,6 +82,7 @@ on_redis! {
         jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open_the_breaker,
         while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe;
     authority:
+        runs_of_before_a_promotion_are_told_apart_and_answer_one_dispatch_each,
         unproven_success_does_not_pass_a_blocking_check,
         run_that_answers_one_dispatch_reports_for_no_other_one,
         unproven_newer_run_has_no_check_run,

@@ -1,5 +1,7 @@
 //! What somebody else's pull request at a commit changes in the verdict on it: nothing that is known already.
 
+use crcr_standin::runs::Job;
+use crcr_standin::traffic::Fault;
 use crcr_standin::world::PullRequest;
 
 use super::branches::send_to_another_branch;
@@ -67,6 +69,71 @@ pub(super) async fn strangers_run_that_leaves_out_the_failed_job_leaves_the_chec
     strangers.end(&world, "success").await;
     world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"), "the failed job ran again");
+}
+
+/// A job of a run on GitHub that ends like this.
+fn job_on_github(world: &World, run: u64, check_run_id: u64, conclusion: &str) {
+    let runs = &world.github.state().runs;
+    let job = runs.add_job(run, &check_run_id.to_string());
+    let conclusion = Some(conclusion.to_owned());
+    runs.update_job(&Job { check_run_id, conclusion, ..job });
+}
+
+/// Not every job reports, and only GitHub knows how the others ended.
+#[tokio::test]
+pub(super) async fn strangers_run_that_passes_all_that_reports_does_not_stand_for_a_failure_that_never_did()
+ {
+    for (unreported, expected) in [("failure", "failure"), ("success", "success")] {
+        let world = World::listening(&[]).await;
+        let four = open(&world).await("acme/four");
+        four.on_github(&world, "completed", Some("failure"));
+        job_on_github(&world, RUN, 77, "failure");
+        job_on_github(&world, RUN, 78, unreported);
+        four.start(&world).await;
+        four.end(&world, "failure").await;
+        world.wait(5 * MINUTE).await;
+        stranger(&world, "opened", HEAD).await;
+        world.settle().await;
+        let strangers = received(&world)("acme/four").in_run(RUN + 1);
+        strangers.complete(&world, "success").await;
+        world.wait(5 * MINUTE).await;
+        assert_eq!(ended(&world).as_deref(), Some(expected), "{unreported}");
+    }
+}
+
+/// A list that can't be read says nothing of them.
+#[tokio::test]
+async fn failure_whose_jobs_github_does_not_show_is_not_replaced_by_another_pull_request() {
+    let world = World::listening(&[]).await;
+    world.github.state().traffic.fail("run-jobs", 100, Fault::status(404));
+    let strangers = strangers_run_after(&world, "failure").await;
+    strangers.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// A push's jobs have no check runs.
+#[tokio::test]
+pub(super) async fn jobs_of_a_push_get_check_runs_when_a_pull_request_is_opened_at_its_commit() {
+    let world = World::listening(&[]).await;
+    let state = world.github.state();
+    let payload = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
+    world.send(&state.world.delivery("push", &payload)).await;
+    world.settle().await;
+    let pushed = received(&world)("acme/four");
+    pushed.on_github(&world, "completed", Some("failure"));
+    for (job, end) in [("lint", "failure"), ("test", "success")] {
+        pushed.of_job(job).start(&world).await;
+        pushed.of_job(job).end(&world, end).await;
+    }
+    world.wait(5 * MINUTE).await;
+    assert_eq!(checks(&world), []);
+    let four = open(&world).await("acme/four").in_run(RUN + 1);
+    let lint = of(&world, "crcr/acme/four/CI/lint").unwrap();
+    assert_eq!(lint, ("completed".to_owned(), Some("failure".to_owned())));
+    four.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("success"));
 }
 
 /// The tests begin after the linter. Until then only GitHub knows that the run isn't over.
