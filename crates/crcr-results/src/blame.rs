@@ -8,7 +8,7 @@ use crcr_domain::results::{
 };
 use jiff::SignedDuration;
 
-use super::{Results, ResultsError, Window};
+use super::{AttemptFilter, Results, ResultsError, Window};
 
 /// How long before a failure its job must have run on upstream's own commits.
 pub const BRANCH_LOOKBACK: SignedDuration = SignedDuration::from_hours(24 * 14);
@@ -35,13 +35,14 @@ pub async fn blame_jobs<E: From<ResultsError>>(
     }
     let heads: HashSet<&String> = failed.iter().map(|job| &job.record.head_sha).collect();
     let heads: Vec<String> = heads.into_iter().cloned().collect();
+    let only = AttemptFilter { heads: &heads, repos: None };
     let (mut attempts, mut dispatches) = (vec![], vec![]);
     let mut merge_bases: HashMap<String, String> = HashMap::new();
     for (upstream, numbers) in &pulls {
         let numbers: Vec<u64> = numbers.iter().copied().collect();
         for numbers in numbers.chunks(PULLS_AT_ONCE) {
             let (facts, bases) = tokio::try_join!(
-                results.pull_request_facts(upstream, numbers, &heads),
+                results.pull_request_facts(upstream, numbers, only),
                 results.merge_bases(upstream, numbers),
             )?;
             attempts.extend(facts.0);

@@ -116,6 +116,16 @@ pub struct DayRevision {
     pub changes: u64,
 }
 
+/// Which attempts of pull requests are wanted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AttemptFilter<'a> {
+    /// Those on these commits; empty for all, which may be many, as whoever pushes a thousand times has a thousand
+    /// heads.
+    pub heads: &'a [String],
+    /// Those of these backends; `None` for all.
+    pub repos: Option<&'a [String]>,
+}
+
 /// Where facts are kept and read.
 ///
 /// Every implementation returns the same rows for the same facts. `crcr_domain::results` computes
@@ -186,14 +196,13 @@ pub trait Results:
     /// Deletes the facts from before `time`. A server may finish this after the call returns.
     async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError>;
 
-    /// The attempts of these pull requests, in the order of arrival, and their dispatches. The name of
-    /// the upstream repository is compared without case. `heads`: only the attempts on these commits; empty for all,
-    /// which may be many, as whoever pushes a thousand times has a thousand heads.
+    /// The attempts of these pull requests, in the order of arrival, and all of their dispatches. The name of
+    /// the upstream repository is compared without case.
     async fn pull_request_facts(
         &self,
         upstream: &str,
         numbers: &[u64],
-        heads: &[String],
+        only: AttemptFilter<'_>,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
 
     /// The dispatches of commits whose SHA begins with these hexadecimal digits in lower case, the newest `limit` of

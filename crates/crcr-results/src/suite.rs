@@ -27,7 +27,7 @@ use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
 use serde_json::{Value, json};
 
-use super::{Results, Window, retention};
+use super::{AttemptFilter, Results, Window, retention};
 
 const UPSTREAM: &str = "acme/upstream";
 const GOOD: JobState = JobState::Completed(Conclusion::Success);
@@ -215,7 +215,8 @@ async fn empty_results_answer_every_query(results: &dyn Results) {
     assert!(results.attempts(&window).await.unwrap().is_empty());
     assert!(results.dispatches(&window).await.unwrap().is_empty());
     assert!(results.callbacks(&window).await.unwrap().is_empty());
-    let (attempts, dispatches) = results.pull_request_facts(UPSTREAM, &[7], &[]).await.unwrap();
+    let (attempts, dispatches) =
+        results.pull_request_facts(UPSTREAM, &[7], AttemptFilter::default()).await.unwrap();
     assert!(attempts.is_empty() && dispatches.is_empty());
     results.append(vec![]).await.unwrap();
 }
@@ -416,17 +417,17 @@ fn rounded<T: serde::Serialize>(rows: &[T]) -> Value {
 
 async fn pull_requests_with_one_number_are_told_apart_by_upstream(results: &dyn Results) {
     let (attempts, dispatches) =
-        results.pull_request_facts("Acme/Upstream", &[7], &[]).await.unwrap();
+        results.pull_request_facts("Acme/Upstream", &[7], AttemptFilter::default()).await.unwrap();
     assert!(attempts.iter().all(|row| row.upstream == UPSTREAM && row.pull_request == Some(7)));
     assert!(attempts.iter().any(|row| row.head_sha == "c"));
     assert_eq!(dispatches.len(), 3);
     let (attempts, dispatches) =
-        results.pull_request_facts("other/upstream", &[7], &[]).await.unwrap();
+        results.pull_request_facts("other/upstream", &[7], AttemptFilter::default()).await.unwrap();
     assert_eq!((attempts.len(), dispatches.len()), (1, 0));
     assert_eq!(attempts[0].head_sha, "b");
     let of = async |numbers: &[u64]| {
         let (attempts, dispatches) =
-            results.pull_request_facts(UPSTREAM, numbers, &[]).await.unwrap();
+            results.pull_request_facts(UPSTREAM, numbers, AttemptFilter::default()).await.unwrap();
         (attempts, dispatches.len())
     };
     let (seven, generated) = (of(&[7]).await, of(&[101_001]).await);
@@ -437,14 +438,28 @@ async fn pull_requests_with_one_number_are_told_apart_by_upstream(results: &dyn 
     assert!(both.0.is_sorted_by_key(|row| row.received_at));
     assert_eq!(of(&[]).await, (vec![], 0));
     let head = [seven.0[0].head_sha.clone(), "' OR 1=1 --".to_owned()];
-    let (on_head, sent) = results.pull_request_facts(UPSTREAM, &[7, 101_001], &head).await.unwrap();
+    let read = async |only| {
+        let (attempts, sent) =
+            results.pull_request_facts(UPSTREAM, &[7, 101_001], only).await.unwrap();
+        assert_eq!(sent.len(), both.1, "dispatches are all of them");
+        attempts
+    };
+    let on_head = read(AttemptFilter { heads: &head, repos: None }).await;
     let expected = seven.0.iter().filter(|row| row.head_sha == head[0]).cloned();
     assert_eq!(on_head, expected.collect::<Vec<_>>(), "of other heads nothing is read");
-    assert!(on_head.len() < both.0.len() && sent.len() == both.1);
+    assert!(on_head.len() < both.0.len());
+    let repo = seven.0[0].repo.clone();
+    let repos = [repo.to_ascii_uppercase(), "' OR 1=1 --".to_owned()];
+    let of_repo = read(AttemptFilter { heads: &[], repos: Some(&repos) }).await;
+    let expected = both.0.iter().filter(|row| row.repo == repo).cloned();
+    assert_eq!(of_repo, expected.collect::<Vec<_>>(), "of other backends nothing is read");
+    assert!(of_repo.len() < both.0.len());
+    assert_eq!(read(AttemptFilter { heads: &[], repos: Some(&[]) }).await, []);
 }
 
 async fn dispatches_of_a_commit_are_found_by_its_first_digits(results: &dyn Results) {
-    let (_, sent) = results.pull_request_facts(UPSTREAM, &[101_001], &[]).await.unwrap();
+    let (_, sent) =
+        results.pull_request_facts(UPSTREAM, &[101_001], AttemptFilter::default()).await.unwrap();
     let sha = &sent[0].head_sha;
     let expected: Vec<_> = sent.iter().filter(|sent| sent.head_sha == *sha).cloned().collect();
     for digits in [7, 39, 40] {
@@ -587,7 +602,8 @@ async fn hostile_texts_are_stored_unchanged(results: &dyn Results) {
     assert_eq!(row.details.warnings, [HOSTILE]);
     assert_eq!((&row.job, &row.details.check_run_id, row.pull_request), (&None, &None, None));
     for hostile in [HOSTILE, "' OR '1' = '1", "\\", "a\tb"] {
-        let (attempts, _) = results.pull_request_facts(hostile, &[7], &[]).await.unwrap();
+        let (attempts, _) =
+            results.pull_request_facts(hostile, &[7], AttemptFilter::default()).await.unwrap();
         assert!(attempts.is_empty(), "{hostile}");
         assert!(jobs(results, hostile).await.0.is_empty(), "{hostile}");
     }

@@ -285,6 +285,13 @@ impl<'a> Truth<'a> {
         jobs
     }
 
+    /// Whether an acknowledged report says that a build elsewhere is over.
+    fn said_its_end(&self, id: u64, run: &LabRun) -> bool {
+        self.reports_of(&run.head, run.repo).any(|(name, reports)| {
+            name.ends_with("/end") && reports.acknowledged.keys().any(|(of, ..)| *of == id)
+        })
+    }
+
     /// Whether a job that isn't good in an older attempt has reported nothing in the newest one.
     fn lacks_report_of_rerun(&self, id: u64, run: &LabRun) -> bool {
         self.reports_of(&run.head, run.repo).any(|(_, reports)| {
@@ -374,6 +381,7 @@ impl<'a> Truth<'a> {
             is_certain &= !jobs.is_empty() && run.ended_attempt == run.attempt;
             is_certain &= !self.lacks_acknowledged_end(*id, run);
             is_certain &= !self.lacks_report_of_rerun(*id, run);
+            is_certain &= !run.is_foreign || self.said_its_end(*id, run);
             for ((name, _), (attempt, end)) in jobs {
                 match end {
                     Some("success" | "skipped") => ends.push(end),
@@ -552,13 +560,12 @@ impl<'a> Truth<'a> {
         for (id, run) in runs {
             let (_, ended_at) = run.ended.filter(|_| run.ended_attempt == run.attempt)?;
             since = since.max(Some(ended_at.max(run.created_at? + RUN_WINDOW)));
-            let mut said_its_end = !run.is_foreign;
+            let said_its_end = !run.is_foreign || self.said_its_end(*id, run);
             let mut has_reported = false;
-            for (name, reports) in self.reports_of(head, repo) {
+            for (_, reports) in self.reports_of(head, repo) {
                 let of_run = reports.acknowledged.iter().filter(|((of_run, ..), _)| of_run == id);
                 for (_, (end, at)) in of_run {
                     has_reported = true;
-                    said_its_end |= name.ends_with("/end");
                     (*end)?;
                     since = since.max(Some(*at));
                 }

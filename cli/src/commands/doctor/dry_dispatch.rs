@@ -141,7 +141,8 @@ impl DryDispatch<'_> {
 
     /// Whether the run's job reported and the relay accepted it, which alone lets the job succeed.
     async fn reported(&self, run: &WorkflowRun, message: &str) -> Result<CheckResult, GithubError> {
-        let jobs = self.app.jobs_of_run(self.repository, run).await?;
+        let attempt = u32::try_from(run.run_attempt).unwrap_or(1);
+        let jobs = self.app.jobs_of_run(self.repository, run.id, attempt).await?;
         let job = jobs.iter().find(|job| job.name == dry_dispatch::JOB_NAME);
         let name = dry_dispatch::JOB_NAME;
         Ok(match job.map(|job| job.conclusion.as_deref().unwrap_or_default()) {

@@ -7,9 +7,9 @@ use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::results::facts::{AttemptFact, CheckFact, DispatchFact};
 use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use crcr_domain::results::{BlamedJobs, JobOfRecord, JobOutcome, jobs_of_record};
-use crcr_results::Window;
 use crcr_results::blame::blame_jobs;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
+use crcr_results::{AttemptFilter, Window};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -116,7 +116,17 @@ pub(crate) async fn read(hud: &Hud, before: Timestamp) -> Result<OpenPulls, Page
     let facts = PullFacts::read(hud, &numbers, &heads).await?;
     let mut known: HashMap<u64, PullRequestState> =
         open.into_iter().map(|pull| (pull.number, pull)).collect();
-    let pulls = numbers.iter().filter_map(|number| facts.pull(*number, known.remove(number)));
+    let (mut sent, mut rows) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+    for dispatch in &facts.dispatches {
+        sent.entry(dispatch.pull_request).or_default().push(dispatch);
+    }
+    for row in &facts.attempts {
+        rows.entry(&*row.head_sha).or_default().push(row);
+    }
+    let pulls = numbers.iter().filter_map(|number| {
+        let own = sent.get(&Some(*number)).map(Vec::as_slice).unwrap_or_default();
+        facts.pull(*number, known.remove(number), own, &rows)
+    });
     Ok(OpenPulls { pulls: pulls.collect(), older, are_known })
 }
 
@@ -143,8 +153,14 @@ impl PullFacts {
     /// `heads`: those whose results are read; empty for all.
     async fn read(hud: &Hud, numbers: &[u64], heads: &[String]) -> Result<Self, PageError> {
         let upstream = hud.upstream.as_str();
+        // Only those that are shown upstream hold a pull request up.
+        let repos = (hud.policy)().map(|policy| {
+            let shown = policy.iter().filter(|entry| entry.level >= Level::L3);
+            shown.map(|entry| entry.repo.as_str().to_owned()).collect::<Vec<_>>()
+        });
+        let only = AttemptFilter { heads, repos: repos.as_deref() };
         let (mut attempts, mut dispatches) =
-            hud.results.pull_request_facts(upstream, numbers, heads).await?;
+            hud.results.pull_request_facts(upstream, numbers, only).await?;
         for row in &mut attempts {
             row.level = hud.level_now(&row.repo, row.level);
         }
@@ -222,9 +238,14 @@ impl PullFacts {
         }
     }
 
-    fn pull(&self, number: u64, known: Option<PullRequestState>) -> Option<OpenPull> {
-        let own: Vec<&DispatchFact> =
-            self.dispatches.iter().filter(|sent| sent.pull_request == Some(number)).collect();
+    /// `own`: the dispatches of the pull request. `by_head`: the attempts on each commit.
+    fn pull(
+        &self,
+        number: u64,
+        known: Option<PullRequestState>,
+        own: &[&DispatchFact],
+        by_head: &HashMap<&str, Vec<&AttemptFact>>,
+    ) -> Option<OpenPull> {
         let newest = own.iter().max_by_key(|sent| sent.enqueued_at);
         let head_sha = match &known {
             Some(pull) if !pull.head_sha.is_empty() => pull.head_sha.clone(),
@@ -233,7 +254,7 @@ impl PullFacts {
         let on_head = own.iter().filter(|sent| sent.head_sha == head_sha);
         let first = on_head.clone().map(|sent| sent.enqueued_at).min();
         let head_at = first.or(known.as_ref().map(|pull| pull.received_at))?;
-        let rows = self.attempts.iter().filter(|row| row.head_sha == head_sha);
+        let rows = by_head.get(&*head_sha).into_iter().flatten().copied();
         let jobs = jobs_of_record(rows, own.iter().copied());
         // Labels and reopening cause further dispatches of one head.
         let mut newest_of: BTreeMap<String, &DispatchFact> = BTreeMap::new();
@@ -259,7 +280,7 @@ impl PullFacts {
         let verdict = self.verdict(&jobs);
         let why = match verdict {
             Some(verdict) => Some(verdict.summary.clone()),
-            None if standing == PullStanding::Blocked => self.unexplained(&own, &head_sha, &jobs),
+            None if standing == PullStanding::Blocked => self.unexplained(own, &head_sha, &jobs),
             None => None,
         };
         let known_text = |text: fn(&PullRequestState) -> &String| {

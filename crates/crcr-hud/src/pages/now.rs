@@ -98,12 +98,12 @@ pub(crate) struct LostDispatch {
 }
 
 pub(crate) async fn build(hud: &Hud, (): (), _: NoQuery) -> Result<NowModel, PageError> {
-    let (pulls, branches, failing, relay) = (
-        open_pulls::read(hud, Timestamp::MAX).await?,
-        red_branches::read(hud, &hud.upstream).await?,
-        backends(hud).await?,
-        relay_state(hud).await?,
-    );
+    let (pulls, branches, failing, relay) = tokio::try_join!(
+        open_pulls::read(hud, Timestamp::MAX),
+        red_branches::read(hud, &hud.upstream),
+        backends(hud),
+        relay_state(hud),
+    )?;
     let count = |standing| pulls.pulls.iter().filter(|pull| pull.standing == standing).count();
     let (running, green) = (count(PullStanding::Running), count(PullStanding::Green));
     let mut blocked = pulls.pulls;

@@ -6,6 +6,7 @@ use crcr_domain::RepoName;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::probes::Culprit;
 use crcr_domain::results::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
+use crcr_results::AttemptFilter;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -75,7 +76,7 @@ pub(crate) async fn build(
     let of_pull = ThingQuery { event: "pull_request", repository: upstream.as_str(), selection };
     let webhooks = async { hud.results.current_things(&of_pull).await };
     let ((attempts, dispatches), merge_bases, webhooks) = tokio::try_join!(
-        hud.results.pull_request_facts(upstream.as_str(), &numbers, &[]),
+        hud.results.pull_request_facts(upstream.as_str(), &numbers, AttemptFilter::default()),
         hud.results.merge_bases(upstream.as_str(), &numbers),
         webhooks,
     )?;

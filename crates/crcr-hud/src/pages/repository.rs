@@ -186,7 +186,7 @@ pub(crate) async fn build(
         days::day_tallies(hud, span, Some(repo.as_str())),
         ReviewInputs::read(
             &*hud.results,
-            named,
+            (named, level),
             &reviewed,
             &hud.criteria,
             days::callback_outcomes(hud, &reviewed)

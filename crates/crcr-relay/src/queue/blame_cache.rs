@@ -13,7 +13,7 @@ use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::results::triage::{TriageCategory, TriageConfidence, TriageVerdict};
 use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_results::blame::blame_jobs;
-use crcr_results::{ResultsError, Window};
+use crcr_results::{AttemptFilter, ResultsError, Window};
 use crcr_store::read_record;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -178,7 +178,8 @@ pub(crate) async fn read(
 ) -> Result<Vec<BlamedJob>, ResultsError> {
     let results = relay.results.as_ref();
     let upstream = relay.config.upstream.as_str();
-    let (attempts, dispatches) = results.pull_request_facts(upstream, &[number], &[]).await?;
+    let (attempts, dispatches) =
+        results.pull_request_facts(upstream, &[number], AttemptFilter::default()).await?;
     let own = attempts.iter().filter(|row| row.head_sha == head_sha);
     let jobs = jobs_of_record(own, &dispatches);
     let read_pushes = async |window: Window| results.push_attempts(&window).await;

@@ -36,8 +36,8 @@ use self::rows::{FactTable, RowReader};
 use self::schema::SchemaStep;
 use super::retention::{DAY_MILLIS, day_number, day_of, last_day};
 use super::{
-    DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window, outcome_list,
-    sort_attempts, sort_dispatches,
+    AttemptFilter, DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window,
+    outcome_list, sort_attempts, sort_dispatches,
 };
 
 /// The longest time that a query may take, for the client and on the server.
@@ -402,7 +402,7 @@ impl Results for ClickHouseResults {
         &self,
         upstream: &str,
         numbers: &[u64],
-        heads: &[String],
+        only: AttemptFilter<'_>,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
         if numbers.is_empty() {
             return Ok((vec![], vec![]));
@@ -430,11 +430,18 @@ impl Results for ClickHouseResults {
                 days.join(", ")
             )
         };
-        let mut on_heads = condition(rows::ATTEMPT.time);
-        if !heads.is_empty() {
-            on_heads = format!("{on_heads} AND head_sha IN ({})", head_list(heads, &mut values));
+        let mut wanted = condition(rows::ATTEMPT.time);
+        if !only.heads.is_empty() {
+            let heads = head_list(only.heads, &mut values);
+            wanted = format!("{wanted} AND head_sha IN ({heads})");
         }
-        let attempts = rows::ATTEMPT.select(&on_heads);
+        let repos: Option<Vec<String>> =
+            only.repos.map(|repos| repos.iter().map(|repo| repo.to_ascii_lowercase()).collect());
+        if let Some(repos) = &repos {
+            wanted = format!("{wanted} {}", of_repos("repo_key", Some(repos)));
+            values.extend(repo_values(repos));
+        }
+        let attempts = rows::ATTEMPT.select(&wanted);
         let dispatches = rows::DISPATCH.select(&condition(rows::DISPATCH.time));
         let (mut attempts, mut dispatches) = tokio::try_join!(
             self.rows(&attempts, &values, |row| row.json()),
@@ -542,11 +549,15 @@ fn bounds_and_repos<'a>(
     (from, to): (i64, i64),
     repos: Option<&'a [String]>,
 ) -> Vec<(String, QueryValue<'a>)> {
-    let repos = repos.unwrap_or_default().iter().enumerate();
     [("from".to_owned(), QueryValue::Number(from)), ("to".to_owned(), QueryValue::Number(to))]
         .into_iter()
-        .chain(repos.map(|(n, repo)| (format!("repo{n}"), QueryValue::Text(repo))))
+        .chain(repo_values(repos.unwrap_or_default()))
         .collect()
+}
+
+/// The names in [`of_repos`].
+fn repo_values(repos: &[String]) -> impl Iterator<Item = (String, QueryValue<'_>)> {
+    repos.iter().enumerate().map(|(n, repo)| (format!("repo{n}"), QueryValue::Text(repo)))
 }
 
 impl QueryValue<'_> {

@@ -54,7 +54,7 @@ pub async fn review(
     let (attempts, dispatches, beside) = tokio::try_join!(
         results.attempts(&window),
         results.dispatches(&window),
-        ReviewInputs::read(results, repo, &window, criteria, reports),
+        ReviewInputs::read(results, (repo, level), &window, criteria, reports),
     )?;
     let jobs = jobs_of_days(&attempts, &dispatches);
     let blamed =
@@ -105,13 +105,19 @@ impl ReviewInputs {
     /// Reads it, for a review of this window; what became of its reports is `reports`.
     pub async fn read<E: From<ResultsError>>(
         results: &dyn Results,
-        repo: &RepoName,
+        (repo, level): (&RepoName, Option<Level>),
         window: &Window,
         criteria: &LevelCriteria,
         reports: impl Future<Output = Result<Vec<CallbackOutcome>, E>>,
     ) -> Result<Self, E> {
         let ever = Window { from: earliest_dispatch_time(window.to), ..window.clone() };
-        let since = async { Ok(results.at_level_since(&ever, Level::L2).await?) };
+        let since = async {
+            // No other question depends on it.
+            match ReviewQuestion::at(level) {
+                ReviewQuestion::Promotion => Ok(results.at_level_since(&ever, Level::L2).await?),
+                ReviewQuestion::Signal | ReviewQuestion::Stay => Ok(None),
+            }
+        };
         let (names, days) = (criteria.core_tests(), (day_of(window.from), day_of(window.to)));
         let core_tests = async {
             if names.is_empty() {

@@ -19,8 +19,8 @@ use serde::de::DeserializeOwned;
 
 use super::retention::{DAY_MILLIS, day_number, day_of, last_day};
 use super::{
-    DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window, outcome_list,
-    sort_attempts, sort_dispatches,
+    AttemptFilter, DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window,
+    outcome_list, sort_attempts, sort_dispatches,
 };
 
 /// Rows per transaction: one takes the writer a few milliseconds.
@@ -186,11 +186,15 @@ impl Results for SqliteResults {
         &self,
         upstream: &str,
         numbers: &[u64],
-        heads: &[String],
+        only: AttemptFilter<'_>,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
-        let (upstream, numbers, heads) =
-            (upstream.to_owned(), numbers.to_owned(), heads.to_owned());
-        self.blocking(move |this| this.pull_request_facts(&upstream, &numbers, &heads)).await
+        let (upstream, numbers) = (upstream.to_owned(), numbers.to_owned());
+        let (heads, repos) = (only.heads.to_vec(), only.repos.map(<[String]>::to_vec));
+        self.blocking(move |this| {
+            let only = AttemptFilter { heads: &heads, repos: repos.as_deref() };
+            this.pull_request_facts(&upstream, &numbers, only)
+        })
+        .await
     }
 
     async fn dispatches_of_commits(
@@ -331,20 +335,22 @@ impl SqliteResults {
         &self,
         upstream: &str,
         numbers: &[u64],
-        heads: &[String],
+        only: AttemptFilter<'_>,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), StoreError> {
         let numbers: Vec<i64> = numbers.iter().map(|number| number.cast_signed()).collect();
         let of = "WHERE pull_request IN (SELECT value FROM json_each(?2)) AND upstream = ?1";
-        let on_heads = "?3 IS NULL OR json_extract(document, '$.head_sha') IN
-            (SELECT value FROM json_each(?3))";
-        let heads = (!heads.is_empty()).then(|| json(&heads));
+        let wanted = "(?4 IS NULL OR repo IN (SELECT value FROM json_each(?4)))
+            AND (?3 IS NULL OR json_extract(document, '$.head_sha') IN
+                (SELECT value FROM json_each(?3)))";
+        let heads = (!only.heads.is_empty()).then(|| json(&only.heads));
+        let repos = only.repos.map(|repos| json(&repos));
         self.store.slow_readers().with(|connection| {
             let mut attempts =
-                connection.prepare_cached(&format!("SELECT {ATTEMPT} {of} AND ({on_heads})"))?;
+                connection.prepare_cached(&format!("SELECT {ATTEMPT} {of} AND {wanted}"))?;
             let mut sent = connection.prepare_cached(&format!("SELECT {DISPATCH} {of}"))?;
             let numbers = json(&numbers);
             let mut found: Vec<AttemptFact> = attempts
-                .query_map(params![upstream, numbers, heads], read_attempt)?
+                .query_map(params![upstream, numbers, heads, repos], read_attempt)?
                 .collect::<Result<_, _>>()?;
             let mut dispatches: Vec<DispatchFact> =
                 sent.query_map(params![upstream, numbers], document)?.collect::<Result<_, _>>()?;

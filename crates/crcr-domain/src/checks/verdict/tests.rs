@@ -386,9 +386,8 @@ fn what_a_strangers_pull_request_leaves_out_stays_failed_and_what_it_runs_again_
         let second = dispatch(&SENT, &new_runs, jobs.to_vec());
         state_of(&[first, HeadDispatch { pull_request: Some(pull), ..second }])
     };
-    let found = |pull, of_old: &[HeadJob<'_>], jobs: &[HeadJob<'_>]| {
-        with(Some(&[]), pull, of_old, jobs)
-    };
+    let found =
+        |pull, of_old: &[HeadJob<'_>], jobs: &[HeadJob<'_>]| with(Some(&[]), pull, of_old, jobs);
     let bad = [ended(&failed, BAD)];
     // The workflow skips the tests of a draft, or of a pull request to another branch.
     let skips = [ended(&lint, GOOD)];

@@ -97,7 +97,8 @@ async fn record(
         batch.tasks.extend(probe_ended(after, relay.now()));
     }
     let is_other_branch = after.default_branch != before.default_branch;
-    for job in jobs.iter().filter(|job| is_other_branch && proof(after, job) == ProofStatus::Proven) {
+    for job in jobs.iter().filter(|job| is_other_branch && proof(after, job) == ProofStatus::Proven)
+    {
         head::add_proven_job(relay, after, (&job.id, job.pipeline.as_deref()), &mut batch);
     }
     if !head::has_check_runs(relay, after) {
