@@ -646,10 +646,14 @@ impl EffectiveRun<'_> {
         })
     }
 
-    /// Whether it was cancelled before anything failed.
+    /// Whether it was cancelled before anything failed. A job that is killed may not get to report its end, and is lost.
     fn was_cancelled(&self) -> bool {
+        let said_so =
+            self.known.is_some_and(|run| run.state == RunState::Over(Conclusion::Cancelled));
         let is_known = !self.is_open() && !self.is_unknown();
-        is_known && self.conclusion() == Some(Conclusion::Cancelled)
+        is_known
+            && (self.conclusion() == Some(Conclusion::Cancelled)
+                || (said_so && self.not_good().all(HeadJob::says_nothing)))
     }
 
     /// Whether it says nothing beside `older`: anybody can open a pull request at another's commit and close it, which

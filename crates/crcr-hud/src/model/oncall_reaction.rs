@@ -23,6 +23,16 @@ pub(crate) struct OncallReaction {
     pub(crate) blocked: u64,
     /// Seconds from the first failure on a pull request to the first comment on it; of those with a comment.
     pub(crate) seconds: Option<DurationStats>,
+    /// Those pull requests, the one that failed last first.
+    pub(crate) pulls: Vec<BlockedPull>,
+}
+
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct BlockedPull {
+    pub(crate) number: u64,
+    pub(crate) failed_at: Timestamp,
+    /// Seconds from then to the first comment; `None` without a comment.
+    pub(crate) seconds: Option<f64>,
 }
 
 /// `None` below L4, without oncalls, or if the relay doesn't receive comments of the upstream repository.
@@ -63,10 +73,12 @@ pub(crate) async fn read(
             (is_oncall && at >= failed_at).then_some(at)
         });
         let first = times.min();
-        Ok::<_, PageError>(first.map(|at| at.duration_since(failed_at).as_secs_f64()))
+        let seconds = first.map(|at| at.duration_since(failed_at).as_secs_f64());
+        Ok::<_, PageError>(BlockedPull { number, failed_at, seconds })
     });
-    let waits: Vec<Option<f64>> = waits.buffer_unordered(CONCURRENT_READS).try_collect().await?;
-    Ok(Some(OncallReaction { blocked, seconds: DurationStats::of(waits.into_iter().flatten()) }))
+    let pulls: Vec<BlockedPull> = waits.buffered(CONCURRENT_READS).try_collect().await?;
+    let seconds = DurationStats::of(pulls.iter().filter_map(|pull| pull.seconds));
+    Ok(Some(OncallReaction { blocked, seconds, pulls }))
 }
 
 /// When a job first failed on each pull request.

@@ -170,7 +170,17 @@ fn oncall_reaction(reaction: &OncallReaction) -> Markup {
         p.detail { "From the first failure on a pull request that it blocked to the first comment of an oncall there; no threshold decides it." }
         dl.cards {
             div { dt { "First comment P50" } dd { (distribution(reaction.seconds.as_ref())) } }
-            div { dt { "Blocked and commented" } dd { (answered) " of " (reaction.blocked) } }
+            div { dt { "Blocked and commented" } dd { (answered) " of " (count_link(reaction.blocked, Some("#blocked").filter(|_| reaction.blocked > 0))) } }
+        }
+        @if !reaction.pulls.is_empty() {
+            div.scroll #blocked tabindex="0" role="region" aria-label="Pull requests that it blocked" { table.stack {
+                thead { tr { th scope="col" { "Pull request" } th scope="col" { "First failure (" (zone()) ")" } th scope="col" { "First comment after" } } }
+                tbody { @for pull in &reaction.pulls { tr {
+                    th scope="row" { a href=(format!("/pr/{}", pull.number)) { "#" (pull.number) } }
+                    td data-label="First failure" { (time(pull.failed_at)) }
+                    td data-label="First comment after" { @match pull.seconds { Some(seconds) => (duration(seconds)), None => "no comment" } }
+                } } }
+            } }
         }
     }
 }

@@ -344,9 +344,15 @@ async fn level_page_tells_the_levels_so_far_and_how_soon_an_oncall_reacted() {
         (&reaction["seconds"]["n"], &reaction["seconds"]["p50"]),
         (&1.into(), &1800.0.into())
     );
-    assert!(reaction["blocked"].as_u64() > Some(1), "{reaction}");
+    let blocked = reaction["blocked"].as_u64().unwrap();
+    let pulls = reaction["pulls"].as_array().unwrap();
+    assert!(blocked > 1 && pulls.len() as u64 == blocked, "{reaction}");
+    let commented: Vec<_> = pulls.iter().filter(|pull| !pull["seconds"].is_null()).collect();
+    assert_eq!((commented.len(), commented[0]["number"].as_u64()), (1, Some(number)));
     let (_, page) = site.get(&format!("/crcr/{repo}/level")).await;
     assert!(page.contains("First comment P50") && page.contains("30 min"), "{page}");
+    assert_eq!(page.matches("no comment").count() as u64, blocked - 1, "each is listed: {page}");
+    assert!(page.contains(&format!("href=\"/pr/{number}\"")), "{page}");
     assert!(page.contains("Levels so far") && page.contains("L3 stable"), "{page}");
     let (_, page) = site.get(&format!("/crcr/{repo}")).await;
     assert!(page.contains("Details of the jobs") && page.contains("driver 550.54"), "{page}");

@@ -589,9 +589,10 @@ impl History {
             state,
             RunState::Over(end) if end.is_good() || *end == Conclusion::Cancelled
         );
-        !hides_failure
-            && !(may_have_failed && not_good.is_empty())
-            && not_good.iter().all(|job| self.has_run(later, *job))
+        if *hides_failure || (may_have_failed && not_good.is_empty()) {
+            return false;
+        }
+        not_good.iter().all(|job| self.has_run(later, *job))
     }
 
     fn expected_without_evidence(&self, waits: impl Fn(&Record) -> bool) -> Option<HeadState> {

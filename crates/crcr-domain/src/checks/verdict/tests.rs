@@ -439,8 +439,10 @@ fn strangers_run_that_was_cancelled_changes_nothing_that_is_known() {
     let was_cancelled = JobState::Completed(Conclusion::Cancelled);
     for end in [GOOD, BAD, Conclusion::TimedOut] {
         assert_eq!(found(2, end, was_cancelled), HeadState::Ended(end));
+        assert_eq!(found(2, end, JobState::Lost), HeadState::Ended(end), "it was killed");
         assert_eq!(found(1, end, was_cancelled), HeadState::Ended(Conclusion::Cancelled));
     }
+    assert_eq!(found(1, GOOD, JobState::Lost), HeadState::Ended(Conclusion::TimedOut));
     assert_eq!(found(2, GOOD, JobState::Completed(BAD)), FAILED, "it failed before");
     assert_eq!(found(2, BAD, JobState::Completed(GOOD)), FAILED);
     assert_eq!(found(2, GOOD, JobState::InProgress), RUNNING);

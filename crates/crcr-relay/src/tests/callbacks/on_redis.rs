@@ -23,6 +23,7 @@ on_redis! {
         strangers_run_that_has_passed_does_not_end_the_wait_for_an_open_one,
         stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_changes_no_result,
         job_that_a_strangers_run_skips_stays_failed,
+        job_of_a_strangers_cancelled_run_that_is_never_heard_of_again_changes_no_result,
         crowd_of_new_accounts_at_a_commit_does_not_hide_its_failure,
         stranger_who_opens_a_pull_request_again_and_closes_it_changes_no_result,
         pull_request_to_another_branch_is_waited_for_although_another_one_passes_meanwhile,

@@ -265,6 +265,24 @@ pub(super) async fn stranger_who_opens_a_pull_request_at_a_commit_and_closes_it_
     }
 }
 
+/// A job that is killed can't report its end.
+#[tokio::test]
+pub(super) async fn job_of_a_strangers_cancelled_run_that_is_never_heard_of_again_changes_no_result()
+ {
+    let world = World::new().await;
+    let strangers = strangers_run_after(&world, "success").await;
+    strangers.on_github(&world, "in_progress", None);
+    strangers.start(&world).await;
+    world.wait(2 * MINUTE).await;
+    stranger(&world, "closed", HEAD).await;
+    strangers.on_github(&world, "completed", Some("cancelled"));
+    for _ in 0..3 {
+        world.wait(world.relay.config.lost_after).await;
+    }
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(of(&world, JOB).unwrap().1.as_deref(), Some("success"));
+}
+
 #[tokio::test]
 pub(super) async fn job_that_a_strangers_run_skips_stays_failed() {
     let world = World::new().await;
