@@ -57,10 +57,6 @@ impl BlamedJobs {
         self.0.is_empty()
     }
 
-    pub fn insert(&mut self, id: AttemptId, verdict: TriageVerdict) {
-        self.0.insert(id, verdict);
-    }
-
     pub fn add(&mut self, other: &Self) {
         self.0.extend(other.0.iter().map(|(id, verdict)| (id.clone(), verdict.clone())));
     }

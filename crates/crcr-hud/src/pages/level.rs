@@ -3,7 +3,7 @@
 use crcr_domain::results::criteria::CriterionEvidence;
 use crcr_domain::results::review::{LevelPeriod, ReviewQuestion};
 use crcr_domain::results::{
-    BlamedJobs, Criterion, CriterionVerdict, RepoReview, UpstreamFailures, jobs_of_days,
+    Criterion, CriterionVerdict, RepoReview, UpstreamFailures, jobs_of_days,
 };
 use crcr_domain::{Level, RepoName};
 use crcr_results::review::ReviewInputs;
@@ -17,7 +17,7 @@ use super::reported::{ReportedKind, link_between};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
 use crate::layout::{count_link, distribution, duration, percent, rate, time, zone};
-use crate::model::days::{SharedFacts, blame, callback_outcomes, facts};
+use crate::model::days::{blame, callback_outcomes, facts};
 use crate::model::oncall_reaction;
 use crate::model::oncall_reaction::OncallReaction;
 use crate::query::SpanQuery;
@@ -81,29 +81,22 @@ pub(crate) async fn review_of(
     let repo = entry.as_ref().map_or(repo, |entry| &entry.repo);
     let level = level.or(entry.as_ref().map(|entry| entry.level));
     let window = review::window(repo, level, window, &hud.criteria);
-    let facts = facts(hud, &window).await?;
+    let beside = ReviewInputs::read(
+        &*hud.results,
+        (repo, level),
+        &window,
+        &hud.criteria,
+        callback_outcomes(hud, &window),
+    );
+    let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
     let blamed = blame(hud, &facts).await?;
-    let review = review_by(hud, (repo, level), &window, &facts, blamed).await?;
+    let facts = (facts.attempts(&window).collect(), facts.dispatches(&window).collect());
+    let review = beside.review(repo, level, &window, facts, blamed, &hud.criteria);
     if entry.is_none() && !review.has_results() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
         return Err(PageError::NotFound(text));
     }
     Ok(review.into())
-}
-
-/// Reviews a repository by the facts of its window, and by whose fault its failures are.
-pub(crate) async fn review_by(
-    hud: &Hud,
-    (repo, level): (&RepoName, Option<Level>),
-    window: &Window,
-    facts: &SharedFacts,
-    blamed: BlamedJobs,
-) -> Result<RepoReview, PageError> {
-    let reports = callback_outcomes(hud, window);
-    let beside =
-        ReviewInputs::read(&*hud.results, (repo, level), window, &hud.criteria, reports).await?;
-    let facts = (facts.attempts(window).collect(), facts.dispatches(window).collect());
-    Ok(beside.review(repo, level, window, facts, blamed, &hud.criteria))
 }
 
 pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {

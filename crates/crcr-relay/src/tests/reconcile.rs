@@ -5,12 +5,15 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use crcr_standin::traffic::Fault;
 use crcr_standin::world::{Delivery, PullRequest};
+use crcr_store::{Versioned, read_record};
+use serde_json::json;
 
 use super::support::{ALL, HEAD, NEWER, UPSTREAM, World};
 use crate::http::metrics::MetricsInput;
 use crate::limits;
 use crate::queue::task_kind::TaskKind;
 use crate::reconcile::{Reconciliation, reconcile};
+use crate::state_records::{self, PullRecord};
 
 impl World {
     async fn reconcile(&self) -> Reconciliation {
@@ -408,4 +411,37 @@ async fn event_that_github_never_sent_is_found_by_what_the_pull_request_is_now()
     change(|pull| pull.open = true);
     assert_eq!(look().await, ALL);
     assert_eq!(look().await, Vec::<String>::new(), "once");
+}
+
+/// By their times and heads it isn't known which of them was the last one until all have come.
+#[tokio::test]
+async fn last_of_three_pushes_of_a_second_is_found_whatever_came_last() {
+    let world = World::new().await;
+    world.send(&world.pull_request("opened")).await;
+    world.settle().await;
+    assert_eq!(world.dispatched(), ALL);
+    world.later(Duration::from_secs(60));
+    let state = world.github.state();
+    let last = "c5".repeat(20);
+    let now = world.relay.now();
+    for head in [NEWER, &last] {
+        state.world.add_commit(UPSTREAM, head);
+    }
+    world.change(|pull| (pull.head_sha, pull.updated_at) = (last.clone(), now));
+    for (before, head) in [(HEAD, &*last), (NEWER, HEAD), (HEAD, NEWER)] {
+        let mut payload = state.pull_request_payload(UPSTREAM, 7, "synchronize");
+        payload["pull_request"]["head"]["sha"] = json!(head);
+        payload["after"] = json!(head);
+        payload["before"] = json!(before);
+        world.send(&state.world.delivery("pull_request", &payload)).await;
+        world.settle().await;
+    }
+    world.dispatched();
+    world.later(2 * limits::RECONCILE);
+    let tasks = vec![TaskKind::Reconcile.task(world.relay.now())];
+    world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+    world.settle().await;
+    let key = state_records::pull_request_key(&world.relay.config.upstream, 7);
+    let known: Versioned<PullRecord> = read_record(world.relay.store.as_ref(), key).await.unwrap();
+    assert_eq!(known.value.unwrap().head_sha, last);
 }

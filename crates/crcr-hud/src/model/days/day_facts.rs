@@ -48,10 +48,7 @@ impl ReportSummary {
 /// The attempts and dispatches of one repository's day, for events of every kind.
 #[derive(Default)]
 pub(super) struct DayFacts {
-    /// In lower case.
     pub(super) repo: String,
-    /// The UTC day, as days since 1970.
-    pub(super) day: i64,
     pub(super) attempts: Vec<AttemptFact>,
     pub(super) dispatches: Vec<DispatchFact>,
 }

@@ -378,26 +378,17 @@ pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Regres
     Ok(found)
 }
 
-/// Whose fault the failures on the whole days of these facts are.
+/// Whose fault the failures of one repository are, on the whole days of these facts. A day's answer is
+/// kept until some repository has new facts of that day or of the next.
 pub(crate) async fn blame(hud: &Hud, facts: &SharedFacts) -> Result<BlamedJobs, PageError> {
-    let mut found = BlamedJobs::default();
-    for (_, day) in blamed_days(hud, facts).await? {
-        found.add(&day);
-    }
-    Ok(found)
-}
-
-/// The same, by the repository in lower case, of each day with attempts. A day's answer is kept until some repository has new facts of that
-/// day or of the next.
-pub(super) async fn blamed_days(
-    hud: &Hud,
-    facts: &SharedFacts,
-) -> Result<Vec<(String, Arc<BlamedJobs>)>, PageError> {
-    let with_attempts = || facts.0.iter().filter(|day| !day.attempts.is_empty());
-    let days = || with_attempts().map(|day| day.day);
-    let (Some(first), Some(last)) = (days().min(), days().max()) else { return Ok(vec![]) };
+    let day = |facts: &DayFacts| Some(day_of(facts.attempts.first()?.dispatched_at));
+    let days: BTreeMap<i64, &Arc<DayFacts>> =
+        facts.0.iter().filter_map(|facts| Some((day(facts)?, facts))).collect();
+    let (Some(first), Some(last)) = (days.keys().next(), days.keys().next_back()) else {
+        return Ok(BlamedJobs::default());
+    };
     let mut revisions: BTreeMap<i64, Vec<DayRevision>> = BTreeMap::new();
-    let window = Window::all(midnight(first), midnight(last + 2));
+    let window = Window::all(midnight(*first), midnight(last + 2));
     for revision in hud.results.day_revisions(&window).await? {
         // The revision without a repository is that of the reports.
         if !revision.repo.is_empty() {
@@ -407,42 +398,34 @@ pub(super) async fn blamed_days(
     revisions
         .values_mut()
         .for_each(|revisions| revisions.sort_unstable_by(|a, b| a.repo.cmp(&b.repo)));
-    let (mut found, mut stale) = (vec![], vec![]);
-    for facts in with_attempts() {
-        let day = facts.day;
+    let mut found = BlamedJobs::default();
+    let mut stale: Vec<(DayRevision, &DayFacts)> = vec![];
+    for (day, facts) in days {
         let mut changes = DefaultHasher::new();
         [revisions.get(&day), revisions.get(&(day + 1))].hash(&mut changes);
         let revision = DayRevision { repo: facts.repo.clone(), day, changes: changes.finish() };
         match hud.days.blamed.get(&revision, &DaySlice::whole(day)) {
-            Some(blamed) => found.push((revision.repo, blamed)),
+            Some(blamed) => found.add(&blamed),
             None => stale.push((revision, facts)),
         }
     }
-    let Some(first) = stale.iter().map(|(revision, _)| revision.day).min() else {
-        return Ok(found);
-    };
-    // Only later dispatches replace the head of a pull request.
-    let later = facts.0.iter().filter(|day| day.day >= first);
     let attempts = stale.iter().flat_map(|(_, facts)| &facts.attempts);
-    let jobs = jobs_of_days(attempts, later.flat_map(|day| &day.dispatches));
+    let jobs = jobs_of_days(attempts, facts.0.iter().flat_map(|day| &day.dispatches));
     let read_pushes = async |window: Window| {
         let facts = push_facts(hud, &window).await?;
         Ok::<_, PageError>(facts.attempts(&window).cloned().collect())
     };
     let blamed = blame_jobs(&*hud.results, &jobs, read_pushes).await?;
-    let mut by_day: HashMap<(String, i64), BlamedJobs> = HashMap::new();
-    for job in &jobs {
-        if let Some(verdict) = blamed.verdict(job.record) {
-            let key = (job.record.repo.to_ascii_lowercase(), day_of(job.record.dispatched_at));
-            by_day.entry(key).or_default().insert(AttemptId::of(job.record), verdict.clone());
-        }
-    }
     for (revision, _) in stale {
-        let own = by_day.remove(&(revision.repo.clone(), revision.day)).unwrap_or_default();
-        let own = Arc::new(own);
-        found.push((revision.repo.clone(), Arc::clone(&own)));
+        let own = jobs.iter().filter(|job| day_of(job.record.dispatched_at) == revision.day);
+        let own: BlamedJobs = own
+            .filter_map(|job| {
+                Some((AttemptId::of(job.record), blamed.verdict(job.record)?.clone()))
+            })
+            .collect();
+        found.add(&own);
         let slice = DaySlice::whole(revision.day);
-        hud.days.blamed.insert(revision, &slice, own);
+        hud.days.blamed.insert(revision, &slice, Arc::new(own));
     }
     Ok(found)
 }
@@ -475,8 +458,7 @@ async fn read_whole_days(
         }
         for revision in batch.into_values().flatten() {
             let facts = by_day.remove(&(revision.repo.clone(), revision.day)).unwrap_or_default();
-            let (repo, day) = (revision.repo.clone(), revision.day);
-            let facts = Arc::new(DayFacts { repo, day, ..facts });
+            let facts = Arc::new(DayFacts { repo: revision.repo.clone(), ..facts });
             found.push(Arc::clone(&facts));
             let slice = DaySlice::whole(revision.day);
             cache.insert(revision, &slice, facts);

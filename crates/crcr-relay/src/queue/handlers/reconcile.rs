@@ -99,10 +99,13 @@ async fn make_up(
         known.value = take_over(relay, &known, missing.number).await?;
     }
     let action = match &known.value {
-        Some(known) if known.updated_at >= missing.updated_at => return Ok(()),
+        Some(known) if known.updated_at > missing.updated_at => return Ok(()),
         Some(known) => match missing.unheard_action(known) {
-            Some(action) => action,
-            None => return Ok(()),
+            // Of several pushes in one second, the last one isn't always known to be the last.
+            Some(action) if known.updated_at < missing.updated_at || action == "synchronize" => {
+                action
+            }
+            _ => return Ok(()),
         },
         // Pull requests from before this relay's time are none of its business.
         None if missing.created_at < since_at => return Ok(()),
