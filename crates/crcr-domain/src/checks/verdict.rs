@@ -626,7 +626,8 @@ impl EffectiveRun<'_> {
             return false;
         }
         let Some(failed) = &run.failed_jobs else { return true };
-        let is_reported = |id: &&u64| self.jobs.iter().any(|job| job.check_run_id == Some(**id));
+        // A job that GitHub calls failed may have reported success before that.
+        let is_reported = |id: &&u64| self.not_good().any(|job| job.check_run_id == Some(**id));
         // Not every reporter names its check run.
         let nameless = self.not_good().filter(|job| job.check_run_id.is_none()).count();
         failed.iter().filter(|id| !is_reported(id)).count() > nameless

@@ -345,7 +345,7 @@ impl History {
         let of_run = self.records[run.dispatch].jobs.iter();
         let failed = of_run.filter(|((of, attempt, _), state)| {
             (*of, *attempt) == (run.id, run.attempt)
-                && !state.conclusion().is_some_and(Conclusion::is_good)
+                && state.conclusion().is_some_and(|end| !end.is_good())
         });
         let reported = failed.map(|((run, attempt, job), _)| check_run(*run, *attempt, *job));
         reported.chain(run.hides_failure.then_some(run.id)).collect()

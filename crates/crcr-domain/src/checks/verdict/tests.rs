@@ -377,6 +377,7 @@ fn a_second_delivery_of_the_pull_request_is_waited_for_and_its_run_replaces_the_
 fn what_a_strangers_pull_request_leaves_out_stays_failed_and_what_it_runs_again_counts() {
     let [failed, lint, again] =
         [("5", "test"), ("8", "lint"), ("8", "test")].map(|(run, job)| id(run, 1, "CI", job));
+    let early = id("5", 1, "CI", "build");
     let new_runs = [run("8", "ci.yml", 1, RunState::Over(GOOD))];
     let with = |on_github: Option<&[u64]>, pull, of_old: &[HeadJob<'_>], jobs: &[HeadJob<'_>]| {
         let failed_jobs = on_github.map(<[u64]>::to_vec);
@@ -412,6 +413,9 @@ fn what_a_strangers_pull_request_leaves_out_stays_failed_and_what_it_runs_again_
         assert_eq!(with(on_github, 2, of_old, &tests), expected, "{on_github:?}");
         assert_eq!(with(on_github, 1, of_old, &tests), PASSED, "its own newest run");
     }
+    // It reported success, and failed in a later step.
+    let too_early = HeadJob { check_run_id: Some(78), ..ended(&early, GOOD) };
+    assert_eq!(with(Some(&[77, 78]), 2, &[named[0], too_early], &tests), FAILED);
     // What failed in the older run reports nothing.
     let good = [ended(&failed, GOOD)];
     assert_eq!(found(2, &good, &tests), FAILED);

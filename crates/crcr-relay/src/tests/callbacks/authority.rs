@@ -12,6 +12,7 @@ use crcr_standin::traffic::Fault;
 use crcr_standin::world::PullRequest;
 
 use super::super::support::{ALLOWLIST, HEAD, NEWER, UPSTREAM, World};
+use super::strangers::stranger;
 use super::{DISPATCH, Downstream, JOB, RUN, check, checks, open, received, refused, said};
 use crate::limits;
 
@@ -90,12 +91,9 @@ pub(super) async fn runs_of_before_a_promotion_are_told_apart_and_answer_one_dis
     let world = World::listening(&[]).await;
     let two = open(&world).await("acme/two");
     two.complete(&world, "success").await;
-    let state = world.github.state();
-    let pull = PullRequest::from_fork(8, UPSTREAM, NEWER, state.clock.now());
-    state.world.put_pull(UPSTREAM, pull);
-    let payload = state.pull_request_payload(UPSTREAM, 8, "opened");
-    world.send(&state.world.delivery("pull_request", &payload)).await;
+    stranger(&world, "opened", NEWER).await;
     world.settle().await;
+    let state = world.github.state();
     let other = received(&world)("acme/two").in_run(RUN + 1);
     other.complete(&world, "failure").await;
     let forged = two.in_run(RUN + 1).end(&world, "success").await;
