@@ -2,8 +2,10 @@
 //! clients here know `SSL_CERT_FILE` alone.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use tempfile::NamedTempFile;
 
 use crate::env_vars::{self, Env};
@@ -19,38 +21,77 @@ const BUNDLES: [&str; 6] = [
 ];
 const MAX_BYTES: u64 = 8 << 20;
 
-/// Changes the variables of this process, in which no other thread may run yet. The file has to stay until it ends.
-#[expect(unsafe_code, reason = "the clients read it from the process")]
-pub fn add(env: &Env) -> Option<NamedTempFile> {
-    // Elsewhere the system's own store decides.
-    let file = bundle(env, &BUNDLES).filter(|_| cfg!(target_os = "linux"))?;
-    // SAFETY: no other thread runs that could read the variables.
-    unsafe { std::env::set_var(env_vars::SSL_CERT_FILE, file.path()) };
-    Some(file)
+/// The file with all roots, which has to stay until the process ends, and a sentence for each fault.
+#[derive(Debug, Default)]
+pub struct Roots {
+    file: Option<NamedTempFile>,
+    pub faults: Vec<String>,
 }
 
-/// The system's roots with those that the environment names. `None` if it names none, or itself says which to use.
-fn bundle(env: &Env, system: &[&str]) -> Option<NamedTempFile> {
+/// Changes the variables of this process, in which no other thread may run yet.
+#[expect(unsafe_code, reason = "the clients read it from the process")]
+pub fn add(env: &Env) -> Roots {
+    // Elsewhere the system's own store decides.
+    if !cfg!(target_os = "linux") {
+        return Roots::default();
+    }
+    let roots = roots(env, &BUNDLES);
+    if let Some(file) = &roots.file {
+        // SAFETY: no other thread runs that could read the variables.
+        unsafe { std::env::set_var(env_vars::SSL_CERT_FILE, file.path()) };
+    }
+    roots
+}
+
+/// The system's roots with those that the environment names. No file if it names none, or itself says which to use.
+fn roots(env: &Env, system: &[&str]) -> Roots {
+    let mut roots = Roots::default();
     if [env_vars::SSL_CERT_FILE, env_vars::SSL_CERT_DIR].iter().any(|name| env.get(name).is_some())
     {
-        return None;
+        return roots;
     }
-    let named = [env_vars::AWS_CA_BUNDLE, env_vars::NODE_EXTRA_CA_CERTS];
-    let extra: Vec<_> = named.iter().filter_map(|name| read(env.get(name)?)).collect();
+    let mut extra = vec![];
+    for name in [env_vars::AWS_CA_BUNDLE, env_vars::NODE_EXTRA_CA_CERTS] {
+        let Some(path) = env.get(name) else { continue };
+        match read(path) {
+            Ok(text) => extra.push(text),
+            Err(error) => roots.faults.push(format!(
+                "no root certificates of `{path}`, which `{name}` names, are trusted: {error}"
+            )),
+        }
+    }
     if extra.is_empty() {
-        return None;
+        return roots;
     }
-    let mut file = NamedTempFile::new().ok()?;
-    for roots in system.iter().find_map(|path| read(path)).iter().chain(&extra) {
-        file.write_all(roots).and_then(|()| file.write_all(b"\n")).ok()?;
+    match write(system.iter().find_map(|path| read(path).ok()).iter().chain(&extra)) {
+        Ok(file) => roots.file = Some(file),
+        Err(error) => roots.faults.push(format!(
+            "no other root certificates than the system's are trusted, since no temporary file can be written: {error}"
+        )),
     }
-    Some(file)
+    roots
 }
 
-fn read(path: &str) -> Option<Vec<u8>> {
+fn write<'a>(parts: impl Iterator<Item = &'a Vec<u8>>) -> io::Result<NamedTempFile> {
+    let mut file = NamedTempFile::new()?;
+    for part in parts {
+        file.write_all(part)?;
+        file.write_all(b"\n")?;
+    }
+    Ok(file)
+}
+
+/// A file that holds no certificate is a fault, too.
+fn read(path: &str) -> io::Result<Vec<u8>> {
     let mut text = vec![];
-    File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
-    Some(text)
+    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other("it is larger than 8 MiB"));
+    }
+    if !CertificateDer::pem_slice_iter(&text).any(|certificate| certificate.is_ok()) {
+        return Err(io::Error::other("it holds no certificate in PEM form"));
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -59,6 +100,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
     use crcr_github::http::{self, RetryPolicy};
     use rustls::crypto::aws_lc_rs;
 
@@ -67,23 +110,39 @@ mod tests {
     #[test]
     fn roots_for_node_and_for_aws_are_added_to_those_of_the_system() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str| {
+        let write = |name: &str, text: &str| {
             let path = folder.path().join(name);
-            std::fs::write(&path, name).unwrap();
+            std::fs::write(&path, text).unwrap();
             path.to_str().unwrap().to_owned()
         };
-        let (system, aws, node) = (write("system"), write("aws"), write("node"));
+        let pem = |text: &str| {
+            let base64 = BASE64_STANDARD.encode(text);
+            format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n")
+        };
+        let system = write("system", &pem("system"));
+        let (aws, node) = (write("aws", &pem("aws")), write("node", &pem("node")));
+        let empty = write("empty", "");
         let made = |variables: &[(&str, &str)]| {
             let env: Env = variables.iter().copied().collect();
-            let file = bundle(&env, &["/nowhere", &system, "/etc/passwd"])?;
-            Some(std::fs::read_to_string(file.path()).unwrap())
+            let roots = roots(&env, &["/nowhere", &system, "/etc/passwd"]);
+            let file = roots.file.map(|file| std::fs::read_to_string(file.path()).unwrap());
+            (file, roots.faults)
+        };
+        let all = |names: &[&str]| {
+            Some(names.iter().map(|name| pem(name) + "\n").collect::<String>())
         };
         let (aws, node) = (("AWS_CA_BUNDLE", &*aws), ("NODE_EXTRA_CA_CERTS", &*node));
-        assert_eq!(made(&[node]).unwrap(), "system\nnode\n");
-        assert_eq!(made(&[aws, node]).unwrap(), "system\naws\nnode\n");
-        assert_eq!(made(&[]), None);
-        assert_eq!(made(&[("NODE_EXTRA_CA_CERTS", "/nowhere")]), None);
-        assert_eq!(made(&[node, ("SSL_CERT_FILE", "/mine")]), None, "the user has said which");
+        assert_eq!(made(&[node]), (all(&["system", "node"]), vec![]));
+        assert_eq!(made(&[aws, node]), (all(&["system", "aws", "node"]), vec![]));
+        assert_eq!(made(&[]), (None, vec![]));
+        assert_eq!(made(&[node, ("SSL_CERT_FILE", "/mine")]).0, None, "the user has said which");
+
+        let (file, faults) = made(&[aws, ("NODE_EXTRA_CA_CERTS", "/nowhere")]);
+        assert_eq!(file, all(&["system", "aws"]));
+        assert!(faults[0].contains("`/nowhere`, which `NODE_EXTRA_CA_CERTS` names"), "{faults:?}");
+        let (file, faults) = made(&[("AWS_CA_BUNDLE", &empty)]);
+        assert_eq!((file, faults.len()), (None, 1));
+        assert!(faults[0].contains("no certificate in PEM form"), "{faults:?}");
     }
 
     /// Another try after a minute finds the same certificate.

@@ -30,7 +30,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let env = Env::from_process();
     no_proxy::spell_out();
-    let _roots = extra_roots::add(&env);
+    let roots = extra_roots::add(&env);
     let args: Vec<_> = std::env::args_os().collect();
     let cli = match cli::parse(args.clone(), &env) {
         Ok(cli) => cli,
@@ -47,6 +47,9 @@ fn main() -> ExitCode {
     };
     let printer = Printer::new(&cli.global, &env);
     printer::init_logging(&cli.global, &env);
+    for fault in &roots.faults {
+        printer.warning(fault, None);
+    }
     let waiting = printer.clone();
     crcr_github::http::print_waiting(move |line| waiting.line(line));
     // Fails only if a TLS provider is installed already.
