@@ -242,15 +242,16 @@ impl<'a> Truth<'a> {
             && self.has_run_all(older, self.not_good(run))
     }
 
-    /// Whether a run is over, and the worst of it is that it was cancelled.
+    /// Whether a run is over, and the worst of it is that it was cancelled. Killed jobs may not get to report their ends.
     fn was_cancelled(&self, (id, run): (u64, &LabRun)) -> bool {
         let mut ends: Vec<_> =
             self.newest_jobs(id, run).into_values().map(|(_, end)| end).collect();
         ends.extend(run.ended.filter(|_| !run.is_foreign).map(|(end, _)| Some(end)));
+        let was_killed = run.ended.is_some_and(|(end, _)| end == "cancelled") && !run.is_foreign;
         let known = [Some("success"), Some("skipped"), Some("cancelled")];
         run.ended.is_some()
             && ends.contains(&Some("cancelled"))
-            && ends.iter().all(|end| known.contains(end))
+            && ends.iter().all(|end| known.contains(end) || (was_killed && end.is_none()))
     }
 
     /// What a run's jobs have reported, as of the request.
