@@ -128,9 +128,8 @@ mod tests {
             let file = roots.file.map(|file| std::fs::read_to_string(file.path()).unwrap());
             (file, roots.faults)
         };
-        let all = |names: &[&str]| {
-            Some(names.iter().map(|name| pem(name) + "\n").collect::<String>())
-        };
+        let all =
+            |names: &[&str]| Some(names.iter().map(|name| pem(name) + "\n").collect::<String>());
         let (aws, node) = (("AWS_CA_BUNDLE", &*aws), ("NODE_EXTRA_CA_CERTS", &*node));
         assert_eq!(made(&[node]), (all(&["system", "node"]), vec![]));
         assert_eq!(made(&[aws, node]), (all(&["system", "aws", "node"]), vec![]));

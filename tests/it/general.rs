@@ -1,6 +1,15 @@
 //! Behaviour of all commands.
 
-use crate::support::Crcr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::support::{Crcr, write_certificates};
 
 #[test]
 fn version_and_help_are_data() {
@@ -39,4 +48,58 @@ fn number_that_is_none_is_said_in_plain_words() {
     let ran = Crcr::new(&args).run().expect_code(2);
     assert!(ran.stderr.contains("it isn't a whole number"), "{}", ran.report());
     assert!(!ran.stderr.contains("invalid digit"), "{}", ran.report());
+}
+
+/// A server behind TLS that answers each request with 404, and the certificates of `write_certificates`.
+fn tls_server(folder: &Path) -> SocketAddr {
+    write_certificates(folder);
+    let certificate = CertificateDer::from_pem_file(folder.join("server.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(folder.join("server.key")).unwrap();
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    let (config, listener) = (Arc::new(config), TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let session = rustls::ServerConnection::new(config.clone()).unwrap();
+            let mut tls = rustls::StreamOwned::new(session, connection.unwrap());
+            if tls.read(&mut [0; 4096]).is_ok() {
+                let answer =
+                    "HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+                tls.write_all(answer.as_bytes()).unwrap();
+                tls.conn.send_close_notify();
+                tls.flush().unwrap();
+            }
+        }
+    });
+    address
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn root_of_a_proxy_is_trusted_where_nodes_variable_names_it_and_a_file_without_one_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let hud = format!("https://localhost:{}", tls_server(folder.path()).port());
+    let ask = |roots: &Path| {
+        let args = ["reproduce", "1", "--backend", "acme/one", "--hud", &hud];
+        let ran = Crcr::new(&args).env("NODE_EXTRA_CA_CERTS", roots.to_str().unwrap()).run();
+        assert_ne!(ran.code, 0, "{}", ran.report());
+        ran.stderr
+    };
+    let trusted = ask(&folder.path().join("ca.pem"));
+    assert!(
+        trusted.contains("no-results") && !trusted.contains("NODE_EXTRA_CA_CERTS"),
+        "{trusted}"
+    );
+    for (file, why) in [("server.key", "no certificate in PEM form"), ("none.pem", "No such file")]
+    {
+        let refused = ask(&folder.path().join(file));
+        assert!(refused.contains(why) && refused.contains("NODE_EXTRA_CA_CERTS"), "{refused}");
+        assert!(refused.contains("certificate") && !refused.contains("no-results"), "{refused}");
+    }
 }

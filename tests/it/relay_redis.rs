@@ -1,17 +1,14 @@
 //! `crcr relay serve` on a real Redis server: with TLS and a user of few rights, stopped, and with lost data.
 
-use std::fs;
-use std::path::Path;
-
 use crcr_standin::world::PullRequest;
 use crcr_testkit::redis::{RedisServer, RedisSettings};
 use crcr_testkit::unused_port;
 use jiff::Timestamp;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use reqwest::{Client, StatusCode};
 use serde_json::Value;
 
 use crate::relay_process::{Place, Running, UPSTREAM, eventually};
+use crate::support::write_certificates;
 
 fn place() -> Place {
     let place =
@@ -44,19 +41,6 @@ async fn metric(relay: &Running, name: &str) -> String {
     let text = reqwest::get(url).await.unwrap().text().await.unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name}: {text}")).to_owned()
-}
-
-/// Writes `ca.pem`, and `server.pem` and `server.key` for `localhost`.
-fn write_certificates(folder: &Path) {
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let server = CertificateParams::new(["localhost".to_owned()]).unwrap();
-    let server = server.signed_by(&key, &authority).unwrap();
-    fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
-    fs::write(folder.join("server.pem"), server.pem()).unwrap();
-    fs::write(folder.join("server.key"), key.serialize_pem()).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 
 /// `cargo llvm-cov` measures a process that knows where to write its counters; it would write them
@@ -195,4 +196,17 @@ fn parse_pairs(text: &str) -> BTreeMap<String, String> {
         }
     }
     pairs
+}
+
+/// Writes `ca.pem`, and `server.pem` and `server.key` for `localhost`.
+pub(crate) fn write_certificates(folder: &Path) {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let server = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let server = server.signed_by(&key, &authority).unwrap();
+    fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
+    fs::write(folder.join("server.pem"), server.pem()).unwrap();
+    fs::write(folder.join("server.key"), key.serialize_pem()).unwrap();
 }
