@@ -232,12 +232,13 @@ impl<'a> Truth<'a> {
         self.webhooks.get(&run.delivery).and_then(|webhook| webhook.pull)
     }
 
-    /// Whether a run says nothing beside an older one: it was cancelled, is for another pull request, and what wasn't good
-    /// in it has run there.
+    /// Whether a run says nothing beside an older one: it was cancelled in its first attempt, is for another pull request,
+    /// and what wasn't good in it has run there.
     fn is_needless_after(&self, run: (u64, &LabRun), older: (u64, &LabRun)) -> bool {
         run.1.file == older.1.file
             && self.pull_of(run.1) != self.pull_of(older.1)
             && self.was_cancelled(run)
+            && run.1.ended_attempt == 1
             && !self.was_cancelled(older)
             && self.has_run_all(older, self.not_good(run))
     }

@@ -657,10 +657,17 @@ impl EffectiveRun<'_> {
                 || (said_so && self.not_good().all(HeadJob::says_nothing)))
     }
 
+    /// Whether it or a job of it has an earlier attempt, which said something.
+    fn ran_again(&self) -> bool {
+        self.known.is_some_and(|run| run.attempt > 1)
+            || self.jobs.iter().any(|job| job.id.run_attempt > 1)
+    }
+
     /// Whether it says nothing beside `older`: anybody can open a pull request at another's commit and close it, which
     /// has its run cancelled. A job that was cancelled and didn't run there isn't known to be good.
     fn is_needless_after(&self, older: &Self) -> bool {
         self.was_cancelled()
+            && !self.ran_again()
             && !older.was_cancelled()
             && self.pull_request != older.pull_request
             && older.is_of_workflow_of(self)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::RepoName;
-use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
+use crcr_domain::checks::lifecycle::{self, Conclusion, JobState, JobTransition};
 use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
 use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::Dispatch;
@@ -203,13 +203,22 @@ impl VerifiedReport<'_> {
         let further_steps = self.further_steps(&known_steps);
         let has_news = further_steps.is_some();
         let steps = further_steps.unwrap_or(known_steps);
-        let waits = waits_for_step(current, &steps);
+        // A step that failed ends the name. A cancelled one says nothing of those that still run.
+        let has_failed = is_failure(current) || is_failure(self.callback.state);
+        let waits = !has_failed && steps.values().any(Option::is_none);
         let start_unknown = match lifecycle::transition(current, self.callback.state) {
             JobTransition::Apply { start_unknown } => start_unknown,
             _ if waits && has_news => false,
             refused => return Err((refused, has_news.then_some(steps))),
         };
-        let state = if waits { JobState::InProgress } else { self.callback.state };
+        let is_partly_bad = steps.values().any(|not_good| *not_good == Some(true));
+        let state = match self.callback.state {
+            _ if waits => JobState::InProgress,
+            JobState::Completed(end) if end.is_good() && is_partly_bad => {
+                JobState::Completed(Conclusion::Cancelled)
+            }
+            state => state,
+        };
         Ok(NextState { state, start_unknown, steps })
     }
 
@@ -274,21 +283,21 @@ impl VerifiedReport<'_> {
             format!("{:016x}", hash64(format!("{:?}", (&claims.job_id, check_run_id)).as_bytes()))
         };
         let mut step = name(&self.callback.details.check_run_id);
-        let mut has_failed = self.callback.state.conclusion().map(|end| !end.is_good());
+        let mut not_good = self.callback.state.conclusion().map(|end| !end.is_good());
         if !known.contains_key(&step) && known.len() >= limits::STEPS_OF_A_NAME {
             // What isn't told apart is never a success together; a failure counts.
             step = OTHER_STEPS.to_owned();
-            has_failed = has_failed.filter(|failed| *failed);
+            not_good = not_good.filter(|_| is_failure(self.callback.state));
         }
-        // In the order of `Option`: before its end, success, failure.
-        let is_news = known.get(&step).is_none_or(|known| has_failed > *known);
+        // In the order of `Option`: before its end, a good one, another one.
+        let is_news = known.get(&step).is_none_or(|known| not_good > *known);
         is_news.then(|| {
             let mut steps = known.clone();
             // Its start may have been reported before it had a check run.
             if let Some(None) = steps.get(&name(&None)) {
                 steps.remove(&name(&None));
             }
-            steps.insert(step, has_failed);
+            steps.insert(step, not_good);
             steps
         })
     }
@@ -411,14 +420,11 @@ impl VerifiedReport<'_> {
     }
 }
 
-/// The steps of a build elsewhere that share a name, each with whether it failed; `None` before its end.
+/// The steps of a build elsewhere that share a name, each with whether it ended otherwise than well; `None` before its end.
 type StepOutcomes = BTreeMap<String, Option<bool>>;
 
-/// Whether a name isn't over because one of its steps isn't. One that failed ends it.
-fn waits_for_step(current: JobState, steps: &StepOutcomes) -> bool {
-    let has_failed = matches!(current, JobState::Completed(end) if !end.is_good())
-        || steps.values().any(|failed| *failed == Some(true));
-    !has_failed && steps.values().any(Option::is_none)
+fn is_failure(state: JobState) -> bool {
+    matches!(state, JobState::Completed(end) if !end.is_good() && end != Conclusion::Cancelled)
 }
 
 /// Adds the facts of an attempt, and the tasks that follow from them.

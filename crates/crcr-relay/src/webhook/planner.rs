@@ -1,6 +1,8 @@
 //! Decides which backends get an event, and which event of a pull request is the newest. Nothing here
 //! reads or writes the state.
 
+use std::collections::BTreeSet;
+
 use crcr_domain::probes::ProbeTag;
 use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::event::{EventName, PullRequest, PullRequestAction, UpstreamEvent};
@@ -157,21 +159,43 @@ impl EventOrder {
 /// The head after all these moves, in whatever order they are known. Every head but the last is left as often as it
 /// is reached, and the last one is reached once more.
 ///
-/// If some of the moves aren't known, several heads can be the last one; then `newest` or else `known` is taken.
+/// If some of the moves aren't known, several heads can be the last one. Those that only moves from the head at the
+/// beginning lead to are left again, so another one is taken; of these `newest` or else `known`.
 fn head_after<'a>(moves: &'a [HeadMove], newest: &'a str, known: &'a str) -> &'a str {
     let balance = |head: &str| -> i64 {
         let reached = moves.iter().filter(|step| step.to == head).count();
         let left = moves.iter().filter(|step| step.from.as_deref() == Some(head)).count();
         reached as i64 - left as i64
     };
-    let best = moves.iter().map(|step| balance(&step.to)).max().unwrap_or(0);
-    let is_last = |head: &str| balance(head) == best;
+    let heads = || moves.iter().map(|step| step.to.as_str());
+    let best = heads().map(balance).max().unwrap_or(0);
+    let from_start = heads_from_start(moves);
+    let is_best = |head: &str| balance(head) == best;
+    let is_further = |head: &str| is_best(head) && !from_start.contains(head);
+    let has_further = heads().any(is_further);
+    let is_last = |head: &str| if has_further { is_further(head) } else { is_best(head) };
     if is_last(newest) || best <= 0 {
         newest
     } else if is_last(known) {
         known
     } else {
-        moves.iter().map(|step| step.to.as_str()).find(|head| is_last(head)).unwrap_or(newest)
+        heads().find(|head| is_last(head)).unwrap_or(newest)
+    }
+}
+
+/// The head at the beginning, and those that the known moves lead to from there.
+fn heads_from_start(moves: &[HeadMove]) -> BTreeSet<&str> {
+    let mut heads = BTreeSet::new();
+    loop {
+        let known = heads.len();
+        for step in moves {
+            if step.from.as_deref().is_none_or(|from| heads.contains(from)) {
+                heads.insert(step.to.as_str());
+            }
+        }
+        if heads.len() == known {
+            return heads;
+        }
     }
 }
 
@@ -484,6 +508,23 @@ mod tests {
                     "{arrival:?}: {live:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn last_of_three_pushes_of_one_second_is_the_head_in_whatever_order_their_events_arrive() {
+        let push = |before: char, head: char| PullRequest {
+            before: Some(before.to_string().repeat(40)),
+            ..event(Synchronize, head, 10)
+        };
+        let events = [push('a', 'b'), push('b', 'c'), push('c', 'd')];
+        for arrival in permutations(events.len()) {
+            let mut pull = order(None, &event(Opened, 'a', 9), "opened", NOW).pull;
+            for index in &arrival {
+                pull = order(Some(&pull), &events[*index], &index.to_string(), NOW).pull;
+            }
+            assert_eq!(pull.head_sha, "d".repeat(40), "{arrival:?}");
+            assert_eq!(pull.deliveries, ["2"], "{arrival:?}");
         }
     }
 

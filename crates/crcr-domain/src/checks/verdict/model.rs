@@ -491,7 +491,7 @@ impl History {
             self.runs.iter().filter(|run| answered.contains(&run.dispatch)).collect();
         let pull = |run: &TrueRun| self.records[run.dispatch].pull;
         let all = of_commit.clone();
-        // A cancelled run of another pull request says nothing beside an older one.
+        // A cancelled run of another pull request that never ran again says nothing beside an older one.
         of_commit.retain(|run| {
             let mut older = all.iter().filter(|older| older.file == run.file && older.id < run.id);
             let stands = |older: &&TrueRun| {
@@ -499,7 +499,7 @@ impl History {
                     && !self.was_cancelled(older)
                     && self.not_good(run).iter().all(|job| self.has_run(older, *job))
             };
-            !(self.was_cancelled(run) && older.any(stands))
+            !(self.was_cancelled(run) && !self.ran_again(run) && older.any(stands))
         });
         for run in &of_commit {
             let later =
@@ -548,6 +548,14 @@ impl History {
         of_job
             .map(|((_, attempt, _), state)| (*attempt, *state))
             .max_by_key(|(attempt, _)| *attempt)
+    }
+
+    fn ran_again(&self, run: &TrueRun) -> bool {
+        let record = &self.records[run.dispatch];
+        let is_later =
+            |((id, attempt, _), _): (&(u64, u32, bool), _)| *id == run.id && *attempt > 1;
+        record.seen.get(&run.id).is_some_and(|seen| seen.attempt > 1)
+            || record.jobs.iter().any(is_later)
     }
 
     /// Whether a run is over, and the worst of it is that it was cancelled.

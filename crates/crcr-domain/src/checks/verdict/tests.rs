@@ -450,6 +450,32 @@ fn strangers_run_that_was_cancelled_changes_nothing_that_is_known() {
     assert_eq!(found(2, GOOD, JobState::Completed(BAD)), FAILED, "it failed before");
     assert_eq!(found(2, BAD, JobState::Completed(GOOD)), FAILED);
     assert_eq!(found(2, GOOD, JobState::InProgress), RUNNING);
+    // It failed, and was cancelled when it ran again.
+    let cancelled_again = [run("8", "ci.yml", 2, RunState::Over(Conclusion::Cancelled))];
+    let failed_before = [ended(&again, BAD)];
+    let [retry, build, of_first] =
+        [("8", 2), ("b2", 2), ("b1", 1)].map(|(run, attempt)| id(run, attempt, "CI", "test"));
+    let heard_at = Some(at(2));
+    let of_build =
+        |state| HeadJob { is_foreign: true, ends_run: true, heard_at, ..proven(&build, state) };
+    let lost_end = HeadJob { ended_without_proof: true, ..of_build(JobState::InProgress) };
+    for (runs, job) in [
+        (&cancelled_again[..], proven(&retry, was_cancelled)),
+        (&[], of_build(was_cancelled)),
+        (&[], lost_end),
+    ] {
+        let older = match job.is_foreign {
+            true => HeadJob { is_foreign: true, ends_run: true, ..ended(&of_first, GOOD) },
+            false => ended(&first, GOOD),
+        };
+        let first_runs = [run("5", "ci.yml", 1, RunState::Over(GOOD))];
+        let first_runs = if job.is_foreign { &[][..] } else { &first_runs };
+        let first = dispatch(&SENT, first_runs, vec![older]);
+        let mut jobs = vec![job];
+        jobs.extend(failed_before.iter().filter(|_| !job.is_foreign));
+        let second = HeadDispatch { pull_request: Some(2), ..dispatch(&SENT, runs, jobs) };
+        assert_eq!(state_of(&[first, second]), HeadState::Ended(Conclusion::Cancelled));
+    }
     // Only the stranger's run is known.
     let second = dispatch(&SENT, &cancelled, vec![proven(&again, was_cancelled)]);
     assert_eq!(state_of(&[second]), HeadState::Ended(Conclusion::Cancelled));

@@ -199,6 +199,19 @@ async fn parallel_buildkite_steps_that_all_end_well_pass_in_any_order() {
 }
 
 #[tokio::test]
+async fn parallel_buildkite_step_that_is_cancelled_hides_none_that_still_runs() {
+    let cancelled = Some("cancelled");
+    let started = [("job-1", "1", None), ("job-2", "1", None), ("job-1", "1", cancelled)];
+    for (end, shown) in [(None, None), (OK, cancelled), (Some("failure"), Some("failure"))] {
+        let world = buildkite_world().await;
+        let ended = end.map(|end| ("job-2", "1", Some(end)));
+        report_steps(&world, &[&started[..], ended.as_slice()].concat()).await;
+        let status = if end.is_some() { "completed" } else { "in_progress" };
+        assert_eq!(checks(&world)[0], check(DISPATCH, status, shown), "{end:?}");
+    }
+}
+
+#[tokio::test]
 async fn buildkite_step_beyond_the_bound_is_never_a_success() {
     let jobs: Vec<String> = (0..limits::STEPS_OF_A_NAME + 2).map(|n| format!("step-{n}")).collect();
     let (counted, beyond) = jobs.split_at(limits::STEPS_OF_A_NAME);
