@@ -175,11 +175,26 @@ impl<'a> Truth<'a> {
                 runs.push((*id, run));
             }
         }
+        // Of one pull request the run of its newest event counts, whenever that was sent.
+        let asked = |run: &LabRun| {
+            dispatch(self.memory, &run.delivery, repo).map_or(0, |dispatch| dispatch.order)
+        };
+        let is_next = |next: (u64, &LabRun), older: (u64, &LabRun)| {
+            next.1.file == older.1.file
+                && self.pull_of(next.1) == self.pull_of(older.1)
+                && (asked(next.1), order(next.0)) > (asked(older.1), order(older.0))
+        };
         let all = runs.clone();
         runs.retain(|(id, run)| {
             let mut older = all.iter().filter(|(other, _)| order(*other) < order(*id));
-            !older.any(|older| self.is_needless_after((*id, *run), *older))
+            !older.any(|older| {
+                let later = all.iter().filter(|next| is_next(**next, *older));
+                later.into_iter().all(|next| self.says_nothing(*next))
+                    && self.is_needless_after((*id, *run), *older)
+            })
         });
+        let all = runs.clone();
+        runs.retain(|(id, run)| !all.iter().any(|next| is_next(*next, (*id, *run))));
         let all = runs.clone();
         runs.retain(|(id, run)| {
             let later = all.iter().filter(|(other, _)| order(*other) > order(*id));
@@ -189,12 +204,9 @@ impl<'a> Truth<'a> {
         runs
     }
 
-    /// Whether an older run doesn't count beside a later one of its workflow: both are for one pull request, or it is over
+    /// Whether an older run doesn't count beside a later one of its workflow, which is for another pull request: it is over
     /// and everything that isn't good in it ran again.
     fn stands_for(&self, later: (u64, &LabRun), older: (u64, &LabRun)) -> bool {
-        if self.pull_of(later.1) == self.pull_of(older.1) {
-            return true;
-        }
         if older.1.ended.is_none() {
             return false;
         }
@@ -237,10 +249,14 @@ impl<'a> Truth<'a> {
     fn is_needless_after(&self, run: (u64, &LabRun), older: (u64, &LabRun)) -> bool {
         run.1.file == older.1.file
             && self.pull_of(run.1) != self.pull_of(older.1)
-            && self.was_cancelled(run)
-            && run.1.ended_attempt == 1
+            && self.says_nothing(run)
             && !self.was_cancelled(older)
             && self.has_run_all(older, self.not_good(run))
+    }
+
+    /// Whether a run was cancelled in its first attempt.
+    fn says_nothing(&self, run: (u64, &LabRun)) -> bool {
+        self.was_cancelled(run) && run.1.ended_attempt == 1
     }
 
     /// Whether a run is over, and the worst of it is that it was cancelled. Killed jobs may not get to report their ends.

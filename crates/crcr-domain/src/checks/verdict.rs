@@ -59,6 +59,8 @@ pub struct HeadJob<'a> {
     pub state: JobState,
     /// The pull request that its run was dispatched for; `None` for upstream's own events.
     pub pull_request: Option<u64>,
+    /// Orders the dispatches of a pull request by the events that caused them.
+    pub asked: i64,
     pub proof: ProofStatus,
     /// When the first report came in. Orders runs whose ids have no order.
     pub heard_at: Option<Timestamp>,
@@ -136,7 +138,7 @@ pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option
 
 /// The job whose result its check run shows: of `jobs`, proven ones of one name, each with the file of its workflow or
 /// its pipeline if that is known, and heard of when the first job of its run was. Of each file the newest run and
-/// attempt counts, unless it was left out there for another pull request; of several files the worst.
+/// attempt counts, of a pull request that of its newest event, unless it was left out there for another pull request; of several files the worst.
 pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
     let order = |job: &HeadJob<'_>| (run_number(job.id), job.heard_at, job.id.run_attempt);
     let newest_of_run = |a: &HeadJob<'_>, b: &HeadJob<'_>| {
@@ -165,23 +167,33 @@ pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
                     && newest_of_run(before, job).is_lt()
             })
     };
-    let counted: Vec<usize> = (0..jobs.len()).filter(|index| !is_needless(index)).collect();
-    let is_newest = |index: &usize| {
-        let job = &jobs[*index].0;
-        let is_unretried = has_unretried_step(job, jobs.iter().map(|(other, _)| other));
-        counted
-            .iter()
-            .filter(|other| is_of_one_workflow(**other, *index))
-            .map(|other| &jobs[*other].0)
-            .filter(|other| !(is_unretried && other.id.run_id == job.id.run_id))
-            .all(|other| newest_of_run(other, job).is_le())
+    // Those that no other one comes after.
+    let newest = |among: Vec<usize>, is_after: &dyn Fn(&HeadJob<'_>, &HeadJob<'_>) -> bool| {
+        let is_newest = |index: &usize| {
+            let job = &jobs[*index].0;
+            let is_unretried = has_unretried_step(job, jobs.iter().map(|(other, _)| other));
+            among
+                .iter()
+                .filter(|other| is_of_one_workflow(**other, *index))
+                .map(|other| &jobs[*other].0)
+                .filter(|other| !(is_unretried && other.id.run_id == job.id.run_id))
+                .all(|other| !is_after(other, job))
+        };
+        among.iter().copied().filter(is_newest).collect::<Vec<usize>>()
     };
+    let counted = (0..jobs.len()).filter(|index| !is_needless(index)).collect();
+    // A dispatch that was sent late is still of the earlier event.
+    let of_pulls = newest(counted, &|other, job| {
+        other.pull_request == job.pull_request
+            && other.asked.cmp(&job.asked).then(newest_of_run(other, job)).is_gt()
+    });
+    let shown = newest(of_pulls, &|other, job| newest_of_run(other, job).is_gt());
     let weight = |index: &usize| match jobs[*index].0.state.conclusion() {
         Some(end) if end.is_good() => (0, end.severity()),
         None => (1, 0),
         Some(end) => (2, end.severity()),
     };
-    counted.iter().copied().filter(is_newest).max_by_key(weight)
+    shown.into_iter().max_by_key(weight)
 }
 
 /// Whether more steps of an attempt are without success than its next attempt ran again. Each step of a build elsewhere
@@ -387,6 +399,9 @@ struct EffectiveRun<'a> {
     is_given_up: bool,
     /// Orders the runs of one workflow: by GitHub's increasing ids, or by time.
     order: (u64, Option<Timestamp>),
+    /// The position of its dispatch. Of one pull request it orders runs before `order` does: the dispatch of an earlier
+    /// event may have been sent later.
+    asked: usize,
 }
 
 impl<'a> Evidence<'a> {
@@ -596,11 +611,11 @@ impl EffectiveRun<'_> {
         })
     }
 
-    /// Whether `later` stands for it, too: a run of the same workflow, for the same pull request or with everything that
-    /// isn't good here.
-    fn is_replaced_by(&self, later: &Self) -> bool {
-        self.is_of_workflow_of(later)
-            && (self.pull_request == later.pull_request || later.repeats(self))
+    /// Whether it is the next run of the workflow for the same pull request, or a later one.
+    fn follows(&self, older: &Self) -> bool {
+        self.pull_request == older.pull_request
+            && (self.asked, self.order) > (older.asked, older.order)
+            && older.is_of_workflow_of(self)
     }
 
     /// Whether everything that isn't known to be good of another pull request's run has run here again. A workflow may
@@ -700,7 +715,7 @@ fn are_of_two_pipelines(one: Option<&str>, other: Option<&str>) -> bool {
 /// The runs that count, oldest first: of each workflow the newest one, and those that it doesn't stand for.
 fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>> {
     let mut runs: Vec<EffectiveRun<'a>> = Vec::new();
-    let new = |id: &'a str, known, dispatch: &HeadDispatch<'_>| EffectiveRun {
+    let new = |id: &'a str, known, (asked, dispatch): (usize, &HeadDispatch<'_>)| EffectiveRun {
         id,
         known,
         jobs: vec![],
@@ -708,11 +723,14 @@ fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>
         pipeline: None,
         is_given_up: dispatch.is_given_up,
         order: (id.parse().unwrap_or(0), None),
+        asked,
     };
-    for dispatch in answered {
+    for (asked, dispatch) in answered.iter().enumerate() {
         for run in dispatch.runs {
-            if !runs.iter().any(|seen| seen.id == run.id) {
-                runs.push(new(&run.id, Some(run), dispatch));
+            match runs.iter_mut().find(|seen| seen.id == run.id) {
+                // It may be any of these.
+                Some(seen) => seen.asked = asked,
+                None => runs.push(new(&run.id, Some(run), (asked, dispatch))),
             }
         }
     }
@@ -720,14 +738,15 @@ fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>
         let all = answered.iter().flat_map(|dispatch| &dispatch.jobs);
         all.filter(|job| job.proof == ProofStatus::Proven)
     };
-    for dispatch in answered {
+    for (asked, dispatch) in answered.iter().enumerate() {
         for job in dispatch.jobs.iter().filter(|job| job.proof == ProofStatus::Proven) {
             let id = job.id.run_id.as_str();
             let index = runs.iter().position(|run| run.has(job)).unwrap_or_else(|| {
-                runs.push(new(id, None, dispatch));
+                runs.push(new(id, None, (asked, dispatch)));
                 runs.len() - 1
             });
             let run = &mut runs[index];
+            run.asked = asked;
             run.pipeline = run.pipeline.or(job.pipeline);
             // Its first report: a step of an older build may start long after a newer build did.
             run.order.1 = run.order.1.into_iter().chain(job.heard_at).min();
@@ -751,17 +770,31 @@ fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>
         }
     }
     runs.sort_by_key(|run| run.order);
-    let needless: Vec<bool> = (0..runs.len())
-        .map(|index| runs[..index].iter().any(|older| runs[index].is_needless_after(older)))
-        .collect();
-    let mut needless = needless.into_iter();
-    runs.retain(|_| !needless.next().unwrap_or_default());
-    let replaced: Vec<bool> = (0..runs.len())
-        .map(|index| runs[index + 1..].iter().any(|later| runs[index].is_replaced_by(later)))
-        .collect();
-    let mut replaced = replaced.into_iter();
-    runs.retain(|_| !replaced.next().unwrap_or_default());
+    retain(&mut runs, |runs, index| {
+        !runs[..index].iter().any(|older| {
+            // What its own pull request has run since then counts instead.
+            let is_newest = runs
+                .iter()
+                .all(|run| !run.follows(older) || (run.was_cancelled() && !run.ran_again()));
+            is_newest && runs[index].is_needless_after(older)
+        })
+    });
+    retain(&mut runs, |runs, index| !runs.iter().any(|run| run.follows(&runs[index])));
+    // Only those that still count stand for another pull request's: what ran again there may be left out later.
+    retain(&mut runs, |runs, index| {
+        let run = &runs[index];
+        !runs[index + 1..].iter().any(|later| run.is_of_workflow_of(later) && later.repeats(run))
+    });
     runs
+}
+
+fn retain<'a>(
+    runs: &mut Vec<EffectiveRun<'a>>,
+    counts: impl Fn(&[EffectiveRun<'a>], usize) -> bool,
+) {
+    let counting: Vec<bool> = (0..runs.len()).map(|index| counts(runs, index)).collect();
+    let mut counting = counting.into_iter();
+    runs.retain(|_| counting.next().unwrap_or_default());
 }
 
 #[cfg(test)]

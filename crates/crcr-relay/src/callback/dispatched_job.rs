@@ -10,8 +10,8 @@ use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_domain::protocol::identity::{CallerIdentity, ProviderClaims};
 use crcr_domain::results::facts::{AttemptFact, CallbackOutcome, Fact};
 use crcr_store::{
-    NewTask, SetInsert, StoreError, Versioned, WriteBatch, decode_record, hash64, read_record,
-    read_records,
+    NewTask, SetInsert, StoreError, StoreKey, Versioned, WriteBatch, decode_record, hash64,
+    read_record, read_records,
 };
 use jiff::Timestamp;
 
@@ -20,7 +20,7 @@ use super::verified_report::{Decision, VerifiedReport};
 use crate::facts::attempt_fact;
 use crate::limits;
 use crate::probes::{bisect, confirm};
-use crate::queue::handlers::head::{self, add_proven_job, missing_proof};
+use crate::queue::handlers::head::{self, DeliveryWeight, add_proven_job, missing_proof};
 use crate::queue::handlers::sweep::probe_ended;
 use crate::queue::handlers::{alert, merge_base};
 use crate::queue::task_kind::TaskKind;
@@ -36,8 +36,8 @@ struct KnownJob {
     job: Versioned<JobRecord>,
     /// The first job of the run that reported.
     first_job: Versioned<JobId>,
-    /// The delivery that proven reports of the run answer.
-    claim: Versioned<String>,
+    /// The delivery that proven reports of the run answer, by each of its names.
+    claims: [Versioned<String>; 2],
 }
 
 /// What a report makes of its job's state.
@@ -81,8 +81,10 @@ impl VerifiedReport<'_> {
         if let Some(refused) = self.check_repository(dispatch) {
             return Ok(Some(refused));
         }
-        if let Some(refused) = self.check_claim(dispatch, known.claim.value.as_deref()).await? {
-            return Ok(Some(refused));
+        for claim in &known.claims {
+            if let Some(refused) = self.check_claim(dispatch, claim.value.as_deref()).await? {
+                return Ok(Some(refused));
+            }
         }
         let now = relay.now();
         let provenance = self.provenance(dispatch);
@@ -124,6 +126,9 @@ impl VerifiedReport<'_> {
         }
         let mut batch = WriteBatch::default();
         self.add_job(&known, &next, now, &mut batch);
+        if is_failure(next.state) && dispatch.is_about_commit() {
+            head::add_to_commit(relay, &mut batch, dispatch, DeliveryWeight::Failed);
+        }
         let times = (fact.queue_seconds, fact.execution_seconds);
         add_attempt(relay, dispatch, fact, current, &mut batch);
         self.add_follow_up_tasks(&known, dispatch, proof, &mut batch);
@@ -176,19 +181,24 @@ impl VerifiedReport<'_> {
             state_records::pin_key(upstream, repo),
             state_records::job_key(&callback.delivery, repo, &callback.job),
             state_records::first_job_key(&callback.delivery, repo, &callback.job),
-            state_records::run_claim_key(repo, self.pipeline().as_deref(), &callback.job.run_id),
+            self.claim_key(&callback.job.run_id),
+            self.claim_key(self.build_number().unwrap_or(&callback.job.run_id)),
         ];
         let found = self.relay.store.records(&keys).await?;
-        let [token, dispatch, pin, job, first_job, claim] =
-            <[_; 6]>::try_from(found).expect("six keys");
-        let [token_key, dispatch_key, pin_key, job_key, first_job_key, claim_key] = keys;
+        let [token, dispatch, pin, job, first_job, claim, number_claim] =
+            <[_; 7]>::try_from(found).expect("seven keys");
+        let [token_key, dispatch_key, pin_key, job_key, first_job_key, claim_key, number_claim_key] =
+            keys;
         Ok(KnownJob {
             token: decode_record(token_key, token)?,
             dispatch: decode_record(dispatch_key, dispatch)?,
             pin: decode_record(pin_key, pin)?,
             job: decode_record(job_key, job)?,
             first_job: decode_record(first_job_key, first_job)?,
-            claim: decode_record(claim_key, claim)?,
+            claims: [
+                decode_record(claim_key, claim)?,
+                decode_record(number_claim_key, number_claim)?,
+            ],
         })
     }
 
@@ -253,6 +263,16 @@ impl VerifiedReport<'_> {
     fn pipeline(&self) -> Option<String> {
         let claims = self.identity.buildkite()?;
         Some(format!("{}/{}", claims.organization_id, claims.pipeline_id).to_ascii_lowercase())
+    }
+
+    /// Every token of a build has it, while its agents may leave out the id that reports name.
+    fn build_number(&self) -> Option<&str> {
+        self.identity.buildkite()?.build_number.as_deref()
+    }
+
+    fn claim_key(&self, run_id: &str) -> StoreKey {
+        let pipeline = self.pipeline();
+        state_records::run_claim_key(&self.identity.repository, pipeline.as_deref(), run_id)
     }
 
     /// Writes the job's record, and adds it to the jobs of its dispatch.
@@ -398,11 +418,17 @@ impl VerifiedReport<'_> {
                 (&self.callback.job, self.pipeline().as_deref()),
                 batch,
             );
-            if known.claim.value.is_none() {
-                // Not if another report has claimed the run meanwhile.
-                let (key, version) = (known.claim.key.clone(), known.claim.version);
-                batch.expected_versions.push((key, version));
+        }
+        if matches!(proof, ProofStatus::Proven | ProofStatus::Undecided) {
+            let [claim, number_claim] = &known.claims;
+            if number_claim.key != claim.key {
+                batch.set(number_claim.key.clone(), &dispatch.delivery, relay.expiry());
             }
+            // Not if another report has claimed the run meanwhile.
+            let unclaimed = known.claims.iter().filter(|claim| claim.value.is_none());
+            batch
+                .expected_versions
+                .extend(unclaimed.map(|claim| (claim.key.clone(), claim.version)));
         }
         if self.callback.state.is_open() {
             let lost_after = relay.config.lost_after;

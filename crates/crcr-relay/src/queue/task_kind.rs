@@ -45,7 +45,14 @@ pub(crate) enum TaskKind {
     /// Update the check runs of a pull request after its labels changed.
     Labels { pull: u64 },
     /// Re-run a downstream workflow run.
-    Rerun { repo: RepoName, run_id: u64, failed_only: bool },
+    Rerun {
+        repo: RepoName,
+        run_id: u64,
+        failed_only: bool,
+        /// The upstream commit that has the check run. Empty in tasks of earlier versions.
+        #[serde(default)]
+        head_sha: String,
+    },
     /// Send a dispatch again that no run answered.
     Redispatch {
         repo: RepoName,
@@ -255,7 +262,7 @@ impl TaskKind {
         let repo = RepoName::new(names::repo_of(check_run_name)?).ok()?;
         Some(match names::run_of(external_id)? {
             names::NO_RUN => Self::Redispatch { repo, head_sha: head_sha.to_owned() },
-            run_id => Self::Rerun { repo, run_id, failed_only },
+            run_id => Self::Rerun { repo, run_id, failed_only, head_sha: head_sha.to_owned() },
         })
     }
 

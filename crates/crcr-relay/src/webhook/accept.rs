@@ -18,6 +18,7 @@ use super::{payload, planner};
 use crate::http::http_response::Refusal;
 use crate::limits;
 use crate::probes::backend_file;
+use crate::queue::handlers::head::{self, DeliveryWeight};
 use crate::queue::handlers::keep_webhook::PendingWebhook;
 use crate::queue::handlers::supersede::supersede;
 use crate::queue::record_dispatch_change;
@@ -355,35 +356,6 @@ fn open_head(relay: &Relay, member: String, now: Timestamp) -> SetInsert {
     }
 }
 
-/// Adds the delivery of `dispatch` to those about its commit.
-fn add_to_commit(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch) {
-    let (head, expires_at) = (&dispatch.head_sha, relay.expiry());
-    let origin = match (&dispatch.event, dispatch.pull_request, &dispatch.author) {
-        (_, Some(_), Some(author)) => format!("author {}", author.to_ascii_lowercase()),
-        (_, Some(number), None) => format!("pull {number}"),
-        (event, None, _) => event.to_string(),
-    };
-    // Nobody else's pull requests can take the place of upstream's own events, and new accounts not that of somebody
-    // who has contributed before.
-    let first = match dispatch.pull_request {
-        None => 1 << 50,
-        Some(_) if dispatch.is_known_author => 1 << 49,
-        Some(_) => 0,
-    };
-    batch.set_inserts.push(SetInsert {
-        set: state_records::commit_deliveries_key(head, &origin),
-        member: dispatch.delivery.clone(),
-        score: dispatch.order,
-        expires_at,
-    });
-    batch.set_inserts.push(SetInsert {
-        set: state_records::commit_origins_key(head),
-        member: origin,
-        score: first + dispatch.order,
-        expires_at,
-    });
-}
-
 /// Adds a delivery's dispatches to a batch, and the tasks that send them and create their check runs.
 fn add_dispatches(
     relay: &Relay,
@@ -392,7 +364,7 @@ fn add_dispatches(
     dispatches: Vec<Dispatch>,
 ) {
     if let Some(dispatch) = dispatches.iter().find(|dispatch| dispatch.is_about_commit()) {
-        add_to_commit(relay, batch, dispatch);
+        head::add_to_commit(relay, batch, dispatch, DeliveryWeight::Usual);
     }
     for mut dispatch in dispatches {
         delivery.targets.push(dispatch.repo.clone());

@@ -34,8 +34,9 @@ enum Step {
     Leave {
         pull: u64,
     },
-    /// GitHub takes the oldest unsent dispatch; its runs appear after `delays`.
+    /// GitHub takes an unsent dispatch; its runs appear after `delays`.
     Send {
+        which: usize,
         delays: [i64; 2],
     },
     /// It never gets there.
@@ -140,7 +141,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => (1..4_u64, 0..5_u8).prop_map(|(pull, kind)| Step::Accept { pull, kind }),
         1 => (1..4_u64).prop_map(|pull| Step::Leave { pull }),
-        3 => (delay(), delay()).prop_map(|(a, b)| Step::Send { delays: [a, b] }),
+        3 => (any::<usize>(), delay(), delay())
+            .prop_map(|(which, a, b)| Step::Send { which, delays: [a, b] }),
         1 => (0..4_u8).prop_map(|how| Step::Settle { how }),
         6 => (any::<usize>(), any::<bool>(), proptest::option::of(conclusion()))
             .prop_map(|(run, job, end)| Step::Report { run, job, end }),
@@ -185,7 +187,7 @@ impl History {
                 });
             }
             Step::Leave { pull } => self.set_abandoned(*pull, true),
-            Step::Send { delays } => self.send(*delays),
+            Step::Send { which, delays } => self.send(*which, *delays),
             Step::Settle { how } => {
                 let queued =
                     self.records.iter_mut().find(|one| one.status == DispatchStatus::Queued);
@@ -235,9 +237,11 @@ impl History {
         (!existing.is_empty()).then(|| existing[index % existing.len()])
     }
 
-    fn send(&mut self, delays: [i64; 2]) {
-        let queued = self.records.iter().position(|one| one.status == DispatchStatus::Queued);
-        let Some(dispatch) = queued else { return };
+    /// In any order: those that failed wait for different times.
+    fn send(&mut self, which: usize, delays: [i64; 2]) {
+        let is_queued = |one: &usize| self.records[*one].status == DispatchStatus::Queued;
+        let queued: Vec<usize> = (0..self.records.len()).filter(is_queued).collect();
+        let Some(dispatch) = queued.get(which % queued.len().max(1)).copied() else { return };
         self.records[dispatch].status = DispatchStatus::Sent { at: at(self.now) };
         self.records[dispatch].sent = Some(self.now);
         for (file, delay) in delays.into_iter().enumerate() {
@@ -382,6 +386,7 @@ impl History {
                         id,
                         state: *state,
                         pull_request: Some(record.pull),
+                        asked: 0,
                         proof: ProofStatus::Proven,
                         heard_at: None,
                         ended_without_proof: false,
@@ -490,17 +495,28 @@ impl History {
         let mut of_commit: Vec<&TrueRun> =
             self.runs.iter().filter(|run| answered.contains(&run.dispatch)).collect();
         let pull = |run: &TrueRun| self.records[run.dispatch].pull;
+        let is_next = |run: &TrueRun, older: &TrueRun| {
+            run.file == older.file
+                && pull(run) == pull(older)
+                && (run.dispatch, run.id) > (older.dispatch, older.id)
+        };
         let all = of_commit.clone();
-        // A cancelled run of another pull request that never ran again says nothing beside an older one.
+        // A cancelled run of another pull request that never ran again says nothing beside an older one, if that wasn't
+        // followed by one that says something.
         of_commit.retain(|run| {
             let mut older = all.iter().filter(|older| older.file == run.file && older.id < run.id);
+            let says_nothing = |run: &TrueRun| self.was_cancelled(run) && !self.ran_again(run);
             let stands = |older: &&TrueRun| {
                 pull(older) != pull(run)
                     && !self.was_cancelled(older)
                     && self.not_good(run).iter().all(|job| self.has_run(older, *job))
+                    && all.iter().all(|next| !is_next(next, older) || says_nothing(next))
             };
-            !(self.was_cancelled(run) && !self.ran_again(run) && older.any(stands))
+            !(says_nothing(run) && older.any(stands))
         });
+        // Of each pull request the run of its newest event counts.
+        let all = of_commit.clone();
+        of_commit.retain(|run| !all.iter().any(|next| is_next(next, run)));
         for run in &of_commit {
             let later =
                 of_commit.iter().filter(|later| later.file == run.file && later.id > run.id);
@@ -577,13 +593,10 @@ impl History {
         Conclusion::worst(ends) == Some(Conclusion::Cancelled)
     }
 
-    /// Whether the older run doesn't count beside a later one of its workflow: it is of the same pull request, or it is
-    /// over and all of it that isn't good ran again.
+    /// Whether the older run doesn't count beside a later one of its workflow, for another pull request: it is over and all
+    /// of it that isn't good ran again.
     fn stands_for(&self, later: &TrueRun, older: &TrueRun) -> bool {
         let record = &self.records[older.dispatch];
-        if self.records[later.dispatch].pull == record.pull {
-            return true;
-        }
         let Some(SeenRun { attempt, state, hides_failure }) = record.seen.get(&older.id) else {
             return false;
         };

@@ -37,6 +37,7 @@ fn proven(id: &JobId, state: JobState) -> HeadJob<'_> {
         id,
         state,
         pull_request: Some(1),
+        asked: 0,
         proof: ProofStatus::Proven,
         heard_at: Some(at(1)),
         ended_without_proof: false,
@@ -479,6 +480,79 @@ fn strangers_run_that_was_cancelled_changes_nothing_that_is_known() {
     // Only the stranger's run is known.
     let second = dispatch(&SENT, &cancelled, vec![proven(&again, was_cancelled)]);
     assert_eq!(state_of(&[second]), HeadState::Ended(Conclusion::Cancelled));
+}
+
+#[test]
+fn run_that_its_own_pull_request_has_replaced_stands_for_no_other_one() {
+    let [failed, again, lint] =
+        [("5", "test"), ("8", "test"), ("9", "lint")].map(|(run, job)| id(run, 1, "CI", job));
+    let cancelled = Conclusion::Cancelled;
+    for (first_end, second_end) in [(BAD, BAD), (cancelled, BAD), (GOOD, BAD)] {
+        let over = |id: &str, end| {
+            let failed_jobs = Some(vec![]);
+            [DownstreamRun { failed_jobs, ..run(id, "ci.yml", 1, RunState::Over(end)) }]
+        };
+        let (one, two, three) = (over("5", first_end), over("8", second_end), over("9", GOOD));
+        let of_two = |runs, job| {
+            let dispatch = dispatch(&SENT, runs, vec![job]);
+            HeadDispatch { pull_request: Some(2), ..dispatch }
+        };
+        let dispatches = [
+            dispatch(&SENT, &one, vec![ended(&failed, first_end)]),
+            of_two(&two, ended(&again, second_end)),
+            // For another branch, where the workflow leaves the tests out.
+            of_two(&three, ended(&lint, GOOD)),
+        ];
+        let expected = HeadState::Ended(first_end);
+        assert_eq!(state_of(&dispatches), expected, "{first_end:?}, {second_end:?}");
+    }
+    // What was cancelled for a stranger isn't known by a result that its pull request has replaced since.
+    let over = |id: &str, end| [run(id, "ci.yml", 1, RunState::Over(end))];
+    let (one, two, three) = (over("5", GOOD), over("8", cancelled), over("9", GOOD));
+    let second = dispatch(&SENT, &two, vec![ended(&again, cancelled)]);
+    let dispatches = [
+        dispatch(&SENT, &one, vec![ended(&failed, GOOD)]),
+        HeadDispatch { pull_request: Some(2), ..second },
+        dispatch(&SENT, &three, vec![ended(&lint, GOOD)]),
+    ];
+    assert_eq!(state_of(&dispatches), HeadState::Ended(cancelled));
+}
+
+#[test]
+fn dispatch_of_an_earlier_event_that_is_sent_later_does_not_count_as_the_newest() {
+    // The draft's dispatch waited for longer than the one of when it became ready for review.
+    let [of_draft, failed] = [("9", "lint"), ("8", "test")].map(|(run, job)| id(run, 1, "CI", job));
+    let draft_runs = [run("9", "ci.yml", 1, RunState::Over(GOOD))];
+    for (end, expected) in
+        [(RunState::Over(BAD), FAILED), (RunState::Open, RUNNING), (RunState::Over(GOOD), PASSED)]
+    {
+        let job = match end {
+            RunState::Over(end) => JobState::Completed(end),
+            _ => JobState::InProgress,
+        };
+        let runs = [run("8", "ci.yml", 1, end)];
+        let draft = dispatch(&SENT, &draft_runs, vec![ended(&of_draft, GOOD)]);
+        let dispatches = [
+            HeadDispatch { is_draft: true, ..draft },
+            HeadDispatch { asks_anew: true, ..dispatch(&SENT, &runs, vec![proven(&failed, job)]) },
+        ];
+        assert_eq!(state_of(&dispatches), expected, "{end:?}");
+    }
+    let skipped = id("9", 1, "CI", "test");
+    let shown = [
+        HeadJob { asked: 1, ..ended(&skipped, Conclusion::Skipped) },
+        HeadJob { asked: 2, ..ended(&failed, BAD) },
+    ]
+    .map(|job| (job, Some("ci.yml")));
+    assert_eq!(job_to_show(&shown), Some(1));
+    // Another pull request's run between the two doesn't leave it open which is shown.
+    let third = id("85", 1, "CI", "test");
+    let ids = [("90", 1), ("80", 2)].map(|(run, asked)| (id(run, 1, "CI", "test"), asked));
+    let mut shown =
+        ids.each_ref().map(|(id, asked)| HeadJob { asked: *asked, ..ended(id, BAD) }).to_vec();
+    shown.push(HeadJob { pull_request: Some(2), ..ended(&third, GOOD) });
+    let shown: Vec<_> = shown.into_iter().map(|job| (job, Some("ci.yml"))).collect();
+    assert_eq!(job_to_show(&shown), Some(2));
 }
 
 #[test]

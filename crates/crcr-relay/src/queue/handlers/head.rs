@@ -14,7 +14,7 @@ use crcr_domain::protocol::dispatch::{CheckRunVisibility, CurrentEntry, Dispatch
 use crcr_domain::protocol::event::PullRequestAction;
 use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_domain::{AllowlistEntry, CheckRunPolicy, Level, RepoName};
-use crcr_store::{StateStore, StoreError, WriteBatch, read_records};
+use crcr_store::{SetInsert, StateStore, StoreError, WriteBatch, read_records};
 use jiff::Timestamp;
 
 use crate::facts::attempt_fact;
@@ -321,6 +321,50 @@ async fn deliveries_of(
     Ok(all)
 }
 
+/// What a delivery of a commit says beside others of its asker.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeliveryWeight {
+    Usual,
+    /// Something of it failed, so it is read however many come after it.
+    Failed,
+}
+
+/// Adds the delivery of `dispatch` to those about its commit.
+pub(crate) fn add_to_commit(
+    relay: &Relay,
+    batch: &mut WriteBatch,
+    dispatch: &Dispatch,
+    weight: DeliveryWeight,
+) {
+    let (head, expires_at) = (&dispatch.head_sha, relay.expiry());
+    let origin = match (&dispatch.event, dispatch.pull_request, &dispatch.author) {
+        (_, Some(_), Some(author)) => format!("author {}", author.to_ascii_lowercase()),
+        (_, Some(number), None) => format!("pull {number}"),
+        (event, None, _) => event.to_string(),
+    };
+    let has_failed = weight == DeliveryWeight::Failed;
+    // Nobody else's pull requests can take the place of upstream's own events, and new accounts not that of somebody
+    // who has contributed before.
+    let first = match dispatch.pull_request {
+        None => 1 << 50,
+        Some(_) if dispatch.is_known_author => 1 << 49,
+        Some(_) if has_failed => 1 << 48,
+        Some(_) => 0,
+    };
+    batch.set_inserts.push(SetInsert {
+        set: state_records::commit_deliveries_key(head, &origin),
+        member: dispatch.delivery.clone(),
+        score: if has_failed { 1 << 50 } else { 0 } + dispatch.order,
+        expires_at,
+    });
+    batch.set_inserts.push(SetInsert {
+        set: state_records::commit_origins_key(head),
+        member: origin,
+        score: first + dispatch.order,
+        expires_at,
+    });
+}
+
 /// The pull requests of these dispatches as they are now.
 async fn pulls(
     relay: &Relay,
@@ -339,6 +383,7 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
         id: &job.id,
         state: job.state,
         pull_request: dispatch.pull_request,
+        asked: dispatch.order,
         proof: proof(dispatch, job),
         heard_at: job.started_at.or(job.ended_at),
         ended_without_proof: job.ended_without_proof,

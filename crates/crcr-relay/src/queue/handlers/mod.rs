@@ -52,8 +52,8 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
             commit_checks::of_backend(relay, repo, *done).await
         }
         TaskKind::Labels { pull } => commit_checks::of_labels(relay, *pull).await,
-        TaskKind::Rerun { repo, run_id, failed_only } => {
-            rerun::run(relay, repo, *run_id, *failed_only).await
+        TaskKind::Rerun { repo, run_id, failed_only, head_sha } => {
+            rerun::run(relay, (repo, *run_id), *failed_only, head_sha).await
         }
         TaskKind::Redispatch { repo, head_sha } => rerun::redispatch(relay, repo, head_sha).await,
         TaskKind::RerunSuite { suite } => rerun::rerun_suite(relay, *suite).await,

@@ -13,12 +13,12 @@ use crate::relay::Relay;
 use crate::state_records;
 use crate::{breaker, limits};
 
-/// Re-runs one downstream run. Below L3 there are no check runs, so nothing happens.
+/// Re-runs one downstream run of a commit. Below L3 there are no check runs, so nothing happens.
 pub async fn run(
     relay: &Relay,
-    repo: &RepoName,
-    run_id: u64,
+    (repo, run_id): (&RepoName, u64),
     failed_only: bool,
+    head_sha: &str,
 ) -> Result<TaskDone, TaskError> {
     if !may_rerun(relay, repo)? {
         tracing::info!(%repo, run_id, "not re-run: the repository isn't at L3 or L4");
@@ -35,53 +35,75 @@ pub async fn run(
     if failed_only && is_refused {
         asked = relay.app.rerun(repo.as_str(), run_id).await;
     }
+    let deliveries = deliveries_of(relay, (repo, run_id), head_sha).await?;
     match asked {
         Ok(()) | Err(GithubError::AlreadyRunning(_)) => {
-            note_refusal(relay, repo, run_id, None).await?;
+            note_refusal(relay, (repo, run_id), &deliveries, None).await?;
         }
         Err(error) => {
             let error = TaskError::from(error);
             if error.permanent {
-                note_refusal(relay, repo, run_id, Some(&error.message)).await?;
+                note_refusal(relay, (repo, run_id), &deliveries, Some(&error.message)).await?;
             }
             return Err(error);
         }
     }
     // The sweep reopens the check run as soon as GitHub reports the new run, before its first job does.
-    let claim = state_records::run_claim_key(repo, None, &run_id.to_string());
-    if let Some(delivery) = read_record::<String>(relay.store.as_ref(), claim).await?.value {
-        let work = TaskKind::Sweep { delivery, repo: repo.clone() };
-        let tasks = vec![work.task(relay.now() + limits::RERUN_LOOK)];
-        relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
-    }
+    let sweep = |delivery| TaskKind::Sweep { delivery, repo: repo.clone() };
+    let at = relay.now() + limits::RERUN_LOOK;
+    let tasks = deliveries.into_iter().map(|delivery| sweep(delivery).task(at)).collect();
+    relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     Ok(TaskDone::Finished)
+}
+
+/// The delivery that a run has reported for. If it never did, those of the commit in whose lists of runs it is.
+async fn deliveries_of(
+    relay: &Relay,
+    (repo, run_id): (&RepoName, u64),
+    head_sha: &str,
+) -> Result<Vec<String>, TaskError> {
+    let run_id = run_id.to_string();
+    let claim = state_records::run_claim_key(repo, None, &run_id);
+    if let Some(delivery) = read_record::<String>(relay.store.as_ref(), claim).await?.value {
+        return Ok(vec![delivery]);
+    }
+    let Some(head) = Head::read(relay, repo, head_sha, None).await? else { return Ok(vec![]) };
+    let listed = head.dispatches().filter(|one| one.runs.iter().any(|run| run.id == run_id));
+    Ok(listed.map(|dispatch| dispatch.delivery.clone()).collect())
 }
 
 /// Has the check runs of the run's commit say that GitHub refused the re-run, or, without a reason, no longer say it:
 /// who pressed "Re-run" sees nothing else of it.
 async fn note_refusal(
     relay: &Relay,
-    repo: &RepoName,
-    run_id: u64,
+    (repo, run_id): (&RepoName, u64),
+    deliveries: &[String],
     reason: Option<&str>,
 ) -> Result<(), TaskError> {
     let now = relay.now();
-    let claim = state_records::run_claim_key(repo, None, &run_id.to_string());
-    let Some(delivery) = read_record::<String>(relay.store.as_ref(), claim).await?.value else {
-        return Ok(());
-    };
     let refused = reason.map(|reason| RefusedRerun { at: now, run_id, reason: reason.to_owned() });
+    for delivery in deliveries {
+        note_refusal_of(relay, (delivery, repo), refused.as_ref()).await?;
+    }
+    Ok(())
+}
+
+async fn note_refusal_of(
+    relay: &Relay,
+    (delivery, repo): (&str, &RepoName),
+    refused: Option<&RefusedRerun>,
+) -> Result<(), TaskError> {
     for _ in 0..limits::CONFLICTS {
-        let key = state_records::dispatch_key(&delivery, repo);
+        let key = state_records::dispatch_key(delivery, repo);
         let known: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
         let Some(before) = known.value.as_ref() else { return Ok(()) };
         if before.refused_rerun.is_none() && refused.is_none() {
             return Ok(());
         }
-        let dispatch = Dispatch { refused_rerun: refused.clone(), ..before.clone() };
+        let dispatch = Dispatch { refused_rerun: refused.cloned(), ..before.clone() };
         let mut batch = WriteBatch::default();
         batch.update(&known, &dispatch, relay.expiry());
-        batch.tasks.push(TaskKind::commit_checks(&dispatch).task(now));
+        batch.tasks.push(TaskKind::commit_checks(&dispatch).task(relay.now()));
         if relay.commit(batch).await? == CommitOutcome::Done {
             return Ok(());
         }

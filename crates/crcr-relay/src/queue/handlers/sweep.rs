@@ -9,7 +9,7 @@ use crcr_domain::results::facts::Fact;
 use crcr_store::{CommitOutcome, NewTask, SetInsert, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 
-use super::head::{self, Head, given_up_at, jobs, missing_proof, proof};
+use super::head::{self, DeliveryWeight, Head, given_up_at, jobs, missing_proof, proof};
 use super::{alert, default_branch, runs};
 use crate::compat::forward;
 use crate::facts::attempt_fact;
@@ -100,6 +100,10 @@ async fn record(
     for job in jobs.iter().filter(|job| is_other_branch && proof(after, job) == ProofStatus::Proven)
     {
         head::add_proven_job(relay, after, (&job.id, job.pipeline.as_deref()), &mut batch);
+    }
+    let has_failed = |dispatch: &Dispatch| dispatch.runs.iter().any(|run| run.state.has_failed());
+    if has_failed(after) && !has_failed(before) && after.is_about_commit() {
+        head::add_to_commit(relay, &mut batch, after, DeliveryWeight::Failed);
     }
     if !head::has_check_runs(relay, after) {
         return commit(relay, batch).await;

@@ -106,6 +106,33 @@ async fn buildkite_build_that_answers_one_dispatch_reports_for_no_other_one() {
 }
 
 #[tokio::test]
+async fn buildkite_build_answers_one_dispatch_by_whichever_of_its_names() {
+    let world = buildkite_world().await;
+    let older = open(&world).await("acme/four");
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.settle().await;
+    let newer = received(&world)("acme/four");
+    let report = async |four: &Downstream, name: &str, (id, number): (Option<&str>, &str)| {
+        let mut body = four.body("completed", OK);
+        body["workflow"]["run_id"] = json!(name);
+        let mut claims = buildkite_claims(&world, "");
+        // Its agents may leave out the id.
+        claims["build_id"] = json!(id);
+        claims["build_number"] = json!(number);
+        four.report_as(&world, &claims, &body).await.0
+    };
+    let (one, two) =
+        ("0190046e-e199-453b-a302-a21a4d649d31", "0190046e-e199-453b-a302-a21a4d649d32");
+    assert_eq!(report(&older, one, (Some(one), "58")).await, StatusCode::OK);
+    assert_eq!(report(&newer, "58", (Some(one), "58")).await, StatusCode::BAD_REQUEST);
+    assert_eq!(report(&newer, "58", (None, "58")).await, StatusCode::BAD_REQUEST);
+    assert_eq!(report(&older, "58", (None, "58")).await, StatusCode::OK);
+    assert_eq!(report(&newer, "59", (None, "59")).await, StatusCode::OK);
+    assert_eq!(report(&older, two, (Some(two), "59")).await, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
 async fn failed_build_is_not_hidden_by_the_build_of_another_pipeline_of_one_workflow_name() {
     let world = buildkite_world().await;
     let four = open(&world).await("acme/four");

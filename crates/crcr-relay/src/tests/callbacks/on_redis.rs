@@ -27,7 +27,9 @@ on_redis! {
         crowd_of_new_accounts_at_a_commit_does_not_hide_its_failure,
         stranger_who_opens_a_pull_request_again_and_closes_it_changes_no_result,
         pull_request_to_another_branch_is_waited_for_although_another_one_passes_meanwhile,
-        draft_that_passed_does_not_pass_another_pull_request_at_its_commit;
+        draft_that_passed_does_not_pass_another_pull_request_at_its_commit,
+        failure_that_a_stranger_repeats_and_then_leaves_out_stays,
+        author_cannot_hide_a_failure_behind_many_drafts;
     branches:
         another_base_has_a_required_check_run_again,
         another_base_that_nobody_tests_is_no_success,
@@ -73,6 +75,7 @@ on_redis! {
         worker_that_was_frozen_does_not_create_a_check_run_whose_label_has_gone,
         check_run_whose_creation_is_on_its_way_when_the_label_goes_is_ended,
         refused_rerun_is_seen_on_the_check_run_by_the_person_who_pressed_it,
+        rerun_of_a_run_that_never_reports_reopens_the_check_and_ends_it,
         operator_who_looks_at_a_delivery_reads_why_it_waits;
     breaker:
         dead_lab_blocks_nobody_after_some_failures_and_returns_by_itself,

@@ -317,6 +317,35 @@ pub(super) async fn refused_rerun_is_seen_on_the_check_run_by_the_person_who_pre
     state.world.take_reruns();
 }
 
+/// It has no reporter, so nothing but the list of runs says whose it is.
+#[tokio::test]
+pub(super) async fn rerun_of_a_run_that_never_reports_reopens_the_check_and_ends_it() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "success").await;
+    let lint = four.in_run(RUN + 1);
+    lint.workflow_on_github(&world, "lint.yml", "completed", Some("failure"));
+    world.wait(Duration::from_secs(5 * 60)).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+    // Nothing of it is looked at any more.
+    world.wait(2 * world.relay.config.lost_after).await;
+    let state = world.github.state();
+    let runs = state.world.check_runs(UPSTREAM);
+    let shown = runs.into_iter().find(|run| run.name == DISPATCH).unwrap();
+    let payload = state.check_run_payload(UPSTREAM, shown.id, "rerequested");
+    world.send(&state.world.delivery("check_run", &payload)).await;
+    world.settle().await;
+    let reruns = state.world.take_reruns();
+    assert!(matches!(&reruns[..], [Started::Rerun { run_id: 9001, .. }]), "{reruns:?}");
+    let again = Downstream { attempt: 2, ..lint };
+    again.workflow_on_github(&world, "lint.yml", "in_progress", None);
+    world.wait(Duration::from_secs(60)).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+    again.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
+    world.wait(Duration::from_secs(10 * 60)).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+}
+
 #[tokio::test]
 pub(super) async fn rerun_of_a_run_without_a_failed_job_runs_all_of_it() {
     let world = World::new().await;

@@ -7,6 +7,7 @@ use crcr_standin::world::PullRequest;
 use super::branches::send_to_another_branch;
 use super::verdicts::{MINUTE, ended, of};
 use super::*;
+use crate::limits;
 
 /// A stranger's pull request, with `head`.
 pub(super) async fn stranger(world: &World, action: &str, head: &str) {
@@ -69,6 +70,49 @@ pub(super) async fn strangers_run_that_leaves_out_the_failed_job_leaves_the_chec
     strangers.end(&world, "success").await;
     world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("success"), "the failed job ran again");
+}
+
+/// The stranger fails the tests again, and then goes to a branch where the workflow leaves them out.
+#[tokio::test]
+pub(super) async fn failure_that_a_stranger_repeats_and_then_leaves_out_stays() {
+    let world = World::new().await;
+    let strangers = strangers_run_after(&world, "failure").await;
+    strangers.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    stranger(&world, "reopened", HEAD).await;
+    world.settle().await;
+    let last = received(&world)("acme/four").in_run(RUN + 2);
+    last.of_job("lint").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+/// Only so many deliveries of one author at a commit are read.
+#[tokio::test]
+pub(super) async fn author_cannot_hide_a_failure_behind_many_drafts() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    let state = world.github.state();
+    let author = state.world.pull(UPSTREAM, 7).unwrap().author;
+    for number in 0..limits::DELIVERIES_PER_ORIGIN as u64 {
+        let pull = PullRequest {
+            author: author.clone(),
+            draft: true,
+            ..PullRequest::from_fork(100 + number, UPSTREAM, HEAD, state.clock.now())
+        };
+        state.world.put_pull(UPSTREAM, pull);
+        let payload = state.pull_request_payload(UPSTREAM, 100 + number, "opened");
+        world.send(&state.world.delivery("pull_request", &payload)).await;
+        world.settle().await;
+        let draft = received(&world)("acme/four").in_run(RUN + 1 + number);
+        draft.of_job("lint").complete(&world, "success").await;
+    }
+    world.wait(5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
 /// A job of a run on GitHub that ends like this.
