@@ -259,13 +259,20 @@ fn check_job(
         let sent = reports.acknowledged.iter().filter(|((run, ..), _)| is_sent(*run));
         sent.filter(|((run, attempt, _), _)| !is_needless(*run, *attempt))
     };
-    // Of each workflow file, the newest run counts, and of that its newest attempt. Elsewhere each step has attempts
-    // of its own.
-    let mut newest_runs = BTreeMap::new();
+    // Of each workflow file, the newest run counts, of a pull request that of its newest event, and of that its newest
+    // attempt. Elsewhere each step has attempts of its own.
+    let mut of_pulls = BTreeMap::new();
     for ((run, ..), _) in sent() {
-        let known = newest_runs.entry(truth.lab.runs[run].file).or_insert(*run);
-        if truth.lab.run_order(*run) > truth.lab.run_order(*known) {
-            *known = *run;
+        let this = &truth.lab.runs[run];
+        let order = (truth.event_order(this), truth.lab.run_order(*run), *run);
+        let known = of_pulls.entry((this.file, truth.pull_of(this))).or_insert(order);
+        *known = (*known).max(order);
+    }
+    let mut newest_runs = BTreeMap::new();
+    for ((file, _), (_, _, run)) in of_pulls {
+        let known = newest_runs.entry(file).or_insert(run);
+        if truth.lab.run_order(run) > truth.lab.run_order(*known) {
+            *known = run;
         }
     }
     let step = |run: &u64, leg: u8| (*run, if truth.lab.runs[run].is_foreign { leg } else { 0 });

@@ -176,13 +176,11 @@ impl<'a> Truth<'a> {
             }
         }
         // Of one pull request the run of its newest event counts, whenever that was sent.
-        let asked = |run: &LabRun| {
-            dispatch(self.memory, &run.delivery, repo).map_or(0, |dispatch| dispatch.order)
-        };
         let is_next = |next: (u64, &LabRun), older: (u64, &LabRun)| {
             next.1.file == older.1.file
                 && self.pull_of(next.1) == self.pull_of(older.1)
-                && (asked(next.1), order(next.0)) > (asked(older.1), order(older.0))
+                && (self.event_order(next.1), order(next.0))
+                    > (self.event_order(older.1), order(older.0))
         };
         let all = runs.clone();
         runs.retain(|(id, run)| {
@@ -238,6 +236,12 @@ impl<'a> Truth<'a> {
         jobs.all(|job| {
             known.iter().any(|((name, _), (_, end))| *name == job && !nothing.contains(end))
         })
+    }
+
+    /// Orders the events of a pull request that its runs were dispatched for.
+    pub(crate) fn event_order(&self, run: &LabRun) -> i64 {
+        let dispatch = dispatch(self.memory, &run.delivery, run.repo);
+        dispatch.map_or(0, |dispatch| dispatch.order)
     }
 
     pub(crate) fn pull_of(&self, run: &LabRun) -> Option<u64> {
