@@ -284,6 +284,13 @@ fn failure_that_no_test_of_a_report_has_is_never_quarantined() {
             "a failure beside the tests",
             format!("<testsuite name='s'>{failed}<error message='teardown'/></testsuite>"),
         ),
+        (
+            "Node.js counts one more in a comment",
+            format!(
+                "<testsuites>{failed}<testsuite name='p'>{}</testsuite><!-- fail 2 --></testsuites>",
+                other("")
+            ),
+        ),
     ] {
         let Reported { workflow, ran } = reported(
             &file,
@@ -306,6 +313,17 @@ fn coverage_beside_the_reports_is_left_out_and_does_not_end_the_quarantine() {
     let told =
         "`coverage.xml` is left out: it isn't a test report: it is a coverage report of Cobertura";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
+}
+
+#[test]
+fn compressed_report_is_named_and_ends_the_quarantine() {
+    let file = entry("tests.ops.test_conv", "alice", 10);
+    let xml = report_xml(&[("test_conv", FAILED)]);
+    let files = [("a.xml", &*xml), ("a.xml.gz", "")];
+    let Reported { workflow, ran } =
+        reported(&file, &["--junit", "*.xml*", "--phase", "test"], with_reports(&files));
+    assert_eq!(workflow["conclusion"], "failure", "{}", ran.report());
+    assert!(ran.stderr.contains("`a.xml.gz` isn't read: it is compressed"), "{}", ran.stderr);
 }
 
 #[test]

@@ -83,6 +83,8 @@ fn explain_fails_for_an_invalid_report_and_for_what_is_no_report() {
     let json: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((code, &json["grade"], &json["counts"]["tests"]), (1, &json!("invalid"), &json!(0)));
     assert!(json["quarantined"].as_str().unwrap().contains("a page in HTML"), "{json}");
+    let ran = Crcr::new(&["stats", "explain", "-"]).stdin(b"\x1f\x8b\x08\0").run().expect_code(1);
+    assert!(ran.stdout.contains("it is compressed by gzip"), "{}", ran.report());
     let ran = Crcr::new(&["stats", "explain", "absent.xml"]).run().expect_code(2);
     assert!(ran.stderr.contains("`absent.xml` can't be read"), "{}", ran.report());
 }
@@ -200,6 +202,18 @@ fn missing_reports_are_told_and_packed_as_missing() {
     let ran = pack(&[]).run().expect_code(0);
     assert_eq!((ran.outputs["files"].as_str(), zip_files(&ran.outputs["path"]).len()), ("0", 1));
     assert!(ran.stderr.contains("no report at `**/test-reports/**/*.xml`"), "{}", ran.report());
+}
+
+#[test]
+fn compressed_reports_are_named_by_pack() {
+    let run = pack(&["--path", "out/*"]);
+    write(run.folder(), "out/a.xml", REPORT);
+    write(run.folder(), "out/b.xml.gz", "");
+    fs::write(run.folder().join("out/c.xml"), b"\x1f\x8b\x08\0").unwrap();
+    let ran = run.run().expect_code(0);
+    for told in ["b.xml.gz` isn't packed: it is compressed", "c.xml`: it is compressed by gzip"] {
+        assert!(ran.stderr.contains(told), "{}", ran.report());
+    }
 }
 
 #[test]

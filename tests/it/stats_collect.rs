@@ -479,6 +479,18 @@ fn earlier_attempts_of_bazel_are_attempts_of_its_tests_in_folders_and_zips() {
 }
 
 #[test]
+fn compressed_report_beside_another_or_in_a_zip_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.xml"), report("a", 1)).unwrap();
+    fs::write(folder.path().join("a.xml.gz"), b"\x1f\x8b\x08\0").unwrap();
+    fs::write(folder.path().join("z.zip"), zip(&[("in/b.trx.gz", b"\x1f")])).unwrap();
+    let json = parsed(&offline(folder.path(), &["--dry-run", "--format", "json"]).run());
+    let reasons = reasons(&json);
+    assert_eq!(reasons.keys().collect::<Vec<_>>(), ["a.xml.gz", "z.zip/in/b.trx.gz"]);
+    assert!(reasons.values().all(|reason| reason.contains("unpack it first")), "{reasons:?}");
+}
+
+#[test]
 fn json_has_the_counts_and_nothing_is_written_in_a_dry_run() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.xml"), report("a", 4)).unwrap();

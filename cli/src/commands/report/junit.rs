@@ -4,7 +4,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crcr_artifacts::collect::{FileEntry, FileQuery, collect};
-use crcr_cidata::junit::{EarlierAttempts, JunitError, JunitGrade, REPORT_EXTENSIONS, TestReport};
+use crcr_cidata::junit::{
+    COMPRESSED_REPORT, EarlierAttempts, JunitError, JunitGrade, REPORT_EXTENSIONS, TestReport,
+    is_compressed_report,
+};
 use crcr_domain::checks::lifecycle::Conclusion;
 use crcr_domain::ci_data::quarantine::Quarantine;
 use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestTally};
@@ -92,6 +95,10 @@ pub fn read(
         let path = path.display().to_string();
         printer.warning(&format!("`{}` can't be read: {why}", path.escape_debug()), None);
         quarantined.not_all.push(format!("`{}` can't be read", path.escape_debug()));
+    }
+    for entry in found.entries.iter().filter(|entry| is_compressed_report(&entry.path)) {
+        printer.warning(&format!("`{}` isn't read: {COMPRESSED_REPORT}", entry.path), None);
+        quarantined.not_all.push(format!("`{}` is compressed", entry.path));
     }
     let attempts = EarlierAttempts::of(found.entries.iter().map(|entry| entry.path.as_str()));
     let is_counted = |entry: &&FileEntry| is_report(entry) && !attempts.contains(&entry.path);

@@ -11,7 +11,10 @@ use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, collect};
 use crcr_artifacts::digest::DigestAlgorithm;
 use crcr_artifacts::zip::write::{self as zip, DeflateLevel, FileSet};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_LISTED_SUITES, ManifestReport};
-use crcr_cidata::junit::{EarlierAttempts, JunitError, OtherFile, REPORT_EXTENSIONS, TestReport};
+use crcr_cidata::junit::{
+    COMPRESSED_REPORT, EarlierAttempts, JunitError, OtherFile, REPORT_EXTENSIONS, TestReport,
+    is_compressed_report,
+};
 use crcr_domain::ci_data::test_run::TestTally;
 use tempfile::TempDir;
 
@@ -40,14 +43,17 @@ pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
         printer.warning("the reports can't be matched to this job: its id isn't known", Some(hint));
     }
     let name = pack_name(args, job_id, env);
-    let found = find(&args.path, env)?;
+    let (found, compressed) = find(&args.path, env)?;
+    for path in &compressed {
+        printer.warning(&format!("`{path}` isn't packed: {COMPRESSED_REPORT}"), None);
+    }
     let mut manifest = JobManifest::new(
         job_id,
         env.get(env_vars::GITHUB_JOB).map(str::to_owned),
         args.job_status.clone(),
     );
     for pattern in args.expect.iter().flat_map(|text| text.lines()).map(str::trim) {
-        if !pattern.is_empty() && find(&[pattern.to_owned()], env)?.entries.is_empty() {
+        if !pattern.is_empty() && find(&[pattern.to_owned()], env)?.0.entries.is_empty() {
             manifest.missing.push(pattern.to_owned());
         }
     }
@@ -160,8 +166,8 @@ fn without_tests<'a>(
     }
 }
 
-/// The files that the patterns match and that can be reports.
-fn find(patterns: &[String], env: &Env) -> Result<CollectedFiles, Failure> {
+/// The files that the patterns match and that can be reports, and the paths of compressed ones.
+fn find(patterns: &[String], env: &Env) -> Result<(CollectedFiles, Vec<String>), Failure> {
     let cwd = working_folder()?;
     let home = env.get(env_vars::HOME).map(Path::new);
     let query = FileQuery { patterns, cwd: &cwd, home, hidden: true, keep_links: false };
@@ -172,11 +178,13 @@ fn find(patterns: &[String], env: &Env) -> Result<CollectedFiles, Failure> {
         let text = format!("`{}` can't be read", path.display().to_string().escape_debug());
         return Err(Failure::user("report-glob", text).because(anyhow::anyhow!("{why}")));
     }
+    let paths = found.entries.iter().map(|entry| entry.path.clone());
+    let compressed = paths.filter(|path| is_compressed_report(path)).collect();
     found.entries.retain(|entry| {
         let extension = entry.path.rsplit('.').next().unwrap_or_default();
         REPORT_EXTENSIONS.contains(&extension)
     });
-    Ok(found)
+    Ok((found, compressed))
 }
 
 /// Each file with its path in the zip, which begins with [`FOLDER`]: from the folder of that name on, or

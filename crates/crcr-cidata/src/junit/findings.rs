@@ -30,7 +30,7 @@ pub enum JunitRule {
     StatusOnly,
     /// A test of gotestsum that failed and passed: as a rerun, which `-count` looks like, too.
     GuessedRerun,
-    /// A test that CTest couldn't run, which fails the run.
+    /// A test that CTest or GoogleTest couldn't run, which fails the run.
     NotRun,
     /// A `<warning>`, which doesn't count as a failure.
     Warning,

@@ -120,7 +120,9 @@ impl<R: Read> ReportText<R> {
                 self.read_section(b"]]>", |text| sink.push(text))?
             } else if next.starts_with(b"<!--") {
                 self.consume(b"<!--".len());
-                self.read_section(b"-->", |_| {})?
+                let is_complete = self.read_section(b"-->", |text| sink.push_comment(text))?;
+                sink.end_comment();
+                is_complete
             } else {
                 return Ok(AfterText::Markup);
             };

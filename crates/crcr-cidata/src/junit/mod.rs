@@ -30,6 +30,17 @@ mod values;
 /// Extensions of the files in which reports are looked for.
 pub const REPORT_EXTENSIONS: [&str; 4] = ["xml", "trx", "json", "jsonl"];
 
+/// Why a file that [`is_compressed_report`] names isn't read.
+pub const COMPRESSED_REPORT: &str = "it is compressed: unpack it first";
+
+/// Whether a file's name is that of a compressed report. Compressed JSON is seldom one.
+pub fn is_compressed_report(path: &str) -> bool {
+    let path = path.to_ascii_lowercase();
+    let ends = [".gz", ".bz2", ".xz", ".zst", ".zip"];
+    let inner = ends.into_iter().find_map(|end| path.strip_suffix(end));
+    inner.is_some_and(|inner| inner.ends_with(".xml") || inner.ends_with(".trx"))
+}
+
 pub use self::findings::{JunitFinding, JunitGrade, JunitRule};
 pub use self::other_files::OtherFile;
 pub use self::reader::read_cases;

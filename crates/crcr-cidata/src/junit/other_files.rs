@@ -153,6 +153,14 @@ const KNOWN_STARTS: &[(&[&str], KnownFile)] = &[
     (&["\"uuid\":", "\"historyId\":"], tests("{", "a result of Allure", "write JUnit as well")),
 ];
 
+/// What compressed files start with. The second byte of gzip's isn't text, so it was replaced.
+const COMPRESSED_STARTS: &[(&str, KnownFile)] = &[
+    ("\u{1f}\u{fffd}\u{8}", tests("gzip", "compressed by gzip", UNPACK)),
+    ("PK\u{3}\u{4}", tests("zip", "a zip", UNPACK)),
+];
+
+const UNPACK: &str = "unpack it first";
+
 const TAP: KnownFile =
     tests("TAP", "the Test Anything Protocol", "convert it to JUnit in the job, as by `tap-junit`");
 const CTRF: KnownFile = tests("{", "a Common Test Report (CTRF)", "write JUnit as well");
@@ -170,6 +178,10 @@ impl OtherFile {
 
     /// What a file is that starts with this text and isn't XML.
     pub(super) fn of_start(text: &str) -> Option<Self> {
+        let compressed = COMPRESSED_STARTS.iter().find(|(start, _)| text.starts_with(*start));
+        if let Some((_, known)) = compressed {
+            return Some(Self { root: known.root.to_owned(), known: Some(known) });
+        }
         let is_result = |line: &str| line.starts_with("ok ") || line.starts_with("not ok ");
         let is_plan =
             |line: &str| line.strip_prefix("1..").is_some_and(|n| n.parse::<u32>().is_ok());

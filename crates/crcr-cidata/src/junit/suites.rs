@@ -5,6 +5,10 @@ use std::sync::Arc;
 use crcr_domain::ci_data::test_run::{TestDetail, TestDetailKind, TestResult};
 
 use super::summary::{RepeatedTest, SuiteElement, SuiteLabels};
+use super::text::TextSink;
+
+/// Longer comments aren't sums.
+const MAX_SUM_BYTES: usize = 40;
 
 pub(super) struct OpenSuite {
     /// Whether it is the root `<testsuites>`.
@@ -121,6 +125,37 @@ pub(super) struct Counted {
     pub details: u64,
     /// Attempts that the tool marks as such, beside each test's last one.
     pub reruns: u64,
+    /// Suites in it with a failure.
+    pub failed_suites: u64,
+}
+
+/// What Node.js writes as comments at the end: how many tests failed or were cancelled, and tests around others are
+/// among them. Those it writes as suites.
+#[derive(Debug, Default)]
+pub(super) struct NodeSums {
+    comment: String,
+    pub failed: u64,
+}
+
+impl TextSink for NodeSums {
+    fn is_wanted(&self) -> bool {
+        false
+    }
+
+    fn push(&mut self, _: &str) {}
+
+    fn push_comment(&mut self, text: &str) {
+        let room = MAX_SUM_BYTES.saturating_sub(self.comment.len());
+        self.comment.push_str(&text[..text.floor_char_boundary(room)]);
+    }
+
+    fn end_comment(&mut self) {
+        let comment = std::mem::take(&mut self.comment);
+        let comment = comment.trim();
+        let sum = comment.strip_prefix("fail ").or_else(|| comment.strip_prefix("cancelled "));
+        let sum = sum.and_then(|sum| sum.parse().ok()).unwrap_or_default();
+        self.failed = self.failed.saturating_add(sum);
+    }
 }
 
 /// Failures and errors that are declared and have no test.
@@ -260,6 +295,7 @@ impl Counted {
         self.errors += inner.errors;
         self.details += inner.details;
         self.reruns += inner.reruns;
+        self.failed_suites += inner.failed_suites + u64::from(inner.failures + inner.errors > 0);
     }
 }
 

@@ -19,6 +19,9 @@ pub(super) trait TextSink {
     }
     /// Called for an entity other than XML's five, and for a `&` alone. It stays in the text.
     fn note_unknown_entity(&mut self) {}
+    /// Takes a part of a comment.
+    fn push_comment(&mut self, _: &str) {}
+    fn end_comment(&mut self) {}
 }
 
 impl TextSink for () {

@@ -12,7 +12,10 @@ use crcr_artifacts::blob_file::BlobFile;
 use crcr_artifacts::paths;
 use crcr_artifacts::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_MANIFEST_BYTES};
-use crcr_cidata::junit::{JunitError, REPORT_EXTENSIONS, TestReport, last_attempt_of};
+use crcr_cidata::junit::{
+    COMPRESSED_REPORT, JunitError, REPORT_EXTENSIONS, TestReport, is_compressed_report,
+    last_attempt_of,
+};
 use crcr_cidata::test_rows::{self, ReportArtifact, invoking_file, lost_case, report_path};
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestedRun};
 use crcr_domain::ci_data::test_run::{TestCase, TestRowKind, TestTally};
@@ -167,6 +170,9 @@ impl ReportReader {
                     continue;
                 }
                 self.read_file(&shown, artifact, &path)?;
+            } else if kind.is_file() && is_compressed_report(&name) {
+                self.listed = 0;
+                self.quarantine(&display(&path), &COMPRESSED_REPORT);
             }
         }
         Ok(())
@@ -246,6 +252,10 @@ impl ReportReader {
             (MANIFEST_FILE, EntryKind::File) => MemberKind::Manifest,
             (path, EntryKind::File) if is_report(path) => MemberKind::Report,
             (path, EntryKind::File) if has_extension(path, "zip") && is_outer => MemberKind::Zip,
+            (path, EntryKind::File) if is_compressed_report(path) => {
+                self.quarantine(&shown, &COMPRESSED_REPORT);
+                return Ok(());
+            }
             _ => return Ok(()),
         };
         // No file of this name is written, but a name that points outside its folder is an attack or damage.

@@ -38,6 +38,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "success",
                 "passed",
                 "flaky",
+                "timestamp",
             ],
             |this, key, raw| match key {
                 "name" => open.case.name = LimitedText::of_attribute(raw, &mut this.flaws),
@@ -66,6 +67,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     open.status = Some(TestResult::Failure);
                 }
                 "flaky" => open.is_marked_flaky = raw == "true",
+                // The start of Unix time, in the zone of the machine.
+                "timestamp" => {
+                    open.is_unbegun =
+                        raw.starts_with("1970-01-01T") || raw.starts_with("1969-12-31T");
+                }
                 _ => {}
             },
         );
@@ -111,6 +117,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             status: None,
             is_classname_blank: false,
             is_not_run: false,
+            is_unbegun: false,
             is_marked_flaky: false,
             details: 0,
             failure_details: 0,
@@ -211,6 +218,21 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             let message = format_args!("`{}` couldn't run: {why}", shorten(&case.name));
             self.findings.add(JunitRule::NotRun, open.line, message);
         }
+        // GoogleTest writes the place of the test, without a reason, if `SetUpTestSuite` failed. Newer
+        // versions may write the same for a `GTEST_SKIP()` there, with which the run passes.
+        let is_place = |skip: &TestDetail| {
+            let place = skip.message.as_deref().and_then(|why| why.trim_end().rsplit_once(':'));
+            place.is_some_and(|(file, line)| {
+                case.file.as_deref() == Some(file) && line.parse::<u32>().is_ok()
+            })
+        };
+        if open.is_unbegun && skips.clone().any(is_place) {
+            let message = format_args!(
+                "`{}` didn't run: `SetUpTestSuite` failed or skips",
+                shorten(&case.name)
+            );
+            self.findings.add(JunitRule::NotRun, open.line, message);
+        }
         if skips.any(may_fail) {
             case.result = TestResult::Skipped;
             open.failure_details = 0;
@@ -251,6 +273,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             case.result = TestResult::Success;
             open.failure_details = 0;
         }
+        // All that pytest knows of a test that was interrupted, as by Ctrl-C or `pytest.exit`: its setup passed.
+        let repeats = self.suites.last().map(|suite| suite.element.repeats);
+        let is_interrupted = repeats == Some(RepeatedTest::Pytest)
+            && case.name.is_empty()
+            && case.classname.is_empty()
+            && open.details == 0;
         let has_failed = case.result.is_failed();
         match open.status {
             Some(status) if status.is_failed() && !has_failed => {
@@ -261,7 +289,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 );
                 self.findings.add(JunitRule::StatusOnly, open.line, message);
             }
-            _ if is_cut && !has_failed => case.result = TestResult::Unfinished,
+            _ if (is_cut || is_interrupted) && !has_failed => case.result = TestResult::Unfinished,
             Some(stated @ (TestResult::Skipped | TestResult::Unfinished)) if !has_failed => {
                 case.result = stated;
             }

@@ -15,7 +15,7 @@ use super::dialect::{ReportDialect, TrxTests};
 use super::findings::{FindingList, JunitRule};
 use super::input::{AfterText, ReportText};
 use super::other_files::OtherFile;
-use super::suites::OpenSuite;
+use super::suites::{NodeSums, OpenSuite};
 use super::summary::{
     JunitError, JunitSummary, MAX_DEPTH, MAX_ELEMENT_NAME_BYTES, ReportEnd, SuiteElement,
 };
@@ -51,6 +51,8 @@ pub(super) struct OpenCase {
     pub is_classname_blank: bool,
     /// Whether an attribute says `notrun`, as CTest and GoogleTest write.
     pub is_not_run: bool,
+    /// Whether it has the time of a test that GoogleTest didn't begin.
+    pub is_unbegun: bool,
     /// Whether it says that it failed at first and passed at last.
     pub is_marked_flaky: bool,
     /// Also those beyond [`MAX_DETAILS`].
@@ -101,6 +103,7 @@ pub(super) struct ElementReader<F> {
     is_hostname_project: bool,
     /// Whether the root is a `<testsuites>` without attributes, as Node.js writes it.
     is_root_plain: bool,
+    node_sums: NodeSums,
     pub flaws: TextFlaws,
     pub last_classname: Arc<str>,
     last_file: Arc<str>,
@@ -127,6 +130,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             names: HashSet::new(),
             is_hostname_project: false,
             is_root_plain: false,
+            node_sums: NodeSums::default(),
             flaws: TextFlaws::default(),
             last_classname: Arc::clone(&empty),
             last_file: Arc::clone(&empty),
@@ -142,6 +146,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     ) -> std::io::Result<AfterText> {
         let line = text.line();
         let (after, flaws) = match (self.open.last(), &mut self.detail) {
+            (Some(ReportElement::Suites), _) if self.is_root_plain => {
+                return text.read_text(&mut self.node_sums);
+            }
             (Some(ReportElement::SuiteOutput), _) => return text.read_text(&mut self.crash),
             (Some(ReportElement::Status), _) => match &mut self.case {
                 Some(open) => return text.read_text(&mut open.status_text),

@@ -249,6 +249,11 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             self.fail_suite(detail)?;
         }
         let Some(suite) = self.suites.last_mut() else { return Ok(()) };
+        if suite.is_root {
+            let failed = std::mem::take(&mut self.node_sums).failed;
+            let failed = failed.saturating_sub(suite.counted.failed_suites);
+            suite.declared.failures = suite.declared.failures.max(failed);
+        }
         let what = if suite.is_root {
             "the report".to_owned()
         } else {

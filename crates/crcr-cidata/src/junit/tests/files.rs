@@ -136,6 +136,8 @@ fn file_that_is_no_report_is_refused_with_the_reason() {
         assert!(told.contains(reason), "{xml}: {told}");
     }
     assert!(refusal([0, 159, 146, 150, 0, 1, 2]).contains("no XML element"));
+    assert!(refusal([0x1f, 0x8b, 8, 0, 0, 0]).contains("compressed by gzip"));
+    assert!(refusal(b"PK\x03\x04\x14\0").contains("a zip (`<zip>`), which isn't read: unpack it"));
 }
 
 #[test]

@@ -262,6 +262,63 @@ fn test_that_ctest_could_not_run_is_a_skip_and_a_finding_that_no_quarantine_cove
 }
 
 #[test]
+fn test_that_googletest_did_not_begin_is_a_skip_and_a_finding_that_no_quarantine_covers() {
+    let of = |timestamp: &str, why: &str| {
+        read(suite(&format!(
+            "<testcase name='a' file='b.cc' line='5' timestamp='{timestamp}'><skipped message='{why}'/></testcase>"
+        )))
+    };
+    for epoch in ["1970-01-01T09:00:00.000", "1969-12-31T19:00:00.000"] {
+        let report = of(epoch, "b.cc:5&#x0A;");
+        assert_eq!(results(&report), [("a", TestResult::Skipped)]);
+        assert_eq!(rules(&report), [(JunitRule::NotRun, 1)], "{epoch}");
+        assert!(report.uncounted_failure().is_some());
+        assert_eq!(rules(&of(epoch, "b.cc:5&#x0A;no GPU")), []);
+    }
+    assert_eq!(rules(&of("2026-11-27T07:46:42.669", "b.cc:5&#x0A;")), [], "`GTEST_SKIP()`");
+}
+
+#[test]
+fn test_that_an_interrupted_pytest_leaves_without_a_name_is_unfinished() {
+    use TestResult::{Success, Unfinished};
+    let of = |name: &str| {
+        read(format!(
+            "<testsuite name='{name}'><testcase classname='c' name='a' time='1'/><testcase time='0.000'/></testsuite>"
+        ))
+    };
+    let report = of("pytest");
+    assert_eq!(results(&report), [("a", Success), ("", Unfinished)]);
+    assert_eq!((report.tally.successes, report.tally.unfinished), (1, 1));
+    assert_eq!(report.grade(), JunitGrade::Invalid);
+    assert_eq!(results(&of("s")), [("a", Success), ("", Success)]);
+}
+
+#[test]
+fn failure_that_only_a_sum_in_the_comments_of_node_tells_counts_and_is_a_finding() {
+    let of = |inner: &str, comments: &str| {
+        read(format!(
+            "<testsuites><testsuite name='parent'><testcase name='a' classname='test' time='1'>{inner}</testcase>\
+             </testsuite>{comments}</testsuites>"
+        ))
+    };
+    let left_out = of("", "<!-- pass 1 -->\n<!-- fail 1 --><!-- cancelled 0 -->");
+    assert_eq!(rules(&left_out), [(JunitRule::FailureCount, 1)]);
+    assert_eq!((left_out.tally.failures, left_out.grade()), (1, JunitGrade::Invalid));
+    assert_eq!(of("", "<!-- fail 0 --><!-- cancelled 2 -->").tally.failures, 2);
+    // The test around one that failed is the second.
+    for sums in ["<!-- fail 1 -->", "<!-- fail 2 -->", "<!-- fail 1 --><!-- cancelled 1 -->"] {
+        let report = of("<failure/>", sums);
+        assert_eq!((rules(&report), report.tally.failures), (vec![], 1), "{sums}");
+    }
+    assert_eq!(of("<failure/>", "<!-- fail 3 -->").tally.failures, 2);
+    let long = format!("<!--{}fail 1 -->", " ".repeat(100));
+    assert_eq!(rules(&of("", &long)), []);
+    let of_another_tool =
+        "<testsuites name='x'><testcase name='a' time='1'/><!-- fail 1 --></testsuites>";
+    assert_eq!(rules(&read(of_another_tool)), []);
+}
+
+#[test]
 fn failed_test_without_a_class_is_a_test_as_when_it_passes() {
     let report = read(suite("<testcase name='top' classname=''><failure/></testcase>"));
     assert_eq!(report.cases[0].kind, TestRowKind::Test);
