@@ -672,6 +672,12 @@ impl EffectiveRun<'_> {
                 || (said_so && self.not_good().all(HeadJob::says_nothing)))
     }
 
+    /// Whether GitHub has cancelled it, and the end of a job isn't known. If that is lost, the run may say nothing.
+    fn may_be_needless(&self) -> bool {
+        let is_cancelled = |run: &DownstreamRun| run.state == RunState::Over(Conclusion::Cancelled);
+        self.known.is_some_and(is_cancelled) && self.open_job().is_some()
+    }
+
     /// Whether it or a job of it has an earlier attempt, which said something.
     fn ran_again(&self) -> bool {
         self.known.is_some_and(|run| run.attempt > 1)
@@ -783,7 +789,9 @@ fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>
     // Only those that still count stand for another pull request's: what ran again there may be left out later.
     retain(&mut runs, |runs, index| {
         let run = &runs[index];
-        !runs[index + 1..].iter().any(|later| run.is_of_workflow_of(later) && later.repeats(run))
+        !runs[index + 1..].iter().any(|later| {
+            run.is_of_workflow_of(later) && !later.may_be_needless() && later.repeats(run)
+        })
     });
     runs
 }

@@ -600,6 +600,16 @@ impl History {
         let Some(SeenRun { attempt, state, hides_failure }) = record.seen.get(&older.id) else {
             return false;
         };
+        // What was cancelled, and may say nothing once its open job is lost, stands for nothing.
+        let was_cancelled = self.records[later.dispatch]
+            .seen
+            .get(&later.id)
+            .is_some_and(|seen| seen.state == RunState::Over(Conclusion::Cancelled));
+        let is_open =
+            |job| self.newest_report(later, job).is_some_and(|(_, state)| state.is_open());
+        if was_cancelled && [false, true].into_iter().any(is_open) {
+            return false;
+        }
         let reported = [false, true].into_iter().filter_map(|job| self.newest_report(older, job));
         let newest = reported.map(|(attempt, _)| attempt).max();
         if *state == RunState::Open || newest.is_some_and(|newest| newest > *attempt) {

@@ -506,6 +506,28 @@ fn run_that_its_own_pull_request_has_replaced_stands_for_no_other_one() {
         let expected = HeadState::Ended(first_end);
         assert_eq!(state_of(&dispatches), expected, "{first_end:?}, {second_end:?}");
     }
+    // A stranger's run is cancelled while a job still runs. Once that is lost, the run says nothing, so it stands for
+    // nothing before.
+    let other_ids = [("5", "lint"), ("5", "test"), ("8", "lint"), ("8", "test"), ("9", "test")];
+    let [old_lint, old_test, new_lint, killed, last] =
+        other_ids.map(|(run, job)| id(run, 1, "CI", job));
+    let over = |id: &str, end| {
+        let failed_jobs = Some(vec![]);
+        [DownstreamRun { failed_jobs, ..run(id, "ci.yml", 1, RunState::Over(end)) }]
+    };
+    let (one, two, three) = (over("5", BAD), over("8", cancelled), over("9", GOOD));
+    for state in [JobState::InProgress, JobState::Lost] {
+        let of = |pull, runs, jobs| HeadDispatch {
+            pull_request: Some(pull),
+            ..dispatch(&SENT, runs, jobs)
+        };
+        let dispatches = [
+            of(1, &one, vec![ended(&old_lint, BAD), ended(&old_test, GOOD)]),
+            of(2, &two, vec![ended(&new_lint, GOOD), proven(&killed, state)]),
+            of(3, &three, vec![ended(&last, GOOD)]),
+        ];
+        assert_eq!(state_of(&dispatches), FAILED, "{state:?}");
+    }
     // What was cancelled for a stranger isn't known by a result that its pull request has replaced since.
     let over = |id: &str, end| [run(id, "ci.yml", 1, RunState::Over(end))];
     let (one, two, three) = (over("5", GOOD), over("8", cancelled), over("9", GOOD));
