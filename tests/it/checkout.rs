@@ -461,6 +461,26 @@ fn folder_with_other_content_is_not_emptied() {
 }
 
 #[test]
+fn folder_outside_of_the_workspace_is_refused_before_anything_is_fetched() {
+    let upstream = Upstream::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let outside = elsewhere.path().join("x");
+    for path in ["../x", "a/../../x", outside.to_str().unwrap(), "link/x", ".git/x", "a/.git"] {
+        let run = upstream.checkout(&["--path", path]);
+        let workspace = run.folder().join("workspace");
+        std::os::unix::fs::symlink(elsewhere.path(), workspace.join("link")).unwrap();
+        let ran = run.run().expect_code(1);
+        assert!(ran.stderr.contains("[checkout-folder]"), "{path}: {}", ran.report());
+        assert!(ran.stderr.contains("`--path`"), "{path}: {}", ran.report());
+        assert!(!ran.path("x").exists() && !outside.exists(), "{path}");
+    }
+    assert!(upstream.server.authorizations.lock().unwrap().is_empty(), "nobody was asked");
+    for path in [".", "./src"] {
+        upstream.checkout(&["--path", path]).run().expect_code(0);
+    }
+}
+
+#[test]
 fn whole_history_comes_with_the_upstreams_tags() {
     let upstream = Upstream::new();
     let here = upstream.work.path();
@@ -509,6 +529,7 @@ fn sparse_checkout_has_the_named_folders_and_fetches_no_other_files() {
     for (flag, value) in [
         ("--filter", "blob:none --upload-pack=x"),
         ("--filter", "sparse:oid=x"),
+        ("--filter", "foo"),
         ("--sparse-checkout", "*.txt"),
     ] {
         upstream.checkout_of(&[flag, value], &event).run().expect_code(1);

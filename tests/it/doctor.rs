@@ -84,12 +84,13 @@ fn machine_without_faults_exits_with_0_and_says_what_it_did_not_check() {
         ("proxy", "info", "no proxy"),
         ("tool-cache", "info", "outside of a runner"),
         ("relay", "not-checked", "no relay is named"),
+        ("workflows", "not-checked", "no `.github/workflows` in `"),
     ] {
         assert_check(&ran, check, status, message);
     }
     let text = doctor_as("text", &github, &[]).run().expect_code(0).stdout;
     assert!(text.contains("\nok           clock: within five seconds of GitHub's\n"), "{text}");
-    let sum = format!("\nthis machine: 0 errors, {}, 1 not checked\n", warnings_of_the_disk(&ran));
+    let sum = format!("\nthis machine: 0 errors, {}, 2 not checked\n", warnings_of_the_disk(&ran));
     assert!(text.ends_with(&sum), "{text}");
 }
 
@@ -333,5 +334,10 @@ fn workflows_of_the_checkout_are_looked_at_and_each_escape_is_named() {
     fs::create_dir(checkout.path().join("say")).unwrap();
     let say = "runs: {using: composite, steps: [{run: 'echo ${{ github.event.issue.title }}'}]}";
     fs::write(checkout.path().join("say/action.yaml"), say).unwrap();
+    assert_check(&run(local), "untrusted-expression", "error", "`a` in `.github/workflows/ci.yml`");
+    // As some editors of Windows save it, and as an archive of the repository has it.
+    let with_mark = format!("\u{feff}{template}");
+    assert_check(&run(&with_mark), "workflows", "ok", "1 workflow of this checkout");
+    fs::remove_dir_all(checkout.path().join(".git")).unwrap();
     assert_check(&run(local), "untrusted-expression", "error", "`a` in `.github/workflows/ci.yml`");
 }

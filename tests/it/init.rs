@@ -112,6 +112,19 @@ fn nightly_workflow_tests_and_reports_upstream_on_the_same_runners() {
 }
 
 #[test]
+fn label_that_needs_quotes_leaves_the_workflows_yaml() {
+    let clone = Clone::new();
+    clone.init(&["downstream", "--nightly", "--runner", "a: b"]).run().expect_code(0);
+    for name in ["downstream-ci.yml", "downstream-nightly.yml"] {
+        let text = clone.read(name);
+        let environment = "          environment: \"a: b, Python ${{ matrix.python }}\"";
+        assert_lines(&text, &["    runs-on: \"a: b\"", environment]);
+        let read: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
+        assert!(read["jobs"].is_mapping(), "{text}");
+    }
+}
+
+#[test]
 fn every_workflow_runs_on_the_given_runners() {
     let clone = Clone::new();
     for args in [&["allowlist-review"][..], &["test-stats", "--workflow", "ci"]] {

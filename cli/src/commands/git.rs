@@ -103,6 +103,7 @@ impl<'a> Git<'a> {
                     // A retry can't help.
                     RemoteProblem::Gone
                     | RemoteProblem::Refused
+                    | RemoteProblem::Filter
                     | RemoteProblem::Certificate
                     | RemoteProblem::Machine => false,
                     RemoteProblem::Outage => {
@@ -251,6 +252,8 @@ pub enum RemoteProblem {
     /// The server has no such commit, ref or repository, or doesn't show it.
     Gone,
     Refused,
+    /// git here doesn't know the filter of a partial clone.
+    Filter,
     /// This machine doesn't trust the server's certificate.
     Certificate,
     /// This machine can't write the files.
@@ -270,7 +273,9 @@ impl RemoteProblem {
         // git shows what a refusal says if it is plain text, as GitHub's is, and nothing of a web page.
         let is_of_proxy = has(&["error: 403"]) && !has(&["remote:"]);
         // A full disk breaks the connection, too, and a limit of GitHub's is a 403.
-        if has(&["No space left", "Disk quota exceeded", "Read-only file system"])
+        if has(&["invalid filter-spec"]) {
+            Self::Filter
+        } else if has(&["No space left", "Disk quota exceeded", "Read-only file system"])
             || (has(&[
                 "unable to create",
                 "unable to write",
@@ -432,6 +437,7 @@ mod tests {
                 "fatal: unable to access 'x': Failed to connect to github.com port 443: Permission denied",
                 RemoteProblem::Outage,
             ),
+            ("fatal: invalid filter-spec 'object:type=tree'", RemoteProblem::Filter),
             ("fatal: unable to write new index file", RemoteProblem::Other),
             ("fatal: transport 'file' not allowed", RemoteProblem::Other),
         ] {

@@ -211,17 +211,19 @@ impl RetryLoop {
         retry_after: Option<Duration>,
     ) -> bool {
         let RetryPolicy { tries, total, .. } = self.retry;
-        let pause = self.retry.pause(self.tried.max(1), retry_after);
         let elapsed = self.started.elapsed();
+        let left = total.saturating_sub(elapsed);
         if self.tried >= tries
-            || retry_after.is_some_and(|asked| asked > total)
-            || elapsed + pause > total
+            || retry_after.is_some_and(|asked| asked > total || asked.min(LONGEST_WAIT) > left)
+            || left.is_zero()
         {
             return false;
         }
+        // The last pause ends with the time, and not before: the server may be back by then.
+        let pause = self.retry.pause(self.tried.max(1), retry_after).min(left);
         tracing::debug!(%error, tried = self.tried, ?pause, "trying again");
         if elapsed + pause >= QUIET {
-            say_waiting(error, total.saturating_sub(elapsed));
+            say_waiting(error, left);
         }
         tokio::time::sleep(pause).await;
         self.tried += 1;
@@ -624,6 +626,17 @@ mod tests {
                 assert!((at_least..=at_most).contains(&survived), "{policy:?}: {survived}");
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn last_try_starts_when_the_time_ends_unless_the_server_asks_for_more() {
+        for total in [1, 5, 20, 75].map(Duration::from_secs) {
+            let survived = longest_outage(RetryPolicy::CALL.within(total), None).await;
+            assert_eq!(survived.as_secs(), total.as_secs());
+        }
+        let policy = RetryPolicy::CALL.within(Duration::from_secs(25));
+        let survived = longest_outage(policy, Some(Duration::from_secs(10))).await.as_secs();
+        assert!((20..25).contains(&survived), "{survived}");
     }
 
     /// A server whose connection is as slow as a modem's, or takes nothing any more after some bytes.

@@ -2,13 +2,50 @@
 
 use std::fs;
 use std::io::{Error, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 
 /// How many entries are searched for one that belongs to another user.
 const MAX_SEARCHED: usize = 100_000;
+
+/// Refuses a folder outside of the job's workspace, also one behind a link, and one in git's own folder.
+pub fn check_place(folder: &Path, env: &Env) -> Result<(), Failure> {
+    let real = real_path(folder);
+    let top = env.get(env_vars::GITHUB_WORKSPACE).and_then(|top| std::path::absolute(top).ok());
+    let below = match &top {
+        // Outside of a job a person chooses any folder.
+        None => real.as_path(),
+        Some(top) => real.strip_prefix(real_path(top)).map_err(|_| {
+            let message =
+                format!("`--path` leads to `{}`, outside of the workspace", real.display());
+            Failure::user("checkout-folder", message)
+                .hint(format!("set `path` to a folder below `{}`", top.display()))
+        })?,
+    };
+    if below.components().any(|part| part.as_os_str().eq_ignore_ascii_case(".git")) {
+        let message = format!("`--path` leads to `{}`, in git's own folder", real.display());
+        return Err(Failure::user("checkout-folder", message).hint("set `path` to another folder"));
+    }
+    Ok(())
+}
+
+/// Where an absolute path leads by the links that are there. What doesn't exist yet is taken as it is written.
+fn real_path(path: &Path) -> PathBuf {
+    let mut real = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            real.pop();
+            continue;
+        }
+        real.push(part);
+        if let (Component::Normal(_), Ok(target)) = (part, fs::canonicalize(&real)) {
+            real = target;
+        }
+    }
+    real
+}
 
 /// Creates the folder, or empties it if it has an earlier checkout of the same repository.
 ///

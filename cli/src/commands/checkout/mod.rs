@@ -73,7 +73,9 @@ fn folder(args: &CheckoutArgs, env: &Env) -> Result<PathBuf, Failure> {
         None => working_folder()?,
     };
     let path = args.path.as_deref().unwrap_or(Path::new("."));
-    std::path::absolute(base.join(path)).map_err(no_working_folder)
+    let folder = std::path::absolute(base.join(path)).map_err(no_working_folder)?;
+    folder::check_place(&folder, env)?;
+    Ok(folder)
 }
 
 /// GitHub makes the refs of a pull request some seconds after it has told of it, and so do its replicas.
@@ -128,6 +130,9 @@ async fn fetch(
         RemoteProblem::Certificate => {
             "install the root certificates (`ca-certificates`) here; if a proxy has its own, name a file with it by \
              `GIT_SSL_CAINFO`"
+        }
+        RemoteProblem::Filter => {
+            "git here doesn't know this filter: set `filter` to `blob:none`, or install a newer git"
         }
         RemoteProblem::Machine => "make room on this machine, or let the job's user write there",
         RemoteProblem::Outage | RemoteProblem::Other => {
@@ -187,12 +192,30 @@ fn sparse_directories(args: &CheckoutArgs) -> Result<Vec<String>, Failure> {
 fn filter(args: &CheckoutArgs) -> Result<Option<String>, Failure> {
     let sparse = (!args.sparse_checkout.is_empty()).then(|| "blob:none".to_owned());
     let Some(filter) = args.filter.as_deref().map(str::trim) else { return Ok(sparse) };
-    let allowed = |c: char| c.is_ascii_alphanumeric() || ":=+-_.%/".contains(c);
-    if filter.chars().all(allowed) && !filter.starts_with("sparse:") {
+    if is_filter(filter) {
         return Ok(Some(filter.to_owned()));
     }
-    Err(Failure::user("filter", format!("`{filter}` isn't a filter of git"))
+    Err(Failure::user("filter", format!("`--filter` is `{filter}`, which isn't a filter of git"))
         .hint("such as `blob:none`, `tree:0` or `blob:limit=1m`"))
+}
+
+/// Whether it is one of git's filters (git-rev-list, `--filter`), without those that read a list of paths.
+fn is_filter(filter: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    match filter.split_once(':') {
+        Some(("blob", "none")) => true,
+        Some(("blob", limit)) => limit.strip_prefix("limit=").is_some_and(|limit| {
+            is_number(limit.strip_suffix(['k', 'm', 'g', 'K', 'M', 'G']).unwrap_or(limit))
+        }),
+        Some(("tree", depth)) => is_number(depth),
+        Some(("object", kind)) => {
+            ["type=blob", "type=commit", "type=tag", "type=tree"].contains(&kind)
+        }
+        Some(("combine", parts)) => {
+            parts.split('+').all(|part| !part.starts_with("combine") && is_filter(part))
+        }
+        _ => false,
+    }
 }
 
 /// The largest `.gitattributes` that is searched for files of Git LFS.
@@ -267,4 +290,40 @@ async fn submodules(git: &Git<'_>, args: &CheckoutArgs) -> Result<(), Failure> {
         line.push(format!("--depth={}", args.fetch_depth).into());
     }
     git.run_with_retries(&line).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_those_of_git() {
+        for filter in [
+            "blob:none",
+            "blob:limit=0",
+            "blob:limit=10k",
+            "blob:limit=1G",
+            "tree:0",
+            "object:type=commit",
+            "combine:blob:none+tree:3",
+        ] {
+            assert!(is_filter(filter), "{filter}");
+        }
+        for filter in [
+            "",
+            "foo",
+            "blob:",
+            "blob:limit=",
+            "blob:limit=k",
+            "blob:limit=1t",
+            "tree:-1",
+            "object:type=",
+            "sparse:oid=main:paths",
+            "combine:",
+            "combine:blob:none+foo",
+            "blob:none --upload-pack=x",
+        ] {
+            assert!(!is_filter(filter), "{filter}");
+        }
+    }
 }

@@ -15,11 +15,13 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// Whose pull requests are tested, where no option says it.
 const UPSTREAM: &str = "pytorch/pytorch";
 
-/// The findings and what isn't understood; one result that nothing was found if there is neither. Empty outside
-/// of a checkout.
+/// The findings and what isn't understood; one result that nothing was found if there is neither.
 pub fn check(env: &Env) -> Vec<CheckResult> {
     const CHECK: &str = "workflows";
-    let Some(top) = checkout(env) else { return vec![] };
+    let top = match checkout(env) {
+        Ok(top) => top,
+        Err(why) => return vec![CheckResult::not_checked(CHECK, why)],
+    };
     let own = env.get(env_vars::GITHUB_REPOSITORY).map(str::to_owned).or_else(|| origin(&top));
     let mut set = WorkflowSet::new(own.as_deref(), UPSTREAM);
     let count = add_workflows(&mut set, &top);
@@ -43,12 +45,19 @@ pub fn check(env: &Env) -> Vec<CheckResult> {
     results
 }
 
-/// The top of the job's workspace, or of the repository around the working directory, if it has workflows.
-fn checkout(env: &Env) -> Option<PathBuf> {
-    let here = std::env::current_dir().ok();
-    let start = env.get(env_vars::GITHUB_WORKSPACE).map(PathBuf::from).or(here)?;
-    let top = start.ancestors().find(|folder| folder.join(".git").exists())?;
-    Some(top.to_owned()).filter(|top| top.join(FOLDER).is_dir())
+/// The top of the repository around the job's workspace or the working directory, or where there is none, as in an
+/// unpacked archive, the nearest folder with workflows. Else why nothing is checked.
+fn checkout(env: &Env) -> Result<PathBuf, String> {
+    let here = std::env::current_dir().map_err(|error| format!("the working folder: {error}"));
+    let start = env.get(env_vars::GITHUB_WORKSPACE).map(PathBuf::from).map_or(here, Ok)?;
+    let has_workflows = |folder: &&Path| folder.join(FOLDER).is_dir();
+    let found = match start.ancestors().find(|folder| folder.join(".git").exists()) {
+        Some(top) => Some(top).filter(has_workflows),
+        None => start.ancestors().find(has_workflows),
+    };
+    found
+        .map(Path::to_owned)
+        .ok_or_else(|| format!("no `{FOLDER}` in `{}` or above", start.display()))
 }
 
 /// Adds the workflows, up to a limit, and returns how many there are.

@@ -111,6 +111,9 @@ async fn downstream(
     let (repository, upstream) = (here.name(), args.upstream.as_str());
     let branch = here.default_branch(args.default_branch.default_branch.as_deref()).await;
     let pin = here.actions_pin().await?;
+    let environment = format!("{}, Python ${{{{ matrix.python }}}}", args.runner.runners.join(" "));
+    let is_plain = args.runner.runners.iter().all(|label| yaml_string(label) == *label);
+    let environment = if is_plain { environment } else { yaml_string(&environment) };
     let fill_common = |workflow: FilledWorkflow| {
         workflow
             .fill(
@@ -118,8 +121,8 @@ async fn downstream(
                 &format!("runs-on: {runners}\n    timeout-minutes: 120\n"),
             )
             .fill(
-                "environment: ubuntu-latest, Python",
-                &format!("environment: {}, Python", args.runner.runners.join(" ")),
+                "environment: ubuntu-latest, Python ${{ matrix.python }}",
+                &format!("environment: {environment}"),
             )
     };
     let mut workflow = fill_common(template::DOWNSTREAM.pinned(&pin))

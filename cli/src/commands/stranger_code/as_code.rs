@@ -59,6 +59,8 @@ pub struct TextUses {
     pub runs: bool,
     /// Writes it where each line sets a variable for later steps.
     pub sets_variables: bool,
+    /// Gives an interpreter code that names it, and of which nobody can say whether it runs it.
+    pub is_unclear: bool,
 }
 
 /// `shell` is that of the step's job or workflow. Adds the files that the step writes to those of `text`.
@@ -71,7 +73,7 @@ pub fn uses_of_text(
     let mut uses = TextUses {
         runs: CODE_VARIABLES.iter().any(|name| text.names.contains(*name))
             || (is_agent && is_told_by_strangers(step)),
-        sets_variables: false,
+        ..TextUses::default()
     };
     let own = step.value.get("shell").and_then(Value::as_str).or(default_shell);
     let program = own.and_then(|shell| shell.split_whitespace().next()).unwrap_or("bash");
@@ -89,6 +91,7 @@ pub fn uses_of_text(
                     text.files.extend(by_powershell);
                 }
                 uses.runs |= by_shell.runs;
+                uses.is_unclear |= by_shell.is_unclear;
                 uses.sets_variables |= by_shell.sets_variables;
             }
         }
@@ -218,7 +221,7 @@ pub fn first_name(text: &str) -> String {
     text.chars().take_while(is_part).collect::<String>().to_lowercase()
 }
 
-fn powershell_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
+pub fn powershell_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
     let lower = script.to_lowercase();
     let mut names: BTreeSet<String> =
         text.names.iter().map(|name| format!("$env:{name}")).collect();
@@ -279,7 +282,7 @@ fn powershell_output(line: &str) -> Option<&str> {
 }
 
 /// A script of Python.
-fn python_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
+pub fn python_runs_text(script: &str, text: &mut StrangerText<'_>) -> bool {
     let reads = |code: &str, text: &StrangerText<'_>| {
         let named: Vec<_> = literals(code).map(str::to_lowercase).collect();
         ((code.contains("environ") || code.contains("getenv"))
@@ -338,7 +341,7 @@ fn calls_of_method<'a>(script: &'a str, name: &str) -> Vec<&'a str> {
         .collect()
 }
 
-fn has_name(text: &str, names: &BTreeSet<String>) -> bool {
+pub fn has_name(text: &str, names: &BTreeSet<String>) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.split(|c| !is_part(c)).any(|word| names.contains(&word.to_lowercase()))
 }

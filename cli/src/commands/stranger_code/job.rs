@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde_yaml::Value;
 
-use super::events::{FETCHED_TEXT, narrowed};
+use super::events::{self, FETCHED_TEXT, narrowed};
 use super::javascript;
 use super::scope::{ContextReach, ContextScope, MAX_NAMES, Names};
 use super::script::{scripts, sets_variables};
@@ -245,7 +245,25 @@ fn add_steps<'a>(
                     }
                 } else {
                     left = inner.reach_all(value);
-                    job.steps.push(JobStep { value, scope: inner, events });
+                    let runs = action.get("runs");
+                    let mut within = ContextScope {
+                        inputs: inputs(action.get("inputs"), value, &inner),
+                        ..inner.clone()
+                    };
+                    let given = ContextReach::of_all(within.inputs.values().map(Rc::as_ref));
+                    let env = ContextReach::of_all(inner.env.values().map(Rc::as_ref));
+                    if events::is_text(&given, &events)
+                        || events::is_text(&env, &events)
+                        || events.iter().any(|event| events::is_caused_by_strangers(event))
+                    {
+                        job.unknown.push(format!("uses `{path}`, whose code isn't read"));
+                    }
+                    job.steps.push(JobStep { value, scope: inner, events: events.clone() });
+                    if let Some(runs) = runs {
+                        let env = within.names(runs.get("env"));
+                        within.env.extend(env);
+                        job.steps.push(JobStep { value: runs, scope: within, events });
+                    }
                 }
             }
             found => {

@@ -50,8 +50,8 @@ const ROLE_ACTIONS: [&str; 4] = [
 #[derive(Debug)]
 pub(crate) enum Source {
     Read(Value),
-    /// Not YAML, or not there.
-    Unreadable,
+    /// Not YAML, or not there, and why.
+    Unreadable(String),
 }
 
 /// The workflows of a repository, with its own actions that they use.
@@ -123,7 +123,10 @@ impl WorkflowSet {
 
     /// `None` for a file that isn't there.
     pub fn add_action(&mut self, path: &str, text: Option<&str>) {
-        self.actions.insert(path.to_owned(), text.map_or(Source::Unreadable, Source::parse));
+        self.actions.insert(
+            path.to_owned(),
+            text.map_or_else(|| Source::Unreadable("not there".to_owned()), Source::parse),
+        );
     }
 
     fn source(&self, path: &str) -> Option<&Source> {
@@ -141,9 +144,12 @@ impl WorkflowSet {
         let mut judged = WorkflowJudgement { found: vec![], unknown: self.unknown.clone() };
         let (mut any_strangers, mut roles) = (false, vec![]);
         for (path, source) in &self.workflows {
-            let Source::Read(workflow) = source else {
-                judged.unknown.push(format!("`{path}` isn't YAML"));
-                continue;
+            let workflow = match source {
+                Source::Read(workflow) => workflow,
+                Source::Unreadable(why) => {
+                    judged.unknown.push(format!("`{path}` isn't YAML ({why})"));
+                    continue;
+                }
             };
             let Some(jobs) = jobs_of(self, path, workflow) else {
                 judged.unknown.push(format!("`{path}` has too many jobs and steps"));
@@ -179,7 +185,8 @@ impl WorkflowSet {
             if job.holds_event_text() {
                 found.push((Exposure::EventInScript, job));
             }
-            found.extend(job.uses_of_event_text().into_iter().map(|exposure| (exposure, job)));
+            let used = job.uses_of_event_text(&mut judged.unknown);
+            found.extend(used.into_iter().map(|exposure| (exposure, job)));
             if !job.is_privileged() {
                 continue;
             }
@@ -201,6 +208,9 @@ impl WorkflowSet {
             }
             own.push(job);
             doubts.extend(job.unknown.iter().filter(|_| job.has_something()).cloned());
+            if doubts.is_empty() && job.has_something() {
+                doubts.extend(job.steps.iter().filter_map(gives_text_away));
+            }
             judged.unknown.extend(doubts.into_iter().map(|why| format!("{} {why}", job.shown)));
         }
         for job in &strangers {
@@ -306,16 +316,19 @@ enum Code {
 
 impl Source {
     fn parse(text: &str) -> Self {
+        // Some editors of Windows begin a file by a byte order mark, which the parser takes for text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         match serde_yaml::from_str::<Value>(text) {
             Ok(value) if value.is_mapping() => Self::Read(value),
-            _ => Self::Unreadable,
+            Ok(_) => Self::Unreadable("not a mapping".to_owned()),
+            Err(error) => Self::Unreadable(error.to_string()),
         }
     }
 
     fn read(&self) -> Option<&Value> {
         match self {
             Self::Read(value) => Some(value),
-            Self::Unreadable => None,
+            Self::Unreadable(_) => None,
         }
     }
 }
@@ -332,6 +345,18 @@ fn action_folder(path: &str) -> Option<String> {
 /// Actions that check out nothing, whatever they are given.
 fn is_known_action(path: &str) -> bool {
     path.starts_with("actions/") || reports_path(path) || path.is_empty()
+}
+
+/// Why a step isn't understood that gives text of a stranger to an action of others, whose code isn't read.
+fn gives_text_away(step: &JobStep<'_>) -> Option<String> {
+    let path = action_path(step.value);
+    let is_read = is_known_action(&path)
+        || path.contains("/crcr/actions/")
+        || path.starts_with("docker://")
+        || own_path(&path).is_some();
+    let given = step.value.get("with").filter(|_| !is_read)?;
+    events::is_text(&step.scope.reach_all(given), &step.events)
+        .then(|| format!("gives `{path}` text of a stranger, and its code isn't read"))
 }
 
 fn reports_path(path: &str) -> bool {
@@ -373,20 +398,26 @@ impl JudgedJob<'_> {
                 .any(|reach| reach.paths.iter().any(|path| is_secret(path)))
     }
 
-    /// Whether a script holds an expression with text of a stranger.
+    fn default_shell(&self) -> Option<&str> {
+        [self.value, self.workflow]
+            .into_iter()
+            .find_map(|level| level.get("defaults")?.get("run")?.get("shell")?.as_str())
+    }
+
+    /// Whether a script, or the command line of a shell, holds an expression with text of a stranger.
     fn holds_event_text(&self) -> bool {
-        self.steps.iter().any(|step| {
-            scripts(step.value)
-                .iter()
-                .any(|script| events::is_text(&step.scope.reach(script), &step.events))
-        })
+        let shell = self.default_shell().map(|shell| self.scope.reach(shell)).unwrap_or_default();
+        events::is_text(&shell, &self.events)
+            || self.steps.iter().any(|step| {
+                scripts(step.value)
+                    .iter()
+                    .any(|script| events::is_text(&step.scope.reach(script), &step.events))
+            })
     }
 
     /// Whether a step runs text of a stranger that no script holds, or writes it where each line may set a variable.
-    fn uses_of_event_text(&self) -> Vec<Exposure> {
-        let shell = [self.value, self.workflow]
-            .into_iter()
-            .find_map(|level| level.get("defaults")?.get("run")?.get("shell")?.as_str());
+    fn uses_of_event_text(&self, unknown: &mut Vec<String>) -> Vec<Exposure> {
+        let shell = self.default_shell();
         let (mut found, mut files) = (vec![], StrangerFiles::default());
         for step in &self.steps {
             let mut text = StrangerText::new(step, files);
@@ -397,6 +428,10 @@ impl JudgedJob<'_> {
                     .any(|script| script::writes_lines_of_strangers(script, step))
                 || step::takes_commands_for_variables(step);
             found.extend(used.runs.then_some(Exposure::EventAsCode));
+            if used.is_unclear {
+                let what = "gives an interpreter code that names text of the event and may run it";
+                unknown.push(format!("{} {what}", self.shown));
+            }
             found.extend(writes_lines.then_some(Exposure::EventToEnvironment));
             files = text.files.for_later_steps();
         }

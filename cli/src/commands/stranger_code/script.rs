@@ -4,19 +4,21 @@ use serde_yaml::Value;
 
 use super::as_code;
 use super::events;
-use super::scope::ContextReach;
+use super::scope::{ContextReach, texts};
 use super::shell::{self, ShellWord};
 use super::step::{JobStep, action_path, input};
+use crate::commands::workflow::own_path;
 
 /// Inputs that actions run as a script.
 const SCRIPT_INPUTS: [&str; 3] = ["run", "new_command_on_retry", "prepare"];
 /// How the names of others end.
 const SCRIPT_ENDS: [&str; 4] = ["script", "command", "commands", "cmd"];
 
-/// The scripts of a step: its own, and what an action such as `github-script` runs for it.
+/// The scripts of a step: its own, what an action such as `github-script` runs for it, and the commands of an image.
 pub fn scripts(step: &Value) -> Vec<String> {
     let with = step.get("with").and_then(Value::as_mapping).into_iter().flatten();
-    let in_image = action_path(step).starts_with("docker://");
+    let path = action_path(step);
+    let in_image = path.starts_with("docker://") || own_path(&path).is_some();
     let given = with.filter_map(|(key, value)| {
         let key = key.as_str()?.to_lowercase();
         let is_script = SCRIPT_INPUTS.contains(&&*key)
@@ -25,8 +27,29 @@ pub fn scripts(step: &Value) -> Vec<String> {
         is_script.then(|| value.as_str().map(str::to_owned))?
     });
     let own = step.get("run").and_then(Value::as_str).map(str::to_owned);
+    // The command line that the runner starts, in which it fills in expressions.
+    let shell = step.get("shell").and_then(Value::as_str).filter(|shell| shell.contains("${{"));
+    let own = own.into_iter().chain(shell.map(str::to_owned)).chain(image_commands(step));
     // A backslash continues a line of shell.
-    own.into_iter().chain(given).map(|script| script.replace("\\\n", " ")).collect()
+    own.chain(given).map(|script| script.replace("\\\n", " ")).collect()
+}
+
+/// The command lines of the `runs` of an action that is an image, as a shell would be given them.
+fn image_commands(runs: &Value) -> Vec<String> {
+    if runs.get("using").and_then(Value::as_str) != Some("docker") {
+        return vec![];
+    }
+    let quoted = |word: String| match word.contains("${{") {
+        true => word,
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    let line = |keys: &[&str]| {
+        let words = keys.iter().filter_map(|key| runs.get(*key)).flat_map(texts);
+        words.map(quoted).collect::<Vec<_>>().join(" ")
+    };
+    let commands: [&[&str]; 3] =
+        [&["pre-entrypoint"], &["entrypoint", "args"], &["post-entrypoint"]];
+    Vec::from(commands.map(line))
 }
 
 fn words(text: &str) -> Vec<String> {

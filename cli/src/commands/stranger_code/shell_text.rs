@@ -1,13 +1,14 @@
 //! What commands of a shell do with text of a stranger: run it, hand it on by variables and files, or set variables
 //! of later steps by it.
 
-use super::as_code::{MAX_PARTS, StrangerText, TextUses, first_name};
+use super::as_code::{self, MAX_PARTS, StrangerText, TextUses, first_name, has_name};
 use super::events;
+use super::javascript;
 use super::script::is_one_value;
 use super::shell::{self, ShellCommand, ShellWord};
 
 /// Programs that run a text that they are given or read, with the letters of the options for it.
-const INTERPRETERS: [(&str, &str); 16] = [
+const INTERPRETERS: [(&str, &str); 17] = [
     ("sh", "c"),
     ("bash", "c"),
     ("dash", "c"),
@@ -21,9 +22,35 @@ const INTERPRETERS: [(&str, &str); 16] = [
     ("node", "ep"),
     ("nodejs", "ep"),
     ("bun", "ep"),
+    // Its `eval` is a verb.
+    ("deno", ""),
     ("php", "r"),
     ("pwsh", "cC"),
     ("powershell", "cC"),
+];
+
+/// Words of Perl, PHP, Python, Ruby and JavaScript that run a text.
+const RUNS_TEXT: &[&str] = &[
+    "Command",
+    "Function",
+    "child_process",
+    "class_eval",
+    "compile",
+    "eval",
+    "exec",
+    "execSync",
+    "getoutput",
+    "instance_eval",
+    "passthru",
+    "popen",
+    "proc_open",
+    "qx",
+    "shell_exec",
+    "spawn",
+    "spawnSync",
+    "subprocess",
+    "system",
+    "vm",
 ];
 
 /// Agents that run commands, as programs; what they are told may be a stranger's orders.
@@ -93,6 +120,9 @@ pub fn uses_of_text(script: &str, text: &mut StrangerText<'_>) -> TextUses {
     let mut uses = TextUses::default();
     for at in 0..commands.len() {
         uses.runs |= command_runs_text(&commands, at, &here);
+        let by_code = uses_by_code(&commands[at].words, &here);
+        uses.runs |= by_code.runs;
+        uses.is_unclear |= by_code.is_unclear;
         uses.sets_variables |= !is_one_value && sets_variables(&commands, at, &here, into_outputs);
         write_files(&commands, at, &mut here);
     }
@@ -416,25 +446,9 @@ fn interpreters_run_text(
             return false;
         };
         let rest = &words[at + 1..];
-        let is_option = |word: &&ShellWord| word.text.starts_with('-') || word.text == "pipefail";
-        let options = match name.as_str() {
-            // The user or the file comes before them.
-            "su" | "flock" => rest.len(),
-            _ => rest.iter().take_while(is_option).count(),
-        };
-        let is_for_code = |word: &ShellWord| {
-            let option = word.text.trim_start_matches('-').to_lowercase();
-            match word.text.starts_with("--") {
-                true => ["eval", "print", "command"].contains(&option.as_str()),
-                false if word.text.starts_with('-') => {
-                    option == "command"
-                        || (option.len() < 6 && word.text.contains(|c| letters.contains(c)))
-                }
-                false => false,
-            }
-        };
-        if let Some(option) = rest[..options].iter().position(is_for_code) {
-            let code = rest.get(option + 1);
+        let is_option = |word: &&ShellWord| is_option(word);
+        if let Some(place) = place_of_code(&name, letters, rest) {
+            let code = rest.get(place);
             // Without code of its own it takes the first word of what it is fed.
             let is_open =
                 code.is_none_or(|code| code.text.contains("{}") || code.text.contains('%'));
@@ -457,6 +471,74 @@ fn interpreters_run_text(
         let is_file = file.is_some_and(|file| text.files.holds(&file.text));
         by_process || (is_program && (is_file || (reads && is_fed())))
     })
+}
+
+fn is_option(word: &ShellWord) -> bool {
+    word.text.starts_with('-') || word.text == "pipefail"
+}
+
+/// Where the words after an interpreter's name have its code, which may be missing there.
+fn place_of_code(name: &str, letters: &str, rest: &[ShellWord]) -> Option<usize> {
+    if name == "deno" {
+        let verb = rest.iter().position(|word| word.text == "eval")?;
+        return Some(verb + 1 + rest[verb + 1..].iter().take_while(|word| is_option(word)).count());
+    }
+    let options = match name {
+        // The user or the file comes before them.
+        "su" | "flock" => rest.len(),
+        _ => rest.iter().take_while(|word| is_option(word)).count(),
+    };
+    let is_for_code = |word: &ShellWord| {
+        let option = word.text.trim_start_matches('-').to_lowercase();
+        match word.text.starts_with("--") {
+            true => ["eval", "print", "command"].contains(&option.as_str()),
+            false if word.text.starts_with('-') => {
+                option == "command"
+                    || (option.len() < 6 && word.text.contains(|c| letters.contains(c)))
+            }
+            false => false,
+        }
+    };
+    Some(rest[..options].iter().position(is_for_code)? + 1)
+}
+
+/// What the code does that a command gives interpreters by `-c` and the like, where no shell fills anything in.
+fn uses_by_code(words: &[ShellWord], text: &StrangerText<'_>) -> TextUses {
+    let words = &words[..words.len().min(MAX_PARTS)];
+    let mut uses = TextUses::default();
+    for (at, word) in words.iter().enumerate() {
+        let name = program(&word.text);
+        let known = INTERPRETERS.iter().find(|(known, _)| *known == name);
+        let Some((_, letters)) = known else { continue };
+        let rest = &words[at + 1..];
+        let place = place_of_code(&name, letters, rest);
+        let Some(code) = place.and_then(|place| rest.get(place)) else { continue };
+        let by_code = code_uses_text(&name, &code.text, text);
+        uses.runs |= by_code.runs;
+        uses.is_unclear |= by_code.is_unclear;
+    }
+    uses
+}
+
+fn code_uses_text(program: &str, code: &str, text: &StrangerText<'_>) -> TextUses {
+    let mut here = text.clone();
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let may_run = has_name(code, &text.names)
+        && code.to_lowercase().contains("env")
+        && (code.split(|c| !is_part(c)).any(|word| RUNS_TEXT.contains(&word))
+            || code.contains('`')
+            || code.contains("import("));
+    let runs = match program {
+        "sh" | "bash" | "dash" | "zsh" | "ksh" => return uses_of_text(code, &mut here),
+        // Many commands may hand it the same code.
+        "su" | "flock" => return TextUses::default(),
+        "pwsh" | "powershell" => as_code::powershell_runs_text(code, &mut here),
+        "python" => as_code::python_runs_text(&code.replace(';', "\n"), &mut here),
+        "node" | "nodejs" | "bun" | "deno" => javascript::runs_text(code, &mut here),
+        // Perl, PHP and Ruby are read as words only.
+        _ => may_run,
+    };
+    TextUses { runs, is_unclear: may_run && !runs, ..TextUses::default() }
 }
 
 /// The last part of a program's path, without the version of Python.

@@ -15,7 +15,7 @@ const TEMPLATES: [&str; 9] = [
     include_str!("../../../../workflows-templates/test-stats.yml"),
 ];
 
-fn judge(files: &[(&str, &str)]) -> WorkflowJudgement {
+pub fn judge(files: &[(&str, &str)]) -> WorkflowJudgement {
     let mut set = WorkflowSet::new(None, "pytorch/pytorch");
     for (path, text) in files {
         match path.starts_with(".github/workflows/") {
@@ -26,7 +26,7 @@ fn judge(files: &[(&str, &str)]) -> WorkflowJudgement {
     set.judge()
 }
 
-fn codes_of(files: &[(&str, &str)]) -> Vec<&'static str> {
+pub fn codes_of(files: &[(&str, &str)]) -> Vec<&'static str> {
     let mut codes: Vec<_> =
         judge(files).found.into_iter().map(|(exposure, _)| exposure.check()).collect();
     codes.dedup();
@@ -38,7 +38,7 @@ pub fn codes(text: &str) -> Vec<&'static str> {
 }
 
 /// Findings and doubts alike.
-fn all(text: &str) -> (Vec<&'static str>, Vec<String>) {
+pub fn all(text: &str) -> (Vec<&'static str>, Vec<String>) {
     (codes(text), judge(&[(".github/workflows/w.yml", text)]).unknown)
 }
 
@@ -415,7 +415,8 @@ fn called_workflows_and_actions_are_judged_with_what_they_are_given() {
 fn what_is_not_understood_is_told_and_never_safe() {
     for (text, why) in [
         ("on: pull_request_target\njobs: {a: {steps: [\n", "isn't YAML"),
-        ("not a mapping", "isn't YAML"),
+        ("not a mapping", "isn't YAML (not a mapping)"),
+        ("on: pull_request_target\njobs:\n  b:\n\t runs-on: x\n", "line 4"),
         (
             "on: pull_request_target\njobs: {a: {uses: x/y/.github/workflows/z.yml@v1, secrets: inherit}}",
             "calls `x/y/.github/workflows/z.yml@v1`",
@@ -452,6 +453,15 @@ fn what_is_not_understood_is_told_and_never_safe() {
             "{text}: {found:?} {unknown:?}"
         );
     }
+}
+
+#[test]
+fn workflow_that_begins_with_a_byte_order_mark_is_read() {
+    let workflow =
+        "on: pull_request_target\njobs: {b: {steps: [{run: 'echo ${{ github.head_ref }}'}]}}";
+    let marked = format!("\u{feff}{workflow}");
+    assert_eq!(all(&marked), all(workflow));
+    assert_eq!(codes(&marked), ["untrusted-expression"]);
 }
 
 /// The workflow with another runner of the job.

@@ -1,6 +1,6 @@
 //! Text of strangers that a step runs or hands on.
 
-use super::tests::{codes, with_rights};
+use super::tests::{all, codes, codes_of, judge, with_rights};
 
 /// Of the event's text in a variable; `BODY` is a comment's, `ID` a number.
 #[test]
@@ -142,6 +142,93 @@ fn text_of_strangers_that_a_script_runs_is_told() {
     assert_eq!(codes(&with_rights("pull_request", fork)), [""; 0]);
     let head = "      - run: eval \"git log $GITHUB_HEAD_REF\"\n";
     assert!(codes(&with_rights("pull_request_target", head)).contains(&"event-as-code"));
+}
+
+/// Code that no shell fills anything in, and that reads the variable itself.
+#[test]
+fn code_given_to_an_interpreter_that_runs_a_variable_of_strangers_is_told() {
+    let found = |script: &str| {
+        let step = format!(
+            "      - run: |\n          {script}\n        env: {{T: '${{{{ github.event.pull_request.title }}}}'}}\n"
+        );
+        all(&with_rights("pull_request_target", &step))
+    };
+    for script in [
+        "python3 -c 'import os; exec(os.environ[\"T\"])'",
+        "python3 -c 'import os; t = os.environ[\"T\"]; os.system(t)'",
+        "node -e \"eval(process.env.T)\"",
+        "node -e 'require(\"child_process\").execSync(process.env.T)'",
+        "perl -e 'eval $ENV{T}'",
+        "perl -e 'print `$ENV{T}`'",
+        "ruby -e 'eval ENV[\"T\"]'",
+        "php -r 'eval(getenv(\"T\"));'",
+        "bash -c 'eval \"$T\"'",
+        "sudo -E sh -c 'exec $T'",
+        "pwsh -c 'iex $env:T'",
+    ] {
+        assert_eq!(found(script), (vec!["event-as-code"], vec![]), "{script}");
+    }
+    for script in [
+        "deno eval 'eval(Deno.env.get(\"T\"))'",
+        "node -e 'const t = process.env.T; eval(t)'",
+        "python3 -c 'from os import *; system(environ[\"T\"])'",
+    ] {
+        let (found, unknown) = found(script);
+        assert!(
+            found.is_empty() && unknown.len() == 1 && unknown[0].contains("may run it"),
+            "{script}: {found:?} {unknown:?}"
+        );
+    }
+    for script in [
+        "python3 -c 'import os; print(os.environ[\"T\"])'",
+        "node -e 'console.log(process.env.T)'",
+        "perl -e 'print $ENV{T}'",
+        "ruby -e 'puts ENV[\"OTHER\"]; eval ENV[\"CODE\"]'",
+        "bash -c 'echo \"$T\"'",
+    ] {
+        assert_eq!(found(script), (vec![], vec![]), "{script}");
+    }
+}
+
+#[test]
+fn text_of_strangers_that_an_action_gets_is_found_or_not_understood() {
+    let workflow = |uses: &str| {
+        let title = "${{ github.event.pull_request.title }}";
+        let step = format!("      - uses: {uses}\n        with: {{t: '{title}'}}\n");
+        with_rights("pull_request_target", &step)
+    };
+    let local = workflow("./x");
+    let with = |action: &str| {
+        let files = [(".github/workflows/w.yml", &*local), ("x/action.yml", action)];
+        (codes_of(&files), judge(&files).unknown)
+    };
+    for runs in [
+        "{using: composite, steps: [{shell: 'bash -c \"${{ inputs.t }}\" {0}', run: echo}]}",
+        "{using: docker, image: a, entrypoint: sh, args: ['-c', 'echo ${{ inputs.t }}']}",
+        "{using: docker, image: a, pre-entrypoint: '${{ inputs.t }}'}",
+    ] {
+        let (found, _) = with(&format!("inputs: {{t: {{}}}}\nruns: {runs}"));
+        assert_eq!(found, ["untrusted-expression"], "{runs}");
+    }
+    let by_variable = "inputs: {t: {}}\nruns: {using: docker, image: a, entrypoint: sh, args: ['-c', 'eval \
+                       \"$T\"'], env: {T: '${{ inputs.t }}'}}";
+    assert_eq!(with(by_variable).0, ["event-as-code"]);
+    let named = "`b` in `.github/workflows/w.yml`";
+    for runs in ["{using: node24, main: x.js}", "{using: docker, image: Dockerfile}"] {
+        let (found, unknown) = with(&format!("inputs: {{t: {{}}}}\nruns: {runs}"));
+        assert_eq!(found, [""; 0], "{runs}");
+        assert_eq!(unknown, [format!("{named} uses `./x`, whose code isn't read")]);
+    }
+    let (found, unknown) = all(&workflow("x/y@v1"));
+    assert_eq!(found, [""; 0]);
+    let why = "gives `x/y` text of a stranger, and its code isn't read";
+    assert_eq!(unknown, [format!("{named} {why}")]);
+    let read_only =
+        workflow("x/y@v1").replace("{contents: write, id-token: write}", "{contents: read}");
+    assert_eq!(all(&read_only), (vec![], vec![]));
+    let shell = "on: issues\ndefaults: {run: {shell: 'bash -c \"${{ github.event.issue.title }}\" {0}'}}\njobs: \
+                 {b: {steps: [{run: make}]}}";
+    assert_eq!(codes(shell), ["untrusted-expression"]);
 }
 
 #[test]

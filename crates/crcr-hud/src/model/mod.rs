@@ -1,6 +1,7 @@
 //! The content of each page as data, computed from facts as `crcr_domain::results` defines it. The
 //! JSON twins serialise these types.
 
+pub(super) mod breakage;
 pub(super) mod commit_jobs;
 pub(super) mod days;
 pub(super) mod head;

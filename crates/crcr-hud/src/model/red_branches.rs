@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::commit_jobs::{branch_jobs, commits, last_ended_of_each, newest_of_each};
+use super::breakage::ColumnHistory;
+use super::commit_jobs::{JobOnCommit, branch_jobs, commits, last_ended_of_each, newest_of_each};
 use crate::context::{Hud, PageError};
-use crate::pages::branch::{JobGroup, backend_cells, is_red};
+use crate::pages::branch::{JobGroup, backend_cells};
 
 /// The newest commits of a branch that are looked at.
 const MAX_COMMITS: usize = 15;
@@ -41,7 +42,7 @@ pub(crate) struct RedJob {
     pub(crate) title: String,
     /// The backend, if it isn't a job of the repository itself.
     pub(crate) backend: Option<String>,
-    /// How many commits in a row it failed on, of those that are looked at.
+    /// How many commits it failed on since it is red, of those that are looked at.
     pub(crate) commits: usize,
     /// The first of them.
     pub(crate) since: BranchCommit,
@@ -116,15 +117,10 @@ pub(crate) async fn turns(
         return Err(PageError::NotFound(format!("no commit on `{branch}` of {repo} is known")));
     }
     let mut turns = vec![];
-    for Column { title, ended, .. } in Columns::read(hud, repo, branch, &commits).await?.columns {
-        let mut was_red = None;
-        for (n, is_red, _) in ended.into_iter().rev() {
-            // A job that is red from its first known commit on didn't turn there.
-            if was_red.is_some_and(|was_red| was_red != is_red) {
-                let (title, commit) = (title.clone(), commits[n].clone());
-                turns.push(JobTurn { title, commit, is_red });
-            }
-            was_red = Some(is_red);
+    for Column { title, history, .. } in Columns::read(hud, repo, branch, &commits).await?.columns {
+        for (n, is_red) in history.changes() {
+            let (title, commit) = (title.clone(), commits[n].clone());
+            turns.push(JobTurn { title, commit, is_red });
         }
     }
     Ok(turns)
@@ -152,11 +148,16 @@ pub(crate) async fn states(
         return Err(PageError::NotFound(format!("no commit on `{branch}` of {repo} is known")));
     }
     let columns = Columns::read(hud, repo, branch, &commits).await?.columns;
-    let state = |Column { title, ended, .. }: Column| {
-        let is_red = ended.first()?.1;
-        let (since, ..) = *ended.iter().take_while(|(_, red, _)| *red == is_red).last()?;
-        let was_green = ended.iter().any(|(_, red, _)| !red);
-        Some(ColumnState { title, is_red, was_green, since: commits[since].clone() })
+    let state = |Column { title, history, .. }: Column| {
+        let broken = history.breakage();
+        let since = match &broken {
+            Some(broken) => broken.first,
+            None => history.turns().take_while(|(_, is_red)| !*is_red).last()?.0,
+        };
+        let was_green = broken.as_ref().is_some_and(|broken| broken.is_first)
+            || history.turns().any(|(_, is_red)| !is_red);
+        let (is_red, since) = (broken.is_some(), commits[since].clone());
+        Some(ColumnState { title, is_red, was_green, since })
     };
     Ok(columns.into_iter().filter_map(state).collect())
 }
@@ -165,8 +166,7 @@ pub(crate) async fn states(
 struct Column {
     title: String,
     backend: Option<String>,
-    /// The commits on which it ended, by their places: whether it failed, and a job in that state.
-    ended: Vec<(usize, bool, Option<u64>)>,
+    history: ColumnHistory,
 }
 
 struct Columns {
@@ -188,16 +188,17 @@ impl Columns {
         let (jobs, read) = branch_jobs(hud, repo, branch, commits).await?;
         let is_whole = read == commits.len();
         let (backends, reported) = backend_cells(hud, repo, commits, |_| true).await?;
-        // The worst state of each group on each commit, with a job in it.
-        let mut groups: BTreeMap<JobGroup, HashMap<&str, (CiState, u64)>> = BTreeMap::new();
+        let places = || commits.iter().enumerate();
+        let place_of: HashMap<&str, usize> =
+            places().map(|(n, commit)| (commit.sha.as_str(), n)).collect();
+        let mut groups: BTreeMap<JobGroup, ColumnHistory> = BTreeMap::new();
         // By commit: whether something passed, and whether nothing else but that happened.
         let mut green: HashMap<&str, (bool, bool)> = HashMap::new();
         let (newest, ended) = (newest_of_each(&jobs), last_ended_of_each(&jobs));
-        for job in &ended {
-            let found = (job.job.state, job.job.id);
-            let states = groups.entry(JobGroup::new(job.job, |_| false)).or_default();
-            let worst = states.entry(job.job.head_sha.as_str()).or_insert(found);
-            *worst = (*worst).min(found);
+        for JobOnCommit { job, .. } in &ended {
+            let Some(place) = place_of.get(job.head_sha.as_str()) else { continue };
+            let history = groups.entry(JobGroup::new(job, |_| false)).or_default();
+            history.add(*place, &job.name, job.state, job.id);
         }
         for job in &newest {
             let (sha, state) = (job.job.head_sha.as_str(), job.job.state);
@@ -214,37 +215,31 @@ impl Columns {
         }
         let newest_green =
             commits.iter().position(|commit| green.get(commit.sha.as_str()) == Some(&(true, true)));
-        let places = || commits.iter().enumerate();
-        let in_tree = groups.into_iter().map(|(group, states)| {
-            let ended = places().filter_map(|(n, commit)| {
-                let (state, job) = states.get(commit.sha.as_str())?;
-                Some((n, is_red(*state)?, Some(*job)))
-            });
-            Column { title: group.title(), backend: None, ended: ended.collect() }
+        let in_tree = groups.into_iter().map(|(group, history)| Column {
+            title: group.title(),
+            backend: None,
+            history,
         });
         let out_of_tree = backends.iter().enumerate().map(|(at, backend)| {
-            let ended = places().filter_map(|(n, commit)| {
-                Some((n, reported.get(&commit.sha)?[at]?.was_red()?, None))
-            });
+            let turns = places()
+                .filter_map(|(n, commit)| Some((n, reported.get(&commit.sha)?[at]?.was_red()?)));
             let (title, backend) = (backend.repo.clone(), Some(backend.repo.clone()));
-            Column { title, backend, ended: ended.collect() }
+            Column { title, backend, history: ColumnHistory::of_backend(turns) }
         });
         Ok(Self { columns: in_tree.chain(out_of_tree).collect(), newest_green, is_whole })
     }
 
     fn red(self, commits: &[BranchCommit]) -> Vec<RedJob> {
         let is_whole = self.is_whole;
-        let red = self.columns.into_iter().filter_map(|Column { title, backend, ended }| {
-            let failed: Vec<_> = ended.iter().take_while(|(_, is_red, _)| *is_red).collect();
-            let ((_, _, job), (first, ..)) = (failed.first()?, failed.last()?);
+        let red = self.columns.into_iter().filter_map(|Column { title, backend, history }| {
+            let broken = history.breakage()?;
             Some(RedJob {
                 title,
                 backend,
-                commits: failed.len(),
-                since: commits[*first].clone(),
-                may_be_older: failed.len() == ended.len()
-                    && (commits.len() == MAX_COMMITS || !is_whole),
-                job: *job,
+                commits: broken.commits,
+                since: commits[broken.first].clone(),
+                may_be_older: !broken.is_first && (commits.len() == MAX_COMMITS || !is_whole),
+                job: broken.newest_job,
             })
         });
         red.collect()

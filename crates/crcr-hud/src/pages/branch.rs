@@ -18,6 +18,7 @@ use super::failure::{self, JobModel};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError, repo_name};
 use crate::layout::{counted, culprit_list, outcome_parts, short_sha, state_parts};
+use crate::model::breakage::ColumnHistory;
 use crate::model::commit_jobs::{
     JobOnCommit, branch_jobs, commits, last_ended_of_each, newest_of_each,
 };
@@ -30,6 +31,14 @@ use crate::view::View;
 const MAX_GROUPS: usize = 60;
 /// Green commits in a row that are folded into one line.
 const FOLDED: usize = 4;
+/// What a cell of a backend shows and none of a job does.
+const BACKENDS_ONLY: [JobOutcome; 5] = [
+    JobOutcome::InfraFailed,
+    JobOutcome::PassedAfterRerun,
+    JobOutcome::Lost,
+    JobOutcome::NeverStarted,
+    JobOutcome::Superseded,
+];
 /// Red columns that are told in words.
 const MAX_TOLD: usize = 6;
 /// Results of backends are looked for in this many days.
@@ -58,11 +67,12 @@ pub(crate) struct BranchModel {
     pub(crate) job: Option<JobModel>,
 }
 
-/// The first of the newest commits on which a group or a backend failed without a green one in between.
+/// The first of the newest commits on which a job of a group that is still red, or a backend, failed without a green one
+/// in between.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct RedSince {
     pub(crate) sha: String,
-    /// Commits with a failure since then.
+    /// Commits since then with a failure of what is still red.
     pub(crate) commits: usize,
     /// Whether an older commit is known on which it passed.
     pub(crate) is_first: bool,
@@ -180,13 +190,6 @@ pub(crate) struct GroupCell {
     pub(crate) was_rerun: bool,
     /// A job in that state.
     pub(crate) job: u64,
-    /// The worst of what the jobs came to, before a re-run that hasn't ended.
-    #[serde(skip)]
-    ended: CiState,
-}
-
-pub(crate) fn is_red(state: CiState) -> Option<bool> {
-    (state.is_failure() || state == CiState::Passed).then(|| state.is_failure())
 }
 
 pub(crate) async fn build(
@@ -212,7 +215,7 @@ pub(crate) async fn build(
             || format!("{} / {}", job.workflow, job.name).to_lowercase().contains(&search)
     };
     jobs.retain(matches);
-    let grouped = GroupedJobs::new(&jobs, &query.open);
+    let grouped = GroupedJobs::new(&jobs, &commits, &query.open);
     let groups = &grouped.groups;
     let is_shown = |backend: &str| search.is_empty() || backend.to_lowercase().contains(&search);
     let (backends, mut reported) = backend_cells(hud, repo, &commits, is_shown).await?;
@@ -236,14 +239,14 @@ pub(crate) async fn build(
         Some(id) => known_job(hud, repo, id).await?,
         None => None,
     };
-    let in_tree = |row: &CommitRow, at: usize| {
-        let cell = row.cells[at].as_ref()?;
-        Some((is_red(cell.ended)?, Some(cell.job)))
+    let in_tree = |group: &JobGroup| red_since(&commits, grouped.histories.get(group)?);
+    let out_of_tree = |at: usize| {
+        let rows = commits.iter().enumerate();
+        let turns = rows.filter_map(|(n, row)| Some((n, row.backend_cells[at]?.was_red()?)));
+        red_since(&commits, &ColumnHistory::of_backend(turns))
     };
-    let out_of_tree = |row: &CommitRow, at: usize| Some((row.backend_cells[at]?.was_red()?, None));
-    let red = (0..groups.len()).map(|at| red_since(&commits, |row| in_tree(row, at))).collect();
-    let red_backends =
-        (0..backends.len()).map(|at| red_since(&commits, |row| out_of_tree(row, at))).collect();
+    let red = groups.iter().map(in_tree).collect();
+    let red_backends = (0..backends.len()).map(out_of_tree).collect();
     if query.only_failing() {
         commits.retain(|row| {
             grouped.failed.contains(row.commit.sha.as_str())
@@ -272,8 +275,8 @@ struct GroupedJobs<'a> {
     /// How many groups are left out.
     more_groups: usize,
     cells: HashMap<(&'a str, JobGroup), Vec<JobOnCommit<'a>>>,
-    /// The worst of what the jobs of each came to.
-    ended: HashMap<(&'a str, JobGroup), CiState>,
+    /// What the jobs of each group came to.
+    histories: HashMap<JobGroup, ColumnHistory>,
     /// The commits on which a job failed, in whichever group.
     failed: HashSet<&'a str>,
     /// By commit: whether a job passed, and whether every other one did that ran.
@@ -281,8 +284,8 @@ struct GroupedJobs<'a> {
 }
 
 impl<'a> GroupedJobs<'a> {
-    /// `open`: titles of the groups whose jobs are shown one by one.
-    fn new(jobs: &'a [WorkflowJob], open: &[String]) -> Self {
+    /// `commits`: the newest first. `open`: titles of the groups whose jobs are shown one by one.
+    fn new(jobs: &'a [WorkflowJob], commits: &[BranchCommit], open: &[String]) -> Self {
         let is_open = |group: &JobGroup| open.contains(&group.title());
         let mut cells: HashMap<_, Vec<_>> = HashMap::new();
         let (mut failed, mut green) = (HashSet::new(), HashMap::new());
@@ -300,19 +303,21 @@ impl<'a> GroupedJobs<'a> {
             *only &= matches!(job.job.state, CiState::Passed | CiState::Neutral);
             cells.entry((sha, group)).or_default().push(job);
         }
-        let mut ended: HashMap<_, CiState> = HashMap::new();
-        for job in last_ended_of_each(jobs) {
-            let key = (job.job.head_sha.as_str(), JobGroup::new(job.job, is_open));
-            let worst = ended.entry(key).or_insert(job.job.state);
-            *worst = job.job.state.min(*worst);
+        let places: HashMap<&str, usize> =
+            commits.iter().enumerate().map(|(n, commit)| (commit.sha.as_str(), n)).collect();
+        let mut histories: HashMap<JobGroup, ColumnHistory> = HashMap::new();
+        for JobOnCommit { job, .. } in last_ended_of_each(jobs) {
+            let Some(place) = places.get(job.head_sha.as_str()) else { continue };
+            let history = histories.entry(JobGroup::new(job, is_open)).or_default();
+            history.add(*place, &job.name, job.state, job.id);
         }
         let more_groups = groups.len().saturating_sub(MAX_GROUPS);
-        Self { groups: most_telling(groups), more_groups, cells, ended, failed, green }
+        Self { groups: most_telling(groups), more_groups, cells, histories, failed, green }
     }
 
     fn cell(&self, sha: &'a str, group: &JobGroup) -> Option<GroupCell> {
         let key = (sha, group.clone());
-        Some(group_cell(self.cells.get(&key)?, *self.ended.get(&key)?))
+        Some(group_cell(self.cells.get(&key)?))
     }
 }
 
@@ -346,24 +351,14 @@ async fn culprits_on(hud: &Hud, repo: &RepoName, commits: &[CommitRow]) -> Vec<C
     (hud.probes)().await.culprits.into_iter().filter(is_here).collect()
 }
 
-/// `turn` says of a commit whether a column is red there, and by which job. Commits on which it didn't run, or
-/// runs still, neither begin nor end a breakage.
-fn red_since(
-    commits: &[CommitRow],
-    turn: impl Fn(&CommitRow) -> Option<(bool, Option<u64>)>,
-) -> Option<RedSince> {
-    let mut red: Option<RedSince> = None;
-    for row in commits {
-        match turn(row) {
-            Some((true, job)) => {
-                let commits = red.as_ref().map_or(0, |red| red.commits) + 1;
-                red = Some(RedSince { sha: row.commit.sha.clone(), commits, is_first: false, job });
-            }
-            Some((false, _)) => return red.map(|red| RedSince { is_first: true, ..red }),
-            None => {}
-        }
-    }
-    red
+fn red_since(commits: &[CommitRow], history: &ColumnHistory) -> Option<RedSince> {
+    let broken = history.breakage()?;
+    Some(RedSince {
+        sha: commits[broken.first].commit.sha.clone(),
+        commits: broken.commits,
+        is_first: broken.is_first,
+        job: broken.first_job,
+    })
 }
 
 pub(crate) type ReportedCells = HashMap<String, Vec<Option<BackendCell>>>;
@@ -449,7 +444,7 @@ pub(crate) async fn backend_cells(
     Ok((backends, cells))
 }
 
-fn group_cell(jobs: &[JobOnCommit<'_>], ended: CiState) -> GroupCell {
+fn group_cell(jobs: &[JobOnCommit<'_>]) -> GroupCell {
     let worst = jobs.iter().min_by_key(|job| job.job.state).expect("a cell has a job");
     GroupCell {
         state: worst.job.state,
@@ -457,7 +452,6 @@ fn group_cell(jobs: &[JobOnCommit<'_>], ended: CiState) -> GroupCell {
         failed: jobs.iter().filter(|job| job.job.state.is_failure()).count(),
         was_rerun: jobs.iter().any(|job| job.attempts > 1),
         job: worst.job.id,
-        ended,
     }
 }
 
@@ -563,9 +557,23 @@ fn grid(model: &BranchModel, path: &str) -> Markup {
             p.detail { @for state in CiState::ALL {
                 @let (glyph, _, word) = state_parts(state);
                 span.legend { (glyph) " " (word) }
+            }
+            @if !model.backends.is_empty() { @for outcome in BACKENDS_ONLY {
+                @let (glyph, _, word) = outcome_parts(Some(outcome));
+                span.legend { (glyph) " " (word) }
             } }
+            @if has_counts(model) { span.legend { "✗" sup { "2" } " so many of its jobs failed" } } }
         }
     }
+}
+
+/// Whether a cell shows how many of its jobs failed.
+fn has_counts(model: &BranchModel) -> bool {
+    model.commits.iter().any(|row| {
+        let groups = row.cells.iter().flatten().map(|cell| (cell.jobs, cell.failed));
+        let backends = row.backend_cells.iter().flatten().map(|cell| (cell.jobs, cell.failed));
+        groups.chain(backends).any(|(jobs, failed)| jobs > 1 && failed > 0)
+    })
 }
 
 /// A group of several jobs is a link that shows each of them, and back.
@@ -670,13 +678,15 @@ fn cell_markup(cell: Option<&GroupCell>, is_first_red: bool, model: &BranchModel
     if is_first_red {
         label.push_str(", the first red one");
     }
+    // On a cell that shows more than the mark of its state; a page has thousands of others.
+    let title = (label != word).then_some(&label);
     let is_open = model.query.job == Some(cell.job);
     // Without the other parameters, so that a job has one address here. The script keeps them.
     let query =
         BranchQuery { job: Some(cell.job), before: model.query.before, ..BranchQuery::default() };
     html! {
         td.(class).first[is_first_red] {
-            a rel="nofollow" href=(query.address()) aria-label=(label) aria-current=[is_open.then_some("true")] {
+            a rel="nofollow" href=(query.address()) title=[title] aria-label=(label) aria-current=[is_open.then_some("true")] {
                 (glyph) @if cell.jobs > 1 && cell.failed > 0 { sup { (cell.failed) } }
             }
         }
@@ -699,6 +709,6 @@ fn backend_cell(
         label.push_str(", the first red one");
     }
     html! {
-        td.(class).first[is_first_red] { a href=(address::commit(&model.repository, short_sha)) aria-label=(label) { (glyph) @if cell.failed > 0 && cell.jobs > 1 { sup { (cell.failed) } } } }
+        td.(class).first[is_first_red] { a href=(address::commit(&model.repository, short_sha)) title=(label) aria-label=(label) { (glyph) @if cell.failed > 0 && cell.jobs > 1 { sup { (cell.failed) } } } }
     }
 }

@@ -141,6 +141,21 @@ pub(crate) async fn find(hud: &Hud, prefix: &str) -> Result<Vec<FoundCommit>, Pa
     Ok(found)
 }
 
+/// Whether a commit of a repository has a page.
+pub(crate) async fn is_known(hud: &Hud, repository: &str, sha: &str) -> Result<bool, PageError> {
+    if !hud.results.dispatches_of_commits(sha, 1).await?.is_empty() {
+        return Ok(true);
+    }
+    for event in ["push", "workflow_run", "pull_request"] {
+        let selection = ThingSelection::CommitPrefix(sha);
+        let query = ThingQuery { event, repository, selection };
+        if !hud.results.current_things(&query).await?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 pub(crate) fn is_prefix(text: &str) -> bool {
     (MIN_DIGITS..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -249,7 +264,7 @@ pub(crate) fn page(model: &CommitModel, view: &View<'_>) -> Markup {
         upstream: &found.repository,
         pull_request: found.pull_requests.first().copied(),
         head_sha: &found.sha,
-        merge_base: None,
+        merge_base_url: None,
     };
     view.shell(
         &format!("{} {title}", short_sha(&found.sha)),

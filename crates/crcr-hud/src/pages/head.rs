@@ -3,6 +3,7 @@
 
 use crcr_domain::Level;
 use crcr_domain::ci_data::workflow::{CiState, WorkflowJob};
+use crcr_domain::results::JobOutcome;
 use crcr_domain::results::triage::{TriageCategory, TriageVerdict};
 use maud::{Markup, html};
 
@@ -142,7 +143,7 @@ pub(super) struct NextStep<'a> {
     pub(super) upstream: &'a str,
     pub(super) pull_request: Option<u64>,
     pub(super) head_sha: &'a str,
-    pub(super) merge_base: Option<&'a str>,
+    pub(super) merge_base_url: Option<&'a str>,
 }
 
 impl NextStep<'_> {
@@ -165,7 +166,13 @@ impl NextStep<'_> {
 
 /// What to do about a failure: fix, re-run, revert, or ask; by whose fault it is.
 fn next_step(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
-    let run = backend.jobs.iter().find_map(|job| job.details.url.as_deref());
+    let state = |job: &PullJob| HeadState::of_job(job.outcome, job.missing_proof.is_some());
+    // The job that the verdict is about; without a verdict the worst one.
+    let failed = backend.jobs.iter().filter(|job| state(job) <= HeadState::Broken);
+    let cause = failed.min_by_key(|job| (job.verdict != backend.verdict, state(job)));
+    let run = cause.and_then(|job| job.details.url.as_deref());
+    let is_cancelled = cause.is_some_and(|job| job.outcome == Some(JobOutcome::Cancelled));
+    let has_failed_tests = cause.is_some_and(|job| !job.failed_tests.is_empty());
     let rerun = html! {
         @if backend.level >= Level::L3 { a href=(next.checks_url()) rel="noreferrer nofollow" { "Re-run it" } " with its check's button" }
         @else { "Have its run started again downstream" }
@@ -179,17 +186,18 @@ fn next_step(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
     html! {
         p.next { strong { "Next: " }
             @match backend.verdict.as_ref().map(|verdict| verdict.category) {
+                _ if is_cancelled => { "it was cancelled: " (rerun) "; if it is cancelled again, " (ask) "." }
                 Some(TriageCategory::Upstream) => {
                     "it isn't this change. "
-                    @match next.merge_base {
-                        Some(sha) => { "See " a href=(format!("/commit/{sha}")) { "the commit that it began from" } " for what to revert" },
+                    @match next.merge_base_url {
+                        Some(url) => { "See " a href=(url) { "the commit that it began from" } " for what to revert" },
                         None => { "See " a href=(format!("/hud/{}", next.upstream)) { "the branch" } " for what to revert" },
                     }
                     "; " (rerun) " after that; or " (ask) "."
                 }
                 Some(TriageCategory::Infra | TriageCategory::Flake) => { (rerun) "; if it fails again, " (ask) "." }
                 Some(TriageCategory::Backend) => { (ask) "; " (rerun) " once it is fixed." }
-                _ => { "look at the failing tests below their job; " (rerun) "; or " (ask) "." }
+                _ => { @if has_failed_tests { "look at the failing tests below their job; " } (rerun) "; or " (ask) "." }
             }
         }
     }

@@ -22,7 +22,7 @@ use super::reported::{self, ReportedKind};
 use super::{controls, freshness};
 use crate::chart::sparkline;
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, count_link, distribution, rate};
+use crate::layout::{ago, count_link, distribution, rate, time, zone};
 use crate::model::days::ReportSummary;
 use crate::model::{RateSummary, TrendDay, days, total, trend};
 use crate::query::{EventFilter, SortOrder, SpanQuery, TimeSpan};
@@ -61,6 +61,9 @@ pub(crate) struct BackendRow {
     pub(crate) sentence: String,
     /// The criteria of its level that aren't met.
     pub(crate) failing: Vec<CriterionEvidence>,
+    /// The span that the criteria are of, whichever the rates are of.
+    pub(crate) reviewed_from: Option<Timestamp>,
+    pub(crate) reviewed_to: Option<Timestamp>,
     /// How near the next level is; `None` if no criteria lead to it.
     pub(crate) next_level: Option<NextLevel>,
     #[serde(flatten)]
@@ -242,6 +245,8 @@ fn backend_row(
         standing: backend_standing(standing.as_ref(), &worth, &tally),
         sentence: standing.as_ref().map(LevelStanding::sentence).unwrap_or_default(),
         failing: standing.map(|standing| standing.failing).unwrap_or_default(),
+        reviewed_from: review.map(|review| review.from),
+        reviewed_to: review.map(|review| review.to),
         next_level: review.and_then(next_level),
         newest: tally.newest,
         trend: trend(span, own),
@@ -420,6 +425,8 @@ fn name(backend: &BackendRow, query: &str) -> Markup {
 fn standing_cell(backend: &BackendRow) -> Markup {
     let (glyph, class, word) = standing_parts(backend.standing);
     let level = format!("/crcr/{}/level", backend.repo);
+    let has_criteria = !backend.failing.is_empty() || backend.next_level.is_some();
+    let reviewed = backend.reviewed_from.zip(backend.reviewed_to).filter(|_| has_criteria);
     html! {
         a.outcome.(class) href=(level) { span.glyph aria-hidden="true" { (glyph) } " " (word) }
         @for item in &backend.failing {
@@ -428,6 +435,9 @@ fn standing_cell(backend: &BackendRow) -> Markup {
         }
         @if let Some(next) = &backend.next_level {
             span.detail title=(next.missing.join(", ")) { (next.met) " of " (next.criteria) " for the next level" }
+        }
+        @if let Some((from, to)) = reviewed {
+            span.detail { (time(from)) " to " (time(to)) " " (zone()) }
         }
     }
 }

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
+use super::commit::is_known;
 use super::head::{NextStep, in_tree, out_of_tree};
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, commit_link, counted, culprit_list, short_sha};
@@ -43,6 +44,8 @@ pub(crate) struct PullModel {
     pub(crate) is_older: bool,
     /// The commit that the head and its base branch have in common; `None` when unknown.
     pub(crate) merge_base: Option<String>,
+    /// Whether there is a page of that commit.
+    pub(crate) is_merge_base_known: bool,
     /// When the newest report on this head was received.
     pub(crate) newest: Option<Timestamp>,
     /// How many other heads are known.
@@ -109,6 +112,10 @@ pub(crate) async fn build(
         }
     };
     let merge_base = merge_bases.into_iter().find(|found| found.head_sha == head_sha);
+    let is_merge_base_known = match &merge_base {
+        Some(found) => is_known(hud, upstream.as_str(), &found.merge_base).await?,
+        None => false,
+    };
     let facts = HeadFacts {
         upstream: &upstream,
         head_sha: &head_sha,
@@ -133,6 +140,7 @@ pub(crate) async fn build(
         pull_request,
         head_at: heads.iter().find(|head| head.sha == head_sha).map(|head| head.at),
         is_older: head_sha != newest_head,
+        is_merge_base_known,
         merge_base: merge_base.map(|found| found.merge_base),
         newest: on_head.map(|row| row.received_at).max(),
         older_heads: heads.len().saturating_sub(1),
@@ -180,12 +188,13 @@ async fn head_of_run(
 }
 
 pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {
+    let merge_base_url = merge_base_url(model, view);
     let next = NextStep {
         view,
         upstream: &model.upstream,
         pull_request: Some(model.number),
         head_sha: &model.head_sha,
-        merge_base: model.merge_base.as_deref(),
+        merge_base_url: merge_base_url.as_deref(),
     };
     let title = model.pull_request.as_ref().map(|pull| pull.title.as_str()).unwrap_or_default();
     view.shell(
@@ -196,7 +205,7 @@ pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {
                 h1 { bdi { @if title.is_empty() { (model.upstream) } @else { (title) } } " " span.muted { "#" (model.number) } }
                 a href=(view.pull_url(&model.upstream, model.number)) rel="noreferrer" { "on GitHub" }
             }
-            (facts(model))
+            (facts(model, merge_base_url.as_deref()))
             @if model.is_older {
                 p.note role="status" { "This is an older head. " a href=(address(model, None)) { "The current head" } }
             }
@@ -208,8 +217,18 @@ pub(crate) fn page(model: &PullModel, view: &View<'_>) -> Markup {
     )
 }
 
+/// Its page, or GitHub's, if nothing is known of it.
+fn merge_base_url(model: &PullModel, view: &View<'_>) -> Option<String> {
+    let sha = model.merge_base.as_ref()?;
+    Some(if model.is_merge_base_known {
+        format!("/commit/{sha}")
+    } else {
+        view.commit_url(&model.upstream, sha)
+    })
+}
+
 /// Who, from where to where, and which commit.
-fn facts(model: &PullModel) -> Markup {
+fn facts(model: &PullModel, merge_base_url: Option<&str>) -> Markup {
     html! {
         p.detail {
             bdi { (model.upstream) }
@@ -224,7 +243,7 @@ fn facts(model: &PullModel) -> Markup {
         p.detail {
             "Head " (commit_link(&model.head_sha))
             @if let Some(at) = model.head_at { " from " (ago(at)) }
-            @if let Some(sha) = &model.merge_base { " · merge base " (commit_link(sha)) }
+            @if let (Some(sha), Some(url)) = (&model.merge_base, merge_base_url) { " · merge base " a href=(url) { code { (short_sha(sha)) } } }
             @match model.newest {
                 Some(newest) => { " · newest report " (ago(newest)) }
                 None => " · no report yet",

@@ -223,14 +223,14 @@ fn table(entries: &[ListedEntry], model: &QuarantineModel) -> Markup {
                 th scope="col" { "Reason" } th scope="col" { "Meanwhile" }
             } }
             tbody { @for listed in entries { tr {
-                th scope="row" { a href=(pattern_link(model, &listed.entry.pattern)) { bdi { (listed.entry.pattern) } } }
+                th scope="row" { a href=(pattern_link(model, &listed.entry.pattern, None)) { bdi { (listed.entry.pattern) } } }
                 td data-label="Ends (UTC)" { @if listed.entry.is_expired { span.tag { "ended" } " " } (listed.entry.expiry) span.detail { (listed.entry.distance()) } }
                 td data-label="Owner" { bdi { (listed.entry.owner) } }
                 td data-label="Failed in 7 days" {
                     @if listed.failures == 0 { span.muted { "0" } } @else {
-                        a href=(pattern_link(model, &listed.entry.pattern)) { (listed.failures) }
+                        a href=(pattern_link(model, &listed.entry.pattern, Some("failed"))) { (listed.failures) }
                     }
-                    @if listed.flaky > 0 { span.detail { a href=(pattern_link(model, &listed.entry.pattern)) { (listed.flaky) } " flaky" } }
+                    @if listed.flaky > 0 { span.detail { a href=(pattern_link(model, &listed.entry.pattern, Some("flaky"))) { (listed.flaky) } " flaky" } }
                     @if listed.failing_tests > 1 { span.detail { "of " (listed.failing_tests) " tests" } }
                 }
                 td.message data-label="Reason" { bdi { (listed.entry.reason) } }
@@ -240,18 +240,27 @@ fn table(entries: &[ListedEntry], model: &QuarantineModel) -> Markup {
     }
 }
 
-/// A pattern with `*` is of several tests.
-fn pattern_link(model: &QuarantineModel, pattern: &str) -> String {
+/// What an entry covers: a pattern with `*` is of several tests. `runs`: what is counted of them.
+fn pattern_link(model: &QuarantineModel, pattern: &str, runs: Option<&str>) -> String {
+    let days = DAYS.to_string();
+    let days = runs.is_some().then_some(&*days);
     match pattern.split('*').max_by_key(|part| part.len()) {
         Some(part) if pattern.contains('*') => address(
             "/tests",
             [
                 ("repo", Some(&*model.repository)),
-                ("sort", Some("failing")),
+                ("sort", Some(if runs == Some("flaky") { "flaky" } else { "failing" })),
+                ("days", days),
                 ("branches", Some("all")),
                 ("q", Some(part.trim_start_matches('.'))),
             ],
         ),
-        _ => address::test_named(&model.repository, pattern),
+        _ => {
+            let page = address::test_named(&model.repository, pattern);
+            match runs {
+                Some(runs) => format!("{page}&days={DAYS}&runs={runs}#runs"),
+                None => page,
+            }
+        }
     }
 }

@@ -28,7 +28,8 @@ use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
 use crate::layout::{
-    ago, commit_link, count_link, counted, culprit_list, distribution, outcome_parts, rate,
+    ago, commit_link, count_link, counted, culprit_list, distribution, outcome_parts, rate, time,
+    zone,
 };
 use crate::model::job_details::JobDetails;
 use crate::model::{RateSummary, RateView, TrendDay, days, hourly_trend, total, trend};
@@ -579,6 +580,8 @@ fn criteria_summary(model: &LevelReview) -> Markup {
             div.title {
                 h2 #distance { (what) }
                 span.muted { (met) " of " (evidence.len()) " criteria met" }
+                // The cards above are of the page's span.
+                span.detail { (time(review.from)) " to " (time(review.to)) " " (zone()) }
                 a href=(format!("/crcr/{}/level", review.repo)) { "Evidence" }
             }
             ul.chips { @for evidence in evidence {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use crcr_domain::ci_data::test_run::full_name;
 use crcr_results::retention::day_of;
-use crcr_results::test_runs::{TestQuery, TestRanking, TestStats, date};
+use crcr_results::test_runs::{TestQuery, TestRanking, TestStats, date, hex_id};
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use crate::address::{self, Sorted, address, sort_header};
+use super::test::MAX_DAYS as MAX_TEST_DAYS;
+use crate::address::{Sorted, address, sort_header};
 use crate::context::{Hud, PageError};
 use crate::files::RepositoryFiles;
 use crate::layout::{duration, percent};
@@ -327,7 +328,20 @@ fn table(model: &TestsModel) -> Markup {
 
 fn row(test: &ListedTest, model: &TestsModel) -> Markup {
     let stats = &test.stats;
-    let link = address::test(&model.repository, stats.test_id);
+    let id = hex_id(stats.test_id);
+    let days = model.days.min(MAX_TEST_DAYS).to_string();
+    let path = format!("/test/{}", model.repository);
+    let link = address(&path, [("id", Some(&*id)), ("days", Some(&*days))]);
+    let runs = |runs: Option<&str>| {
+        let asked = [
+            ("id", Some(&*id)),
+            ("days", Some(&*days)),
+            ("runs", runs),
+            ("branches", (!model.all_branches).then_some("default")),
+            ("job", model.job.as_deref()),
+        ];
+        format!("{}#runs", address(&path, asked))
+    };
     html! { tr {
         th scope="row" {
             a href=(link) { bdi { (full_name(&stats.suite, &stats.classname, &stats.name)) } }
@@ -335,10 +349,10 @@ fn row(test: &ListedTest, model: &TestsModel) -> Markup {
             @if let Some(variant) = &stats.variant { " " span.detail { bdi { (variant) } } }
             @if let Some(file) = &stats.file { " " span.detail { bdi { (file) } } }
         }
-        td data-label="Flaky" { (share(stats.flaky, stats, &format!("{link}&runs=flaky#runs"))) }
-        td data-label="Failed" { (share(stats.failures, stats, &format!("{link}&runs=failed#runs"))) }
+        td data-label="Flaky" { (share(stats.flaky, stats, &runs(Some("flaky")))) }
+        td data-label="Failed" { (share(stats.failures, stats, &runs(Some("failed")))) }
         td data-label="Mean time" { @match stats.mean_time { Some(time) => (duration(time)), None => span.muted { "no data" } } }
-        td data-label="Runs" { a href=(format!("{link}#runs")) { (stats.runs) } }
+        td data-label="Runs" { a href=(runs(None)) { (stats.runs) } }
         td data-label="First seen" { (date(stats.first_day)) }
         td data-label="Owner" { @if test.owners.is_empty() { span.muted { "not known" } } @for owner in &test.owners { bdi { (owner) } " " } }
     } }

@@ -17,6 +17,13 @@ async fn every_page_of_a_month_and_its_twin() {
         assert!(page.starts_with("<!DOCTYPE html>") && page.contains("</main>"), "{path}");
         assert!(!page.contains("style=\"") && !page.contains("http://"), "{path}");
     }
+    let dune = "/crcr/dune-example/torch-dune";
+    let (_, level) = site.get(&format!("{dune}/level")).await;
+    let span = level.split("<p class=\"detail\">").nth(1).unwrap().split(" · ").next().unwrap();
+    for path in ["/crcr?window=24h", &format!("{dune}?window=24h")] {
+        let (_, page) = site.get(path).await;
+        assert!(page.contains(span), "{path}: the criteria are of {span}: {page}");
+    }
     let overview = site.json("/api/v1/overview?window=30d").await;
     let levels = overview["levels"].as_array().unwrap();
     assert_eq!(levels.len(), 4);

@@ -82,7 +82,8 @@ async fn branch_page_shows_commits_by_jobs_and_folds_the_shards_of_a_job() {
         "Commit &lt;b&gt;3&lt;/b&gt;",
         "took 5 min",
         "/pr/73?upstream=acme%2Ftree",
-        "aria-label=\"failed, 1 of 2 jobs",
+        "title=\"failed, 1 of 2 jobs\" aria-label=\"failed, 1 of 2 jobs",
+        "so many of its jobs failed",
     ] {
         assert!(page.contains(expected), "{expected}\n{page}");
     }
@@ -202,6 +203,70 @@ async fn job_and_backend_that_are_run_again_are_red_on_each_page_until_the_re_ru
 }
 
 #[tokio::test]
+async fn group_is_red_since_the_first_failure_of_the_shards_that_are_still_red() {
+    let site = site(vec![]).await;
+    let shards = |sha: &str, minutes: i64, shards: [&str; 2]| {
+        let mut rows = vec![push(sha, minutes)];
+        for (n, conclusion) in (1..).zip(shards) {
+            let (event, minutes, mut ran) = job(sha, Some(conclusion));
+            let id = 1000 * n + u64::from_str_radix(sha, 16).unwrap();
+            ran["workflow_job"]["id"] = json!(id);
+            ran["workflow_job"]["name"] = json!(format!("test ({n}, 2)"));
+            rows.push((event, minutes, ran));
+        }
+        rows
+    };
+    let (good, bad, open) = ("success", "failure", "cancelled");
+    // The shards on the commits one after another; since which the group is red, the failures since, and the shard.
+    for (n, (sha, ran, since)) in [
+        ("a1", [good, good], None),
+        ("b2", [bad, good], Some(("b2", 1, 1))),
+        ("c3", [good, bad], Some(("c3", 1, 2))),
+        ("d4", [good, bad], Some(("c3", 2, 2))),
+        ("e5", [bad, bad], Some(("c3", 3, 2))),
+        ("f6", [bad, good], Some(("e5", 2, 1))),
+        ("a7", [open, good], Some(("e5", 2, 1))),
+        ("b8", [good, good], None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        site.add_webhooks(shards(sha, 99 - n as i64, ran)).await;
+        let grid = site.json(&format!("/api/v1/hud/{UPSTREAM}/main")).await;
+        let now = site.json("/api/v1/now").await;
+        let (red, job) = (&grid["red"][0], &now["branches"][0]["red"][0]);
+        let Some((since, commits, shard)) = since else {
+            assert!(red.is_null() && job.is_null(), "{sha}: {red} {job}");
+            continue;
+        };
+        let id = 1000 * shard + u64::from_str_radix(since, 16).unwrap();
+        let expected = json!({
+            "sha": since.repeat(20), "commits": commits, "is_first": true, "job": id,
+        });
+        assert_eq!(*red, expected, "{sha}");
+        assert_eq!(
+            (&job["since"]["sha"], &job["commits"]),
+            (&red["sha"], &red["commits"]),
+            "{sha}"
+        );
+    }
+    let (_, feed) = site.get(&format!("/feeds/{UPSTREAM}/main")).await;
+    let titles =
+        feed.split("<title>CI / test ").skip(1).map(|rest| rest.split('<').next().unwrap());
+    let titles: Vec<_> = titles.collect();
+    let expected = [
+        "is green again on main at b8b8",
+        "turned red on main at c3c3",
+        "turned red on main at b2b2",
+    ];
+    assert_eq!(titles.len(), expected.len(), "{titles:?}");
+    assert!(
+        titles.iter().zip(expected).all(|(title, begin)| title.starts_with(begin)),
+        "{titles:?}"
+    );
+}
+
+#[tokio::test]
 async fn backend_that_is_red_on_a_branch_is_red_on_each_page_of_the_branch() {
     let facts = vec![pushed("a1", Conclusion::Success), pushed("b2", Conclusion::Failure)];
     let site = site(facts).await;
@@ -220,7 +285,11 @@ async fn backend_that_is_red_on_a_branch_is_red_on_each_page_of_the_branch() {
     let red = &grid["red_backends"][column.unwrap()];
     assert_eq!((&red["sha"], &red["is_first"]), (&json!("b2".repeat(20)), &json!(true)), "{grid}");
     let (_, page) = site.get(&path).await;
-    for expected in ["torch-aurora</bdi></strong> is red since", "the first red one"] {
+    for expected in [
+        "torch-aurora</bdi></strong> is red since",
+        "the first red one\" aria-label=",
+        "↻ passed after re-run",
+    ] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
     let failing = site.json(&format!("/api/v1{path}?rows=failing")).await;

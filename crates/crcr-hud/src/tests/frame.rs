@@ -86,6 +86,13 @@ fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
     (a.max(b) + 0.05) / (a.min(b) + 0.05)
 }
 
+/// The longest, of `/prs`, is wider than a phone.
+#[test]
+fn group_of_filters_wraps() {
+    let rule = crate::layout::STYLE.split_once("\n.group {").unwrap().1.split_once('}').unwrap().0;
+    assert!(rule.contains("flex-wrap: wrap"), "{rule}");
+}
+
 #[test]
 fn every_text_can_be_read_in_both_schemes() {
     assert!((contrast([0.0; 3], [1.0; 3]) - 21.0).abs() < 1e-9);

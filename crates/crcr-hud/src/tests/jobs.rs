@@ -355,6 +355,8 @@ async fn quarantine_lists_every_entry_with_its_end_and_its_failures() {
     let (_, page) = site.get("/quarantine?sort=owner").await;
     assert!(page.contains("2026-09-27<span class=\"detail\">in 12 days"), "{page}");
     assert!(page.contains("/test/acme/upstream?name=TestRandom.test_seed_per_device"), "{page}");
+    let flaky = "TestRandom.test_seed_per_device&amp;days=7&amp;runs=flaky#runs\"";
+    assert!(page.contains(flaky), "what is counted is listed: {page}");
     assert!(page.contains("aria-sort=\"ascending\""), "{page}");
     assert_eq!(site.get("/quarantine?sort=odd").await.0, 400);
     let found = site.json("/api/v1/quarantine?q=GRACE").await;

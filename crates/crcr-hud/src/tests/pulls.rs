@@ -82,7 +82,12 @@ async fn verdict_rests_on_the_merge_base_however_old_it_is() {
         let sentence = "This pull request or the backend: it passed on the merge base";
         assert!(page.contains(sentence), "{page}");
         assert!(page.contains(" on f0f0f0f0f0f0"), "the evidence names the commit: {page}");
-        assert!(page.contains(" · merge base <a href=\"/commit/f0f0f0f"), "{page}");
+        let place = " · merge base <a href=\"";
+        let unknown = format!("{place}https://github.com/{UPSTREAM}/commit/f0f0f0f");
+        assert!(page.contains(&unknown), "it has no page here: {page}");
+        site.add_webhooks(vec![branches::push("f0", 90)]).await;
+        let (_, page) = site.get("/pr/7").await;
+        assert!(page.contains(&format!("{place}/commit/f0f0f0f")), "{page}");
     }
     let pull = site(branched(2, false)).await.json("/api/v1/pulls/7").await;
     let verdict = &pull["backends"][0]["verdict"];
@@ -125,6 +130,36 @@ async fn verdict_of_the_backend_is_shown_with_its_analyzer_and_whom_it_suspects(
     let job = &pull["backends"][0]["jobs"][0];
     assert_eq!(job["reported_verdict"]["suspected_upstream"]["pr"], 99);
     assert_eq!(job["verdict"]["analyzer"]["name"], "crcr");
+}
+
+#[tokio::test]
+async fn cancelled_job_is_to_be_run_again_and_its_own_run_is_linked() {
+    let mut facts = branched(2, true);
+    let attempt = facts.iter_mut().find_map(|fact| match fact {
+        Fact::Attempt(row) if row.pull_request == Some(7) => Some(row),
+        _ => None,
+    });
+    let cancelled = attempt.unwrap();
+    cancelled.details.failed_tests = vec![];
+    let mut passed = cancelled.clone();
+    for (row, job, conclusion) in
+        [(&mut *cancelled, "zz", Conclusion::Cancelled), (&mut passed, "aa", Conclusion::Success)]
+    {
+        (row.job, row.state) = (Some(job.to_owned()), JobState::Completed(conclusion));
+        row.details.url = Some(format!("https://ci.acme.test/{job}"));
+    }
+    facts.push(Fact::Attempt(passed));
+    let site = site(facts).await;
+    let pull = site.json("/api/v1/pulls/7").await;
+    assert_eq!(pull["backends"][0]["jobs"].as_array().unwrap().len(), 2, "{pull}");
+    let (_, page) = site.get("/pr/7").await;
+    let next = page.split("Next: ").nth(1).unwrap().split("</p>").next().unwrap();
+    for expected in
+        ["it was cancelled: ", "Re-run it", "https://ci.acme.test/zz", "if it is cancelled again, "]
+    {
+        assert!(next.contains(expected), "{expected}: {next}");
+    }
+    assert!(!next.contains("failing tests") && !next.contains("/aa"), "{next}");
 }
 
 #[tokio::test]

@@ -71,6 +71,24 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
     assert_eq!(names("repo=acme/none").await, [""; 0]);
     let runs = site.json("/api/v1/tests?show=failing&branches=all").await;
     assert_eq!(runs["tests"][0]["runs"], 2);
+    let (_, page) = site.get("/tests?show=failing").await;
+    for runs in ["runs=failed&amp;", ""] {
+        let link = format!("?id=0000000000000003&amp;days=7&amp;{runs}branches=default#runs\"");
+        assert!(page.contains(&link), "{link}: {page}");
+    }
+    let (_, page) = site.get("/tests?show=failing&days=300&branches=all&job=mac").await;
+    let link = "?id=0000000000000003&amp;days=90&amp;runs=failed&amp;job=mac#runs\"";
+    assert!(page.contains(link), "a test's page has no more days: {page}");
+    for (asked, count) in
+        [("branches=default", 1), ("", 2), ("job=mac", 1), ("branches=default&job=mac", 0)]
+    {
+        let asked = format!("test/acme/widgets?id=3&days=7&runs=failed&{asked}");
+        let test = site.json(&format!("/api/v1/{asked}")).await;
+        assert_eq!(test["results"].as_array().unwrap().len(), count, "{asked}: {test}");
+        let (_, page) = site.get(&format!("/{asked}")).await;
+        assert_eq!(page.contains("Every branch and job"), count < 2, "{asked}: {page}");
+    }
+    assert_eq!(site.get("/test/acme/widgets?id=3&branches=odd").await.0, StatusCode::BAD_REQUEST);
     let (status, page) = site.get("/tests?show=flaky&q=script").await;
     assert_eq!(status, StatusCode::OK);
     assert!(page.contains("&lt;script&gt;") && !page.contains("<script>alert"), "{page}");

@@ -108,10 +108,12 @@ fn verdict(test: &OneTest, model: &TestModel) -> Markup {
 }
 
 fn cards(test: &OneTest, model: &TestModel) -> Markup {
+    let only_failed = RunFilter { only_failed: true, ..RunFilter::default() };
+    let only_flaky = RunFilter { only_flaky: true, ..RunFilter::default() };
     html! {
         dl.cards {
-            div { dt { "Failed" } dd { (rate(&test.failed)) " " @if test.failed.rate.numerator > 0 { a rel="nofollow" href=(runs_address(test, model, Some("failed"), None, 1)) { "which" } } } }
-            div { dt { "Flaky" } dd { (rate(&test.flaky)) " " @if test.flaky.rate.numerator > 0 { a rel="nofollow" href=(runs_address(test, model, Some("flaky"), None, 1)) { "which" } } } }
+            div { dt { "Failed" } dd { (rate(&test.failed)) " " @if test.failed.rate.numerator > 0 { a rel="nofollow" href=(runs_address(test, model, &only_failed)) { "which" } } } }
+            div { dt { "Flaky" } dd { (rate(&test.flaky)) " " @if test.flaky.rate.numerator > 0 { a rel="nofollow" href=(runs_address(test, model, &only_flaky)) { "which" } } } }
             div { dt { "Mean duration" } dd { @match test.mean_time { Some(time) => (duration(time)), None => span.muted { "no data" } } } }
             div { dt { "Owner" } dd {
                 @if !test.owners.is_empty() { @for owner in &test.owners { bdi { (owner) } " " } }
@@ -222,7 +224,8 @@ fn message_list(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
             } }
             tbody { @for group in &test.messages { tr {
                 th scope="row" { @if group.message.is_empty() { span.muted { "no message" } } @else { code { bdi { (group.message) } } } }
-                @let runs = runs_address(test, model, Some("failed"), Some(&group.id), 1);
+                @let same = RunFilter { only_failed: true, message_id: Some(group.id.clone()), ..RunFilter::default() };
+                @let runs = runs_address(test, model, &same);
                 td data-label="Failures" { (count_link(group.failures, Some(&runs))) }
                 td data-label="Jobs" { (count_link(group.jobs, Some(&runs))) }
                 td data-label="Newest" {
@@ -238,38 +241,43 @@ fn message_list(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
 }
 
 /// The address of the runs of a test.
-fn runs_address(
-    test: &OneTest,
-    model: &TestModel,
-    runs: Option<&str>,
-    message: Option<&str>,
-    page: usize,
-) -> String {
+fn runs_address(test: &OneTest, model: &TestModel, chosen: &RunFilter) -> String {
     let (id, days, page) =
-        (hex_id(test.identity.test_id), model.days.to_string(), page.to_string());
+        (hex_id(test.identity.test_id), model.days.to_string(), chosen.page.to_string());
+    let runs = chosen.only_failed.then_some("failed").or(chosen.only_flaky.then_some("flaky"));
     let asked = [
         ("id", Some(&*id)),
         ("days", Some(&*days)),
         ("runs", runs),
-        ("message", message),
-        ("page", (page != "1").then_some(&*page)),
+        ("branches", chosen.only_default_branch.then_some("default")),
+        ("job", chosen.job.as_deref()),
+        ("message", chosen.message_id.as_deref()),
+        ("page", (chosen.page > 1).then_some(&*page)),
     ];
     format!("{}#runs", address(&format!("/test/{}", model.repository), asked))
 }
 
 fn runs_table(test: &OneTest, model: &TestModel, view: &View<'_>) -> Markup {
-    let RunFilter { only_failed, only_flaky, message_id, page } = &test.listed;
-    let runs = only_failed.then_some("failed").or(only_flaky.then_some("flaky"));
-    let beside = |page: usize| runs_address(test, model, runs, message_id.as_deref(), page);
-    let is_all = runs.is_none() && message_id.is_none();
+    let listed = &test.listed;
+    let RunFilter { only_failed, only_flaky, only_default_branch, job, message_id, page } = listed;
+    let beside = |page: usize| runs_address(test, model, &RunFilter { page, ..listed.clone() });
+    let is_all = !only_failed && !only_flaky && message_id.is_none();
+    let (only_default_branch, job) = (*only_default_branch, job.clone());
+    let all = RunFilter { only_default_branch, job, ..RunFilter::default() };
+    let failed = RunFilter { only_failed: true, ..all.clone() };
+    let flaky = RunFilter { only_flaky: true, ..all.clone() };
     html! {
         h2 #runs { "Every run" }
         nav.controls aria-label="Runs" { span.group {
-            a rel="nofollow" aria-current=[is_all.then_some("true")] href=(runs_address(test, model, None, None, 1)) { "All" }
-            a rel="nofollow" aria-current=[(*only_failed && message_id.is_none()).then_some("true")] href=(runs_address(test, model, Some("failed"), None, 1)) { "Failed" }
-            a rel="nofollow" aria-current=[(*only_flaky && message_id.is_none()).then_some("true")] href=(runs_address(test, model, Some("flaky"), None, 1)) { "Flaky" }
+            a rel="nofollow" aria-current=[is_all.then_some("true")] href=(runs_address(test, model, &all)) { "All" }
+            a rel="nofollow" aria-current=[(*only_failed && message_id.is_none()).then_some("true")] href=(runs_address(test, model, &failed)) { "Failed" }
+            a rel="nofollow" aria-current=[(*only_flaky && message_id.is_none()).then_some("true")] href=(runs_address(test, model, &flaky)) { "Flaky" }
             @if message_id.is_some() { a rel="nofollow" aria-current="true" href=(beside(1)) { "With this message" } }
         } }
+        @if all != RunFilter::default() {
+            p { "Only" @if only_default_branch { " on the default branch" } @if let Some(job) = &all.job { " in " bdi { (job) } } ". "
+                a rel="nofollow" href=(runs_address(test, model, &RunFilter::default())) { "Every branch and job" } }
+        }
         @if test.results.is_empty() { p.note { "No such run in these days." } } @else {
             div.scroll { table.stack {
                 thead { tr { th scope="col" { "Run" } th scope="col" { "Result" } th scope="col" { "Commit" } th scope="col" { "Job" } th scope="col" { "Took" } th scope="col" { "Message" } } }

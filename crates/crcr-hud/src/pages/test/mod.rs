@@ -24,7 +24,7 @@ use crate::plot::Plot;
 use crate::query::{MAX_SEARCH_CHARS, SortOrder};
 
 const DEFAULT_DAYS: i64 = 30;
-const MAX_DAYS: i64 = 90;
+pub(crate) const MAX_DAYS: i64 = 90;
 /// Failures that are read one by one.
 const MAX_FAILURES: usize = 1000;
 const MESSAGE_SORTS: [&str; 4] = ["failures", "jobs", "newest", "oldest"];
@@ -34,14 +34,17 @@ const RUNS_PER_PAGE: usize = 50;
 /// Tests of one name.
 const MAX_CHOICES: usize = 50;
 
-/// `?id=HEX` or `?name=CLASS.NAME`, `?days=N`, `?runs=failed|flaky`, `?message=HEX` for the failures that say the same,
-/// `?page=N`, `?messages=failures|jobs|newest|oldest` to sort what it says.
+/// `?id=HEX` or `?name=CLASS.NAME`, `?days=N`, `?runs=failed|flaky`, `?branches=default` and `?job=NAME` for some of its
+/// runs, `?message=HEX` for the failures that say the same, `?page=N`, `?messages=failures|jobs|newest|oldest` to sort what
+/// it says.
 #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 pub(crate) struct TestPageQuery {
     id: Option<String>,
     name: Option<String>,
     days: Option<String>,
     runs: Option<String>,
+    branches: Option<String>,
+    job: Option<String>,
     message: Option<String>,
     page: Option<String>,
     messages: Option<String>,
@@ -102,10 +105,12 @@ pub(crate) struct OneTest {
     pub(crate) culprits: Vec<Culprit>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub(crate) struct RunFilter {
     pub(crate) only_failed: bool,
     pub(crate) only_flaky: bool,
+    pub(crate) only_default_branch: bool,
+    pub(crate) job: Option<String>,
     /// The [`MessageGroup::id`] of those that failed.
     pub(crate) message_id: Option<String>,
     pub(crate) page: usize,
@@ -113,6 +118,11 @@ pub(crate) struct RunFilter {
 
 impl RunFilter {
     fn includes(&self, row: &TestResultRow) -> bool {
+        if self.only_default_branch && !row.on_default_branch
+            || self.job.as_ref().is_some_and(|job| *job != row.job)
+        {
+            return false;
+        }
         match &self.message_id {
             Some(id) => row.result.is_failed() && message_id(row) == *id,
             None if self.only_flaky => row.flaky,
@@ -197,6 +207,11 @@ pub(crate) async fn build(
             return Err(PageError::Query("`runs` has to be `all`, `failed` or `flaky`".to_owned()));
         }
     };
+    let only_default_branch = match query.branches.as_deref().unwrap_or_default() {
+        "" | "all" => false,
+        "default" => true,
+        _ => return Err(PageError::Query("`branches` has to be `all` or `default`".to_owned())),
+    };
     let message_sort =
         SortOrder::named("messages", query.messages.as_deref(), "failures", &MESSAGE_SORTS)
             .map_err(PageError::Query)?;
@@ -232,7 +247,9 @@ pub(crate) async fn build(
     let identity = identity.ok_or_else(|| no_such_test(&repo, &name))?;
     model.name = full_name(&identity.suite, &identity.classname, &identity.name);
     let message_id = query.message.filter(|id| !id.is_empty());
-    let listed = RunFilter { only_failed, only_flaky, message_id, page: page as usize };
+    let job = query.job.filter(|job| !job.is_empty());
+    let page = page as usize;
+    let listed = RunFilter { only_failed, only_flaky, only_default_branch, job, message_id, page };
     let mut test = one_test(hud, &repo, identity, days, listed).await?;
     sort_messages(&mut test.messages, &message_sort);
     test.message_sort = message_sort;
