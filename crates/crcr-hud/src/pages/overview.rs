@@ -22,7 +22,7 @@ use super::reported::{self, ReportedKind};
 use super::{controls, freshness};
 use crate::chart::sparkline;
 use crate::context::{Hud, PageError};
-use crate::layout::{ago, count_link, distribution, rate, time, zone};
+use crate::layout::{ago, count_link, counted, distribution, rate};
 use crate::model::days::ReportSummary;
 use crate::model::{RateSummary, TrendDay, days, total, trend};
 use crate::query::{EventFilter, SortOrder, SpanQuery, TimeSpan};
@@ -437,7 +437,7 @@ fn standing_cell(backend: &BackendRow) -> Markup {
             span.detail title=(next.missing.join(", ")) { (next.met) " of " (next.criteria) " for the next level" }
         }
         @if let Some((from, to)) = reviewed {
-            span.detail { (time(from)) " to " (time(to)) " " (zone()) }
+            span.detail { "over " (counted((to.duration_since(from).as_hours() / 24).unsigned_abs(), "day", "days")) }
         }
     }
 }
