@@ -23,17 +23,17 @@ const MAX_BYTES: u64 = 8 << 20;
 
 /// The file with all roots, which has to stay until the process ends, and a sentence for each fault.
 #[derive(Debug, Default)]
-pub struct Roots {
+pub struct RootCertificates {
     file: Option<NamedTempFile>,
     pub faults: Vec<String>,
 }
 
 /// Changes the variables of this process, in which no other thread may run yet.
 #[expect(unsafe_code, reason = "the clients read it from the process")]
-pub fn add(env: &Env) -> Roots {
+pub fn add(env: &Env) -> RootCertificates {
     // Elsewhere the system's own store decides.
     if !cfg!(target_os = "linux") {
-        return Roots::default();
+        return RootCertificates::default();
     }
     let roots = roots(env, &BUNDLES);
     if let Some(file) = &roots.file {
@@ -44,8 +44,8 @@ pub fn add(env: &Env) -> Roots {
 }
 
 /// The system's roots with those that the environment names. No file if it names none, or itself says which to use.
-fn roots(env: &Env, system: &[&str]) -> Roots {
-    let mut roots = Roots::default();
+fn roots(env: &Env, system: &[&str]) -> RootCertificates {
+    let mut roots = RootCertificates::default();
     if [env_vars::SSL_CERT_FILE, env_vars::SSL_CERT_DIR].iter().any(|name| env.get(name).is_some())
     {
         return roots;

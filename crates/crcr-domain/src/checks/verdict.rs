@@ -138,7 +138,8 @@ pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option
 
 /// The job whose result its check run shows: of `jobs`, proven ones of one name, each with the file of its workflow or
 /// its pipeline if that is known, and heard of when the first job of its run was. Of each file the newest run and
-/// attempt counts, of a pull request that of its newest event, unless it was left out there for another pull request; of several files the worst.
+/// attempt counts, of a pull request that of its newest event, unless it was left out there for another pull request; of
+/// several files the worst.
 pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
     let order = |job: &HeadJob<'_>| (run_number(job.id), job.heard_at, job.id.run_attempt);
     let newest_of_run = |a: &HeadJob<'_>, b: &HeadJob<'_>| {

@@ -19,7 +19,7 @@ struct EndedJob {
 
 /// The failures of the jobs of a column that are still red.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Breakage {
+pub(crate) struct ColumnBreakage {
     /// The place of the commit on which the first of these jobs failed, without having passed since.
     pub(crate) first: usize,
     /// Commits since then on which one of them failed.
@@ -98,7 +98,7 @@ impl ColumnHistory {
 
     /// `None` if it isn't red. It is red since the first failure of the jobs that still are: another job may have failed
     /// before and passed since.
-    pub(crate) fn breakage(&self) -> Option<Breakage> {
+    pub(crate) fn breakage(&self) -> Option<ColumnBreakage> {
         let (tip, _) = self.turns().next().filter(|(_, is_red)| *is_red)?;
         // A job that no longer exists stays as it was for ever.
         let known: BTreeSet<&str> = self
@@ -116,7 +116,7 @@ impl ColumnHistory {
         let newest = runs.iter().filter_map(|run| run.failed.first()).min()?;
         let places: BTreeSet<usize> =
             runs.iter().flat_map(|run| &run.failed).map(|(place, _)| *place).collect();
-        Some(Breakage {
+        Some(ColumnBreakage {
             first,
             commits: places.len(),
             is_first: longest.is_first,

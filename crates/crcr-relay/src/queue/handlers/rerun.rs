@@ -13,7 +13,7 @@ use crate::relay::Relay;
 use crate::state_records;
 use crate::{breaker, limits};
 
-/// Re-runs one downstream run of a commit. Below L3 there are no check runs, so nothing happens.
+/// Asks GitHub to re-run one downstream run of a commit, for a backend at L3 or L4: others have no check runs.
 pub async fn run(
     relay: &Relay,
     (repo, run_id): (&RepoName, u64),
