@@ -154,6 +154,9 @@ pub struct JobRecord {
     pub state: JobState,
     /// Whether its end was reported, but not its start.
     pub start_unknown: bool,
+    /// When the first report of it was received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_at: Option<Timestamp>,
     /// When its start was received.
     pub started_at: Option<Timestamp>,
     /// When its end was received, or it was found to be lost.
@@ -178,6 +181,14 @@ pub struct JobRecord {
     /// Parallel ones may share a name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub steps: BTreeMap<String, Option<bool>>,
+}
+
+impl JobRecord {
+    /// When the first report of it was received. Records of older versions don't have it; one of a parallel step's end may
+    /// be older than the start.
+    pub(crate) fn first_heard_at(&self) -> Option<Timestamp> {
+        self.heard_at.or(self.started_at).or(self.ended_at)
+    }
 }
 
 /// When the relay was down, the newest last.

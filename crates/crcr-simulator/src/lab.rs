@@ -147,6 +147,8 @@ pub(crate) struct BackendLab {
     pub(crate) jobs: BTreeMap<(String, String), JobReports>,
     /// When the relay first acknowledged a genuine report of a run.
     pub(crate) heard_at: BTreeMap<u64, Timestamp>,
+    /// When a run first sent one. Its answer may get lost after the relay has stored it.
+    pub(crate) reported_at: BTreeMap<u64, Timestamp>,
     /// Default branches other than `main`.
     pub(crate) branches: BTreeMap<&'static str, String>,
     /// Some callback token of another dispatch.
@@ -262,38 +264,36 @@ impl BackendLab {
         (self.heard_at.get(&id).copied().filter(|_| is_foreign), id)
     }
 
-    /// Whether two builds elsewhere of a commit were first heard of so close to each other that the clocks of the
-    /// replicas don't tell which is the newer one.
+    /// Whether the order of two builds elsewhere of a commit isn't known.
     pub(crate) fn has_unordered_builds(&self, head: &str, repo: &str) -> bool {
-        let builds = self
-            .runs
-            .iter()
-            .filter(|(_, run)| run.is_foreign && run.head == head && run.repo == repo);
-        let mut heard: Vec<_> = builds.filter_map(|(id, _)| self.heard_at.get(id)).collect();
-        heard.sort_unstable();
-        heard.windows(2).any(|pair| pair[1].duration_since(*pair[0]) < CLOCKS_APART)
+        let builds = self.heard_builds(head, repo, Timestamp::MAX);
+        let is_unordered = |one: u64, other: u64| {
+            one != other && !self.is_surely_newer(one, other) && !self.is_surely_newer(other, one)
+        };
+        builds.iter().any(|one| builds.iter().any(|other| is_unordered(*one, *other)))
     }
 
-    /// The builds elsewhere of a commit that may be its newest one: each was first heard of within a minute of the next.
+    /// The builds elsewhere of a commit that may be its newest one.
     pub(crate) fn newest_builds(&self, head: &str, repo: &str, known_until: Timestamp) -> Vec<u64> {
-        let builds = self
-            .runs
-            .iter()
-            .filter(|(_, run)| run.is_foreign && run.head == head && run.repo == repo);
-        let mut heard: Vec<(Timestamp, u64)> =
-            builds.filter_map(|(id, _)| Some((*self.heard_at.get(id)?, *id))).collect();
-        heard.retain(|(at, _)| *at < known_until);
-        heard.sort_unstable();
-        let mut newest = vec![];
-        let mut before = None;
-        for (at, id) in heard.into_iter().rev() {
-            if before.is_some_and(|before: Timestamp| before.duration_since(at) >= CLOCKS_APART) {
-                break;
-            }
-            newest.push(id);
-            before = Some(at);
-        }
-        newest
+        let builds = self.heard_builds(head, repo, known_until);
+        let may_be_newest =
+            |one: &u64| !builds.iter().any(|other| self.is_surely_newer(*other, *one));
+        builds.iter().copied().filter(may_be_newest).collect()
+    }
+
+    /// The builds elsewhere of a commit of which a report was acknowledged before this time.
+    fn heard_builds(&self, head: &str, repo: &str, known_until: Timestamp) -> Vec<u64> {
+        let is_heard = |id: &u64| self.heard_at.get(id).is_some_and(|at| *at < known_until);
+        let of_commit = self.runs.iter().filter(|(id, run)| {
+            run.is_foreign && run.head == head && run.repo == repo && is_heard(id)
+        });
+        of_commit.map(|(id, _)| *id).collect()
+    }
+
+    /// Whether the relay heard of a build after another one by every clock of its replicas.
+    fn is_surely_newer(&self, build: u64, other: u64) -> bool {
+        let times = self.reported_at.get(&build).zip(self.heard_at.get(&other));
+        times.is_some_and(|(first, heard)| first.duration_since(*heard) >= CLOCKS_APART)
     }
 
     /// The number that the next run will have.

@@ -248,6 +248,7 @@ impl VerifiedReport<'_> {
             id: callback.job.clone(),
             state: next.state,
             start_unknown: next.start_unknown || before.is_some_and(|job| job.start_unknown),
+            heard_at: before.map_or(Some(now), JobRecord::first_heard_at),
             started_at: if is_first_start { Some(now) } else { started_at },
             ended_at: (!next.state.is_open()).then_some(now),
             is_first_of_run: first_job.is_none_or(|first| *first == callback.job),

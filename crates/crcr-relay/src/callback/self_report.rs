@@ -60,6 +60,7 @@ impl VerifiedReport<'_> {
             id: callback.job.clone(),
             state: callback.state,
             start_unknown: false,
+            heard_at: Some(now),
             started_at: None,
             ended_at: Some(now),
             is_first_of_run: false,

@@ -385,7 +385,7 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
         pull_request: dispatch.pull_request,
         asked: dispatch.order,
         proof: proof(dispatch, job),
-        heard_at: job.started_at.or(job.ended_at),
+        heard_at: job.first_heard_at(),
         ended_without_proof: job.ended_without_proof,
         is_foreign: is_foreign(job),
         pipeline: job.pipeline.as_deref(),

@@ -58,6 +58,32 @@ async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
 }
 
+/// The first report of the older build may be the end of a step, whose start got lost.
+#[tokio::test]
+async fn step_that_starts_late_makes_no_buildkite_build_the_newest_one() {
+    let world = buildkite_world().await;
+    let four = open(&world).await("acme/four");
+    let (older, newer) = ("ffffffff-older", "00000000-newer");
+    for (build, step, conclusion) in [
+        (older, "job-1", Some("success")),
+        (newer, "job-2", Some("failure")),
+        (older, "job-3", None),
+        (older, "job-3", Some("success")),
+    ] {
+        let status = if conclusion.is_some() { "completed" } else { "in_progress" };
+        let mut body = four.body(status, conclusion);
+        body["workflow"]["run_id"] = json!(build);
+        body["workflow"]["run_ended"] = json!(step != "job-1");
+        let mut claims = buildkite_claims(&world, build);
+        claims["job_id"] = json!(step);
+        assert_eq!(four.report_as(&world, &claims, &body).await, said(status), "{build} {step}");
+        world.later(Duration::from_secs(60));
+    }
+    world.settle().await;
+    assert_eq!(shown_job(&world).1.as_deref(), Some("failure"));
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+}
+
 #[tokio::test]
 async fn buildkite_step_that_waits_for_a_machine_is_waited_for() {
     let world = buildkite_world().await;
