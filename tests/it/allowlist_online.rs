@@ -240,6 +240,73 @@ fn app_installations_are_checked_with_the_apps_credentials() {
     assert!(!ran.stderr.contains("wasn't checked"), "{}", ran.report());
 }
 
+/// Reviews the change of `LIST` to the list that has `to` in the place of `acme/three`.
+fn replace_three(github: &StandIn, to: &str, args: &[&str]) -> Crcr {
+    let all = ["allowlist", "validate", "--base", "old.yml", "--upstream", "up/stream", "new.yml"];
+    let run = Crcr::step(&[&all[..], args].concat(), "pull_request", &json!({}));
+    fs::write(run.folder().join("old.yml"), LIST).unwrap();
+    fs::write(run.folder().join("new.yml"), LIST.replace("acme/three", to)).unwrap();
+    run.env("GITHUB_API_URL", github.state().origin())
+        .env("GITHUB_TOKEN", &github.state().world.reader_token(true))
+}
+
+#[test]
+fn renamed_repository_keeps_its_level_once_github_proves_the_rename() {
+    let github = github();
+    let world = &github.state().world;
+    let id = world.add_repo("acme/three");
+    world.rename_repo("acme/three", "acme-labs/third");
+    let json = ["--format", "json", "--online"];
+    let ran = replace_three(&github, "acme-labs/third", &json).run().expect_code(0);
+    assert_eq!(rules(&ran), [""; 0]);
+    let told = format!(
+        "`acme-labs/third` is `acme/three` under a new name, neither added nor removed: GitHub \
+         answers with repository {id} to both"
+    );
+    assert!(ran.stderr.contains(&told), "{}", ran.report());
+    let comment = &ran.outputs["comment"];
+    assert!(comment.contains("| renamed | "), "{comment}");
+    assert!(comment.contains(&format!("both names are repository {id} |")), "{comment}");
+    assert!(!comment.contains("| added |") && !comment.contains("| removed |"), "{comment}");
+
+    let before = world.calls().len();
+    let offline = replace_three(&github, "acme-labs/third", &["--format", "json"]);
+    let ran = offline.run().expect_code(1);
+    assert_eq!(rules(&ran), ["removal-without-reason 1:1", "level-skipped 5:5"]);
+    let hint =
+        "if it is `acme/three` under a new name, `crcr allowlist validate --base … --online`";
+    assert!(ran.stdout.contains(hint), "{}", ran.report());
+    assert_eq!(world.calls().len(), before, "GitHub isn't asked without `--online`");
+}
+
+#[test]
+fn new_name_of_another_repository_enters_at_l1() {
+    let json = ["--format", "json", "--online"];
+    let review = |github: &StandIn| {
+        let ran = replace_three(github, "acme/third", &json).run().expect_code(1);
+        assert_eq!(rules(&ran), ["removal-without-reason 1:1", "level-skipped 5:5"]);
+        assert!(!ran.report().contains("under a new name"), "{}", ran.report());
+        ran
+    };
+    let other = github();
+    other.state().world.add_repo("acme/third");
+    other.state().world.put_file("acme/third", ".github/workflows/ci.yml", REPORTING);
+    review(&other);
+    // Somebody has registered the old name since, so it doesn't lead to the new one.
+    let again = github();
+    again.state().world.rename_repo("acme/three", "acme/third");
+    again.state().world.add_repo("acme/three");
+    review(&again);
+    let hidden = github();
+    hidden.state().world.rename_repo("acme/three", "acme/third");
+    let body = json!({ "message": "Resource not accessible by integration" }).to_string();
+    let refused = Fault::Answer { status: StatusCode::FORBIDDEN, retry_after: None, body };
+    hidden.state().world.fail("GET /repos/acme/three", 1, refused);
+    let ran = review(&hidden);
+    let told = "whether `acme/three` was renamed wasn't checked";
+    assert!(ran.stderr.contains(told), "{}", ran.report());
+}
+
 /// Promotes `acme/two` to L3 in pull request 7, and reviews that by these rules.
 fn promote(github: &StandIn, rules: &[&str]) -> Ran {
     let args = ["allowlist", "diff", "old.yml", "new.yml", "--upstream", "up/stream"];

@@ -25,6 +25,7 @@ Examples:
 --online asks GitHub whether repositories, oncalls, labels and workflows exist. Any token that reads
 public data will do; teams need one of a member with `read:org`, and the App's installations its own
 identity in GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY (or _FILE). Names that the token can't see are listed as not checked.
+With --base, a repository that GitHub knows to be renamed or transferred keeps its level under the new name.
 
 Exit codes: 0 valid · 1 findings of severity error · 2 could not check")]
     Validate(Box<ValidateArgs>),

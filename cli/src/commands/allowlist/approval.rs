@@ -1,7 +1,7 @@
 //! Whether those who have to approve promotions to L3 and L4 did, as GitHub says.
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::allowlist::diff::changes;
+use crcr_domain::allowlist::diff::{Rename, changes};
 use crcr_domain::diagnostic::{Diagnostic, Rule};
 use crcr_domain::{Allowlist, AllowlistEntry, Level, RepoName};
 use crcr_github::GithubError;
@@ -21,11 +21,11 @@ pub async fn review(
     args: &ApprovalArgs,
     token: Option<&SecretString>,
     upstream: &RepoName,
-    base: &Allowlist,
+    (base, renames): (&Allowlist, &[Rename]),
     head: &mut ParseOutcome,
     (env, printer): (&Env, &Printer),
 ) -> Result<(), Failure> {
-    let promoted: Vec<RepoName> = changes(base, &head.policy)
+    let promoted: Vec<RepoName> = changes(base, &head.policy, renames)
         .iter()
         .filter(|change| {
             let level = |entry: &AllowlistEntry| entry.level;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, changes, review};
+use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, Rename, changes, review};
 use crcr_domain::{Allowlist, AllowlistEntry};
 use serde_json::{Value, json};
 
@@ -23,12 +23,13 @@ pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
     let input = AllowlistFile::read_revision(&args.head, env)?;
     let mut head = input.parse_valid(&args.upstream, printer)?;
     head.findings = Default::default();
-    let found = review(&base, &head, args.reason.as_deref().unwrap_or_default());
+    let found = review(&base, &head, None, args.reason.as_deref().unwrap_or_default());
     head.findings.extend(found);
-    let evidence = review_level_changes(&args.evidence, args.until, &base, &mut head).await?;
+    let evidence =
+        review_level_changes(&args.evidence, args.until, (&base, &[]), &mut head).await?;
     let token = args.github_token.as_ref();
     let tools = (env, printer);
-    approval::review(&args.approval, token, &args.upstream, &base, &mut head, tools).await?;
+    approval::review(&args.approval, token, &args.upstream, (&base, &[]), &mut head, tools).await?;
     if args.strict {
         head.findings.make_strict();
     }
@@ -52,7 +53,7 @@ pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
         ReviewFormat::Json => json(&base, &head.policy, &report, evidence),
         ReviewFormat::Markdown => {
             let tables = evidence.iter().map(|shown| &*shown.markdown);
-            let changes = markdown(&base, &head.policy);
+            let changes = markdown(&base, &head.policy, &[]);
             report.render(FindingsFormat::Markdown, false) + &changes + &tables.collect::<String>()
         }
     };
@@ -71,7 +72,7 @@ pub(super) struct RenderedReview {
 pub(super) async fn review_level_changes(
     args: &EvidenceArgs,
     until: Option<jiff::Timestamp>,
-    base: &Allowlist,
+    base: (&Allowlist, &[Rename]),
     head: &mut ParseOutcome,
 ) -> Result<Vec<RenderedReview>, Failure> {
     let Some(results) = &args.results else { return Ok(vec![]) };
@@ -88,7 +89,7 @@ pub(super) async fn review_level_changes(
 }
 
 fn text(base: &Allowlist, head: &Allowlist) -> String {
-    let changes = changes(base, head);
+    let changes = changes(base, head, &[]);
     if changes.is_empty() {
         return "no effect\n".to_owned();
     }
@@ -101,8 +102,8 @@ fn text(base: &Allowlist, head: &Allowlist) -> String {
 }
 
 /// A section of the pull request comment.
-pub fn markdown(base: &Allowlist, head: &Allowlist) -> String {
-    let changes = changes(base, head);
+pub fn markdown(base: &Allowlist, head: &Allowlist, renames: &[Rename]) -> String {
+    let changes = changes(base, head, renames);
     if changes.is_empty() {
         return "\n**No effect**: the same repositories at the same levels.\n".to_owned();
     }
@@ -121,7 +122,7 @@ fn json(
     report: &FindingsReport<'_>,
     evidence: Vec<RenderedReview>,
 ) -> String {
-    let list: Vec<_> = changes(base, head)
+    let list: Vec<_> = changes(base, head, &[])
         .iter()
         .map(|change| {
             json!({
@@ -151,6 +152,7 @@ fn kind_name(kind: ChangeKind) -> &'static str {
         ChangeKind::Promoted => "promoted",
         ChangeKind::Demoted => "demoted",
         ChangeKind::Removed => "removed",
+        ChangeKind::Renamed => "renamed",
         ChangeKind::Changed => "changed",
     }
 }
@@ -171,6 +173,9 @@ fn describe(change: &EntryChange<'_>) -> String {
         entry.events.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(", ")
     };
     let mut parts = Vec::new();
+    if let Some(Rename { from, id, .. }) = change.rename {
+        parts.push(format!("was `{from}`, as GitHub proves: both names are repository {id}"));
+    }
     if level_and_device(before) != level_and_device(after) {
         parts.push(format!("{} → {}", level_and_device(before), level_and_device(after)));
     }
@@ -180,7 +185,7 @@ fn describe(change: &EntryChange<'_>) -> String {
     if before.events != after.events {
         parts.push(format!("events: {} → {}", events(before), events(after)));
     }
-    if before.repo.as_str() != after.repo.as_str() {
+    if change.rename.is_none() && before.repo.as_str() != after.repo.as_str() {
         parts.push(format!("spelled `{}` → `{}`", before.repo, after.repo));
     }
     parts.join("; ")

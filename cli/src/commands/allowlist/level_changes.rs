@@ -1,7 +1,7 @@
 //! Reviews promotions and demotions by recorded results.
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, changes};
+use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, Rename, changes};
 use crcr_domain::diagnostic::{Diagnostic, Rule};
 use crcr_domain::results::review::ReviewQuestion;
 use crcr_domain::results::{CriterionVerdict, RepoReview};
@@ -14,15 +14,17 @@ use crate::failure::Failure;
 /// Reviews every promotion and every demotion by the results before `until`. Returns the reviews and
 /// the findings about them.
 pub async fn review(
-    base: &Allowlist,
+    (base, renames): (&Allowlist, &[Rename]),
     head: &ParseOutcome,
     reviewer: &LevelReviewer,
     until: Timestamp,
 ) -> Result<(Vec<RepoReview>, Vec<Diagnostic>), Failure> {
     let (mut reviews, mut found) = (vec![], vec![]);
-    for change in changes(base, &head.policy) {
+    for change in changes(base, &head.policy, renames) {
         let Some((step, level)) = describe_step(&change) else { continue };
-        let review = reviewer.review(change.repo(), level, (None, until)).await?;
+        // The relay stores results under the name that the allowlist has had until now.
+        let repo = change.rename.map_or(change.repo(), |rename| &rename.from);
+        let review = reviewer.review(repo, level, (None, until)).await?;
         found.extend(finding(&change, &step, &review, reviewer, head));
         reviews.push(review);
     }

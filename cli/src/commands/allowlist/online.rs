@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crcr_domain::allowlist::ParseOutcome;
+use crcr_domain::allowlist::diff::Rename;
 use crcr_domain::allowlist::level::{CheckRunPolicy, Device, Level};
 use crcr_domain::diagnostic::{Diagnostic, Rule, SourceSpan};
 use crcr_domain::repo::Oncall;
-use crcr_domain::{AllowlistEntry, RepoName};
+use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use crcr_github::lookup::cache::LookupCache;
 use crcr_github::lookup::{GithubLookup, RepositoryInfo, TeamStatus};
 use crcr_github::{GithubApp, GithubError};
@@ -102,6 +103,46 @@ pub async fn check(
     let sentences = unseen.into_iter().map(|(rule, why)| format!("`{rule}` wasn't checked: {why}"));
     findings.not_checked = sentences.collect();
     Ok(findings)
+}
+
+/// The removed entries that GitHub knows under the name of an added one, and a sentence for each that it doesn't
+/// let the token see.
+pub async fn find_renames(
+    args: &OnlineArgs,
+    base: &Allowlist,
+    head: &Allowlist,
+    env: &Env,
+    printer: &Printer,
+) -> Result<(Vec<Rename>, Vec<String>), Failure> {
+    let names = base.iter().map(|old| old.repo.clone());
+    let removed: Vec<RepoName> = names.filter(|name| head.get(name).is_none()).collect();
+    let is_added = |name: &RepoName| head.get(name).is_some() && base.get(name).is_none();
+    if removed.is_empty() || !head.iter().any(|new| is_added(&new.repo)) {
+        return Ok((vec![], vec![]));
+    }
+    let lookup = github::lookup(args.github_token.as_ref(), LookupCache::default(), env, printer)?;
+    let lookup = &lookup;
+    let ask = |name: RepoName| async move {
+        let answer = lookup.repository(name.as_str()).await;
+        (name, answer)
+    };
+    let mut answers = stream::iter(removed).map(ask).buffered(CONCURRENT_LOOKUPS);
+    let (mut renames, mut unseen) = (vec![], vec![]);
+    while let Some((from, answer)) = answers.next().await {
+        match answer {
+            Ok(Some(RepositoryInfo { full_name, id, .. })) => {
+                if let Some(to) = RepoName::new(&full_name).ok().filter(is_added) {
+                    renames.push(Rename { from, to, id });
+                }
+            }
+            Ok(None) => {}
+            Err(GithubError::Forbidden(why)) => {
+                unseen.push(format!("whether `{from}` was renamed wasn't checked: {why}"));
+            }
+            Err(error) => return Err(github::lookup_failure(error, "removed repositories")),
+        }
+    }
+    Ok((renames, unseen))
 }
 
 impl OnlineCheck<'_> {

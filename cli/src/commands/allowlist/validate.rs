@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crcr_domain::allowlist::diff;
+use crcr_domain::allowlist::diff::{self, Rename};
 
 use super::approval;
 use super::diff::{markdown, review_level_changes};
@@ -32,32 +32,49 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
         Some(base) => Some(AllowlistFile::read_revision(base, env)?.parse(upstream)),
         None => None,
     };
+    let (renames, unseen_renames) = match &base {
+        Some(base) if args.online.online => {
+            let found =
+                online::find_renames(&args.online, &base.policy, &outcome.policy, env, printer);
+            let (renames, unseen) = found.await?;
+            (Some(renames), unseen)
+        }
+        _ => (None, vec![]),
+    };
+    let proven = renames.as_deref().unwrap_or_default();
+    for Rename { from, to, id } in proven {
+        printer.notice(&format!(
+            "`{to}` is `{from}` under a new name, neither added nor removed: GitHub answers with repository {id} \
+             to both"
+        ));
+    }
     if let Some(base) = &base {
         let reason = match &args.reason {
             Some(reason) => reason.clone(),
             None => description(&Runner::new(env, printer))?,
         };
-        let found = diff::review(&base.policy, &outcome, &reason);
+        let found = diff::review(&base.policy, &outcome, renames.as_deref(), &reason);
         outcome.findings.extend(found);
     }
     let evidence = match &base {
         Some(base) => {
-            review_level_changes(&args.evidence, None, &base.policy, &mut outcome).await?
+            review_level_changes(&args.evidence, None, (&base.policy, proven), &mut outcome).await?
         }
         None => vec![],
     };
     if let Some(base) = &base {
         let (token, tools) = (args.online.github_token.as_ref(), (env, printer));
-        approval::review(&args.approval, token, upstream, &base.policy, &mut outcome, tools)
-            .await?;
+        let base = (&base.policy, proven);
+        approval::review(&args.approval, token, upstream, base, &mut outcome, tools).await?;
     }
-    let checked = if args.online.online {
+    let mut checked = if args.online.online {
         online::check(&args.online, &outcome, upstream, OnlineScope::Everything, env, printer)
             .await?
     } else {
         OnlineFindings::default()
     };
     outcome.findings.extend(checked.findings);
+    checked.not_checked.extend(unseen_renames);
     for sentence in &checked.not_checked {
         printer.notice(sentence);
     }
@@ -83,7 +100,7 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
     if env.get(env_vars::GITHUB_OUTPUT).is_some() {
         let mut comment = report.render(FindingsFormat::Markdown, false);
         if let Some(base) = &base {
-            comment.push_str(&markdown(&base.policy, &outcome.policy));
+            comment.push_str(&markdown(&base.policy, &outcome.policy, proven));
             comment.extend(evidence.iter().map(|shown| &*shown.markdown));
         }
         set_workflow_outputs(&Runner::new(env, printer), args, &report, &comment)?;

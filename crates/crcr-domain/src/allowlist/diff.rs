@@ -1,17 +1,29 @@
 //! The effect of a change to the allowlist, regardless of how the text changed.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use super::{Allowlist, AllowlistEntry, ParseOutcome};
 use crate::allowlist::level::Level;
 use crate::diagnostic::{Diagnostic, Rule, SourceSpan};
 use crate::repo::RepoName;
 
+/// A removed and an added entry that are one repository, as GitHub proves: it was renamed or transferred.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rename {
+    pub from: RepoName,
+    pub to: RepoName,
+    /// GitHub's number of the repository, which a rename keeps.
+    pub id: u64,
+}
+
 /// The entry of a repository before and after. At least one is set, and they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryChange<'a> {
     pub before: Option<&'a AllowlistEntry>,
     pub after: Option<&'a AllowlistEntry>,
+    /// Set if both entries are and have different names.
+    pub rename: Option<&'a Rename>,
 }
 
 /// The most important effect of a change.
@@ -22,7 +34,9 @@ pub enum ChangeKind {
     Promoted,
     Demoted,
     Removed,
-    /// Same level, but other device, oncalls, events or spelling.
+    /// Same level, another name.
+    Renamed,
+    /// Same name and level, but other device, oncalls, events or spelling.
     Changed,
 }
 
@@ -34,6 +48,7 @@ impl EntryChange<'_> {
             (Some(before), Some(after)) => match after.level.cmp(&before.level) {
                 Ordering::Greater => ChangeKind::Promoted,
                 Ordering::Less => ChangeKind::Demoted,
+                Ordering::Equal if self.rename.is_some() => ChangeKind::Renamed,
                 Ordering::Equal => ChangeKind::Changed,
             },
         }
@@ -49,47 +64,86 @@ impl EntryChange<'_> {
 }
 
 /// All changed repositories, sorted by kind and name. Ignores order, comments and layout of the file.
-pub fn changes<'a>(base: &'a Allowlist, head: &'a Allowlist) -> Vec<EntryChange<'a>> {
+pub fn changes<'a>(
+    base: &'a Allowlist,
+    head: &'a Allowlist,
+    renames: &'a [Rename],
+) -> Vec<EntryChange<'a>> {
+    // Two old names can lead to one repository; the other one is removed.
+    let renames: HashMap<_, _> = renames.iter().map(|rename| (&rename.to, rename)).collect();
     let of_head = head.iter().filter_map(|after| {
-        let before = base.get(&after.repo);
+        let rename = renames.get(&after.repo).copied();
+        let before = base.get(rename.map_or(&after.repo, |rename| &rename.from));
         let same = before.is_some_and(|b| b == after && b.repo.as_str() == after.repo.as_str());
-        (!same).then_some(EntryChange { before, after: Some(after) })
+        (!same).then_some(EntryChange { before, after: Some(after), rename })
     });
-    let gone = base.iter().filter(|entry| head.get(&entry.repo).is_none());
-    let mut changes: Vec<_> =
-        of_head.chain(gone.map(|entry| EntryChange { before: Some(entry), after: None })).collect();
+    let is_gone = |entry: &&AllowlistEntry| {
+        head.get(&entry.repo).is_none() && renames.values().all(|one| one.from != entry.repo)
+    };
+    let gone = base.iter().filter(is_gone);
+    let gone = gone.map(|entry| EntryChange { before: Some(entry), after: None, rename: None });
+    let mut changes: Vec<_> = of_head.chain(gone).collect();
     changes.sort_by(|a, b| (a.kind(), a.repo()).cmp(&(b.kind(), b.repo())));
     changes
 }
 
 /// Findings for a reviewer, located in the new file. `reason` is the description by the author; a line that
-/// names a repository and has more words is the reason for this repository.
-pub fn review(base: &Allowlist, head: &ParseOutcome, reason: &str) -> Vec<Diagnostic> {
+/// names a repository and has more words is the reason for this repository. `renames` is `None` if GitHub
+/// wasn't asked.
+pub fn review(
+    base: &Allowlist,
+    head: &ParseOutcome,
+    renames: Option<&[Rename]>,
+    reason: &str,
+) -> Vec<Diagnostic> {
     let place = |repo: &RepoName| {
         let at = head.policy.position(repo);
         at.map_or_else(|| head.source.span(0..0), |at| head.places[at].repo.clone())
     };
-    changes(base, &head.policy)
+    let old_name = |added: &AllowlistEntry| match renames {
+        None => possible_old_name(base, &head.policy, added),
+        Some(_) => None,
+    };
+    changes(base, &head.policy, renames.unwrap_or_default())
         .iter()
         .filter_map(|change| {
             let span = place(change.repo());
             match (change.before, change.after) {
                 (before, Some(after)) if change.kind() <= ChangeKind::Promoted => {
-                    find_skipped_level(before.map(|entry| entry.level), after, span)
+                    find_skipped_level(before.map(|entry| entry.level), after, span, old_name)
                 }
-                (Some(before), after) => find_unexplained_demotion(before, after, reason, span)
-                    .or_else(|| find_device_change(before, after?, place(&before.repo))),
+                (Some(before), after) => {
+                    find_unexplained_demotion(before, after, reason, span.clone())
+                        .or_else(|| find_device_change(before, after?, span))
+                }
                 _ => None,
             }
         })
         .collect()
 }
 
+/// A removed entry that an added one may be under a new name: of the same level, and of the same device or
+/// with another owner only.
+fn possible_old_name<'a>(
+    base: &'a Allowlist,
+    head: &Allowlist,
+    added: &AllowlistEntry,
+) -> Option<&'a RepoName> {
+    let is_alike = |old: &&AllowlistEntry| {
+        old.level == added.level
+            && head.get(&old.repo).is_none()
+            && (old.repo.name().eq_ignore_ascii_case(added.repo.name())
+                || (old.device.is_some() && old.device == added.device))
+    };
+    base.iter().find(is_alike).map(|old| &old.repo)
+}
+
 /// Repositories must not skip a level.
-fn find_skipped_level(
+fn find_skipped_level<'a>(
     before: Option<Level>,
     after: &AllowlistEntry,
     span: SourceSpan,
+    old_name: impl Fn(&AllowlistEntry) -> Option<&'a RepoName>,
 ) -> Option<Diagnostic> {
     let steps = after.level as usize - before.map_or(0, |level| level as usize);
     let message = match before {
@@ -101,11 +155,14 @@ fn find_skipped_level(
         }
         _ => return None,
     };
-    Some(
-        Diagnostic::new(Rule::LevelSkipped, span, message)
-            .label("a level is skipped")
-            .help("promote it one level at a time, starting at L1"),
-    )
+    let mut help = "promote it one level at a time, starting at L1".to_owned();
+    if let Some(old) = old_name(after).filter(|_| before.is_none()) {
+        help += &format!(
+            "; if it is `{old}` under a new name, `crcr allowlist validate --base … --online` proves that"
+        );
+    }
+    let found = Diagnostic::new(Rule::LevelSkipped, span, message).label("a level is skipped");
+    Some(found.help(help))
 }
 
 fn find_unexplained_demotion(
@@ -114,7 +171,7 @@ fn find_unexplained_demotion(
     reason: &str,
     span: SourceSpan,
 ) -> Option<Diagnostic> {
-    let name = &before.repo;
+    let name = after.map_or(&before.repo, |after| &after.repo);
     let (rule, message) = match after {
         None => {
             let message = format!("`{name}` is removed from {} without a reason", before.level);
@@ -127,7 +184,7 @@ fn find_unexplained_demotion(
         }
         Some(_) => return None,
     };
-    if gives_reason(reason, name) {
+    if gives_reason(reason, name) || gives_reason(reason, &before.repo) {
         return None;
     }
     let help = format!("add a line with the reason to the description: `{name}: …`");
@@ -173,13 +230,21 @@ mod tests {
 
     fn codes(base: &str, head: &str, reason: &str) -> Vec<String> {
         let head = parse(head);
-        review(&parse(base).policy, &head, reason)
-            .iter()
-            .map(|found| {
-                let start = found.span.start;
-                format!("{} {}:{}", found.rule.code(), start.line, start.column)
-            })
-            .collect()
+        rules(&review(&parse(base).policy, &head, None, reason))
+    }
+
+    /// `rule line:column` of each finding.
+    fn rules(found: &[Diagnostic]) -> Vec<String> {
+        let rule = |found: &Diagnostic| {
+            let start = found.span.start;
+            format!("{} {}:{}", found.rule.code(), start.line, start.column)
+        };
+        found.iter().map(rule).collect()
+    }
+
+    fn rename(from: &str, to: &str) -> Rename {
+        let name = |text| RepoName::new(text).unwrap();
+        Rename { from: name(from), to: name(to), id: 7 }
     }
 
     #[test]
@@ -188,7 +253,7 @@ mod tests {
         let head = parse(
             "# note\nL3:\n  w:\n    g/h: q\n  x:\n    e/f: [p]\nL1:\n  - c/d # why\n  - a/b\n",
         );
-        assert_eq!(changes(&base.policy, &head.policy), []);
+        assert_eq!(changes(&base.policy, &head.policy, &[]), []);
         assert_eq!(base.policy, head.policy);
     }
 
@@ -196,7 +261,7 @@ mod tests {
     fn changes_have_the_right_kind() {
         let base = parse("L1: [a/a, b/b]\nL2: [c/c, d/d, f/f]\n");
         let head = parse("L1: [B/b, c/c, e/e]\nL2: [a/a, d/d]\n");
-        let kinds: Vec<_> = changes(&base.policy, &head.policy)
+        let kinds: Vec<_> = changes(&base.policy, &head.policy, &[])
             .iter()
             .map(|change| (change.kind(), change.repo().to_string()))
             .collect();
@@ -239,5 +304,70 @@ mod tests {
         let (base, head) = ("L3: {x: {a/b: [p]}}", "L3: {w: {a/b: [p]}}");
         assert_eq!(codes(base, head, ""), ["device-renamed 1:10"]);
         assert_eq!(codes(base, "L3: {X: {a/b: [p]}}", ""), [""; 0]);
+    }
+
+    #[test]
+    fn proven_rename_is_neither_an_addition_nor_a_removal() {
+        let (base, head) =
+            (parse("L4: [{a/b: p}]\nL1: [c/d]\n"), parse("L4: [{x/y: p}]\nL1: [c/d]\n"));
+        let renames = [rename("a/b", "X/y")];
+        let all = changes(&base.policy, &head.policy, &renames);
+        let [change] = all[..] else { panic!("{all:?}") };
+        assert_eq!((change.kind(), change.repo().as_str()), (ChangeKind::Renamed, "x/y"));
+        assert_eq!(change.before.unwrap().repo.as_str(), "a/b");
+        assert_eq!(change.rename, Some(&renames[0]));
+        assert_eq!(review(&base.policy, &head, Some(&renames), ""), []);
+        let unproven = ["level-skipped 1:7", "removal-without-reason 1:1"];
+        assert_eq!(rules(&review(&base.policy, &head, Some(&[]), "")), unproven);
+    }
+
+    #[test]
+    fn other_changes_of_a_renamed_repository_are_judged_between_both_entries() {
+        let renames = [rename("a/b", "x/y")];
+        let found = |base: &str, head: &str, reason: &str| {
+            rules(&review(&parse(base).policy, &parse(head), Some(&renames), reason))
+        };
+        assert_eq!(found("L1: [a/b]", "L2: [x/y]", ""), [""; 0]);
+        assert_eq!(found("L1: [a/b]", "L4: [{x/y: p}]", ""), ["level-skipped 1:7"]);
+        assert_eq!(found("L2: [a/b]", "L1: [x/y]", ""), ["demotion-without-reason 1:6"]);
+        for reason in ["a/b: no runs", "x/y: no runs"] {
+            assert_eq!(found("L2: [a/b]", "L1: [x/y]", reason), [""; 0]);
+        }
+        let moved = found("L3: {x: {a/b: [p]}}", "L3: {w: {x/y: [p]}}", "");
+        assert_eq!(moved, ["device-renamed 1:10"]);
+    }
+
+    #[test]
+    fn second_old_name_of_one_repository_is_removed() {
+        let (base, head) = (parse("L2: [a/b, c/d]"), parse("L2: [x/y]"));
+        let renames = [rename("a/b", "x/y"), rename("c/d", "x/y")];
+        let all = changes(&base.policy, &head.policy, &renames);
+        let kinds: Vec<_> = all.iter().map(EntryChange::kind).collect();
+        assert_eq!(kinds, [ChangeKind::Removed, ChangeKind::Renamed]);
+    }
+
+    #[test]
+    fn addition_that_may_be_a_rename_names_the_old_name_unless_github_was_asked() {
+        let help = |base: &str, head: &str, renames: Option<&[Rename]>| {
+            let found = review(&parse(base).policy, &parse(head), renames, "");
+            let skipped = found.into_iter().find(|one| one.rule == Rule::LevelSkipped);
+            skipped.and_then(|one| one.help).unwrap()
+        };
+        let hint = "if it is `a/b` under a new name";
+        for (base, head) in [
+            ("L4: [{a/b: p}]", "L4: [{x/B: q}]"),
+            ("L3: {gpu: {a/b: [p]}}", "L3: {gpu: {x/y: [p]}}"),
+        ] {
+            assert!(help(base, head, None).contains(hint), "{head}");
+            assert!(!help(base, head, Some(&[])).contains("new name"), "{head}");
+        }
+        for (base, head) in [
+            ("L4: [{a/b: p}]", "L4: [{x/y: p}]"),
+            ("L2: [a/b]", "L4: [{x/b: p}]"),
+            ("L3: {gpu: {a/b: [p]}}", "L3: {npu: {x/y: [p]}}"),
+            ("L4: [{a/b: p}]", "L4: [{a/b: p}, {x/b: p}]"),
+        ] {
+            assert!(!help(base, head, None).contains("new name"), "{head}");
+        }
     }
 }

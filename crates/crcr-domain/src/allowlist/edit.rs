@@ -84,7 +84,7 @@ pub fn move_entry(
         let first = first.message.clone();
         return Err(MoveError::HasErrors { repo: repo.clone(), to, first });
     }
-    let changes = diff::changes(&file.policy, &parsed.policy);
+    let changes = diff::changes(&file.policy, &parsed.policy, &[]);
     let only_this = matches!(&*changes, [change] if change.after == Some(&expected)
         && expected.repo.as_str() == change.repo().as_str());
     if !only_this {
