@@ -517,6 +517,28 @@ fn signed_dispatch_without_a_job_that_reports_is_a_warning() {
 }
 
 #[test]
+fn github_that_stops_answering_after_the_dispatch_is_given_up_when_the_timeout_ends() {
+    let github = github();
+    github.state().world.put_file("acme/backend", FILE, named_workflow());
+    let mut started = github.state().world.listen();
+    let state = std::sync::Arc::clone(github.state());
+    let listener = std::thread::spawn(move || {
+        let sent = started.blocking_recv();
+        state.world.fail("GET /repos/acme/backend/actions/runs", 9, Fault::Stall);
+        sent
+    });
+    let began = std::time::Instant::now();
+    let ran = with_app(&github, doctor(&github, &["--dispatch", "--timeout", "2"])).run();
+    // Without the limit, a request that hangs takes a minute.
+    assert!(began.elapsed().as_secs() < 30, "{}", ran.report());
+    assert!(matches!(listener.join().unwrap(), Some(Started::Dispatch(_))));
+    let told = "GitHub didn't answer for the rest of the 2 seconds: look at the runs of \
+                `acme/backend`, or wait longer by `--timeout`";
+    assert_check(&ran, "dispatch", "not-checked", told);
+    github.state().world.take_dispatches();
+}
+
+#[test]
 fn dispatch_without_credentials_or_permission_is_not_sent() {
     let github = github();
     let ran = doctor(&github, &["--dispatch"]).run();

@@ -9,7 +9,7 @@ use crcr_github::runs::WorkflowRun;
 use crcr_github::{GithubApp, GithubError};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::report::CheckResult;
 use crate::env_vars::Env;
@@ -62,26 +62,27 @@ impl DryDispatch<'_> {
         };
         let payload = closed_pull_request(self.upstream, &delivery, &proof);
         self.app.dispatch(self.repository, None, "pull_request", &payload).await?;
-        let end = Instant::now() + Duration::from_secs(self.timeout);
-        let mut own = None;
-        let mut others;
-        loop {
-            // GitHub is asked once more when the time is over.
-            let is_last = Instant::now() >= end;
-            let runs = self.runs(before).await?.into_iter();
-            let new = runs.filter(|run| known.iter().all(|old| old.id != run.id));
+        let limit = Duration::from_secs(self.timeout);
+        let end = Instant::now() + limit;
+        // GitHub is asked for the last time then, and has the rest of the time for its answer.
+        let last = end - POLL.min(limit / 4);
+        let (mut own, mut others) = (None, vec![]);
+        let is_answered = loop {
+            let is_last = Instant::now() >= last;
+            let Ok(runs) = timeout_at(end, self.runs(before)).await else { break false };
+            let new = runs?.into_iter().filter(|run| known.iter().all(|old| old.id != run.id));
             let (named, unnamed): (Vec<_>, Vec<_>) =
                 new.partition(|run| run.display_title.contains(&delivery));
             own = named.into_iter().next().or(own);
             others = unnamed;
             let answer = own.as_ref().or_else(|| self.unnamed(&others));
             if is_last || answer.is_some_and(WorkflowRun::is_completed) {
-                break;
+                break true;
             }
-            tokio::time::sleep(POLL.min(end.saturating_duration_since(Instant::now()))).await;
-        }
+            tokio::time::sleep(POLL.min(last.saturating_duration_since(Instant::now()))).await;
+        };
         Ok(match (&own, self.unnamed(&others)) {
-            (Some(run), _) => self.found(run, proof.callback_token.is_some()).await?,
+            (Some(run), _) => self.found(run, proof.callback_token.is_some(), end).await?,
             (None, Some(run)) => {
                 let message = format!(
                     "{} began, which may have had another cause: its title doesn't name the dispatch",
@@ -91,6 +92,7 @@ impl DryDispatch<'_> {
                            `github.event.client_payload.delivery_id`, as the template does";
                 CheckResult::warning(CHECK, message, fix)
             }
+            (None, None) if !is_answered => self.unanswered("the dispatch was sent"),
             (None, None) => {
                 let seconds = self.timeout;
                 let message = match others.len() {
@@ -113,7 +115,22 @@ impl DryDispatch<'_> {
         others.iter().filter(|_| !self.runs_name_delivery).max_by_key(|run| run.created_at)
     }
 
-    async fn found(&self, run: &WorkflowRun, is_signed: bool) -> Result<CheckResult, GithubError> {
+    /// The result when the time is over before GitHub answers.
+    fn unanswered(&self, done: &str) -> CheckResult {
+        let message = format!(
+            "{done}, and GitHub didn't answer for the rest of the {} seconds: look at the runs of `{}`, or wait \
+             longer by `--timeout`",
+            self.timeout, self.repository
+        );
+        CheckResult::not_checked(CHECK, message)
+    }
+
+    async fn found(
+        &self,
+        run: &WorkflowRun,
+        is_signed: bool,
+        end: Instant,
+    ) -> Result<CheckResult, GithubError> {
         let url = &run.html_url;
         if !run.is_completed() {
             return Ok(CheckResult::warning(
@@ -125,7 +142,7 @@ impl DryDispatch<'_> {
         let conclusion = run.conclusion.as_deref().unwrap_or("no conclusion");
         let message = format!("{url} answered: {conclusion}");
         if is_signed {
-            return self.reported(run, &message).await;
+            return self.reported(run, &message, end).await;
         }
         Ok(match conclusion {
             "success" | "skipped" => CheckResult::ok(
@@ -140,9 +157,16 @@ impl DryDispatch<'_> {
     }
 
     /// Whether the run's job reported and the relay accepted it, which alone lets the job succeed.
-    async fn reported(&self, run: &WorkflowRun, message: &str) -> Result<CheckResult, GithubError> {
+    async fn reported(
+        &self,
+        run: &WorkflowRun,
+        message: &str,
+        end: Instant,
+    ) -> Result<CheckResult, GithubError> {
         let attempt = u32::try_from(run.run_attempt).unwrap_or(1);
-        let jobs = self.app.jobs_of_run(self.repository, run.id, attempt).await?;
+        let jobs = self.app.jobs_of_run(self.repository, run.id, attempt);
+        let Ok(jobs) = timeout_at(end, jobs).await else { return Ok(self.unanswered(message)) };
+        let jobs = jobs?;
         let job = jobs.iter().find(|job| job.name == dry_dispatch::JOB_NAME);
         let name = dry_dispatch::JOB_NAME;
         Ok(match job.map(|job| job.conclusion.as_deref().unwrap_or_default()) {
