@@ -1,6 +1,7 @@
 //! `crcr oidc configure`, with a token issuer and an STS on loopback.
 
 use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -493,7 +494,8 @@ fn unreachable_services_are_exit_2() {
     let ran = world.configured().arg("--timeout").arg("2").run().expect_code(2);
     no_credentials(&ran);
     assert_eq!(outputs(&ran), ["error", "sts-unreachable", "false", "false", "false", "off"]);
-    assert!(ran.stderr.contains("Rate exceeded"), "{}", ran.report());
+    let last = ran.stderr.rfind("gave no credentials").map(|at| &ran.stderr[at..]);
+    assert!(last.is_some_and(|error| error.contains("Rate exceeded")), "{}", ran.report());
 
     world.github.state().traffic.fail("mint", 99, Fault::status(500));
     let step = || world.configured().arg("--timeout").arg("1");
@@ -502,6 +504,46 @@ fn unreachable_services_are_exit_2() {
     assert_eq!(outputs(&ran), ["error", "token-endpoint", "false", "false", "false", "off"]);
     let ran = step().arg("--on-unavailable").arg("degrade").run().expect_code(0);
     assert_eq!(outputs(&ran), ["anonymous", "token-endpoint", "false", "true", "false", "off"]);
+}
+
+/// A listener whose connections are accepted by the system, and never answered.
+fn silent_server() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+#[test]
+fn server_that_never_answers_is_given_up_when_the_timeout_ends() {
+    let world = world();
+    let job = world.job(Run::same_repository());
+    let (_listener, url) = silent_server();
+    let step = || {
+        let step = world.step_without_sts(&job).arg("--timeout").arg("2");
+        step.arg("--role-to-assume").arg(ROLE).arg("--aws-region").arg("us-east-1")
+    };
+    let no_sts = step().arg("--sts-endpoint").arg(&url);
+    let no_token = step().env("ACTIONS_ID_TOKEN_REQUEST_URL", &url);
+    for (step, reason) in [(no_sts, "sts-unreachable"), (no_token, "token-endpoint")] {
+        let ran = step.run().expect_code(2);
+        no_credentials(&ran);
+        assert_eq!(outputs(&ran)[..2], ["error", reason]);
+        for told in ["timed out", "gave up after 2 of 2 s", "`timeout` gives it more time"] {
+            assert!(ran.stderr.contains(told), "{told}\n{}", ran.report());
+        }
+    }
+}
+
+#[test]
+fn last_try_of_a_token_ends_with_the_timeout_and_not_after_it() {
+    let world = world();
+    let traffic = &world.github.state().traffic;
+    // The fifth try begins after 2 to 3 s, and is never answered.
+    traffic.fail("mint", 4, Fault::status(500));
+    traffic.fail("mint", 9, Fault::Stall);
+    let ran = world.configured().arg("--timeout").arg("4").run().expect_code(2);
+    no_credentials(&ran);
+    assert!(ran.stderr.contains("gave up after 4 of 4 s"), "{}", ran.report());
 }
 
 #[test]

@@ -47,20 +47,20 @@ impl TokenEndpoint {
         Ok(Self { url, bearer: bearer.into() })
     }
 
-    /// Requests a token for `audience`, which is valid for five minutes. One try takes at most
-    /// `per_try`; `retry` covers 408, 429, 5xx and no answer.
+    /// Requests a token for `audience`, which is valid for five minutes. Each try takes at most what
+    /// `limit` says when it starts; `retry` covers 408, 429, 5xx and no answer.
     pub async fn mint(
         &self,
         client: &Client,
         audience: &str,
         retry: RetryPolicy,
-        per_try: Duration,
+        limit: impl Fn() -> Duration,
     ) -> Result<SecretString, MintError> {
         let mut url = self.url.clone();
         url.query_pairs_mut().append_pair("audience", audience);
         let answer = http::with_retries(retry, || async {
             let request = client.get(url.clone()).bearer_auth(self.bearer.expose_secret());
-            let request = request.header("accept", "application/json").timeout(per_try);
+            let request = request.header("accept", "application/json").timeout(limit());
             let response = http::send_once(request).await;
             let response = response.map_err(HttpError::unless_page_or_redirect)?;
             let (status, headers) = (response.status(), response.headers().clone());
@@ -106,7 +106,7 @@ mod tests {
         let url = format!("{}/token?api-version=2.0", server.uri());
         let endpoint = TokenEndpoint::new(&url, "bearer").unwrap();
         let client = http::client().unwrap();
-        endpoint.mint(&client, "a b&c", fast(), Duration::from_millis(500)).await
+        endpoint.mint(&client, "a b&c", fast(), || Duration::from_millis(500)).await
     }
 
     #[tokio::test]

@@ -366,7 +366,7 @@ impl AwsSetup<'_> {
             ),
         };
         let endpoint = TokenEndpoint::new(url, bearer).map_err(no_token)?;
-        let minted = endpoint.mint(&self.client, AUDIENCE, RETRY, TIMEOUT).await;
+        let minted = endpoint.mint(&self.client, AUDIENCE, RETRY, || TIMEOUT).await;
         let token = minted.map_err(no_token)?;
         self.printer.mask(token.expose_secret());
         let claims = unverified_claims(&token).unwrap_or_default();
@@ -426,7 +426,7 @@ impl AwsSetup<'_> {
     async fn audience(&self, endpoint: &TokenEndpoint, request: AssumeRole) -> CheckResult {
         const CHECK: &str = "role-audience";
         const OTHER: &str = "https://example.org/crcr-doctor";
-        let minted = endpoint.mint(&self.client, OTHER, RETRY, TIMEOUT).await;
+        let minted = endpoint.mint(&self.client, OTHER, RETRY, || TIMEOUT).await;
         let token = match minted {
             Ok(token) => token,
             Err(error) => {

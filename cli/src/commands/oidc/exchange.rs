@@ -34,13 +34,14 @@ pub struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Gets a token and assumes the role; `timeout` covers both.
+    /// Gets a token and assumes the role; both end within `timeout`, whether a server answers or not.
     pub async fn run(&self) -> Result<SessionCredentials, AuthFailure> {
         let started = Instant::now();
-        let outage = RetryPolicy { tries: u32::MAX, total: self.timeout, ..RetryPolicy::default() };
+        let total = time_for_tries(self.timeout);
+        let outage = RetryPolicy { tries: u32::MAX, total, ..RetryPolicy::default() };
         // It may take seconds until every STS server sees a changed policy.
         let (base, cap) = (Duration::from_secs(2), Duration::from_secs(3));
-        let denial = RetryPolicy { tries: 3, base, cap, total: self.timeout };
+        let denial = RetryPolicy { tries: 3, base, cap, total };
         let (mut after_outage, mut after_denial) = (outage.start(), denial.start());
         let mut token = None;
         let mut warned_of_skew = false;
@@ -48,9 +49,9 @@ impl Exchange<'_> {
         loop {
             let current = match token.take() {
                 Some(token) => token,
-                None => self.mint(self.left(started)).await?,
+                None => self.mint(started).await?,
             };
-            let limit = REQUEST_TIMEOUT.min(self.left(started));
+            let limit = self.try_limit(started);
             let answered =
                 sts::assume_role_with_web_identity(self.client, self.request, &current, limit)
                     .await;
@@ -69,7 +70,7 @@ impl Exchange<'_> {
                 StsErrorClass::Refused | StsErrorClass::Foreign => false,
             };
             if !again {
-                return Err(self.refused(&error, &current));
+                return Err(self.refused(&error, &current, started));
             }
             // The second try gets a new token; later ones only if it has expired.
             if !first && error.class() != StsErrorClass::Expired {
@@ -83,15 +84,32 @@ impl Exchange<'_> {
         self.timeout.saturating_sub(started.elapsed())
     }
 
-    async fn mint(&self, left: Duration) -> Result<SecretString, AuthFailure> {
-        let retry = RetryPolicy { tries: u32::MAX, total: left, ..RetryPolicy::default() };
-        let mint = self.endpoint.mint(self.client, self.audience, retry, REQUEST_TIMEOUT.min(left));
-        let token = mint.await.map_err(|error| token_endpoint(&error))?;
+    /// How long a try that starts now may take.
+    fn try_limit(&self, started: Instant) -> Duration {
+        REQUEST_TIMEOUT.min(self.left(started))
+    }
+
+    async fn mint(&self, started: Instant) -> Result<SecretString, AuthFailure> {
+        let total = time_for_tries(self.left(started));
+        let retry = RetryPolicy { tries: u32::MAX, total, ..RetryPolicy::default() };
+        let limit = || self.try_limit(started);
+        let minted = self.endpoint.mint(self.client, self.audience, retry, limit).await;
+        let token = minted.map_err(|error| match (token_endpoint(&error), error) {
+            ((reason, failure), MintError::Http(error)) if error.is_transient() => {
+                (reason, self.gave_up(failure, started))
+            }
+            (refused, _) => refused,
+        })?;
         self.printer.mask(token.expose_secret());
         Ok(token)
     }
 
-    fn refused(&self, error: &StsError, token: &SecretString) -> AuthFailure {
+    fn gave_up(&self, failure: Failure, started: Instant) -> Failure {
+        let (waited, limit) = (started.elapsed().as_secs(), self.timeout.as_secs());
+        failure.because(anyhow::anyhow!("gave up after {waited} of {limit} s"))
+    }
+
+    fn refused(&self, error: &StsError, token: &SecretString, started: Instant) -> AuthFailure {
         let role = &self.request.role_arn;
         match (error, error.class()) {
             (
@@ -114,9 +132,13 @@ impl Exchange<'_> {
                 .because(anyhow::anyhow!("{error}"))
                 .hint(
                     "run the job again; if it fails again, look at the network, the proxy and the state \
-                     of AWS; `sts-endpoint` takes the STS of another region, and `on-unavailable: degrade` \
-                     goes on without credentials",
+                     of AWS; `timeout` gives it more time, `sts-endpoint` takes the STS of another region, and \
+                     `on-unavailable: degrade` goes on without credentials",
                 );
+                let failure = match error.class() {
+                    StsErrorClass::Foreign => failure,
+                    _ => self.gave_up(failure, started),
+                };
                 (AuthReason::StsUnreachable, failure)
             }
         }
@@ -129,6 +151,11 @@ impl Exchange<'_> {
         self.printer.warning(&what, Some(hint));
         true
     }
+}
+
+/// For how long new tries may start, so that the last of them has time for its answer.
+fn time_for_tries(time: Duration) -> Duration {
+    time - REQUEST_TIMEOUT.min(time / 4)
 }
 
 /// By how many minutes this machine's clock is off, if that is too much for S3.
@@ -147,7 +174,8 @@ pub fn token_endpoint(error: &MintError) -> AuthFailure {
              variables belong to another job"
         }
         _ => {
-            "run the job again; if it fails again, look at the network, the proxy and GitHub's status"
+            "run the job again; if it fails again, look at the network, the proxy and GitHub's status; \
+             `timeout` gives it more time"
         }
     };
     let failure = Failure::unexpected(

@@ -67,7 +67,7 @@ impl TokenSource {
     ) -> Result<SecretString, TokenError> {
         match &self.issuer {
             Issuer::GitHub(endpoint) => endpoint
-                .mint(client, &self.audience, RetryPolicy::ONCE, per_try)
+                .mint(client, &self.audience, RetryPolicy::ONCE, || per_try)
                 .await
                 .map_err(|error| {
                     let (again, after) = match &error {
