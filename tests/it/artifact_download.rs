@@ -223,7 +223,8 @@ fn several_artifacts_get_separate_folders_or_are_merged_in_order() {
     assert_eq!((&*read(&ran, "a-1/same"), &*read(&ran, "a-2/same")), ("one", "two"));
     let merge = ["--pattern", "a-[12]", "--merge-multiple", "true"];
     let ran = world_step(&merge).run().expect_code(1);
-    refused(&ran, "artifact-refused", &["`same` is there twice"]);
+    let told = ["`same` is in two artifacts, `a-1` and `a-2`", "without `merge-multiple` each"];
+    refused(&ran, "path-collision", &told);
     let ran = world_step(&merge).arg("--on-collision=last").run().expect_code(0);
     assert_eq!(read(&ran, "same"), "two");
     let ran = world_step(&["--pattern", "nothing-*"]).run().expect_code(0);

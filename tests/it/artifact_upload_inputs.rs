@@ -281,6 +281,26 @@ fn kept_links_are_links_after_the_download_and_need_an_archive() {
 }
 
 #[test]
+fn merge_of_artifacts_with_one_path_names_both_and_the_input_that_keeps_them_apart() {
+    let github = StandIn::start().unwrap();
+    let run = Run::push();
+    for name in ["logs-a", "logs-b"] {
+        let step = step(&["--path", "dist", "--name", name]);
+        with_github(step, &github, &run).run().expect_code(0);
+    }
+    let merge = |args: &[&str]| {
+        let all = [&["artifact", "merge", "--pattern", "logs-*"], args].concat();
+        with_github(Crcr::step(&all, "push", &serde_json::json!({})), &github, &run).run()
+    };
+    let ran = merge(&[]).expect_code(1);
+    for told in ["is in two artifacts, `logs-a` and `logs-b`", "`separate-directories: true`"] {
+        assert!(ran.stderr.contains(told), "{told}\n{}", ran.report());
+    }
+    assert_eq!(ran.outputs["reason"], "path-collision");
+    merge(&["--separate-directories", "true"]).expect_code(0);
+}
+
+#[test]
 fn merge_in_a_later_attempt_names_the_result_of_the_first_one_as_the_obstacle() {
     let github = StandIn::start().unwrap();
     let attempt = |number: u32, step: Crcr| {

@@ -82,6 +82,8 @@ pub enum DownloadError {
     Digest { name: String, why: String },
     #[error("`{name}` can't be unpacked: {source}")]
     Unpack { name: String, source: unpack::UnpackError },
+    #[error("`{path}` is in two artifacts, `{first}` and `{second}`")]
+    Collision { path: String, first: String, second: String },
     #[error(transparent)]
     Publish(#[from] publish::PublishError),
 }
@@ -148,12 +150,16 @@ pub async fn download(
             Some(fetched) => {
                 let zip_name = request.keep_archives.then(|| format!("{}.zip", found.name));
                 let raw = raw_name(&found, &fetched).or(zip_name);
+                let unpacked =
+                    unpack_blob(stage, staging.clone(), found, fetched, folder, raw).await;
                 let (back, artifact) =
-                    unpack_blob(stage, staging.clone(), found, fetched, folder, raw).await?;
+                    unpacked.map_err(|error| name_both_artifacts(error, &artifacts))?;
                 stage = back;
                 artifact
             }
-            None => fetch_objects(&mut stage, found, &folder, request).await?,
+            None => fetch_objects(&mut stage, found, &folder, request)
+                .await
+                .map_err(|error| name_both_artifacts(error, &artifacts))?,
         };
         artifacts.push(DownloadedArtifact { trust, ..artifact });
     }
@@ -163,6 +169,20 @@ pub async fn download(
     let root = stage.finish().map_err(|source| DownloadError::Unpack { name: name(), source })?;
     staging.publish(&root)?;
     Ok(DownloadResult { artifacts })
+}
+
+/// The error of a path that one of `unpacked` holds already, with the names of both artifacts.
+fn name_both_artifacts(error: DownloadError, unpacked: &[DownloadedArtifact]) -> DownloadError {
+    use objects::ObjectsError;
+    use unpack::UnpackError::Taken;
+    match error {
+        DownloadError::Unpack { name, source: Taken { path, earlier } }
+        | DownloadError::Objects { name, source: ObjectsError::Unpack(Taken { path, earlier }) } => {
+            let first = unpacked[earlier].found.name.clone();
+            DownloadError::Collision { path, first, second: name }
+        }
+        other => other,
+    }
 }
 
 /// For another run, and in a privileged event, asks GitHub whose code the run worked on.

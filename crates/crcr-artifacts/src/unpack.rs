@@ -8,7 +8,7 @@
 mod hostile;
 mod write;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
@@ -66,9 +66,12 @@ pub enum UnpackError {
     Path { path: String, why: PathRefusal },
     #[error("`{0}` and `{1}` can't both be unpacked: the destination takes them for one path")]
     Case(String, String),
-    /// In two artifacts, or both a file and a folder.
+    /// Twice in one artifact, or both a file and a folder.
     #[error("`{0}` is there twice")]
     Collision(String),
+    /// In two artifacts. `earlier` is the index of the first one, in the order of unpacking.
+    #[error("`{path}` is in an earlier artifact, too")]
+    Taken { path: String, earlier: usize },
     #[error("`{0}` has a setuid, setgid or sticky bit, which isn't allowed in a privileged event")]
     Setuid(String),
     #[error("the archive has more than {0} entries")]
@@ -115,9 +118,11 @@ pub struct StagedFiles {
     root: PathBuf,
     policy: UnpackPolicy,
     hasher: RandomState,
-    /// Sorted hashes of the paths of earlier artifacts' files and links. Hashes, because there may be
-    /// millions; of the lower-case path where case is ignored.
-    files: Vec<u64>,
+    /// Artifacts so far.
+    artifacts: u32,
+    /// Sorted hashes of the paths of earlier artifacts' files and links, each with its artifact's index. Hashes,
+    /// because there may be millions; of the lower-case path where case is ignored.
+    files: Vec<(u64, u32)>,
     /// The same for the paths of folders.
     folders: HashSet<u64>,
     /// Links to create at the end: path and target.
@@ -135,6 +140,7 @@ impl StagedFiles {
             root,
             policy,
             hasher: RandomState::new(),
+            artifacts: 0,
             files: vec![],
             folders: HashSet::new(),
             links: vec![],
@@ -202,16 +208,17 @@ impl StagedFiles {
         })?;
         files.sort_unstable();
         let twice = files.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-        let both = || files.iter().chain(&self.files).find(|h| self.folders.contains(h)).copied();
+        let earlier = self.files.iter().map(|(hash, _)| hash);
+        let both = || files.iter().chain(earlier).find(|h| self.folders.contains(h)).copied();
         if let Some(hash) = twice.or_else(both) {
             return Err(self.name_collision(paths, hash)?);
         }
-        let again: HashSet<u64> =
-            files.iter().copied().filter(|h| self.files.binary_search(h).is_ok()).collect();
+        let again: HashMap<u64, usize> =
+            files.iter().filter_map(|hash| Some((*hash, self.artifact_with(*hash)?))).collect();
         let mut last = PathBuf::new();
         paths(&mut |path, is_folder| {
-            if !is_folder && again.contains(&self.hash(path)) {
-                self.replace(path)?;
+            if !is_folder && let Some(earlier) = again.get(&self.hash(path)) {
+                self.replace(path, *earlier)?;
             }
             let full = self.root.join(path);
             let wanted = if is_folder { &*full } else { full.parent().unwrap_or(&self.root) };
@@ -222,9 +229,11 @@ impl StagedFiles {
             }
             Ok(())
         })?;
-        files.retain(|hash| !again.contains(hash));
-        self.files.extend(files);
+        let artifact = self.artifacts;
+        files.retain(|hash| !again.contains_key(hash));
+        self.files.extend(files.into_iter().map(|hash| (hash, artifact)));
         self.files.sort_unstable();
+        self.artifacts += 1;
         Ok(())
     }
 
@@ -238,11 +247,16 @@ impl StagedFiles {
         if self.folders.len() as u64 > limit { Err(UnpackError::TooMany(limit)) } else { Ok(()) }
     }
 
+    /// The index of the earlier artifact with a file or link of this hash.
+    fn artifact_with(&self, hash: u64) -> Option<usize> {
+        let at = self.files.binary_search_by_key(&hash, |(known, _)| *known).ok()?;
+        Some(self.files[at].1 as usize)
+    }
+
     /// Deletes an earlier artifact's file of the same path, if the policy allows it.
-    fn replace(&mut self, path: &str) -> Result<(), UnpackError> {
-        let collision = || UnpackError::Collision(path.to_owned());
+    fn replace(&mut self, path: &str, earlier: usize) -> Result<(), UnpackError> {
         if self.policy.on_collision == OnCollision::Error {
-            return Err(collision());
+            return Err(UnpackError::Taken { path: path.to_owned(), earlier });
         }
         let links = self.links.len();
         self.links.retain(|(link, _)| link != path);
@@ -250,7 +264,7 @@ impl StagedFiles {
             return Ok(());
         }
         // If it isn't there, its name differs in case, and the destination can't hold both.
-        fs::remove_file(self.root.join(path)).map_err(|_| collision())
+        fs::remove_file(self.root.join(path)).map_err(|_| UnpackError::Collision(path.to_owned()))
     }
 
     /// Builds the error for a hash that occurred twice. It reads all paths again, to name them.

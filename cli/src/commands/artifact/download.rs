@@ -99,7 +99,9 @@ pub async fn fetch(
     // Each signed URL prints lines that mask it, so fold them.
     printer.group("download");
     let done = tokio::select! {
-        done = download::download(&sources, &request) => done.map_err(|error| failure(error, env)),
+        done = download::download(&sources, &request) => {
+            done.map_err(|error| failure(error, args.merge_multiple, env))
+        }
         signal = stopped() => Err(signal),
     };
     progress.finish();
@@ -352,7 +354,7 @@ fn line(artifact: &DownloadedArtifact) -> String {
 }
 
 /// Converts an error to a message with a hint.
-fn failure(error: DownloadError, env: &Env) -> Failure {
+fn failure(error: DownloadError, merges: bool, env: &Env) -> Failure {
     let text = error.to_string();
     if error.is_disk_full() {
         let hint = match error {
@@ -387,6 +389,13 @@ fn failure(error: DownloadError, env: &Env) -> Failure {
         DownloadError::Unpack { .. } => {
             Failure::user("artifact-refused", text).hint("nothing of it was written")
         }
+        DownloadError::Collision { .. } => Failure::user("path-collision", text).hint(if merges {
+            "without `merge-multiple` each artifact gets a folder of its own; `on-collision: last` takes the \
+             later artifact's file"
+        } else {
+            "download one of them in a step of its own, into another `path`; `on-collision: last` takes the \
+             later artifact's file"
+        }),
         DownloadError::Publish(_) => Failure::user("destination", text)
             .hint("choose another `path`; what is there was left as it was"),
     }

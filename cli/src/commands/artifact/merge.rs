@@ -26,7 +26,7 @@ pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
     let (folder, parts) = match Box::pin(fetch_parts(args, &runner, printer)).await {
         Ok(fetched) => fetched,
         Err(failure) => {
-            let failure = hint_at_earlier_result(args, env, failure);
+            let failure = hint_at_collision(args, env, failure);
             set_empty_outputs(&upload::OUTPUTS, failure.code(), &runner, printer);
             summarize_failure(&args.name, &failure, &runner, printer);
             return Err(failure);
@@ -74,12 +74,16 @@ fn is_whole(args: &MergeArgs, content: &Path, printer: &Printer) -> bool {
     false
 }
 
-/// In a later attempt `pattern` may match what an earlier one has merged, which holds the same paths.
-fn hint_at_earlier_result(args: &MergeArgs, env: &Env, failure: Failure) -> Failure {
+/// What to do about a path in two artifacts. In a later attempt `pattern` may match what an earlier one has merged.
+fn hint_at_collision(args: &MergeArgs, env: &Env, failure: Failure) -> Failure {
+    if failure.code() != "path-collision" {
+        return failure;
+    }
     let first = env.get(env_vars::GITHUB_RUN_ATTEMPT).is_none_or(|attempt| attempt == "1");
     let matches = NamePattern::new(&args.pattern).is_ok_and(|pattern| pattern.matches(&args.name));
-    if first || !matches || failure.code() != "artifact-refused" {
-        return failure;
+    if first || !matches {
+        return failure
+            .hint("with `separate-directories: true` each artifact gets a folder of its own");
     }
     let (name, pattern) = (args.name.escape_debug(), args.pattern.escape_debug());
     failure.hint(format!(

@@ -338,11 +338,27 @@ fn later_artifact_replaces_the_file_of_an_earlier_one_only_if_allowed() {
     let both: [(&str, &[u8]); 2] = [("", &one), ("", &two)];
     let world = tempfile::tempdir().unwrap();
     let error = unpack(world.path(), POLICY, &both).unwrap_err();
-    assert!(matches!(error, UnpackError::Collision(path) if path == "d/a"));
+    assert!(matches!(error, UnpackError::Taken { path, earlier: 0 } if path == "d/a"));
     assert!(!world.path().join("out").exists());
     let last = UnpackPolicy { on_collision: OnCollision::Last, ..POLICY };
     unpack(world.path(), last, &both).unwrap();
     assert_eq!(fs::read(world.path().join("out/d/a")).unwrap(), b"2");
+}
+
+#[test]
+fn collision_names_the_earlier_artifact_that_holds_the_path() {
+    let of = |name: &str| zip(&[Item(name.as_bytes(), PLAIN, b"x"), Item(b"d/", 0o040_755, b"")]);
+    let (a, b, c) = (of("a"), of("d/b"), of("c"));
+    for (last, holder) in [("a", 0), ("d/b", 1), ("c", 2)] {
+        let again = of(last);
+        let world = tempfile::tempdir().unwrap();
+        let all = [("", &*a), ("", &*b), ("", &*c), ("", &*again)];
+        let error = unpack(world.path(), POLICY, &all).unwrap_err();
+        assert!(
+            matches!(&error, UnpackError::Taken { path, earlier } if path == last && *earlier == holder),
+            "{last}: {error:?}"
+        );
+    }
 }
 
 #[test]
