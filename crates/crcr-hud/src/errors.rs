@@ -17,6 +17,7 @@ use serde::Deserialize;
 use crate::address::address;
 use crate::context::{Hud, PageError};
 use crate::layout::PAGES;
+use crate::pages::commit::is_prefix;
 use crate::security_headers::set_security_headers;
 use crate::view::View;
 
@@ -51,7 +52,9 @@ pub(crate) fn error_response(problem: &PageError, hud: &Hud, asked: &Parts) -> R
     }
     let (status, text, wait) = parts(problem);
     let links = match (status, asked.uri.query()) {
-        (StatusCode::NOT_FOUND, _) => near(hud, asked.uri.path()),
+        (StatusCode::NOT_FOUND, _) => {
+            near(hud, asked.uri.path()).into_iter().chain(on_github(hud, asked)).collect()
+        }
         // The page of a test needs the test's name.
         (StatusCode::BAD_REQUEST, _) if asked.uri.path().starts_with("/test/") => {
             let repository = asked.uri.path().trim_start_matches("/test/");
@@ -164,6 +167,24 @@ pub async fn errors_as_pages(
         }
     }
     answer
+}
+
+/// Where GitHub shows a commit or a pull request of which nothing is known here.
+fn on_github(hud: &Hud, asked: &Parts) -> Option<(String, String)> {
+    let query = asked.uri.query().unwrap_or_default();
+    let mut query = url::form_urlencoded::parse(query.as_bytes());
+    let named = query.find(|(name, _)| name == "upstream").map(|(_, value)| value.into_owned());
+    let (upstream, view) = (hud.upstream_of(named.as_deref()).ok()?, View::of(hud, asked));
+    match asked.uri.path().rsplit_once('/')? {
+        ("/commit", sha) if is_prefix(sha) => {
+            Some((view.commit_url(upstream.as_str(), sha), "This commit on GitHub".to_owned()))
+        }
+        ("/pr", number) => {
+            let url = view.pull_url(upstream.as_str(), number.parse().ok()?);
+            Some((url, "This pull request on GitHub".to_owned()))
+        }
+        _ => None,
+    }
 }
 
 /// Pages whose address is like this one, the likest first.

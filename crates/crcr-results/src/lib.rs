@@ -213,6 +213,14 @@ pub trait Results:
         limit: usize,
     ) -> Result<Vec<DispatchFact>, ResultsError>;
 
+    /// The attempts without a pull request on commits whose SHA begins with these hexadecimal digits in lower case,
+    /// `limit` at most, in the order of arrival. Without probes.
+    async fn attempts_of_commits(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<AttemptFact>, ResultsError>;
+
     /// The known merge bases of these pull requests' heads, in no particular order. The name of the
     /// upstream repository is compared without case.
     async fn merge_bases(

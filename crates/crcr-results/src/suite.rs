@@ -44,6 +44,7 @@ pub(super) async fn all(results: &dyn Results) {
     each_window_returns_the_rows_and_rates_of_its_facts(results, &facts).await;
     pull_requests_with_one_number_are_told_apart_by_upstream(results).await;
     dispatches_of_a_commit_are_found_by_its_first_digits(results).await;
+    attempts_without_a_pull_request_are_found_by_the_first_digits_of_their_commit(results).await;
     the_merge_base_written_last_wins(results).await;
     the_newest_check_run_of_a_commit_wins(results).await;
     reports_of_an_outcome_are_the_newest(results, &facts).await;
@@ -467,6 +468,24 @@ async fn dispatches_of_a_commit_are_found_by_its_first_digits(results: &dyn Resu
         assert_eq!(found, expected, "{digits} digits of {sha}");
     }
     assert_eq!(results.dispatches_of_commits("' OR 1=1 --", 100).await.unwrap(), []);
+}
+
+async fn attempts_without_a_pull_request_are_found_by_the_first_digits_of_their_commit(
+    results: &dyn Results,
+) {
+    let all = results.attempts(&window(-1_000_000, 1_000_000, None)).await.unwrap();
+    let nightly = all.iter().find(|row| row.event == EventName::Nightly).unwrap();
+    let of_pull = all.iter().find(|row| row.pull_request.is_some()).unwrap();
+    let sha = &nightly.head_sha;
+    let expected: Vec<_> = all.iter().filter(|row| row.head_sha == *sha).cloned().collect();
+    for digits in [7, 39, 40] {
+        let found = results.attempts_of_commits(&sha[..digits], 100).await.unwrap();
+        assert_eq!(found, expected, "{digits} digits of {sha}");
+    }
+    assert_eq!(results.attempts_of_commits(sha, 1).await.unwrap().len(), 1);
+    for none in [&*of_pull.head_sha, "' OR 1=1 --"] {
+        assert_eq!(results.attempts_of_commits(none, 100).await.unwrap(), []);
+    }
 }
 
 async fn the_merge_base_written_last_wins(results: &dyn Results) {

@@ -1,6 +1,6 @@
 //! What the backends and the upstream repository's own CI say of one commit: for `/pr` and `/commit`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crcr_domain::checks::proof::MissingProof;
 use crcr_domain::ci_data::job_log::JobLogRow;
@@ -84,6 +84,51 @@ pub(crate) struct PullJob {
     pub(crate) reported_verdict: Option<TriageVerdict>,
     /// What its reports lack as proof. An unproven result changes no check run.
     pub(crate) missing_proof: Option<MissingProof>,
+}
+
+/// What a backend reported on a commit of runs that no dispatch started, such as nightly ones.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct OwnRuns {
+    pub(crate) repo: String,
+    pub(crate) level: Level,
+    /// Without verdicts.
+    pub(crate) jobs: Vec<PullJob>,
+}
+
+impl PullJob {
+    /// Without a verdict.
+    fn new(job: &JobOfRecord<'_>) -> Self {
+        Self {
+            new_tests: None,
+            verdict: None,
+            reported_verdict: job.record.details.triage.clone(),
+            name: job.name(),
+            outcome: job.outcome,
+            attempts: job.attempts,
+            queue_seconds: job.first.queue_seconds,
+            execution_seconds: job.record.execution_seconds,
+            received_at: job.record.received_at,
+            details: (&job.record.details).into(),
+            tests: job.record.details.tests,
+            failed_tests: job.record.details.failed_tests.clone(),
+            missing_proof: job.record.missing_proof,
+        }
+    }
+}
+
+/// The runs that these attempts on one commit belong to, from L4 down to L2.
+pub(crate) fn own_runs(hud: &Hud, attempts: &[AttemptFact]) -> Vec<OwnRuns> {
+    let mut by_repo: BTreeMap<String, OwnRuns> = BTreeMap::new();
+    for job in jobs_of_record(attempts, &[]) {
+        let (repo, key) = (job.record.repo.clone(), job.record.repo.to_ascii_lowercase());
+        let level = hud.level_now(&repo, job.record.level);
+        let runs = by_repo.entry(key).or_insert_with(|| OwnRuns { repo, level, jobs: vec![] });
+        runs.jobs.push(PullJob::new(&job));
+    }
+    let mut found: Vec<OwnRuns> =
+        by_repo.into_values().filter(|runs| runs.level.shows_results()).collect();
+    found.sort_by_key(|runs| std::cmp::Reverse(runs.level));
+    found
 }
 
 impl InTreeJobs {
@@ -187,17 +232,7 @@ fn backend(
         .map(|job| PullJob {
             new_tests: context.new_tests(job),
             verdict: context.verdict(job),
-            reported_verdict: job.record.details.triage.clone(),
-            name: job.name(),
-            outcome: job.outcome,
-            attempts: job.attempts,
-            queue_seconds: job.first.queue_seconds,
-            execution_seconds: job.record.execution_seconds,
-            received_at: job.record.received_at,
-            details: (&job.record.details).into(),
-            tests: job.record.details.tests,
-            failed_tests: job.record.details.failed_tests.clone(),
-            missing_proof: job.record.missing_proof,
+            ..PullJob::new(job)
         })
         .collect();
     let judged = jobs.iter().filter_map(|job| Some((job.outcome, job.verdict.as_ref()?)));

@@ -6,7 +6,7 @@ use crcr_domain::RepoName;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::workflow::BranchCommit;
 use crcr_domain::protocol::event::EventName;
-use crcr_domain::results::facts::DispatchFact;
+use crcr_domain::results::facts::{AttemptFact, DispatchFact};
 use crcr_results::Window;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -14,11 +14,11 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::head::{NextStep, in_tree, out_of_tree};
+use super::head::{self, NextStep, in_tree, out_of_tree};
 use crate::address::{self, branch_path};
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, short_sha};
-use crate::model::head::{HeadFacts, InTreeJobs, PullBackend};
+use crate::model::head::{HeadFacts, InTreeJobs, OwnRuns, PullBackend, own_runs};
 use crate::model::known_repositories;
 use crate::query::given;
 use crate::view::View;
@@ -33,6 +33,10 @@ const CONCURRENT_READS: usize = 8;
 const MAX_COMMITS: usize = 20;
 /// Dispatches of the commits of one prefix that are read.
 const MAX_DISPATCHES: usize = 1000;
+/// Attempts without a pull request on the commits of one prefix that are read.
+const MAX_ATTEMPTS: usize = 1000;
+/// The lengths of a whole SHA.
+const WHOLE: [usize; 2] = [40, 64];
 /// What is dispatched in so short a time is read at once.
 const SPAN: SignedDuration = SignedDuration::from_mins(5);
 /// Spans that are read, the newest ones: whoever closes and reopens a pull request after a month has its commit
@@ -78,8 +82,16 @@ pub(crate) struct CommitDetails {
     pub(crate) pull_request: Option<PullRequestState>,
     /// From L4 down to L1.
     pub(crate) backends: Vec<PullBackend>,
+    /// Nightly runs and others that no dispatch started, from L4 down to L2.
+    pub(crate) own_runs: Vec<OwnRuns>,
     #[serde(flatten)]
     pub(crate) jobs: InTreeJobs,
+}
+
+impl CommitDetails {
+    fn is_stored(&self) -> bool {
+        self.found.at.is_some() || !self.jobs.in_tree.is_empty()
+    }
 }
 
 impl FoundCommit {
@@ -88,14 +100,19 @@ impl FoundCommit {
     }
 }
 
-/// The commits of all known repositories whose SHA begins with these digits, the newest first.
-pub(crate) async fn find(hud: &Hud, prefix: &str) -> Result<Vec<FoundCommit>, PageError> {
+/// The commits of `named` and of all known repositories whose SHA begins with these digits, the newest first.
+pub(crate) async fn find(
+    hud: &Hud,
+    named: &RepoName,
+    prefix: &str,
+) -> Result<Vec<FoundCommit>, PageError> {
     let mut found: BTreeMap<(String, String), FoundCommit> = BTreeMap::new();
     let mut known = vec![hud.upstream.as_str().to_owned()];
     for event in ["workflow_job", "push"] {
         let repositories = known_repositories::read(hud, event, MAX_REPOSITORIES).await?;
         known.extend(repositories.into_iter().map(|known| known.name));
     }
+    known.push(named.as_str().to_owned());
     let mut seen = BTreeSet::new();
     known.retain(|name| seen.insert(name.to_ascii_lowercase()));
     let places = known.iter().flat_map(|repository| {
@@ -135,6 +152,12 @@ pub(crate) async fn find(hud: &Hud, prefix: &str) -> Result<Vec<FoundCommit>, Pa
         commit.heard(sent.enqueued_at);
         commit.pull_requests.extend(sent.pull_request);
     }
+    for row in hud.results.attempts_of_commits(prefix, MAX_ATTEMPTS).await? {
+        let key = (row.upstream.to_ascii_lowercase(), row.head_sha.clone());
+        let commit = found.entry(key).or_default();
+        (commit.repository, commit.sha) = (row.upstream, row.head_sha);
+        commit.heard(row.received_at);
+    }
     let mut found: Vec<FoundCommit> = found.into_values().collect();
     found.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.sha.cmp(&b.sha)));
     found.truncate(MAX_COMMITS);
@@ -143,7 +166,9 @@ pub(crate) async fn find(hud: &Hud, prefix: &str) -> Result<Vec<FoundCommit>, Pa
 
 /// Whether a commit of a repository has a page.
 pub(crate) async fn is_known(hud: &Hud, repository: &str, sha: &str) -> Result<bool, PageError> {
-    if !hud.results.dispatches_of_commits(sha, 1).await?.is_empty() {
+    if !hud.results.dispatches_of_commits(sha, 1).await?.is_empty()
+        || !hud.results.attempts_of_commits(sha, 1).await?.is_empty()
+    {
         return Ok(true);
     }
     for event in ["push", "workflow_run", "pull_request"] {
@@ -174,7 +199,7 @@ pub(crate) async fn build(
     }
     let upstream = hud.upstream_of(given(query.upstream.as_deref()).as_deref())?;
     let is_named = |commit: &FoundCommit| commit.repository.eq_ignore_ascii_case(upstream.as_str());
-    let mut found = find(hud, &asked).await?;
+    let mut found = find(hud, &upstream, &asked).await?;
     if found.iter().any(|commit| commit.sha == asked) {
         found.retain(|commit| commit.sha == asked);
     }
@@ -183,6 +208,12 @@ pub(crate) async fn build(
         found.retain(is_named);
     }
     let chosen = match found.len() {
+        // Pages name commits of which no more is stored, such as the one that broke something.
+        0 if WHOLE.contains(&asked.len()) => FoundCommit {
+            repository: upstream.to_string(),
+            sha: asked.clone(),
+            ..FoundCommit::default()
+        },
         0 => {
             let text = format!(
                 "no commit `{asked}` is known: it was neither pushed nor dispatched in the time that is kept"
@@ -206,8 +237,17 @@ async fn details(hud: &Hud, found: FoundCommit) -> Result<CommitDetails, PageErr
     let mut attempts = vec![];
     for window in windows(&dispatches) {
         let rows = hud.results.attempts(&window).await?;
-        attempts.extend(rows.into_iter().filter(|row| row.head_sha == found.sha));
+        let of_dispatch =
+            |row: &AttemptFact| row.head_sha == found.sha && !row.event.is_self_reported();
+        attempts.extend(rows.into_iter().filter(of_dispatch));
     }
+    let mut own = hud.results.attempts_of_commits(&found.sha, MAX_ATTEMPTS).await?;
+    own.retain(|row| {
+        let is_of = |sent: &DispatchFact| {
+            sent.delivery == row.delivery && sent.repo.eq_ignore_ascii_case(&row.repo)
+        };
+        row.upstream.eq_ignore_ascii_case(&found.repository) && !dispatches.iter().any(is_of)
+    });
     let number = dispatches.iter().find_map(|sent| sent.pull_request);
     let merge_base = match number {
         Some(number) => {
@@ -236,7 +276,8 @@ async fn details(hud: &Hud, found: FoundCommit) -> Result<CommitDetails, PageErr
         }
         None => None,
     };
-    Ok(CommitDetails { found, pull_request, backends, jobs })
+    let own_runs = own_runs(hud, &own);
+    Ok(CommitDetails { found, pull_request, backends, own_runs, jobs })
 }
 
 /// When dispatches were accepted, which are sorted by that.
@@ -289,12 +330,19 @@ pub(crate) fn page(model: &CommitModel, view: &View<'_>) -> Markup {
                     a rel="nofollow" href=(format!("{}?rows=all#c-{}", branch_path(&found.repository, branch), short_sha(&found.sha))) { "Its place on " bdi { (branch) } } " "
                 }
             }
+            @if !commit.is_stored() {
+                p.note role="status" {
+                    "Nothing is stored about this commit: it is older than what is kept, or nothing ran on it and it wasn't the last commit of a push. "
+                    a href=(view.commit_url(&found.repository, &found.sha)) rel="noreferrer" { "Look for it on GitHub" } "."
+                }
+            }
             @if commit.backends.is_empty() {
                 section aria-labelledby="out-of-tree" {
                     h2 #out-of-tree { "Out-of-tree backends" }
                     p.muted { "No backend was told of this commit." }
                 }
             } @else { (out_of_tree(&commit.backends, &next)) }
+            @if !commit.own_runs.is_empty() { (head::own_runs(&commit.own_runs, &found.repository)) }
             @if commit.jobs.in_tree.is_empty() {
                 section aria-labelledby="in-tree" { h2 #in-tree { "In-tree jobs" } p.muted { "No job of the repository itself is known on this commit." } }
             } @else { (in_tree(&commit.jobs)) }

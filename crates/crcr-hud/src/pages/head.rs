@@ -11,7 +11,7 @@ use super::category_text;
 use super::failure::short_explanation;
 use crate::address;
 use crate::layout::{ago, counted, duration, external_link, outcome, short_sha, state_parts};
-use crate::model::head::{InTreeJobs, PullBackend, PullJob};
+use crate::model::head::{InTreeJobs, OwnRuns, PullBackend, PullJob};
 use crate::model::head_state::HeadState;
 use crate::view::View;
 
@@ -33,6 +33,25 @@ pub(super) fn out_of_tree(backends: &[PullBackend], next: &NextStep<'_>) -> Mark
                 details {
                     summary { (counted(folded.len(), "backend at L2 or L1, which isn't", "backends at L2 and L1, which aren't")) " shown on the pull request" }
                     @for result in &folded { (backend_card(result, next)) }
+                }
+            }
+        }
+    }
+}
+
+/// What backends reported of runs that the relay didn't start.
+pub(super) fn own_runs(backends: &[OwnRuns], upstream: &str) -> Markup {
+    html! {
+        section aria-labelledby="own-runs" {
+            h2 #own-runs { "Backends' own runs" }
+            p.detail { "Nightly runs and others that the relay didn't start. They block nothing." }
+            @for backend in backends {
+                article.muted {
+                    div.title {
+                        h3 { a href=(format!("/crcr/{}", backend.repo)) { bdi { (backend.repo) } } }
+                        span.tag { (backend.level) }
+                    }
+                    ul.jobs { @for result in &backend.jobs { li { (job(result, upstream)) } } }
                 }
             }
         }

@@ -257,7 +257,7 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
     }
     let sha = text.to_ascii_lowercase();
     if commit::is_prefix(&sha) {
-        let commits = commit::find(hud, &sha).await?;
+        let commits = commit::find(hud, &hud.upstream, &sha).await?;
         let path = |found: &commit::FoundCommit| match &*commits {
             [_] => format!("/commit/{}", found.sha),
             _ => commit_path(hud, &found.repository, &found.sha),

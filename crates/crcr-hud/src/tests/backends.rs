@@ -598,3 +598,51 @@ async fn backend_that_left_the_allowlist_is_shown_as_it_was_last_wherever_a_page
     assert_eq!(status, StatusCode::NOT_FOUND, "{page}");
     assert_eq!(site.get("/crcr/no-org/torch-none").await.0, StatusCode::NOT_FOUND);
 }
+
+#[tokio::test]
+async fn commit_of_a_nightly_run_has_a_page_with_the_run() {
+    let site = site(facts(7, now(), 3, 6, UPSTREAM)).await;
+    let backend = site.json(&format!("/api/v1/repositories/{AURORA}?events=nightly")).await;
+    let rows = backend["matrix"]["rows"].as_array().unwrap();
+    assert!(!rows.is_empty(), "{backend}");
+    for row in rows {
+        let sha = row["head_sha"].as_str().unwrap();
+        let commit = site.json(&format!("/api/v1/commits/{sha}")).await;
+        let runs = commit["commit"]["own_runs"].as_array().unwrap();
+        let own = runs.iter().find(|runs| runs["repo"] == AURORA).unwrap();
+        assert!(!own["jobs"].as_array().unwrap().is_empty(), "{commit}");
+        let (status, page) = site.get(&format!("/commit/{}", &sha[..10])).await;
+        assert_eq!(status, StatusCode::OK, "{page}");
+        assert!(page.contains("Backends' own runs"), "{page}");
+    }
+}
+
+#[tokio::test]
+async fn nightly_run_on_a_dispatched_commit_is_shown_apart_from_what_the_dispatch_started() {
+    let (sent, attempt) = of_aurora();
+    let sent = DispatchFact { pull_request: None, event: EventName::Push, ..sent };
+    let run = AttemptFact {
+        delivery: sent.delivery.clone(),
+        dispatched_at: sent.enqueued_at,
+        state: JobState::Completed(Conclusion::Success),
+        event: EventName::Push,
+        pull_request: None,
+        head_sha: sent.head_sha.clone(),
+        ..attempt
+    };
+    let nightly = AttemptFact {
+        delivery: "night".to_owned(),
+        run_id: "1".to_owned(),
+        state: JobState::Completed(Conclusion::Failure),
+        event: EventName::Nightly,
+        ..run.clone()
+    };
+    let path = format!("/api/v1/commits/{}", sent.head_sha);
+    let attempts = [run, nightly].map(|row| Fact::Attempt(Box::new(row)));
+    let site = site([vec![Fact::Dispatch(sent)], attempts.to_vec()].concat()).await;
+    let commit = site.json(&path).await["commit"].take();
+    let backend = &commit["backends"][0];
+    let jobs = |of: &serde_json::Value| of["jobs"].as_array().unwrap().len();
+    assert_eq!((jobs(backend), &backend["state"]), (1, &json!("passed")), "{commit}");
+    assert_eq!(jobs(&commit["own_runs"][0]), 1, "{commit}");
+}

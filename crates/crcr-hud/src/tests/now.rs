@@ -177,8 +177,32 @@ async fn commit_is_found_by_seven_digits_with_its_pull_request_its_backends_and_
     );
     let (_, grid) = site.get(&format!("/hud/{UPSTREAM}/main?rows=all")).await;
     assert!(grid.contains(&format!("id=\"c-{}\"", &sha[..10])), "the place exists");
-    let (status, page) = site.get("/commit/0123456789").await;
-    assert!(status == StatusCode::NOT_FOUND && page.contains("no commit"), "{page}");
+    for (path, said) in [("/commit/0123456789", "no commit"), ("/pr/77", "no results")] {
+        let (status, page) = site.get(path).await;
+        assert!(status == StatusCode::NOT_FOUND && page.contains(said), "{page}");
+        let on_github = format!("https://github.com/{UPSTREAM}{}", path.replace("/pr/", "/pull/"));
+        assert!(page.contains(&format!("href=\"{on_github}\"")), "{page}");
+    }
+}
+
+#[tokio::test]
+async fn commit_of_which_nothing_is_stored_has_a_page_that_says_so_and_leads_to_github() {
+    let site = full().await;
+    let path = format!("/commit/{}", "b7".repeat(20));
+    let note = "Nothing is stored about this commit";
+    for (query, repository) in [("", UPSTREAM), ("?upstream=other%2Frepo", "other/repo")] {
+        let (status, page) = site.get(&format!("{path}{query}")).await;
+        assert_eq!(status, StatusCode::OK, "{page}");
+        let on_github = format!("https://github.com/{repository}{path}");
+        assert!(page.contains(note) && page.contains(&on_github), "{page}");
+    }
+    let job = json!({
+        "id": 5, "name": "build", "workflow_name": "CI", "status": "completed",
+        "conclusion": "failure", "head_sha": "b7".repeat(20), "head_branch": "main",
+    });
+    site.add_webhooks(vec![("workflow_job", 1, json!({ "workflow_job": job }))]).await;
+    let (_, page) = site.get(&path).await;
+    assert!(page.contains("CI / build") && !page.contains(note), "its run isn't known: {page}");
 }
 
 #[tokio::test]

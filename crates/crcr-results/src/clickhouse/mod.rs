@@ -465,6 +465,20 @@ impl Results for ClickHouseResults {
         Ok(found)
     }
 
+    async fn attempts_of_commits(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<AttemptFact>, ResultsError> {
+        let values = [("prefix".to_owned(), QueryValue::Text(prefix))];
+        let on_commits = "startsWith(head_sha, {prefix:String}) AND isNull(pull_request)";
+        let query = format!("{} LIMIT {limit}", rows::ATTEMPT.select(on_commits));
+        let mut found = self.rows(&query, &values, |row| row.json()).await?;
+        found.retain(|row: &AttemptFact| row.event != EventName::Probe);
+        sort_attempts(&mut found);
+        Ok(found)
+    }
+
     async fn merge_bases(
         &self,
         upstream: &str,

@@ -220,6 +220,24 @@ impl Results for SqliteResults {
         .map(sorted(sort_dispatches))
     }
 
+    async fn attempts_of_commits(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<AttemptFact>, ResultsError> {
+        let (from, to) = (prefix.to_owned(), format!("{prefix}g"));
+        let found = self.blocking(move |this| {
+            this.store.slow_readers().with(|connection| {
+                let mut select = connection.prepare_cached(&attempts_of_commits())?;
+                let found = select.query_map(params![from, to, limit as i64], read_attempt)?;
+                found.collect::<Result<Vec<AttemptFact>, _>>()
+            })
+        });
+        let mut found = found.await.map(sorted(sort_attempts))?;
+        found.retain(|row| row.event != EventName::Probe);
+        Ok(found)
+    }
+
     async fn merge_bases(
         &self,
         upstream: &str,
@@ -460,6 +478,16 @@ const ATTEMPT: &str = "document,
     ifnull((SELECT text FROM fact_text WHERE digest = failed_tests), failed_tests)
     FROM fact_attempt";
 
+/// Attempts on the commits from parameter 1 to 2, parameter 3 at most.
+fn attempts_of_commits() -> String {
+    format!(
+        "SELECT {ATTEMPT} WHERE json_extract(document, '$.pull_request') IS NULL
+           AND json_extract(document, '$.head_sha') >= ?1
+           AND json_extract(document, '$.head_sha') < ?2
+         ORDER BY dispatched_at DESC LIMIT ?3"
+    )
+}
+
 fn read_attempt(row: &Row<'_>) -> rusqlite::Result<AttemptFact> {
     let mut columns = ColumnReader::of(row);
     let mut fact: AttemptFact = columns.json()?;
@@ -515,4 +543,25 @@ impl<'a> ColumnReader<'a> {
 
 pub(crate) fn json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("facts are always JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use crcr_store::StoreRole;
+
+    use super::*;
+
+    #[test]
+    fn commit_of_an_attempt_is_found_by_its_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("results.db"), StoreRole::Tool).unwrap();
+        let plan = store.slow_readers().with(|connection| {
+            let explain = format!("EXPLAIN QUERY PLAN {}", attempts_of_commits());
+            let mut explain = connection.prepare(&explain)?;
+            let lines = explain.query_map(params!["a", "b", 9], |row| row.get::<_, String>(3))?;
+            lines.collect::<Result<Vec<_>, _>>()
+        });
+        let plan = plan.unwrap().join("; ");
+        assert!(plan.contains("USING INDEX fact_attempt_head "), "{plan}");
+    }
 }

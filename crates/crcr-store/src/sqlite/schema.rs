@@ -21,6 +21,7 @@ const UPGRADES: &[&str] = &[
     ),
     include_str!("checks.sql"),
     include_str!("ended_jobs.sql"),
+    include_str!("own_runs.sql"),
 ];
 
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;
