@@ -105,11 +105,7 @@ pub(crate) async fn build(
     let lower = q.as_deref().unwrap_or_default().to_lowercase();
     let listed = match entries {
         Some(entries) => {
-            let has_text = |entry: &&QuarantineEntry| {
-                let texts = [&entry.pattern, &entry.owner.to_string(), &entry.reason];
-                texts.into_iter().any(|text| text.to_lowercase().contains(&lower))
-            };
-            let entries: Vec<_> = entries.iter().filter(has_text).collect();
+            let entries: Vec<_> = entries.iter().filter(|entry| has_text(entry, &lower)).collect();
             Some(listed_entries(hud, &repository, &entries, sort).await?)
         }
         None => None,
@@ -123,6 +119,12 @@ pub(crate) async fn build(
         problem: files.as_ref().and_then(|files| files.problem.clone()),
         read_at: files.as_ref().map(|files| files.read_at),
     })
+}
+
+/// Whether an entry has the text in its pattern, its owner's name or its reason.
+pub(super) fn has_text(entry: &QuarantineEntry, lower: &str) -> bool {
+    let texts = [&entry.pattern, &entry.owner.to_string(), &entry.reason];
+    texts.into_iter().any(|text| text.to_lowercase().contains(lower))
 }
 
 /// The entries with the failures of the tests that they cover.

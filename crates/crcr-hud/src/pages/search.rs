@@ -5,20 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::pull_request::PullRequestState;
 use crcr_domain::ci_data::webhook::WebhookRow;
-use crcr_domain::ci_data::workflow::BranchCommit;
+use crcr_domain::ci_data::workflow::{BranchCommit, changed_files};
+use crcr_results::Window;
 use crcr_results::ci_times::{CiGrouping, CiTimesQuery, CiUnit, OTHER_NAMES};
+use crcr_results::retention::midnight;
 use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::{commit, failure, tests};
+use super::{commit, failure, overview, quarantine, tests};
 use crate::address::{self, address, branch_path};
 use crate::context::{Hud, PageError};
 use crate::layout::short_sha;
+use crate::model::days::{SharedFacts, facts};
 use crate::model::open_pulls::MAX_PULLS;
 use crate::model::red_branches::trunk;
-use crate::query::MAX_SEARCH_CHARS;
+use crate::query::{EventFilter, MAX_SEARCH_CHARS};
 use crate::view::View;
 
 /// An address has filters, and may be longer than what is searched for.
@@ -30,6 +33,8 @@ const MAX_NEWEST: usize = 300;
 const MAX_BRANCHES: usize = 200;
 /// Jobs that ended since then are known by their name.
 const JOB_DAYS: i64 = 7;
+/// Writes of facts of the days in which jobs and tests of backends are looked for.
+const MAX_REPORTED: u64 = 100_000;
 
 /// `?q=TEXT`.
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
@@ -53,8 +58,11 @@ pub(crate) enum HitKind {
     Repository,
     Branch,
     Job,
+    BackendJob,
     Runner,
     Test,
+    BackendTest,
+    Quarantine,
 }
 
 impl HitKind {
@@ -66,8 +74,11 @@ impl HitKind {
             Self::Repository => "Repositories",
             Self::Branch => "Branches",
             Self::Job => "Jobs",
+            Self::BackendJob => "Jobs of backends",
             Self::Runner => "Runners",
             Self::Test => "Tests",
+            Self::BackendTest => "Failed tests of backends",
+            Self::Quarantine => "Quarantined tests",
         }
     }
 }
@@ -278,6 +289,8 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
     hits.extend(branches(hud, text).await?);
     hits.extend(jobs(hud, text).await?);
     hits.extend(runners(hud, text).await?);
+    let reported = reported(hud).await?;
+    hits.extend(reported.iter().flat_map(|reported| reported.jobs(text)));
     hits.sort_by_key(|hit| hit.kind);
     // A whole name is about that one, even if others contain it.
     let exact: Vec<_> =
@@ -289,7 +302,9 @@ async fn everything(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> 
         let found = tests::search(hud, text).await?;
         let hit = |(path, name)| SearchHit { kind: HitKind::Test, path, name };
         hits = found.into_iter().map(hit).collect();
+        hits.extend(reported.iter().flat_map(|reported| reported.tests(text)));
     }
+    hits.extend(quarantined(hud, text).await?);
     Ok(hits)
 }
 
@@ -298,15 +313,7 @@ fn backends(hud: &Hud, text: &str) -> Vec<SearchHit> {
     let text = text.to_lowercase();
     let policy = (hud.policy)();
     let entries = policy.iter().flat_map(|policy| policy.iter());
-    let found = entries.filter(|entry| {
-        let device = entry.device.as_ref().map(|device| device.as_str().to_lowercase());
-        entry.repo.key().contains(&text)
-            || device.is_some_and(|device| device.contains(&text))
-            || entry
-                .oncalls
-                .iter()
-                .any(|name| name.as_str().to_lowercase() == text.trim_start_matches('@'))
-    });
+    let found = entries.filter(|entry| overview::has_text(entry, &text));
     let hit = |entry: &crcr_domain::AllowlistEntry| SearchHit {
         kind: HitKind::Backend,
         path: format!("/crcr/{}", entry.repo),
@@ -352,7 +359,7 @@ async fn pulls(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     Ok(found.take(MAX_OF_A_KIND).map(hit).collect())
 }
 
-/// The commits with the text in their title, or of this author.
+/// The commits with the text in their title or in the path of a file that they changed, or of this author.
 async fn commits(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let lower = text.to_lowercase();
     let before = Timestamp::MAX;
@@ -360,8 +367,13 @@ async fn commits(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     let main = trunk(hud, hud.upstream.as_str()).await?.unwrap_or_default();
     let of_main = ThingSelection::Branch { name: &main, before, limit: MAX_NEWEST };
     let rows = things(hud, "push", [newest, of_main]).await?;
-    let found = rows.iter().filter_map(BranchCommit::from_row).filter(|commit| {
-        commit.title.to_lowercase().contains(&lower) || commit.author.to_lowercase() == lower
+    let is_path = lower.contains(['/', '.']);
+    let found = rows.iter().filter_map(|row| {
+        let commit = BranchCommit::from_row(row)?;
+        let is_found = has_text(&commit.title, &lower)
+            || commit.author.to_lowercase() == lower
+            || is_path && changed_files(row).iter().any(|file| has_text(file, &lower));
+        is_found.then_some(commit)
     });
     let hit = |commit: BranchCommit| SearchHit {
         kind: HitKind::Commit,
@@ -439,6 +451,115 @@ async fn runners(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
     Ok(found.take(MAX_OF_A_KIND).map(hit).collect())
 }
 
+/// What backends reported in the last days: the newest days, until they are too much to read.
+struct Reported {
+    facts: SharedFacts,
+    window: Window,
+}
+
+async fn reported(hud: &Hud) -> Result<Option<Reported>, PageError> {
+    let now = hud.now();
+    let week = Window::all(now - SignedDuration::from_hours(24 * JOB_DAYS), now);
+    let mut writes: BTreeMap<i64, u64> = BTreeMap::new();
+    // The revision without a repository is that of the reports.
+    let revisions = hud.results.day_revisions(&week).await?;
+    for revision in revisions.iter().filter(|revision| !revision.repo.is_empty()) {
+        *writes.entry(revision.day).or_default() += revision.changes;
+    }
+    let mut sum: u64 = 0;
+    let read = writes.into_iter().rev().take_while(|(_, changes)| {
+        sum += changes;
+        sum <= MAX_REPORTED
+    });
+    let Some((first, _)) = read.last() else { return Ok(None) };
+    let window = Window { from: week.from.max(midnight(first)), ..week };
+    Ok(Some(Reported { facts: facts(hud, &window).await?, window }))
+}
+
+impl Reported {
+    /// The jobs with the text in their name, their workflow's or what they ran on: shown on the backend's page.
+    fn jobs(&self, text: &str) -> Vec<SearchHit> {
+        let lower = text.to_lowercase();
+        let mut known = BTreeSet::new();
+        for row in self.facts.attempts(&self.window).filter(|row| row.expected.is_none()) {
+            let (job, machine) = (row.job.as_deref(), row.details.environment.as_deref());
+            let is_nightly = EventFilter::Nightly.includes(&row.event);
+            known.insert((&*row.repo, &*row.workflow, job, is_nightly, machine));
+        }
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
+        for (repo, workflow, job, is_nightly, machine) in known {
+            let name = job.map_or(workflow.to_owned(), |job| format!("{workflow} / {job}"));
+            if [Some(&*name), machine].iter().flatten().any(|text| has_text(text, &lower)) {
+                let asked = [("events", Some(events(is_nightly))), ("q", Some(&*name))];
+                let path = format!("{}#matrix", address(&format!("/crcr/{repo}"), asked));
+                found.entry(format!("{repo}: {name}")).or_insert(path);
+            }
+        }
+        hits_of(HitKind::BackendJob, found)
+    }
+
+    /// The tests that failed with the text in their name or in the path of their file: the jobs in which they did.
+    fn tests(&self, text: &str) -> Vec<SearchHit> {
+        let lower = text.to_lowercase();
+        let mut known = BTreeSet::new();
+        for row in self.facts.attempts(&self.window).filter(|row| row.expected.is_none()) {
+            let is_nightly = EventFilter::Nightly.includes(&row.event);
+            let tests = row.details.failed_tests.iter();
+            known.extend(
+                tests.map(|test| (&*row.repo, &*test.name, is_nightly, test.file.as_deref())),
+            );
+        }
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
+        for (repo, name, is_nightly, file) in known {
+            if [Some(name), file].iter().flatten().any(|text| has_text(text, &lower)) {
+                let asked = [
+                    ("backend", Some(repo)),
+                    ("test", Some(name)),
+                    ("window", Some("7d")),
+                    ("events", Some(events(is_nightly))),
+                ];
+                let path = address("/reported", asked);
+                found.entry(format!("{repo}: {name}")).or_insert(path);
+            }
+        }
+        hits_of(HitKind::BackendTest, found)
+    }
+}
+
+fn has_text(text: &str, lower: &str) -> bool {
+    text.to_lowercase().contains(lower)
+}
+
+fn events(is_nightly: bool) -> &'static str {
+    if is_nightly { EventFilter::Nightly.as_str() } else { EventFilter::Pr.as_str() }
+}
+
+/// Paths by their names.
+fn hits_of(kind: HitKind, found: BTreeMap<String, String>) -> Vec<SearchHit> {
+    let hit = |(name, path)| SearchHit { kind, path, name };
+    found.into_iter().take(MAX_OF_A_KIND).map(hit).collect()
+}
+
+/// The entries of quarantine files with the text in their pattern, their owner's name or the reason.
+async fn quarantined(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    let lower = text.to_lowercase();
+    let mut repositories = BTreeSet::from([hud.upstream.to_string()]);
+    repositories.extend(hud.results.tested_repositories().await?);
+    let mut found = BTreeMap::new();
+    for repository in repositories.iter().take(MAX_OF_A_KIND) {
+        let files = (hud.files)(repository);
+        let entries = files.as_ref().and_then(|files| files.quarantine.as_deref());
+        for entry in entries.unwrap_or_default() {
+            if quarantine::has_text(entry, lower.trim_start_matches('@')) {
+                let asked = [("repo", Some(&**repository)), ("q", Some(&*entry.pattern))];
+                let name = format!("{repository}: {}", entry.pattern);
+                found.insert(name, address("/quarantine", asked));
+            }
+        }
+    }
+    Ok(hits_of(HitKind::Quarantine, found))
+}
+
 /// The names of the upstream repository's jobs or runners with which something ended in the last days.
 async fn names_of_week(hud: &Hud, grouping: CiGrouping) -> Result<BTreeSet<String>, PageError> {
     let now = hud.now();
@@ -467,7 +588,7 @@ pub(crate) fn page(text: &str, hits: &[SearchHit], view: &View<'_>) -> Markup {
             @if hits.is_empty() {
                 @if text.is_empty() { p.muted { "Nothing was asked for." } }
                 @else { p role="status" { "Nothing is known about " strong { bdi { (text) } } "." } }
-                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall or a test, a branch, a job or a runner, or paste an address." }
+                p.muted { "Search for the number, the title or the author of a pull request, seven digits of a commit, a part of the name of a repository, a device, an oncall, a machine, a test or the file of one, a branch, a job or a runner, or paste an address." }
             }
             @for (kind, hits) in &kinds {
                 h2 { (kind.title()) }

@@ -291,7 +291,7 @@ fn filters(model: &TestsModel) -> Markup {
                 option value="" { "default branch" }
                 option value="all" selected[model.all_branches] { "all, and pull requests" }
             } }
-            " " label { "Name " input type="search" name="q" maxlength="200" value=(model.q.as_deref().unwrap_or_default()); }
+            " " label { "Name or file " input type="search" name="q" maxlength="200" value=(model.q.as_deref().unwrap_or_default()); }
             " " button { "Show" }
         }
     }

@@ -275,6 +275,35 @@ async fn whatever_the_hud_prints_is_found_by_the_search() {
 }
 
 #[tokio::test]
+async fn jobs_machines_tests_files_oncalls_and_quarantine_are_found_where_they_are_shown() {
+    let site = full().await.with_logs("", |_| {});
+    let changed = json!({
+        "ref": "refs/heads/main", "after": "c7".repeat(20), "commits": [{ "modified": ["src/Odd.cpp"] }],
+        "head_commit": { "message": "Odd one", "author": { "name": "Ada" } },
+    });
+    site.add_webhooks(vec![("push", 1, changed)]).await;
+    let commit = format!("/commit/{}", "c7".repeat(20));
+    for (text, path, shown) in [
+        ("ci / MODELS", "/crcr/basalt-example/torch-basalt?events=", "ci / models"),
+        ("Aurora A2", "/crcr/aurora-example/torch-aurora?events=", "Aurora A2"),
+        ("basalt-on", "/crcr/basalt-example/torch-basalt", "basalt-oncall"),
+        ("TestSerialization.test_round", "/reported?backend=", "test_round_trip"),
+        ("test/test_backend.py", "/reported?backend=", "in which "),
+        ("TestRandom.test_seed_per", "/quarantine?repo=acme%2Fupstream", "test_seed_per_device"),
+        ("@grace-example", "/quarantine?repo=acme%2Fupstream", "grace-example"),
+        ("src/odd.cpp", &*commit, "Odd one"),
+    ] {
+        let query: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+        let found = site.json(&format!("/api/v1/search?q={query}")).await;
+        let hits = found["hits"].as_array().unwrap().iter().map(|hit| &hit["path"]);
+        let mut paths = hits.chain([&found["page"]]).filter_map(|path| path.as_str());
+        let hit = paths.find(|found| found.starts_with(path)).expect(text);
+        let (status, page) = site.get(hit).await;
+        assert!(status == StatusCode::OK && page.contains(shown), "{text}: {hit}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn each_text_of_the_first_page_is_found_by_the_search() {
     let site = full().await;
     let now = site.json("/api/v1/now").await;

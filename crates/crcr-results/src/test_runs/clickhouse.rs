@@ -329,7 +329,7 @@ impl TestRunResults for ClickHouseResults {
         if let Some(search) = &search {
             values.push(("search".to_owned(), QueryValue::Text(search)));
             named.push_str(
-                " AND position(lower(concat(classname, '.', name)), {search:String}) > 0",
+                " AND position(lower(concat(classname, '.', name, ' ', file)), {search:String}) > 0",
             );
         }
         let (mut of_tests, order, having) = match query.ranking {

@@ -28,9 +28,9 @@ const LOAD_BATCH: usize = 2_000;
 /// So many tests are sought one by one, which takes as long as reading all tests of the days.
 const MAX_SOUGHT: usize = 2_000;
 
-/// Whether a test's name has the text of a parameter, which is in lower case.
+/// Whether a test's name or file has the text of a parameter, which is in lower case.
 fn has_text(parameter: &str) -> String {
-    format!("instr(lower(classname || '.' || name), {parameter})")
+    format!("instr(lower(classname || '.' || name || ' ' || ifnull(file, '')), {parameter})")
 }
 
 /// A number for a repository's job on its default branch or elsewhere; for all jobs if `job` is empty.

@@ -353,7 +353,9 @@ fn expected(loads: &[Load], query: &TestQuery) -> Vec<TestStats> {
     })
     .filter(|stats| {
         let search = query.search.as_deref().unwrap_or_default().to_lowercase();
-        format!("{}.{}", stats.classname, stats.name).to_lowercase().contains(&search)
+        let file = stats.file.as_deref().unwrap_or_default();
+        let text = format!("{}.{} {file}", stats.classname, stats.name);
+        text.to_lowercase().contains(&search)
     })
     .collect()
 }
@@ -401,6 +403,7 @@ async fn filters_select_by_job_name_and_branch(results: &dyn Results, loads: &[L
             TestQuery { job: Some("mac".to_owned()), ..query(ranking) },
             TestQuery { search: Some("CLASS.TEST_2".to_owned()), ..query(ranking) },
             TestQuery { search: Some("' OR 1=1 --".to_owned()), ..query(ranking) },
+            TestQuery { search: Some("TESTS/A.PY".to_owned()), ..query(ranking) },
             TestQuery { repository: "acme/other".to_owned(), days: (0, 99_999), ..query(ranking) },
         ] {
             let found = results.test_stats(&query).await.unwrap();
