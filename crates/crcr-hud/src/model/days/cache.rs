@@ -28,6 +28,8 @@ pub(crate) struct DayCaches {
     pub(super) regressions: DayCache<Arc<Vec<Regression>>>,
     pub(super) facts: DayCache<Arc<DayFacts>>,
     pub(super) pushes: DayCache<Arc<DayFacts>>,
+    /// Held while `pushes` is filled: reviews need the same days, and whoever waits finds them there.
+    pub(super) push_turn: tokio::sync::Mutex<()>,
     pub(super) blamed: DayCache<Arc<BlamedJobs>>,
     pub(super) reviews: DayCache<Arc<RepoReview>>,
 }
@@ -41,6 +43,7 @@ impl Default for DayCaches {
             regressions: DayCache::new(CACHE_BYTES),
             facts: DayCache::new(CACHE_BYTES),
             pushes: DayCache::new(CACHE_BYTES),
+            push_turn: tokio::sync::Mutex::default(),
             blamed: DayCache::new(CACHE_BYTES),
             reviews: DayCache::new(CACHE_BYTES),
         }

@@ -326,6 +326,7 @@ async fn push_facts_of_days(
     hud: &Hud,
     revisions: Vec<DayRevision>,
 ) -> Result<SharedFacts, PageError> {
+    let _turn = hud.days.push_turn.lock().await;
     read_whole_days(revisions, &hud.days.pushes, async |window: &Window| {
         let (attempts, mut dispatches) =
             tokio::try_join!(hud.results.push_attempts(window), hud.results.dispatches(window))?;

@@ -7,11 +7,15 @@ use crcr_domain::AllowlistEntry;
 use crcr_domain::results::RepoReview;
 use crcr_results::retention::{day_of, midnight};
 use crcr_results::{DayRevision, Window, review};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
 use super::cache::{CacheScope, DaySlice};
 use crate::context::{Hud, PageError};
 use crate::pages::level;
+
+/// Reviews that are read at the same time: as many as SQLite has connections for pages.
+const CONCURRENT_REVIEWS: usize = 4;
 
 /// One review of each entry, up to `to`; with `until_now` that is now, and there is nothing later.
 pub(crate) async fn reviews(
@@ -32,21 +36,19 @@ pub(crate) async fn reviews(
     let mut changes = DefaultHasher::new();
     revisions.hash(&mut changes);
     let changes = changes.finish();
-    let mut found = vec![];
-    for (entry, window) in entries.iter().zip(windows) {
+    let asked = stream::iter(entries.iter().zip(windows)).map(async |(entry, window)| {
         let day = day_of(window.from);
         let repo = format!("{} {}", entry.level, entry.repo.key());
         let revision = DayRevision { repo, day, changes };
         let scope = until_now.then_some(CacheScope::Review);
         let slice = DaySlice { day, from: window.from, to: window.to, scope };
         if let Some(known) = hud.days.reviews.get(&revision, &slice) {
-            found.push(known);
-            continue;
+            return Ok(known);
         }
         let review = level::review_of(hud, &entry.repo, Some(entry.level), (None, to)).await?;
         let review = Arc::new(review.review);
-        found.push(Arc::clone(&review));
-        hud.days.reviews.insert(revision, &slice, review);
-    }
-    Ok(found)
+        hud.days.reviews.insert(revision, &slice, Arc::clone(&review));
+        Ok::<_, PageError>(review)
+    });
+    asked.buffered(CONCURRENT_REVIEWS).try_collect().await
 }
