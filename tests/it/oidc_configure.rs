@@ -788,7 +788,7 @@ fn sccache_is_set_up_according_to_the_bucket_policy() {
     s3.rules(|rules| rules.anonymous = Anonymous::Read);
     off(fork().run(), "s3:ListBucket");
     // Connections are accepted and get no response.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
     let started = Instant::now();
     off(wire(world.step(&world.job(Run::fork()))).arg(&address).run(), "within two seconds");
