@@ -9,13 +9,14 @@ use crcr_domain::ci_data::job_log::{LogClassification, LogMatch, LogMatchSource}
 use parking_lot::Mutex;
 use regex_automata::Input;
 
-use super::cleaner::{CleanChunk, LogReader, RawChunk, cut_text};
+use super::cleaner::{CleanChunk, LogReader, RawChunk, Segment, cut_text};
 use super::diff::{Baseline, NovelLines, ShapeHasher};
 use super::evidence::{CONTEXT_LINES, Evidence, MAX_CONTEXT_LINE_BYTES};
 use super::features::{COUNT, rule_certainty_percent};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::literal_search::LiteralHits;
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
+use super::test_output::TestOutput;
 use super::weighed::{WeighedLine, WeighedLog, line_match};
 
 /// Each has up to 4 MiB of buffers, and those of the rules that it tries.
@@ -245,6 +246,7 @@ fn scan_chunks(
         let job = queue.lock().recv();
         let Ok(ScanJob { mut buffers, done }) = job else { return };
         buffers.clean.clean(&buffers.raw);
+        buffers.clean.mark_test_output();
         buffers.marked.clear();
         let best_before = settled.load(Ordering::Relaxed);
         let found = scanner.scan(&buffers.clean, best_before, &mut buffers.marked);
@@ -354,7 +356,8 @@ impl<'r> ChunkScanner<'r> {
         marks: LineMarks,
         marked: &mut Vec<MarkedLine>,
     ) {
-        if !marks.is_empty() {
+        let is_of_passed_test = chunk.segments[segment].output == TestOutput::Passed;
+        if !marks.is_empty() && !is_of_passed_test {
             let shape = self.hasher.shape_in(chunk.segment(segment), &mut self.shape);
             marked.push(MarkedLine { segment, marks, shape });
         }
@@ -363,7 +366,9 @@ impl<'r> ChunkScanner<'r> {
     /// Red lines count also without a word of failure.
     fn mark_red_lines(&mut self, chunk: &CleanChunk, marked: &mut Vec<MarkedLine>) {
         let known = marked.len();
-        for (segment, _) in chunk.segments.iter().enumerate().filter(|(_, line)| line.is_red) {
+        let is_candidate = |line: &Segment| line.is_red && line.output != TestOutput::Passed;
+        let lines = chunk.segments.iter().enumerate();
+        for (segment, _) in lines.filter(|(_, line)| is_candidate(line)) {
             if marked[..known].binary_search_by_key(&segment, |line| line.segment).is_err() {
                 let shape = self.hasher.shape_in(chunk.segment(segment), &mut self.shape);
                 marked.push(MarkedLine { segment, marks: LineMarks::default(), shape });
@@ -402,7 +407,9 @@ impl<'r> ChunkScanner<'r> {
                 self.add_candidate(self.set.without_literal[place]);
             }
         }
-        if self.candidates.iter().any(|&rule| self.can_win(usize::from(rule))) {
+        if chunk.segments[segment].output.may_decide(true)
+            && self.candidates.iter().any(|&rule| self.can_win(usize::from(rule)))
+        {
             for place in 0..self.set.tried_with_others.len() {
                 self.add_candidate(self.set.tried_with_others[place]);
             }

@@ -8,6 +8,7 @@ use memchr::{memchr, memchr_iter, memrchr};
 use regex_automata::meta::Regex;
 
 use super::features::line_regex;
+use super::test_output::{TestOutput, test_output};
 
 /// The most of a log that is read at once.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -50,6 +51,7 @@ pub(super) struct Segment {
     pub(super) line_number: u64,
     /// Whether the program printed some of it in red.
     pub(super) is_red: bool,
+    pub(super) output: TestOutput,
 }
 
 impl Segment {
@@ -99,6 +101,13 @@ impl CleanChunk {
         }
     }
 
+    /// Notes which lines are output of tests.
+    pub(super) fn mark_test_output(&mut self) {
+        for (range, output) in test_output(self) {
+            self.segments[range].iter_mut().for_each(|segment| segment.output = output);
+        }
+    }
+
     /// `append` returns whether the piece is red.
     fn push(
         &mut self,
@@ -114,7 +123,9 @@ impl CleanChunk {
             }
             self.text.push(b'\n');
             #[expect(clippy::cast_possible_truncation, reason = "a chunk is far below 4 GiB")]
-            self.segments.push(Segment { start: start as u32, line_number, is_red });
+            let start = start as u32;
+            let output = TestOutput::None;
+            self.segments.push(Segment { start, line_number, is_red, output });
         }
     }
 }

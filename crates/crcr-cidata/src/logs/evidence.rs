@@ -13,6 +13,7 @@ use super::features::{Features, Trait, is_success_of_all};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, RuleKind, RuleScope, RuleSet};
 use super::sections::{SectionEnd, SectionStart, section_end, section_start};
+use super::test_output::TestOutput;
 use super::traceback::{TracebackPart, traceback_part};
 use super::weighed::{WeighedLine, WeighedLog};
 
@@ -48,6 +49,7 @@ pub(super) struct Candidate {
     pub(super) line_number: u64,
     marks: LineMarks,
     is_red: bool,
+    output: TestOutput,
     is_after_blank: bool,
     shape: u64,
     /// `None` while the line is in the present chunk: most lines are dropped before it ends.
@@ -116,6 +118,7 @@ pub(super) struct Evidence<'r> {
 struct TailLine {
     line_number: u64,
     is_red: bool,
+    output: TestOutput,
     text: Box<[u8]>,
 }
 
@@ -180,6 +183,7 @@ impl<'r> Evidence<'r> {
             self.tail.push_back(TailLine {
                 line_number: chunk.segments[index].line_number,
                 is_red: chunk.segments[index].is_red,
+                output: chunk.segments[index].output,
                 text: text.into(),
             });
         }
@@ -311,7 +315,8 @@ impl<'r> Evidence<'r> {
     /// What a specific rule matches decides, however many other lines promise more.
     fn keep_specific(&mut self, chunk: &CleanChunk, dropped: Vec<Candidate>) {
         for mut candidate in dropped {
-            if !candidate.marks.has(LineMarks::OF_A_SPECIFIC_RULE) {
+            let is_decided = candidate.output.may_decide(false);
+            if !candidate.marks.has(LineMarks::OF_A_SPECIFIC_RULE) || !is_decided {
                 continue;
             }
             let OpenSection { specific, tried, .. } = &mut self.section;
@@ -367,6 +372,7 @@ impl<'r> Evidence<'r> {
             line_number: segment.line_number,
             marks,
             is_red: segment.is_red,
+            output: segment.output,
             is_after_blank: segment.line_number > previous + 1,
             shape,
             text: None,
@@ -406,6 +412,9 @@ impl<'r> Evidence<'r> {
             if ordinal >= self.ordinal {
                 #[expect(clippy::cast_possible_truncation, reason = "an index of this chunk")]
                 let index = (ordinal - self.ordinal) as usize;
+                if chunk.segments[index].output == TestOutput::Passed {
+                    continue;
+                }
                 let shape = self.hasher.shape_of(chunk.segment(index));
                 let marks = LineMarks::default();
                 section.pool.push(self.candidate(chunk, index, ordinal, marks, shape));
@@ -420,6 +429,9 @@ impl<'r> Evidence<'r> {
         let back = usize::try_from(self.ordinal - ordinal).ok()?;
         let index = self.tail.len().checked_sub(back)?;
         let line = &self.tail[index];
+        if line.output == TestOutput::Passed {
+            return None;
+        }
         let text = |line: &TailLine| cut_text(&line.text, MAX_CONTEXT_LINE_BYTES);
         let before = self.tail.range(index.saturating_sub(CONTEXT_LINES)..index);
         let after = self.tail.range(index + 1..).take(CONTEXT_LINES);
@@ -429,6 +441,7 @@ impl<'r> Evidence<'r> {
             line_number: line.line_number,
             marks: LineMarks::default(),
             is_red: line.is_red,
+            output: line.output,
             is_after_blank: line.line_number > previous + 1,
             shape: self.hasher.shape_of(&line.text),
             text: Some(Box::new(CandidateText {
@@ -545,7 +558,10 @@ impl<'r> Evidence<'r> {
         features.flag(Trait::EndOfTraceback, text.traceback == Some(TracebackPart::End));
         // A rule may need the end of the line.
         let decides = if text.is_cut { None } else { self.rules.deciding_rule(line) };
-        let rule = decides.filter(|rule| rule.kind == RuleKind::Match);
+        let may_decide = |rule: &&LogRule| {
+            !rule.is_specific() || candidate.output.may_decide(rule.is_searched_everywhere())
+        };
+        let rule = decides.filter(|rule| rule.kind == RuleKind::Match).filter(may_decide);
         let is_last_resort = rule.is_some_and(|rule| rule.category == LAST_RESORT);
         // What an action says is worth more than the exit code of a script.
         let is_of_runner = is_last_resort && line.starts_with(b"##[error]");
@@ -555,7 +571,8 @@ impl<'r> Evidence<'r> {
         features.flag(Trait::SpecificRule, rule.is_some_and(LogRule::is_specific));
         features.flag(Trait::HintRule, (is_hint && !is_last_resort) || is_of_runner);
         features.flag(Trait::LastResortRule, is_last_resort && !is_of_runner);
-        features.flag(Trait::Ignored, decides.is_some() && rule.is_none());
+        let is_ignored = decides.is_some_and(|rule| rule.kind == RuleKind::Ignore);
+        features.flag(Trait::Ignored, is_ignored);
         features.set(Trait::DistanceToEnd, log_count_u64(end.saturating_sub(candidate.ordinal)));
         features
             .set(Trait::DistanceToStart, log_count_u64(candidate.ordinal.saturating_sub(start)));

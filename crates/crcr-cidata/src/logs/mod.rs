@@ -20,6 +20,7 @@ mod packed;
 mod rules;
 mod sections;
 mod stored;
+mod test_output;
 #[cfg(test)]
 mod tests;
 mod traceback;

@@ -775,3 +775,47 @@ fn words_of_failure_before_tests_that_all_passed_are_not_named() {
         assert_eq!(found.rule.as_deref(), Some("exit code"), "{line}: {}", found.line);
     }
 }
+
+/// The found line of a log with one failing step.
+fn line_of_step(lines: &str) -> String {
+    found_line(&format!(
+        "##[group]Run ci\n##[endgroup]\n{lines}##[error]Process completed with exit code 1.\n"
+    ))
+}
+
+#[test]
+fn what_a_passed_test_prints_gives_way_to_the_reported_failure() {
+    let of_googletest = "[ RUN      ] Disk.Full\nE1127 07:00:00 12 a.cc:3] No space left on device\n\
+        [       OK ] Disk.Full (3 ms)\n[ RUN      ] Core.Adds\na.cc:10: Failure\n\
+        [  FAILED  ] Core.Adds (0 ms)\n[  FAILED  ] Core.Adds\n";
+    assert_eq!(line_of_step(of_googletest), "[  FAILED  ] Core.Adds (0 ms)");
+    let of_go = "=== RUN   TestFull\n    disk_test.go:10: write: no space left on device\n\
+        --- PASS: TestFull (0.01s)\n=== RUN   TestAdd\n    add_test.go:8: got 2, want 3\n\
+        --- FAIL: TestAdd (0.00s)\nFAIL\n";
+    assert_eq!(line_of_step(of_go), "--- FAIL: TestAdd (0.00s)");
+    // Without a result, it isn't known that the test handles the error.
+    let cut = "[ RUN      ] Disk.Full\nE1127 07:00:00 12 a.cc:3] No space left on device\n";
+    assert!(line_of_step(cut).ends_with("No space left on device"));
+}
+
+#[test]
+fn what_tests_print_gives_way_to_what_pytest_and_unittest_report() {
+    let of_pytest = "===== FAILURES =====\n_____ test_b _____\n>       assert count() == 3\n\
+        E       assert 2 == 3\ntests/test_a.py:9: AssertionError\n----- Captured log call -----\n\
+        WARNING  root:a.py:3 write failed with No space left on device, using memory\n\
+        ----- Captured stderr call -----\nModuleNotFoundError: No module named 'fast'\n\
+        ===== short test summary info =====\nFAILED tests/test_a.py::test_b - assert 2 == 3\n\
+        ===== 1 failed in 0.12s =====\n";
+    assert_eq!(line_of_step(of_pytest), "FAILED tests/test_a.py::test_b - assert 2 == 3");
+    let rule = "=".repeat(70);
+    let of_unittest = |message: &str| {
+        format!(
+            "handled: CUDA out of memory. Tried to allocate 2.00 GiB\n.F\n{rule}\n\
+             ERROR: test_b (t.T.test_b)\nTraceback (most recent call last):\n  File \"t.py\", line 7, in test_b\n\
+             {message}\nRan 2 tests in 0.1s\n"
+        )
+    };
+    assert_eq!(line_of_step(&of_unittest("KeyError: 'a'")), "ERROR: test_b (t.T.test_b)");
+    let full = "OSError: [Errno 28] No space left on device";
+    assert_eq!(line_of_step(&of_unittest(full)), full, "the failure itself says so");
+}
