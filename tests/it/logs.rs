@@ -52,6 +52,19 @@ fn log_without_a_telling_line_is_no_error_and_a_missing_file_is() {
 }
 
 #[test]
+fn line_that_may_explain_the_failure_is_shown_and_not_denied() {
+    let log = "widget: the frobnicator has no proper settings\n\
+        ##[error]Process completed with exit code 1.\n";
+    let ran = Crcr::new(&["logs", "classify", "-"]).stdin(log).run().expect_code(0);
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(lines[0], "-:2: exit code; not sure which line explains the failure");
+    assert!(lines.iter().any(|line| line.contains("% line 1: widget: ")), "{}", ran.stdout);
+    let log = "##[error]Process completed with exit code 1.\n";
+    let ran = Crcr::new(&["logs", "classify", "-"]).stdin(log).run().expect_code(0);
+    assert!(ran.stdout.starts_with("-:1: exit code; the log says no more\n"), "{}", ran.stdout);
+}
+
+#[test]
 fn all_mistakes_of_a_rules_file_are_printed() {
     let run = Crcr::new(&["logs", "classify", "x.log", "--rules", "rules.toml"]);
     fs::write(

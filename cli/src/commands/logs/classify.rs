@@ -18,6 +18,8 @@ use crate::printer::Printer;
 
 /// More new lines are in the JSON only.
 const MAX_NOVEL: usize = 10;
+/// A less certain line isn't worth a look.
+const WORTH_A_LOOK_PERCENT: u8 = 25;
 
 pub fn run(args: &ClassifyArgs, printer: &Printer) -> Outcome {
     let logs = args.files.iter().chain(&args.baseline).chain(&args.earlier);
@@ -89,7 +91,7 @@ fn text(file: &str, result: &LogClassification, explain: bool) -> String {
             let _ = writeln!(text, "{file}: not sure which line explains the failure");
         }
         Some(found) => {
-            let _ = writeln!(text, "{file}:{}: {}", found.line_number, what(found));
+            let _ = writeln!(text, "{file}:{}: {}", found.line_number, what(found, result));
             for line in &found.context {
                 let mark = if *line == found.line { '>' } else { ' ' };
                 let _ = writeln!(text, "{mark} {line}");
@@ -117,11 +119,18 @@ fn text(file: &str, result: &LogClassification, explain: bool) -> String {
 }
 
 /// What is known of the line.
-fn what(found: &LogMatch) -> String {
+fn what(found: &LogMatch, result: &LogClassification) -> String {
     let certainty = found.certainty_percent;
     match (&found.rule, &found.category) {
         (Some(rule), Some(category)) if category == LAST_RESORT => {
-            format!("{rule}; the log says no more")
+            let is_worth_a_look = |line: &LogMatch| {
+                line.line_number != found.line_number
+                    && line.certainty_percent >= WORTH_A_LOOK_PERCENT
+            };
+            match result.candidates.iter().any(is_worth_a_look) {
+                true => format!("{rule}; not sure which line explains the failure"),
+                false => format!("{rule}; the log says no more"),
+            }
         }
         (Some(rule), Some(category)) => format!("{rule} ({category}), {certainty} % certain"),
         _ if found.by == LogMatchSource::Diff => {
