@@ -1,11 +1,11 @@
 //! Attempts of one test, and what tells tests of one name apart.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crcr_domain::ci_data::test_run::{TestCase, TestDetailKind, TestResult, TestRowKind};
 
-use super::summary::{RepeatedTest, SuiteElement, SuiteLabels};
+use super::summary::{HiddenFailures, RepeatedTest, SuiteElement, SuiteLabels};
 
 /// More details of one test are dropped.
 const MAX_DETAILS: usize = 1000;
@@ -40,9 +40,14 @@ impl Repetitions {
         }
     }
 
-    /// Puts the attempts of each test together. Returns the first test that passed at last where the
-    /// report doesn't tell whether it was run again because it failed.
-    pub(super) fn merge(mut self, cases: &mut Vec<TestCase>) -> Option<String> {
+    /// Puts the attempts of each test together, and the failures of each suite; its other ones are added to `hidden`.
+    /// Returns the first test that passed at last where the report doesn't tell whether it was run again because it
+    /// failed.
+    pub(super) fn merge(
+        mut self,
+        cases: &mut Vec<TestCase>,
+        hidden: &mut HiddenFailures,
+    ) -> Option<String> {
         // Elements of suites can lie in each other.
         self.candidates.sort_by_key(|candidate| candidate.element);
         let mut is_merged = vec![];
@@ -58,6 +63,9 @@ impl Repetitions {
                     RepeatedTest::Go if !is_rerun => continue,
                     repeats => repeats,
                 };
+                if is_suite {
+                    count_other_failures(cases, &group, hidden);
+                }
                 for later in &group[1..] {
                     if is_merged.is_empty() {
                         is_merged = vec![false; cases.len()];
@@ -102,6 +110,23 @@ fn repeated<'a>(cases: &[TestCase], of_element: &'a [Candidate]) -> Vec<Vec<&'a 
         }
     }
     groups
+}
+
+/// Counts what else failed in a suite beside its tests, such as another of its files. What tells the same again is one
+/// failure.
+fn count_other_failures(cases: &[TestCase], group: &[&Candidate], hidden: &mut HiddenFailures) {
+    let rows = group.iter().map(|candidate| &cases[candidate.position as usize]);
+    let mut known = HashSet::new();
+    for case in rows.filter(|case| case.name.is_empty() && case.classname.is_empty()) {
+        let told = case.details.first().map(|detail| (&detail.message, &detail.text));
+        if known.insert(told) && known.len() > 1 {
+            match case.result {
+                TestResult::Failure => hidden.failures += 1,
+                TestResult::Error => hidden.errors += 1,
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Whether Go's tests were run again because they failed: then every attempt but the last one failed, and

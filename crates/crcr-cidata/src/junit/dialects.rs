@@ -13,7 +13,9 @@ use super::elements::{ElementReader, ReportElement};
 use super::findings::JunitRule;
 use super::summary::SuiteElement;
 use super::text::LimitedText;
-use super::values::{file_name, parse_seconds, parse_time_span, shared, shorten, status_result};
+use super::values::{
+    file_name, parse_seconds, parse_sum, parse_time_span, shared, shorten, status_result,
+};
 
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_nunit(
@@ -61,9 +63,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     /// Reads the counts of the whole run, or of a suite.
     fn read_nunit_sums(&mut self, tag: &BytesStart<'_>, line: u64) {
         let (mut failed, mut total, mut has_failed) = (0, 0, false);
-        self.each_attribute(tag, line, ["failed", "total", "result"], |_, key, raw| match key {
-            "failed" => failed = raw.parse().unwrap_or_default(),
-            "total" => total = raw.parse().unwrap_or_default(),
+        self.each_attribute(tag, line, ["failed", "total", "result"], |this, key, raw| match key {
+            "failed" => failed = this.failure_sum(raw, line),
+            "total" => total = parse_sum(raw).unwrap_or_default(),
             // Unity writes `Failed(Child)`.
             _ => has_failed = nunit_status(raw) == "Failed",
         });
@@ -183,15 +185,14 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     ) -> ReportElement {
         let mut suite = self.new_suite(line);
         self.each_attribute(tag, line, ["name", "total", "failed", "errors"], |this, key, raw| {
-            let number = || raw.parse().unwrap_or_default();
             match key {
                 "name" if has_name => {
                     let name = LimitedText::of_attribute(raw, &mut this.flaws);
                     suite.name = file_name(&name).into();
                 }
-                "total" => suite.declared.tests = number(),
-                "failed" => suite.declared.failures = number(),
-                "errors" => suite.declared.errors = number(),
+                "total" => suite.declared.tests = parse_sum(raw).unwrap_or_default(),
+                "failed" => suite.declared.failures = this.failure_sum(raw, line),
+                "errors" => suite.declared.errors = this.failure_sum(raw, line),
                 _ => {}
             }
         });
@@ -330,8 +331,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             tag,
             line,
             ["failed", "error", "timeout", "aborted", "disconnected"],
-            |_, key, raw| {
-                let number: u64 = raw.parse().unwrap_or_default();
+            |this, key, raw| {
+                let number = this.failure_sum(raw, line);
                 match key {
                     "failed" => failures = number,
                     _ => errors = errors.saturating_add(number),

@@ -22,6 +22,8 @@ pub enum JunitRule {
     SuiteFailure,
     /// A suite, or the report, that declares more failures and errors than its tests have.
     FailureCount,
+    /// A sum of failures that isn't a number.
+    BadSum,
     /// A result in words that aren't known.
     UnknownResult,
     /// A suite that declares more tests than it has.
@@ -60,6 +62,7 @@ impl JunitRule {
             Self::NoTests => "no-tests",
             Self::SuiteFailure => "suite-failure",
             Self::FailureCount => "failure-count",
+            Self::BadSum => "bad-sum",
             Self::UnknownResult => "unknown-result",
             Self::TestCount => "test-count",
             Self::StatusOnly => "status-only",
@@ -84,6 +87,7 @@ impl JunitRule {
                 | Self::Malformed
                 | Self::MissingName
                 | Self::FailureCount
+                | Self::BadSum
                 | Self::UnknownResult
         )
     }

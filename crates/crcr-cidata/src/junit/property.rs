@@ -93,9 +93,11 @@ impl Generator {
             }
         }
         if self.chance(8) {
-            // A fixture that failed, after or beside the tests.
-            inner.push_str("<error message='teardown'/>");
-            truth.failed += 1;
+            // One or two fixtures that failed, after or beside the tests.
+            for fixture in 0..=u32::from(self.chance(2)) {
+                let _ = write!(inner, "<error message='teardown {fixture}'/>");
+                truth.failed += 1;
+            }
         }
         let sums = self.sums(&mut truth);
         let name = match shape {

@@ -70,6 +70,7 @@ fn read_xml<R: Read>(
                 elements.close()?;
             }
             Ok(Event::End(_)) => elements.close()?,
+            Ok(Event::DocType(_)) => elements.has_document_type = true,
             Ok(_) => {}
             Err(quick_xml::Error::Io(error)) => {
                 let kind = error.kind();

@@ -50,7 +50,7 @@ impl TestReport {
         if summary.has_namesakes {
             ranges.tell_apart(&mut cases);
         }
-        if let Some(test) = repetitions.merge(&mut cases) {
+        if let Some(test) = repetitions.merge(&mut cases, &mut summary.hidden_failures) {
             let message = format!(
                 "`{}` failed and passed: the report doesn't tell whether it was run again because it \
                  failed, or repeated by `-count`",

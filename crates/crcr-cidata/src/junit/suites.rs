@@ -95,7 +95,6 @@ pub(super) struct Declared {
 impl Declared {
     pub(super) fn read(&mut self, attribute: &str, sum: u64) {
         match attribute {
-            "tests" => self.tests = sum,
             "failures" => self.failures = sum,
             "errors" => self.errors = sum,
             _ => self.failed = sum,

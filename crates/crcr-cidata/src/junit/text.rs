@@ -159,6 +159,24 @@ pub(super) fn unescape(raw: &str, sink: &mut impl TextSink) {
     sink.push(rest);
 }
 
+/// Finds an entity that isn't one of XML's five.
+#[derive(Debug, Default)]
+pub(super) struct EntitySearch {
+    pub has_entity: bool,
+}
+
+impl TextSink for EntitySearch {
+    fn is_wanted(&self) -> bool {
+        !self.has_entity
+    }
+
+    fn push(&mut self, _: &str) {}
+
+    fn note_unknown_entity(&mut self) {
+        self.has_entity = true;
+    }
+}
+
 /// Finds the report of a Go program that crashed: a line `panic: …` or `fatal error: …`, and below it
 /// a line `goroutine …`.
 #[derive(Debug, Default)]

@@ -79,6 +79,20 @@ pub(super) fn status_result(value: &str) -> Option<TestResult> {
     }
 }
 
+/// A sum, such as `12`, `1.0` or, with thousands set apart, `1,000`.
+pub(super) fn parse_sum(raw: &str) -> Option<u64> {
+    let raw = raw.trim();
+    let mut groups = raw.split([',', ' ', '\'', '\u{2019}', '\u{a0}', '\u{202f}']);
+    let first = groups.next().unwrap_or_default();
+    let mut groups = groups.peekable();
+    let is_grouped = groups.peek().is_some() && matches!(first.len(), 1..=3);
+    if is_grouped && groups.clone().all(|group| group.len() == 3) {
+        return groups.fold(first.to_owned(), |sum, group| sum + group).parse().ok();
+    }
+    let (whole, fraction) = raw.split_once(['.', ',']).unwrap_or((raw, ""));
+    fraction.bytes().all(|byte| byte.is_ascii_digit()).then(|| whole.parse().ok())?
+}
+
 /// Not negative and at most a year. A comma may separate thousands.
 pub(super) fn parse_seconds(raw: &str) -> Option<f64> {
     let raw = raw.trim();

@@ -19,8 +19,8 @@ use super::suites::{NodeSums, OpenSuite};
 use super::summary::{
     JunitError, JunitSummary, MAX_DEPTH, MAX_ELEMENT_NAME_BYTES, ReportEnd, SuiteElement,
 };
-use super::text::{GoCrashSearch, LimitedText, TextFlaws};
-use super::values::{shorten, status_result};
+use super::text::{EntitySearch, GoCrashSearch, LimitedText, TextFlaws};
+use super::values::{parse_sum, shorten, status_result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReportElement {
@@ -104,6 +104,8 @@ pub(super) struct ElementReader<F> {
     /// Whether the root is a `<testsuites>` without attributes, as Node.js writes it.
     is_root_plain: bool,
     node_sums: NodeSums,
+    /// Whether the report has a document type, which may define entities. None is expanded.
+    pub has_document_type: bool,
     pub flaws: TextFlaws,
     pub last_classname: Arc<str>,
     last_file: Arc<str>,
@@ -131,6 +133,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             is_hostname_project: false,
             is_root_plain: false,
             node_sums: NodeSums::default(),
+            has_document_type: false,
             flaws: TextFlaws::default(),
             last_classname: Arc::clone(&empty),
             last_file: Arc::clone(&empty),
@@ -145,6 +148,14 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         text: &mut ReportText<R>,
     ) -> std::io::Result<AfterText> {
         let line = text.line();
+        if self.has_document_type && self.is_between_results() {
+            let mut search = EntitySearch::default();
+            let after = text.read_text(&mut search)?;
+            if search.has_entity {
+                self.fail_for_entity(line);
+            }
+            return Ok(after);
+        }
         let (after, flaws) = match (self.open.last(), &mut self.detail) {
             (Some(ReportElement::Suites), _) if self.is_root_plain => {
                 return text.read_text(&mut self.node_sums);
@@ -166,6 +177,29 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         };
         self.note_flaws(flaws, line);
         after
+    }
+
+    /// Whether elements of results may stand here, but no text.
+    fn is_between_results(&self) -> bool {
+        use ReportElement::{Case, Other, Suite, Suites, Wrapper};
+        match self.open.last() {
+            Some(Suites | Suite | Wrapper | Case) => true,
+            Some(Other) => self.detail.is_none(),
+            _ => false,
+        }
+    }
+
+    /// An entity of the file's own may stand for a `<failure>`.
+    fn fail_for_entity(&mut self, line: u64) {
+        let message = "an entity isn't expanded; where it stands, something may have failed";
+        self.findings.add(JunitRule::UnknownEntity, line, message);
+        if self.case.is_some() {
+            self.count_detail(TestDetailKind::Error);
+            let detail = failure_detail(TestDetailKind::Error, message.to_owned());
+            self.case.iter_mut().for_each(|open| open.case.details.push(detail.clone()));
+        } else if let Some(suite) = self.suites.last_mut() {
+            suite.has_failed = true;
+        }
     }
 
     pub(super) fn open(&mut self, tag: &BytesStart<'_>, line: u64) -> Result<(), JunitError> {
@@ -349,6 +383,19 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         }
         let flaws = std::mem::take(&mut self.flaws);
         self.note_flaws(flaws, line);
+    }
+
+    /// A sum of failures. One that can't be read is a finding, and failures if it may be more than zero.
+    pub(super) fn failure_sum(&mut self, raw: &str, line: u64) -> u64 {
+        let value = LimitedText::of_attribute(raw, &mut self.flaws);
+        if let Some(sum) = parse_sum(&value).or(value.trim().is_empty().then_some(0)) {
+            return sum;
+        }
+        let message = format_args!("`{}` isn't a number of failures", shorten(&value));
+        self.findings.add(JunitRule::BadSum, line, message);
+        let may_be_more =
+            !value.trim().starts_with('-') && value.contains(|c| matches!(c, '1'..='9' | '&'));
+        u64::from(may_be_more)
     }
 
     fn note_attribute(&mut self, error: &AttrError, line: u64) {

@@ -14,7 +14,7 @@ use crate::junit::findings::JunitRule;
 use crate::junit::suites::{CaseMarks, Declared, Hidden, LinterReport, OpenSuite, without_builds};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement, SuiteLabels};
 use crate::junit::text::LimitedText;
-use crate::junit::values::{is_machine_name, parse_timestamp, shorten, status_result};
+use crate::junit::values::{is_machine_name, parse_sum, parse_timestamp, shorten, status_result};
 
 /// More names of suites are dropped.
 const MAX_SUITES: usize = 10_000;
@@ -46,9 +46,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 "name", "failures", "errors", "failed", "failure", "tests", "status", "result",
                 "id", "package",
             ],
-            |_, key, raw| match key {
-                "tests" | "failures" | "errors" | "failed" | "failure" => {
-                    declared.read(key, sum(raw));
+            |this, key, raw| match key {
+                "tests" => declared.tests = parse_sum(raw).unwrap_or_default(),
+                "failures" | "errors" | "failed" | "failure" => {
+                    declared.read(key, this.failure_sum(raw, line));
                 }
                 "status" | "result" => has_failed |= is_failed_status(raw),
                 "id" => has_id = true,
@@ -113,8 +114,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     "file" | "filepath" if !raw.is_empty() => {
                         suite.file = Some(text(this).into());
                     }
-                    "tests" | "failures" | "errors" | "failed" | "failure" => {
-                        suite.declared.read(key, sum(raw));
+                    "tests" => suite.declared.tests = parse_sum(raw).unwrap_or_default(),
+                    "failures" | "errors" | "failed" | "failure" => {
+                        suite.declared.read(key, this.failure_sum(raw, line));
                     }
                     "status" | "result" => suite.has_failed |= is_failed_status(raw),
                     "timestamp" => {
@@ -125,7 +127,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     "package" if !raw.is_empty() => package = Some(Arc::from(text(this))),
                     // Maestro has one suite for each device, of one name.
                     "device" if !raw.is_empty() => suite.variant = Some(text(this).into()),
-                    "flakes" => suite.has_flakes = sum(raw) > 0,
+                    "flakes" => suite.has_flakes = parse_sum(raw) > Some(0),
                     _ => {}
                 }
             },
@@ -322,12 +324,6 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         case.details.push(detail);
         self.pass_on(case)
     }
-}
-
-/// A sum in an attribute; some tools write `1.0`.
-fn sum(raw: &str) -> u64 {
-    let whole = raw.trim().split('.').next().unwrap_or_default();
-    whole.parse().unwrap_or_default()
 }
 
 fn is_failed_status(raw: &str) -> bool {

@@ -776,3 +776,79 @@ fn result_in_words_is_read_from_an_attribute_or_an_element_whatever_its_form() {
     let cut = read("<testsuite name='s'><testcase name='a'><outcome>FAIL");
     assert_eq!(results(&cut), [("a", TestResult::Unfinished)]);
 }
+
+#[test]
+fn two_failures_of_one_suite_outside_its_tests_are_both_counted() {
+    // As busted writes the files that it can't load, and a `setup` and a `teardown` that fail.
+    let report = read(
+        "<testsuites errors='3' failures='0' tests='1'><error>./b_spec.lua:2: unexpected symbol</error>\
+         <testsuite name='Run 1 of 1' errors='2' failures='0' tests='1'><error>./a_spec.lua:2: setup</error>\
+         <testcase classname='./a_spec.lua:3' name='o' time='0'/><error>./a_spec.lua:3: td</error>\
+         </testsuite></testsuites>",
+    );
+    assert_eq!((report.tally.errors, report.tally.failures), (3, 0));
+    assert_eq!((report.tally.tests, report.tally.successes), (4, 1));
+    let rows = report.cases.iter().filter(|case| case.kind == TestRowKind::Suite);
+    assert_eq!(rows.map(|case| case.details.len()).collect::<Vec<_>>(), [1, 2]);
+    let repeated = read(suite("<testcase name='a'/><error>td</error><error>td</error>"));
+    assert_eq!(repeated.tally.errors, 1, "it is told twice");
+}
+
+#[test]
+fn declared_sum_is_read_with_its_separators_or_is_a_finding() {
+    for (sum, failures) in [
+        ("1,000", 1000),
+        ("1,234,567", 1_234_567),
+        ("1 000", 1000),
+        ("1\u{a0}000", 1000),
+        ("2.0", 2),
+        ("2,0", 2),
+        ("&#50;", 2),
+        (" 3 ", 3),
+        ("0", 0),
+        ("", 0),
+    ] {
+        let report = read(
+            suite("<testcase name='a'/>")
+                .replace("name='s'", &format!("name='s' failures='{sum}'")),
+        );
+        assert_eq!(report.tally.failures, failures, "{sum}");
+        assert!(!rules(&report).contains(&(JunitRule::BadSum, 1)), "{sum}");
+    }
+    for (sum, failures) in
+        [("12 tests", 1), ("1e3", 1), ("&n;", 1), ("NaN", 0), ("-1", 0), ("undefined", 0)]
+    {
+        let report = read(
+            suite("<testcase name='a'/>").replace("name='s'", &format!("name='s' errors='{sum}'")),
+        );
+        assert_eq!(report.tally.errors, failures, "{sum}");
+        assert!(rules(&report).contains(&(JunitRule::BadSum, 1)), "{sum}");
+        assert_eq!(report.grade(), JunitGrade::Invalid, "{sum}");
+    }
+}
+
+#[test]
+fn entity_that_may_stand_for_a_failure_makes_a_test_or_its_suite_red() {
+    let start = "<!DOCTYPE t [<!ENTITY f \"<failure message='x'/>\"><!ENTITY t 'boom'>]>";
+    let case = |inner: &str| {
+        read(format!("{start}{}", suite(&format!("<testcase name='a'>{inner}</testcase>"))))
+    };
+    for inner in ["&f;", "<steps><step>&f;</step></steps>"] {
+        let report = case(inner);
+        assert_eq!((report.tally.errors, report.tally.successes), (1, 0), "{inner}");
+        assert!(rules(&report).contains(&(JunitRule::UnknownEntity, 1)));
+        assert!(!report.cases[0].message().unwrap().contains("<failure"), "it isn't expanded");
+    }
+    let failed = case("<failure>&t; &lt;</failure>");
+    assert_eq!((failed.tally.failures, failed.tally.errors), (1, 0));
+    assert_eq!(failed.cases[0].message(), Some("&t; <"));
+    let of_suite = read(format!("{start}{}", suite("<testcase name='a'/>&f;")));
+    assert_eq!((of_suite.tally.errors, of_suite.tally.successes), (1, 1));
+    let of_root = read(format!("{start}<testsuites>&f;<testsuite/></testsuites>"));
+    assert_eq!(of_root.tally.errors, 1);
+    // Without a document type, no entity can be defined, and what is printed defines none.
+    for green in ["<system-out>&f; R&D</system-out>", ""] {
+        assert_eq!(case(green).tally.errors, 0, "{green}");
+    }
+    assert_eq!(read(suite("<testcase name='a'>R&D</testcase>")).tally.errors, 0);
+}
