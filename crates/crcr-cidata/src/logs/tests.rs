@@ -670,6 +670,9 @@ fn rules_of_one_tool_do_not_match_what_others_write() {
         ("• [FAILED] [0.000 seconds]", "Ginkgo"),
         ("FAIL src/core.test.js", "Vitest or Pest"),
         ("[!] Error building the application - see the log above", "CocoaPods"),
+        ("not ok 1 adds", "bats"),
+        ("helm.go:84: [debug] execution error at (app/templates/d.yaml:3:4): x", "Go error"),
+        ("ERROR: failed to build: failed to solve: process \"/bin/sh -c make\"", "Bazel"),
     ] {
         let matching = matching_rules(&set, line);
         assert!(matching.iter().all(|rule| rule.name != other), "{line}: {other}");
