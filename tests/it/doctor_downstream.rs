@@ -524,7 +524,7 @@ fn github_that_stops_answering_after_the_dispatch_is_given_up_when_the_timeout_e
     let state = std::sync::Arc::clone(github.state());
     let listener = std::thread::spawn(move || {
         let sent = started.blocking_recv();
-        state.world.fail("GET /repos/acme/backend/actions/runs", 9, Fault::Stall);
+        state.traffic.fail("runs", 1, Fault::Stall);
         sent
     });
     let began = std::time::Instant::now();

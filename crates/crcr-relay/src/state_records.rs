@@ -174,6 +174,9 @@ pub struct JobRecord {
     /// The pipeline of a build elsewhere: its organization and itself, by their immutable ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<String>,
+    /// The number of a build elsewhere in its pipeline, whichever name of it the reports use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_number: Option<u64>,
     /// Whether it said that nothing else of its run will report.
     #[serde(default)]
     pub ends_run: bool,

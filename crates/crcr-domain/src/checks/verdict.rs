@@ -6,11 +6,13 @@
 
 #[cfg(test)]
 mod model;
+mod runs;
 
 use jiff::Timestamp;
+use runs::{EffectiveRun, effective_runs, has_unretried_step};
 
 use crate::allowlist::level::Level;
-use crate::checks::downstream_run::{DownstreamRun, RunState, SharedRuns};
+use crate::checks::downstream_run::{DownstreamRun, SharedRuns};
 use crate::checks::lifecycle::{Conclusion, JobState};
 use crate::checks::proof::{MissingProof, ProofStatus};
 use crate::probes::LeftOut;
@@ -60,14 +62,16 @@ pub struct HeadJob<'a> {
     /// The pull request that its run was dispatched for; `None` for upstream's own events.
     pub pull_request: Option<u64>,
     /// Orders the dispatches of a pull request by the events that caused them.
-    pub asked: i64,
+    pub event_order: i64,
     pub proof: ProofStatus,
-    /// When the first report came in. Orders runs whose ids have no order.
+    /// When the first report came in. Orders runs without numbers.
     pub heard_at: Option<Timestamp>,
     /// Whether its start was proven, but not its end.
     pub ended_without_proof: bool,
     /// Whether it ran elsewhere than on GitHub, so that nobody can be asked about its run.
     pub is_foreign: bool,
+    /// The number of a build elsewhere in its pipeline, if its tokens say it. A report may name the build by its id.
+    pub build_number: Option<u64>,
     /// The pipeline of a build elsewhere, as far as it is known. Two of them may give their workflows one name.
     pub pipeline: Option<&'a str>,
     /// The check run that GitHub has of it downstream, if it was reported.
@@ -122,7 +126,7 @@ pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option
         asked.waits()
             && !asked.is_abandoned
             && !is_answered_later(dispatches, *index)
-            && (is_again || asked.finds_only_drafts(dispatches))
+            && (is_again || are_only_of_drafts_for(asked, &evidence.runs))
     });
     if let Some(asked) = asked_again.map(|index| &dispatches[index])
         && !evidence.has_failed_for_others(asked.pull_request)
@@ -136,14 +140,23 @@ pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option
     Some(evidence.shows(HeadState::Ended(end), run, reason))
 }
 
+/// The jobs that the verdict rests on, by their runs.
+pub fn counted_jobs<'a>(dispatches: &'a [HeadDispatch<'a>]) -> Vec<Vec<&'a JobId>> {
+    let jobs_of = |run: EffectiveRun<'a>| run.jobs.iter().map(|job| job.id).collect();
+    Evidence::new(dispatches).runs.into_iter().map(jobs_of).collect()
+}
+
 /// The job whose result its check run shows: of `jobs`, proven ones of one name, each with the file of its workflow or
 /// its pipeline if that is known, and heard of when the first job of its run was. Of each file the newest run and
 /// attempt counts, of a pull request that of its newest event, unless it was left out there for another pull request; of
 /// several files the worst.
 pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
-    let order = |job: &HeadJob<'_>| (run_number(job.id), job.heard_at, job.id.run_attempt);
+    let order = |job: &HeadJob<'_>| {
+        let number = job.build_number.or(job.id.run_id.parse().ok());
+        (number.unwrap_or(0), job.heard_at, job.id.run_attempt)
+    };
     let newest_of_run = |a: &HeadJob<'_>, b: &HeadJob<'_>| {
-        if a.id.run_id == b.id.run_id {
+        if a.is_of_run_of(b) {
             a.id.run_attempt.cmp(&b.id.run_attempt)
         } else {
             order(a).cmp(&order(b))
@@ -177,7 +190,7 @@ pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
                 .iter()
                 .filter(|other| is_of_one_workflow(**other, *index))
                 .map(|other| &jobs[*other].0)
-                .filter(|other| !(is_unretried && other.id.run_id == job.id.run_id))
+                .filter(|other| !(is_unretried && other.is_of_run_of(job)))
                 .all(|other| !is_after(other, job))
         };
         among.iter().copied().filter(is_newest).collect::<Vec<usize>>()
@@ -186,7 +199,7 @@ pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
     // A dispatch that was sent late is still of the earlier event.
     let of_pulls = newest(counted, &|other, job| {
         other.pull_request == job.pull_request
-            && other.asked.cmp(&job.asked).then(newest_of_run(other, job)).is_gt()
+            && other.event_order.cmp(&job.event_order).then(newest_of_run(other, job)).is_gt()
     });
     let shown = newest(of_pulls, &|other, job| newest_of_run(other, job).is_gt());
     let weight = |index: &usize| match jobs[*index].0.state.conclusion() {
@@ -195,22 +208,6 @@ pub fn job_to_show(jobs: &[(HeadJob<'_>, Option<&str>)]) -> Option<usize> {
         Some(end) => (2, end.severity()),
     };
     shown.into_iter().max_by_key(weight)
-}
-
-/// Whether more steps of an attempt are without success than its next attempt ran again. Each step of a build elsewhere
-/// is retried alone, so one that wasn't retried keeps its result.
-fn has_unretried_step<'a>(
-    job: &HeadJob<'_>,
-    mut others: impl Iterator<Item = &'a HeadJob<'a>>,
-) -> bool {
-    job.is_foreign
-        && others.any(|next| {
-            let (of, next_id) = (job.id, next.id);
-            (&of.run_id, job.pipeline, &of.workflow, &of.job)
-                == (&next_id.run_id, next.pipeline, &next_id.workflow, &next_id.job)
-                && next_id.run_attempt == of.run_attempt + 1
-                && (1..job.steps.without_success).contains(&next.steps.reported)
-        })
 }
 
 impl HeadJob<'_> {
@@ -224,10 +221,6 @@ impl HeadJob<'_> {
         let was_lost = matches!(self.state, JobState::Lost | JobState::NeverStarted);
         self.is_skipped() || was_cancelled || was_lost || self.ended_without_proof
     }
-}
-
-fn run_number(id: &JobId) -> u64 {
-    id.run_id.parse().unwrap_or(0)
 }
 
 /// The verdict while no dispatch has a proven report.
@@ -301,11 +294,6 @@ impl HeadDispatch<'_> {
     /// Whether `other` has an answer and is for the same pull request.
     fn is_answered_by(&self, other: &Self) -> bool {
         other.pull_request == self.pull_request && other.is_answered()
-    }
-
-    /// Whether all that is known is of drafts, for which a workflow may leave out jobs, and this one is for none.
-    fn finds_only_drafts(&self, dispatches: &[Self]) -> bool {
-        !self.is_draft && dispatches.iter().filter(|one| one.is_answered()).all(|one| one.is_draft)
     }
 
     /// Whether the newest of the `earlier` ones that its pull request has an answer to was about another branch. The event
@@ -387,22 +375,9 @@ struct Evidence<'a> {
     untested: Option<&'static str>,
 }
 
-/// A run that the verdict depends on, with the newest attempt of each of its proven jobs.
-struct EffectiveRun<'a> {
-    id: &'a str,
-    /// `None`: GitHub hasn't been asked about it yet, or it is elsewhere.
-    known: Option<&'a DownstreamRun>,
-    jobs: Vec<HeadJob<'a>>,
-    /// The pull request that it was dispatched for; `None` for upstream's own events.
-    pull_request: Option<u64>,
-    /// [`HeadJob::pipeline`].
-    pipeline: Option<&'a str>,
-    is_given_up: bool,
-    /// Orders the runs of one workflow: by GitHub's increasing ids, or by time.
-    order: (u64, Option<Timestamp>),
-    /// The position of its dispatch. Of one pull request it orders runs before `order` does: the dispatch of an earlier
-    /// event may have been sent later.
-    asked: usize,
+/// Whether all that counts is of drafts, for which a workflow may leave out jobs, and what is asked for is of none.
+fn are_only_of_drafts_for(asked: &HeadDispatch<'_>, runs: &[EffectiveRun<'_>]) -> bool {
+    !asked.is_draft && runs.iter().all(|run| run.dispatch.is_draft)
 }
 
 impl<'a> Evidence<'a> {
@@ -427,6 +402,7 @@ impl<'a> Evidence<'a> {
             };
             dispatch.shared_runs.iter().filter(move |group| !is_known_later(group))
         });
+        let runs = effective_runs(&answered);
         let untested = (0..dispatches.len()).find_map(|index| {
             let asked = &dispatches[index];
             if !asked.is_in_vain() || is_answered_later(dispatches, index) {
@@ -441,13 +417,13 @@ impl<'a> Evidence<'a> {
                     "No report came in since it became ready for review, or goes to another branch",
                 );
             }
-            asked.finds_only_drafts(dispatches).then_some("It was tested as a draft only")
+            are_only_of_drafts_for(asked, &runs).then_some("It was tested as a draft only")
         });
         Self {
             shared: shared.collect(),
             incomplete: incomplete.map(|(_, dispatch)| *dispatch),
             untested,
-            runs: effective_runs(&answered),
+            runs,
         }
     }
 
@@ -473,7 +449,7 @@ impl<'a> Evidence<'a> {
     fn has_failed_for_others(&self, pull_request: Option<u64>) -> bool {
         let is_bad = |run: &EffectiveRun<'_>| run.conclusion().is_some_and(|end| !end.is_good());
         self.open().is_none()
-            && self.runs.iter().any(|run| run.pull_request != pull_request && is_bad(run))
+            && self.runs.iter().any(|run| run.dispatch.pull_request != pull_request && is_bad(run))
     }
 
     /// Why it isn't over, with the run to look at.
@@ -542,268 +518,6 @@ impl<'a> Evidence<'a> {
         }
         Some((None, self.untested?.to_owned()))
     }
-}
-
-impl EffectiveRun<'_> {
-    fn is_foreign(&self) -> bool {
-        self.jobs.iter().any(|job| job.is_foreign)
-    }
-
-    /// Whether the job is one of it. Two pipelines may have builds of one number.
-    fn has(&self, job: &HeadJob<'_>) -> bool {
-        self.id == job.id.run_id && !are_of_two_pipelines(self.pipeline, job.pipeline)
-    }
-
-    fn open_job(&self) -> Option<&HeadJob<'_>> {
-        self.jobs.iter().find(|job| job.state.is_open() && !job.ended_without_proof)
-    }
-
-    fn open_reason(&self) -> String {
-        match (self.open_job(), self.known.map(|run| run.state)) {
-            (Some(job), Some(state)) if state != RunState::Open => {
-                let job = job.id.job.as_deref().unwrap_or("a job");
-                format!("Waiting for the end of job `{job}`, which was never reported")
-            }
-            _ => "Running".to_owned(),
-        }
-    }
-
-    /// GitHub's state of the run only counts if it isn't older than the newest reported attempt.
-    fn is_open(&self) -> bool {
-        self.open_job().is_some() || (!self.is_over() && !self.is_given_up_open())
-    }
-
-    /// Whether it is known to be over.
-    fn is_over(&self) -> bool {
-        if self.is_foreign() {
-            return self.jobs.iter().any(|job| job.ends_run);
-        }
-        let reported = self.jobs.iter().map(|job| job.id.run_attempt).max().unwrap_or(0);
-        self.known.is_some_and(|run| run.state != RunState::Open && run.attempt >= reported)
-    }
-
-    /// GitHub's word that a run is open holds for as long as GitHub says so.
-    fn is_given_up_open(&self) -> bool {
-        self.is_given_up && self.known.is_none_or(|run| run.state != RunState::Open)
-    }
-
-    fn is_unknown(&self) -> bool {
-        !self.is_over() || self.known.is_some_and(|run| run.state == RunState::OverUnknown)
-    }
-
-    /// The worst of GitHub's conclusion and the reported ones, when it isn't open.
-    fn conclusion(&self) -> Option<Conclusion> {
-        let own = match self.known.map(|run| run.state) {
-            Some(RunState::Over(own)) => Some(own),
-            _ => None,
-        };
-        let counted = self.jobs.iter().filter(|job| !self.is_replaced(job));
-        // In a run that isn't open, a job without an end has one without proof.
-        let ends = counted.map(|job| job.state.conclusion().unwrap_or(Conclusion::Cancelled));
-        Conclusion::worst(ends.chain(own))
-    }
-
-    /// Whether a later attempt, which ended well, ran in the place of the job under another name.
-    fn is_replaced(&self, job: &HeadJob<'_>) -> bool {
-        self.known.is_some_and(|run| {
-            run.state.is_good()
-                && job.id.run_attempt < run.attempt
-                && run.replaced_jobs.contains(job.id)
-        })
-    }
-
-    /// Whether it is the next run of the workflow for the same pull request, or a later one.
-    fn follows(&self, older: &Self) -> bool {
-        self.pull_request == older.pull_request
-            && (self.asked, self.order) > (older.asked, older.order)
-            && older.is_of_workflow_of(self)
-    }
-
-    /// Whether everything that isn't known to be good of another pull request's run has run here again. A workflow may
-    /// leave out jobs, such as for a draft or another base branch, and so says nothing about them.
-    fn repeats(&self, other: &Self) -> bool {
-        if !other.is_over() {
-            // What it is still going to run isn't known.
-            return false;
-        }
-        if other.known.is_some_and(|run| other.hides_failure(run)) {
-            return false;
-        }
-        other.not_good().all(|job| self.has_run(job))
-    }
-
-    /// Whether a job may have failed that doesn't report. Which ones have failed is what GitHub says.
-    fn hides_failure(&self, run: &DownstreamRun) -> bool {
-        let is_unknown = matches!(run.state, RunState::Open | RunState::OverUnknown);
-        if self.not_good().next().is_none() {
-            return is_unknown || run.state.has_failed();
-        }
-        if !run.state.has_failed() {
-            return false;
-        }
-        let Some(failed) = &run.failed_jobs else { return true };
-        // A job that GitHub calls failed may have reported success before that.
-        let is_reported = |id: &&u64| self.not_good().any(|job| job.check_run_id == Some(**id));
-        // Not every reporter names its check run.
-        let nameless = self.not_good().filter(|job| job.check_run_id.is_none()).count();
-        failed.iter().filter(|id| !is_reported(id)).count() > nameless
-    }
-
-    /// Its jobs that aren't known to be good.
-    fn not_good(&self) -> impl Iterator<Item = &HeadJob<'_>> {
-        self.jobs.iter().filter(|job| !job.state.conclusion().is_some_and(Conclusion::is_good))
-    }
-
-    /// Whether a job of another run has run here to its end, too.
-    fn has_run(&self, job: &HeadJob<'_>) -> bool {
-        self.jobs.iter().any(|own| {
-            (&own.id.workflow, &own.id.job) == (&job.id.workflow, &job.id.job)
-                && !own.state.is_open()
-                && !own.says_nothing()
-        })
-    }
-
-    /// Whether it was cancelled before anything failed. A job that is killed may not get to report its end, and is lost.
-    fn was_cancelled(&self) -> bool {
-        let said_so =
-            self.known.is_some_and(|run| run.state == RunState::Over(Conclusion::Cancelled));
-        let is_known = !self.is_open() && !self.is_unknown();
-        is_known
-            && (self.conclusion() == Some(Conclusion::Cancelled)
-                || (said_so && self.not_good().all(HeadJob::says_nothing)))
-    }
-
-    /// Whether GitHub has cancelled it, and the end of a job isn't known. If that is lost, the run may say nothing.
-    fn may_be_needless(&self) -> bool {
-        let is_cancelled = |run: &DownstreamRun| run.state == RunState::Over(Conclusion::Cancelled);
-        self.known.is_some_and(is_cancelled) && self.open_job().is_some()
-    }
-
-    /// Whether it or a job of it has an earlier attempt, which said something.
-    fn ran_again(&self) -> bool {
-        self.known.is_some_and(|run| run.attempt > 1)
-            || self.jobs.iter().any(|job| job.id.run_attempt > 1)
-    }
-
-    /// Whether it says nothing beside `older`: anybody can open a pull request at another's commit and close it, which
-    /// has its run cancelled. A job that was cancelled and didn't run there isn't known to be good.
-    fn is_needless_after(&self, older: &Self) -> bool {
-        self.was_cancelled()
-            && !self.ran_again()
-            && !older.was_cancelled()
-            && self.pull_request != older.pull_request
-            && older.is_of_workflow_of(self)
-            && self.not_good().all(|job| older.has_run(job))
-    }
-
-    /// Whether both are of one workflow. The file isn't known before GitHub was asked. A build elsewhere is never of the
-    /// same one as a run on GitHub, or as a build of another pipeline, whatever their names.
-    fn is_of_workflow_of(&self, later: &Self) -> bool {
-        if self.is_foreign() != later.is_foreign()
-            || are_of_two_pipelines(self.pipeline, later.pipeline)
-        {
-            return false;
-        }
-        match (self.known, later.known) {
-            (Some(run), Some(later)) => run.workflow == later.workflow,
-            _ => {
-                let name = |run: &Self| run.jobs.first().map(|job| job.id.workflow.clone());
-                name(self).is_some() && name(self) == name(later)
-            }
-        }
-    }
-}
-
-/// Whether it is known of two builds that they are of two pipelines.
-fn are_of_two_pipelines(one: Option<&str>, other: Option<&str>) -> bool {
-    one.zip(other).is_some_and(|(one, other)| one != other)
-}
-
-/// The runs that count, oldest first: of each workflow the newest one, and those that it doesn't stand for.
-fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>> {
-    let mut runs: Vec<EffectiveRun<'a>> = Vec::new();
-    let new = |id: &'a str, known, (asked, dispatch): (usize, &HeadDispatch<'_>)| EffectiveRun {
-        id,
-        known,
-        jobs: vec![],
-        pull_request: dispatch.pull_request,
-        pipeline: None,
-        is_given_up: dispatch.is_given_up,
-        order: (id.parse().unwrap_or(0), None),
-        asked,
-    };
-    for (asked, dispatch) in answered.iter().enumerate() {
-        for run in dispatch.runs {
-            match runs.iter_mut().find(|seen| seen.id == run.id) {
-                // It may be any of these.
-                Some(seen) => seen.asked = asked,
-                None => runs.push(new(&run.id, Some(run), (asked, dispatch))),
-            }
-        }
-    }
-    let proven = || {
-        let all = answered.iter().flat_map(|dispatch| &dispatch.jobs);
-        all.filter(|job| job.proof == ProofStatus::Proven)
-    };
-    for (asked, dispatch) in answered.iter().enumerate() {
-        for job in dispatch.jobs.iter().filter(|job| job.proof == ProofStatus::Proven) {
-            let id = job.id.run_id.as_str();
-            let index = runs.iter().position(|run| run.has(job)).unwrap_or_else(|| {
-                runs.push(new(id, None, (asked, dispatch)));
-                runs.len() - 1
-            });
-            let run = &mut runs[index];
-            run.asked = asked;
-            run.pipeline = run.pipeline.or(job.pipeline);
-            // Its first report: a step of an older build may start long after a newer build did.
-            run.order.1 = run.order.1.into_iter().chain(job.heard_at).min();
-            let same = |other: &HeadJob<'_>| {
-                other.id.workflow == job.id.workflow && other.id.job == job.id.job
-            };
-            match run.jobs.iter_mut().find(|other| same(other)) {
-                Some(other) if other.id.run_attempt < job.id.run_attempt => {
-                    // What ends a run isn't taken back by running one of its jobs again.
-                    let ends_run = other.ends_run || job.ends_run;
-                    *other = HeadJob { ends_run, ..*job };
-                }
-                Some(other) => other.ends_run |= job.ends_run,
-                None => run.jobs.push(*job),
-            }
-        }
-    }
-    for job in proven().filter(|job| has_unretried_step(job, proven())) {
-        if let Some(run) = runs.iter_mut().find(|run| run.has(job)) {
-            run.jobs.push(*job);
-        }
-    }
-    runs.sort_by_key(|run| run.order);
-    retain(&mut runs, |runs, index| {
-        !runs[..index].iter().any(|older| {
-            // What its own pull request has run since then counts instead.
-            let is_newest = runs
-                .iter()
-                .all(|run| !run.follows(older) || (run.was_cancelled() && !run.ran_again()));
-            is_newest && runs[index].is_needless_after(older)
-        })
-    });
-    retain(&mut runs, |runs, index| !runs.iter().any(|run| run.follows(&runs[index])));
-    // Only those that still count stand for another pull request's: what ran again there may be left out later.
-    retain(&mut runs, |runs, index| {
-        let run = &runs[index];
-        !runs[index + 1..].iter().any(|later| {
-            run.is_of_workflow_of(later) && !later.may_be_needless() && later.repeats(run)
-        })
-    });
-    runs
-}
-
-fn retain<'a>(
-    runs: &mut Vec<EffectiveRun<'a>>,
-    counts: impl Fn(&[EffectiveRun<'a>], usize) -> bool,
-) {
-    let counting: Vec<bool> = (0..runs.len()).map(|index| counts(runs, index)).collect();
-    let mut counting = counting.into_iter();
-    runs.retain(|_| counting.next().unwrap_or_default());
 }
 
 #[cfg(test)]

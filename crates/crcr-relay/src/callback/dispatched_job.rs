@@ -256,6 +256,9 @@ impl VerifiedReport<'_> {
             provenance,
             ended_without_proof: false,
             pipeline: before.and_then(|job| job.pipeline.clone()).or_else(|| self.pipeline()),
+            build_number: before
+                .and_then(|job| job.build_number)
+                .or_else(|| self.build_number()?.parse().ok()),
             ends_run: callback.run_ended || before.is_some_and(|job| job.ends_run),
             steps: next.steps,
         }

@@ -68,6 +68,7 @@ impl VerifiedReport<'_> {
             provenance: ReportProvenance::default(),
             ended_without_proof: false,
             pipeline: None,
+            build_number: None,
             ends_run: false,
             steps: BTreeMap::new(),
         };

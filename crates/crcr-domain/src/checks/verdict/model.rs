@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::checks::downstream_run::{AcceptedSend, ListedRun, runs_of_dispatch};
+use crate::checks::downstream_run::{AcceptedSend, ListedRun, RunState, runs_of_dispatch};
 use crate::checks::lifecycle::{JobTransition, transition};
 use crate::protocol::event::EventName;
 
@@ -386,12 +386,13 @@ impl History {
                         id,
                         state: *state,
                         pull_request: Some(record.pull),
-                        asked: 0,
+                        event_order: 0,
                         proof: ProofStatus::Proven,
                         heard_at: None,
                         ended_without_proof: false,
                         is_foreign: false,
                         pipeline: None,
+                        build_number: None,
                         check_run_id: Some(check_run(
                             id.run_id.parse().unwrap(),
                             id.run_attempt,
@@ -439,7 +440,8 @@ impl History {
             return self.expected_without_evidence(waits);
         }
         let ends = self.ends_that_count(&answered);
-        let only_drafts = answered.iter().all(|one| self.records[*one].is_draft);
+        let only_drafts =
+            self.runs_that_count(&answered).iter().all(|run| self.records[run.dispatch].is_draft);
         let answers = |one: usize| -> Vec<usize> {
             let of_pull = answered.iter().copied();
             of_pull.filter(|other| self.records[*other].pull == self.records[one].pull).collect()
@@ -489,40 +491,9 @@ impl History {
         if answered.iter().any(|one| !self.records[*one].model_is_known) {
             return None;
         }
-        let mut all_ends = vec![];
-        let mut reported = vec![];
+        let (mut all_ends, mut reported) = (vec![], vec![]);
         let mut is_unknown = false;
-        let mut of_commit: Vec<&TrueRun> =
-            self.runs.iter().filter(|run| answered.contains(&run.dispatch)).collect();
-        let pull = |run: &TrueRun| self.records[run.dispatch].pull;
-        let is_next = |run: &TrueRun, older: &TrueRun| {
-            run.file == older.file
-                && pull(run) == pull(older)
-                && (run.dispatch, run.id) > (older.dispatch, older.id)
-        };
-        let all = of_commit.clone();
-        // A cancelled run of another pull request that never ran again says nothing beside an older one, if that wasn't
-        // followed by one that says something.
-        of_commit.retain(|run| {
-            let mut older = all.iter().filter(|older| older.file == run.file && older.id < run.id);
-            let says_nothing = |run: &TrueRun| self.was_cancelled(run) && !self.ran_again(run);
-            let stands = |older: &&TrueRun| {
-                pull(older) != pull(run)
-                    && !self.was_cancelled(older)
-                    && self.not_good(run).iter().all(|job| self.has_run(older, *job))
-                    && all.iter().all(|next| !is_next(next, older) || says_nothing(next))
-            };
-            !(says_nothing(run) && older.any(stands))
-        });
-        // Of each pull request the run of its newest event counts.
-        let all = of_commit.clone();
-        of_commit.retain(|run| !all.iter().any(|next| is_next(next, run)));
-        for run in &of_commit {
-            let later =
-                of_commit.iter().filter(|later| later.file == run.file && later.id > run.id);
-            if later.into_iter().any(|later| self.stands_for(later, run)) {
-                continue;
-            }
+        for run in self.runs_that_count(answered) {
             let record = &self.records[run.dispatch];
             let SeenRun { attempt, state, .. } = record.seen.get(&run.id)?;
             for job in [false, true] {
@@ -539,6 +510,46 @@ impl History {
             }
         }
         Some(CountedEnds { all: all_ends, reported, is_unknown })
+    }
+
+    /// The runs that were heard of and that count, oldest first.
+    fn runs_that_count(&self, answered: &[usize]) -> Vec<&TrueRun> {
+        let is_heard_of = |run: &&TrueRun| {
+            let record = &self.records[run.dispatch];
+            record.seen.contains_key(&run.id) || record.jobs.keys().any(|(id, ..)| *id == run.id)
+        };
+        let of_answered = self.runs.iter().filter(|run| answered.contains(&run.dispatch));
+        let mut of_commit: Vec<&TrueRun> = of_answered.filter(is_heard_of).collect();
+        let pull = |run: &TrueRun| self.records[run.dispatch].pull;
+        let is_next = |run: &TrueRun, older: &TrueRun| {
+            run.file == older.file
+                && pull(run) == pull(older)
+                && (run.dispatch, run.id) > (older.dispatch, older.id)
+        };
+        let all = of_commit.clone();
+        // A cancelled run of another pull request that never ran again says nothing beside an older one, if that wasn't
+        // followed by one that says something.
+        of_commit.retain(|run| {
+            let mut older = all.iter().filter(|older| older.file == run.file && older.id < run.id);
+            let says_nothing = |run: &TrueRun| self.was_cancelled(run) && !self.ran_again(run);
+            let stands = |older: &&TrueRun| {
+                pull(older) != pull(run)
+                    && !self.was_cancelled(older)
+                    && self.may_stand_for_cancelled(older, run)
+                    && self.not_good(run).iter().all(|job| self.has_run(older, *job))
+                    && all.iter().all(|next| !is_next(next, older) || says_nothing(next))
+            };
+            !(says_nothing(run) && older.any(stands))
+        });
+        // Of each pull request the run of its newest event counts.
+        let all = of_commit.clone();
+        of_commit.retain(|run| !all.iter().any(|next| is_next(next, run)));
+        let all = of_commit.clone();
+        of_commit.retain(|run| {
+            let mut later = all.iter().filter(|later| later.file == run.file && later.id > run.id);
+            !later.any(|later| self.stands_for(later, run))
+        });
+        of_commit
     }
 
     /// The jobs of a run whose newest report isn't a good end.
@@ -593,6 +604,13 @@ impl History {
         Conclusion::worst(ends) == Some(Conclusion::Cancelled)
     }
 
+    /// Whether a run is for what a cancelled one was for: another branch's, or a draft's, may have fewer jobs.
+    fn may_stand_for_cancelled(&self, run: &TrueRun, cancelled: &TrueRun) -> bool {
+        let (own, other) = (&self.records[run.dispatch], &self.records[cancelled.dispatch]);
+        let is_alike = own.base_branch == other.base_branch && own.is_draft <= other.is_draft;
+        other.is_abandoned || is_alike
+    }
+
     /// Whether the older run doesn't count beside a later one of its workflow, for another pull request: it is over and all
     /// of it that isn't good ran again.
     fn stands_for(&self, later: &TrueRun, older: &TrueRun) -> bool {
@@ -600,11 +618,14 @@ impl History {
         let Some(SeenRun { attempt, state, hides_failure }) = record.seen.get(&older.id) else {
             return false;
         };
+        let cancelled = RunState::Over(Conclusion::Cancelled);
+        // Jobs that it didn't get to never reported.
+        if *state == cancelled && !self.may_stand_for_cancelled(later, older) {
+            return false;
+        }
         // What was cancelled, and may say nothing once its open job is lost, stands for nothing.
-        let was_cancelled = self.records[later.dispatch]
-            .seen
-            .get(&later.id)
-            .is_some_and(|seen| seen.state == RunState::Over(Conclusion::Cancelled));
+        let of_later = self.records[later.dispatch].seen.get(&later.id);
+        let was_cancelled = of_later.is_some_and(|seen| seen.state == cancelled);
         let is_open =
             |job| self.newest_report(later, job).is_some_and(|(_, state)| state.is_open());
         if was_cancelled && [false, true].into_iter().any(is_open) {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::checks::downstream_run::RunState;
 
 mod drafts_and_branches;
 
@@ -37,12 +38,13 @@ fn proven(id: &JobId, state: JobState) -> HeadJob<'_> {
         id,
         state,
         pull_request: Some(1),
-        asked: 0,
+        event_order: 0,
         proof: ProofStatus::Proven,
         heard_at: Some(at(1)),
         ended_without_proof: false,
         is_foreign: false,
         pipeline: None,
+        build_number: None,
         check_run_id: None,
         ends_run: false,
         steps: StepCounts::default(),
@@ -562,16 +564,18 @@ fn dispatch_of_an_earlier_event_that_is_sent_later_does_not_count_as_the_newest(
     }
     let skipped = id("9", 1, "CI", "test");
     let shown = [
-        HeadJob { asked: 1, ..ended(&skipped, Conclusion::Skipped) },
-        HeadJob { asked: 2, ..ended(&failed, BAD) },
+        HeadJob { event_order: 1, ..ended(&skipped, Conclusion::Skipped) },
+        HeadJob { event_order: 2, ..ended(&failed, BAD) },
     ]
     .map(|job| (job, Some("ci.yml")));
     assert_eq!(job_to_show(&shown), Some(1));
     // Another pull request's run between the two doesn't leave it open which is shown.
     let third = id("85", 1, "CI", "test");
     let ids = [("90", 1), ("80", 2)].map(|(run, asked)| (id(run, 1, "CI", "test"), asked));
-    let mut shown =
-        ids.each_ref().map(|(id, asked)| HeadJob { asked: *asked, ..ended(id, BAD) }).to_vec();
+    let mut shown = ids
+        .each_ref()
+        .map(|(id, asked)| HeadJob { event_order: *asked, ..ended(id, BAD) })
+        .to_vec();
     shown.push(HeadJob { pull_request: Some(2), ..ended(&third, GOOD) });
     let shown: Vec<_> = shown.into_iter().map(|job| (job, Some("ci.yml"))).collect();
     assert_eq!(job_to_show(&shown), Some(2));
@@ -680,6 +684,56 @@ fn failed_build_of_one_pipeline_is_not_hidden_by_another_pipelines_build_of_one_
     let first = HeadJob { ends_run: false, ..in_pipeline(&other, two[1], GOOD) };
     assert_eq!(state_of(&[dispatch(&SENT, &[], vec![last, first])]), RUNNING);
     assert_eq!(job_to_show(&[(last, two[0]), (in_pipeline(&one, two[1], BAD), two[1])]), Some(1));
+}
+
+/// Reports name a build by its id or by its number.
+#[test]
+fn build_is_one_by_either_of_its_names_and_ordered_by_its_number() {
+    let pipeline = Some("org/one");
+    let job = |id: &'static JobId, number, second, end| HeadJob {
+        is_foreign: true,
+        ends_run: true,
+        pipeline,
+        build_number: Some(number),
+        heard_at: Some(at(second)),
+        ..ended(id, end)
+    };
+    let leak =
+        |run: &str, job: &str| -> &'static JobId { Box::leak(Box::new(id(run, 1, "CI", job))) };
+    let state = |jobs: Vec<HeadJob<'_>>| state_of(&[dispatch(&SENT, &[], jobs)]);
+    let (by_id, by_number) = (leak("uuid-58", "test"), leak("58", "lint"));
+    let failed = job(by_id, 58, 1, BAD);
+    assert_eq!(state(vec![failed, job(by_number, 58, 2, GOOD)]), FAILED);
+    let both = [proven(leak("58", "test"), JobState::InProgress), job(by_id, 58, 1, BAD)]
+        .map(|one| HeadJob { is_foreign: true, pipeline, build_number: Some(58), ..one });
+    assert_eq!(state(both.to_vec()), FAILED, "the start and the end have two names");
+    // The first report of the newer build was received by a clock that is behind.
+    let newer = job(leak("uuid-59", "test"), 59, 0, GOOD);
+    assert_eq!(state(vec![failed, newer]), PASSED);
+    assert_eq!(job_to_show(&[(failed, None), (newer, None)]), Some(1));
+    let newer = job(leak("a-59", "test"), 59, 0, BAD);
+    assert_eq!(state(vec![job(by_id, 58, 1, GOOD), newer]), FAILED);
+}
+
+/// The step that says that a build is over doesn't run when the build is cancelled.
+#[test]
+fn strangers_build_that_was_cancelled_blocks_nobody_once_its_pull_request_is_gone() {
+    let (first, second) = (id("uuid-1", 1, "CI", "test"), id("uuid-2", 1, "CI", "test"));
+    let found = |state, is_abandoned, of_known| {
+        let known = HeadJob { is_foreign: true, ends_run: true, ..ended(&first, of_known) };
+        let left = HeadJob { is_foreign: true, heard_at: Some(at(9)), ..proven(&second, state) };
+        let others = dispatch(&SENT, &[], vec![left]);
+        let others = HeadDispatch { pull_request: Some(2), is_abandoned, ..others };
+        state_of(&[dispatch(&SENT, &[], vec![known]), others])
+    };
+    let cancelled = JobState::Completed(Conclusion::Cancelled);
+    for state in [cancelled, JobState::Lost] {
+        assert_eq!(found(state, true, GOOD), PASSED, "{state:?}");
+        assert_eq!(found(state, true, BAD), FAILED, "{state:?}");
+        assert_eq!(found(state, false, GOOD), RUNNING, "{state:?}");
+    }
+    assert_eq!(found(JobState::Completed(BAD), true, GOOD), RUNNING, "it may have failed");
+    assert_eq!(found(JobState::InProgress, true, GOOD), RUNNING);
 }
 
 #[test]

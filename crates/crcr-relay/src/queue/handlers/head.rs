@@ -12,6 +12,7 @@ use crcr_domain::probes::LeftOut;
 use crcr_domain::protocol::callback::JobId;
 use crcr_domain::protocol::dispatch::{CheckRunVisibility, CurrentEntry, Dispatch, DispatchStatus};
 use crcr_domain::protocol::event::PullRequestAction;
+use crcr_domain::results::facts::AttemptFact;
 use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_domain::{AllowlistEntry, CheckRunPolicy, Level, RepoName};
 use crcr_store::{SetInsert, StateStore, StoreError, WriteBatch, read_records};
@@ -143,8 +144,13 @@ impl Head {
     }
 
     pub(super) fn verdict(&self, relay: &Relay) -> Option<HeadVerdict> {
-        let facts: Vec<HeadDispatch<'_>> = self
-            .dispatches
+        let silent =
+            if self.level == Level::L4 { relay.config.silent_l4 } else { Conclusion::TimedOut };
+        verdict::verdict(&self.evidence(relay), VerdictPolicy { level: self.level, silent })
+    }
+
+    fn evidence(&self, relay: &Relay) -> Vec<HeadDispatch<'_>> {
+        self.dispatches
             .iter()
             .map(|(dispatch, jobs)| HeadDispatch {
                 status: &dispatch.status,
@@ -171,10 +177,7 @@ impl Head {
                 shared_runs: &dispatch.shared_runs,
                 jobs: jobs.iter().map(|job| head_job(dispatch, job)).collect(),
             })
-            .collect();
-        let silent =
-            if self.level == Level::L4 { relay.config.silent_l4 } else { Conclusion::TimedOut };
-        verdict::verdict(&facts, VerdictPolicy { level: self.level, silent })
+            .collect()
     }
 
     /// The lost jobs of the commit.
@@ -201,19 +204,25 @@ impl Head {
             return Some((deciding, false));
         }
         let now = relay.now();
-        let proven = self.dispatches.iter().flat_map(|(dispatch, jobs)| {
-            let proven = jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven);
-            proven.map(|job| attempt_fact(relay, &dispatch.into(), job, now))
-        });
-        let facts: Vec<_> = proven.collect();
-        let outcomes: Vec<_> =
-            jobs_of_record(&facts, []).into_iter().filter_map(|job| job.outcome).collect();
+        let evidence = self.evidence(relay);
+        let counted = verdict::counted_jobs(&evidence);
+        // Each run alone: jobs of two runs may have one name.
+        let facts_of_run = |run: &Vec<&JobId>| -> Vec<AttemptFact> {
+            let all = self.dispatches.iter();
+            let jobs = all.flat_map(|(dispatch, jobs)| jobs.iter().map(move |job| (dispatch, job)));
+            let counted = jobs.filter(|(_, job)| run.contains(&&job.id));
+            counted.map(|(dispatch, job)| attempt_fact(relay, &dispatch.into(), job, now)).collect()
+        };
+        let facts: Vec<Vec<AttemptFact>> = counted.iter().map(facts_of_run).collect();
+        let jobs = facts.iter().flat_map(|facts| jobs_of_record(facts, []));
+        let outcomes: Vec<_> = jobs.filter_map(|job| job.outcome).collect();
         let is_infrastructure = |outcome: &JobOutcome| {
             use JobOutcome::{InfraFailed, Lost, NeverStarted, TimedOut};
             matches!(outcome, InfraFailed | Lost | NeverStarted | TimedOut)
         };
         // Without a report nothing got as far as a test. Jobs that fail on purpose got there.
-        let failed = (outcomes.is_empty() && facts.iter().all(|fact| fact.expected.is_none()))
+        let is_expected = facts.iter().flatten().any(|fact| fact.expected.is_some());
+        let failed = (outcomes.is_empty() && !is_expected)
             || (outcomes.iter().any(is_infrastructure)
                 && !outcomes.contains(&JobOutcome::TestFailed));
         Some((deciding, failed))
@@ -228,9 +237,9 @@ impl Head {
             .filter(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Proven)
             .collect();
         // Builds elsewhere are ordered by their first report, whichever job it was of.
-        let begun_at = |run_id: &str| {
-            let of_run = proven.iter().filter(|(_, job)| job.id.run_id == run_id);
-            of_run.filter_map(|(dispatch, job)| head_job(dispatch, job).heard_at).min()
+        let begun_at = |job: &HeadJob<'_>| {
+            let all = proven.iter().map(|(dispatch, other)| head_job(dispatch, other));
+            all.filter(|other| other.is_of_run_of(job)).filter_map(|other| other.heard_at).min()
         };
         let named = proven.iter().copied();
         let named: Vec<_> = named
@@ -242,9 +251,9 @@ impl Head {
         let jobs: Vec<_> = named
             .iter()
             .map(|(dispatch, job)| {
-                let heard_at = begun_at(&job.id.run_id);
-                let job = HeadJob { heard_at, ..head_job(dispatch, job) };
-                (job, files.get(job.id.run_id.as_str()).copied().or(job.pipeline))
+                let own = head_job(dispatch, job);
+                let shown = HeadJob { heard_at: begun_at(&own), ..own };
+                (shown, files.get(job.id.run_id.as_str()).copied().or(shown.pipeline))
             })
             .collect();
         let (dispatch, job) = named[verdict::job_to_show(&jobs)?];
@@ -383,12 +392,13 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
         id: &job.id,
         state: job.state,
         pull_request: dispatch.pull_request,
-        asked: dispatch.order,
+        event_order: dispatch.order,
         proof: proof(dispatch, job),
         heard_at: job.first_heard_at(),
         ended_without_proof: job.ended_without_proof,
         is_foreign: is_foreign(job),
         pipeline: job.pipeline.as_deref(),
+        build_number: job.build_number,
         check_run_id: job.details.check_run_id.as_ref().and_then(|id| id.parse().ok()),
         ends_run: job.ends_run,
         steps: StepCounts {

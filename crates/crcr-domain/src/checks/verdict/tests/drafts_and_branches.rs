@@ -105,3 +105,34 @@ fn what_was_tested_for_another_branch_is_no_success() {
     let others = HeadDispatch { pull_request: Some(2), ..asked(release, true) };
     assert_eq!(state_of(&[tested(main), others]), PASSED);
 }
+
+/// A run that was cancelled before its other jobs began, such as those that a draft leaves out, says nothing of them.
+#[test]
+fn cancelled_run_is_not_hidden_by_a_draft_or_another_branch_that_leaves_out_its_jobs() {
+    let cancelled = Conclusion::Cancelled;
+    let ids = ["5", "8"].map(|run| id(run, 1, "CI", "build"));
+    let found = |draft_first: bool, is_draft, base, is_abandoned| {
+        let (of_draft, of_cut) = if draft_first { (0, 1) } else { (1, 0) };
+        let runs = |index: usize, end| [run(&ids[index].run_id, "ci.yml", 1, RunState::Over(end))];
+        let (passed, cut) = (runs(of_draft, GOOD), runs(of_cut, cancelled));
+        let draft = dispatch(&SENT, &passed, vec![ended(&ids[of_draft], GOOD)]);
+        let base_branch = Some(base);
+        let draft = HeadDispatch { is_draft, base_branch, pull_request: Some(2), ..draft };
+        let cut = dispatch(&SENT, &cut, vec![ended(&ids[of_cut], GOOD)]);
+        let cut = HeadDispatch { base_branch: Some("main"), is_abandoned, ..cut };
+        let all = if draft_first { [draft, cut] } else { [cut, draft] };
+        let another = HeadDispatch { pull_request: Some(3), ..dispatch(&SENT, &[], vec![]) };
+        let [first, second] = all.clone();
+        (state_of(&all), state_of(&[first, second, another]))
+    };
+    for draft_first in [true, false] {
+        let shown = HeadState::Ended(cancelled);
+        for (is_draft, base) in [(true, "main"), (false, "release")] {
+            assert_eq!(found(draft_first, is_draft, base, false), (shown, shown), "{base}");
+        }
+        assert_eq!(found(draft_first, false, "main", false).0, PASSED, "all of it ran again");
+        // Nobody waits for a pull request that has left, and a new one waits for its own run.
+        let left = found(draft_first, true, "main", true);
+        assert_eq!(left, (PASSED, HeadState::Queued), "{draft_first}");
+    }
+}

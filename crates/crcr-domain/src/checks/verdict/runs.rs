@@ -1,0 +1,360 @@
+//! The runs that the verdict depends on: of each workflow the newest one, and those of other pull requests that it
+//! doesn't stand for.
+
+use jiff::Timestamp;
+
+use super::{HeadDispatch, HeadJob};
+use crate::checks::downstream_run::{DownstreamRun, RunState};
+use crate::checks::lifecycle::Conclusion;
+use crate::checks::proof::ProofStatus;
+
+/// A run that the verdict depends on, with the newest attempt of each of its proven jobs.
+pub(super) struct EffectiveRun<'a> {
+    pub(super) id: &'a str,
+    /// `None`: GitHub hasn't been asked about it yet, or it is elsewhere.
+    known: Option<&'a DownstreamRun>,
+    pub(super) jobs: Vec<HeadJob<'a>>,
+    /// The first one that it may be of.
+    pub(super) dispatch: &'a HeadDispatch<'a>,
+    /// [`HeadJob::pipeline`].
+    pipeline: Option<&'a str>,
+    /// [`HeadJob::build_number`].
+    build_number: Option<u64>,
+    /// Orders the runs of one workflow: by GitHub's increasing ids or a pipeline's build numbers, or by time.
+    order: (u64, Option<Timestamp>),
+    /// The position of the last dispatch that it may be of. Of one pull request it orders runs before `order` does: the dispatch of an earlier
+    /// event may have been sent later.
+    position: usize,
+}
+
+impl<'a> EffectiveRun<'a> {
+    pub(super) fn is_foreign(&self) -> bool {
+        self.jobs.iter().any(|job| job.is_foreign)
+    }
+
+    /// Whether the job is one of it.
+    fn has(&self, job: &HeadJob<'_>) -> bool {
+        is_one_run((self.id, self.pipeline, self.build_number), job.run_name())
+    }
+
+    /// Adds what a job has reported. Of its attempts the newest counts, and of two names of one build the worse end.
+    fn add(&mut self, job: &HeadJob<'a>) {
+        self.pipeline = self.pipeline.or(job.pipeline);
+        self.build_number = self.build_number.or(job.build_number);
+        self.order.0 = self.build_number.unwrap_or(self.order.0);
+        // Its first report: a step of an older build may start long after a newer build did.
+        self.order.1 = self.order.1.into_iter().chain(job.heard_at).min();
+        let (workflow, name) = (&job.id.workflow, &job.id.job);
+        let known =
+            self.jobs.iter_mut().find(|one| (&one.id.workflow, &one.id.job) == (workflow, name));
+        let Some(known) = known else { return self.jobs.push(*job) };
+        let rank = |one: &HeadJob<'_>| {
+            (one.id.run_attempt, one.state.conclusion().map(Conclusion::severity))
+        };
+        // What ends a run isn't taken back by running one of its jobs again.
+        let ends_run = known.ends_run || job.ends_run;
+        if rank(known) < rank(job) {
+            *known = *job;
+        }
+        known.ends_run = ends_run;
+    }
+
+    fn open_job(&self) -> Option<&HeadJob<'a>> {
+        self.jobs.iter().find(|job| job.state.is_open() && !job.ended_without_proof)
+    }
+
+    pub(super) fn open_reason(&self) -> String {
+        match (self.open_job(), self.known.map(|run| run.state)) {
+            (Some(job), Some(state)) if state != RunState::Open => {
+                let job = job.id.job.as_deref().unwrap_or("a job");
+                format!("Waiting for the end of job `{job}`, which was never reported")
+            }
+            _ => "Running".to_owned(),
+        }
+    }
+
+    /// GitHub's state of the run only counts if it isn't older than the newest reported attempt.
+    pub(super) fn is_open(&self) -> bool {
+        self.open_job().is_some() || (!self.is_over() && !self.is_given_up_open())
+    }
+
+    /// Whether it is known to be over.
+    fn is_over(&self) -> bool {
+        if self.is_foreign() {
+            return self.jobs.iter().any(|job| job.ends_run);
+        }
+        let reported = self.jobs.iter().map(|job| job.id.run_attempt).max().unwrap_or(0);
+        self.known.is_some_and(|run| run.state != RunState::Open && run.attempt >= reported)
+    }
+
+    /// GitHub's word that a run is open holds for as long as GitHub says so.
+    fn is_given_up_open(&self) -> bool {
+        self.dispatch.is_given_up && self.known.is_none_or(|run| run.state != RunState::Open)
+    }
+
+    pub(super) fn is_unknown(&self) -> bool {
+        !self.is_over() || self.known.is_some_and(|run| run.state == RunState::OverUnknown)
+    }
+
+    /// The worst of GitHub's conclusion and the reported ones, when it isn't open.
+    pub(super) fn conclusion(&self) -> Option<Conclusion> {
+        let own = match self.known.map(|run| run.state) {
+            Some(RunState::Over(own)) => Some(own),
+            _ => None,
+        };
+        let counted = self.jobs.iter().filter(|job| !self.is_replaced(job));
+        // In a run that isn't open, a job without an end has one without proof.
+        let ends = counted.map(|job| job.state.conclusion().unwrap_or(Conclusion::Cancelled));
+        Conclusion::worst(ends.chain(own))
+    }
+
+    /// Whether a later attempt, which ended well, ran in the place of the job under another name.
+    fn is_replaced(&self, job: &HeadJob<'_>) -> bool {
+        self.known.is_some_and(|run| {
+            run.state.is_good()
+                && job.id.run_attempt < run.attempt
+                && run.replaced_jobs.contains(job.id)
+        })
+    }
+
+    /// Whether it is the next run of the workflow for the same pull request, or a later one.
+    fn follows(&self, older: &Self) -> bool {
+        self.dispatch.pull_request == older.dispatch.pull_request
+            && (self.position, self.order) > (older.position, older.order)
+            && older.is_of_workflow_of(self)
+    }
+
+    /// Whether everything that isn't known to be good of another pull request's run has run here again. A workflow may
+    /// leave out jobs, such as for a draft or another base branch, and so says nothing about them.
+    fn repeats(&self, other: &Self) -> bool {
+        if !other.is_over() {
+            // What it is still going to run isn't known.
+            return false;
+        }
+        if other.was_cut() && !self.covers(other) {
+            return false;
+        }
+        if other.known.is_some_and(|run| other.hides_failure(run)) {
+            return false;
+        }
+        other.not_good().all(|job| self.has_run(job))
+    }
+
+    /// Whether a job may have failed that doesn't report. Which ones have failed is what GitHub says.
+    fn hides_failure(&self, run: &DownstreamRun) -> bool {
+        let is_unknown = matches!(run.state, RunState::Open | RunState::OverUnknown);
+        if self.not_good().next().is_none() {
+            return is_unknown || run.state.has_failed();
+        }
+        if !run.state.has_failed() {
+            return false;
+        }
+        let Some(failed) = &run.failed_jobs else { return true };
+        // A job that GitHub calls failed may have reported success before that.
+        let is_reported = |id: &&u64| self.not_good().any(|job| job.check_run_id == Some(**id));
+        // Not every reporter names its check run.
+        let nameless = self.not_good().filter(|job| job.check_run_id.is_none()).count();
+        failed.iter().filter(|id| !is_reported(id)).count() > nameless
+    }
+
+    /// Its jobs that aren't known to be good.
+    fn not_good(&self) -> impl Iterator<Item = &HeadJob<'a>> {
+        self.jobs.iter().filter(|job| !job.state.conclusion().is_some_and(Conclusion::is_good))
+    }
+
+    /// Whether a job of another run has run here to its end, too.
+    fn has_run(&self, job: &HeadJob<'_>) -> bool {
+        self.jobs.iter().any(|own| {
+            (&own.id.workflow, &own.id.job) == (&job.id.workflow, &job.id.job)
+                && !own.state.is_open()
+                && !own.says_nothing()
+        })
+    }
+
+    /// Whether GitHub has cancelled it, so that jobs which never reported may not have run.
+    fn was_cut(&self) -> bool {
+        self.known.is_some_and(|run| run.state == RunState::Over(Conclusion::Cancelled))
+    }
+
+    /// Whether it may stand for what another pull request's cancelled run didn't get to. For a draft or another branch a
+    /// workflow may leave out jobs. Nobody waits for those of a pull request that has left the commit.
+    fn covers(&self, cut: &Self) -> bool {
+        let (own, of_cut) = (self.dispatch, cut.dispatch);
+        of_cut.is_abandoned
+            || (own.base_branch == of_cut.base_branch && (of_cut.is_draft || !own.is_draft))
+    }
+
+    /// Whether it is a build of a pull request that has left the commit, and the last that was heard of it is that something
+    /// of it was cancelled or lost: the step that says that a build is over doesn't run then.
+    fn was_left(&self) -> bool {
+        self.is_foreign()
+            && self.dispatch.is_abandoned
+            && !self.is_over()
+            && self.open_job().is_none()
+            && self.not_good().next().is_some()
+            && self.not_good().all(HeadJob::says_nothing)
+    }
+
+    /// Whether it was cancelled before anything failed. A job that is killed may not get to report its end, and is lost.
+    fn was_cancelled(&self) -> bool {
+        let is_known = !self.is_open() && !self.is_unknown();
+        is_known
+            && (self.conclusion() == Some(Conclusion::Cancelled)
+                || (self.was_cut() && self.not_good().all(HeadJob::says_nothing)))
+    }
+
+    /// Whether GitHub has cancelled it, and the end of a job isn't known. If that is lost, the run may say nothing.
+    fn may_be_needless(&self) -> bool {
+        self.was_cut() && self.open_job().is_some()
+    }
+
+    /// Whether it or a job of it has an earlier attempt, which said something.
+    fn ran_again(&self) -> bool {
+        self.known.is_some_and(|run| run.attempt > 1)
+            || self.jobs.iter().any(|job| job.id.run_attempt > 1)
+    }
+
+    /// Whether it says nothing beside `older`: anybody can open a pull request at another's commit and close it, which
+    /// has its run cancelled. A job that was cancelled and didn't run there isn't known to be good.
+    fn is_needless_after(&self, older: &Self) -> bool {
+        (self.was_cancelled() || self.was_left())
+            && !self.ran_again()
+            && !older.was_cancelled()
+            && older.covers(self)
+            && self.dispatch.pull_request != older.dispatch.pull_request
+            && older.is_of_workflow_of(self)
+            && self.not_good().all(|job| older.has_run(job))
+    }
+
+    /// Whether both are of one workflow. The file isn't known before GitHub was asked. A build elsewhere is never of the
+    /// same one as a run on GitHub, or as a build of another pipeline, whatever their names.
+    fn is_of_workflow_of(&self, later: &Self) -> bool {
+        if self.is_foreign() != later.is_foreign()
+            || are_of_two_pipelines(self.pipeline, later.pipeline)
+        {
+            return false;
+        }
+        match (self.known, later.known) {
+            (Some(run), Some(later)) => run.workflow == later.workflow,
+            _ => {
+                let name = |run: &Self| run.jobs.first().map(|job| job.id.workflow.clone());
+                name(self).is_some() && name(self) == name(later)
+            }
+        }
+    }
+}
+
+impl HeadJob<'_> {
+    /// Whether both are of one run.
+    pub fn is_of_run_of(&self, other: &HeadJob<'_>) -> bool {
+        is_one_run(self.run_name(), other.run_name())
+    }
+
+    fn run_name(&self) -> (&str, Option<&str>, Option<u64>) {
+        (&self.id.run_id, self.pipeline, self.build_number)
+    }
+}
+
+/// Whether two ids, each with the pipeline and the number of a build elsewhere, are of one run. Two pipelines may have
+/// builds of one number, and reports name a build by its id or its number.
+fn is_one_run(
+    (id, pipeline, number): (&str, Option<&str>, Option<u64>),
+    (other_id, of_other, other_number): (&str, Option<&str>, Option<u64>),
+) -> bool {
+    let is_same_build = number.is_some() && number == other_number;
+    (id == other_id || is_same_build) && !are_of_two_pipelines(pipeline, of_other)
+}
+
+/// Whether it is known of two builds that they are of two pipelines.
+fn are_of_two_pipelines(one: Option<&str>, other: Option<&str>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one != other)
+}
+
+/// The runs that count, oldest first: of each workflow the newest one, and those that it doesn't stand for.
+pub(super) fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>> {
+    let mut runs: Vec<EffectiveRun<'a>> = Vec::new();
+    let new = |id: &'a str, known, (position, dispatch)| EffectiveRun {
+        id,
+        known,
+        jobs: vec![],
+        dispatch,
+        pipeline: None,
+        build_number: None,
+        order: (id.parse().unwrap_or(0), None),
+        position,
+    };
+    let answered = || answered.iter().copied().enumerate();
+    for (position, dispatch) in answered() {
+        for run in dispatch.runs {
+            match runs.iter_mut().find(|seen| seen.id == run.id) {
+                // It may be any of these.
+                Some(seen) => seen.position = position,
+                None => runs.push(new(&run.id, Some(run), (position, dispatch))),
+            }
+        }
+    }
+    let proven = || {
+        let all = answered().flat_map(|(position, dispatch)| {
+            dispatch.jobs.iter().map(move |job| (position, dispatch, job))
+        });
+        all.filter(|(.., job)| job.proof == ProofStatus::Proven)
+    };
+    for (position, dispatch, job) in proven() {
+        let index = runs.iter().position(|run| run.has(job)).unwrap_or_else(|| {
+            runs.push(new(&job.id.run_id, None, (position, dispatch)));
+            runs.len() - 1
+        });
+        runs[index].position = position;
+        runs[index].add(job);
+    }
+    let jobs = || proven().map(|(.., job)| job);
+    for job in jobs().filter(|job| has_unretried_step(job, jobs())) {
+        if let Some(run) = runs.iter_mut().find(|run| run.has(job)) {
+            run.jobs.push(*job);
+        }
+    }
+    runs.sort_by_key(|run| run.order);
+    retain(&mut runs, |runs, index| {
+        !runs[..index].iter().any(|older| {
+            // What its own pull request has run since then counts instead.
+            let is_newest = runs
+                .iter()
+                .all(|run| !run.follows(older) || (run.was_cancelled() && !run.ran_again()));
+            is_newest && runs[index].is_needless_after(older)
+        })
+    });
+    retain(&mut runs, |runs, index| !runs.iter().any(|run| run.follows(&runs[index])));
+    // Only those that still count stand for another pull request's: what ran again there may be left out later.
+    retain(&mut runs, |runs, index| {
+        let run = &runs[index];
+        !runs[index + 1..].iter().any(|later| {
+            run.is_of_workflow_of(later) && !later.may_be_needless() && later.repeats(run)
+        })
+    });
+    runs
+}
+
+fn retain<'a>(
+    runs: &mut Vec<EffectiveRun<'a>>,
+    counts: impl Fn(&[EffectiveRun<'a>], usize) -> bool,
+) {
+    let counting: Vec<bool> = (0..runs.len()).map(|index| counts(runs, index)).collect();
+    let mut counting = counting.into_iter();
+    runs.retain(|_| counting.next().unwrap_or_default());
+}
+
+/// Whether more steps of an attempt are without success than its next attempt ran again. Each step of a build elsewhere
+/// is retried alone, so one that wasn't retried keeps its result.
+pub(super) fn has_unretried_step<'a>(
+    job: &HeadJob<'_>,
+    mut others: impl Iterator<Item = &'a HeadJob<'a>>,
+) -> bool {
+    job.is_foreign
+        && others.any(|next| {
+            let (of, next_id) = (job.id, next.id);
+            job.is_of_run_of(next)
+                && (&of.workflow, &of.job) == (&next_id.workflow, &next_id.job)
+                && next_id.run_attempt == of.run_attempt + 1
+                && (1..job.steps.without_success).contains(&next.steps.reported)
+        })
+}
