@@ -251,7 +251,7 @@ fn check_job(
                 is_sent(*older)
                     && other.file == this.file
                     && truth.pull_of(other) != truth.pull_of(this)
-                    && truth.lab.run_order(*older) < truth.lab.run_order(run)
+                    && *older < run
                     && !is_nothing(*older, *before)
             })
     };
@@ -264,16 +264,14 @@ fn check_job(
     let mut of_pulls = BTreeMap::new();
     for ((run, ..), _) in sent() {
         let this = &truth.lab.runs[run];
-        let order = (truth.event_order(this), truth.lab.run_order(*run), *run);
+        let order = (truth.event_order(this), *run);
         let known = of_pulls.entry((this.file, truth.pull_of(this))).or_insert(order);
         *known = (*known).max(order);
     }
     let mut newest_runs = BTreeMap::new();
-    for ((file, _), (_, _, run)) in of_pulls {
+    for ((file, _), (_, run)) in of_pulls {
         let known = newest_runs.entry(file).or_insert(run);
-        if truth.lab.run_order(run) > truth.lab.run_order(*known) {
-            *known = run;
-        }
+        *known = run.max(*known);
     }
     let step = |run: &u64, leg: u8| (*run, if truth.lab.runs[run].is_foreign { leg } else { 0 });
     let mut newest_attempts = BTreeMap::new();
@@ -292,8 +290,7 @@ fn check_job(
     let is_foreign = newest_runs.values().any(|run| truth.lab.runs[run].is_foreign);
     // Of legs of one name it can't be told which of them has ended.
     let has_open_leg = ends.len() > 1 && ends.contains(&None) && ends.iter().any(Option::is_some);
-    let is_unordered = truth.lab.has_unordered_builds(head, spelled_as_usual(name).1);
-    if ends.is_empty() || has_open_leg || is_unordered {
+    if ends.is_empty() || has_open_leg {
         return Ok(());
     }
     let shown = newest(runs, head, name).and_then(|run| run.conclusion.as_deref());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crcr_standin::State;
 use crcr_standin::runs::Run;
 use crcr_standin::world::Dispatch;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use serde_json::Value;
@@ -27,8 +27,6 @@ pub(crate) const MANY_WORKFLOWS: &str = "acme/four";
 pub(crate) const BREAKING_JOB: &str = "test";
 /// Runs of other senders in one of GitHub's lists. A page has 100.
 const CROWD: [u64; 2] = [60, 130];
-/// How far the clocks of two replicas are apart at most, with a margin.
-const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(60);
 const FIRST_RUN: u64 = 5000;
 const FIRST_CROWD_RUN: u64 = 1_000_000;
 
@@ -147,8 +145,6 @@ pub(crate) struct BackendLab {
     pub(crate) jobs: BTreeMap<(String, String), JobReports>,
     /// When the relay first acknowledged a genuine report of a run.
     pub(crate) heard_at: BTreeMap<u64, Timestamp>,
-    /// When a run first sent one. Its answer may get lost after the relay has stored it.
-    pub(crate) reported_at: BTreeMap<u64, Timestamp>,
     /// Default branches other than `main`.
     pub(crate) branches: BTreeMap<&'static str, String>,
     /// Some callback token of another dispatch.
@@ -256,44 +252,6 @@ impl BackendLab {
         }
         self.other_token = payload.get("callback_token").cloned();
         agenda
-    }
-
-    /// Orders the runs of a workflow: builds elsewhere have no numbers, so the one that was heard of last is the newest.
-    pub(crate) fn run_order(&self, id: u64) -> (Option<Timestamp>, u64) {
-        let is_foreign = self.runs.get(&id).is_some_and(|run| run.is_foreign);
-        (self.heard_at.get(&id).copied().filter(|_| is_foreign), id)
-    }
-
-    /// Whether the order of two builds elsewhere of a commit isn't known.
-    pub(crate) fn has_unordered_builds(&self, head: &str, repo: &str) -> bool {
-        let builds = self.heard_builds(head, repo, Timestamp::MAX);
-        let is_unordered = |one: u64, other: u64| {
-            one != other && !self.is_surely_newer(one, other) && !self.is_surely_newer(other, one)
-        };
-        builds.iter().any(|one| builds.iter().any(|other| is_unordered(*one, *other)))
-    }
-
-    /// The builds elsewhere of a commit that may be its newest one.
-    pub(crate) fn newest_builds(&self, head: &str, repo: &str, known_until: Timestamp) -> Vec<u64> {
-        let builds = self.heard_builds(head, repo, known_until);
-        let may_be_newest =
-            |one: &u64| !builds.iter().any(|other| self.is_surely_newer(*other, *one));
-        builds.iter().copied().filter(may_be_newest).collect()
-    }
-
-    /// The builds elsewhere of a commit of which a report was acknowledged before this time.
-    fn heard_builds(&self, head: &str, repo: &str, known_until: Timestamp) -> Vec<u64> {
-        let is_heard = |id: &u64| self.heard_at.get(id).is_some_and(|at| *at < known_until);
-        let of_commit = self.runs.iter().filter(|(id, run)| {
-            run.is_foreign && run.head == head && run.repo == repo && is_heard(id)
-        });
-        of_commit.map(|(id, _)| *id).collect()
-    }
-
-    /// Whether the relay heard of a build after another one by every clock of its replicas.
-    fn is_surely_newer(&self, build: u64, other: u64) -> bool {
-        let times = self.reported_at.get(&build).zip(self.heard_at.get(&other));
-        times.is_some_and(|(first, heard)| first.duration_since(*heard) >= CLOCKS_APART)
     }
 
     /// The number that the next run will have.

@@ -156,16 +156,8 @@ impl<'a> Truth<'a> {
         !self.evidence(head, repo).is_empty()
     }
 
-    /// The runs of each workflow file that no later one stands for. `newest_build`: a build elsewhere that is taken for the
-    /// newest one. `are_replaced`: whether runs without a report count less than others of their dispatch.
-    fn newest_runs(
-        &self,
-        head: &str,
-        repo: &str,
-        newest_build: Option<u64>,
-        are_replaced: bool,
-    ) -> NewestRuns<'a> {
-        let order = |id: u64| (newest_build == Some(id), self.lab.run_order(id));
+    /// The runs of each workflow file that no later one stands for. `are_replaced`: whether runs without a report count less than others of their dispatch.
+    fn newest_runs(&self, head: &str, repo: &str, are_replaced: bool) -> NewestRuns<'a> {
         let evidence = self.evidence(head, repo);
         let mut runs: NewestRuns<'a> = vec![];
         for (id, run) in &self.lab.runs {
@@ -179,12 +171,11 @@ impl<'a> Truth<'a> {
         let is_next = |next: (u64, &LabRun), older: (u64, &LabRun)| {
             next.1.file == older.1.file
                 && self.pull_of(next.1) == self.pull_of(older.1)
-                && (self.event_order(next.1), order(next.0))
-                    > (self.event_order(older.1), order(older.0))
+                && (self.event_order(next.1), next.0) > (self.event_order(older.1), older.0)
         };
         let all = runs.clone();
         runs.retain(|(id, run)| {
-            let mut older = all.iter().filter(|(other, _)| order(*other) < order(*id));
+            let mut older = all.iter().filter(|(other, _)| other < id);
             !older.any(|older| {
                 let later = all.iter().filter(|next| is_next(**next, *older));
                 later.into_iter().all(|next| self.says_nothing(*next))
@@ -195,7 +186,7 @@ impl<'a> Truth<'a> {
         runs.retain(|(id, run)| !all.iter().any(|next| is_next(*next, (*id, *run))));
         let all = runs.clone();
         runs.retain(|(id, run)| {
-            let later = all.iter().filter(|(other, _)| order(*other) > order(*id));
+            let later = all.iter().filter(|(other, _)| other > id);
             let mut later = later.filter(|(_, other)| other.file == run.file);
             later.all(|other| !self.stands_for(*other, (*id, *run)))
         });
@@ -206,6 +197,10 @@ impl<'a> Truth<'a> {
     /// and everything that isn't good in it ran again.
     fn stands_for(&self, later: (u64, &LabRun), older: (u64, &LabRun)) -> bool {
         if older.1.ended.is_none() {
+            return false;
+        }
+        let was_cut = older.1.ended.is_some_and(|(end, _)| end == "cancelled");
+        if was_cut && !older.1.is_foreign && !self.may_stand_for_cancelled(later.1, older.1) {
             return false;
         }
         let has_failed =
@@ -254,8 +249,26 @@ impl<'a> Truth<'a> {
         run.1.file == older.1.file
             && self.pull_of(run.1) != self.pull_of(older.1)
             && self.says_nothing(run)
+            && self.may_stand_for_cancelled(older.1, run.1)
             && !self.was_cancelled(older)
             && self.has_run_all(older, self.not_good(run))
+    }
+
+    /// Whether a run is for what a cancelled one was for: another branch's, or a draft's, may have fewer jobs. Nobody waits
+    /// for a pull request that may have left the commit.
+    fn may_stand_for_cancelled(&self, run: &LabRun, cancelled: &LabRun) -> bool {
+        let webhook = |run: &LabRun| self.webhooks.get(&run.delivery);
+        let Some((own, of_cancelled)) = webhook(run).zip(webhook(cancelled)) else { return true };
+        let is_alike =
+            own.base_branch == of_cancelled.base_branch && (of_cancelled.is_draft || !own.is_draft);
+        is_alike || self.may_have_left(cancelled)
+    }
+
+    /// Whether the pull request of a run may be closed, or have another head.
+    fn may_have_left(&self, run: &LabRun) -> bool {
+        let webhook = self.webhooks.get(&run.delivery);
+        let sent = dispatch(self.memory, &run.delivery, run.repo);
+        webhook.zip(sent).is_none_or(|(webhook, sent)| !self.is_still_there(webhook, &sent))
     }
 
     /// Whether a run was cancelled in its first attempt.
@@ -263,15 +276,20 @@ impl<'a> Truth<'a> {
         self.was_cancelled(run) && run.1.ended_attempt == 1
     }
 
-    /// Whether a run is over, and the worst of it is that it was cancelled. Killed jobs may not get to report their ends.
+    /// Whether a run is over, and the worst of it is that it was cancelled. Killed jobs may not get to report their ends,
+    /// and of a build elsewhere nobody else tells it.
     fn was_cancelled(&self, (id, run): (u64, &LabRun)) -> bool {
         let mut ends: Vec<_> =
             self.newest_jobs(id, run).into_values().map(|(_, end)| end).collect();
         ends.extend(run.ended.filter(|_| !run.is_foreign).map(|(end, _)| Some(end)));
-        let was_killed = run.ended.is_some_and(|(end, _)| end == "cancelled") && !run.is_foreign;
+        let was_left = || !self.said_its_end(id, run) && self.may_have_left(run);
+        let was_killed = match run.is_foreign {
+            true => was_left(),
+            false => run.ended.is_some_and(|(end, _)| end == "cancelled"),
+        };
         let known = [Some("success"), Some("skipped"), Some("cancelled")];
         run.ended.is_some()
-            && ends.contains(&Some("cancelled"))
+            && (ends.contains(&Some("cancelled")) || (was_killed && ends.contains(&None)))
             && ends.iter().all(|end| known.contains(end) || (was_killed && end.is_none()))
     }
 
@@ -367,18 +385,10 @@ impl<'a> Truth<'a> {
         found
     }
 
-    /// Where it isn't known which run is the newest one, whatever any of them says may be true: of several builds
-    /// elsewhere, and of runs of which only some have reported.
+    /// Where only some runs have reported, whatever any of them says may be true.
     fn of_commit_as_known(&self, head: &str, repo: &str) -> CommitTruth {
-        let builds = match self.lab.newest_builds(head, repo, self.known_until) {
-            builds if builds.len() < 2 => vec![None],
-            builds => builds.into_iter().map(Some).collect(),
-        };
-        let of_build = |build: &Option<u64>| {
-            [true, false].map(|are_replaced| self.newest_runs(head, repo, *build, are_replaced))
-        };
-        let mut found =
-            builds.iter().flat_map(of_build).map(|runs| self.with_newest(head, repo, &runs));
+        let runs = [true, false].map(|are_replaced| self.newest_runs(head, repo, are_replaced));
+        let mut found = runs.iter().map(|runs| self.with_newest(head, repo, runs));
         let first = found.next().unwrap_or(CommitTruth::MayBeGood);
         let is_same =
             |other: CommitTruth| std::mem::discriminant(&other) == std::mem::discriminant(&first);
@@ -389,7 +399,7 @@ impl<'a> Truth<'a> {
         if runs.is_empty() {
             return CommitTruth::NoEvidence;
         }
-        if let Some(why) = self.untested(head, repo) {
+        if let Some(why) = self.untested(head, repo, runs) {
             return CommitTruth::Bad(why);
         }
         let mut ends = vec![];
@@ -448,7 +458,7 @@ impl<'a> Truth<'a> {
     }
 
     /// Why what is known of a commit doesn't stand for somebody who had it dispatched and got no answer.
-    fn untested(&self, head: &str, repo: &str) -> Option<String> {
+    fn untested(&self, head: &str, repo: &str, runs: &NewestRuns<'_>) -> Option<String> {
         // A person may have sent what was left out until then.
         if self.asked_heads.contains(head) {
             return None;
@@ -459,7 +469,8 @@ impl<'a> Truth<'a> {
             stored.filter(|(_, one)| one.level != Level::L1).collect();
         stored.sort_by(|(_, a), (_, b)| (a.order, &a.delivery).cmp(&(b.order, &b.delivery)));
         let answered = || stored.iter().filter(|(_, one)| one.is_answered);
-        let only_drafts = answered().all(|(one, _)| one.is_draft);
+        let is_of_draft = |run: &LabRun| self.webhooks[&run.delivery].is_draft;
+        let only_drafts = runs.iter().all(|(_, run)| is_of_draft(run));
         stored.iter().find_map(|(webhook, asked)| {
             use DispatchStatus::{Dead, Queued, RepositoryChanged, Sent, Unreachable};
             let is_sent = matches!(asked.status, Sent { .. });

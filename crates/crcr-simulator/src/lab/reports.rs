@@ -133,7 +133,8 @@ impl BackendLab {
             report;
         // A run has one branch and one event, so another one of either is another run's.
         let is_other_run = forgery.is_some_and(Forgery::is_of_another_run);
-        let id = id_text(run, report.run + if is_other_run { OTHER_RUNS } else { 0 });
+        let number = report.run + if is_other_run { OTHER_RUNS } else { 0 };
+        let id = id_text(run, number);
         let mut body = run.payload.clone();
         match forgery {
             Some(Forgery::NoCallbackToken) => body["callback_token"] = Value::Null,
@@ -166,7 +167,7 @@ impl BackendLab {
         if run.is_foreign {
             // Its tokens have no `jti`, and no job mints two equal ones.
             let minted = now - SignedDuration::from_mins(i64::from(forgery.is_some()));
-            return (build_claims(&id, &check_run_id, minted), body);
+            return (build_claims((&id, number), &check_run_id, minted), body);
         }
         let branch =
             if *forgery == Some(Forgery::OtherBranch) { "topic" } else { run.branch.as_str() };
@@ -181,10 +182,11 @@ impl BackendLab {
 }
 
 /// The claims of Buildkite, whose tokens have no `jti`.
-fn build_claims(build: &str, job: &str, now: Timestamp) -> Value {
+fn build_claims((build, number): (&str, u64), job: &str, now: Timestamp) -> Value {
     let issued = issued_at(now);
     json!({
         "iss": BUILDKITE, "aud": AUDIENCE, "iat": issued, "nbf": issued, "exp": issued + 360,
-        "organization_id": PIPELINE.0, "pipeline_id": PIPELINE.1, "build_id": build, "job_id": job,
+        "organization_id": PIPELINE.0, "pipeline_id": PIPELINE.1, "build_id": build,
+        "build_number": number, "job_id": job,
     })
 }

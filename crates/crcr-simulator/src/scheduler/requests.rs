@@ -52,11 +52,7 @@ impl Simulation {
         let status = conclusion.unwrap_or("started");
         let job = format!("{}/{}", job.name, job.leg);
         self.trace(format!("run {run} attempt {attempt} reports {job} {status}{forged}"));
-        let now = self.now();
-        let (claims, body) = self.lab.request(&self.github, &report, now);
-        if forgery.is_none() {
-            self.lab.reported_at.entry(*run).or_insert(now);
-        }
+        let (claims, body) = self.lab.request(&self.github, &report, self.now());
         let key = (*run, *attempt, report.job.leg);
         let reports = self.lab.jobs.entry(self.lab.check_run_of(&report)).or_default();
         match (forgery, conclusion) {

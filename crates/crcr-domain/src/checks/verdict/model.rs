@@ -514,15 +514,12 @@ impl History {
 
     /// The runs that were heard of and that count, oldest first.
     fn runs_that_count(&self, answered: &[usize]) -> Vec<&TrueRun> {
-        let is_heard_of = |run: &&TrueRun| {
-            let record = &self.records[run.dispatch];
-            record.seen.contains_key(&run.id) || record.jobs.keys().any(|(id, ..)| *id == run.id)
-        };
+        let is_heard_of = |run: &&TrueRun| self.is_listed(run) || self.has_reported(run);
         let of_answered = self.runs.iter().filter(|run| answered.contains(&run.dispatch));
         let mut of_commit: Vec<&TrueRun> = of_answered.filter(is_heard_of).collect();
         let pull = |run: &TrueRun| self.records[run.dispatch].pull;
         let is_next = |run: &TrueRun, older: &TrueRun| {
-            run.file == older.file
+            self.are_known_to_be_of_one_file(run, older)
                 && pull(run) == pull(older)
                 && (run.dispatch, run.id) > (older.dispatch, older.id)
         };
@@ -530,7 +527,9 @@ impl History {
         // A cancelled run of another pull request that never ran again says nothing beside an older one, if that wasn't
         // followed by one that says something.
         of_commit.retain(|run| {
-            let mut older = all.iter().filter(|older| older.file == run.file && older.id < run.id);
+            let mut older = all
+                .iter()
+                .filter(|older| self.are_known_to_be_of_one_file(run, older) && older.id < run.id);
             let says_nothing = |run: &TrueRun| self.was_cancelled(run) && !self.ran_again(run);
             let stands = |older: &&TrueRun| {
                 pull(older) != pull(run)
@@ -546,10 +545,27 @@ impl History {
         of_commit.retain(|run| !all.iter().any(|next| is_next(next, run)));
         let all = of_commit.clone();
         of_commit.retain(|run| {
-            let mut later = all.iter().filter(|later| later.file == run.file && later.id > run.id);
+            let mut later = all
+                .iter()
+                .filter(|later| self.are_known_to_be_of_one_file(run, later) && later.id > run.id);
             !later.any(|later| self.stands_for(later, run))
         });
         of_commit
+    }
+
+    fn is_listed(&self, run: &TrueRun) -> bool {
+        self.records[run.dispatch].seen.contains_key(&run.id)
+    }
+
+    fn has_reported(&self, run: &TrueRun) -> bool {
+        self.records[run.dispatch].jobs.keys().any(|(id, ..)| *id == run.id)
+    }
+
+    /// The list tells the file of a run, and a report the name of its workflow.
+    fn are_known_to_be_of_one_file(&self, one: &TrueRun, other: &TrueRun) -> bool {
+        let is_told = (self.is_listed(one) && self.is_listed(other))
+            || (self.has_reported(one) && self.has_reported(other));
+        one.file == other.file && is_told
     }
 
     /// The jobs of a run whose newest report isn't a good end.
