@@ -1,6 +1,8 @@
 //! The runs that the verdict depends on: of each workflow the newest one, and those of other pull requests that it
 //! doesn't stand for.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 
 use super::{HeadDispatch, HeadJob};
@@ -284,13 +286,15 @@ pub(super) fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<Effec
         position,
     };
     let answered = || answered.iter().copied().enumerate();
+    let mut by_id: HashMap<&str, usize> = HashMap::new();
     for (position, dispatch) in answered() {
         for run in dispatch.runs {
-            match runs.iter_mut().find(|seen| seen.id == run.id) {
-                // It may be any of these.
-                Some(seen) => seen.position = position,
-                None => runs.push(new(&run.id, Some(run), (position, dispatch))),
-            }
+            let index = *by_id.entry(&run.id).or_insert_with(|| {
+                runs.push(new(&run.id, Some(run), (position, dispatch)));
+                runs.len() - 1
+            });
+            // It may be any of these.
+            runs[index].position = position;
         }
     }
     let proven = || {
@@ -300,7 +304,9 @@ pub(super) fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<Effec
         all.filter(|(.., job)| job.proof == ProofStatus::Proven)
     };
     for (position, dispatch, job) in proven() {
-        let index = runs.iter().position(|run| run.has(job)).unwrap_or_else(|| {
+        let named = by_id.get(job.id.run_id.as_str()).copied().filter(|run| runs[*run].has(job));
+        let index = named.or_else(|| runs.iter().position(|run| run.has(job)));
+        let index = index.unwrap_or_else(|| {
             runs.push(new(&job.id.run_id, None, (position, dispatch)));
             runs.len() - 1
         });
@@ -314,20 +320,19 @@ pub(super) fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<Effec
         }
     }
     runs.sort_by_key(|run| run.order);
-    retain(&mut runs, |runs, index| {
-        !runs[..index].iter().any(|older| {
-            // What its own pull request has run since then counts instead.
-            let is_newest = runs
-                .iter()
-                .all(|run| !run.follows(older) || (run.was_cancelled() && !run.ran_again()));
-            is_newest && runs[index].is_needless_after(older)
+    retain(&mut runs, |run, near| {
+        !near.before(run).any(|older| {
+            run.is_needless_after(older)
+                // What its own pull request has run since then counts instead.
+                && near.of(older).iter().all(|next| {
+                    !next.follows(older) || (next.was_cancelled() && !next.ran_again())
+                })
         })
     });
-    retain(&mut runs, |runs, index| !runs.iter().any(|run| run.follows(&runs[index])));
+    retain(&mut runs, |run, near| !near.of(run).iter().any(|next| next.follows(run)));
     // Only those that still count stand for another pull request's: what ran again there may be left out later.
-    retain(&mut runs, |runs, index| {
-        let run = &runs[index];
-        !runs[index + 1..].iter().any(|later| {
+    retain(&mut runs, |run, near| {
+        !near.after(run).any(|later| {
             run.is_of_workflow_of(later) && !later.may_be_needless() && later.repeats(run)
         })
     });
@@ -336,11 +341,47 @@ pub(super) fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<Effec
 
 fn retain<'a>(
     runs: &mut Vec<EffectiveRun<'a>>,
-    counts: impl Fn(&[EffectiveRun<'a>], usize) -> bool,
+    counts: impl Fn(&EffectiveRun<'a>, &NearRuns<'_, 'a>) -> bool,
 ) {
-    let counting: Vec<bool> = (0..runs.len()).map(|index| counts(runs, index)).collect();
+    let near = NearRuns::new(runs);
+    let counting: Vec<bool> = runs.iter().map(|run| counts(run, &near)).collect();
     let mut counting = counting.into_iter();
     runs.retain(|_| counting.next().unwrap_or_default());
+}
+
+/// For each run those that may be of its workflow, oldest first: a commit may have thousands of runs, of many workflows.
+struct NearRuns<'r, 'a> {
+    all: Vec<&'r EffectiveRun<'a>>,
+    by_file: HashMap<&'a str, Vec<&'r EffectiveRun<'a>>>,
+}
+
+impl<'r, 'a> NearRuns<'r, 'a> {
+    fn new(runs: &'r [EffectiveRun<'a>]) -> Self {
+        let file = |run: &EffectiveRun<'a>| run.known.map(|run| run.workflow.as_str());
+        let files = runs.iter().filter_map(file);
+        let mut by_file: HashMap<&str, Vec<_>> = files.map(|file| (file, vec![])).collect();
+        for run in runs {
+            match file(run) {
+                Some(file) => by_file.entry(file).or_default().push(run),
+                // The file isn't known before GitHub was asked.
+                None => by_file.values_mut().for_each(|near| near.push(run)),
+            }
+        }
+        Self { all: runs.iter().collect(), by_file }
+    }
+
+    fn of(&self, run: &EffectiveRun<'a>) -> &[&'r EffectiveRun<'a>] {
+        let of_file = run.known.and_then(|run| self.by_file.get(run.workflow.as_str()));
+        of_file.unwrap_or(&self.all)
+    }
+
+    fn before(&self, run: &EffectiveRun<'a>) -> impl Iterator<Item = &'r EffectiveRun<'a>> {
+        self.of(run).iter().copied().take_while(|other| !std::ptr::eq(*other, run))
+    }
+
+    fn after(&self, run: &EffectiveRun<'a>) -> impl Iterator<Item = &'r EffectiveRun<'a>> {
+        self.of(run).iter().copied().skip_while(|other| !std::ptr::eq(*other, run)).skip(1)
+    }
 }
 
 /// Whether more steps of an attempt are without success than its next attempt ran again. Each step of a build elsewhere

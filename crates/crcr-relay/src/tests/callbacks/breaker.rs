@@ -2,6 +2,7 @@
 
 use crcr_standin::world::PullRequest;
 
+use super::strangers::{stranger, strangers_run_after};
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -216,6 +217,28 @@ pub(super) async fn jobs_whose_end_was_lost_while_the_relay_was_down_do_not_open
     assert_eq!(conclusion.as_deref(), Some("timed_out"), "an end is missing: {text}");
     push(&world, &"f".repeat(40)).await;
     assert!(world.dispatched().contains(&"acme/four".to_owned()));
+}
+
+/// A stranger's run at the commit is cancelled, and its job lost: it says nothing about what failed there.
+#[tokio::test]
+async fn while_the_breaker_is_open_a_strangers_lost_job_makes_no_failure_neutral() {
+    let world = World::with(&[("CRCR_BREAKER_FAILURES", "2")]).await;
+    let strangers = strangers_run_after(&world, "failure").await;
+    strangers.on_github(&world, "in_progress", None);
+    strangers.start(&world).await;
+    world.wait(2 * MINUTE).await;
+    stranger(&world, "closed", HEAD).await;
+    strangers.on_github(&world, "completed", Some("cancelled"));
+    for digit in ["d", "e"] {
+        push(&world, &digit.repeat(40)).await;
+    }
+    world.wait(121 * MINUTE).await;
+    assert_eq!(shown(&world, &"e".repeat(40)).0.as_deref(), Some("neutral"), "it is open");
+    for _ in 0..3 {
+        world.wait(world.relay.config.lost_after).await;
+    }
+    let (conclusion, text) = shown(&world, HEAD);
+    assert_eq!(conclusion.as_deref(), Some("failure"), "{text}");
 }
 
 #[tokio::test]

@@ -84,6 +84,30 @@ async fn step_that_starts_late_makes_no_buildkite_build_the_newest_one() {
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
 }
 
+/// Reports name the build by its id or its number, and the clock that receives the newer build's may be behind.
+#[tokio::test]
+async fn buildkite_build_is_one_by_either_name_and_ordered_by_its_number() {
+    let world = buildkite_world().await;
+    let four = open(&world).await("acme/four");
+    for (id, number, named, job, conclusion) in [
+        ("uuid-58", 58, "uuid-58", "test", "failure"),
+        ("uuid-58", 58, "58", "lint", "success"),
+        ("uuid-57", 57, "uuid-57", "test", "success"),
+    ] {
+        let mut body = four.body("completed", Some(conclusion));
+        body["workflow"]["run_id"] = json!(named);
+        body["workflow"]["job_name"] = json!(job);
+        body["workflow"]["run_ended"] = json!(job == "lint" || number == 57);
+        let mut claims = buildkite_claims(&world, id);
+        claims["build_number"] = json!(number);
+        assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"), "{named}");
+        world.later(Duration::from_secs(60));
+    }
+    world.settle().await;
+    assert_eq!(shown_job(&world).1.as_deref(), Some("failure"));
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("failure")));
+}
+
 #[tokio::test]
 async fn buildkite_step_that_waits_for_a_machine_is_waited_for() {
     let world = buildkite_world().await;

@@ -28,7 +28,7 @@ async fn strangers_pull(world: &World, action: &str, head: &str, draft: bool) {
 }
 
 /// The run of a stranger's pull request at the head of another one, whose own run ended like this.
-async fn strangers_run_after(world: &World, end: &str) -> Downstream {
+pub(super) async fn strangers_run_after(world: &World, end: &str) -> Downstream {
     let four = open(world).await("acme/four");
     four.complete(world, end).await;
     world.wait(5 * MINUTE).await;
