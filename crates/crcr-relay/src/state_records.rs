@@ -352,6 +352,9 @@ keys! {
     /// The set of the deliveries about a commit that one of them caused.
     pub commit_deliveries_key(head_sha: &str, origin: &str) =
         ["commit_deliveries", head_sha, origin];
+    /// The set of those of them that a backend has answered, by the weight of what it said.
+    pub(crate) commit_evidence_key(head_sha: &str, origin: &str, repo: &RepoName) =
+        ["commit_evidence", head_sha, origin, &repo.key()];
     /// The set of the heads that may be open, by the time of their last event: numbers of pull requests, and commits of
     /// merge groups.
     pub open_heads_key(upstream: &RepoName) = ["open_heads", &upstream.key()];

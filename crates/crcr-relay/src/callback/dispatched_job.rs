@@ -126,8 +126,12 @@ impl VerifiedReport<'_> {
         }
         let mut batch = WriteBatch::default();
         self.add_job(&known, &next, now, &mut batch);
-        if is_failure(next.state) && dispatch.is_about_commit() {
-            head::add_to_commit(relay, &mut batch, dispatch, DeliveryWeight::Failed);
+        let is_unsettled = next.state.is_open() || !dispatch.is_answered;
+        if is_failure(next.state) {
+            head::add_evidence(relay, &mut batch, dispatch, DeliveryWeight::Failed);
+        } else if is_unsettled && !matches!(proof, ProofStatus::Missing(_)) {
+            // The next sweep knows whether all of it is good.
+            head::add_evidence(relay, &mut batch, dispatch, DeliveryWeight::Unsettled);
         }
         let times = (fact.queue_seconds, fact.execution_seconds);
         add_attempt(relay, dispatch, fact, current, &mut batch);

@@ -18,7 +18,7 @@ use super::{payload, planner};
 use crate::http::http_response::Refusal;
 use crate::limits;
 use crate::probes::backend_file;
-use crate::queue::handlers::head::{self, DeliveryWeight};
+use crate::queue::handlers::head;
 use crate::queue::handlers::keep_webhook::PendingWebhook;
 use crate::queue::handlers::supersede::supersede;
 use crate::queue::record_dispatch_change;
@@ -364,7 +364,7 @@ fn add_dispatches(
     dispatches: Vec<Dispatch>,
 ) {
     if let Some(dispatch) = dispatches.iter().find(|dispatch| dispatch.is_about_commit()) {
-        head::add_to_commit(relay, batch, dispatch, DeliveryWeight::Usual);
+        head::add_to_commit(relay, batch, dispatch);
     }
     for mut dispatch in dispatches {
         delivery.targets.push(dispatch.repo.clone());

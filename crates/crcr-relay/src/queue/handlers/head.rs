@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crcr_domain::checks::downstream_run::RunState;
 use crcr_domain::checks::lifecycle::{Conclusion, JobState};
 use crcr_domain::checks::proof::{MissingProof, ProofStatus, ReportOrigin};
 use crcr_domain::checks::verdict::{
@@ -57,7 +58,7 @@ impl Head {
         known: Option<&str>,
     ) -> Result<Option<Self>, TaskError> {
         let store = relay.store.as_ref();
-        let mut deliveries = deliveries_of(store, head_sha).await?;
+        let mut deliveries = deliveries_of(store, head_sha, repo).await?;
         deliveries.extend(known.filter(|id| !id.is_empty()).map(str::to_owned));
         let keys = deliveries.iter().map(|id| state_records::dispatch_key(id, repo)).collect();
         let all = read_records::<Dispatch>(store, keys).await?;
@@ -316,61 +317,167 @@ pub(super) fn given_up_at(
     Some(last + relay.config.lost_after)
 }
 
-/// The deliveries about a commit, of each asker the newest ones: pushes and merge groups, and authors of pull requests.
+/// The deliveries about a commit: of each asker, which is upstream's pushes, its merge groups, or an author of pull
+/// requests, the newest ones, and those whose answers from the backend weigh most.
 async fn deliveries_of(
     store: &dyn StateStore,
     head_sha: &str,
+    repo: &RepoName,
 ) -> Result<BTreeSet<String>, StoreError> {
-    let origins = state_records::commit_origins_key(head_sha);
+    let set = state_records::commit_origins_key(head_sha);
+    let origins = store.members(&set, limits::ORIGINS_PER_COMMIT).await?;
+    let origins: BTreeSet<&str> =
+        origins.iter().map(|origin| origin.trim_start_matches([UNSETTLED, FAILED])).collect();
     let mut all = BTreeSet::new();
-    for origin in store.members(&origins, limits::ORIGINS_PER_COMMIT).await? {
-        let set = state_records::commit_deliveries_key(head_sha, &origin);
-        all.extend(store.members(&set, limits::DELIVERIES_PER_ORIGIN).await?);
+    for origin in origins {
+        for set in [
+            state_records::commit_deliveries_key(head_sha, origin),
+            state_records::commit_evidence_key(head_sha, origin, repo),
+        ] {
+            all.extend(store.members(&set, limits::DELIVERIES_PER_ORIGIN).await?);
+        }
     }
     Ok(all)
 }
 
-/// What a delivery of a commit says beside others of its asker.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Before the name of a new account of which something is unsettled, or has failed. It has a place of its own among the
+/// askers, which its further pull requests don't take away.
+const UNSETTLED: char = '~';
+const FAILED: char = '!';
+
+/// What the answers to a dispatch say. Of each asker those that say more are read first, however many come after them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DeliveryWeight {
+    /// All of it is known, over and good.
     Usual,
-    /// Something of it failed, so it is read however many come after it.
+    /// Something of it was cancelled, which says little beside others.
+    Cancelled,
+    /// Something of it is open, or isn't known yet.
+    Unsettled,
     Failed,
 }
 
+/// What is known of a dispatch that has been answered.
+pub(super) fn weight(dispatch: &Dispatch, jobs: &[JobRecord]) -> DeliveryWeight {
+    use DeliveryWeight::{Cancelled, Failed, Unsettled, Usual};
+    let proven = jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven);
+    let proven: Vec<&JobRecord> = proven.collect();
+    let was_cancelled = |job: &JobRecord| {
+        let cancelled = RunState::Over(Conclusion::Cancelled);
+        dispatch.runs.iter().any(|run| run.id == job.id.run_id && run.state == cancelled)
+    };
+    let ended = proven.iter().filter(|job| job.ends_run);
+    let ended: BTreeSet<&str> = ended.map(|job| job.id.run_id.as_str()).collect();
+    let of_jobs = proven.iter().map(|job| match job.state.conclusion() {
+        None => Unsettled,
+        Some(end) if end.is_good() => match is_foreign(job) {
+            // Only its own word ends a build elsewhere.
+            true if !ended.contains(job.id.run_id.as_str()) => Unsettled,
+            _ => Usual,
+        },
+        Some(Conclusion::Cancelled) => Cancelled,
+        // It was killed before it could report its end.
+        Some(_) if job.state == JobState::Lost && was_cancelled(job) => Cancelled,
+        Some(_) => Failed,
+    });
+    let of_runs = dispatch.runs.iter().map(|run| match run.state {
+        RunState::Open => Unsettled,
+        RunState::Over(end) if end.is_good() => Usual,
+        RunState::Over(Conclusion::Cancelled) => Cancelled,
+        RunState::Over(_) | RunState::OverUnknown => Failed,
+    });
+    let of_shared = dispatch.shared_runs.iter().map(|runs| match runs {
+        runs if runs.include_own && !runs.are_good => Failed,
+        runs if runs.is_open => Unsettled,
+        _ => Usual,
+    });
+    let is_all = dispatch.are_runs_known && jobs.len() < limits::MAX_JOBS_READ;
+    let rest = if is_all { Usual } else { Unsettled };
+    of_jobs.chain(of_runs).chain(of_shared).fold(rest, DeliveryWeight::max)
+}
+
+/// Who asked for a dispatch.
+fn origin(dispatch: &Dispatch) -> String {
+    match (&dispatch.event, dispatch.pull_request, &dispatch.author) {
+        (_, Some(_), Some(author)) => format!("author {}", author.to_ascii_lowercase()),
+        (_, Some(number), None) => format!("pull {number}"),
+        (event, None, _) => event.to_string(),
+    }
+}
+
 /// Adds the delivery of `dispatch` to those about its commit.
-pub(crate) fn add_to_commit(
+pub(crate) fn add_to_commit(relay: &Relay, batch: &mut WriteBatch, dispatch: &Dispatch) {
+    let (head, origin) = (&dispatch.head_sha, origin(dispatch));
+    batch.set_inserts.push(SetInsert {
+        set: state_records::commit_deliveries_key(head, &origin),
+        member: dispatch.delivery.clone(),
+        score: dispatch.order,
+        expires_at: relay.expiry(),
+    });
+    add_origin(relay, batch, dispatch, origin, 0);
+}
+
+/// Writes down what the backend's answers to `dispatch` say, if they count for its commit. That may be less than what
+/// was written down before.
+pub(crate) fn add_evidence(
     relay: &Relay,
     batch: &mut WriteBatch,
     dispatch: &Dispatch,
     weight: DeliveryWeight,
 ) {
-    let (head, expires_at) = (&dispatch.head_sha, relay.expiry());
-    let origin = match (&dispatch.event, dispatch.pull_request, &dispatch.author) {
-        (_, Some(_), Some(author)) => format!("author {}", author.to_ascii_lowercase()),
-        (_, Some(number), None) => format!("pull {number}"),
-        (event, None, _) => event.to_string(),
-    };
-    let has_failed = weight == DeliveryWeight::Failed;
+    if !dispatch.is_about_commit() || dispatch.probe.is_some() {
+        return;
+    }
+    let (head, origin) = (&dispatch.head_sha, origin(dispatch));
+    batch.set_inserts.push(SetInsert {
+        set: state_records::commit_evidence_key(head, &origin, &dispatch.repo),
+        member: dispatch.delivery.clone(),
+        score: match weight {
+            DeliveryWeight::Usual => dispatch.order,
+            // The oldest first: a cancelled run says nothing beside an older one.
+            DeliveryWeight::Cancelled => (1 << 48) - dispatch.order,
+            DeliveryWeight::Unsettled => (1 << 49) + dispatch.order,
+            DeliveryWeight::Failed => (1 << 50) + dispatch.order,
+        },
+        expires_at: relay.expiry(),
+    });
+    match weight {
+        DeliveryWeight::Usual | DeliveryWeight::Cancelled => {}
+        _ if is_trusted(dispatch) => add_origin(relay, batch, dispatch, origin, 0),
+        DeliveryWeight::Unsettled => {
+            add_origin(relay, batch, dispatch, format!("{UNSETTLED}{origin}"), 1 << 47);
+        }
+        DeliveryWeight::Failed => {
+            add_origin(relay, batch, dispatch, format!("{FAILED}{origin}"), 1 << 48);
+        }
+    }
+}
+
+/// Whether a dispatch is upstream's own, or of somebody who has contributed before.
+fn is_trusted(dispatch: &Dispatch) -> bool {
+    dispatch.pull_request.is_none() || dispatch.is_known_author
+}
+
+/// Adds one who asked for the commit of `dispatch`.
+fn add_origin(
+    relay: &Relay,
+    batch: &mut WriteBatch,
+    dispatch: &Dispatch,
+    member: String,
+    strangers_score: i64,
+) {
     // Nobody else's pull requests can take the place of upstream's own events, and new accounts not that of somebody
     // who has contributed before.
     let first = match dispatch.pull_request {
         None => 1 << 50,
-        Some(_) if dispatch.is_known_author => 1 << 49,
-        Some(_) if has_failed => 1 << 48,
-        Some(_) => 0,
+        Some(_) if is_trusted(dispatch) => 1 << 49,
+        Some(_) => strangers_score,
     };
     batch.set_inserts.push(SetInsert {
-        set: state_records::commit_deliveries_key(head, &origin),
-        member: dispatch.delivery.clone(),
-        score: if has_failed { 1 << 50 } else { 0 } + dispatch.order,
-        expires_at,
-    });
-    batch.set_inserts.push(SetInsert {
-        set: state_records::commit_origins_key(head),
-        member: origin,
+        set: state_records::commit_origins_key(&dispatch.head_sha),
+        member,
         score: first + dispatch.order,
-        expires_at,
+        expires_at: relay.expiry(),
     });
 }
 

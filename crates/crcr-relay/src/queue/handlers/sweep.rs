@@ -9,7 +9,7 @@ use crcr_domain::results::facts::Fact;
 use crcr_store::{CommitOutcome, NewTask, SetInsert, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 
-use super::head::{self, DeliveryWeight, Head, given_up_at, jobs, missing_proof, proof};
+use super::head::{self, Head, given_up_at, jobs, missing_proof, proof};
 use super::{alert, default_branch, runs};
 use crate::compat::forward;
 use crate::facts::attempt_fact;
@@ -101,9 +101,8 @@ async fn record(
     {
         head::add_proven_job(relay, after, (&job.id, job.pipeline.as_deref()), &mut batch);
     }
-    let has_failed = |dispatch: &Dispatch| dispatch.runs.iter().any(|run| run.state.has_failed());
-    if has_failed(after) && !has_failed(before) && after.is_about_commit() {
-        head::add_to_commit(relay, &mut batch, after, DeliveryWeight::Failed);
+    if after.is_answered {
+        head::add_evidence(relay, &mut batch, after, head::weight(after, jobs));
     }
     if !head::has_check_runs(relay, after) {
         return commit(relay, batch).await;
@@ -132,7 +131,7 @@ pub(crate) fn probe_ended(dispatch: &Dispatch, now: Timestamp) -> Option<NewTask
 }
 
 async fn commit(relay: &Relay, batch: WriteBatch) -> Result<(), TaskError> {
-    if batch.records.is_empty() && batch.tasks.is_empty() {
+    if batch.records.is_empty() && batch.tasks.is_empty() && batch.set_inserts.is_empty() {
         return Ok(());
     }
     match relay.commit(batch).await? {

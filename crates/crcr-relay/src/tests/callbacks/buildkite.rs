@@ -1,5 +1,6 @@
 //! Reports of Buildkite's builds.
 
+use super::strangers::draft_of_the_author;
 use super::*;
 use crate::limits;
 
@@ -260,6 +261,29 @@ async fn parallel_buildkite_step_that_never_ends_is_not_hidden_by_the_success_of
         world.wait(world.relay.config.lost_after).await;
         assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("timed_out")), "{steps:?}");
     }
+}
+
+/// Only so many deliveries of one author at a commit are read.
+#[tokio::test]
+async fn author_cannot_hide_a_lost_buildkite_job_behind_many_drafts() {
+    let world = buildkite_world().await;
+    report_steps(&world, &[("job-1", "1", None)]).await;
+    world.wait(world.relay.config.lost_after).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("timed_out")));
+    for number in 0..limits::DELIVERIES_PER_ORIGIN as u64 {
+        let draft = draft_of_the_author(&world, 100 + number).await;
+        let build = format!("build-{number}");
+        let mut body = draft.body("completed", OK);
+        body["workflow"]["run_id"] = json!(build);
+        body["workflow"]["job_name"] = json!("lint");
+        body["workflow"]["run_ended"] = json!(true);
+        let claims = buildkite_claims(&world, &build);
+        assert_eq!(draft.report_as(&world, &claims, &body).await, said("completed"), "{build}");
+    }
+    for _ in 0..3 {
+        world.wait(Duration::from_secs(2 * 60)).await;
+    }
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("timed_out")));
 }
 
 #[tokio::test]

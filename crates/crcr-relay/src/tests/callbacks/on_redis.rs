@@ -29,7 +29,8 @@ on_redis! {
         pull_request_to_another_branch_is_waited_for_although_another_one_passes_meanwhile,
         draft_that_passed_does_not_pass_another_pull_request_at_its_commit,
         failure_that_a_stranger_repeats_and_then_leaves_out_stays,
-        author_cannot_hide_a_failure_behind_many_drafts;
+        author_cannot_hide_a_failure_behind_many_drafts,
+        author_cannot_hide_an_open_run_behind_many_drafts;
     branches:
         another_base_has_a_required_check_run_again,
         another_base_that_nobody_tests_is_no_success,

@@ -96,23 +96,48 @@ pub(super) async fn author_cannot_hide_a_failure_behind_many_drafts() {
     four.complete(&world, "failure").await;
     world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
-    let state = world.github.state();
-    let author = state.world.pull(UPSTREAM, 7).unwrap().author;
     for number in 0..limits::DELIVERIES_PER_ORIGIN as u64 {
-        let pull = PullRequest {
-            author: author.clone(),
-            draft: true,
-            ..PullRequest::from_fork(100 + number, UPSTREAM, HEAD, state.clock.now())
-        };
-        state.world.put_pull(UPSTREAM, pull);
-        let payload = state.pull_request_payload(UPSTREAM, 100 + number, "opened");
-        world.send(&state.world.delivery("pull_request", &payload)).await;
-        world.settle().await;
-        let draft = received(&world)("acme/four").in_run(RUN + 1 + number);
+        let draft = draft_of_the_author(&world, 100 + number).await.in_run(RUN + 1 + number);
         draft.of_job("lint").complete(&world, "success").await;
     }
     world.wait(5 * MINUTE).await;
     assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+pub(super) async fn author_cannot_hide_an_open_run_behind_many_drafts() {
+    // Those that are closed again have their runs cancelled.
+    for end in ["success", "cancelled"] {
+        let world = World::new().await;
+        let four = open(&world).await("acme/four");
+        four.on_github(&world, "in_progress", None);
+        four.start(&world).await;
+        world.wait(MINUTE).await;
+        for number in 0..limits::DELIVERIES_PER_ORIGIN as u64 {
+            let draft = draft_of_the_author(&world, 100 + number).await.in_run(RUN + 1 + number);
+            draft.of_job("lint").complete(&world, end).await;
+        }
+        for _ in 0..3 {
+            world.wait(2 * MINUTE).await;
+        }
+        assert_eq!(of(&world, DISPATCH), Some(("in_progress".to_owned(), None)), "{end}");
+    }
+}
+
+/// Another pull request of the author at the same commit, whose dispatch is received.
+pub(super) async fn draft_of_the_author(world: &World, number: u64) -> Downstream {
+    let state = world.github.state();
+    let author = state.world.pull(UPSTREAM, 7).unwrap().author;
+    let pull = PullRequest {
+        author,
+        draft: true,
+        ..PullRequest::from_fork(number, UPSTREAM, HEAD, state.clock.now())
+    };
+    state.world.put_pull(UPSTREAM, pull);
+    let payload = state.pull_request_payload(UPSTREAM, number, "opened");
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+    world.settle().await;
+    received(world)("acme/four")
 }
 
 /// A job of a run on GitHub that ends like this.
