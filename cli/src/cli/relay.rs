@@ -238,8 +238,8 @@ pub struct ServeArgs {
     /// Upstream repository [env: UPSTREAM_REPO] [default: pytorch/pytorch]
     #[arg(long, value_name = "OWNER/REPO")]
     pub upstream_repo: Option<String>,
-    /// Refs whose pushes are dispatched, `*` matches any text; repeats [env: CRCR_PUSH_REF] [default:
-    /// the default branch]
+    /// Refs whose pushes are dispatched, `*` matches any text, but branches of the merge queue match only a pattern that
+    /// begins with `gh-readonly-queue/`; repeats [env: CRCR_PUSH_REF] [default: the default branch]
     #[arg(long, value_name = "REF")]
     pub push_ref: Vec<String>,
     /// A dispatch without a report for this long counts as never started [env: CRCR_NEVER_STARTED_AFTER]

@@ -214,7 +214,7 @@ pub struct EventFilter {
     /// `owner/repo` of the upstream repository, compared ignoring case.
     pub upstream: String,
     /// Patterns of refs whose pushes are dispatched; `*` matches any text, and `refs/heads/` may be left
-    /// out. Empty: only the default branch.
+    /// out. Empty: only the default branch. The branches of the merge queue match only a pattern that names them.
     pub push_refs: Vec<String>,
     /// Prefix of the labels that request check runs, such as `ciflow/crcr/`.
     pub label_prefix: String,
@@ -309,6 +309,9 @@ pub fn is_sha(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
+/// The names of the branches of GitHub's merge queue begin with this.
+const MERGE_QUEUE: &str = "gh-readonly-queue/";
+
 impl EventFilter {
     fn is_upstream(&self, name: &str) -> bool {
         self.upstream.eq_ignore_ascii_case(name)
@@ -321,9 +324,13 @@ impl EventFilter {
     /// The ref is followed and wasn't deleted.
     fn matches_push(&self, push: &raw::PushEvent) -> bool {
         let branch = push.git_ref.strip_prefix("refs/heads/");
+        let is_of_queue = branch.is_some_and(|name| name.starts_with(MERGE_QUEUE));
         let matches = |pattern: &String| {
-            matches_wildcard(pattern, &push.git_ref)
-                || branch.is_some_and(|name| matches_wildcard(pattern, name))
+            let short = pattern.strip_prefix("refs/heads/").unwrap_or(pattern);
+            // The merge queue's commits come as merge groups, which the run of a push would replace.
+            (!is_of_queue || short.starts_with(MERGE_QUEUE))
+                && (matches_wildcard(pattern, &push.git_ref)
+                    || branch.is_some_and(|name| matches_wildcard(pattern, name)))
         };
         let wanted = if self.push_refs.is_empty() {
             branch.is_some() && branch == push.repository.default_branch.as_deref()

@@ -249,6 +249,25 @@ fn pushes_to_the_default_branch_or_configured_refs_are_accepted() {
     }
 }
 
+/// The same commit comes as a merge group, whose run that of a push would replace.
+#[test]
+fn wide_pattern_does_not_match_the_branches_of_the_merge_queue() {
+    let queue = "refs/heads/gh-readonly-queue/main/pr-7-0a1b";
+    for (pattern, git_ref, ours) in [
+        ("*", queue, false),
+        ("refs/heads/*", queue, false),
+        ("gh*", queue, false),
+        ("*", "refs/heads/topic", true),
+        ("*", "refs/tags/gh-readonly-queue/1", true),
+        ("gh-readonly-queue/main/*", queue, true),
+        ("refs/heads/gh-readonly-queue/*", queue, true),
+    ] {
+        let chosen = EventFilter { push_refs: vec![pattern.to_owned()], ..filter() };
+        let read = read("push", push(git_ref).to_string().as_bytes(), &chosen).unwrap();
+        assert_eq!(read.is_some(), ours, "{pattern} {git_ref}");
+    }
+}
+
 #[test]
 fn star_matches_any_text() {
     for (pattern, text, matches) in [
