@@ -159,6 +159,9 @@ pub struct JobRecord {
     pub heard_at: Option<Timestamp>,
     /// When its start was received.
     pub started_at: Option<Timestamp>,
+    /// When the last start of a step under this name was received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_started_at: Option<Timestamp>,
     /// When its end was received, or it was found to be lost.
     pub ended_at: Option<Timestamp>,
     /// Whether no other job of its run and attempt reported before it. The others wait for jobs that they
@@ -187,6 +190,11 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
+    /// When something of it last started. Records of older versions only have the first start.
+    pub(crate) fn last_start(&self) -> Option<Timestamp> {
+        self.last_started_at.or(self.started_at)
+    }
+
     /// When the first report of it was received. Records of older versions don't have it; one of a parallel step's end may
     /// be older than the start.
     pub(crate) fn first_heard_at(&self) -> Option<Timestamp> {

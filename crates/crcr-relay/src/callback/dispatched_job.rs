@@ -245,7 +245,7 @@ impl VerifiedReport<'_> {
     ) -> JobRecord {
         let (callback, before) = (self.callback, known.job.value.as_ref());
         let started_at = before.and_then(|job| job.started_at);
-        let is_first_start = callback.state == JobState::InProgress && started_at.is_none();
+        let start = (callback.state == JobState::InProgress).then_some(now);
         let earlier = before.map(|job| job.details.clone()).unwrap_or_default();
         let first_job = known.first_job.value.as_ref();
         JobRecord {
@@ -253,7 +253,8 @@ impl VerifiedReport<'_> {
             state: next.state,
             start_unknown: next.start_unknown || before.is_some_and(|job| job.start_unknown),
             heard_at: before.map_or(Some(now), JobRecord::first_heard_at),
-            started_at: if is_first_start { Some(now) } else { started_at },
+            started_at: started_at.or(start),
+            last_started_at: start.or_else(|| before.and_then(JobRecord::last_start)),
             ended_at: (!next.state.is_open()).then_some(now),
             is_first_of_run: first_job.is_none_or(|first| *first == callback.job),
             details: callback.details.clone().after(earlier),

@@ -62,6 +62,7 @@ impl VerifiedReport<'_> {
             start_unknown: false,
             heard_at: Some(now),
             started_at: None,
+            last_started_at: None,
             ended_at: Some(now),
             is_first_of_run: false,
             details: callback.details.clone(),

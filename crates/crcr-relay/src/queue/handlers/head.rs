@@ -309,8 +309,8 @@ pub(super) fn given_up_at(
 ) -> Option<Timestamp> {
     // That a job is found to be lost says nothing new of its run.
     let heard = jobs.iter().filter_map(|job| match job.state {
-        JobState::Lost => job.started_at,
-        _ => job.ended_at.or(job.started_at),
+        JobState::Lost => job.last_start(),
+        _ => job.ended_at.or(job.last_start()),
     });
     let heard = heard.max();
     let last = dispatch.sent_at().max(heard)?;

@@ -27,7 +27,7 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     let Some(sent_at) = dispatch.sent_at() else { return Ok(TaskDone::Finished) };
     let now = relay.now();
     let mut jobs = jobs(relay, delivery, repo).await?;
-    let lost_at = |job: &JobRecord| job.started_at.unwrap_or(sent_at) + relay.config.lost_after;
+    let lost_at = |job: &JobRecord| job.last_start().unwrap_or(sent_at) + relay.config.lost_after;
     for job in jobs.iter_mut().filter(|job| job.state.is_open()) {
         if now >= lost_at(job) {
             mark_lost(relay, &dispatch, job).await?;

@@ -287,6 +287,32 @@ async fn author_cannot_hide_a_lost_buildkite_job_behind_many_drafts() {
 }
 
 #[tokio::test]
+async fn parallel_buildkite_step_that_starts_late_has_its_own_time_until_it_is_lost() {
+    let world = buildkite_world().await;
+    let four = open(&world).await("acme/four");
+    let build = "0190046e-e199-453b-a302-a21a4d649d31";
+    let report = async |step: &str, end: Option<&str>| {
+        let status = if end.is_some() { "completed" } else { "in_progress" };
+        let mut body = four.body(status, end);
+        body["workflow"]["run_id"] = json!(build);
+        let mut claims = buildkite_claims(&world, build);
+        claims["job_id"] = json!(step);
+        assert_eq!(four.report_as(&world, &claims, &body).await, said(status), "{step}");
+        world.settle().await;
+    };
+    let (minute, lost_after) = (Duration::from_secs(60), world.relay.config.lost_after);
+    report("job-1", None).await;
+    report("job-1", OK).await;
+    world.wait(lost_after - minute).await;
+    report("job-2", None).await;
+    world.wait(2 * minute).await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+    assert_eq!(shown_job(&world), ("in_progress".to_owned(), None));
+    world.wait(lost_after).await;
+    assert_eq!(shown_job(&world), ("completed".to_owned(), Some("timed_out".to_owned())));
+}
+
+#[tokio::test]
 async fn parallel_buildkite_steps_that_all_end_well_pass_in_any_order() {
     for steps in [
         [("job-1", "1", None), ("job-2", "1", None), ("job-2", "1", OK), ("job-1", "1", OK)],
