@@ -36,6 +36,7 @@ use crate::repository_files::KnownFiles;
 use crate::repository_pins::PinnedNames;
 use crate::traces::Traces;
 use crate::upstream_identity::UpstreamIdentity;
+use crate::uptime::OwnBeats;
 use crate::usage::Usage;
 use crate::webhook::turns::PullRequestTurns;
 use crate::{limits, state_records};
@@ -72,6 +73,8 @@ pub struct Relay {
     /// When the last webhook or report was taken, in milliseconds after `created`.
     taken_at: AtomicU64,
     created: Instant,
+    /// The beats that this relay has written down.
+    pub(crate) own_beats: Mutex<Option<OwnBeats>>,
     /// Has the delivery log read soon, because an outage is over.
     pub(crate) outage_over: Notify,
     /// Why the last batch of facts couldn't be copied to the results; `None` when it could.
@@ -251,6 +254,7 @@ impl Relay {
             lost_webhooks: AtomicBool::new(false),
             taken_at: AtomicU64::new(0),
             created: Instant::now(),
+            own_beats: Mutex::default(),
             outage_over: Notify::new(),
             results_problem: Mutex::default(),
             archive: OnceCell::new(),

@@ -10,25 +10,46 @@ use crate::limits;
 use crate::relay::Relay;
 use crate::state_records::{self, Uptime};
 
+/// The beats of a relay that followed each other without a downtime, by its own clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnBeats {
+    first: Timestamp,
+    last: Timestamp,
+}
+
 /// Writes down that a relay is up, and the downtime before it if there was one.
 pub async fn beat(relay: &Relay) -> Result<(), StoreError> {
     let known: Versioned<Uptime> =
         read_record(relay.store.as_ref(), state_records::uptime_key()).await?;
     let now = relay.now();
+    // Whose own last beat is recent knows that a relay was up, however far the clocks of others are from its own.
+    let is_recent = |own: &OwnBeats| own.last <= now && now <= own.last + limits::DOWNTIME;
+    let own = (*relay.own_beats.lock()).filter(is_recent);
     let mut uptime = known.value.clone().unwrap_or_default();
-    if let Some(last) = uptime.alive_at.filter(|last| *last + limits::DOWNTIME < now) {
+    // One far in the future was written down by a clock that was ahead.
+    let last = uptime.alive_at.filter(|last| *last <= now + limits::CLOCK_BACK);
+    if let Some(last) = last.filter(|last| own.is_none() && *last + limits::DOWNTIME < now) {
         tracing::warn!(from = %last, to = %now, "no relay was up in this time");
         uptime.downtimes.push((last, now));
         let surplus = uptime.downtimes.len().saturating_sub(limits::DOWNTIMES);
         uptime.downtimes.drain(..surplus);
     }
-    uptime.alive_at = Some(now);
-    // One that ends in the future was written down by a clock that was ahead.
-    uptime.downtimes.retain(|(_, up)| *up <= now + limits::CLOCK_BACK);
+    // It doesn't go back to a clock that is behind, and one that is far ahead moves it by a step only.
+    uptime.alive_at = Some(match last {
+        None => now,
+        Some(last) if own.is_some() => now.clamp(last, last + limits::DOWNTIME),
+        Some(last) => now.max(last),
+    });
+    // One that ends in the future, or begins while this relay was up, was written down by a clock that was ahead.
+    uptime.downtimes.retain(|(down, up)| {
+        *up <= now + limits::CLOCK_BACK && own.is_none_or(|own| *down < own.first)
+    });
     let mut batch = WriteBatch::default();
     batch.update(&known, &uptime, relay.expiry());
     // A conflict means that another relay has written the same.
     relay.commit(batch).await?;
+    let first = own.map_or(now, |own| own.first);
+    *relay.own_beats.lock() = Some(OwnBeats { first, last: now });
     Ok(())
 }
 

@@ -149,6 +149,14 @@ impl World {
         replica(&self.github, config, store, kept).await
     }
 
+    /// Another process on a machine whose clock is ahead.
+    pub(super) async fn replica_ahead(&self, by: Duration) -> Arc<Relay> {
+        CLOCK_AHEAD.set(by);
+        let replica = self.other_replica().await;
+        CLOCK_AHEAD.set(Duration::ZERO);
+        replica
+    }
+
     pub(super) async fn metrics(&self) -> String {
         let input = crate::http::metrics::MetricsInput::read(&self.relay).await;
         self.relay.metrics.text(&input)

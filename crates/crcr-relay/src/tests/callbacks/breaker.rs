@@ -1,9 +1,11 @@
 //! A backend whose infrastructure keeps failing blocks nobody, and is only probed until it works again.
 
 use crcr_standin::world::PullRequest;
+use crcr_store::read_record;
 
 use super::strangers::{stranger, strangers_run_after};
 use super::*;
+use crate::state_records::{self, Uptime};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -124,6 +126,30 @@ pub(super) async fn clock_that_was_a_day_ahead_is_no_downtime_that_excuses_a_dea
     }
     world.work().await;
     assert_eq!(shown(&world, &"a".repeat(40)).0.as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn relays_whose_clocks_differ_write_down_real_downtimes_only() {
+    let world = World::new().await;
+    let ahead = world.replica_ahead(Duration::from_secs(290)).await;
+    let beat_in_turns = async || {
+        for _ in 0..10 {
+            for relay in [&world.relay, &ahead] {
+                crate::uptime::beat(relay).await.unwrap();
+                world.later(Duration::from_secs(30));
+            }
+        }
+    };
+    let downtimes = async || {
+        let (store, key) = (world.relay.store.as_ref(), state_records::uptime_key());
+        let known = read_record::<Uptime>(store, key).await.unwrap();
+        known.value.unwrap().downtimes.len()
+    };
+    beat_in_turns().await;
+    assert_eq!(downtimes().await, 0);
+    world.later(20 * MINUTE);
+    beat_in_turns().await;
+    assert_eq!(downtimes().await, 1);
 }
 
 #[tokio::test]
