@@ -19,6 +19,17 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pauses between two attempts to connect.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
+/// The longest such pause while somebody may be waiting.
+const PATIENT_BACKOFF: Duration = Duration::from_millis(250);
+/// For how long after the first failed attempt everybody waits for a server that restarts or fails over. GitHub waits
+/// ten seconds for an answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often those who wait look whether the server is back.
+const LOOK: Duration = Duration::from_millis(20);
+/// A connection that was idle for longer is tried before a change is sent on it.
+pub(super) const IDLE: Duration = Duration::from_millis(100);
+/// How long that may take. A server that is only slow still gets the change.
+const TRY: Duration = Duration::from_secs(1);
 
 /// The schema of the data. When a change of it makes data that older relays can't read or would damage,
 /// `oldest_reader` becomes the new schema; then they stop working on the store when the first new one
@@ -78,6 +89,8 @@ struct ConnectionState {
     /// Counts the connections, so that a late error doesn't close a newer one.
     generation: u64,
     failed: u32,
+    /// When the first of these attempts began.
+    out_since: Option<Instant>,
     retry_at: Option<Instant>,
     /// [`Server::connected`] at the last failure. If it has changed, the outage is over.
     connected: u64,
@@ -202,6 +215,7 @@ impl Connection {
             let problem = state.problem.clone().unwrap_or_default();
             return Err(StoreError::Unavailable(problem));
         }
+        let began = Instant::now();
         match self.server.connect().await {
             Ok(open) => {
                 if state.failed > 0 {
@@ -220,12 +234,51 @@ impl Connection {
                 state.connected = connected;
                 state.failed = state.failed.saturating_add(1);
                 let doubled = FIRST_BACKOFF * 2_u32.pow(state.failed.min(10) - 1);
-                let pause = doubled.min(LONGEST_BACKOFF).mul_f64(rand::random_range(0.5..1.0));
+                let out_since = *state.out_since.get_or_insert(began);
+                let is_patient = out_since.elapsed() < PATIENCE;
+                let longest = if is_patient { PATIENT_BACKOFF } else { LONGEST_BACKOFF };
+                let pause = doubled.min(longest).mul_f64(rand::random_range(0.5..1.0));
                 state.retry_at = Some(Instant::now() + pause);
                 state.problem = Some(problem.clone());
                 Err(StoreError::Unavailable(problem))
             }
         }
+    }
+
+    /// The same as [`Self::get`], and waits when an outage has only begun. In a longer one it fails at once.
+    async fn get_patiently(&self) -> Result<(OpenConnection, u64), StoreError> {
+        loop {
+            match self.get().await {
+                Err(error) if !self.is_patient().await => return Err(error),
+                Err(_) => tokio::time::sleep(LOOK).await,
+                open => return open,
+            }
+        }
+    }
+
+    async fn is_patient(&self) -> bool {
+        let out_since = self.state.lock().await.out_since;
+        out_since.is_none_or(|since| since.elapsed() < PATIENCE)
+    }
+
+    /// A connection for changes, which can't be sent again when their answer is lost. So one that was idle is tried
+    /// first: it may have been lost while nobody used it.
+    pub(super) async fn get_for_changes(
+        &self,
+        was_idle: bool,
+    ) -> Result<(OpenConnection, u64), StoreError> {
+        let (mut open, generation) = self.get_patiently().await?;
+        if was_idle {
+            let ping = cmd("PING");
+            let answer = ping.query_async::<String>(&mut open.connection);
+            if let Ok(Err(error)) = tokio::time::timeout(TRY, answer).await
+                && error.is_connection_dropped()
+            {
+                self.close(generation).await;
+                return self.get_patiently().await;
+            }
+        }
+        Ok((open, generation))
     }
 
     /// Closes a connection after an error, unless the error says that it still works.
@@ -247,7 +300,7 @@ impl Connection {
         &self,
         call: ScriptCall,
     ) -> Result<T, StoreError> {
-        let (mut open, generation) = self.get().await?;
+        let (mut open, generation) = self.get_patiently().await?;
         let command = open.scripts.command(&self.server.prefix, &call);
         let mut result = command.query_async(&mut open.connection).await;
         if result.as_ref().is_err_and(is_unknown_script)
@@ -264,12 +317,12 @@ impl Connection {
         &self,
         pipeline: &redis::Pipeline,
     ) -> Result<T, StoreError> {
-        let (mut open, generation) = self.get().await?;
+        let (mut open, generation) = self.get_patiently().await?;
         match pipeline.query_async(&mut open.connection).await {
             Err(error) if error.is_connection_dropped() => self.close(generation).await,
             result => return self.checked(generation, result).await,
         }
-        let (mut open, generation) = self.get().await?;
+        let (mut open, generation) = self.get_patiently().await?;
         let result = pipeline.query_async(&mut open.connection).await;
         self.checked(generation, result).await
     }

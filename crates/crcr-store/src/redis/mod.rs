@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::address::RedisUrl;
 use self::connection::{
-    CURRENT_SCHEMA, Connection, OpenConnection, Server, is_unknown_script, unavailable,
+    CURRENT_SCHEMA, Connection, IDLE, OpenConnection, Server, is_unknown_script, unavailable,
 };
 use self::scripts::{ScriptCall, ScriptName};
 pub use self::snapshot::{RedisPosition, RedisSnapshot};
@@ -43,9 +43,6 @@ const WAITING_BATCHES: usize = 4096;
 const GROUP_BATCHES: usize = 512;
 /// No further batch is sent with others that have this many bytes.
 const GROUP_BYTES: usize = 16 * 1024 * 1024;
-/// How long a batch that wasn't sent yet waits for a server that restarts or fails over. GitHub waits
-/// ten seconds for an answer.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// After this long without a batch of facts, another relay copies them.
 const OUTBOX_HOLD: Duration = Duration::from_secs(10);
 /// The most rows of each kind that one call deletes.
@@ -188,7 +185,7 @@ impl RedisStore {
 /// Sends batches in the order of their submission, until every sender is gone.
 async fn write_batches(server: Arc<Server>, mut batches: mpsc::Receiver<SubmittedBatch>) {
     let connection = Connection::new(Arc::clone(&server));
-    let mut out_since: Option<Instant> = None;
+    let mut used_at = Instant::now();
     while let Some(first) = batches.recv().await {
         let mut bytes = first.call.bytes();
         let mut group = vec![first];
@@ -197,15 +194,7 @@ async fn write_batches(server: Arc<Server>, mut batches: mpsc::Receiver<Submitte
             bytes += next.call.bytes();
             group.push(next);
         }
-        let open = loop {
-            match connection.get().await {
-                Ok(open) => break Ok(open),
-                Err(error) if out_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE => {
-                    break Err(error);
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
-        };
+        let open = connection.get_for_changes(used_at.elapsed() > IDLE).await;
         let (calls, replies): (Vec<_>, Vec<_>) =
             group.into_iter().map(|batch| (batch.call, batch.reply)).unzip();
         let (mut open, generation) = match open {
@@ -218,7 +207,6 @@ async fn write_batches(server: Arc<Server>, mut batches: mpsc::Receiver<Submitte
                 continue;
             }
         };
-        out_since = None;
         let mut results = send_batches(&server, &mut open, &calls).await;
         // The server's scripts were flushed. What it didn't know wasn't applied, so it can be repeated.
         let unknown: Vec<usize> = (0..results.len())
@@ -232,6 +220,7 @@ async fn write_batches(server: Arc<Server>, mut batches: mpsc::Receiver<Submitte
                 results[n] = result;
             }
         }
+        used_at = Instant::now();
         // Whoever asked may have gone away; the change stands all the same.
         for (reply, result) in replies.into_iter().zip(results) {
             let outcome = match result {

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crcr_testkit::redis::{RedisServer, RedisSettings};
 
-use super::connection::SchemaVersion;
+use super::connection::{IDLE, SchemaVersion};
 use super::*;
 use crate::conformance;
 
@@ -43,7 +43,7 @@ async fn open_as(server: &RedisServer, schema: u32, oldest_reader: u32) -> Redis
     RedisStore::open_server(Server::new(&url, "", schema).unwrap()).await.unwrap()
 }
 
-/// The first batch after a restart fails: whether the server applied it can't be known.
+/// A batch right after a restart may fail: if its answer is lost, nobody knows whether it was applied.
 async fn write_again(store: &RedisStore, name: &str) {
     eventually(|| store.commit(batch(name), now())).await;
 }
@@ -94,6 +94,43 @@ async fn durable_server_loses_nothing_at_kill_9() {
         assert!(holds(&store, &n.to_string()).await, "{n}");
     }
     assert_eq!(store.health(), StoreHealth::default());
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn read_and_write_wait_for_a_server_that_restarts() {
+    let mut server = RedisServer::start(RedisSettings::default()).unwrap();
+    let store = open(&server).await;
+    write(&store, "before").await;
+    for name in ["read", "write"] {
+        tokio::time::sleep(2 * IDLE).await;
+        server.kill().unwrap();
+        let restart = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            server.again().unwrap();
+        };
+        let used = async {
+            match name {
+                "read" => assert!(holds(&store, "before").await),
+                _ => write(&store, "after").await,
+            }
+        };
+        tokio::join!(used, restart);
+    }
+    assert!(holds(&store, "after").await);
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn first_write_after_an_idle_connection_was_closed_succeeds() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let store = open(&server).await;
+    for name in ["a", "b", "c"] {
+        write(&store, name).await;
+        tokio::time::sleep(2 * IDLE).await;
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+    }
+    assert!(holds(&store, "c").await);
 }
 
 #[tokio::test]
