@@ -34,7 +34,7 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
             if since >= now() {
                 return Err(Failure::user("since", "`--since` isn't in the past"));
             }
-            expect_no_relay(args, env)?;
+            expect_no_relay(args, env).await?;
             let store = open_store(&args.store, env).await?;
             let restored = RestoredStore { backup_at: since, not_copied: vec![] };
             (restored, mark(&*store, since).await?)
@@ -82,9 +82,15 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A relay that runs would send dispatches again whose jobs it hears of. One on Redis can't be seen from here.
-fn expect_no_relay(args: &RestoreArgs, env: &Env) -> Result<(), Failure> {
-    let StoreUrl::Sqlite(path) = store_url(&args.store, env)? else { return Ok(()) };
+/// A relay that runs would send dispatches again whose jobs it hears of.
+async fn expect_no_relay(args: &RestoreArgs, env: &Env) -> Result<(), Failure> {
+    let path = match store_url(&args.store, env)? {
+        StoreUrl::Sqlite(path) => path,
+        StoreUrl::Redis(url) => {
+            let store = RedisStore::open(&url).await.map_err(store_failure)?;
+            return expect_no_relay_on(&store).await;
+        }
+    };
     match path.exists().then(|| sqlite::expect_no_server(&path)) {
         Some(Err(StoreError::InUse(_))) => {
             let what = format!("a relay is using `{}`", path.display());
@@ -92,6 +98,14 @@ fn expect_no_relay(args: &RestoreArgs, env: &Env) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+async fn expect_no_relay_on(store: &RedisStore) -> Result<(), Failure> {
+    if store.is_used_by_a_relay().await.map_err(store_failure)? {
+        let hint = "stop every relay; if you have just stopped it, wait ten seconds";
+        return Err(Failure::user("in-use", "a relay is using this store").hint(hint));
+    }
+    Ok(())
 }
 
 struct RestoredStore {
@@ -141,6 +155,7 @@ async fn put_back(
         StoreUrl::Redis(url) => {
             // Before anything is written.
             let store = open_redis(url, manifest.redis.as_ref()).await?;
+            expect_no_relay_on(&store).await?;
             (UnnamedCopies::new(folder, places)?, mark(&store, backup_at).await?)
         }
         StoreUrl::Sqlite(path) => {

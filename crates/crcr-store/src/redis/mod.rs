@@ -3,8 +3,8 @@
 //! Scripts change it, each of them atomically. With `appendonly yes` and `appendfsync always` the server
 //! answers a change when it is on its disk; one fsync serves all changes that have arrived together.
 //!
-//! No key has a time to live: a server that may evict such keys would lose acknowledged work when its
-//! memory is full. What has expired is in one sorted set and is deleted from there.
+//! No key of the state has a time to live: a server that may evict such keys would lose acknowledged
+//! work when its memory is full. What has expired is in one sorted set and is deleted from there.
 
 mod address;
 mod connection;
@@ -43,7 +43,8 @@ const WAITING_BATCHES: usize = 4096;
 const GROUP_BATCHES: usize = 512;
 /// No further batch is sent with others that have this many bytes.
 const GROUP_BYTES: usize = 16 * 1024 * 1024;
-/// After this long without a batch of facts, another relay copies them.
+/// After this long without a batch of facts, another relay copies them. A relay that hasn't looked for any for this
+/// long has stopped.
 const OUTBOX_HOLD: Duration = Duration::from_secs(10);
 /// The most rows of each kind that one call deletes.
 const DELETED_ROWS: u32 = 500;
@@ -93,13 +94,22 @@ impl RedisStore {
         let part = format!(":check-{:032x}", rand::random::<u128>());
         let store = Self::open_server(Server::new(url, &part, CURRENT_SCHEMA)?).await?;
         let tried = store.rehearse_commands().await;
-        let names = "epoch needed_schema sequence starts last_task outbox outbox_reader lanes served lane:check expiry \
-                     record:[\"check\"] set:[\"check\"] bucket:[\"check\"] kind:check task_ids \
+        let names = "epoch needed_schema sequence starts last_task outbox outbox_reader relay_seen lanes \
+                     served lane:check expiry record:[\"check\"] set:[\"check\"] bucket:[\"check\"] kind:check task_ids \
                      task:0000000000000001 tasks:ready tasks:leased tasks:dead";
         let names: Vec<_> = names.split(' ').map(|name| store.key(name)).collect();
         let mut delete = pipe();
         delete.cmd("DEL").arg(names);
         tried.and(store.connection.query::<(u64,)>(&delete).await.map(drop))
+    }
+
+    /// Whether a relay uses this store, or has within the last ten seconds.
+    pub async fn is_used_by_a_relay(&self) -> Result<bool, StoreError> {
+        let mut ask = pipe();
+        // Relays of earlier versions have only the second key, and only while they copy facts.
+        ask.cmd("EXISTS").arg(self.key("relay_seen")).arg(self.key("outbox_reader"));
+        let (found,): (u64,) = self.connection.query(&ask).await?;
+        Ok(found > 0)
     }
 
     async fn rehearse_commands(&self) -> Result<(), StoreError> {

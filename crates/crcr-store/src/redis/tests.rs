@@ -315,6 +315,22 @@ async fn facts_are_copied_by_one_relay_and_a_late_removal_takes_no_newer_fact() 
 
 #[tokio::test]
 #[ignore = "needs redis-server"]
+async fn relay_that_looks_for_facts_is_seen_for_ten_seconds_and_a_tool_is_not() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let (relay, tool) = (open(&server).await, open(&server).await);
+    write(&tool, "a").await;
+    assert!(!tool.is_used_by_a_relay().await.unwrap());
+    assert!(relay.outbox(1).await.unwrap().is_empty());
+    assert!(tool.is_used_by_a_relay().await.unwrap());
+    server.command(&["PEXPIRE", "{crcr}:relay_seen", "4000"]).unwrap();
+    relay.outbox(1).await.unwrap();
+    let left = server.command(&["PTTL", "{crcr}:relay_seen"]).unwrap();
+    let left: u64 = left.trim().parse().unwrap();
+    assert!((5_000..=10_000).contains(&left), "it is renewed: {left}");
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
 async fn check_finds_a_missing_permission_and_leaves_no_key() {
     let server = RedisServer::start(RedisSettings::default()).unwrap();
     let rights = ["ACL", "SETUSER", "relay", "on", ">s3cret", "~{crcr}*", "+@all", "-@admin"];

@@ -3,6 +3,11 @@
 local reader, milliseconds, most = argument(), argument(), tonumber(argument())
 local most_bytes = tonumber(argument())
 local name = prefix .. ':outbox'
+-- A running relay asks every second, so a restore sees by this key that one uses the store. If this write fails, the
+-- facts are still copied.
+if call('PTTL', prefix .. ':relay_seen') < milliseconds / 2 then
+  redis.pcall('SET', prefix .. ':relay_seen', reader, 'PX', milliseconds)
+end
 local holder = call('GET', prefix .. ':outbox_reader')
 if holder and holder ~= reader then return {} end
 -- In parts, because a few thousand large facts would hold the server up.
