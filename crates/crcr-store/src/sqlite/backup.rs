@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::{connect, schema, unavailable};
+use super::{connect, of_file, schema, unavailable};
 use crate::StoreError;
 
 /// Room for what the file system needs itself.
@@ -16,7 +16,7 @@ const SPARE_BYTES: u64 = 16 << 20;
 /// A server may use the database meanwhile, and isn't delayed: the copy has all that was committed before this call.
 /// Blocks until the copy is on disk.
 pub fn copy_database(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let source = connect(from, None, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let source = connect(from, None, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(of_file(from))?;
     source.busy_timeout(Duration::from_secs(30)).map_err(unavailable)?;
     let number = |pragma: &str| -> Result<u64, StoreError> {
         let value: rusqlite::Result<i64> =

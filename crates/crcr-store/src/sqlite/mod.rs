@@ -115,10 +115,11 @@ impl SqliteStore {
         fact_target: FactTarget,
     ) -> Result<Self, StoreError> {
         let lock = match role {
-            StoreRole::Server => Some(DatabaseLock::take(path)?),
+            StoreRole::Server => Some(DatabaseLock::take(path).map_err(of_file(path))?),
             StoreRole::Tool => None,
         };
-        let (mut store, checkpoints) = Self::open_on(path, None, role, fact_target, lock)?;
+        let opened = Self::open_on(path, None, role, fact_target, lock);
+        let (mut store, checkpoints) = opened.map_err(of_file(path))?;
         if let Some(checkpoints) = checkpoints {
             store.threads.insert(0, spawn("checkpoint", move || checkpoints.make_requested())?);
         }
@@ -184,6 +185,10 @@ impl SqliteStore {
     ///
     /// [`StoreError::Unavailable`] when there is no such file, or it isn't a relay's.
     pub fn read_only(path: &Path) -> Result<Self, StoreError> {
+        Self::open_read_only(path).map_err(of_file(path))
+    }
+
+    fn open_read_only(path: &Path) -> Result<Self, StoreError> {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         // Whoever has the file open also has its log. Without a log nobody writes, and only
@@ -538,7 +543,7 @@ fn state_column(state: TaskState) -> i64 {
 
 /// [`StoreError::InUse`] while a server has the file open.
 pub fn expect_no_server(path: &Path) -> Result<(), StoreError> {
-    DatabaseLock::take(path).map(drop)
+    DatabaseLock::take(path).map(drop).map_err(of_file(path))
 }
 
 pub fn millis(time: Timestamp) -> i64 {
@@ -547,6 +552,16 @@ pub fn millis(time: Timestamp) -> i64 {
 
 pub fn timestamp(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(millis).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// Names the file that can't be opened: the state and the results may be in one each.
+fn of_file(path: &Path) -> impl Fn(StoreError) -> StoreError {
+    move |error| match error {
+        StoreError::Unavailable(why) => {
+            StoreError::Unavailable(format!("`{}`: {why}", path.display()))
+        }
+        error => error,
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]

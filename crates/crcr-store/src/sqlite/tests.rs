@@ -53,6 +53,26 @@ async fn read_only_store_creates_and_changes_no_file() {
     assert!(SqliteStore::read_only(&folder.path().join("other.db")).is_err(), "no relay's");
 }
 
+#[test]
+fn file_that_cannot_be_opened_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("notes.txt");
+    std::fs::write(&text, "x".repeat(8192)).unwrap();
+    let in_no_folder = folder.path().join("missing").join("crcr.db");
+    for (path, why) in [(in_no_folder, ""), (text, "not a database"), (folder.path().into(), "")] {
+        for opened in [
+            SqliteStore::open(&path, StoreRole::Server),
+            SqliteStore::open(&path, StoreRole::Tool),
+            SqliteStore::read_only(&path),
+        ] {
+            let Err(error) = opened else { panic!("{} was opened", path.display()) };
+            let error = error.to_string();
+            let named = format!("the store can't be used: `{}`: ", path.display());
+            assert!(error.starts_with(&named) && error.contains(why), "{error}");
+        }
+    }
+}
+
 fn task(name: String, lane: &str, due_at: Timestamp) -> NewTask {
     let key = StoreKey::new(&[&name]);
     NewTask { key, lane: lane.to_owned(), payload: String::new(), due_at }
