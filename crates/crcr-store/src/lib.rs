@@ -8,6 +8,7 @@ mod batch;
 #[cfg(test)]
 mod conformance;
 pub mod memory;
+mod outage_log;
 pub mod redis;
 pub mod sqlite;
 mod task;
@@ -20,6 +21,7 @@ use serde::de::DeserializeOwned;
 pub use self::batch::{
     BudgetCharge, CommitOutcome, LimitedBy, PendingCommit, RecordWrite, SetInsert, WriteBatch,
 };
+pub use self::outage_log::OutageLog;
 pub use self::redis::{RedisStore, RedisUrl};
 pub use self::sqlite::{SqliteStore, StoreRole};
 pub use self::task::{

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_store::{
-    CommitOutcome, LeaseRequest, LeasedTask, StoreError, TaskOutcome, WriteBatch, pool_of,
+    CommitOutcome, LeaseRequest, LeasedTask, OutageLog, StoreError, TaskOutcome, WriteBatch,
+    pool_of,
 };
 use jiff::Timestamp;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -27,6 +28,7 @@ struct Workers {
     busy: BusyLanes,
     paused: HashMap<String, Pause>,
     keeping: MakesWay,
+    lease_outage: OutageLog,
 }
 
 /// Keeping webhooks takes as much time as accepting them, and nobody waits for it: while webhooks and reports arrive
@@ -221,6 +223,9 @@ async fn lease(relay: &Relay, workers: &mut Workers, now: Timestamp) -> Vec<Leas
     let request = LeaseRequest { now, until, max_tasks, max_per_lane: 0, busy_lanes, pools };
     match relay.store.lease_tasks(request).await {
         Ok(tasks) => {
+            if workers.lease_outage.worked() {
+                tracing::info!("tasks can be leased again");
+            }
             let is_keeping = workers.busy.count_of_pool(KEEP) > 0
                 || tasks.iter().any(|task| pool_of(&task.lane) == KEEP);
             if keeps && !is_keeping {
@@ -229,7 +234,10 @@ async fn lease(relay: &Relay, workers: &mut Workers, now: Timestamp) -> Vec<Leas
             tasks
         }
         Err(error) => {
-            tracing::error!(%error, "no tasks can be leased");
+            let error = error.to_string();
+            if workers.lease_outage.failed(&error, std::time::Instant::now()) {
+                tracing::error!(error, "no tasks can be leased");
+            }
             vec![]
         }
     }

@@ -1,6 +1,7 @@
 //! The writer thread: commits whatever operations have arrived as one transaction.
 
 use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Instant;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -9,7 +10,7 @@ use tokio::sync::oneshot;
 use super::millis;
 use super::statements::{FactTarget, apply, lease};
 use crate::task::Turns;
-use crate::{CommitOutcome, LeaseRequest, LeasedTask, StoreError, WriteBatch};
+use crate::{CommitOutcome, LeaseRequest, LeasedTask, OutageLog, StoreError, WriteBatch};
 
 /// The most operations in one transaction. They share one fsync.
 const GROUP_OPERATIONS: usize = 512;
@@ -40,6 +41,7 @@ pub(super) fn commit_operations(
     fact_target: FactTarget,
 ) {
     let mut logged = 0;
+    let mut outage = OutageLog::default();
     while let Ok(first) = operations.recv() {
         let mut bytes = first.record_bytes();
         let mut group = vec![first];
@@ -49,10 +51,21 @@ pub(super) fn commit_operations(
             group.push(next);
         }
         let results = match write_group(connection, &group, fact_target) {
-            Ok(results) => results,
+            Ok(results) => {
+                if outage.worked() {
+                    tracing::info!("the store can be written again");
+                }
+                results
+            }
             Err(error) => {
-                tracing::error!(%error, operations = group.len(), "the store can't be written");
                 let text = error.to_string();
+                if outage.failed(&text, Instant::now()) {
+                    tracing::error!(
+                        error = text,
+                        operations = group.len(),
+                        "the store can't be written"
+                    );
+                }
                 group.iter().map(|_| OperationResult::Failed(text.clone())).collect()
             }
         };
