@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         }
     };
     let printer = Printer::new(&cli.global, &env);
-    printer::init_logging(&cli.global, &env);
+    printer::init_logging(&cli.global, &env, cli.command.is_server());
     for fault in &roots.faults {
         printer.warning(fault, None);
     }

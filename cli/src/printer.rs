@@ -245,36 +245,27 @@ pub fn human_bytes(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }
 
-/// Sends logs to stderr if `CRCR_LOG` or `-v` asks for them.
-pub fn init_logging(args: &GlobalArgs, env: &Env) {
+/// Sends logs to stderr if `CRCR_LOG` or `-v` asks for them. A server always logs, as JSON lines.
+pub fn init_logging(args: &GlobalArgs, env: &Env, is_server: bool) {
     let filter = match (env.get(env_vars::CRCR_LOG), args.verbose) {
         (Some(filter), _) => filter,
+        (None, 0) if is_server => {
+            "warn,crcr=info,crcr_relay=info,crcr_store=info,crcr_results=info"
+        }
         (None, 0) if env.is_true(env_vars::RUNNER_DEBUG) => "crcr=debug",
         (None, 0) => return,
         (None, 1) => {
-            "crcr=debug,crcr_github=debug,crcr_artifacts=debug,crcr_relay=debug,crcr_store=debug,\
-             crcr_results=debug,crcr_hud=debug"
+            "warn,crcr=debug,crcr_github=debug,crcr_artifacts=debug,crcr_relay=debug,\
+             crcr_store=debug,crcr_results=debug,crcr_hud=debug"
         }
         (None, _) => "debug",
     };
-    tracing_subscriber::fmt()
+    let logs = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
-}
-
-/// Sends logs to stderr as JSON lines, unless [`init_logging`] has set up text.
-#[cfg(feature = "relay")]
-pub fn init_server_logging() {
-    let filter = tracing_subscriber::EnvFilter::new(
-        "warn,crcr=info,crcr_relay=info,crcr_store=info,crcr_results=info",
-    );
-    // Fails if logging is set up already, which then stays as it is.
-    let _ = tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .try_init();
+        .with_writer(std::io::stderr);
+    if is_server {
+        logs.json().flatten_event(true).init();
+    } else {
+        logs.with_ansi(false).init();
+    }
 }

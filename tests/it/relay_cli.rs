@@ -271,6 +271,25 @@ async fn serve_listens_on_free_ports_and_stops_on_sigterm() {
     assert!(reqwest::get(relay.url.join("healthz").unwrap()).await.is_err(), "it is gone");
 }
 
+/// Programs that collect logs read JSON only, such as the CloudWatch filter of deploy/terraform/alarms.tf.
+#[tokio::test]
+async fn logs_of_the_server_are_json_whatever_is_chosen_to_be_logged() {
+    let place = place().set("CRCR_LOG", "info");
+    let mut relay = place.serve();
+    relay.ready().await;
+    relay.kill();
+    let log = place.log();
+    let levels = log.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        line["level"].as_str().unwrap().to_owned()
+    });
+    assert!(levels.collect::<Vec<_>>().contains(&"INFO".to_owned()), "{log}");
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check", "-vv"]);
+    let is_json = |line: &&str| serde_json::from_str::<Value>(line).is_ok();
+    let others: Vec<_> = stderr.lines().filter(|line| !is_json(line)).collect();
+    assert_eq!((code, others), (0, vec!["all settings work"]), "{stderr}");
+}
+
 #[tokio::test]
 async fn incomplete_request_doesnt_delay_the_shutdown() {
     let place = place();

@@ -182,6 +182,17 @@ pub enum CliCommand {
     },
 }
 
+impl CliCommand {
+    /// Whether its stderr is read by programs that collect logs.
+    pub fn is_server(&self) -> bool {
+        match self {
+            #[cfg(feature = "relay")]
+            Self::Relay(relay::RelayCommand::Serve(_)) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Parses the command line. `INPUT_*` variables supply flags that are absent.
 ///
 /// A composite action hands each of its inputs over as `INPUT_<NAME>`, dashes as underscores, and

@@ -95,6 +95,8 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   CRCR_SEVERAL_MACHINES    whether relays on several machines share CRCR_STORE and CRCR_RESULTS: on,
                            which refuses files of one machine, or off [off]
   REDIS_ENDPOINT, REDIS_LOGIN  without CRCR_STORE: HOST[:PORT], and USER:PASSWORD or PASSWORD
+  CRCR_LOG                 what is logged, as TARGET=LEVEL, comma list; always JSON lines
+                           [info of crcr, warnings of its libraries]
   OTEL_EXPORTER_OTLP_ENDPOINT  where traces go, such as http://127.0.0.1:4318 [nowhere]
   SECRET_STORE_ARN         AWS secret: JSON of settings by name [none]
 

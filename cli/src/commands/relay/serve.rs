@@ -17,11 +17,10 @@ use super::{now, secrets_manager};
 use crate::cli::relay::ServeArgs;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
-use crate::printer::{self, Printer};
+use crate::printer::Printer;
 
 /// Serves, or only validates with `--check`.
 pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
-    printer::init_server_logging();
     let stored = secrets_manager::fetch(env).await?;
     let flags = flags_by_variable(args);
     let asked = RefCell::new(BTreeSet::new());
