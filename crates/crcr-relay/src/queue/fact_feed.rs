@@ -21,7 +21,12 @@ pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken) {
         if relay.store.is_shared() { limits::SHARED_FEED_POLL } else { limits::FEED_RETRY.cap };
     let mut failed = 0_u32;
     while !stop.is_cancelled() {
-        let pause = match copy_batch(&relay).await {
+        let copied = tokio::select! {
+            copied = copy_batch(&relay) => copied,
+            // What was sent meanwhile is sent again after the next start.
+            () = grace_is_over(&stop) => return,
+        };
+        let pause = match copied {
             Ok(0) => {
                 failed = 0;
                 *relay.results_problem.lock() = None;
@@ -52,6 +57,11 @@ pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken) {
             () = tokio::time::sleep(pause) => {}
         }
     }
+}
+
+async fn grace_is_over(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(limits::GRACE).await;
 }
 
 /// Copies all facts that wait, for a process that doesn't run in between.

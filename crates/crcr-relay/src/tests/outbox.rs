@@ -11,6 +11,7 @@ use crcr_testkit::clickhouse::ClickHouse;
 use tokio_util::sync::CancellationToken;
 
 use super::support::World;
+use crate::limits;
 use crate::queue::fact_feed;
 
 const TOKEN: &str = "bot";
@@ -86,6 +87,26 @@ async fn unreachable_results_are_reported_and_stop_nothing() {
     let metrics = text(&world, "/metrics").await;
     assert!(metrics.contains("crcr_results_waiting 2"), "{metrics}");
     assert!(!metrics.contains("crcr_results_failures_total 0"), "{metrics}");
+}
+
+#[tokio::test]
+async fn results_that_never_answer_delay_the_shutdown_for_ten_seconds_at_most() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let world = world(&format!("clickhouse+http://me:hush@{address}/crcr")).await;
+    assert_eq!(world.forwarded(TOKEN, "a").await, StatusCode::OK);
+    let stop = CancellationToken::new();
+    let feeding = tokio::spawn(fact_feed::run(Arc::clone(&world.relay), stop.clone()));
+    let _connection = silent.accept().await.unwrap();
+    // From here on the clock jumps to whatever is waited for.
+    tokio::time::pause();
+    let stopped_at = tokio::time::Instant::now();
+    stop.cancel();
+    feeding.await.unwrap();
+    let took = stopped_at.elapsed();
+    assert!(took < limits::GRACE + Duration::from_secs(1), "{took:?}");
+    tokio::time::resume();
+    assert_eq!(world.relay.store.queue_depth().await.unwrap().facts, 2, "none is lost");
 }
 
 #[tokio::test]
