@@ -326,6 +326,23 @@ fn addresses_in_files_are_named_by_a_backup_and_found_by_an_import() {
     run(&["relay", "import", "-"], "sqlite:results.db");
 }
 
+/// The command knows no more of the relay's settings than it is told.
+#[test]
+fn backup_that_is_not_told_where_results_are_says_so_and_beside_redis_refuses() {
+    let place = Place::new(&[], "L1: []\n");
+    drop(SqliteStore::open(&place.folder().join("crcr.db"), StoreRole::Server).unwrap());
+    let (code, stdout, stderr) = place.run(&["relay", "backup", "copy"]);
+    assert_eq!(code, 0, "{stderr}");
+    let told = "not copied: results that the relay keeps elsewhere, if its `CRCR_RESULTS` is set";
+    assert!(stdout.contains(told), "{stdout}");
+    let (_, stdout, _) = place.run(&["relay", "backup", "all", "--results", "sqlite:crcr.db"]);
+    assert!(!stdout.contains("not copied"), "{stdout}");
+    let place = place.set("CRCR_STORE", "redis://127.0.0.1:1");
+    let (code, _, stderr) = place.run(&["relay", "backup", "redis"]);
+    assert!(code == 1 && stderr.contains("the relay's results aren't named"), "{code}: {stderr}");
+    assert!(stderr.contains("`--results` or CRCR_RESULTS"), "{stderr}");
+}
+
 /// 4 MiB are too little for the copy of a larger store.
 #[test]
 fn backup_that_does_not_fit_leaves_nothing_behind() {

@@ -150,11 +150,11 @@ receive it.";
 const BACKUP_EXAMPLES: &str = "\
 Examples:
   crcr relay backup /backups/2026-11-25 --store sqlite:/var/lib/crcr/crcr.db
-  crcr relay backup /backups/2026-11-25 --store redis://127.0.0.1:6379
+  crcr relay backup /backups/2026-11-25 --store redis://127.0.0.1:6379 --results sqlite:results.db
 
-The copy of a SQLite file has everything that was acknowledged before. A Redis server writes a snapshot, which is
-copied if it is on this machine. Results in ClickHouse and the archive of webhooks aren't copied: the output says what
-to do about them.";
+Run it with the relay's settings: what they don't name isn't copied. The copy of a SQLite file has everything that
+was acknowledged before. A Redis server writes a snapshot, which is copied if it is on this machine. Results in
+ClickHouse and the archive of webhooks aren't copied: the output says what to do about them.";
 
 const RESTORE_EXAMPLES: &str = "\
 Examples:

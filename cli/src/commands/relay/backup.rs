@@ -58,6 +58,12 @@ pub(super) const FORMAT: u32 = 1;
 pub async fn run(args: &BackupArgs, env: &Env, printer: &Printer) -> Outcome {
     let store = store_url(&args.store, env)?;
     let results = named_results(args.results.as_deref(), env)?;
+    if results.is_none() && matches!(store, StoreUrl::Redis(_)) {
+        let what = "the relay's results aren't named, and Redis doesn't have them";
+        return Err(Failure::user("results", what).hint(
+            "set `--results` or CRCR_RESULTS to the value that `crcr relay serve` has: it requires one beside Redis",
+        ));
+    }
     if args.folder.exists() {
         let what = format!("`{}` exists, and a backup never overwrites", args.folder.display());
         return Err(Failure::user("folder", what).hint("name a folder that doesn't exist yet"));
@@ -137,7 +143,12 @@ async fn make(
         Some(ResultsUrl::ClickHouse(_)) => manifest.not_copied.push(
             "the results in ClickHouse: use its own BACKUP DATABASE, after this command".to_owned(),
         ),
-        _ => {}
+        Some(ResultsUrl::Sqlite(_)) => {}
+        None => manifest.not_copied.push(
+            "results that the relay keeps elsewhere, if its `CRCR_RESULTS` is set: run this command with the relay's \
+             settings"
+                .to_owned(),
+        ),
     }
     if let Some(archive) = env.setting(env_vars::CRCR_ARCHIVE)? {
         let how = match archive.starts_with("file:") {
