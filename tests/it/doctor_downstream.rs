@@ -463,8 +463,8 @@ async fn signed_dispatch_is_answered_end_to_end_before_the_repository_is_on_the_
     for (allowlist, doctors_key, status) in [
         ("L1: []\n", KEY, "ok"),
         ("L4:\n  - acme/backend: [dave]\n", KEY, "ok"),
-        ("L1: []\n", "another key", "error"),
-        ("L4:\n  - acme/backend: [dave]\n", "another key", "error"),
+        ("L1: []\n", "another key of callback tokens", "error"),
+        ("L4:\n  - acme/backend: [dave]\n", "another key of callback tokens", "error"),
     ] {
         let place = Place::new(&["acme/backend"], allowlist).set("CRCR_CALLBACK_KEY", KEY);
         let relay = place.serve();

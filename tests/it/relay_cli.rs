@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crcr_standin::traffic::Fault;
 use crcr_standin::world::{Answer, HookSettings, PullRequest};
+use crcr_store::{SqliteStore, StoreRole};
 use jiff::Timestamp;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -214,6 +215,40 @@ fn check_rejects_a_broken_allowlist_and_an_invalid_key() {
     let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
     assert_eq!(code, 1, "{stderr}");
     assert!(!stderr.contains("not-even-a-key"), "{stderr}");
+}
+
+#[test]
+fn check_writes_to_the_store_the_results_and_the_archive() {
+    let place = place()
+        .set("CRCR_RESULTS", "sqlite:/dev/null/results.db")
+        .set("CRCR_ARCHIVE", "file:/dev/null/archive");
+    drop(SqliteStore::open(&place.database(), StoreRole::Server).unwrap());
+    let full = "CREATE TRIGGER full BEFORE INSERT ON record BEGIN SELECT RAISE(ABORT, 'full'); END";
+    rusqlite::Connection::open(place.database()).unwrap().execute(full, []).unwrap();
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 1, "{stderr}");
+    for told in [
+        "3 settings do not work",
+        "CRCR_STORE: `crcr.db`: ",
+        "full",
+        "CRCR_RESULTS: `/dev/null/results.db`: ",
+        "CRCR_ARCHIVE: `file:/dev/null/archive`: ",
+    ] {
+        assert!(stderr.contains(told), "{told} is not in {stderr}");
+    }
+    let place = self::place()
+        .set("CRCR_RESULTS", "sqlite:results.db")
+        .set("CRCR_ARCHIVE", "s3://bucket")
+        .set("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+        .set("AWS_REGION", "us-east-1")
+        .set("AWS_ACCESS_KEY_ID", "key")
+        .set("AWS_SECRET_ACCESS_KEY", "secret");
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert!(code == 1 && stderr.contains("1 setting does not work"), "{stderr}");
+    assert!(stderr.contains("CRCR_ARCHIVE: `s3://bucket`: "), "{stderr}");
+    let place = place.set("CRCR_ARCHIVE", "file:archive");
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 0, "{stderr}");
 }
 
 #[tokio::test]

@@ -59,8 +59,8 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   UPSTREAM_REPO            upstream repository [pytorch/pytorch]
   GITHUB_API_URL           GitHub's REST API [https://api.github.com]
   GITHUB_SERVER_URL        GitHub's pages [https://github.com]
-  CRCR_CALLBACK_KEY        keys of the callback token, newest first, comma list [made from
-                           GITHUB_APP_SECRET]
+  CRCR_CALLBACK_KEY        keys of the callback token, 16 characters at least, newest first, comma list
+                           [made from GITHUB_APP_SECRET]
   CRCR_OIDC_ISSUERS        token issuers, ISSUER[=JWKS URL], comma list [the one of
                            GITHUB_API_URL's GitHub, and Buildkite]
   CRCR_OIDC_AUDIENCE       audience of tokens [pytorch-cross-repo-ci-relay]

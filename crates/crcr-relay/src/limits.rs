@@ -24,8 +24,8 @@ pub const REQUEST: Duration = Duration::from_secs(60);
 pub const CONNECTIONS: usize = 800;
 /// A connection is closed when the client doesn't read for this long.
 pub const WRITE: Duration = Duration::from_secs(30);
-/// The minimal length of the admin token, which makes it infeasible to guess.
-pub const ADMIN_TOKEN_CHARS: usize = 16;
+/// The minimal length of the admin token and of a callback key, which makes them infeasible to guess.
+pub const SECRET_CHARS: usize = 16;
 /// After this many wrong admin tokens in a minute, from all clients together, further ones are refused
 /// without a check.
 pub const WRONG_TOKENS: u32 = 10;

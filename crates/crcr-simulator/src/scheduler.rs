@@ -65,8 +65,11 @@ const DISPATCH_WAIT: SignedDuration = SignedDuration::from_secs(30);
 /// GitHub asks for pauses up to this one.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(20);
 /// Settings of the keys for callback tokens during a rotation. The first one of each signs, all of them verify.
-const CALLBACK_KEYS: [&str; 3] =
-    ["the-old-key", "the-old-key,the-new-key", "the-new-key,the-old-key"];
+const CALLBACK_KEYS: [&str; 3] = [
+    "the-old-callback-key",
+    "the-old-callback-key,the-new-callback-key",
+    "the-new-callback-key,the-old-callback-key",
+];
 /// Like every address here it is never connected to.
 const ORIGIN: &str = "http://127.0.0.1:9/";
 

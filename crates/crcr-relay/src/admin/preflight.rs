@@ -1,19 +1,27 @@
 //! Tries the settings: uses everything that the relay depends on once, and reports all problems.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
+use crcr_aws::object_store::{ObjectStore, ObjectStoreError};
 use crcr_domain::Allowlist;
 use crcr_github::app::{Clock, GithubApp};
 use crcr_github::{GithubError, http};
 use crcr_results::ResultsUrl;
-use crcr_store::{RedisStore, SqliteStore, StoreRole};
+use crcr_store::{RedisStore, SqliteStore, StateStore as _, StoreError, StoreRole, WriteBatch};
+use jiff::Timestamp;
 use url::Url;
 
 use crate::allowlist::AllowlistSource;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
 use crate::config::config_file::{self, FileUrl};
 use crate::config::{Config, PYTORCH_PROVIDERS, SettingProblem, StoreUrl};
-use crate::limits;
+use crate::{limits, state_records};
+
+/// How long the archive may take: S3 is tried three times.
+const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Everything that doesn't work with these settings; empty if the relay can serve. A relay may be
 /// running on the same store.
@@ -21,17 +29,35 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<SettingProblem> {
     let mut found = ProblemList(vec![]);
     let (name, tried) = match &config.store {
         StoreUrl::Sqlite(path) => {
-            (path.display().to_string(), SqliteStore::open(path, StoreRole::Tool).map(drop))
+            (path.display().to_string(), write_to_file(path, config, clock()).await)
         }
         StoreUrl::Redis(url) => (url.to_string(), RedisStore::rehearse(url).await),
     };
     if let Err(error) = tried {
         found.add("CRCR_STORE", format!("`{name}`: {error}"));
     }
-    if let Some(url @ ResultsUrl::ClickHouse(_)) = &config.results {
-        let tried = async { crcr_results::open(url, StoreRole::Tool).await?.prepare().await };
-        if let Err(error) = tried.await {
-            found.add("CRCR_RESULTS", error.to_string());
+    match &config.results {
+        Some(url @ ResultsUrl::ClickHouse(_)) => {
+            let tried = async { crcr_results::open(url, StoreRole::Tool).await?.prepare().await };
+            if let Err(error) = tried.await {
+                found.add("CRCR_RESULTS", error.to_string());
+            }
+        }
+        Some(ResultsUrl::Sqlite(path)) => {
+            if let Err(error) = write_to_file(path, config, clock()).await {
+                found.add("CRCR_RESULTS", format!("`{}`: {error}", path.display()));
+            }
+        }
+        None => {}
+    }
+    if let Some(url) = &config.archive {
+        let tried = tokio::time::timeout(ARCHIVE_TIMEOUT, write_to_archive(url)).await;
+        let problem = match tried {
+            Ok(tried) => tried.err().map(|error| error.to_string()),
+            Err(_) => Some(format!("no answer in {} s", ARCHIVE_TIMEOUT.as_secs())),
+        };
+        if let Some(problem) = problem {
+            found.add("CRCR_ARCHIVE", format!("`{url}`: {problem}"));
         }
     }
     for (name, address) in
@@ -73,6 +99,22 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<SettingProblem> {
         }
     }
     found.0
+}
+
+/// Writes what `/readyz` writes: a file of another user, or on a full disk, can be opened and read.
+async fn write_to_file(path: &Path, config: &Config, now: Timestamp) -> Result<(), StoreError> {
+    let store = SqliteStore::open(path, StoreRole::Tool)?;
+    let mut batch = WriteBatch::default();
+    batch.set(state_records::write_probe_key(), &now, now + config.keep);
+    store.commit(batch, now).await.map(drop)
+}
+
+/// The object is replaced by the next check, because the relay needs no permission to delete. It is beside the logs, where
+/// it isn't taken for a webhook.
+async fn write_to_archive(url: &str) -> Result<(), ObjectStoreError> {
+    let archive = ObjectStore::open(url).await?;
+    archive.list("", None, 1).await?;
+    archive.put("logs/check", Bytes::from_static(b"crcr\n")).await
 }
 
 struct ProblemList(Vec<SettingProblem>);

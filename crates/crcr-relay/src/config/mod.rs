@@ -7,6 +7,7 @@ mod settings;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -267,6 +268,20 @@ macro_rules! all_or_none {
     }};
 }
 
+/// Whether two listeners can't have these addresses at the same time. Each gets a free port for port 0.
+fn is_same_port(one: &str, other: &str) -> bool {
+    match (one.parse::<SocketAddr>(), other.parse::<SocketAddr>()) {
+        (Ok(one), Ok(other)) => {
+            let (a, b) = (one.ip(), other.ip());
+            let is_every = a.is_unspecified() || b.is_unspecified();
+            one.port() == other.port()
+                && one.port() != 0
+                && (a == b || is_every && a.is_ipv4() == b.is_ipv4())
+        }
+        _ => one == other && !one.ends_with(":0"),
+    }
+}
+
 /// The items of a comma list, or of lines.
 fn list_items<C: FromIterator<String>>(text: &str) -> C {
     let items = text.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty());
@@ -276,7 +291,6 @@ fn list_items<C: FromIterator<String>>(text: &str) -> C {
 impl Settings<'_> {
     /// `None` when there is a problem.
     fn config(&mut self) -> Option<Config> {
-        let admin_listen = self.get_or("CRCR_ADMIN_LISTEN", "127.0.0.1:8081");
         let server_url = self.get_or("GITHUB_SERVER_URL", "https://github.com");
         all_or_none!(Config {
             app_id: self.required("GITHUB_APP_ID"),
@@ -293,7 +307,7 @@ impl Settings<'_> {
             server_url: Some(server_url.trim_end_matches('/').to_owned()),
             public_url: self.public_url(),
             listen: Some(self.get_or("CRCR_LISTEN", "127.0.0.1:8080")),
-            admin_listen: Some(Some(admin_listen).filter(|listen| listen != "off")),
+            admin_listen: self.admin_listen(listen.as_deref()),
             admin_token: self.secret("CRCR_ADMIN_TOKEN", SecretFormat::Tokens),
             store: self.store(),
             results: self.results(store.as_ref()),
@@ -343,6 +357,18 @@ impl Settings<'_> {
     fn allowlist(&mut self) -> Option<FileUrl> {
         let text = self.required("ALLOWLIST_URL")?;
         self.file_url("ALLOWLIST_URL", &text)
+    }
+
+    fn admin_listen(&mut self, listen: Option<&str>) -> Option<Option<String>> {
+        const NAME: &str = "CRCR_ADMIN_LISTEN";
+        let address = self.get_or(NAME, "127.0.0.1:8081");
+        if address == "off" {
+            return Some(None);
+        }
+        if listen.is_some_and(|listen| is_same_port(listen, &address)) {
+            return self.invalid(NAME, format!("`{address}` is taken by CRCR_LISTEN"));
+        }
+        Some(Some(address))
     }
 
     fn event_filter(&mut self, upstream: Option<&RepoName>) -> Option<EventFilter> {

@@ -24,7 +24,7 @@ pub enum SecretFormat {
     Lines,
     /// The same, and each value is long enough that it can't be guessed.
     Tokens,
-    /// Values separated by commas or line feeds.
+    /// Values separated by commas or line feeds, each as long.
     List,
     /// One value, such as PEM.
     Whole,
@@ -197,8 +197,8 @@ impl SecretFormat {
             count if self != Self::List && count > MAX_VALUES => Err(format!(
                 "has {count} lines: at most {MAX_VALUES}, the new value and the old one"
             )),
-            _ if self == Self::Tokens && values.iter().any(is_short) => {
-                let least = limits::ADMIN_TOKEN_CHARS;
+            _ if matches!(self, Self::Tokens | Self::List) && values.iter().any(is_short) => {
+                let least = limits::SECRET_CHARS;
                 Err(format!("has fewer than {least} characters: `openssl rand -hex 32`"))
             }
             _ => Ok(values),
@@ -207,7 +207,7 @@ impl SecretFormat {
 }
 
 fn is_short(token: &SecretString) -> bool {
-    token.expose_secret().chars().count() < limits::ADMIN_TOKEN_CHARS
+    token.expose_secret().chars().count() < limits::SECRET_CHARS
 }
 
 impl FileStamp {

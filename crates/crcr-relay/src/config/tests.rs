@@ -62,12 +62,39 @@ fn relays_on_several_machines_share_no_file() {
 }
 
 #[test]
-fn short_admin_token_is_rejected() {
-    let with = |token| read(&[&NEEDED[..], &[("CRCR_ADMIN_TOKEN", token)]].concat());
-    let problems = with("fifteen letters").unwrap_err();
-    assert_eq!((problems.len(), problems[0].name.as_str()), (1, "CRCR_ADMIN_TOKEN"));
-    assert!(problems[0].what.contains("fewer than 16") && !problems[0].what.contains("fift"));
-    assert!(with("sixteen letters!").is_ok());
+fn short_admin_token_or_callback_key_is_rejected() {
+    for name in ["CRCR_ADMIN_TOKEN", "CRCR_CALLBACK_KEY"] {
+        let with = |token| read(&[&NEEDED[..], &[(name, token)]].concat());
+        let problems = with("fifteen letters").unwrap_err();
+        assert_eq!((problems.len(), problems[0].name.as_str()), (1, name));
+        assert!(problems[0].what.contains("fewer than 16") && !problems[0].what.contains("fift"));
+        assert!(with("sixteen letters!").is_ok());
+    }
+    let old_is_short = ("CRCR_CALLBACK_KEY", "sixteen letters!,x");
+    assert!(read(&[&NEEDED[..], &[old_is_short]].concat()).is_err());
+}
+
+#[test]
+fn listeners_on_one_port_are_rejected() {
+    for (listen, admin, is_valid) in [
+        ("127.0.0.1:8080", "127.0.0.1:8080", false),
+        ("0.0.0.0:8080", "127.0.0.1:8080", false),
+        ("localhost:8080", "localhost:8080", false),
+        ("127.0.0.2:8080", "127.0.0.1:8080", true),
+        ("0.0.0.0:8080", "127.0.0.1:8081", true),
+        ("127.0.0.1:0", "127.0.0.1:0", true),
+        ("127.0.0.1:8080", "off", true),
+    ] {
+        let both = [("CRCR_LISTEN", listen), ("CRCR_ADMIN_LISTEN", admin)];
+        let names: Vec<_> = read(&[&NEEDED[..], &both].concat())
+            .err()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|problem| problem.name)
+            .collect();
+        let expected = if is_valid { vec![] } else { vec!["CRCR_ADMIN_LISTEN".to_owned()] };
+        assert_eq!(names, expected, "{listen} {admin}");
+    }
 }
 
 #[test]
