@@ -215,6 +215,12 @@ fn check_rejects_a_broken_allowlist_and_an_invalid_key() {
     let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
     assert_eq!(code, 1, "{stderr}");
     assert!(!stderr.contains("not-even-a-key"), "{stderr}");
+    let public = place.github.state().world.app().private_key.replace("PRIVATE", "PUBLIC");
+    let place = place.set("GITHUB_APP_PRIVATE_KEY", &public);
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    let told = "GITHUB_APP_PRIVATE_KEY: the App's private key is a public key";
+    assert!(code == 1 && stderr.contains(told), "{stderr}");
+    assert!(!stderr.contains("GITHUB_APP_ID"), "{stderr}");
 }
 
 #[test]

@@ -532,7 +532,18 @@ fn read_keys(text: &SecretString) -> Result<SigningKeys, ClientSetupError> {
         return Err(ClientSetupError::KeyCount(starts.len()));
     }
     let blocks = starts.iter().zip(ends).map(|(start, end)| &text[*start..end]);
-    let keys = blocks.map(|block| EncodingKey::from_rsa_pem(block.as_bytes()));
-    let all = keys.collect::<Result<_, _>>().map_err(ClientSetupError::Key)?;
+    let all = blocks.map(read_key).collect::<Result<_, _>>()?;
     Ok(SigningKeys { all, current: 0, jwt: None })
+}
+
+/// One RSA key in PEM that signs. `from_rsa_pem` takes public keys, too, whose calls GitHub would refuse as if the App's id
+/// were wrong.
+fn read_key(block: &str) -> Result<EncodingKey, ClientSetupError> {
+    if block.lines().next().is_some_and(|label| label.contains("PUBLIC KEY")) {
+        return Err(ClientSetupError::PublicKey);
+    }
+    let key = EncodingKey::from_rsa_pem(block.as_bytes()).map_err(ClientSetupError::Key)?;
+    jsonwebtoken::encode(&Header::new(Algorithm::RS256), &json!({}), &key)
+        .map_err(ClientSetupError::CannotSign)?;
+    Ok(key)
 }

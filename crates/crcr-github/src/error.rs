@@ -84,6 +84,10 @@ pub enum ClientSetupError {
     Token,
     #[error("the App's private key isn't an RSA key in PEM: {0}")]
     Key(jsonwebtoken::errors::Error),
+    #[error("the App's private key is a public key; GitHub's download is the private one")]
+    PublicKey,
+    #[error("the App's private key can't sign, GitHub's download can: {0}")]
+    CannotSign(jsonwebtoken::errors::Error),
     #[error(
         "the App's private key has to be one key in PEM, or the new one and the old one; it has {0}"
     )]

@@ -479,6 +479,27 @@ async fn the_apps_identity_is_checked() {
 }
 
 #[tokio::test]
+async fn key_that_can_not_sign_is_refused_before_github_is_asked() {
+    let (github, app) = set_up();
+    // A public key, with the label of a private one.
+    let mislabelled = "-----BEGIN RSA PRIVATE KEY-----
+MIGJAoGBAKJmb1XMuB9gJxoQ7AezNZrPro0uUeR34s97mHAd4DjE3/U7ii8+TXLn
+2p7TmA1Z/wdZcSOoohLD5YWQ1mTzVFjLN/kgsfJ3cffqoK5rL+dCnQRwEID79W2W
+YicdIMqjkVIGXUZ59LJGT71s5871qVYeZIjnukwmRYpCOPBDzMxrAgMBAAE=
+-----END RSA PRIVATE KEY-----
+";
+    let public = world(&github).app().private_key.replace("PRIVATE", "PUBLIC");
+    for (key, told) in [
+        (&*public, "is a public key; GitHub's download is the private one"),
+        (mislabelled, "the App's private key can't sign"),
+    ] {
+        let error = app.set_private_key(&key.into()).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+    assert!(app.slug().await.is_ok(), "the key from before stays");
+}
+
+#[tokio::test]
 async fn of_two_private_keys_the_one_that_github_knows_is_used() {
     let (github, _) = set_up();
     let known = world(&github).app().clone();
