@@ -55,6 +55,16 @@ impl AllowlistState {
             None => "none is in force",
         }
     }
+
+    /// What is in force is the newest version, also if it is the one from before the restart.
+    fn confirm(&mut self, now: Timestamp) {
+        if !std::mem::take(&mut self.restored) {
+            return;
+        }
+        self.loaded_at = Some(now);
+        let repositories = self.policy.as_ref().map_or(0, |policy| policy.len());
+        tracing::info!(repositories, "the allowlist is in force");
+    }
 }
 
 /// The record of the last good version.
@@ -142,7 +152,7 @@ impl AllowlistSource {
             return tracing::error!("the last good allowlist isn't valid for this version of crcr");
         };
         let (read_at, repositories) = (kept.loaded_at, policy.len());
-        tracing::warn!(
+        tracing::info!(
             %read_at,
             repositories,
             "the allowlist from before the restart is in force until a newer one is read"
@@ -183,7 +193,9 @@ impl AllowlistSource {
                 let mut state = self.state.lock();
                 state.unreadable = None;
                 // The ETag is of the version in force or of an invalid one after it.
-                state.restored &= state.broken.is_some();
+                if state.broken.is_none() {
+                    state.confirm(now);
+                }
             }
             Ok(Some((text, etag))) => {
                 if self.put_in_force(text, etag, now) {
@@ -214,7 +226,7 @@ impl AllowlistSource {
         state.unreadable = None;
         if state.policy.is_some() && state.text == text {
             state.broken = None;
-            state.restored = false;
+            state.confirm(now);
             return false;
         }
         match Allowlist::parse(&text, &self.upstream).accepted() {

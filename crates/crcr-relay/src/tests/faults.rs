@@ -239,6 +239,23 @@ async fn last_good_allowlist_is_in_force_after_a_restart() {
     }
 }
 
+/// From a file, and from GitHub, which answers 304.
+#[tokio::test]
+async fn allowlist_that_has_not_changed_counts_as_loaded_after_the_restart() {
+    let url = format!("https://github.com/{UPSTREAM}/blob/main/{PATH}");
+    for settings in [&[][..], &[("ALLOWLIST_URL", &*url)]] {
+        let world = World::with(settings).await;
+        world.github.state().world.put_file(UPSTREAM, PATH, ALLOWLIST);
+        world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+        let before = world.relay.allowlist.status().loaded_at.unwrap();
+        world.later(Duration::from_secs(3600));
+        let world = world.restart(settings).await;
+        let standing = world.relay.allowlist.status();
+        assert_eq!((standing.loaded, standing.problem), (true, None));
+        assert!(standing.loaded_at.unwrap() > before, "{settings:?}");
+    }
+}
+
 #[tokio::test]
 async fn read_only_store_is_not_ready() {
     let world = World::new().await;
