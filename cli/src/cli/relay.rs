@@ -59,7 +59,7 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   UPSTREAM_REPO            upstream repository [pytorch/pytorch]
   GITHUB_API_URL           GitHub's REST API [https://api.github.com]
   GITHUB_SERVER_URL        GitHub's pages [https://github.com]
-  CRCR_CALLBACK_KEY        keys of the callback token, 16 characters at least, newest first, comma list
+  CRCR_CALLBACK_KEY        callback token's keys, newest first, comma list, 16 characters at least
                            [made from GITHUB_APP_SECRET]
   CRCR_OIDC_ISSUERS        token issuers, ISSUER[=JWKS URL], comma list [the one of
                            GITHUB_API_URL's GitHub, and Buildkite]
@@ -150,7 +150,8 @@ receive it.";
 const BACKUP_EXAMPLES: &str = "\
 Examples:
   crcr relay backup /backups/2026-11-25 --store sqlite:/var/lib/crcr/crcr.db
-  crcr relay backup /backups/2026-11-25 --store redis://127.0.0.1:6379 --results sqlite:results.db
+  crcr relay backup /backups/2026-11-25 --store redis://127.0.0.1:6379 \\
+    --results sqlite:results.db
 
 Run it with the relay's settings: what they don't name isn't copied. The copy of a SQLite file has everything that
 was acknowledged before. A Redis server writes a snapshot, which is copied if it is on this machine. Results in
