@@ -534,6 +534,7 @@ impl History {
             let stands = |older: &&TrueRun| {
                 pull(older) != pull(run)
                     && !self.was_cancelled(older)
+                    && !self.may_turn_out_cancelled(older)
                     && self.may_stand_for_cancelled(older, run)
                     && self.not_good(run).iter().all(|job| self.has_run(older, *job))
                     && all.iter().all(|next| !is_next(next, older) || says_nothing(next))
@@ -620,6 +621,15 @@ impl History {
         Conclusion::worst(ends) == Some(Conclusion::Cancelled)
     }
 
+    /// Whether a run was cancelled, and the end of a job isn't known.
+    fn may_turn_out_cancelled(&self, run: &TrueRun) -> bool {
+        let seen = self.records[run.dispatch].seen.get(&run.id);
+        let was_cancelled =
+            seen.is_some_and(|seen| seen.state == RunState::Over(Conclusion::Cancelled));
+        let is_open = |job| self.newest_report(run, job).is_some_and(|(_, state)| state.is_open());
+        was_cancelled && [false, true].into_iter().any(is_open)
+    }
+
     /// Whether a run is for what a cancelled one was for: another branch's, or a draft's, may have fewer jobs.
     fn may_stand_for_cancelled(&self, run: &TrueRun, cancelled: &TrueRun) -> bool {
         let (own, other) = (&self.records[run.dispatch], &self.records[cancelled.dispatch]);
@@ -640,11 +650,7 @@ impl History {
             return false;
         }
         // What was cancelled, and may say nothing once its open job is lost, stands for nothing.
-        let of_later = self.records[later.dispatch].seen.get(&later.id);
-        let was_cancelled = of_later.is_some_and(|seen| seen.state == cancelled);
-        let is_open =
-            |job| self.newest_report(later, job).is_some_and(|(_, state)| state.is_open());
-        if was_cancelled && [false, true].into_iter().any(is_open) {
+        if self.may_turn_out_cancelled(later) {
             return false;
         }
         let reported = [false, true].into_iter().filter_map(|job| self.newest_report(older, job));

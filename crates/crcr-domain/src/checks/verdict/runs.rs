@@ -222,6 +222,7 @@ impl<'a> EffectiveRun<'a> {
         (self.was_cancelled() || self.was_left())
             && !self.ran_again()
             && !older.was_cancelled()
+            && !older.may_be_needless()
             && older.covers(self)
             && self.dispatch.pull_request != older.dispatch.pull_request
             && older.is_of_workflow_of(self)
