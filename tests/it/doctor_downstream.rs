@@ -532,9 +532,9 @@ fn github_that_stops_answering_after_the_dispatch_is_given_up_when_the_timeout_e
     // Without the limit, a request that hangs takes a minute.
     assert!(began.elapsed().as_secs() < 30, "{}", ran.report());
     assert!(matches!(listener.join().unwrap(), Some(Started::Dispatch(_))));
-    let told = "GitHub didn't answer for the rest of the 2 seconds: look at the runs of \
+    let message = "GitHub didn't answer for the rest of the 2 seconds: look at the runs of \
                 `acme/backend`, or wait longer by `--timeout`";
-    assert_check(&ran, "dispatch", "not-checked", told);
+    assert_check(&ran, "dispatch", "not-checked", message);
     github.state().world.take_dispatches();
 }
 

@@ -1,7 +1,7 @@
 //! Whether those who have to approve promotions to L3 and L4 did, as GitHub says.
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::allowlist::diff::{Rename, changes};
+use crcr_domain::allowlist::diff::{RepositoryRename, changes};
 use crcr_domain::diagnostic::{Diagnostic, Rule};
 use crcr_domain::{Allowlist, AllowlistEntry, Level, RepoName};
 use crcr_github::GithubError;
@@ -21,7 +21,7 @@ pub async fn review(
     args: &ApprovalArgs,
     token: Option<&SecretString>,
     upstream: &RepoName,
-    (base, renames): (&Allowlist, &[Rename]),
+    (base, renames): (&Allowlist, &[RepositoryRename]),
     head: &mut ParseOutcome,
     (env, printer): (&Env, &Printer),
 ) -> Result<(), Failure> {

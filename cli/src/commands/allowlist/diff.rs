@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, Rename, changes, review};
+use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, RepositoryRename, changes, review};
 use crcr_domain::{Allowlist, AllowlistEntry};
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ pub(super) struct RenderedReview {
 pub(super) async fn review_level_changes(
     args: &EvidenceArgs,
     until: Option<jiff::Timestamp>,
-    base: (&Allowlist, &[Rename]),
+    base: (&Allowlist, &[RepositoryRename]),
     head: &mut ParseOutcome,
 ) -> Result<Vec<RenderedReview>, Failure> {
     let Some(results) = &args.results else { return Ok(vec![]) };
@@ -102,7 +102,7 @@ fn text(base: &Allowlist, head: &Allowlist) -> String {
 }
 
 /// A section of the pull request comment.
-pub fn markdown(base: &Allowlist, head: &Allowlist, renames: &[Rename]) -> String {
+pub fn markdown(base: &Allowlist, head: &Allowlist, renames: &[RepositoryRename]) -> String {
     let changes = changes(base, head, renames);
     if changes.is_empty() {
         return "\n**No effect**: the same repositories at the same levels.\n".to_owned();
@@ -173,7 +173,7 @@ fn describe(change: &EntryChange<'_>) -> String {
         entry.events.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(", ")
     };
     let mut parts = Vec::new();
-    if let Some(Rename { from, id, .. }) = change.rename {
+    if let Some(RepositoryRename { from, id, .. }) = change.rename {
         parts.push(format!("was `{from}`, as GitHub proves: both names are repository {id}"));
     }
     if level_and_device(before) != level_and_device(after) {

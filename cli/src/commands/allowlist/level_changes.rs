@@ -1,7 +1,7 @@
 //! Reviews promotions and demotions by recorded results.
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, Rename, changes};
+use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, RepositoryRename, changes};
 use crcr_domain::diagnostic::{Diagnostic, Rule};
 use crcr_domain::results::review::ReviewQuestion;
 use crcr_domain::results::{CriterionVerdict, RepoReview};
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// Reviews every promotion and every demotion by the results before `until`. Returns the reviews and
 /// the findings about them.
 pub async fn review(
-    (base, renames): (&Allowlist, &[Rename]),
+    (base, renames): (&Allowlist, &[RepositoryRename]),
     head: &ParseOutcome,
     reviewer: &LevelReviewer,
     until: Timestamp,

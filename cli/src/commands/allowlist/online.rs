@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::allowlist::diff::Rename;
+use crcr_domain::allowlist::diff::RepositoryRename;
 use crcr_domain::allowlist::level::{CheckRunPolicy, Device, Level};
 use crcr_domain::diagnostic::{Diagnostic, Rule, SourceSpan};
 use crcr_domain::repo::Oncall;
@@ -113,7 +113,7 @@ pub async fn find_renames(
     head: &Allowlist,
     env: &Env,
     printer: &Printer,
-) -> Result<(Vec<Rename>, Vec<String>), Failure> {
+) -> Result<(Vec<RepositoryRename>, Vec<String>), Failure> {
     let names = base.iter().map(|old| old.repo.clone());
     let removed: Vec<RepoName> = names.filter(|name| head.get(name).is_none()).collect();
     let is_added = |name: &RepoName| head.get(name).is_some() && base.get(name).is_none();
@@ -132,7 +132,7 @@ pub async fn find_renames(
         match answer {
             Ok(Some(RepositoryInfo { full_name, id, .. })) => {
                 if let Some(to) = RepoName::new(&full_name).ok().filter(is_added) {
-                    renames.push(Rename { from, to, id });
+                    renames.push(RepositoryRename { from, to, id });
                 }
             }
             Ok(None) => {}

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crcr_domain::allowlist::diff::{self, Rename};
+use crcr_domain::allowlist::diff::{self, RepositoryRename};
 
 use super::approval;
 use super::diff::{markdown, review_level_changes};
@@ -42,7 +42,7 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
         _ => (None, vec![]),
     };
     let proven = renames.as_deref().unwrap_or_default();
-    for Rename { from, to, id } in proven {
+    for RepositoryRename { from, to, id } in proven {
         printer.notice(&format!(
             "`{to}` is `{from}` under a new name, neither added nor removed: GitHub answers with repository {id} \
              to both"

@@ -116,10 +116,10 @@ fn repeated<'a>(cases: &[TestCase], of_element: &'a [Candidate]) -> Vec<Vec<&'a 
 /// failure.
 fn count_other_failures(cases: &[TestCase], group: &[&Candidate], hidden: &mut HiddenFailures) {
     let rows = group.iter().map(|candidate| &cases[candidate.position as usize]);
-    let mut known = HashSet::new();
+    let mut messages = HashSet::new();
     for case in rows.filter(|case| case.name.is_empty() && case.classname.is_empty()) {
-        let told = case.details.first().map(|detail| (&detail.message, &detail.text));
-        if known.insert(told) && known.len() > 1 {
+        let message = case.details.first().map(|detail| (&detail.message, &detail.text));
+        if messages.insert(message) && messages.len() > 1 {
             match case.result {
                 TestResult::Failure => hidden.failures += 1,
                 TestResult::Error => hidden.errors += 1,

@@ -36,7 +36,7 @@ impl TestOutput {
 pub(super) fn test_output(chunk: &CleanChunk) -> Vec<(Range<usize>, TestOutput)> {
     // Few logs have its tests, and every line may name one.
     let has_pytest = contains(&chunk.text, b".py::");
-    let mut scan = Scan { has_pytest, ..Scan::default() };
+    let mut scan = OutputScan { has_pytest, ..OutputScan::default() };
     for index in 0..chunk.segments.len() {
         let line = chunk.segment(index);
         if line.len() >= 2 {
@@ -52,23 +52,23 @@ pub(super) fn test_output(chunk: &CleanChunk) -> Vec<(Range<usize>, TestOutput)>
 
 /// What a line says of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event<'l> {
+enum RunnerEvent<'l> {
     /// It starts. What follows is printed by it.
-    Start(Runner, &'l [u8]),
+    Start(TestRunner, &'l [u8]),
     /// Nobody says any more which test prints.
     Pause,
     /// It passed or was skipped.
     Passed(&'l [u8]),
     Failed(&'l [u8]),
     /// The test of the runner that printed last passed or failed, or the line itself says all about another.
-    LastPassed(Runner),
+    LastPassed(TestRunner),
     LastFailed,
     /// The tests of a program are over.
     End,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Runner {
+enum TestRunner {
     GoogleTest,
     Go,
     Gradle,
@@ -78,11 +78,11 @@ enum Runner {
 }
 
 #[derive(Default)]
-struct Scan<'l> {
+struct OutputScan<'l> {
     has_pytest: bool,
     found: Vec<(Range<usize>, TestOutput)>,
     /// The test that prints, and its first line.
-    current: Option<(Runner, &'l [u8], usize)>,
+    current: Option<(TestRunner, &'l [u8], usize)>,
     /// What tests printed before others did.
     before: HashMap<&'l [u8], Vec<Range<usize>>>,
     /// Lines that are indented by more belong to what has just passed.
@@ -98,7 +98,7 @@ struct Scan<'l> {
     is_in_report: bool,
 }
 
-impl<'l> Scan<'l> {
+impl<'l> OutputScan<'l> {
     fn add(&mut self, index: usize, line: &'l [u8], next: impl Fn() -> Option<&'l [u8]>) {
         if let Some(least) = self.deeper_than {
             if indent(line) > least && !line.trim_ascii_start().starts_with(b"--- ") {
@@ -176,20 +176,20 @@ impl<'l> Scan<'l> {
         *self = Self { found, has_pytest, unreported: index + 1, ..Self::default() };
     }
 
-    fn apply(&mut self, index: usize, line: &[u8], event: Event<'l>) {
+    fn apply(&mut self, index: usize, line: &[u8], event: RunnerEvent<'l>) {
         match event {
-            Event::Start(runner, name) => {
+            RunnerEvent::Start(runner, name) => {
                 self.pause(index);
                 // Only Go's tests take turns. A test that starts again before it has passed has crashed.
                 match runner {
-                    Runner::Go if line.starts_with(b"=== RUN") => _ = self.before.remove(name),
-                    Runner::Go | Runner::Gradle => {}
+                    TestRunner::Go if line.starts_with(b"=== RUN") => _ = self.before.remove(name),
+                    TestRunner::Go | TestRunner::Gradle => {}
                     _ => self.before.clear(),
                 }
                 self.current = Some((runner, name, index));
             }
-            Event::Pause => self.pause(index),
-            Event::Passed(name) => {
+            RunnerEvent::Pause => self.pause(index),
+            RunnerEvent::Passed(name) => {
                 self.pause(index);
                 for range in self.before.remove(name).into_iter().flatten() {
                     self.found.push((range, TestOutput::Passed));
@@ -199,17 +199,17 @@ impl<'l> Scan<'l> {
                     self.deeper_than = Some(indent(line));
                 }
             }
-            Event::Failed(name) => {
+            RunnerEvent::Failed(name) => {
                 self.pause(index);
                 self.before.remove(name);
             }
-            Event::LastPassed(runner) => {
+            RunnerEvent::LastPassed(runner) => {
                 if let Some((_, _, from)) = self.current.take_if(|(of, _, _)| *of == runner) {
                     self.found.push((from..index, TestOutput::Passed));
                 }
             }
-            Event::LastFailed => self.current = None,
-            Event::End => {
+            RunnerEvent::LastFailed => self.current = None,
+            RunnerEvent::End => {
                 self.current = None;
                 self.before.clear();
             }
@@ -223,7 +223,7 @@ impl<'l> Scan<'l> {
     }
 }
 
-fn event(line: &[u8], has_pytest: bool) -> Option<Event<'_>> {
+fn event(line: &[u8], has_pytest: bool) -> Option<RunnerEvent<'_>> {
     let text = line.trim_ascii_start();
     let name = |at: usize| {
         let name = text.get(at..).unwrap_or_default();
@@ -236,29 +236,29 @@ fn event(line: &[u8], has_pytest: bool) -> Option<Event<'_>> {
             let is_number = |byte: &u8| byte.is_ascii_digit() || b": ".contains(byte);
             let name = name(at + 13);
             match text[at..].get(..13).filter(|_| text[..at].iter().all(is_number))? {
-                b"[ RUN      ] " => Some(Event::Start(Runner::GoogleTest, name)),
-                b"[       OK ] " | b"[  SKIPPED ] " => Some(Event::Passed(name)),
-                b"[  FAILED  ] " => Some(Event::Failed(name)),
+                b"[ RUN      ] " => Some(RunnerEvent::Start(TestRunner::GoogleTest, name)),
+                b"[       OK ] " | b"[  SKIPPED ] " => Some(RunnerEvent::Passed(name)),
+                b"[  FAILED  ] " => Some(RunnerEvent::Failed(name)),
                 _ => None,
             }
         }
         b'=' => match text.get(..10)? {
             b"=== RUN   " | b"=== CONT  " | b"=== NAME  " => {
-                Some(Event::Start(Runner::Go, name(10)))
+                Some(RunnerEvent::Start(TestRunner::Go, name(10)))
             }
-            b"=== PAUSE " => Some(Event::Pause),
+            b"=== PAUSE " => Some(RunnerEvent::Pause),
             _ => None,
         },
         b'-' => match text.get(..10)? {
-            b"--- PASS: " | b"--- SKIP: " => Some(Event::Passed(name(10))),
-            b"--- FAIL: " => Some(Event::Failed(name(10))),
+            b"--- PASS: " | b"--- SKIP: " => Some(RunnerEvent::Passed(name(10))),
+            b"--- FAIL: " => Some(RunnerEvent::Failed(name(10))),
             _ => None,
         },
         _ => event_of_xctest(text)
             .or_else(|| event_of_unittest(line))
             .or_else(|| if has_pytest { event_of_pytest(line) } else { None })
             .or_else(|| event_of_gradle(line))
-            .or_else(|| is_end_of_package(line).then_some(Event::End)),
+            .or_else(|| is_end_of_package(line).then_some(RunnerEvent::End)),
     }
 }
 
@@ -267,41 +267,43 @@ fn is_end_of_package(line: &[u8]) -> bool {
     line == b"FAIL" || line.starts_with(b"FAIL\t") || line.starts_with(b"exit status ")
 }
 
-fn event_of_xctest(text: &[u8]) -> Option<Event<'_>> {
+fn event_of_xctest(text: &[u8]) -> Option<RunnerEvent<'_>> {
     let text = text.strip_prefix(b"Test Case '")?;
     let end = memchr::memmem::find(text, b"' ")?;
     let name = &text[..end];
     match text.get(end + 2..end + 8)? {
-        b"starte" => Some(Event::Start(Runner::XcTest, name)),
-        b"passed" | b"skippe" => Some(Event::Passed(name)),
-        b"failed" => Some(Event::Failed(name)),
+        b"starte" => Some(RunnerEvent::Start(TestRunner::XcTest, name)),
+        b"passed" | b"skippe" => Some(RunnerEvent::Passed(name)),
+        b"failed" => Some(RunnerEvent::Failed(name)),
         _ => None,
     }
 }
 
 /// Gradle: `CoreTest > adds() STANDARD_ERR`, its lines, then `CoreTest > adds() PASSED`.
-fn event_of_gradle(line: &[u8]) -> Option<Event<'_>> {
+fn event_of_gradle(line: &[u8]) -> Option<RunnerEvent<'_>> {
     if !matches!(line.last()?, b'D' | b'R' | b'T') {
         return None;
     }
     let space = memchr::memrchr(b' ', line)?;
     let (name, said) = (&line[..space], &line[space + 1..]);
     let event = match said {
-        b"STANDARD_OUT" | b"STANDARD_ERR" | b"STARTED" => Event::Start(Runner::Gradle, name),
-        b"PASSED" | b"SKIPPED" => Event::Passed(name),
-        b"FAILED" => Event::Failed(name),
+        b"STANDARD_OUT" | b"STANDARD_ERR" | b"STARTED" => {
+            RunnerEvent::Start(TestRunner::Gradle, name)
+        }
+        b"PASSED" | b"SKIPPED" => RunnerEvent::Passed(name),
+        b"FAILED" => RunnerEvent::Failed(name),
         _ => return None,
     };
     contains(name, b" > ").then_some(event)
 }
 
 /// `test_adds (core.CoreTest.test_adds) ... `, what it prints, then `ok`.
-fn event_of_unittest(line: &[u8]) -> Option<Event<'_>> {
+fn event_of_unittest(line: &[u8]) -> Option<RunnerEvent<'_>> {
     match line {
-        b"ok" | b"expected failure" => return Some(Event::LastPassed(Runner::Unittest)),
-        b"FAIL" | b"ERROR" | b"unexpected success" => return Some(Event::LastFailed),
+        b"ok" | b"expected failure" => return Some(RunnerEvent::LastPassed(TestRunner::Unittest)),
+        b"FAIL" | b"ERROR" | b"unexpected success" => return Some(RunnerEvent::LastFailed),
         _ if line.starts_with(b"skipped '") || line.starts_with(b"skipped \"") => {
-            return Some(Event::LastPassed(Runner::Unittest));
+            return Some(RunnerEvent::LastPassed(TestRunner::Unittest));
         }
         _ => {}
     }
@@ -318,25 +320,29 @@ fn event_of_unittest(line: &[u8]) -> Option<Event<'_>> {
     {
         return match said.strip_prefix(b"...").map(<[u8]>::trim_ascii) {
             // Its description follows in the next line.
-            None if said.is_empty() => Some(Event::Start(Runner::Unittest, name)),
+            None if said.is_empty() => Some(RunnerEvent::Start(TestRunner::Unittest, name)),
             None => None,
             Some(b"ok" | b"FAIL" | b"ERROR" | b"expected failure" | b"unexpected success") => {
-                Some(Event::LastFailed)
+                Some(RunnerEvent::LastFailed)
             }
-            Some(said) if said.starts_with(b"skipped ") => Some(Event::LastFailed),
-            Some(_) => Some(Event::Start(Runner::Unittest, name)),
+            Some(said) if said.starts_with(b"skipped ") => Some(RunnerEvent::LastFailed),
+            Some(_) => Some(RunnerEvent::Start(TestRunner::Unittest, name)),
         };
     }
-    line.ends_with(b" ... ok").then_some(Event::LastPassed(Runner::Unittest))
+    line.ends_with(b" ... ok").then_some(RunnerEvent::LastPassed(TestRunner::Unittest))
 }
 
 /// `tests/test_core.py::test_adds `, what it prints, then `PASSED`.
-fn event_of_pytest(line: &[u8]) -> Option<Event<'_>> {
+fn event_of_pytest(line: &[u8]) -> Option<RunnerEvent<'_>> {
     const WORDS: [&[u8]; 6] = [b"PASSED", b"SKIPPED", b"XFAIL", b"FAILED", b"ERROR", b"XPASS"];
     const PASSED: usize = 3;
     if let Some(word) = WORDS.iter().position(|word| is_word_of_pytest(line, word)) {
         let is_passed = word < PASSED;
-        return Some(if is_passed { Event::LastPassed(Runner::Pytest) } else { Event::LastFailed });
+        return Some(if is_passed {
+            RunnerEvent::LastPassed(TestRunner::Pytest)
+        } else {
+            RunnerEvent::LastFailed
+        });
     }
     let end = memchr::memchr2(b' ', b'[', line).unwrap_or(line.len());
     let (id, after) = line.split_at(end);
@@ -347,7 +353,7 @@ fn event_of_pytest(line: &[u8]) -> Option<Event<'_>> {
         memchr::memmem::find(after, word).is_some_and(|at| at > 0 && after[at - 1] == b' ')
     };
     let is_over = WORDS.iter().any(is_result);
-    Some(if is_over { Event::LastFailed } else { Event::Start(Runner::Pytest, id) })
+    Some(if is_over { RunnerEvent::LastFailed } else { RunnerEvent::Start(TestRunner::Pytest, id) })
 }
 
 /// `PASSED` or `PASSED      [ 50%]`, but not a line of the summary: `FAILED tests/test_core.py::test_adds`.

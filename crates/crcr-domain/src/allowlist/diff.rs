@@ -10,7 +10,7 @@ use crate::repo::RepoName;
 
 /// A removed and an added entry that are one repository, as GitHub proves: it was renamed or transferred.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rename {
+pub struct RepositoryRename {
     pub from: RepoName,
     pub to: RepoName,
     /// GitHub's number of the repository, which a rename keeps.
@@ -23,7 +23,7 @@ pub struct EntryChange<'a> {
     pub before: Option<&'a AllowlistEntry>,
     pub after: Option<&'a AllowlistEntry>,
     /// Set if both entries are and have different names.
-    pub rename: Option<&'a Rename>,
+    pub rename: Option<&'a RepositoryRename>,
 }
 
 /// The most important effect of a change.
@@ -67,7 +67,7 @@ impl EntryChange<'_> {
 pub fn changes<'a>(
     base: &'a Allowlist,
     head: &'a Allowlist,
-    renames: &'a [Rename],
+    renames: &'a [RepositoryRename],
 ) -> Vec<EntryChange<'a>> {
     // Two old names can lead to one repository; the other one is removed.
     let renames: HashMap<_, _> = renames.iter().map(|rename| (&rename.to, rename)).collect();
@@ -93,7 +93,7 @@ pub fn changes<'a>(
 pub fn review(
     base: &Allowlist,
     head: &ParseOutcome,
-    renames: Option<&[Rename]>,
+    renames: Option<&[RepositoryRename]>,
     reason: &str,
 ) -> Vec<Diagnostic> {
     let place = |repo: &RepoName| {
@@ -242,9 +242,9 @@ mod tests {
         found.iter().map(rule).collect()
     }
 
-    fn rename(from: &str, to: &str) -> Rename {
+    fn rename(from: &str, to: &str) -> RepositoryRename {
         let name = |text| RepoName::new(text).unwrap();
-        Rename { from: name(from), to: name(to), id: 7 }
+        RepositoryRename { from: name(from), to: name(to), id: 7 }
     }
 
     #[test]
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn addition_that_may_be_a_rename_names_the_old_name_unless_github_was_asked() {
-        let help = |base: &str, head: &str, renames: Option<&[Rename]>| {
+        let help = |base: &str, head: &str, renames: Option<&[RepositoryRename]>| {
             let found = review(&parse(base).policy, &parse(head), renames, "");
             let skipped = found.into_iter().find(|one| one.rule == Rule::LevelSkipped);
             skipped.and_then(|one| one.help).unwrap()

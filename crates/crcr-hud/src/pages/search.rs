@@ -452,12 +452,12 @@ async fn runners(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
 }
 
 /// What backends reported in the last days: the newest days, until they are too much to read.
-struct Reported {
+struct ReportedWeek {
     facts: SharedFacts,
     window: Window,
 }
 
-async fn reported(hud: &Hud) -> Result<Option<Reported>, PageError> {
+async fn reported(hud: &Hud) -> Result<Option<ReportedWeek>, PageError> {
     let now = hud.now();
     let week = Window::all(now - SignedDuration::from_hours(24 * JOB_DAYS), now);
     let mut writes: BTreeMap<i64, u64> = BTreeMap::new();
@@ -473,10 +473,10 @@ async fn reported(hud: &Hud) -> Result<Option<Reported>, PageError> {
     });
     let Some((first, _)) = read.last() else { return Ok(None) };
     let window = Window { from: week.from.max(midnight(first)), ..week };
-    Ok(Some(Reported { facts: facts(hud, &window).await?, window }))
+    Ok(Some(ReportedWeek { facts: facts(hud, &window).await?, window }))
 }
 
-impl Reported {
+impl ReportedWeek {
     /// The jobs with the text in their name, their workflow's or what they ran on: shown on the backend's page.
     fn jobs(&self, text: &str) -> Vec<SearchHit> {
         let lower = text.to_lowercase();

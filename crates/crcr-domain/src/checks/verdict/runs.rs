@@ -16,7 +16,7 @@ pub(super) struct EffectiveRun<'a> {
     /// `None`: GitHub hasn't been asked about it yet, or it is elsewhere.
     known: Option<&'a DownstreamRun>,
     pub(super) jobs: Vec<HeadJob<'a>>,
-    /// The first one that it may be of.
+    /// The first dispatch that it may be of.
     pub(super) dispatch: &'a HeadDispatch<'a>,
     /// [`HeadJob::pipeline`].
     pipeline: Option<&'a str>,
@@ -24,8 +24,8 @@ pub(super) struct EffectiveRun<'a> {
     build_number: Option<u64>,
     /// Orders the runs of one workflow: by GitHub's increasing ids or a pipeline's build numbers, or by time.
     order: (u64, Option<Timestamp>),
-    /// The position of the last dispatch that it may be of. Of one pull request it orders runs before `order` does: the dispatch of an earlier
-    /// event may have been sent later.
+    /// The position of the last dispatch that it may be of. Of one pull request it orders runs before `order` does: the
+    /// dispatch of an earlier event may have been sent later.
     position: usize,
 }
 
@@ -39,7 +39,8 @@ impl<'a> EffectiveRun<'a> {
         is_one_run((self.id, self.pipeline, self.build_number), job.run_name())
     }
 
-    /// Adds what a job has reported. Of its attempts the newest counts, and of two names of one build the worse end.
+    /// Adds what a job has reported. Of its attempts the newest counts. A build that was named in two ways may have two
+    /// records of an attempt: the worse end counts.
     fn add(&mut self, job: &HeadJob<'a>) {
         self.pipeline = self.pipeline.or(job.pipeline);
         self.build_number = self.build_number.or(job.build_number);

@@ -357,9 +357,9 @@ async fn report_is_recorded_although_the_relays_clock_is_minutes_behind() {
     let (status, answer) = four.report_as(&world, &claims, &body).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     let detail = answer["detail"].as_str().unwrap();
-    let told = "the authorization token is good, but by this relay's clock it is not valid yet: the clock may be \
+    let start = "the authorization token is good, but by this relay's clock it is not valid yet: the clock may be \
                 behind, try again in ";
-    let wait = detail.strip_prefix(told).and_then(|rest| rest.strip_suffix(" s"));
+    let wait = detail.strip_prefix(start).and_then(|rest| rest.strip_suffix(" s"));
     // Seconds pass while it is asked.
     let wait: i64 = wait.expect(detail).parse().unwrap();
     assert!((210..=240).contains(&wait), "{detail}");
