@@ -27,10 +27,9 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     let Some(sent_at) = dispatch.sent_at() else { return Ok(TaskDone::Finished) };
     let now = relay.now();
     let mut jobs = jobs(relay, delivery, repo).await?;
-    let lost_at = |job: &JobRecord| job.last_start().unwrap_or(sent_at) + relay.config.lost_after;
     for job in jobs.iter_mut().filter(|job| job.state.is_open()) {
-        if now >= lost_at(job) {
-            mark_lost(relay, &dispatch, job).await?;
+        if now >= lost_at(relay, sent_at, job) {
+            mark_lost(relay, &dispatch, sent_at, job).await?;
         }
     }
     let mut changed = dispatch.clone();
@@ -56,7 +55,8 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
         changed.is_overdue = true;
     }
     record(relay, &known, &dispatch, &changed, &jobs).await?;
-    let lost = jobs.iter().filter(|job| job.state.is_open()).map(lost_at).min();
+    let open = jobs.iter().filter(|job| job.state.is_open());
+    let lost = open.map(|job| lost_at(relay, sent_at, job)).min();
     let overdue = (now < overdue_at && !answered).then_some(overdue_at);
     // No event tells that a run elsewhere, or one that can't be read, has been given up. The last look comes a minute
     // after that time, so that the replica which evaluates the check run agrees by its own clock.
@@ -140,21 +140,28 @@ async fn commit(relay: &Relay, batch: WriteBatch) -> Result<(), TaskError> {
     }
 }
 
-/// Records that a job started and never reported its end.
-async fn mark_lost(
+/// When a job is lost if it doesn't report its end before. `sent_at`: when its dispatch was sent.
+fn lost_at(relay: &Relay, sent_at: Timestamp, job: &JobRecord) -> Timestamp {
+    job.last_start().unwrap_or(sent_at) + relay.config.lost_after
+}
+
+/// Records that a job started and never reported its end, unless a parallel step of its name has started meanwhile.
+pub(crate) async fn mark_lost(
     relay: &Relay,
     dispatch: &Dispatch,
+    sent_at: Timestamp,
     job: &mut JobRecord,
 ) -> Result<(), TaskError> {
     let key = state_records::job_key(&dispatch.delivery, &dispatch.repo, &job.id);
     let (found, is_lost) = relay
         .update(key.clone(), |known: &Versioned<JobRecord>| {
             let Some(found) = &known.value else { return ((None, false), None) };
-            let JobTransition::Apply { .. } = lifecycle::transition(found.state, JobState::Lost)
-            else {
+            let now = relay.now();
+            let transition = lifecycle::transition(found.state, JobState::Lost);
+            let is_due = now >= lost_at(relay, sent_at, found);
+            let (JobTransition::Apply { .. }, true) = (transition, is_due) else {
                 return ((Some(found.clone()), false), None);
             };
-            let now = relay.now();
             let lost = JobRecord { state: JobState::Lost, ended_at: Some(now), ..found.clone() };
             let mut batch = lost_job(relay, dispatch, &lost, now);
             batch.update(known, &lost, relay.expiry());

@@ -1,8 +1,14 @@
 //! Reports of Buildkite's builds.
 
+use crcr_domain::RepoName;
+use crcr_domain::protocol::dispatch::Dispatch;
+use crcr_store::read_record;
+
 use super::strangers::draft_of_the_author;
 use super::*;
 use crate::limits;
+use crate::queue::handlers::{head, sweep};
+use crate::state_records;
 
 /// A relay at which a Buildkite pipeline reports for `acme/four`.
 async fn buildkite_world() -> World {
@@ -310,6 +316,34 @@ async fn parallel_buildkite_step_that_starts_late_has_its_own_time_until_it_is_l
     assert_eq!(shown_job(&world), ("in_progress".to_owned(), None));
     world.wait(lost_after).await;
     assert_eq!(shown_job(&world), ("completed".to_owned(), Some("timed_out".to_owned())));
+}
+
+/// The sweep has read the job when the other step starts.
+#[tokio::test]
+async fn parallel_buildkite_step_that_starts_while_its_job_is_found_lost_is_not_lost() {
+    let world = buildkite_world().await;
+    let four = open(&world).await("acme/four");
+    let report = async |step: &str| {
+        let mut body = four.body("in_progress", None);
+        body["workflow"]["run_id"] = json!("0190046e-e199-453b-a302-a21a4d649d31");
+        let mut claims = buildkite_claims(&world, "0190046e-e199-453b-a302-a21a4d649d31");
+        claims["job_id"] = json!(step);
+        assert_eq!(four.report_as(&world, &claims, &body).await, said("in_progress"), "{step}");
+    };
+    report("job-1").await;
+    let repo = RepoName::new("acme/four").unwrap();
+    let delivery = four.client_payload["delivery_id"].as_str().unwrap();
+    let mut jobs = head::jobs(&world.relay, delivery, &repo).await.unwrap();
+    world.later(world.relay.config.lost_after);
+    report("job-2").await;
+    let key = state_records::dispatch_key(delivery, &repo);
+    let read = read_record::<Dispatch>(world.relay.store.as_ref(), key).await.unwrap();
+    let dispatch = read.value.unwrap();
+    let sent_at = dispatch.sent_at().unwrap();
+    assert!(sweep::mark_lost(&world.relay, &dispatch, sent_at, &mut jobs[0]).await.is_ok());
+    assert_eq!(jobs[0].state, JobState::InProgress);
+    world.settle().await;
+    assert_eq!(shown_job(&world), ("in_progress".to_owned(), None));
 }
 
 #[tokio::test]
