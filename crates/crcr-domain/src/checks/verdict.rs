@@ -9,7 +9,7 @@ mod model;
 mod runs;
 
 use jiff::Timestamp;
-use runs::{EffectiveRun, effective_runs, has_unretried_step};
+use runs::{EffectiveRun, effective_runs, has_unretried_step, replaced};
 
 use crate::allowlist::level::Level;
 use crate::checks::downstream_run::{DownstreamRun, SharedRuns};
@@ -144,6 +144,15 @@ pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option
 pub fn counted_jobs<'a>(dispatches: &'a [HeadDispatch<'a>]) -> Vec<Vec<&'a JobId>> {
     let jobs_of = |run: EffectiveRun<'a>| run.jobs.iter().map(|job| job.id).collect();
     Evidence::new(dispatches).runs.into_iter().map(jobs_of).collect()
+}
+
+/// The dispatches, by their index, that say nothing any more: for each of their runs, one that their pull request has
+/// had since counts instead.
+pub fn replaced_dispatches(dispatches: &[HeadDispatch<'_>]) -> Vec<usize> {
+    let answered: Vec<usize> =
+        (0..dispatches.len()).filter(|index| dispatches[*index].is_answered()).collect();
+    let of_answered: Vec<_> = answered.iter().map(|index| &dispatches[*index]).collect();
+    replaced(&of_answered).into_iter().map(|index| answered[index]).collect()
 }
 
 /// The job whose result its check run shows: of `jobs`, proven ones of one name, each with the file of its workflow or

@@ -1,7 +1,7 @@
 //! The runs that the verdict depends on: of each workflow the newest one, and those of other pull requests that it
 //! doesn't stand for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 
@@ -206,6 +206,11 @@ impl<'a> EffectiveRun<'a> {
                 || (self.was_cut() && self.not_good().all(HeadJob::says_nothing)))
     }
 
+    /// Whether it is over, and was not cancelled.
+    fn says_something(&self) -> bool {
+        !self.is_open() && !self.is_unknown() && !self.was_cancelled()
+    }
+
     /// Whether GitHub has cancelled it, and the end of a job isn't known. If that is lost, the run may say nothing.
     fn may_be_needless(&self) -> bool {
         self.was_cut() && self.open_job().is_some()
@@ -276,6 +281,51 @@ fn are_of_two_pipelines(one: Option<&str>, other: Option<&str>) -> bool {
 
 /// The runs that count, oldest first: of each workflow the newest one, and those that it doesn't stand for.
 pub(super) fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>> {
+    let mut runs = all_runs(answered);
+    retain(&mut runs, |run, near| {
+        !near.before(run).any(|older| {
+            run.is_needless_after(older)
+                // What its own pull request has run since then counts instead.
+                && near.of(older).iter().all(|next| {
+                    !next.follows(older) || (next.was_cancelled() && !next.ran_again())
+                })
+        })
+    });
+    retain(&mut runs, |run, near| !near.of(run).iter().any(|next| next.follows(run)));
+    // Only those that still count stand for another pull request's: what ran again there may be left out later.
+    retain(&mut runs, |run, near| {
+        !near.after(run).any(|later| {
+            run.is_of_workflow_of(later) && !later.may_be_needless() && later.repeats(run)
+        })
+    });
+    runs
+}
+
+/// Those of these dispatches, by their index, that have been replaced: a later run for the same pull request counts
+/// instead of each of their runs, whatever else happens.
+pub(super) fn replaced<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<usize> {
+    let runs = all_runs(answered);
+    let near = NearRuns::new(&runs);
+    let is_followed = |run: &EffectiveRun<'a>| {
+        near.of(run).iter().any(|next| next.follows(run) && next.says_something())
+    };
+    let live: Vec<&EffectiveRun<'a>> = runs.iter().filter(|run| !is_followed(run)).collect();
+    let live_ids: HashSet<&str> = live.iter().map(|run| run.id).collect();
+    let is_live = |job: &HeadJob<'a>| {
+        live_ids.contains(job.id.run_id.as_str())
+            || (job.is_foreign && live.iter().any(|run| run.has(job)))
+    };
+    let is_replaced = |dispatch: &HeadDispatch<'a>| {
+        dispatch.are_runs_known
+            && dispatch.shared_runs.is_empty()
+            && !dispatch.runs.iter().any(|run| live_ids.contains(run.id.as_str()))
+            && !dispatch.jobs.iter().any(is_live)
+    };
+    (0..answered.len()).filter(|index| is_replaced(answered[*index])).collect()
+}
+
+/// The runs of these dispatches, oldest first.
+fn all_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>> {
     let mut runs: Vec<EffectiveRun<'a>> = Vec::new();
     let new = |id: &'a str, known, (position, dispatch)| EffectiveRun {
         id,
@@ -322,22 +372,6 @@ pub(super) fn effective_runs<'a>(answered: &[&'a HeadDispatch<'a>]) -> Vec<Effec
         }
     }
     runs.sort_by_key(|run| run.order);
-    retain(&mut runs, |run, near| {
-        !near.before(run).any(|older| {
-            run.is_needless_after(older)
-                // What its own pull request has run since then counts instead.
-                && near.of(older).iter().all(|next| {
-                    !next.follows(older) || (next.was_cancelled() && !next.ran_again())
-                })
-        })
-    });
-    retain(&mut runs, |run, near| !near.of(run).iter().any(|next| next.follows(run)));
-    // Only those that still count stand for another pull request's: what ran again there may be left out later.
-    retain(&mut runs, |run, near| {
-        !near.after(run).any(|later| {
-            run.is_of_workflow_of(later) && !later.may_be_needless() && later.repeats(run)
-        })
-    });
     runs
 }
 

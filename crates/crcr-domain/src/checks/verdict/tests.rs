@@ -3,6 +3,7 @@ use crate::checks::downstream_run::RunState;
 
 mod builds_elsewhere;
 mod drafts_and_branches;
+mod replaced;
 
 const GOOD: Conclusion = Conclusion::Success;
 const BAD: Conclusion = Conclusion::Failure;

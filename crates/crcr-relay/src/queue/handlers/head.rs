@@ -266,6 +266,29 @@ impl Head {
         Some(HeadJobRecord { dispatch, job, failed_before })
     }
 
+    /// Writes down what the answers to a dispatch say now, and that those to others of its pull request say nothing any
+    /// more which has run again since. Otherwise an author could push out another pull request's failure by many that
+    /// don't count.
+    pub(super) fn add_weights(
+        mut self,
+        relay: &Relay,
+        batch: &mut WriteBatch,
+        (dispatch, jobs): (&Dispatch, Vec<JobRecord>),
+    ) {
+        let is_it = |(one, _): &(Dispatch, Vec<JobRecord>)| one.delivery == dispatch.delivery;
+        let Some(own) = self.dispatches.iter().position(is_it) else { return };
+        self.dispatches[own] = (dispatch.clone(), jobs);
+        let replaced = verdict::replaced_dispatches(&self.evidence(relay));
+        for (index, (one, jobs)) in self.dispatches.iter().enumerate() {
+            let is_of_pull = one.pull_request == dispatch.pull_request;
+            if is_of_pull && replaced.contains(&index) {
+                add_evidence(relay, batch, one, DeliveryWeight::Usual);
+            } else if index == own {
+                add_evidence(relay, batch, one, weight(one, jobs));
+            }
+        }
+    }
+
     /// Adds the evaluation of every check run that the commit has or may have.
     pub(super) fn add_all_checks(&self, relay: &Relay, batch: &mut WriteBatch) {
         let now = relay.now();
@@ -358,7 +381,7 @@ pub(crate) enum DeliveryWeight {
 }
 
 /// What is known of a dispatch that has been answered.
-pub(super) fn weight(dispatch: &Dispatch, jobs: &[JobRecord]) -> DeliveryWeight {
+fn weight(dispatch: &Dispatch, jobs: &[JobRecord]) -> DeliveryWeight {
     use DeliveryWeight::{Cancelled, Failed, Unsettled, Usual};
     let proven = jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven);
     let proven: Vec<&JobRecord> = proven.collect();

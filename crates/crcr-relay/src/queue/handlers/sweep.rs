@@ -39,9 +39,8 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     let is_proven = |job: &JobRecord| proof(&changed, job) == ProofStatus::Proven;
     let answered = jobs.iter().any(is_proven);
     changed.is_answered |= answered;
-    let is_shown = Head::read(relay, repo, &dispatch.head_sha, Some(delivery))
-        .await?
-        .is_some_and(|head| head.is_shown());
+    let of_commit = Head::read(relay, repo, &dispatch.head_sha, Some(delivery)).await?;
+    let is_shown = of_commit.as_ref().is_some_and(Head::is_shown);
     let mut list_again = None;
     if is_shown && answered {
         list_again = runs::find(relay, &mut changed, &jobs).await?;
@@ -54,7 +53,7 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
         }
         changed.is_overdue = true;
     }
-    record(relay, &known, &dispatch, &changed, &jobs).await?;
+    record(relay, &known, (&dispatch, &changed), &jobs, of_commit).await?;
     let open = jobs.iter().filter(|job| job.state.is_open());
     let lost = open.map(|job| lost_at(relay, sent_at, job)).min();
     let overdue = (now < overdue_at && !answered).then_some(overdue_at);
@@ -80,13 +79,13 @@ pub(crate) fn poll_at(now: Timestamp, sent_at: Timestamp) -> Timestamp {
 }
 
 /// Records what was found, and updates every check run of the dispatch: even time alone can change
-/// what they show.
+/// what they show. `of_commit`: what was known of its commit before.
 async fn record(
     relay: &Relay,
     known: &Versioned<Dispatch>,
-    before: &Dispatch,
-    after: &Dispatch,
+    (before, after): (&Dispatch, &Dispatch),
     jobs: &[JobRecord],
+    of_commit: Option<Head>,
 ) -> Result<(), TaskError> {
     let mut batch = WriteBatch::default();
     if before != after {
@@ -101,8 +100,10 @@ async fn record(
     {
         head::add_proven_job(relay, after, (&job.id, job.pipeline.as_deref()), &mut batch);
     }
-    if after.is_answered {
-        head::add_evidence(relay, &mut batch, after, head::weight(after, jobs));
+    if let Some(of_commit) = of_commit.filter(|_| after.is_answered) {
+        // Others may have reported while GitHub was asked for the runs.
+        let newest = head::jobs(relay, &after.delivery, &after.repo).await?;
+        of_commit.add_weights(relay, &mut batch, (after, newest));
     }
     if !head::has_check_runs(relay, after) {
         return commit(relay, batch).await;

@@ -1,14 +1,17 @@
 //! What the person sees who pressed "Re-run" and is refused, and what a check run shows after two workers changed it.
 
+use crcr_domain::RepoName;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
 use crcr_standin::world::Started;
 use crcr_store::LeaseRequest;
 
+use super::strangers::draft_of_the_author;
 use super::*;
 use crate::admin::deliveries;
 use crate::queue::handlers;
 use crate::queue::task_kind::{ParsedTask, TaskKind};
 use crate::queue::workers;
+use crate::state_records;
 
 const THREE: &str = "crcr/acme/three/relay/dispatch";
 const OWN_CHECK_RUNS: &str =
@@ -43,6 +46,37 @@ pub(super) async fn worker_whose_lease_ended_early_leaves_no_old_check_run_behin
     tokio::join!(frozen, others);
     world.work().await;
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+}
+
+/// Of many deliveries of one author, those that failed are read first.
+#[tokio::test]
+async fn failure_that_is_reported_while_github_is_asked_for_the_runs_still_goes_first() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    let newer = draft_of_the_author(&world, 100).await.in_run(RUN + 1);
+    for one in [&newer, &four] {
+        one.on_github(&world, "in_progress", None);
+        one.of_job("lint").start(&world).await;
+    }
+    world.settle().await;
+    let repo = RepoName::new("acme/four").unwrap();
+    let delivery = |of: &Downstream| of.client_payload["delivery_id"].as_str().unwrap().to_owned();
+    let state = world.github.state();
+    let before = state.traffic.calls("runs");
+    state.traffic.fail("runs", 1, Fault::Delay(Duration::from_millis(300)));
+    let own = delivery(&four);
+    let sweep = async { assert!(handlers::sweep::run(&world.relay, &own, &repo).await.is_ok()) };
+    let report = async {
+        while state.traffic.calls("runs") == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        four.end(&world, "failure").await;
+    };
+    tokio::join!(sweep, report);
+    let author = state.world.pull(UPSTREAM, 7).unwrap().author.to_ascii_lowercase();
+    let set = state_records::commit_evidence_key(HEAD, &format!("author {author}"), &repo);
+    let read = world.relay.store.members(&set, 2).await.unwrap();
+    assert_eq!(read, [own, delivery(&newer)]);
 }
 
 /// Runs the task of the verdict until its request reaches GitHub, and stops it there: the process ends.

@@ -124,8 +124,29 @@ pub(super) async fn author_cannot_hide_an_open_run_behind_many_drafts() {
     }
 }
 
+/// Its runs follow each other, so that only the last one counts.
+#[tokio::test]
+async fn author_cannot_hide_a_failure_behind_many_failures_of_one_draft() {
+    let world = World::new().await;
+    open(&world).await("acme/four").complete(&world, "failure").await;
+    world.wait(5 * MINUTE).await;
+    let failures = limits::DELIVERIES_PER_ORIGIN as u64;
+    for number in 0..=failures {
+        let action = if number == 0 { "opened" } else { "reopened" };
+        let draft = draft_at(&world, 100, action).await.in_run(RUN + 1 + number);
+        let end = if number < failures { "failure" } else { "success" };
+        draft.of_job("lint").complete(&world, end).await;
+        world.wait(2 * MINUTE).await;
+    }
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
 /// Another pull request of the author at the same commit, whose dispatch is received.
 pub(super) async fn draft_of_the_author(world: &World, number: u64) -> Downstream {
+    draft_at(world, number, "opened").await
+}
+
+async fn draft_at(world: &World, number: u64, action: &str) -> Downstream {
     let state = world.github.state();
     let author = state.world.pull(UPSTREAM, 7).unwrap().author;
     let pull = PullRequest {
@@ -134,7 +155,7 @@ pub(super) async fn draft_of_the_author(world: &World, number: u64) -> Downstrea
         ..PullRequest::from_fork(number, UPSTREAM, HEAD, state.clock.now())
     };
     state.world.put_pull(UPSTREAM, pull);
-    let payload = state.pull_request_payload(UPSTREAM, number, "opened");
+    let payload = state.pull_request_payload(UPSTREAM, number, action);
     world.send(&state.world.delivery("pull_request", &payload)).await;
     world.settle().await;
     received(world)("acme/four")
