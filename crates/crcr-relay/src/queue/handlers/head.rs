@@ -434,7 +434,8 @@ pub(crate) fn add_to_commit(relay: &Relay, batch: &mut WriteBatch, dispatch: &Di
     batch.set_inserts.push(SetInsert {
         set: state_records::commit_deliveries_key(head, &origin),
         member: dispatch.delivery.clone(),
-        score: dispatch.order,
+        // What a draft's runs leave out is waited for, so its author's drafts don't push out who asks for that.
+        score: if dispatch.is_draft { dispatch.order } else { (1 << 48) + dispatch.order },
         expires_at: relay.expiry(),
     });
     add_origin(relay, batch, dispatch, origin, 0);

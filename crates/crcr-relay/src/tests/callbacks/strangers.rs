@@ -141,6 +141,21 @@ async fn author_cannot_hide_a_failure_behind_many_failures_of_one_draft() {
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
+/// A workflow may leave out the tests of drafts.
+#[tokio::test]
+async fn author_cannot_hide_behind_many_drafts_that_a_pull_request_has_no_answer_yet() {
+    let world = World::new().await;
+    open(&world).await("acme/four");
+    for number in 0..=limits::DELIVERIES_PER_ORIGIN as u64 {
+        let draft = draft_of_the_author(&world, 100 + number).await.in_run(RUN + 1 + number);
+        draft.of_job("lint").complete(&world, "success").await;
+    }
+    for _ in 0..3 {
+        world.wait(2 * MINUTE).await;
+    }
+    assert_eq!(of(&world, DISPATCH), Some(("queued".to_owned(), None)));
+}
+
 /// Another pull request of the author at the same commit, whose dispatch is received.
 pub(super) async fn draft_of_the_author(world: &World, number: u64) -> Downstream {
     draft_at(world, number, "opened").await
