@@ -485,15 +485,18 @@ impl<'a> Truth<'a> {
             {
                 return None;
             }
+            // Anybody can open a pull request at another's commit.
+            let takes_back =
+                !webhook.is_stranger || answered().all(|(other, _)| other.pull == webhook.pull);
             let waits = asked.status == Queued || (is_sent && !asked.is_overdue);
             let is_first = of_pull().next().is_none();
             let is_elsewhere =
                 !is_first && of_pull().all(|(one, _)| one.base_branch != webhook.base_branch);
             let why = if only_drafts && !webhook.is_draft {
                 "only drafts have passed"
-            } else if webhook.repeats_head() || is_elsewhere {
+            } else if takes_back && (webhook.repeats_head() || is_elsewhere) {
                 "it is ready for review, or goes to another branch, and nobody has said more"
-            } else if waits && !is_first {
+            } else if takes_back && waits && !is_first {
                 "its pull request was dispatched again"
             } else {
                 return None;

@@ -35,6 +35,8 @@ pub struct HeadDispatch<'a> {
     pub asks_anew: bool,
     /// Whether its pull request is closed or has another head now.
     pub is_abandoned: bool,
+    /// Whether its pull request's author hasn't contributed to upstream before.
+    pub is_strangers: bool,
     /// Whether it was sent although the breaker is open, because somebody asked for it.
     pub is_trial: bool,
     /// Until when the backend's own file holds it back.
@@ -122,7 +124,8 @@ pub fn verdict(dispatches: &[HeadDispatch<'_>], policy: VerdictPolicy) -> Option
     let evidence = Evidence::new(dispatches);
     let asked_again = (0..dispatches.len()).rev().find(|index| {
         let asked = &dispatches[*index];
-        let is_again = dispatches[..*index].iter().any(|one| asked.is_answered_by(one));
+        let is_again = dispatches[..*index].iter().any(|one| asked.is_answered_by(one))
+            && !(asked.is_strangers && asked.is_beside_others(dispatches));
         asked.waits()
             && !asked.is_abandoned
             && !is_answered_later(dispatches, *index)
@@ -305,6 +308,11 @@ impl HeadDispatch<'_> {
         other.pull_request == self.pull_request && other.is_answered()
     }
 
+    /// Whether another pull request has an answer.
+    fn is_beside_others(&self, all: &[Self]) -> bool {
+        all.iter().any(|one| one.is_answered() && one.pull_request != self.pull_request)
+    }
+
     /// Whether the newest of the `earlier` ones that its pull request has an answer to was about another branch. The event
     /// that changed it may have had another head, or got lost.
     fn goes_to_another_branch(&self, earlier: &[Self]) -> bool {
@@ -417,9 +425,10 @@ impl<'a> Evidence<'a> {
             if !asked.is_in_vain() || is_answered_later(dispatches, index) {
                 return None;
             }
-            // What others know of the commit isn't taken back by a pull request that has left it.
+            // What is known of the commit from others isn't taken back by a pull request that has left it, or that anybody
+            // may have opened there.
             let matters =
-                !asked.is_abandoned || answered.iter().all(|one| asked.is_answered_by(one));
+                !((asked.is_abandoned || asked.is_strangers) && asked.is_beside_others(dispatches));
             let is_new = asked.asks_anew || asked.goes_to_another_branch(&dispatches[..index]);
             if is_new && matters {
                 return Some(

@@ -99,6 +99,7 @@ struct Record {
     asks_anew: bool,
     base_branch: &'static str,
     is_abandoned: bool,
+    is_strangers: bool,
     status: DispatchStatus,
     sent: Option<i64>,
     runs: Vec<DownstreamRun>,
@@ -176,6 +177,7 @@ impl History {
                     asks_anew: *kind == 2,
                     base_branch: if *kind == 3 { "release" } else { "main" },
                     is_abandoned: false,
+                    is_strangers: *pull == 3,
                     status: DispatchStatus::Queued,
                     sent: None,
                     runs: vec![],
@@ -371,6 +373,7 @@ impl History {
                 base_branch: Some(record.base_branch),
                 asks_anew: record.asks_anew,
                 is_abandoned: record.is_abandoned,
+                is_strangers: record.is_strangers,
                 is_trial: false,
                 held_until: None,
                 is_overdue: record.sent.is_some_and(|sent| self.now >= sent + OVERDUE),
@@ -446,13 +449,16 @@ impl History {
             let of_pull = answered.iter().copied();
             of_pull.filter(|other| self.records[*other].pull == self.records[one].pull).collect()
         };
+        let has_others = |one: usize| answers(one).len() < answered.len();
         let lacks_answer = |one: &usize| answers(*one).iter().all(|other| other < one);
         let unanswered: Vec<usize> = (0..self.records.len()).filter(lacks_answer).collect();
         let asked =
             unanswered.iter().rev().map(|one| (*one, &self.records[*one])).find(|(one, record)| {
+                let is_again = !answers(*one).is_empty();
                 waits(record)
                     && !record.is_abandoned
-                    && (!answers(*one).is_empty() || (only_drafts && !record.is_draft))
+                    && ((is_again && !(record.is_strangers && has_others(*one)))
+                        || (only_drafts && !record.is_draft))
             });
         if let Some((_, asked)) = asked {
             let is_bad = |(pull, end): &(u64, Conclusion)| *pull != asked.pull && !end.is_good();
@@ -465,7 +471,7 @@ impl History {
         };
         let is_untested =
             unanswered.iter().map(|one| (*one, &self.records[*one])).any(|(one, record)| {
-                let is_left = record.is_abandoned && answers(one).len() < answered.len();
+                let is_left = (record.is_abandoned || record.is_strangers) && has_others(one);
                 let is_asked = matches!(
                     record.status,
                     DispatchStatus::Queued | DispatchStatus::Sent { .. } | DispatchStatus::Dead

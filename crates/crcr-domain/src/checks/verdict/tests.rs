@@ -70,6 +70,7 @@ fn dispatch<'a>(
         base_branch: None,
         asks_anew: false,
         is_abandoned: false,
+        is_strangers: false,
         is_trial: false,
         held_until: None,
         is_overdue: false,

@@ -164,6 +164,7 @@ impl Head {
                     Some(PullRequestAction::ReadyForReview | PullRequestAction::BaseChanged)
                 ),
                 is_abandoned: self.is_left_by_pull_of(dispatch),
+                is_strangers: !is_trusted(dispatch),
                 is_trial: dispatch.is_trial,
                 held_until: dispatch.held_until,
                 is_overdue: dispatch.is_overdue,

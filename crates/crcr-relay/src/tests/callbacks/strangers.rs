@@ -311,6 +311,35 @@ pub(super) async fn pull_request_to_another_branch_is_waited_for_although_anothe
     assert_eq!(ended(&world).as_deref(), Some("failure"));
 }
 
+#[tokio::test]
+async fn new_account_that_sends_a_pull_request_to_a_branch_that_nobody_tests_changes_no_result() {
+    let world = World::listening(&[]).await;
+    open(&world).await("acme/four").complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    let state = world.github.state();
+    let send = async |action: &str, base: &str| {
+        let pull = PullRequest {
+            is_stranger: true,
+            base_ref: base.to_owned(),
+            ..PullRequest::from_fork(8, UPSTREAM, HEAD, state.clock.now())
+        };
+        state.world.put_pull(UPSTREAM, pull);
+        let mut payload = state.pull_request_payload(UPSTREAM, 8, action);
+        if action == "edited" {
+            payload["changes"] = json!({ "base": { "ref": { "from": "main" } } });
+        }
+        world.send(&state.world.delivery("pull_request", &payload)).await;
+        world.settle().await;
+        received(&world)("acme/four").in_run(RUN + 1)
+    };
+    send("opened", "main").await.complete(&world, "success").await;
+    world.wait(5 * MINUTE).await;
+    send("edited", "release").await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+    world.wait(3 * 60 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+}
+
 /// Its workflow leaves out the tests of drafts.
 #[tokio::test]
 pub(super) async fn draft_that_passed_does_not_pass_another_pull_request_at_its_commit() {

@@ -38,6 +38,29 @@ fn what_ran_before_a_draft_was_ready_or_the_branch_changed_is_no_success() {
     assert_eq!(state_of(&[others, asked]), PASSED);
 }
 
+/// Anybody can open a pull request at another's commit, and send it to a branch that nobody tests.
+#[test]
+fn new_accounts_pull_request_that_asks_again_takes_back_nothing_that_is_known_from_others() {
+    let [own, strangers] = ["5", "6"].map(|run| id(run, 1, "CI", "test"));
+    let runs = ["5", "6"].map(|of| [run(of, "ci.yml", 1, RunState::Over(GOOD))]);
+    let own = dispatch(&SENT, &runs[0], vec![ended(&own, GOOD)]);
+    let first = dispatch(&SENT, &runs[1], vec![ended(&strangers, GOOD)]);
+    let first = HeadDispatch { pull_request: Some(2), ..first };
+    let found = |is_strangers, is_overdue, is_alone: bool| {
+        let first = HeadDispatch { is_strangers, ..first.clone() };
+        let again = dispatch(&SENT, &[], vec![]);
+        let again = HeadDispatch { pull_request: Some(2), asks_anew: true, is_overdue, ..again };
+        let all = [own.clone(), first, HeadDispatch { is_strangers, ..again }];
+        state_of(&all[usize::from(is_alone)..])
+    };
+    for is_overdue in [false, true] {
+        let unanswered = if is_overdue { UNKNOWN } else { HeadState::Queued };
+        assert_eq!(found(true, is_overdue, false), PASSED);
+        assert_eq!(found(true, is_overdue, true), unanswered, "nobody else knows anything");
+        assert_eq!(found(false, is_overdue, false), unanswered);
+    }
+}
+
 #[test]
 fn draft_that_passed_passes_no_other_pull_request_at_its_commit() {
     let (lint, test) = (id("5", 1, "CI", "lint"), id("8", 1, "CI", "test"));
