@@ -36,7 +36,8 @@ impl<'a> EffectiveRun<'a> {
 
     /// Whether the job is one of it.
     fn has(&self, job: &HeadJob<'_>) -> bool {
-        is_one_run((self.id, self.pipeline, self.build_number), job.run_name())
+        self.is_foreign() == job.is_foreign
+            && is_one_run((self.id, self.pipeline, self.build_number), job.run_name())
     }
 
     /// Adds what a job has reported. Of its attempts the newest counts. A build that was named in two ways may have two
@@ -256,7 +257,7 @@ impl<'a> EffectiveRun<'a> {
 impl HeadJob<'_> {
     /// Whether both are of one run.
     pub fn is_of_run_of(&self, other: &HeadJob<'_>) -> bool {
-        is_one_run(self.run_name(), other.run_name())
+        self.is_foreign == other.is_foreign && is_one_run(self.run_name(), other.run_name())
     }
 
     fn run_name(&self) -> (&str, Option<&str>, Option<u64>) {

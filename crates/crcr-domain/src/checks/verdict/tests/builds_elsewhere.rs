@@ -158,6 +158,21 @@ fn failed_build_elsewhere_is_not_hidden_by_a_github_run_of_the_same_workflow_nam
     }
 }
 
+/// Tokens may lack both names of a build, and then a report may name any.
+#[test]
+fn build_that_is_named_like_a_github_run_does_not_end_that_run() {
+    let [lint, test] = ["lint", "test"].map(|job| id("9000", 1, "CI", job));
+    let elsewhere = HeadJob { is_foreign: true, ends_run: true, ..ended(&lint, GOOD) };
+    let on_github = ended(&test, GOOD);
+    assert!(!elsewhere.is_of_run_of(&on_github));
+    for (state, expected) in [(RunState::Open, RUNNING), (RunState::Over(GOOD), PASSED)] {
+        let runs = [run("9000", "ci.yml", 1, state)];
+        for jobs in [vec![elsewhere, on_github], vec![on_github, elsewhere]] {
+            assert_eq!(state_of(&[dispatch(&SENT, &runs, jobs)]), expected);
+        }
+    }
+}
+
 #[test]
 fn late_step_of_an_older_build_does_not_hide_the_newer_build() {
     let (older, newer) = ("uuid-z", "uuid-a");
