@@ -244,14 +244,15 @@ fn verdict_without_evidence(
     if let Some(waiting) = dispatches.iter().rev().find(|dispatch| dispatch.waits()) {
         return shows(HeadState::Queued, waiting.waiting_reason());
     }
-    // Of several of one kind, the newest.
-    let (dispatch, silence) =
-        dispatches.iter().map(|one| (one, one.silence_kind())).max_by_key(|(_, kind)| *kind)?;
+    // Of several of one kind the newest; but somebody else's draft, or one that is closed, doesn't hide why another pull
+    // request isn't tested.
+    let rank = |one: &&HeadDispatch<'_>| (one.silence_kind(), !one.is_abandoned, !one.is_strangers);
+    let dispatch = dispatches.iter().max_by_key(rank)?;
     // A required check that was skipped lets the commit be merged, and it may become a head again.
     let untested =
         if policy.level == Level::L4 { Conclusion::ActionRequired } else { Conclusion::Skipped };
     let why = dispatch.last_error.unwrap_or("unknown");
-    match silence {
+    match dispatch.silence_kind() {
         Silence::Superseded => {
             let reason = "Superseded by a newer head before it was tested";
             shows(HeadState::Ended(untested), reason.to_owned())

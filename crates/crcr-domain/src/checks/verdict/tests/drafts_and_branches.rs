@@ -61,6 +61,25 @@ fn new_accounts_pull_request_that_asks_again_takes_back_nothing_that_is_known_fr
     }
 }
 
+/// The backend's file leaves out what changes other files, and drafts.
+#[test]
+fn draft_of_a_new_account_does_not_block_a_pull_request_that_the_backend_does_not_take() {
+    let [paths, draft, closed] = [LeftOut::Paths, LeftOut::Draft, LeftOut::Closed]
+        .map(|why| DispatchStatus::LeftOut { why });
+    let own = dispatch(&paths, &[], vec![]);
+    let found = |status: &DispatchStatus, is_strangers, is_abandoned| {
+        let pull_request = Some(2);
+        let other = dispatch(status, &[], vec![]);
+        let other = HeadDispatch { pull_request, is_strangers, is_abandoned, ..other };
+        state_of(&[own.clone(), other])
+    };
+    let skipped = HeadState::Ended(Conclusion::Skipped);
+    let untested = HeadState::Ended(Conclusion::ActionRequired);
+    assert_eq!(found(&draft, true, false), skipped);
+    assert_eq!(found(&closed, false, true), skipped);
+    assert_eq!(found(&draft, false, false), untested, "it may become ready for review");
+}
+
 #[test]
 fn draft_that_passed_passes_no_other_pull_request_at_its_commit() {
     let (lint, test) = (id("5", 1, "CI", "lint"), id("8", 1, "CI", "test"));
