@@ -15,16 +15,15 @@ pub(super) mod red_branches;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crcr_domain::results::{
-    DurationStats, JobOutcome, Rate, RepoDay, ResultTotals, jobs_of_record,
-};
+use crcr_domain::results::totals::DayJobs;
+use crcr_domain::results::{DurationStats, JobOutcome, Rate, RepoDay, ResultTotals, jobs_by_day};
 use crcr_results::Window;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::query::TimeSpan;
+use crate::query::{EventFilter, TimeSpan};
 
 /// A window of 24 hours begins at a full hour, so it touches one more.
 const MAX_HOURS: i64 = 25;
@@ -109,19 +108,48 @@ pub(super) fn trend(span: &TimeSpan, tallies: &[(RepoDay, Arc<ResultTotals>)]) -
     days.into_iter().map(|(date, tally)| TrendDay::new(date, None, &tally)).collect()
 }
 
-/// One entry for each hour of a short span.
+/// One entry for each hour of a short span, of one repository.
 pub(super) fn hourly_trend(span: &TimeSpan, facts: &days::SharedFacts) -> Vec<TrendDay> {
-    let hour = |n: i64| span.from + SignedDuration::from_hours(n);
-    let starts = (0..MAX_HOURS).map(hour).take_while(|start| *start < span.to);
-    let of_hour = |start: Timestamp| {
-        let window = Window::all(start, start + SignedDuration::from_hours(1));
-        let sent = facts.dispatches(&window).filter(|sent| span.events.includes(&sent.event));
-        let sent: Vec<_> = sent.collect();
-        let attempts = facts.attempts(&window).filter(|row| span.events.includes(&row.event));
-        let totals = ResultTotals::of(jobs_of_record(attempts, sent.iter().copied()), &sent);
+    let window = Window::all(span.from, span.to);
+    let mut hours: BTreeMap<i64, ResultTotals> = BTreeMap::new();
+    for ((hour, _), totals) in totals_by_hour(facts, &window, span.events) {
+        hours.insert(hour, totals);
+    }
+    let starts = (0..MAX_HOURS).map(|n| (n, span.from + SignedDuration::from_hours(n)));
+    let starts = starts.take_while(|(_, start)| *start < span.to);
+    let of_hour = |(n, start): (i64, Timestamp)| {
+        let totals = hours.remove(&n).unwrap_or_default();
         TrendDay::new(day_of(start), Some(start), &totals)
     };
     starts.map(of_hour).collect()
+}
+
+/// Totals by hour since the window's start, and by repository in lower case. A job counts once a day, in the hour of
+/// the dispatch of its attempt of record, so the hours of a day add up to [`days::day_tallies`]. `facts` reach beyond
+/// the window if heads may be replaced after it.
+pub(super) fn totals_by_hour(
+    facts: &days::SharedFacts,
+    window: &Window,
+    events: EventFilter,
+) -> BTreeMap<(i64, String), ResultTotals> {
+    let later = Window::all(window.to, Timestamp::MAX);
+    let sent: Vec<_> = facts.dispatches(window).collect();
+    let days = jobs_by_day(facts.attempts(window), sent.iter().copied(), facts.dispatches(&later));
+    let nightly = events == EventFilter::Nightly;
+    let hour = |at: Timestamp| at.duration_since(window.from).as_hours();
+    let mut hours: BTreeMap<(i64, String), DayJobs<'_>> = BTreeMap::new();
+    for (day, (jobs, dispatches)) in days.into_iter().filter(|(day, _)| day.nightly == nightly) {
+        for job in jobs {
+            let key = (hour(job.record.dispatched_at), day.repo.clone());
+            hours.entry(key).or_default().0.push(job);
+        }
+        for dispatch in dispatches {
+            let key = (hour(dispatch.enqueued_at), day.repo.clone());
+            hours.entry(key).or_default().1.push(dispatch);
+        }
+    }
+    let totals = |(key, (jobs, sent)): (_, DayJobs<'_>)| (key, ResultTotals::of(jobs, &sent));
+    hours.into_iter().map(totals).collect()
 }
 
 impl TrendDay {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use crcr_domain::Level;
 use crcr_domain::results::facts::DispatchFactStatus;
-use crcr_domain::results::{DurationHistogram, JobOutcome, Rate, ResultTotals, jobs_of_record};
+use crcr_domain::results::{DurationHistogram, JobOutcome, Rate, ResultTotals};
 use crcr_results::Window;
 use crcr_results::ci_times::{
     BranchCommitRuns, CiGrouping, CiTimes, CiTimesQuery, CiUnit, OTHER_NAMES,
 };
+use crcr_results::retention::heads_until;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
@@ -17,12 +18,12 @@ use super::jobs;
 use crate::address::{Sorted, address, branch_path, order_header};
 use crate::context::{Hud, PageError};
 use crate::layout::{count_link, duration, percent, rate, time, zone};
-use crate::model::RateView;
 use crate::model::days::{day_tallies, facts};
 use crate::model::known_repositories;
 use crate::model::red_branches::trunk;
+use crate::model::{RateView, totals_by_hour};
 use crate::plot::{HOUR, Plot, PlotLine, Unit};
-use crate::query::{SortOrder, SpanQuery, end_of_minute};
+use crate::query::{EventFilter, SortOrder, SpanQuery, end_of_minute};
 use crate::view::View;
 
 /// Rows of a table on a page.
@@ -367,20 +368,11 @@ async fn add_reports(
     let mut sums: Vec<BTreeMap<String, ResultTotals>> = vec![BTreeMap::new(); buckets.count];
     if buckets.unit == CiUnit::Hour {
         let window = Window::all(buckets.from, buckets.to);
-        let shared = facts(hud, &window).await?;
-        for (at, sum) in sums.iter_mut().enumerate() {
-            let start =
-                |n: usize| buckets.from + SignedDuration::from_millis(buckets.millis * n as i64);
-            let hour = Window::all(start(at), start(at + 1));
-            let mut dispatches: BTreeMap<String, Vec<_>> = BTreeMap::new();
-            for sent in shared.dispatches(&hour) {
-                dispatches.entry(sent.repo.to_ascii_lowercase()).or_default().push(sent);
-            }
-            for (repo, dispatches) in dispatches {
-                let attempts =
-                    shared.attempts(&hour).filter(|row| row.repo.eq_ignore_ascii_case(&repo));
-                let jobs = jobs_of_record(attempts, dispatches.iter().copied());
-                sum.insert(repo, ResultTotals::of(jobs, &dispatches));
+        let with_later_heads = Window { to: heads_until(window.to), ..window.clone() };
+        let shared = facts(hud, &with_later_heads).await?;
+        for ((hour, repo), totals) in totals_by_hour(&shared, &window, EventFilter::Pr) {
+            if let Some(sum) = sums.get_mut(hour as usize) {
+                sum.insert(repo, totals);
             }
         }
     } else {
@@ -388,9 +380,7 @@ async fn add_reports(
         for (day, totals) in day_tallies(hud, &span, None).await? {
             let start = day.day.to_zoned(jiff::tz::TimeZone::UTC).map(|day| day.timestamp());
             let Some(at) = start.ok().and_then(|start| buckets.at(start)) else { continue };
-            if !day.nightly {
-                sums[at].entry(day.repo).or_default().add(&totals);
-            }
+            sums[at].entry(day.repo).or_default().add(&totals);
         }
     }
     let count = |of: fn(&ResultTotals) -> u64| -> Vec<Option<f64>> {

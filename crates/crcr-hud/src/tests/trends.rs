@@ -142,3 +142,29 @@ async fn month_without_data_is_a_page_that_says_so() {
     assert!(page.contains("no data in this span") && page.contains("Nothing ended"), "{page}");
     assert!(!page.contains("NaN"), "{page}");
 }
+
+#[tokio::test]
+async fn hours_add_up_to_what_the_overview_counts_without_nightly_runs() {
+    let site = site(facts(7, now(), 30, 12, UPSTREAM)).await;
+    let trends = site.json("/api/v1/trends?window=24h").await;
+    let (from, to) = (trends["from"].as_str().unwrap(), trends["to"].as_str().unwrap());
+    let ended = async |events: &str| -> u64 {
+        let path = format!("/api/v1/overview?from={from}&to={to}&events={events}");
+        let overview = site.json(&path).await;
+        let levels = overview["levels"].as_array().unwrap().iter();
+        let backends = levels.flat_map(|level| level["backends"].as_array().unwrap());
+        let outcomes = backends.flat_map(|backend| backend["outcomes"].as_object().unwrap());
+        outcomes.map(|(_, count)| count.as_u64().unwrap()).sum()
+    };
+    let charts = trends["charts"].as_array().unwrap();
+    let mut lines = charts.iter().flat_map(|chart| chart["lines"].as_array().unwrap());
+    let reported = lines.find(|line| line["name"] == "jobs reported").unwrap();
+    let hours = reported["values"].as_array().unwrap().iter();
+    let sum: f64 = hours.map(|hour| hour.as_f64().unwrap()).sum();
+    assert_eq!(sum as u64, ended("pr").await);
+    assert!(ended("nightly").await > 0, "there are some to leave out");
+    let backend = site.json(&format!("/api/v1/repositories/{AURORA}?window=24h")).await;
+    let jobs = |rate: &serde_json::Value| rate["job_pass"]["denominator"].as_u64().unwrap();
+    let by_hour: u64 = backend["trend"].as_array().unwrap().iter().map(jobs).sum();
+    assert_eq!(by_hour, jobs(&backend));
+}
