@@ -192,6 +192,9 @@ fn next_step(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
     let run = cause.and_then(|job| job.details.url.as_deref());
     let is_cancelled = cause.is_some_and(|job| job.outcome == Some(JobOutcome::Cancelled));
     let has_failed_tests = cause.is_some_and(|job| !job.failed_tests.is_empty());
+    // A verdict on upstream names the commit that is broken without this change, or else accuses the change.
+    let suspect = backend.verdict.as_ref().and_then(|verdict| verdict.suspected_upstream.as_ref());
+    let was_broken_before = suspect.is_some_and(|suspect| suspect.commit.is_some());
     let rerun = html! {
         @if backend.level >= Level::L3 { a href=(next.checks_url()) rel="noreferrer nofollow" { "Re-run it" } " with its check's button" }
         @else { "Have its run started again downstream" }
@@ -206,6 +209,11 @@ fn next_step(backend: &PullBackend, next: &NextStep<'_>) -> Markup {
         p.next { strong { "Next: " }
             @match backend.verdict.as_ref().map(|verdict| verdict.category) {
                 _ if is_cancelled => { "it was cancelled: " (rerun) "; if it is cancelled again, " (ask) "." }
+                Some(TriageCategory::Upstream) if !was_broken_before => {
+                    "this change is the likely cause: "
+                    @if has_failed_tests { "look at the failing tests below their job, and " }
+                    "fix it, or revert it if it has landed. In doubt: " (rerun) "; or " (ask) "."
+                }
                 Some(TriageCategory::Upstream) => {
                     "it isn't this change. "
                     @match next.merge_base_url {

@@ -166,6 +166,45 @@ async fn cancelled_job_is_to_be_run_again_and_its_own_run_is_linked() {
     assert!(!next.contains("failing tests") && !next.contains("/aa"), "{next}");
 }
 
+/// The same as [`branched`], with a second backend that has the same results.
+fn branched_for_two() -> Vec<Fact> {
+    let mut facts = branched(2, true);
+    let of_other = |fact: &Fact| match fact {
+        Fact::Attempt(row) => {
+            let repo = "basalt-example/torch-basalt".to_owned();
+            Some(Fact::Attempt(Box::new(AttemptFact { repo, ..(**row).clone() })))
+        }
+        _ => None,
+    };
+    let others: Vec<Fact> = facts.iter().filter_map(of_other).collect();
+    facts.extend(others);
+    facts
+}
+
+#[tokio::test]
+async fn author_of_a_change_that_broke_two_backends_is_not_told_that_it_was_not_the_change() {
+    let next = async |facts: Vec<Fact>| {
+        let (_, page) = site(facts).await.get("/pr/7").await;
+        let next = page.split("Next: ").nth(1).unwrap().split("</p>").next().unwrap();
+        (page.clone(), next.to_owned())
+    };
+    let (page, told) = next(branched_for_two()).await;
+    assert!(page.contains("This pull request: 2 of 2 backends have failures"), "{page}");
+    for expected in ["this change is the likely cause: ", "fix it, or revert it", "Re-run it"] {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+    assert!(!told.contains("it isn't this change"), "{told}");
+    let mut broken_before = branched_for_two();
+    for fact in &mut broken_before {
+        if let Fact::Attempt(row) = fact {
+            row.state = JobState::Completed(Conclusion::Failure);
+        }
+    }
+    let (page, told) = next(broken_before).await;
+    assert!(page.contains("Not this pull request: upstream is broken on the merge base"), "{page}");
+    assert!(told.contains("it isn't this change. "), "{told}");
+}
+
 #[tokio::test]
 async fn pull_request_page_has_the_in_tree_jobs_of_its_head() {
     let site = site(branched(2, true)).await;
