@@ -7,10 +7,10 @@ use crcr_domain::ci_data::test_run::{TestCase, TestRowKind};
 /// Folders in which names of files are random.
 const TEMPORARY_FOLDERS: [&[u8]; 4] = [b"/tmp/", b"/T/", b"\\Temp\\", b"/temp/"];
 
-/// The name without addresses in memory and without names of temporary files, as in Python's
+/// The name without addresses in memory, hashes of objects and names of temporary files, as in Python's
 /// `test (obj=<Foo object at 0x7f4296f7d550>, dir='/tmp/tmp1zvcafbj')`.
 pub(crate) fn without_random_parts(name: &str) -> Cow<'_, str> {
-    if !name.contains("0x") && !name.contains("tmp") {
+    if !name.contains("0x") && !name.contains("tmp") && !name.contains('@') {
         return Cow::Borrowed(name);
     }
     let bytes = name.as_bytes();
@@ -18,7 +18,10 @@ pub(crate) fn without_random_parts(name: &str) -> Cow<'_, str> {
     let (mut at, mut plain_from) = (0, 0);
     while at < bytes.len() {
         let (before, rest) = bytes.split_at(at);
-        if let Some(length) = address(before, rest).or_else(|| temporary_file(before, rest)) {
+        let random = address(before, rest)
+            .or_else(|| object_hash(before, rest))
+            .or_else(|| temporary_file(before, rest));
+        if let Some(length) = random {
             kept.push_str(&name[plain_from..at]);
             at += length;
             plain_from = at;
@@ -38,9 +41,30 @@ fn address(before: &[u8], rest: &[u8]) -> Option<usize> {
     let is_word = is_end(before.last()) && is_end(digits.get(length));
     let is_address = match length {
         9..=12 => true,
+        // Ruby's `#<Foo:0x000078e1f4a2b3c8>`, and Java's `$$Lambda/0x0000000800c03000`.
+        16 if digits.starts_with(b"0000") && matches!(before.last(), Some(b':' | b'/')) => true,
         _ => (6..=16).contains(&length) && before.ends_with(b" at "),
     };
     (is_word && is_address).then_some(2 + length)
+}
+
+/// Java's `acme.Foo@5e91993f` and `[I@5e91993f`, an object or an array of numbers that has no text of its own.
+fn object_hash(before: &[u8], rest: &[u8]) -> Option<usize> {
+    let digits = rest.strip_prefix(b"@")?;
+    let length = digits.iter().take_while(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')).count();
+    let goes_on = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    let is_of_class = |byte: &u8| byte.is_ascii_alphanumeric() || b"._$;[/".contains(byte);
+    let start = before.iter().rposition(|byte| !is_of_class(byte)).map_or(0, |at| at + 1);
+    let class = &before[start..];
+    let is_array =
+        matches!(class, [.., b'[', b'B' | b'C' | b'D' | b'F' | b'I' | b'J' | b'S' | b'Z']);
+    // Behind a package, which an address of mail and a version of another repository haven't.
+    let dot = class.iter().rposition(|byte| *byte == b'.');
+    let is_class = dot.and_then(|dot| class.get(dot + 1)).is_some_and(u8::is_ascii_uppercase);
+    let is_hash = (6..=8).contains(&length)
+        && digits[..length].iter().any(u8::is_ascii_digit)
+        && !digits.get(length).is_some_and(goes_on);
+    (is_hash && (is_array || is_class)).then_some(1 + length)
 }
 
 /// `tmp1zvcafbj` of Python, `tmp.Xy12AbCd34` of `mktemp`, `.tmpXy12Ab` of Rust.
@@ -128,7 +152,7 @@ mod tests {
     use crate::test_rows::lost_case;
 
     #[test]
-    fn addresses_and_temporary_files_are_left_out_and_constants_stay() {
+    fn addresses_hashes_of_objects_and_temporary_files_are_left_out_and_constants_stay() {
         for (name, stable) in [
             (
                 "test_s (obj=<t.Foo object at 0x7f4296f7d550>, dir='/tmp/tmp1zvcafbj')",
@@ -139,9 +163,23 @@ mod tests {
             ("in /tmp/tmp.Xy12AbCd34/a.txt", "in /tmp//a.txt"),
             ("/var/folders/a/T/.tmpXy12Ab", "/var/folders/a/T/"),
             (r"C:\Temp\tmp1zvcafbj", r"C:\Temp\"),
+            ("adds #<Foo:0x000078e1f4a2b3c8>", "adds #<Foo:>"),
+            ("[1] acme.Foo$Bar@5e91993f", "[1] acme.Foo$Bar"),
+            ("adds[acme.Foo@1b2c3d](2)", "adds[acme.Foo](2)"),
+            ("a([I@1b2c3d4)[1]", "a([I)[1]"),
+            ("[2] [Ljava.lang.String;@1b2c3d4, 7", "[2] [Ljava.lang.String;, 7"),
+            ("T$$Lambda/0x0000000800c03000", "T$$Lambda/"),
+            ("acme.T$$Lambda$14/0x0000000800c03000@5e91993f", "acme.T$$Lambda$14/"),
             // Constants, and names that look alike.
             ("crc[0xdeadbeef]", "crc[0xdeadbeef]"),
             ("hash[0x0123456789abcdef]", "hash[0x0123456789abcdef]"),
+            ("mask[0x0000ffff0000ffff]", "mask[0x0000ffff0000ffff]"),
+            ("mails jane.doe@cafe123.org", "mails jane.doe@cafe123.org"),
+            ("J.Doe@decade1.org", "J.Doe@decade1.org"),
+            ("acme/app@b9bef66", "acme/app@b9bef66"),
+            ("example.com/Mod@1234567", "example.com/Mod@1234567"),
+            ("@scope/pkg@20241127", "@scope/pkg@20241127"),
+            ("app.Foo@feed", "app.Foo@feed"),
             ("at 0x10", "at 0x10"),
             ("TestX/tmpl_basic", "TestX/tmpl_basic"),
             ("/tmp/tmpl.html", "/tmp/tmpl.html"),
