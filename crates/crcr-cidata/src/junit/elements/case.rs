@@ -7,6 +7,7 @@ use crcr_domain::ci_data::test_run::{
 };
 use quick_xml::events::BytesStart;
 
+use super::suite::without_worker;
 use super::{ElementReader, OpenCase, OpenDetail, ReportElement};
 use crate::junit::dialect::ReportDialect;
 use crate::junit::findings::JunitRule;
@@ -18,6 +19,9 @@ use crate::junit::values::{parse_seconds, shared, shorten, status_result};
 /// More failures, skips and reruns of one element are counted only.
 const MAX_DETAILS: usize = 100;
 const MAX_NAME_CHARS: usize = 1000;
+
+/// What the class begins with where Gradle couldn't run a class at all: `Gradle Test Executor 9`, `Gradle Test Run :test`.
+const GRADLE_PROCESS: &str = "Gradle Test ";
 
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
@@ -167,6 +171,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if open.case.result.is_failed() && (is_of_suite(&open) || is_file(&open.case) && is_only())
         {
             open.case.kind = TestRowKind::Suite;
+            if open.case.classname.starts_with(GRADLE_PROCESS) {
+                open.case.classname = without_worker(&open.case.classname).into();
+            }
         } else if is_nameless {
             self.findings.add(JunitRule::MissingName, open.line, "a test has no name");
         }
@@ -436,9 +443,20 @@ fn is_of_suite(open: &OpenCase) -> bool {
         // JUnit and Gradle, for a class that can't be made or set up, and sbt for one that crashed.
         || ["initializationError", "executionError", "classMethod"].contains(&name)
         || name.starts_with("(It is not a test it is a sbt.testing.")
+        || case.classname.starts_with(GRADLE_PROCESS)
+        || case.details.iter().any(|detail| is_of_go_package(name, detail))
         // pytest, Go, and Python's unittest. Bun and Mocha write tests without a class, too.
         || (open.is_classname_blank
             && (case.details.iter().any(is_collection) || name == "TestMain" || is_setup_of_class()))
+}
+
+/// Whether go-junit-report tells of a package that isn't built, or whose process crashed.
+fn is_of_go_package(name: &str, detail: &TestDetail) -> bool {
+    match detail.message.as_deref() {
+        Some("Build error") => ["[build failed]", "[setup failed]"].contains(&name),
+        Some("Runtime error") => name == "Failure",
+        _ => false,
+    }
 }
 
 /// As Vitest names the one test of a file that can't be loaded. GoogleTest has `TEST(Regex, Regex)`.

@@ -330,8 +330,14 @@ fn is_failed_status(raw: &str) -> bool {
     status_result(raw).is_some_and(TestResult::is_failed)
 }
 
-/// RSpec's formatter adds the number of the process, as which parallel_tests runs other files each time.
-fn without_worker(name: &str) -> &str {
-    let number = name.strip_prefix("rspec").filter(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
-    if number.is_some() { "rspec" } else { name }
+/// A worker's number is another one in the next run: to RSpec's suite parallel_tests adds that of a process, which runs
+/// other files each time, and Gradle numbers all processes of its tests.
+pub(super) fn without_worker(name: &str) -> &str {
+    let worker = ["rspec", "Gradle Test Executor "].into_iter().find(|worker| {
+        name.strip_prefix(*worker).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))
+    });
+    match worker {
+        Some(worker) => worker.trim_end(),
+        None => name,
+    }
 }

@@ -576,6 +576,35 @@ fn class_that_junit_or_sbt_cannot_run_is_a_failed_suite() {
 }
 
 #[test]
+fn package_that_go_junit_report_calls_a_test_is_a_failed_suite() {
+    let kind = |name: &str, inner: &str| {
+        only(suite(&format!("<testcase classname='acme/b' name='{name}'>{inner}</testcase>"))).kind
+    };
+    let (build, run) = ("<error message='Build error'/>", "<error message='Runtime error'/>");
+    for name in ["[build failed]", "[setup failed]"] {
+        assert_eq!(kind(name, build), TestRowKind::Suite, "{name}");
+    }
+    assert_eq!(kind("Failure", run), TestRowKind::Suite);
+    assert_eq!(kind("TestA", run), TestRowKind::Test);
+    assert_eq!(kind("Failure", "<failure message='Failed'/>"), TestRowKind::Test);
+}
+
+#[test]
+fn process_of_gradles_tests_that_failed_is_one_suite_in_every_run() {
+    let of = |number: u32, name: &str| {
+        only(format!(
+            "<testsuite name='Gradle Test Executor {number}'><testcase time='1' name='{name}' \
+             classname='Gradle Test Executor {number}'><failure message='x'/></testcase></testsuite>"
+        ))
+    };
+    for name in ["failed to execute tests", "executionError"] {
+        let case = of(9, name);
+        assert_eq!((case.kind, &*case.suite), (TestRowKind::Suite, "Gradle Test Executor"));
+        assert_eq!(case, of(10, name), "{name}");
+    }
+}
+
+#[test]
 fn status_alone_decides_where_a_tool_writes_no_element() {
     let of = |status: &str| only(suite(&format!("<testcase name='a' status='{status}'/>"))).result;
     for status in ["panicked", "interrupted", "broken", "timed_out", "hook_error", "cleanup_error"]
