@@ -52,7 +52,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 }
                 "class" => class = Some(LimitedText::of_attribute(raw, &mut this.flaws)),
                 "file" if !raw.is_empty() => {
-                    open.case.file = Some(shared(raw, &mut this.last_file, &mut this.flaws));
+                    // Pest has the name of the test behind it.
+                    let path = raw.split_once("::").filter(|(path, _)| path.contains('.'));
+                    let path = path.map_or(raw, |(path, _)| path);
+                    open.case.file = Some(shared(path, &mut this.last_file, &mut this.flaws));
                 }
                 "time" => {
                     has_time = true;

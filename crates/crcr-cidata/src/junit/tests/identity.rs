@@ -219,6 +219,14 @@ fn file_of_the_suite_is_the_file_of_its_tests() {
 }
 
 #[test]
+fn file_of_pests_test_has_no_test_in_it() {
+    let file = |file: &str| only(suite(&format!("<testcase name='it adds' file='{file}'/>"))).file;
+    let of_pest = file("tests/Unit/AddTest.php::it adds");
+    assert_eq!(of_pest.as_deref(), Some("tests/Unit/AddTest.php"));
+    assert_eq!(file("acme::tests").as_deref(), Some("acme::tests"), "it is no path");
+}
+
+#[test]
 fn rspec_suite_of_any_process_of_parallel_tests_is_one_suite() {
     let of = |name: &str| {
         only(format!(
