@@ -37,6 +37,12 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 self.open_nunit_case(tag, line)
             }
             (Some(ReportElement::Suite), "failure") => self.open_result_detail(tag, line),
+            // Of an assembly that can't be loaded. A suite that is skipped has one, too.
+            (Some(ReportElement::Suite), "reason")
+                if self.suites.last().is_some_and(|suite| suite.has_failed) =>
+            {
+                self.open_result_detail(tag, line)
+            }
             _ => self.open_in_result(parent, name, tag, line),
         }
     }

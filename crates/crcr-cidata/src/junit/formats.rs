@@ -92,6 +92,21 @@ fn nunit_failure_outside_the_tests_is_a_row() {
     assert_eq!((run.tally.failures, suite_failures(&run)), (1, 1), "what it declares counts");
 }
 
+#[test]
+fn nunit_assembly_that_can_not_be_loaded_is_told_by_its_reason() {
+    let run = |result: &str| {
+        read(&format!(
+            "<test-run result='{result}' total='0' failed='0'><test-suite type='Assembly' name='a.dll' \
+             runstate='NotRunnable' result='{result}' label='Invalid' total='0' failed='0'><reason><message>\
+             <![CDATA[File not found]]></message></reason></test-suite></test-run>"
+        ))
+    };
+    let failed = run("Failed");
+    assert_eq!((failed.tally.tests, suite_failures(&failed)), (1, 1));
+    assert_eq!(failed.cases[0].message(), Some("File not found"));
+    assert_eq!(run("Skipped").tally.tests, 0);
+}
+
 /// Unity's test runner writes the label and the place of a result into it.
 #[test]
 fn nunit_result_with_a_label_is_read_as_without_it() {
