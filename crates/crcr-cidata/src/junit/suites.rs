@@ -64,6 +64,8 @@ pub(super) enum LinterReport {
     Swiftlint,
     /// An `<error>` is an error, a `<failure>` a warning.
     Oxlint,
+    /// Not at all, but all are warnings if the report declares no errors.
+    Biome,
 }
 
 impl LinterReport {
@@ -78,6 +80,7 @@ impl LinterReport {
             Self::Tslint => detail.type_name.as_deref() == Some("warning"),
             Self::Swiftlint => text.starts_with("Warning:") || text.starts_with("warning:"),
             Self::Oxlint => detail.kind == TestDetailKind::Failure,
+            Self::Biome => true,
         }
     }
 }

@@ -101,6 +101,8 @@ pub(super) struct ElementReader<F> {
     names: HashSet<Arc<str>>,
     /// Whether the suites' `hostname` is the name of a project, as Playwright writes it.
     is_hostname_project: bool,
+    /// Whether the root has the name that Biome gives it.
+    is_root_biome: bool,
     /// Whether the root is a `<testsuites>` without attributes, as Node.js writes it.
     is_root_plain: bool,
     node_sums: NodeSums,
@@ -131,6 +133,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             suite_elements: 0,
             names: HashSet::new(),
             is_hostname_project: false,
+            is_root_biome: false,
             is_root_plain: false,
             node_sums: NodeSums::default(),
             has_document_type: false,

@@ -38,7 +38,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let (mut has_id, mut has_name) = (false, false);
         let mut declared = Declared::default();
         let (mut is_pytest, mut is_criterion, mut has_failed) = (false, false, false);
-        let mut linter = None;
+        let (mut linter, mut is_biome) = (None, false);
         self.each_attribute(
             tag,
             line,
@@ -59,6 +59,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     linter = linter.or((raw == "Oxlint").then_some(LinterReport::Oxlint));
                     is_pytest = raw == "pytest tests";
                     is_criterion = raw == "Criterion Tests";
+                    is_biome = raw == "Biome";
                 }
             },
         );
@@ -78,6 +79,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 root.element.repeats = RepeatedTest::Pytest;
             }
             self.is_hostname_project = has_id && has_name;
+            self.is_root_biome = is_biome;
             self.is_root_plain = tag.attributes().next().is_none();
         }
         if is_inner { ReportElement::Suite } else { ReportElement::Suites }
@@ -153,6 +155,9 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if package.as_deref() == Some("org.eslint") {
             suite.marks = CaseMarks::Linter(LinterReport::Eslint);
         }
+        if package.as_deref() == Some("org.biome") && self.is_root_biome {
+            suite.marks = self.marks_of_biome();
+        }
         let file = suite.file.clone();
         suite.element.labels = Arc::new(SuiteLabels { package, file });
         if let Some(time) = timestamp
@@ -161,6 +166,17 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
             self.summary.earliest = Some((time, line));
         }
         self.push_suite(suite)
+    }
+
+    /// Biome writes errors and warnings as failures, and into the root how many errors it found, also those beyond its
+    /// limit that it doesn't write.
+    fn marks_of_biome(&mut self) -> CaseMarks {
+        let root = self.suites.iter_mut().rev().find(|suite| suite.is_root);
+        let Some(root) = root else { return CaseMarks::None };
+        let errors = root.declared.errors;
+        root.declared.failures = root.declared.failures.max(errors);
+        root.errors_are_failures = true;
+        if errors == 0 { CaseMarks::Linter(LinterReport::Biome) } else { CaseMarks::None }
     }
 
     pub(in super::super) fn new_suite(&mut self, line: u64) -> OpenSuite {

@@ -775,6 +775,31 @@ fn warnings_of_other_linters_are_no_failures_and_their_errors_are() {
 }
 
 #[test]
+fn errors_of_biome_count_once_and_its_warnings_are_no_failures_if_it_found_no_error() {
+    let of = |root: &str, package: &str| {
+        let suite = format!(
+            "<testsuite name='a.ts' tests='1' disabled='0' errors='0' failures='1' package='{package}'><testcase \
+             name='org.biome.lint.a' line='1'><failure message='x'>line 1, col 1, x</failure></testcase></testsuite>"
+        );
+        read(format!("<testsuites {root}>{suite}{suite}</testsuites>"))
+    };
+    let counts = |report: &TestReport| (report.tally.failures, report.tally.errors);
+    let mixed = of("name='Biome' tests='2' failures='2' errors='1'", "org.biome");
+    assert_eq!((counts(&mixed), mixed.summary.findings.len()), ((2, 0), 2), "no durations");
+    let limited = of("name='Biome' tests='2' failures='2' errors='9'", "org.biome");
+    assert_eq!(counts(&limited), (9, 0), "it writes only so many");
+    let warned = of("name='Biome' tests='2' failures='2' errors='0'", "org.biome");
+    assert_eq!(counts(&warned), (0, 0));
+    assert!(warned.uncounted_failure().is_some(), "`--error-on-warnings` may be why");
+    // Other tools' tests of something called so, and a report that was merged.
+    assert_eq!(counts(&of("name='Biome' failures='2' errors='0'", "acme")), (2, 0));
+    assert_eq!(counts(&of("failures='2' errors='0'", "org.biome")), (2, 0));
+    let formatted =
+        read("<testsuites name='Biome' tests='0' failures='0' errors='2'></testsuites>");
+    assert_eq!(counts(&formatted), (0, 2));
+}
+
+#[test]
 fn result_in_words_is_read_from_an_attribute_or_an_element_whatever_its_form() {
     use TestResult::{Error, Failure, Skipped, Success};
     for (word, result) in [
