@@ -209,7 +209,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         let name = tag.local_name();
         let name: &str = name.as_ref();
         let dialect = match self.dialect {
-            Some(dialect) => dialect,
+            Some(dialect) if !self.open.is_empty() => dialect,
+            Some(dialect) => self.dialect_of_next(dialect, name, tag, line),
             None => {
                 let dialect = ReportDialect::of_root(name, tag)
                     .ok_or_else(|| JunitError::OtherFile(OtherFile::of_root(name)))?;
@@ -232,6 +233,22 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         };
         self.open.push(element);
         Ok(())
+    }
+
+    /// The format of another report in the same file.
+    fn dialect_of_next(
+        &mut self,
+        last: ReportDialect,
+        name: &str,
+        tag: &BytesStart<'_>,
+        line: u64,
+    ) -> ReportDialect {
+        let next = ReportDialect::of_root(name, tag).unwrap_or_else(|| {
+            let message = format_args!("`<{}>` follows, and isn't a report", shorten(name));
+            self.findings.add(JunitRule::Malformed, line, message);
+            last
+        });
+        *self.dialect.insert(next)
     }
 
     fn open_junit(

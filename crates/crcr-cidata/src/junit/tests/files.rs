@@ -89,6 +89,27 @@ fn two_reports_in_one_file_are_both_read() {
 }
 
 #[test]
+fn reports_of_different_formats_in_one_file_are_all_read() {
+    use TestResult::{Failure, Success};
+    let junit = |inner: &str| suite(&format!("<testcase name='a'>{inner}</testcase>"));
+    let nunit = |result: &str| {
+        format!(
+            "<?xml version='1.0'?><test-run result='{result}'><test-suite name='b.dll' result='{result}'>\
+             <test-case name='b' classname='B' result='{result}' duration='1'/></test-suite></test-run>\n"
+        )
+    };
+    let red_last = read(junit("") + &nunit("Failed"));
+    assert_eq!(results(&red_last), [("a", Success), ("b", Failure)]);
+    let red_first = read(nunit("Passed") + &junit("<failure/>"));
+    assert_eq!(results(&red_first), [("b", Success), ("a", Failure)]);
+    assert_eq!(rules(&red_first), []);
+    let other = read(junit("") + "\n<html><body/></html>" + &nunit("Failed"));
+    assert_eq!(results(&other), [("a", Success), ("b", Failure)]);
+    assert_eq!(rules(&other), [(JunitRule::Malformed, 2)]);
+    assert_eq!(other.grade(), JunitGrade::Invalid);
+}
+
+#[test]
 fn file_that_is_no_report_is_refused_with_the_reason() {
     for (xml, reason) in [
         ("", "no XML element"),
