@@ -145,6 +145,17 @@ pub(super) fn file_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
+/// A path without what some tools write behind it: Pest the name of the test (`ATest.php::adds`), and ExUnit's formatter
+/// the line (`a_test.exs:7`).
+pub(super) fn path_of_place(place: &str) -> &str {
+    let file = place.split_once("::").map_or(place, |(file, _)| file);
+    let file = match file.rsplit_once(':') {
+        Some((path, line)) if line.parse::<u32>().is_ok() => path,
+        _ => file,
+    };
+    if file.contains('.') { file } else { place }
+}
+
 /// Whether a host is one of many: names of projects, which Playwright writes as `hostname`, look like words.
 /// GitHub's runners are `runnervmf2e7y` or `fv-az1234-567`.
 pub(super) fn is_machine_name(host: &str) -> bool {

@@ -14,7 +14,7 @@ use crate::junit::findings::JunitRule;
 use crate::junit::suites::{CaseMarks, LinterReport, OpenSuite, without_versions};
 use crate::junit::summary::{JunitError, MAX_CASES, RepeatedTest, SuiteElement};
 use crate::junit::text::LimitedText;
-use crate::junit::values::{parse_seconds, shared, shorten, status_result};
+use crate::junit::values::{parse_seconds, path_of_place, shared, shorten, status_result};
 
 /// More failures, skips and reruns of one element are counted only.
 const MAX_DETAILS: usize = 100;
@@ -52,10 +52,8 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                 }
                 "class" => class = Some(LimitedText::of_attribute(raw, &mut this.flaws)),
                 "file" if !raw.is_empty() => {
-                    // Pest has the name of the test behind it.
-                    let path = raw.split_once("::").filter(|(path, _)| path.contains('.'));
-                    let path = path.map_or(raw, |(path, _)| path);
-                    open.case.file = Some(shared(path, &mut this.last_file, &mut this.flaws));
+                    let file = path_of_place(raw);
+                    open.case.file = Some(shared(file, &mut this.last_file, &mut this.flaws));
                 }
                 "time" => {
                     has_time = true;

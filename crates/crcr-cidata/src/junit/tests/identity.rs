@@ -219,11 +219,17 @@ fn file_of_the_suite_is_the_file_of_its_tests() {
 }
 
 #[test]
-fn file_of_pests_test_has_no_test_in_it() {
-    let file = |file: &str| only(suite(&format!("<testcase name='it adds' file='{file}'/>"))).file;
-    let of_pest = file("tests/Unit/AddTest.php::it adds");
-    assert_eq!(of_pest.as_deref(), Some("tests/Unit/AddTest.php"));
-    assert_eq!(file("acme::tests").as_deref(), Some("acme::tests"), "it is no path");
+fn file_of_a_test_has_no_test_and_no_line_in_it() {
+    for (place, file) in [
+        ("tests/Unit/AddTest.php::it adds", "tests/Unit/AddTest.php"),
+        ("test/add_test.exs:7", "test/add_test.exs"),
+        (r"C:\app\add_test.py:7", r"C:\app\add_test.py"),
+        ("tests/add.py", "tests/add.py"),
+        ("acme::tests", "acme::tests"),
+    ] {
+        let case = only(suite(&format!("<testcase name='a' file='{place}'/>")));
+        assert_eq!(case.file.as_deref(), Some(file));
+    }
 }
 
 #[test]
