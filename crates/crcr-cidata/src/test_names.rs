@@ -80,6 +80,31 @@ fn temporary_file(before: &[u8], rest: &[u8]) -> Option<usize> {
     (is_end && (6..=12).contains(&length)).then_some(rest.len() - random.len() + length)
 }
 
+/// The text behind the folder of the repository's checkout, which differs between runners: `/home/runner/work/app/app/`,
+/// `D:\a\app\app\`, `/opt/runner-3/_work/app/app/`. Pester and linters write such paths as suites, classes or names.
+pub(crate) fn without_checkout<'a>(text: &'a str, repository: &str) -> &'a str {
+    let is_absolute = match text.as_bytes() {
+        [b'/', ..] => true,
+        [drive, b':', b'\\' | b'/', ..] => drive.is_ascii_alphabetic(),
+        _ => false,
+    };
+    let name = repository.rsplit('/').next().unwrap_or(repository);
+    if !is_absolute || name.is_empty() {
+        return text;
+    }
+    let (mut at, mut outer) = (0, "");
+    for part in text.split_inclusive(['/', '\\']) {
+        let folder = part.trim_end_matches(['/', '\\']);
+        at += part.len();
+        let is_checkout = [outer, folder].iter().all(|part| part.eq_ignore_ascii_case(name));
+        if is_checkout && at < text.len() {
+            return &text[at..];
+        }
+        outer = folder;
+    }
+    text
+}
+
 /// For each test the length of the number that a converter of TAP put before its name, if every test of its
 /// suite has one, in counting order: a test that is added would rename all below it. Empty if no suite is
 /// numbered.
@@ -187,6 +212,24 @@ mod tests {
             ("größe 0x7f4296f7d550", "größe "),
         ] {
             assert_eq!(without_random_parts(name), stable, "{name}");
+        }
+    }
+
+    #[test]
+    fn folder_of_the_checkout_is_left_out_of_a_path() {
+        for (path, stable) in [
+            ("/home/runner/work/app/app/src/a.js", "src/a.js"),
+            ("/opt/runner-3/_work/App/App/src/a.js", "src/a.js"),
+            ("/__w/app/app/app/app/a.js", "app/app/a.js"),
+            (r"D:\a\app\app\a.Tests.ps1", "a.Tests.ps1"),
+            // Other folders, and what is no path of a machine.
+            ("/home/app/src/a.js", "/home/app/src/a.js"),
+            ("/home/runner/work/app/app", "/home/runner/work/app/app"),
+            ("app/app/a.js", "app/app/a.js"),
+            ("a:app/app/a.js", "a:app/app/a.js"),
+            ("", ""),
+        ] {
+            assert_eq!(without_checkout(path, "acme/app"), stable, "{path}");
         }
     }
 

@@ -11,7 +11,7 @@ use crcr_domain::ci_data::test_run::{
 };
 use serde::Serialize;
 
-use crate::test_names::{number_lengths, without_random_parts};
+use crate::test_names::{number_lengths, without_checkout, without_random_parts};
 
 /// Artifacts with reports, and those with what else is known of tests.
 pub const ARTIFACT_KINDS: [&str; 2] = ["test-reports", "test-jsons"];
@@ -105,7 +105,8 @@ impl ClassOfTests {
     const BITS: u32 = 16;
 
     fn new(repository: &str, case: &TestCase) -> Self {
-        let class = [repository, &case.suite, &case.classname];
+        let suite = without_checkout(&case.suite, repository);
+        let class = [repository, suite, without_checkout(&case.classname, repository)];
         let context = hashed(Context::new(&SHA256), &class);
         let bits = finish(context.clone()) >> (64 - Self::BITS) << (64 - Self::BITS);
         let (suite, classname) = (Arc::clone(&case.suite), Arc::clone(&case.classname));
@@ -145,7 +146,8 @@ pub fn rows(repository: &str, cases: Vec<TestCase>) -> Vec<TestRunRow> {
         let kind = if case.kind == TestRowKind::Test { "" } else { case.kind.as_str() };
         let variant = case.variant.as_deref().unwrap_or_default();
         let number = numbers.get(at).copied().unwrap_or_default();
-        let stable_name = without_random_parts(&case.name[number..]);
+        let plain_name = without_checkout(&case.name[number..], &repository);
+        let stable_name = without_random_parts(plain_name);
         let name = [&*stable_name, kind, variant];
         // Without a variant it is what it was before there were any.
         let name = &name[..if variant.is_empty() { 2 } else { 3 }];
@@ -432,6 +434,13 @@ mod tests {
             ids_of(&["#1 is new", "#2 adds", "#3 subtracts"])[2]
         );
         assert_eq!(ids_of(&["a (x at 0x7f4296f7d550)"]), ids_of(&["a (x at 0x7f42970c8550)"]));
+        let id_of_path = |folder: &str| {
+            let path = format!("{folder}/widgets/widgets/a.js");
+            let mut case = case(TestRowKind::Test, &path);
+            (case.suite, case.classname) = (path.as_str().into(), path.as_str().into());
+            rows("acme/widgets", vec![case])[0].test_id
+        };
+        assert_eq!(id_of_path("/home/runner/work"), id_of_path("/opt/runner-3/_work"));
         // Takes hours if each is counted from the first.
         let many = ids_of(&vec!["a"; 100_000]);
         assert_eq!(many.into_iter().collect::<HashSet<_>>().len(), 100_000);
