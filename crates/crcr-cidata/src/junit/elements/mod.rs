@@ -374,7 +374,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         self.close_suite()
     }
 
-    /// Calls `each` with the raw value of every attribute in `wanted`; of a repeated one, the first.
+    /// Calls `each` with the raw value of every attribute in `wanted`, whatever its capitals; of a repeated one, the first.
     pub(super) fn each_attribute<const N: usize>(
         &mut self,
         tag: &BytesStart<'_>,
@@ -392,7 +392,10 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
                     continue;
                 }
             };
-            let Some(at) = wanted.iter().position(|wanted| *wanted == key.0) else { continue };
+            let exact = wanted.iter().position(|wanted| *wanted == key.0);
+            let at = exact
+                .or_else(|| wanted.iter().position(|wanted| wanted.eq_ignore_ascii_case(key.0)));
+            let Some(at) = at else { continue };
             if std::mem::replace(&mut seen[at], true) {
                 let message =
                     format_args!("the attribute `{}` is there twice; the first counts", wanted[at]);

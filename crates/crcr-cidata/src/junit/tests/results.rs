@@ -405,6 +405,15 @@ fn capitals_of_elements_do_not_matter_and_an_unknown_result_is_a_finding() {
 }
 
 #[test]
+fn capitals_of_attributes_do_not_matter() {
+    let case = only(
+        "<TestSuite Name='s' Failures='1'><TestCase Name='a' className='C' Time='1' Result='Failed'/></TestSuite>",
+    );
+    assert_eq!((case.result, case.full_name().as_str()), (TestResult::Failure, "C.a"));
+    assert_eq!((&*case.suite, case.time), ("s", Some(1.0)));
+}
+
+#[test]
 fn tests_that_did_not_run_are_skipped() {
     for status in [
         "status='notrun'",
