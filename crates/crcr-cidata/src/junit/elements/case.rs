@@ -21,7 +21,7 @@ const MAX_DETAILS: usize = 100;
 const MAX_NAME_CHARS: usize = 1000;
 
 /// What the class begins with where Gradle couldn't run a class at all: `Gradle Test Executor 9`, `Gradle Test Run :test`.
-const GRADLE_PROCESS: &str = "Gradle Test ";
+const GRADLE_PROCESSES: [&str; 2] = ["Gradle Test Executor ", "Gradle Test Run :"];
 
 impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
     pub(super) fn open_case(&mut self, tag: &BytesStart<'_>, line: u64) -> ReportElement {
@@ -172,7 +172,7 @@ impl<F: FnMut(TestCase, &SuiteElement)> ElementReader<F> {
         if open.case.result.is_failed() && (is_of_suite(&open) || is_file(&open.case) && is_only())
         {
             open.case.kind = TestRowKind::Suite;
-            if open.case.classname.starts_with(GRADLE_PROCESS) {
+            if is_of_gradle_process(&open.case) {
                 open.case.classname = without_worker(&open.case.classname).into();
             }
         } else if is_nameless {
@@ -444,11 +444,15 @@ fn is_of_suite(open: &OpenCase) -> bool {
         // JUnit and Gradle, for a class that can't be made or set up, and sbt for one that crashed.
         || ["initializationError", "executionError", "classMethod"].contains(&name)
         || name.starts_with("(It is not a test it is a sbt.testing.")
-        || case.classname.starts_with(GRADLE_PROCESS)
+        || is_of_gradle_process(case)
         || case.details.iter().any(|detail| is_of_go_package(name, detail))
         // pytest, Go, and Python's unittest. Bun and Mocha write tests without a class, too.
         || (open.is_classname_blank
             && (case.details.iter().any(is_collection) || name == "TestMain" || is_setup_of_class()))
+}
+
+fn is_of_gradle_process(case: &TestCase) -> bool {
+    GRADLE_PROCESSES.iter().any(|process| case.classname.starts_with(*process))
 }
 
 /// Whether go-junit-report tells of a package that isn't built, or whose process crashed.
