@@ -111,6 +111,18 @@ fn image_build_gets_every_file_that_the_sources_include() {
     assert!(seen > 5, "{seen}");
 }
 
+/// The pages have people write them beside the files of this repository.
+#[test]
+fn secrets_of_a_deployment_are_neither_committed_nor_sent_to_the_build_of_an_image() {
+    let of_pages =
+        ["relay.env", "secrets", ".env", "terraform/relay.tfvars", "terraform/secret.json"];
+    let is_left_out = |file: &str, line: String| text(file).lines().any(|found| found == line);
+    for name in of_pages {
+        assert!(is_left_out(".gitignore", format!("/deploy/{name}")), "{name}");
+        assert!(is_left_out(".dockerignore", format!("deploy/{name}")), "{name}");
+    }
+}
+
 #[test]
 #[ignore = "needs hadolint"]
 fn hadolint_accepts_the_image_recipe() {
