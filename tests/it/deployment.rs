@@ -322,6 +322,15 @@ fn chart_refuses_values_that_no_relay_could_run_with() {
     }
 }
 
+/// Everybody who sees the release or Terraform's state reads them there.
+#[test]
+fn chart_and_terraform_take_no_secret_as_a_setting() {
+    let names = "(_SECRET|_KEY|_TOKEN|_LOGIN|^CRCR_STORE|^CRCR_RESULTS|^CRCR_ALERT_URL)$";
+    for file in ["deploy/helm/crcr/values.schema.json", "deploy/terraform/variables.tf"] {
+        assert!(text(file).contains(names), "{file}");
+    }
+}
+
 /// The exposure that `systemd-analyze security` computes is a number from 0 to 10.
 #[test]
 #[ignore = "needs systemd-analyze"]
