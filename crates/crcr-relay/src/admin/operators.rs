@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
-use axum::Form;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::{Extension, Form};
 use crcr_github::is_loopback;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -83,12 +83,10 @@ pub(crate) async fn note_operator(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let is_open =
-        listener != Listener::Public && is_operator(&relay, listener, headers) == Ok(true);
     let is_logged_in = relay.config.admin_token.as_ref().is_some_and(|token| {
         cookie(headers).is_some_and(|given| is_session(&token.all(), given, relay.now()))
     });
-    if is_open || is_logged_in {
+    if is_open(&relay, listener, headers) || is_logged_in {
         request.extensions_mut().insert(crcr_hud::Operator);
     }
     next.run(request).await
@@ -100,12 +98,16 @@ pub(crate) fn is_operator(
     listener: Listener,
     headers: &HeaderMap,
 ) -> Result<bool, Duration> {
-    let open = match listener {
+    if is_open(relay, listener, headers) { Ok(true) } else { is_admin(relay, listener, headers) }
+}
+
+/// Whether whoever reaches the listener is an operator.
+fn is_open(relay: &Relay, listener: Listener, headers: &HeaderMap) -> bool {
+    match listener {
         Listener::Public => false,
         Listener::Loopback => names_this_machine(headers),
         Listener::Network => relay.config.admin_token.is_none(),
-    };
-    if open { Ok(true) } else { is_admin(relay, headers) }
+    }
 }
 
 fn too_many_wrong_tokens(wait: Duration) -> Refusal {
@@ -126,13 +128,13 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
 
 /// Whether a request has the cookie of a login or the admin token as a bearer. Fails with the time to
 /// wait after too many wrong tokens.
-pub(crate) fn is_admin(relay: &Relay, headers: &HeaderMap) -> Result<bool, Duration> {
+fn is_admin(relay: &Relay, listener: Listener, headers: &HeaderMap) -> Result<bool, Duration> {
     let (Some(token), now) = (&relay.config.admin_token, relay.now()) else { return Ok(false) };
     if cookie(headers).is_some_and(|given| is_session(&token.all(), given, now)) {
         return Ok(true);
     }
     match text(headers, header::AUTHORIZATION).strip_prefix("Bearer ") {
-        Some(given) => relay.wrong_bearers.check(token, given, now),
+        Some(given) => relay.wrong_bearers.check(listener, token, given, now),
         None => Ok(false),
     }
 }
@@ -156,11 +158,15 @@ pub(crate) struct LoginForm {
     token: String,
 }
 
-pub(crate) async fn login_form(State(relay): State<Arc<Relay>>, headers: HeaderMap) -> Response {
+pub(crate) async fn login_form(
+    State(relay): State<Arc<Relay>>,
+    Extension(listener): Extension<Listener>,
+    headers: HeaderMap,
+) -> Response {
     if relay.config.admin_token.is_none() {
         return not_found();
     }
-    if is_admin(&relay, &headers) == Ok(true) {
+    if is_admin(&relay, listener, &headers) == Ok(true) {
         return Redirect::to(HOME).into_response();
     }
     login::page(&relay.config.server_url, None).into_response()
@@ -169,6 +175,7 @@ pub(crate) async fn login_form(State(relay): State<Arc<Relay>>, headers: HeaderM
 /// `POST /crcr/login`: sets the cookie if the token is right.
 pub(crate) async fn log_in(
     State(relay): State<Arc<Relay>>,
+    Extension(listener): Extension<Listener>,
     headers: HeaderMap,
     form: Result<Form<LoginForm>, axum::extract::rejection::FormRejection>,
 ) -> Response {
@@ -182,7 +189,7 @@ pub(crate) async fn log_in(
     let Ok(Form(form)) = form else {
         return refused(StatusCode::BAD_REQUEST, "The form has no token");
     };
-    match relay.wrong_logins.check(token, &form.token, relay.now()) {
+    match relay.wrong_logins.check(listener, token, &form.token, relay.now()) {
         Ok(true) => {}
         Ok(false) => {
             tracing::warn!("a login with a wrong token was refused");

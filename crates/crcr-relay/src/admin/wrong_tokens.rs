@@ -7,23 +7,35 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 
+use super::operators::Listener;
 use crate::config::secrets::Secret;
 use crate::limits;
 
-/// The start of the current minute, and the wrong tokens since then.
+/// Wrong tokens are counted apart for the public listener: anybody reaches it, and would keep Prometheus and others from the
+/// operators' one.
 #[derive(Default)]
-pub(crate) struct WrongTokens(Mutex<(Timestamp, u32)>);
+pub(crate) struct WrongTokens {
+    public: Mutex<WrongInMinute>,
+    operators: Mutex<WrongInMinute>,
+}
+
+/// The start of the current minute, and the wrong tokens since then.
+type WrongInMinute = (Timestamp, u32);
 
 impl WrongTokens {
     /// Whether a token is right. A wrong one is counted; after too many, even the right one is refused,
     /// with the time to wait.
     pub(crate) fn check(
         &self,
+        listener: Listener,
         token: &Secret,
         given: &str,
         now: Timestamp,
     ) -> Result<bool, Duration> {
-        let mut counter = self.0.lock();
+        let mut counter = match listener {
+            Listener::Public => self.public.lock(),
+            Listener::Loopback | Listener::Network => self.operators.lock(),
+        };
         let (since, wrong) = &mut *counter;
         let age = now.duration_since(*since);
         if age.is_negative() || age >= SignedDuration::from_mins(1) {

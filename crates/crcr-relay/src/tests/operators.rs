@@ -206,25 +206,49 @@ async fn guessed_bearer_tokens_are_429_and_login_still_works() {
     assert_eq!(bearer(TOKEN.1).await.status(), StatusCode::OK);
 }
 
+/// Asks the operators' listener on the network.
+async fn ask_network(world: &World, path: &str, bearer: &str) -> Response {
+    let router = crate::http::router::admin(&world.relay, &world.hud, false);
+    let request = Request::get(path).header("authorization", bearer).header("host", "relay");
+    let request = request.body(Body::empty()).unwrap();
+    tower::ServiceExt::oneshot(router, request).await.unwrap()
+}
+
+/// Prometheus asks there, and an answer of 429 would be an alert.
+#[tokio::test]
+async fn guesses_on_the_public_listener_lock_nobody_out_of_the_operators_one() {
+    let world = World::with(&[TOKEN]).await;
+    for _ in 0..11 {
+        let guess = Request::get("/metrics").header("authorization", "Bearer guess");
+        world.answer(guess.body(Body::empty()).unwrap()).await;
+        send(&world, "/crcr/login", HERE, "", "token=guess").await;
+    }
+    let right = format!("Bearer {}", TOKEN.1);
+    let public = Request::get("/metrics").header("authorization", &right);
+    let public = world.answer(public.body(Body::empty()).unwrap()).await;
+    assert_eq!(public.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(ask_network(&world, "/metrics", &right).await.status(), StatusCode::OK);
+    for _ in 0..10 {
+        let guess = ask_network(&world, "/metrics", "Bearer guess").await;
+        assert_eq!(guess.status(), StatusCode::UNAUTHORIZED);
+    }
+    let late = ask_network(&world, "/metrics", &right).await;
+    assert_eq!(late.status(), StatusCode::TOO_MANY_REQUESTS, "it has a limit of its own");
+}
+
 #[tokio::test]
 async fn admin_listener_on_the_network_needs_the_token_if_configured() {
-    let ask = async |world: &World, path: &str, bearer: &str| {
-        let router = crate::http::router::admin(&world.relay, &world.hud, false);
-        let request = Request::get(path).header("authorization", bearer).header("host", "relay");
-        let request = request.body(Body::empty()).unwrap();
-        tower::ServiceExt::oneshot(router, request).await.unwrap()
-    };
     let world = World::with(&[TOKEN]).await;
     let right = format!("Bearer {}", TOKEN.1);
     for path in ["/metrics", "/crcr/deliveries", "/api/v1/deliveries"] {
-        let refused = ask(&world, path, "").await;
+        let refused = ask_network(&world, path, "").await;
         assert_eq!(refused.status(), StatusCode::UNAUTHORIZED, "{path}");
         assert_eq!(refused.headers()[header::WWW_AUTHENTICATE], "Bearer");
-        assert_eq!(ask(&world, path, &right).await.status(), StatusCode::OK, "{path}");
+        assert_eq!(ask_network(&world, path, &right).await.status(), StatusCode::OK, "{path}");
     }
-    assert_eq!(ask(&world, "/crcr/login", "").await.status(), StatusCode::OK);
+    assert_eq!(ask_network(&world, "/crcr/login", "").await.status(), StatusCode::OK);
     let world = World::new().await;
-    assert_eq!(ask(&world, "/metrics", "").await.status(), StatusCode::OK);
+    assert_eq!(ask_network(&world, "/metrics", "").await.status(), StatusCode::OK);
 }
 
 #[tokio::test]
