@@ -15,6 +15,9 @@ use tokio_util::sync::CancellationToken;
 /// How often it is logged that connections are closed early.
 const LOG_PAUSE: Duration = Duration::from_secs(3600);
 
+/// For so long, what a client sends may be on its way.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
 /// What a connection is waiting for. In the order in which they are closed when there are too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
@@ -45,12 +48,16 @@ pub(crate) struct OpenConnection {
 
 impl OpenConnections {
     /// Adds a new connection. If there are more than `max_open` then, the one is closed that has waited
-    /// longest for its client.
+    /// longest for its client. One that has just begun to wait goes only if all of them have.
     pub(crate) fn add(&self, max_open: usize) -> Arc<OpenConnection> {
         let mut open = self.open.lock();
         if open.len() >= max_open {
             let waiting = open.iter().enumerate().map(|(n, one)| (*one.phase.lock(), n));
-            let longest = waiting.filter(|((phase, _), _)| *phase != Phase::Answer).min();
+            let waiting = waiting.filter(|((phase, _), _)| *phase != Phase::Answer);
+            let longest = waiting.min_by_key(|((phase, since), _)| {
+                let is_new = since.elapsed() < ON_ITS_WAY;
+                (is_new, (!is_new).then_some(*phase), *since)
+            });
             if let Some(((phase, since), n)) = longest {
                 open.swap_remove(n).close.cancel();
                 self.closed_early(phase, since.elapsed());
@@ -116,5 +123,32 @@ impl Body for NotedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(open: &OpenConnections, phase: Phase, seconds: u64) -> Arc<OpenConnection> {
+        let connection = open.add(usize::MAX);
+        let since = Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+        *connection.phase.lock() = (phase, since);
+        connection
+    }
+
+    #[test]
+    fn new_connection_keeps_its_place_while_others_wait_for_long() {
+        let open = OpenConnections::default();
+        let idle = waiting(&open, Phase::Idle, 60);
+        let half = waiting(&open, Phase::FirstHead, 30);
+        let is_open = |one: &Arc<OpenConnection>| !one.close.is_cancelled();
+        let first = open.add(3);
+        let second = open.add(3);
+        assert!(!is_open(&half) && is_open(&idle), "half a head holds a place for nothing");
+        let third = open.add(3);
+        assert!(!is_open(&idle) && is_open(&first), "its head may be on its way");
+        let _fourth = open.add(3);
+        assert!(!is_open(&first) && is_open(&second) && is_open(&third), "all are new");
     }
 }
