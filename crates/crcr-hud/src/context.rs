@@ -18,6 +18,8 @@ use crate::query::{SpanQuery, TimeSpan};
 
 /// Further pages wait for [`PAGE_QUEUE_TIMEOUT`].
 pub(crate) const MAX_CONCURRENT_PAGES: usize = 8;
+/// Each of them holds a connection, and webhooks need some, too.
+pub(crate) const MAX_WAITING_PAGES: usize = 256;
 /// Logs that are sent as text at the same time.
 const MAX_CONCURRENT_TEXTS: usize = 4;
 const PAGE_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,6 +52,7 @@ pub struct Hud {
     pub logs: StoredLogs,
     pub(crate) days: DayCaches,
     pub(crate) page_permits: Arc<Semaphore>,
+    pub(crate) page_queue: Arc<Semaphore>,
     pub(crate) text_permits: Arc<Semaphore>,
 }
 
@@ -74,6 +77,7 @@ impl Hud {
             logs: StoredLogs::default(),
             days: DayCaches::default(),
             page_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_PAGES)),
+            page_queue: Arc::new(Semaphore::new(MAX_WAITING_PAGES)),
             text_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_TEXTS)),
         }
     }
@@ -139,10 +143,14 @@ pub(crate) async fn compute<T: Send + 'static>(
     hud: Arc<Hud>,
     build: impl AsyncFnOnce(&Hud) -> Result<T, PageError> + Send + 'static,
 ) -> Result<T, PageError> {
+    let Ok(turn) = Arc::clone(&hud.page_queue).try_acquire_owned() else {
+        return Err(PageError::Busy);
+    };
     let permit = Arc::clone(&hud.page_permits).acquire_owned();
     let Ok(Ok(permit)) = tokio::time::timeout(PAGE_QUEUE_TIMEOUT, permit).await else {
         return Err(PageError::Busy);
     };
+    drop(turn);
     let runtime = tokio::runtime::Handle::current();
     let computed = tokio::task::spawn_blocking(move || {
         // Held until the work is done, even when the client has gone away.

@@ -14,6 +14,26 @@ async fn page_is_503_with_retry_after_while_too_many_are_computed() {
 }
 
 #[tokio::test]
+async fn page_is_503_at_once_while_hundreds_wait() {
+    let site = site(vec![]).await;
+    let all = u32::try_from(crate::context::MAX_CONCURRENT_PAGES).unwrap();
+    let _held = Arc::clone(&site.hud.page_permits).acquire_many_owned(all).await.unwrap();
+    let waiting: Vec<_> = (0..crate::context::MAX_WAITING_PAGES)
+        .map(|_| {
+            let request = Request::get("/crcr").body(Body::empty()).unwrap();
+            tokio::spawn(site.router.clone().oneshot(request))
+        })
+        .collect();
+    while site.hud.page_queue.available_permits() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let asked_at = std::time::Instant::now();
+    assert_eq!(site.get("/crcr").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(asked_at.elapsed() < std::time::Duration::from_secs(2), "{:?}", asked_at.elapsed());
+    assert!(waiting.iter().all(|page| !page.is_finished()), "these have their turn");
+}
+
+#[tokio::test]
 async fn nothing_and_nonsense_have_words_of_their_own() {
     let site = site(vec![]).await;
     let (status, page) = site.get("/crcr").await;
