@@ -242,6 +242,8 @@ pub fn read(
     body: &[u8],
     filter: &EventFilter,
 ) -> Result<Option<UpstreamEvent>, EventError> {
+    // Fields that aren't read here are dispatched, and serde_json skips them without looking at their text.
+    std::str::from_utf8(body).map_err(|_| EventError::NotJson)?;
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         serde_json::from_slice::<serde::de::IgnoredAny>(body).map_err(|_| EventError::NotJson)?;
         return Err(EventError::NotAnObject);

@@ -293,6 +293,9 @@ fn invalid_bodies_are_rejected() {
     let mut event = pull("opened");
     event["pull_request"]["head"]["sha"] = json!("../../etc");
     assert!(read(event.to_string().as_bytes()).unwrap_err().to_string().contains("head.sha"));
+    let unread =
+        [&b"{\"title\":\"\xff\","[..], &pull("opened").to_string().as_bytes()[1..]].concat();
+    assert_eq!(read(&unread), Err(EventError::NotJson), "it couldn't be dispatched");
 }
 
 #[test]
