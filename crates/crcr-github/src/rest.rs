@@ -314,6 +314,11 @@ impl RestClient {
         let response = octocrab.execute(http).await.map_err(transport)?;
         self.remember_calls_left(&request.path, response.headers());
         let status = response.status();
+        if status.is_success() && web::is_web_page(response.headers(), b"") {
+            // A login page in between.
+            let body = read_at_most(response.into_body(), web::ERROR_BODY_BYTES, true).await;
+            return Err(HttpError::Intermediary { status, body: body.unwrap_or_default() });
+        }
         let unchanged = status == StatusCode::NOT_MODIFIED && request.etag.is_some();
         if status.is_success() || unchanged {
             return Ok(response);
@@ -500,6 +505,14 @@ mod tests {
         assert_eq!(client.calls_left()["acme"], 17);
         second.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(client.calls_left()["acme"], 5000);
+    }
+
+    #[tokio::test]
+    async fn web_page_with_200_is_no_answer_of_githubs() {
+        let page = ResponseTemplate::new(200).set_body_raw("<html>log in</html>", "text/html");
+        let (_server, client) = answering(page).await;
+        let error = client.send(&get_x(), &"t".into()).await.unwrap_err();
+        assert!(error.is_transient() && error.is_unanswered(), "{error:?}");
     }
 
     #[tokio::test]
