@@ -29,6 +29,7 @@ use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
+use crate::http::strangers_log::StrangersLog;
 use crate::probes::bisect::CommitComparisons;
 use crate::probes::dispatch_filter::ChangedFilesTurns;
 use crate::queue::blame_cache::BlameCache;
@@ -86,6 +87,7 @@ pub struct Relay {
     pub(crate) changed_files: ChangedFilesTurns,
     pub(crate) wrong_bearers: WrongTokens,
     pub(crate) wrong_logins: WrongTokens,
+    pub(crate) strangers_log: StrangersLog,
     /// Reads the secret store again, if there is one.
     pub stored_secrets: Option<FetchStoredSecrets>,
     stored_secrets_read_at: Mutex<Option<Timestamp>>,
@@ -263,6 +265,7 @@ impl Relay {
             changed_files: ChangedFilesTurns::default(),
             wrong_bearers: WrongTokens::default(),
             wrong_logins: WrongTokens::default(),
+            strangers_log: StrangersLog::default(),
             stored_secrets: None,
             stored_secrets_read_at: Mutex::default(),
             last_write: tokio::sync::Mutex::default(),

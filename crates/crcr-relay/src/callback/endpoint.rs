@@ -47,7 +47,7 @@ pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) ->
     if !response.outcome.is_stored() && !is_dry {
         record_unchanged(&relay, &summary, &response, started.elapsed());
     }
-    response.into_response(&summary)
+    response.into_response(&relay, &summary)
 }
 
 /// The order of these checks is part of the contract.

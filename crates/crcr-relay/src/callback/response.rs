@@ -1,7 +1,7 @@
 //! The response to a report, and the fact that is recorded about it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -40,6 +40,14 @@ pub(super) struct CallbackResponse {
 pub(super) struct ReportSummary {
     pub(super) repo: Option<RepoName>,
     pub(super) callback: Option<Callback>,
+}
+
+impl ReportSummary {
+    /// The repository that sent the report, if it is on the allowlist.
+    fn listed_repo(&self, relay: &Relay) -> Option<&RepoName> {
+        let allowlist = relay.allowlist.get()?;
+        self.repo.as_ref().filter(|repo| allowlist.get(repo).is_some())
+    }
 }
 
 impl CallbackAnswer {
@@ -95,14 +103,18 @@ impl CallbackResponse {
         Self::refused(CallbackOutcome::RateLimited, refusal)
     }
 
-    pub(super) fn into_response(self, report: &ReportSummary) -> Response {
+    pub(super) fn into_response(self, relay: &Relay, report: &ReportSummary) -> Response {
         match self.result {
             Ok(answer) => answer.into_response(report.callback.as_ref()),
             Err(refusal) => {
-                let repo = report.repo.as_ref().map(RepoName::as_str);
-                let delivery = report.callback.as_ref().map(|callback| callback.delivery.as_str());
-                let (status, detail) = (refusal.status.as_u16(), &refusal.detail);
-                tracing::warn!(delivery, repo, status, detail, "callback refused");
+                let is_listed = report.listed_repo(relay).is_some();
+                if is_listed || relay.strangers_log.takes_one(Instant::now()) {
+                    let repo = report.repo.as_ref().map(RepoName::as_str);
+                    let callback = report.callback.as_ref();
+                    let delivery = callback.map(|callback| callback.delivery.as_str());
+                    let (status, detail) = (refusal.status.as_u16(), &refusal.detail);
+                    tracing::warn!(delivery, repo, status, detail, "callback refused");
+                }
                 refusal.into_response()
             }
         }
@@ -145,11 +157,7 @@ pub(super) fn record_unchanged(
     latency: Duration,
 ) {
     let is_outage = response.result.as_ref().is_err_and(|refusal| refusal.status.is_server_error());
-    let Some(repo) = report.repo.as_ref().filter(|repo| {
-        relay.allowlist.get().is_some_and(|allowlist| allowlist.get(repo).is_some())
-    }) else {
-        return;
-    };
+    let Some(repo) = report.listed_repo(relay) else { return };
     if is_outage {
         return;
     }

@@ -9,3 +9,4 @@ pub(crate) mod open_connections;
 pub mod router;
 pub mod serve;
 mod server_metrics;
+pub(crate) mod strangers_log;

@@ -8,6 +8,7 @@ pub mod signature;
 pub(crate) mod turns;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -47,7 +48,7 @@ pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Respon
         Err(refusal) if refusal.status.is_server_error() => relay.note_webhook(true),
         Err(_) => {}
     }
-    let id = text(&head.headers, "x-github-delivery");
+    let id = delivery_id(&head.headers).unwrap_or_default();
     let (label, response) = match result {
         Ok(DeliveryOutcome::Ping) => ("ping", http_response::ok(json!({ "ok": true }))),
         Ok(DeliveryOutcome::Ignored) => ("ignored", http_response::ok(json!({ "ignored": true }))),
@@ -59,8 +60,10 @@ pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Respon
             ("accepted", (StatusCode::ACCEPTED, Json(body)).into_response())
         }
         Err(refusal) => {
-            let status = refusal.status.as_u16();
-            tracing::warn!(delivery = id, status, detail = refusal.detail, "webhook refused");
+            if is_signed || relay.strangers_log.takes_one(Instant::now()) {
+                let status = refusal.status.as_u16();
+                tracing::warn!(delivery = id, status, detail = refusal.detail, "webhook refused");
+            }
             (if is_signed { "refused" } else { "unsigned" }, refusal.into_response())
         }
     };

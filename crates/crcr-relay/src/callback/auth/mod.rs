@@ -211,7 +211,7 @@ impl Verifier {
             },
         })?;
         let verified = token.verify(&key, issuer, &self.audience, now).map_err(|why| {
-            tracing::info!(%issuer, %why, "a token was refused");
+            tracing::debug!(%issuer, %why, "a token was refused");
             AuthError::refused(&why)
         })?;
         match kind {
