@@ -180,7 +180,7 @@ impl FetchedKeys {
     fn pause_left(&self, now: Timestamp) -> Option<Duration> {
         let passed = now.duration_since(self.unknown_key_fetch?);
         let left = UNKNOWN_KEY_PAUSE.saturating_sub(passed.unsigned_abs());
-        (passed.is_negative() || !left.is_zero()).then(|| left.max(Duration::from_secs(1)))
+        (!left.is_zero()).then(|| left.max(Duration::from_secs(1)))
     }
 
     fn is_fresh(&self, now: Timestamp) -> bool {
@@ -308,6 +308,15 @@ mod tests {
             assert_eq!(unavailable(jwks.key("a", at(1)).await), 59);
         }
         assert_eq!(calls(&server).await, 1);
+    }
+
+    #[tokio::test]
+    async fn clock_that_was_ahead_keeps_no_new_key_out_once_it_is_right() {
+        let answers = vec![(1, keys(&["old"])), (9, keys(&["old", "new"]))];
+        let (_server, jwks) = issuer(answers).await;
+        let day = 24 * 3600;
+        assert!(jwks.key("old", at(day)).await.is_ok());
+        assert!(jwks.key("new", at(0)).await.is_ok());
     }
 
     #[tokio::test]
