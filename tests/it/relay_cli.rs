@@ -187,6 +187,16 @@ fn check_finds_what_keeps_webhooks_from_arriving() {
 }
 
 #[test]
+fn check_tells_how_to_find_the_new_name_of_a_renamed_upstream() {
+    let place = place();
+    place.github.state().world.rename_repo(UPSTREAM, "acme/renamed");
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 1, "{stderr}");
+    let told = format!("the name that `gh api repos/{UPSTREAM} --jq .full_name` prints");
+    assert!(stderr.contains(&told), "{stderr}");
+}
+
+#[test]
 fn check_names_the_backend_whose_buildkite_pipeline_is_not_mapped() {
     let place = place();
     let map = "buildkite: {org-1/pipe-1: acme/two}";

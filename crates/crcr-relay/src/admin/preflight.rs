@@ -248,9 +248,10 @@ impl ProblemList {
         let installation = match app.installation(config.upstream.as_str()).await {
             Ok(installation) => installation,
             Err(GithubError::Moved { to, .. }) => {
+                let upstream = &config.upstream;
                 let what = format!(
-                    "`{}` was renamed or transferred to {to}: set UPSTREAM_REPO to that name",
-                    config.upstream
+                    "`{upstream}` was renamed or transferred, and GitHub redirects to {to}: set UPSTREAM_REPO to the \
+                     name that `gh api repos/{upstream} --jq .full_name` prints"
                 );
                 return self.add("UPSTREAM_REPO", what);
             }
