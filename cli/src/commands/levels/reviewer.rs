@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use crcr_domain::results::criteria::CriterionEvidence;
+use crcr_domain::results::criteria::{CriterionEvidence, CriterionUnit};
 use crcr_domain::results::review::{ReviewFacts, ReviewQuestion, ReviewSubject};
 use crcr_domain::results::{Criterion, CriterionVerdict, LevelCriteria, Rate, RepoReview};
 use crcr_domain::{Level, RepoName};
@@ -306,8 +306,8 @@ pub fn describe_evidence(evidence: &CriterionEvidence) -> String {
         Some(value) => {
             let value = exact_value(evidence, value);
             // For days, the value itself is the number of samples.
-            let days = matches!(evidence.criterion, Criterion::TimeAtL2 | Criterion::Coverage);
-            let samples = if days { String::new() } else { format!(" of {n}") };
+            let is_days = evidence.criterion.unit() == CriterionUnit::Days;
+            let samples = if is_days { String::new() } else { format!(" of {n}") };
             format!("{title} {value}{samples}, target {target}")
         }
         None => format!("{title}, target {target}"),
@@ -320,11 +320,11 @@ fn exact_value(evidence: &CriterionEvidence, value: f64) -> String {
     if text != format_value(evidence.criterion, evidence.target) {
         return text;
     }
-    let (scale, least, unit) = match evidence.criterion {
-        Criterion::TimeAtL2 | Criterion::Coverage => (1.0, 1, "days"),
-        Criterion::Queue | Criterion::EndToEnd if value < 7200.0 => (1.0 / 60.0, 1, "min"),
-        Criterion::Queue | Criterion::EndToEnd => (1.0 / 3600.0, 2, "h"),
-        _ => (100.0, 2, "%"),
+    let (scale, least, unit) = match evidence.criterion.unit() {
+        CriterionUnit::Days => (1.0, 1, "days"),
+        CriterionUnit::Seconds if value < 7200.0 => (1.0 / 60.0, 1, "min"),
+        CriterionUnit::Seconds => (1.0 / 3600.0, 2, "h"),
+        CriterionUnit::Share => (100.0, 2, "%"),
     };
     let decimals = evidence.telling_decimals(scale, least);
     decimals.map_or(text, |decimals| format!("{} {unit}", round_to(value * scale, decimals)))
@@ -335,19 +335,11 @@ fn format_target(evidence: &CriterionEvidence) -> String {
 }
 
 fn format_value(criterion: Criterion, value: f64) -> String {
-    match criterion {
-        Criterion::TimeAtL2 | Criterion::Coverage => format!("{} days", round_to(value, 1)),
-        Criterion::Queue | Criterion::EndToEnd if value < 7200.0 => {
-            format!("{} min", round_to(value / 60.0, 1))
-        }
-        Criterion::Queue | Criterion::EndToEnd => format!("{} h", round_to(value / 3600.0, 2)),
-        Criterion::Overrun
-        | Criterion::Timeouts
-        | Criterion::JobPass
-        | Criterion::ValidReports
-        | Criterion::Flakes
-        | Criterion::CoreJobs
-        | Criterion::CoreTests => percent(value),
+    match criterion.unit() {
+        CriterionUnit::Days => format!("{} days", round_to(value, 1)),
+        CriterionUnit::Seconds if value < 7200.0 => format!("{} min", round_to(value / 60.0, 1)),
+        CriterionUnit::Seconds => format!("{} h", round_to(value / 3600.0, 2)),
+        CriterionUnit::Share => percent(value),
     }
 }
 

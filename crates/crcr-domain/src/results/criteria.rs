@@ -263,6 +263,29 @@ impl Criterion {
             Self::CoreTests => "core tests",
         }
     }
+
+    pub fn unit(self) -> CriterionUnit {
+        match self {
+            Self::TimeAtL2 | Self::Coverage => CriterionUnit::Days,
+            Self::Queue | Self::EndToEnd => CriterionUnit::Seconds,
+            Self::Overrun
+            | Self::Timeouts
+            | Self::JobPass
+            | Self::ValidReports
+            | Self::Flakes
+            | Self::CoreJobs
+            | Self::CoreTests => CriterionUnit::Share,
+        }
+    }
+}
+
+/// What the value and the target of a criterion are measured in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CriterionUnit {
+    Days,
+    Seconds,
+    /// From 0 to 1.
+    Share,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -1,6 +1,6 @@
 //! `/crcr/{owner}/{repo}/level`: the evidence for a level.
 
-use crcr_domain::results::criteria::CriterionEvidence;
+use crcr_domain::results::criteria::{CriterionEvidence, CriterionUnit};
 use crcr_domain::results::review::{LevelPeriod, ReviewQuestion};
 use crcr_domain::results::{
     Criterion, CriterionVerdict, RepoReview, UpstreamFailures, jobs_of_days,
@@ -238,11 +238,11 @@ pub(crate) fn measured(item: &CriterionEvidence) -> Option<String> {
     if text != amount(item.criterion, item.target) {
         return Some(text);
     }
-    let (scale, least, unit) = match item.criterion {
+    let (scale, least, unit) = match item.criterion.unit() {
         // Whole days have passed.
-        Criterion::TimeAtL2 | Criterion::Coverage => return Some(text),
-        Criterion::Queue | Criterion::EndToEnd => (1.0 / 60.0, 0, "min"),
-        _ => (100.0, 1, "%"),
+        CriterionUnit::Days => return Some(text),
+        CriterionUnit::Seconds => (1.0 / 60.0, 0, "min"),
+        CriterionUnit::Share => (100.0, 1, "%"),
     };
     let decimals = item.telling_decimals(scale, least);
     let exact =
@@ -251,16 +251,10 @@ pub(crate) fn measured(item: &CriterionEvidence) -> Option<String> {
 }
 
 pub(crate) fn amount(criterion: Criterion, value: f64) -> String {
-    match criterion {
-        Criterion::TimeAtL2 | Criterion::Coverage => format!("{:.0} d", value.floor()),
-        Criterion::Queue | Criterion::EndToEnd => duration(value),
-        Criterion::Overrun
-        | Criterion::Timeouts
-        | Criterion::JobPass
-        | Criterion::ValidReports
-        | Criterion::Flakes
-        | Criterion::CoreJobs
-        | Criterion::CoreTests => percent(value),
+    match criterion.unit() {
+        CriterionUnit::Days => format!("{:.0} d", value.floor()),
+        CriterionUnit::Seconds => duration(value),
+        CriterionUnit::Share => percent(value),
     }
 }
 
