@@ -3,8 +3,7 @@
 use crcr_results::test_runs::hex_id;
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-
-use crate::query::SortOrder;
+use serde::Serialize;
 
 /// A path with the parameters that are given.
 pub(crate) fn address<'a>(
@@ -44,6 +43,93 @@ pub(crate) fn commit(repository: &str, sha: &str) -> String {
 /// The page of a pull request.
 pub(crate) fn pull(repository: &str, number: u64) -> String {
     address(&format!("/pr/{number}"), [("upstream", Some(repository))])
+}
+
+/// The page of the jobs that ended, of a runner or of a name.
+pub(crate) fn jobs(
+    repository: &str,
+    window: &str,
+    (runner, job): (Option<&str>, Option<&str>),
+    only_failed: bool,
+) -> String {
+    address(
+        "/jobs",
+        [
+            ("repo", Some(repository)),
+            ("window", Some(window)),
+            ("runner", runner),
+            ("job", job),
+            ("state", only_failed.then_some("failed")),
+        ],
+    )
+}
+
+/// `?sort=COLUMN`, or `?sort=-COLUMN` for the other direction.
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub(crate) struct SortOrder {
+    pub(crate) column: &'static str,
+    pub(crate) is_reversed: bool,
+}
+
+impl SortOrder {
+    /// `?sort=`. Errors name the columns.
+    pub(crate) fn new(
+        query: Option<&str>,
+        default: &'static str,
+        columns: &[&'static str],
+    ) -> Result<Self, String> {
+        Self::named("sort", query, default, columns)
+    }
+
+    /// The same of a table whose order has a parameter of its own.
+    pub(crate) fn named(
+        parameter: &str,
+        query: Option<&str>,
+        default: &'static str,
+        columns: &[&'static str],
+    ) -> Result<Self, String> {
+        let query = query.filter(|query| !query.is_empty()).unwrap_or(default);
+        let (name, is_reversed) = match query.strip_prefix('-') {
+            Some(name) => (name, true),
+            None => (query, false),
+        };
+        let column = columns.iter().find(|column| **column == name);
+        let column = column.ok_or_else(|| {
+            format!(
+                "`{parameter}` has to be one of `{}`, with `-` for the other way",
+                columns.join("`, `")
+            )
+        })?;
+        Ok(Self { column, is_reversed })
+    }
+
+    /// `None` for the default.
+    pub(crate) fn parameter(&self, default: &str) -> Option<String> {
+        let sign = if self.is_reversed { "-" } else { "" };
+        (self.is_reversed || self.column != default).then(|| format!("{sign}{}", self.column))
+    }
+
+    pub(crate) fn apply(&self, order: std::cmp::Ordering) -> std::cmp::Ordering {
+        if self.is_reversed { order.reverse() } else { order }
+    }
+
+    /// Sorted by this column; the other way if it is already.
+    pub(crate) fn toggled(&self, column: &'static str) -> Self {
+        Self { column, is_reversed: self.column == column && !self.is_reversed }
+    }
+
+    pub(crate) fn aria(&self, column: &str) -> Option<&'static str> {
+        let direction = if self.is_reversed { "descending" } else { "ascending" };
+        (self.column == column).then_some(direction)
+    }
+
+    pub(crate) fn arrow(&self, column: &str) -> &'static str {
+        match (self.column == column, self.is_reversed) {
+            (false, _) => "",
+            (true, false) => " ▲",
+            (true, true) => " ▼",
+        }
+    }
 }
 
 /// How a column is sorted.

@@ -1,7 +1,7 @@
 //! Which part of an event is of a stranger.
 
 use super::expression::{expressions, overlaps};
-use super::scope::ContextReach;
+use super::scope::{ContextReach, FETCHED_TEXT};
 
 /// Events that anybody may cause, and whose runs are on the default branch with its rights.
 pub const STRANGERS_EVENTS: [&str; 12] = [
@@ -151,9 +151,6 @@ pub fn may_save_caches(event: &str) -> bool {
     let of_apps = ["check_run", "check_suite", "status"];
     is_privileged(event) && (!STRANGERS_EVENTS.contains(&event) || of_apps.contains(&event))
 }
-
-/// Stands for text of strangers that a step gets from elsewhere than the event, such as the names of changed files.
-pub const FETCHED_TEXT: &str = "stranger.text";
 
 /// Whether anybody may cause the event, with the rights of the repository.
 pub fn is_caused_by_strangers(event: &str) -> bool {

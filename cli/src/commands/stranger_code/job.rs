@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use serde_yaml::Value;
 
-use super::events::{self, FETCHED_TEXT, narrowed};
+use super::events::{self, narrowed};
 use super::javascript;
-use super::scope::{ContextReach, ContextScope, MAX_NAMES, Names};
+use super::scope::{ContextReach, ContextScope, FETCHED_TEXT, MAX_NAMES, Names};
 use super::script::{scripts, sets_variables};
 use super::step::{self, JobStep, action_path, is_checkout_pr};
 use super::{Source, WorkflowSet};

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use serde_yaml::Value;
 
-use super::events::FETCHED_TEXT;
 use super::expression::{mentions, overlaps};
 
 /// The contexts whose text may be in a value, and every text on the way to them.
@@ -14,6 +13,9 @@ pub struct ContextReach {
     pub paths: BTreeSet<String>,
     pub texts: BTreeSet<String>,
 }
+
+/// Stands for text of strangers that a step gets from elsewhere than the event, such as the names of changed files.
+pub const FETCHED_TEXT: &str = "stranger.text";
 
 /// Names of an environment, inputs or outputs.
 pub type Names = BTreeMap<String, Rc<ContextReach>>;

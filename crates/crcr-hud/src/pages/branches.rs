@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use crate::address::{Sorted, address, branch_path, order_header};
+use crate::address::{SortOrder, Sorted, address, branch_path, order_header};
 use crate::context::{Hud, PageError, repo_name};
 use crate::layout::ago;
 use crate::model::known_repositories::{self, MAX_LISTED};
 use crate::model::red_branches::trunk;
-use crate::query::{NoQuery, SortOrder};
+use crate::query::NoQuery;
 use crate::view::View;
 
 const MAX_BRANCHES: usize = 200;

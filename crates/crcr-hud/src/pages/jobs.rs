@@ -121,29 +121,10 @@ pub(crate) async fn build(hud: &Hud, (): (), query: JobsQuery) -> Result<JobsMod
     Ok(model)
 }
 
-/// The address of the jobs that a count is of.
-pub(crate) fn link(
-    repository: &str,
-    window: &str,
-    (runner, job): (Option<&str>, Option<&str>),
-    only_failed: bool,
-) -> String {
-    address(
-        "/jobs",
-        [
-            ("repo", Some(repository)),
-            ("window", Some(window)),
-            ("runner", runner),
-            ("job", job),
-            ("state", only_failed.then_some("failed")),
-        ],
-    )
-}
-
 impl JobsModel {
     fn url(&self, window: &str, only_failed: bool) -> String {
         let names = (self.runner.as_deref(), self.job.as_deref());
-        link(&self.repository, window, names, only_failed)
+        address::jobs(&self.repository, window, names, only_failed)
     }
 
     fn older_url(&self) -> Option<String> {

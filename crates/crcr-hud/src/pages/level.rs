@@ -5,8 +5,6 @@ use crcr_domain::results::review::{LevelPeriod, ReviewQuestion};
 use crcr_domain::results::{
     Criterion, CriterionVerdict, RepoReview, UpstreamFailures, jobs_of_days,
 };
-use crcr_domain::{Level, RepoName};
-use crcr_results::review::ReviewInputs;
 use crcr_results::{Window, review};
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -17,7 +15,7 @@ use super::reported::{ReportedKind, link_between};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
 use crate::layout::{count_link, distribution, duration, percent, rate, time, zone};
-use crate::model::days::{blame, callback_outcomes, facts};
+use crate::model::days::{facts, review_of};
 use crate::model::oncall_reaction;
 use crate::model::oncall_reaction::OncallReaction;
 use crate::query::SpanQuery;
@@ -56,7 +54,7 @@ pub(crate) async fn build(
     // Without a start, the criteria define how far back to look.
     let window = (query.has_start().then_some(span.from), span.to);
     let level = query.level().map_err(PageError::Query)?;
-    let review = review_of(hud, repo, level, window).await?;
+    let review = LevelReview::from(review_of(hud, repo, level, window).await?);
     let history = async { Ok(review::level_history(&*hud.results, repo, window.1).await?) };
     let reaction = async {
         let Some(entry) = hud.entry_of(repo) else { return Ok(None) };
@@ -68,35 +66,6 @@ pub(crate) async fn build(
     };
     let (history, oncall_reaction) = tokio::try_join!(history, reaction)?;
     Ok(LevelModel { review, history, oncall_reaction })
-}
-
-/// Reviews the repository at `level`, or at its level on the allowlist.
-pub(crate) async fn review_of(
-    hud: &Hud,
-    repo: &RepoName,
-    level: Option<Level>,
-    window: (Option<Timestamp>, Timestamp),
-) -> Result<LevelReview, PageError> {
-    let entry = hud.entry_of(repo);
-    let repo = entry.as_ref().map_or(repo, |entry| &entry.repo);
-    let level = level.or(entry.as_ref().map(|entry| entry.level));
-    let window = review::window(repo, level, window, &hud.criteria);
-    let beside = ReviewInputs::read(
-        &*hud.results,
-        (repo, level),
-        &window,
-        &hud.criteria,
-        callback_outcomes(hud, &window),
-    );
-    let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
-    let blamed = blame(hud, &facts).await?;
-    let facts = (facts.attempts(&window).collect(), facts.dispatches(&window).collect());
-    let review = beside.review(repo, level, &window, facts, blamed, &hud.criteria);
-    if entry.is_none() && !review.has_results() {
-        let text = format!("{repo} is not on the allowlist and has no results in this span");
-        return Err(PageError::NotFound(text));
-    }
-    Ok(review.into())
 }
 
 pub(crate) fn page(model: &LevelModel, view: &View<'_>) -> Markup {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::level::{amount, measured};
 use crate::context::{Hud, PageError};
+use crate::model::days::review_of;
 use crate::query::NoQuery;
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -49,8 +50,7 @@ pub(crate) async fn build(hud: &Hud, (): (), _: NoQuery) -> Result<LevelStatusMo
             continue;
         }
         let span = (None, (hud.clock)());
-        let review =
-            super::level::review_of(hud, &entry.repo, Some(entry.level), span).await?.review;
+        let review = review_of(hud, &entry.repo, Some(entry.level), span).await?;
         let no_data = !review.has_results();
         let fails = !no_data && review.proposal().is_some_and(|to| to < entry.level);
         let window_days = match review.question {

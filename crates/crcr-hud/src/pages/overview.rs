@@ -8,7 +8,7 @@ use crcr_domain::results::criteria::CriterionEvidence;
 use crcr_domain::results::facts::DispatchFactStatus;
 use crcr_domain::results::review::LevelStanding;
 use crcr_domain::results::{
-    CriterionVerdict, DurationStats, ExpectedCounts, ExpectedEnd, RepoDay, RepoReview, ResultTotals,
+    CriterionVerdict, DurationStats, ExpectedCounts, RepoDay, RepoReview, ResultTotals,
 };
 use crcr_domain::{AllowlistEntry, Level};
 use jiff::Timestamp;
@@ -20,12 +20,13 @@ use super::now::is_lost;
 use super::relay::{RelayList, link as relay_link};
 use super::reported::{self, ReportedKind};
 use super::{controls, freshness};
+use crate::address::SortOrder;
 use crate::chart::sparkline;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, count_link, counted, distribution, rate};
 use crate::model::days::ReportSummary;
 use crate::model::{RateSummary, TrendDay, days, total, trend};
-use crate::query::{EventFilter, SortOrder, SpanQuery, TimeSpan};
+use crate::query::{EventFilter, SpanQuery, TimeSpan};
 use crate::view::View;
 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
@@ -484,7 +485,7 @@ fn relay(health: &RelayHealth, span: &TimeSpan) -> Markup {
                 @if health.expected != ExpectedCounts::default() {
                     div { dt title="Jobs that fail on purpose, such as those of a canary" { "Expected failures" } dd.counts {
                         ul.counts { @for (end, count) in health.expected.named() {
-                            li { (count_link(count, reported::link(ReportedKind::Expected(end), None, span).as_deref())) " " span.muted { (expected_word(end)) } }
+                            li { (count_link(count, reported::link(ReportedKind::Expected(end), None, span).as_deref())) " " span.muted { (reported::expected_word(end)) } }
                         } }
                     } }
                 }
@@ -492,14 +493,6 @@ fn relay(health: &RelayHealth, span: &TimeSpan) -> Markup {
                 div { dt { "Reports" } dd.counts { (counts(health.callbacks.iter().map(|(k, v)| (*k, *v)), reports)) } }
             }
         }
-    }
-}
-
-pub(crate) fn expected_word(end: ExpectedEnd) -> &'static str {
-    match end {
-        ExpectedEnd::Seen => "seen",
-        ExpectedEnd::NotSeen => "not seen",
-        ExpectedEnd::Missing => "missing",
     }
 }
 

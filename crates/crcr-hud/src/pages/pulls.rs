@@ -9,10 +9,11 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use super::category_text;
+use crate::address::SortOrder;
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, counted, short_repo, short_sha};
 use crate::model::open_pulls::{self, BackendAnswer, OpenPull, PullStanding};
-use crate::query::{SortOrder, given, parse_time};
+use crate::query::{given, parse_time};
 use crate::view::View;
 
 /// Rows on a page.

@@ -16,7 +16,6 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::overview::expected_word;
 use crate::address::{self, address};
 use crate::context::{Hud, PageError};
 use crate::layout::{ago, commit_link, external_link, outcome, time, zone};
@@ -374,6 +373,14 @@ pub(crate) fn link_of_test(
 fn link_with(asked: &[(&str, Option<&str>)], span: &TimeSpan) -> Option<String> {
     let times = [("window", Some(span.window?)), ("events", Some(span.events.as_str()))];
     Some(address("/reported", asked.iter().copied().chain(times)))
+}
+
+pub(crate) fn expected_word(end: ExpectedEnd) -> &'static str {
+    match end {
+        ExpectedEnd::Seen => "seen",
+        ExpectedEnd::NotSeen => "not seen",
+        ExpectedEnd::Missing => "missing",
+    }
 }
 
 pub(crate) fn page(model: &ReportedModel, view: &View<'_>) -> Markup {

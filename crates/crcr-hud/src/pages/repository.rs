@@ -23,7 +23,7 @@ use super::level::{LevelReview, amount, measured, verdict as verdict_parts};
 use super::relay::{RelayList, link_of_backend};
 use super::reported::{self, ReportedKind};
 use super::{category_text, controls, freshness};
-use crate::address::{Sorted, address, order_header};
+use crate::address::{SortOrder, Sorted, address, order_header};
 use crate::chart::{durations, shares};
 use crate::context::repo_name;
 use crate::context::{Hud, PageError};
@@ -33,7 +33,7 @@ use crate::layout::{
 };
 use crate::model::job_details::JobDetails;
 use crate::model::{RateSummary, RateView, TrendDay, days, hourly_trend, total, trend};
-use crate::query::{EventFilter, SortOrder, SpanQuery, TimeSpan};
+use crate::query::{EventFilter, SpanQuery, TimeSpan};
 use crate::view::View;
 
 /// How many days are shown of a backend that left the allowlist, and how far back they may be.

@@ -14,8 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::jobs;
-use crate::address::{Sorted, address, branch_path, order_header};
+use crate::address::{self, SortOrder, Sorted, address, branch_path, order_header};
 use crate::context::{Hud, PageError};
 use crate::layout::{count_link, duration, percent, rate, time, zone};
 use crate::model::days::{day_tallies, facts};
@@ -23,7 +22,7 @@ use crate::model::known_repositories;
 use crate::model::red_branches::trunk;
 use crate::model::{RateView, totals_by_hour};
 use crate::plot::{HOUR, Plot, PlotLine, Unit};
-use crate::query::{EventFilter, SortOrder, SpanQuery, end_of_minute};
+use crate::query::{EventFilter, SpanQuery, end_of_minute};
 use crate::view::View;
 
 /// Rows of a table on a page.
@@ -538,7 +537,7 @@ fn table(model: &TrendsModel, of: CiGrouping) -> Markup {
         let (runner, job) = names(&row.name);
         let names = (runner.as_deref(), job.as_deref());
         (row.name != OTHER_NAMES)
-            .then(|| jobs::link(&model.repository, model.window, names, only_failed))
+            .then(|| address::jobs(&model.repository, model.window, names, only_failed))
     };
     let order = SortOrder { column: model.sort.as_str(), is_reversed: model.is_reversed };
     let sorted = |order: &SortOrder| {

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use self::cache::{CacheScope, DayCache, DaySlice};
 use self::day_facts::DayFacts;
 pub(crate) use self::day_facts::{DayTally, ReportSummary, SharedFacts};
-pub(crate) use self::reviews::reviews;
+pub(crate) use self::reviews::{review_of, reviews};
 use crate::context::{Hud, PageError};
 use crate::query::{EventFilter, TimeSpan};
 

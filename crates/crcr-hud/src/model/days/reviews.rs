@@ -3,16 +3,17 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use crcr_domain::AllowlistEntry;
 use crcr_domain::results::RepoReview;
+use crcr_domain::{AllowlistEntry, Level, RepoName};
 use crcr_results::retention::{day_of, midnight};
+use crcr_results::review::ReviewInputs;
 use crcr_results::{DayRevision, Window, review};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
 use super::cache::{CacheScope, DaySlice};
+use super::{blame, callback_outcomes, facts};
 use crate::context::{Hud, PageError};
-use crate::pages::level;
 
 /// Reviews that are read at the same time: as many as SQLite has connections for pages.
 const CONCURRENT_REVIEWS: usize = 4;
@@ -45,10 +46,39 @@ pub(crate) async fn reviews(
         if let Some(known) = hud.days.reviews.get(&revision, &slice) {
             return Ok(known);
         }
-        let review = level::review_of(hud, &entry.repo, Some(entry.level), (None, to)).await?;
-        let review = Arc::new(review.review);
+        let review = review_of(hud, &entry.repo, Some(entry.level), (None, to)).await?;
+        let review = Arc::new(review);
         hud.days.reviews.insert(revision, &slice, Arc::clone(&review));
         Ok::<_, PageError>(review)
     });
     asked.buffered(CONCURRENT_REVIEWS).try_collect().await
+}
+
+/// Reviews the repository at `level`, or at its level on the allowlist.
+pub(crate) async fn review_of(
+    hud: &Hud,
+    repo: &RepoName,
+    level: Option<Level>,
+    window: (Option<Timestamp>, Timestamp),
+) -> Result<RepoReview, PageError> {
+    let entry = hud.entry_of(repo);
+    let repo = entry.as_ref().map_or(repo, |entry| &entry.repo);
+    let level = level.or(entry.as_ref().map(|entry| entry.level));
+    let window = review::window(repo, level, window, &hud.criteria);
+    let beside = ReviewInputs::read(
+        &*hud.results,
+        (repo, level),
+        &window,
+        &hud.criteria,
+        callback_outcomes(hud, &window),
+    );
+    let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
+    let blamed = blame(hud, &facts).await?;
+    let facts = (facts.attempts(&window).collect(), facts.dispatches(&window).collect());
+    let review = beside.review(repo, level, &window, facts, blamed, &hud.criteria);
+    if entry.is_none() && !review.has_results() {
+        let text = format!("{repo} is not on the allowlist and has no results in this span");
+        return Err(PageError::NotFound(text));
+    }
+    Ok(review)
 }

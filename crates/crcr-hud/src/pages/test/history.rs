@@ -8,8 +8,8 @@ use crcr_results::test_history::{TestJobDay, TestResultRow};
 use crcr_results::test_runs::date;
 
 use super::{CellState, MessageGroup, StripCell, StripCommit, StripJob, TestState};
+use crate::address::SortOrder;
 use crate::plot::{Plot, PlotLine, Unit};
-use crate::query::SortOrder;
 
 /// Commits of the strip.
 const MAX_COMMITS: usize = 40;

@@ -7,9 +7,8 @@ use maud::{Markup, html};
 
 use super::history::cell_state;
 use super::{CellState, MAX_FAILURES, MESSAGE_SORTS, OneTest, RunFilter, TestModel, TestState};
-use crate::address::{self, Sorted, address, order_header};
+use crate::address::{self, SortOrder, Sorted, address, order_header};
 use crate::layout::{ago, count_link, counted, culprit_list, duration, rate, short_sha};
-use crate::query::SortOrder;
 use crate::view::View;
 
 pub(crate) fn page(model: &TestModel, view: &View<'_>) -> Markup {

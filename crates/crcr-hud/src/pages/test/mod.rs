@@ -21,7 +21,7 @@ use crate::context::{Hud, PageError, repo_name};
 use crate::files::QuarantineView;
 use crate::model::RateView;
 use crate::plot::Plot;
-use crate::query::{MAX_SEARCH_CHARS, SortOrder};
+use crate::query::MAX_SEARCH_CHARS;
 
 const DEFAULT_DAYS: i64 = 30;
 pub(crate) const MAX_DAYS: i64 = 90;
