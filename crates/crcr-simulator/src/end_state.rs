@@ -8,9 +8,8 @@ use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_standin::State;
 use crcr_standin::world::{CheckRun, PullRequest};
 
-use crate::gates::dispatch;
 use crate::lab::JobReports;
-use crate::ledger::{Broken, KnownWebhook, PromiseLedger};
+use crate::ledger::{Broken, KnownWebhook, PromiseLedger, dispatch};
 use crate::names::{UPSTREAM, short};
 use crate::truth::{CommitTruth, Truth, open_pulls, spelled_as_usual};
 use crate::upstream::LABEL;

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use crcr_domain::protocol::dispatch::{Dispatch, DispatchStatus};
-use crcr_relay::state_records;
-use crcr_store::memory::MemoryStore;
+use crcr_domain::protocol::dispatch::DispatchStatus;
 use crcr_store::{
     CommitOutcome, LeaseRequest, LeasedTask, NewTask, OutboxEntry, PendingCommit, QueueDepth,
     StateStore, StoreError, StoreKey, StoredRecord, TaskState, TaskView, WriteBatch,
@@ -21,6 +19,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::oneshot;
 
+use crate::ledger::dispatch;
 use crate::stores::{REPLICAS, StoreClient, unavailable};
 
 pub(crate) struct CommitGates {
@@ -256,11 +255,4 @@ fn dispatch_of_task(key: &str) -> Option<(String, String)> {
         Ok([kind, delivery, repo]) if kind == "dispatch" => Some((delivery, repo)),
         _ => None,
     }
-}
-
-/// The stored dispatch of a delivery to a repository.
-pub(crate) fn dispatch(memory: &MemoryStore, delivery: &str, repo: &str) -> Option<Dispatch> {
-    let repo = crcr_domain::RepoName::new(repo).ok()?;
-    let record = memory.record(&state_records::dispatch_key(delivery, &repo))?;
-    serde_json::from_slice(&record.value).ok()
 }

@@ -10,8 +10,7 @@ use crcr_standin::world::CheckRun;
 use crcr_store::memory::MemoryStore;
 use crcr_store::{StoreKey, TaskState};
 
-use crate::gates::dispatch;
-use crate::ledger::{Broken, PromiseLedger};
+use crate::ledger::{Broken, PromiseLedger, dispatch};
 use crate::levels::AllowlistModel;
 use crate::names::short;
 use crate::truth::{CommitTruth, Truth, spelled_as_usual};

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crcr_domain::protocol::dispatch::Dispatch;
 use crcr_relay::state_records;
 use crcr_store::memory::MemoryStore;
 use jiff::Timestamp;
-
-use crate::gates::dispatch;
 
 /// A broken promise, and how it was broken.
 pub(crate) type Broken = (&'static str, String);
@@ -122,4 +121,11 @@ pub(crate) struct PaidProbe {
 pub(crate) struct ProbeLog {
     pub(crate) reruns: BTreeMap<&'static str, Vec<PaidProbe>>,
     pub(crate) commits: BTreeMap<&'static str, Vec<PaidProbe>>,
+}
+
+/// The stored dispatch of a delivery to a repository.
+pub(crate) fn dispatch(memory: &MemoryStore, delivery: &str, repo: &str) -> Option<Dispatch> {
+    let repo = crcr_domain::RepoName::new(repo).ok()?;
+    let record = memory.record(&state_records::dispatch_key(delivery, &repo))?;
+    serde_json::from_slice(&record.value).ok()
 }

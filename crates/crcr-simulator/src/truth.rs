@@ -14,9 +14,8 @@ use crcr_store::memory::MemoryStore;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::backend_files::BackendFiles;
-use crate::gates::dispatch;
 use crate::lab::{BackendLab, JobReports, LabDispatch, LabRun};
-use crate::ledger::{KnownWebhook, PromiseLedger};
+use crate::ledger::{KnownWebhook, PromiseLedger, dispatch};
 use crate::levels::AllowlistModel;
 use crate::names::{UPSTREAM, backend};
 

@@ -9,14 +9,15 @@ use crcr_domain::ci_data::job_log::{LogClassification, LogMatch, LogMatchSource}
 use parking_lot::Mutex;
 use regex_automata::Input;
 
-use super::cleaner::{CleanChunk, LogReader, RawChunk, Segment, cut_text};
+use super::candidate::MAX_CONTEXT_LINE_BYTES;
+use super::cleaner::{CleanChunk, LogReader, RawChunk, Segment, TestOutput, cut_text};
 use super::diff::{Baseline, NovelLines, ShapeHasher};
-use super::evidence::{CONTEXT_LINES, Evidence, MAX_CONTEXT_LINE_BYTES};
+use super::evidence::{CONTEXT_LINES, Evidence};
 use super::features::{COUNT, rule_certainty_percent};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::literal_search::LiteralHits;
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
-use super::test_output::TestOutput;
+use super::test_output::mark_test_output;
 use super::weighed::{WeighedLine, WeighedLog, line_match};
 
 /// Each has up to 4 MiB of buffers, and those of the rules that it tries.
@@ -246,7 +247,7 @@ fn scan_chunks(
         let job = queue.lock().recv();
         let Ok(ScanJob { mut buffers, done }) = job else { return };
         buffers.clean.clean(&buffers.raw);
-        buffers.clean.mark_test_output();
+        mark_test_output(&mut buffers.clean);
         buffers.marked.clear();
         let best_before = settled.load(Ordering::Relaxed);
         let found = scanner.scan(&buffers.clean, best_before, &mut buffers.marked);

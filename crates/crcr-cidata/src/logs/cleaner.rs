@@ -8,7 +8,6 @@ use memchr::{memchr, memchr_iter, memrchr};
 use regex_automata::meta::Regex;
 
 use super::features::line_regex;
-use super::test_output::{TestOutput, test_output};
 
 /// The most of a log that is read at once.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -52,6 +51,30 @@ pub(super) struct Segment {
     /// Whether the program printed some of it in red.
     pub(super) is_red: bool,
     pub(super) output: TestOutput,
+}
+
+/// Whose output a line is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum TestOutput {
+    #[default]
+    None,
+    /// A runner's that reports failed tests afterwards. A rule that counts anywhere doesn't decide about it.
+    BeforeReport,
+    /// A test's, which its runner repeats or has captured beside the failure. No rule decides about it.
+    Captured,
+    /// Of a test that passed or was skipped.
+    Passed,
+}
+
+impl TestOutput {
+    /// Whether a rule decides about such a line, if it is one that counts anywhere, or another.
+    pub(super) fn may_decide(self, counts_anywhere: bool) -> bool {
+        match self {
+            Self::None => true,
+            Self::BeforeReport => !counts_anywhere,
+            Self::Captured | Self::Passed => false,
+        }
+    }
 }
 
 impl Segment {
@@ -98,13 +121,6 @@ impl CleanChunk {
             }
             is_at_line_start = true;
             line_number += 1;
-        }
-    }
-
-    /// Notes which lines are output of tests.
-    pub(super) fn mark_test_output(&mut self) {
-        for (range, output) in test_output(self) {
-            self.segments[range].iter_mut().for_each(|segment| segment.output = output);
         }
     }
 

@@ -7,13 +7,13 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::ops::RangeInclusive;
 
-use super::cleaner::{CleanChunk, cut_text, without_tool_prefix};
+use super::candidate::{Candidate, CandidateText, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES};
+use super::cleaner::{CleanChunk, TestOutput, cut_text, without_tool_prefix};
 use super::diff::{Baseline, IsHash, ShapeHasher};
 use super::features::{Features, Trait, is_success_of_all};
 use super::line_marks::{LineMarks, MarkedLine};
 use super::rules::{LAST_RESORT, LogRule, RuleKind, RuleScope, RuleSet};
 use super::sections::{SectionEnd, SectionStart, section_end, section_start};
-use super::test_output::TestOutput;
 use super::traceback::{TracebackPart, traceback_part};
 use super::weighed::{WeighedLine, WeighedLog};
 
@@ -37,40 +37,8 @@ const COUNTED_SHAPES: usize = 1 << 16;
 const LAST_LINES: usize = 60;
 /// Lines shown before and after the one that was found.
 pub(super) const CONTEXT_LINES: usize = 3;
-pub(super) const MAX_CONTEXT_LINE_BYTES: usize = 500;
-pub(super) const MAX_LINE_BYTES: usize = 4096;
 /// Lines between two errors of different clusters.
 const CLUSTER_LINES: u64 = 10;
-
-/// A line that may explain the failure.
-pub(super) struct Candidate {
-    /// Counts the segments of the log.
-    ordinal: u64,
-    pub(super) line_number: u64,
-    marks: LineMarks,
-    is_red: bool,
-    output: TestOutput,
-    is_after_blank: bool,
-    shape: u64,
-    /// `None` while the line is in the present chunk: most lines are dropped before it ends.
-    text: Option<Box<CandidateText>>,
-}
-
-pub(super) struct CandidateText {
-    /// At most `MAX_LINE_BYTES` of it.
-    pub(super) line: Box<[u8]>,
-    /// What it is in a Python traceback.
-    pub(super) traceback: Option<TracebackPart>,
-    is_cut: bool,
-    pub(super) before: Vec<String>,
-    pub(super) after: Vec<String>,
-}
-
-impl Candidate {
-    pub(super) fn text(&self) -> &CandidateText {
-        self.text.as_ref().expect("lines are copied before they are weighed")
-    }
-}
 
 /// A section that failed.
 struct FailedSection {

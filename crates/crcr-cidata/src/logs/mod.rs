@@ -6,6 +6,7 @@
 //! [`weighed`] says which of them explain the failure, and [`diff`] knows which other runs of the same
 //! job have, too.
 
+mod candidate;
 mod classifier;
 mod cleaner;
 mod diff;

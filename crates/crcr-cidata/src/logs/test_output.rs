@@ -6,34 +6,17 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::cleaner::CleanChunk;
+use super::cleaner::{CleanChunk, TestOutput};
 
-/// Whose output a line is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum TestOutput {
-    #[default]
-    None,
-    /// A runner's that reports failed tests afterwards. A rule that counts anywhere doesn't decide about it.
-    BeforeReport,
-    /// A test's, which its runner repeats or has captured beside the failure. No rule decides about it.
-    Captured,
-    /// Of a test that passed or was skipped.
-    Passed,
-}
-
-impl TestOutput {
-    /// Whether a rule decides about such a line, if it is one that counts anywhere, or another.
-    pub(super) fn may_decide(self, counts_anywhere: bool) -> bool {
-        match self {
-            Self::None => true,
-            Self::BeforeReport => !counts_anywhere,
-            Self::Captured | Self::Passed => false,
-        }
+/// Notes which lines of the chunk are output of tests.
+pub(super) fn mark_test_output(chunk: &mut CleanChunk) {
+    for (range, output) in test_output(chunk) {
+        chunk.segments[range].iter_mut().for_each(|segment| segment.output = output);
     }
 }
 
 /// The segments of a chunk that are output of tests; later entries count over earlier ones.
-pub(super) fn test_output(chunk: &CleanChunk) -> Vec<(Range<usize>, TestOutput)> {
+fn test_output(chunk: &CleanChunk) -> Vec<(Range<usize>, TestOutput)> {
     // Few logs have its tests, and every line may name one.
     let has_pytest = contains(&chunk.text, b".py::");
     let mut scan = OutputScan { has_pytest, ..OutputScan::default() };
@@ -407,7 +390,7 @@ mod tests {
         let (mut raw, mut chunk) = (RawChunk::default(), CleanChunk::default());
         assert!(LogReader::new(log.as_bytes()).read(&mut raw).unwrap());
         chunk.clean(&raw);
-        chunk.mark_test_output();
+        mark_test_output(&mut chunk);
         let letter = |output| match output {
             TestOutput::None => '-',
             TestOutput::BeforeReport => 'r',

@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 
 use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, LogReason};
 
+use super::candidate::{Candidate, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES};
 use super::cleaner::cut_text;
-use super::evidence::{Candidate, MAX_CONTEXT_LINE_BYTES, MAX_LINE_BYTES};
 use super::features::{Features, Trait, is_never_the_cause, score_of_no_line};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleScope, RuleSet};
 use super::traceback::TracebackPart;

@@ -17,9 +17,8 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 use super::{LONGEST_PAUSE, OpenRequest, RequestKind, ScheduledEvent, Simulation};
-use crate::gates::dispatch;
 use crate::lab::{LabEvent, LabReport, NightlyReport};
-use crate::ledger::{Broken, PromiseLedger};
+use crate::ledger::{Broken, PromiseLedger, dispatch};
 use crate::names::{UPSTREAM, short};
 use crate::stores::REPLICAS;
 use crate::truth::{HANDLER, Truth, spelled_as_usual};
