@@ -1,5 +1,6 @@
 mod files;
 mod identity;
+mod reruns;
 mod results;
 
 use crcr_domain::ci_data::test_run::{TestCase, TestResult};
@@ -33,6 +34,7 @@ fn rules(report: &TestReport) -> Vec<(JunitRule, u64)> {
     report.summary.findings.iter().map(|finding| (finding.rule, finding.line)).collect()
 }
 
+/// Of each test: its result, how often it ran, and whether it is flaky.
 fn attempts(report: &TestReport) -> Vec<(TestResult, u32, bool)> {
     report.cases.iter().map(|case| (case.result, case.attempts, case.flaky)).collect()
 }

@@ -1,0 +1,169 @@
+//! Which of a test's runs in one report counts.
+
+use crcr_domain::ci_data::test_run::{TestDetailKind, TestResult};
+
+use super::super::{EarlierAttempts, JunitRule, TestReport};
+use super::{attempts, only, read, rules, suite};
+
+#[test]
+fn test_that_passed_after_nested_reruns_is_flaky() {
+    for child in ["rerun", "flakyFailure", "flakyError", "rerunFailure", "rerunError"] {
+        let case = only(suite(&format!(
+            "<testcase name='a'><{child} message='m'><stackTrace>t</stackTrace>\
+             <system-out>o</system-out></{child}><{child}/></testcase>"
+        )));
+        assert_eq!((case.result, case.flaky, case.attempts), (TestResult::Success, true, 3));
+        assert_eq!(case.details[0].kind, TestDetailKind::Rerun);
+        assert_eq!(case.details[0].text.as_deref(), Some("t"));
+    }
+}
+
+#[test]
+fn test_that_failed_in_every_rerun_is_a_failure() {
+    let case =
+        only(suite("<testcase name='a'><failure/><rerunFailure/><rerunFailure/></testcase>"));
+    assert_eq!((case.result, case.flaky, case.attempts), (TestResult::Failure, false, 3));
+}
+
+#[test]
+fn failures_of_a_test_that_firebase_marks_as_flaky_are_of_earlier_attempts() {
+    let read = |flakes: &str| {
+        read(format!(
+            "<testsuites><testsuite name='s' tests='2' failures='1' {flakes}>\
+             <testcase classname='C' name='a' flaky='true' time='1'><failure>x</failure></testcase>\
+             <testcase classname='C' name='b' time='1'><failure>y</failure><failure>z</failure></testcase>\
+             </testsuite></testsuites>"
+        ))
+    };
+    use TestResult::{Failure, Success};
+    let report = read("flakes='1'");
+    assert_eq!(attempts(&report), [(Success, 2, true), (Failure, 1, false)]);
+    assert_eq!((report.tally.failures, rules(&report)), (1, vec![]));
+    // Whatever else writes such an attribute may mean that a test that failed often does.
+    assert_eq!(read("").tally.failures, 2);
+}
+
+#[test]
+fn pytest_repetition_is_an_attempt_and_the_worst_one_counts() {
+    use TestResult::{Error, Failure, Skipped, Success};
+    for (later, expected) in [
+        (["", ""], (Success, 2, true)),
+        (["", "<failure/>"], (Failure, 2, false)),
+        (["<failure/>", "<error/>"], (Failure, 2, false)),
+        // Not what a plugin writes for a retry: the job is red.
+        (["<failure/>", ""], (Failure, 2, false)),
+        (["<error/>", "<skipped/>"], (Error, 2, false)),
+        (["<skipped/>", ""], (Skipped, 2, false)),
+    ] {
+        let case = |inner| format!("<testcase name='a' time='1'>{inner}</testcase>");
+        let cases = later.map(case).concat();
+        let report = read(format!("<testsuite name='pytest'>{cases}</testsuite>"));
+        assert_eq!(attempts(&report), [expected], "{later:?}");
+        assert_eq!(report.cases[0].time, Some(2.0));
+        let named = format!(
+            "<testsuites name='pytest tests'><testsuite name='mine'>{cases}</testsuite></testsuites>"
+        );
+        assert_eq!(attempts(&read(named)), [expected], "{later:?}");
+    }
+}
+
+#[test]
+fn go_repetition_is_an_attempt_unless_tests_that_passed_ran_again() {
+    use TestResult::{Failure, Success};
+    let go = |results: &[(&str, &str)]| {
+        let cases: String = results
+            .iter()
+            .map(|(name, inner)| format!("<testcase name='{name}' time='1'>{inner}</testcase>"))
+            .collect();
+        read(format!(
+            "<testsuite name='p'><properties><property name='go.version' value='go1.26'/>\
+             </properties>{cases}</testsuite>"
+        ))
+    };
+    let failed = ("A", "<failure/>");
+    assert_eq!(
+        attempts(&go(&[failed, ("B", ""), ("A", "")])),
+        [(Success, 2, true), (Success, 1, false)]
+    );
+    assert_eq!(attempts(&go(&[failed, failed])), [(Failure, 2, false)]);
+    let rule = |report: &TestReport| report.summary.findings.first().map(|first| first.rule);
+    let flaky = go(&[failed, ("A", "")]);
+    assert_eq!(rule(&flaky), Some(JunitRule::GuessedRerun), "`-count=2` looks like it");
+    assert!(
+        flaky.uncounted_failure().is_some() && go(&[failed, failed]).uncounted_failure().is_none()
+    );
+    // `-count=2`: one run of each is red, and so is the job.
+    let counted = go(&[failed, ("A", ""), ("B", ""), ("B", "")]);
+    assert_eq!(counted.tally.failures, 1);
+    assert_eq!(go(&[failed, ("A", "<skipped/>")]).tally.failures, 1);
+    assert_eq!(go(&[("A", ""), failed]).tally.failures, 1);
+}
+
+#[test]
+fn bazels_earlier_attempt_makes_a_test_that_passed_flaky_and_fails_nothing() {
+    let report = |inner: [&str; 3]| {
+        let case = |(at, inner): (usize, &str)| {
+            format!("<testcase name='{at}' classname='c' time='1'>{inner}</testcase>")
+        };
+        let cases: String = inner.into_iter().enumerate().map(case).collect();
+        read(format!("<testsuite name='s'>{cases}</testsuite>"))
+    };
+    let mut last = report(["", "<failure message='last'/>", ""]);
+    last.add_earlier_attempt(report([
+        "<error message='m'/>",
+        "<failure message='first'/>",
+        "<skipped/>",
+    ]));
+    use TestResult::{Failure, Success};
+    assert_eq!(attempts(&last), [(Success, 2, true), (Failure, 2, false), (Success, 1, false)]);
+    assert_eq!(last.cases[1].message(), Some("last"));
+    assert_eq!((last.tally.flaky, last.tally.failures, last.tally.errors), (1, 1, 0));
+}
+
+#[test]
+fn bazels_attempts_are_known_by_their_paths_beside_the_last_one() {
+    let paths = [
+        "a/foo/test.xml",
+        "a/foo/test_attempts/attempt_1.xml",
+        "a/foo/test_attempts/attempt_2.xml",
+        "test.xml",
+        "test_attempts/attempt_1.xml",
+        "b/test_attempts/attempt_1.xml",
+        "a/foo/test_attempts/attempt_x.xml",
+        "a/foo/my_test_attempts/attempt_1.xml",
+    ];
+    let attempts = EarlierAttempts::of(paths.into_iter());
+    assert_eq!(attempts.before("a/foo/test.xml"), [paths[1], paths[2]]);
+    assert_eq!(attempts.before("test.xml"), [paths[4]]);
+    let earlier: Vec<_> = paths.into_iter().filter(|path| attempts.contains(path)).collect();
+    assert_eq!(earlier, [paths[1], paths[2], paths[4]]);
+}
+
+/// What Gradle writes with `reports.junitXml.mergeReruns = true`.
+#[test]
+fn attempts_that_gradle_merges_and_still_counts_are_no_hidden_failures() {
+    let of = |sums: &str, first: &str| {
+        read(format!(
+            "<testsuite name='acme.T' {sums} skipped='0' errors='0'>\
+             <testcase name='a()' classname='acme.T' time='1'>{first}</testcase>\
+             <testcase name='b()' classname='acme.T' time='1'/></testsuite>"
+        ))
+    };
+    let flaky = "<flakyFailure message='boom' type='E'><stackTrace>at</stackTrace></flakyFailure>";
+    let passed = of("tests='3' failures='1'", flaky);
+    assert_eq!((passed.tally.failures, passed.tally.tests, passed.tally.flaky), (0, 2, 1));
+    assert!(passed.summary.findings.is_empty(), "{:?}", passed.summary.findings);
+    let failed = "<failure message='boom'/><rerunFailure message='boom'/>";
+    assert_eq!(of("tests='3' failures='2'", failed).tally.failures, 1);
+    // A test that isn't there, and a failure beyond the attempts.
+    assert_eq!(of("tests='4' failures='2'", flaky).tally.failures, 2);
+    assert_eq!(of("tests='3' failures='2'", flaky).tally.failures, 2);
+    assert_eq!(of("tests='2' failures='1'", flaky).tally.failures, 1);
+    // Also below a root with sums of its own.
+    let suite = format!(
+        "<testsuites tests='3' failures='1'><testsuite tests='2' failures='1'><testcase name='a' \
+         time='1'>{flaky}</testcase></testsuite><testsuite tests='1' failures='0'><testcase name='b' \
+         time='1'/></testsuite></testsuites>"
+    );
+    assert_eq!(read(suite).tally.failures, 0);
+}

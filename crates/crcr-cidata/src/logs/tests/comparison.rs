@@ -1,0 +1,100 @@
+//! A log beside those of other runs of its job.
+
+use crcr_domain::ci_data::job_log::LogMatchSource;
+
+use super::super::{Baseline, RuleSet, classify};
+use super::{green_run, rule, rules};
+
+#[test]
+fn comparison_reports_lines_that_a_green_run_never_has() {
+    let green = "2026-01-01T00:00:00.1Z Set up run 17 in /tmp/a1\nBuilt in 3.5 s\nChecked 4096 files, commit 0123abcdef\ndone\n";
+    let failed = "2026-02-02T00:00:00.1Z Set up run 23 in /var/b2\nBuilt in 4.75 s\nChecked 9 files, commit fedcba98765\nwidget exploded in room 7\nERROR: widget failed\nnoise 1\nnoise 2\ndone\n";
+    let baseline = green_run(green);
+    let set = rules(&rule("none", "nothing here", ""));
+    let result = classify(failed.as_bytes(), &set, Some(&baseline)).unwrap();
+    let novel: Vec<(u64, &str)> =
+        result.novel.iter().map(|novel| (novel.line_number, novel.line.as_str())).collect();
+    // What occurs twice comes last.
+    assert_eq!(
+        novel,
+        [(5, "ERROR: widget failed"), (4, "widget exploded in room 7"), (7, "noise 2")]
+    );
+    assert_eq!(
+        (result.candidates[0].by, result.candidates[0].line_number),
+        (LogMatchSource::Diff, 5)
+    );
+}
+
+#[test]
+fn error_that_the_green_run_has_too_gives_way_to_a_new_line() {
+    let step = |lines: &str| {
+        format!(
+            "##[group]Run check\n##[endgroup]\n{lines}##[error]Process completed with exit code 1.\n"
+        )
+    };
+    let failed =
+        step("error: cache not found, going on\nerror: config invalid: no `name` in line 3\n");
+    let green = "##[group]Run check\n##[endgroup]\nerror: cache not found, going on\n";
+    let baseline = green_run(green);
+    let set = RuleSet::starter();
+    let best =
+        |baseline| classify(failed.as_bytes(), &set, baseline).unwrap().candidates.remove(0).line;
+    assert_eq!(best(Some(&baseline)), "error: config invalid: no `name` in line 3");
+}
+
+#[test]
+fn error_that_earlier_logs_of_the_job_have_too_gives_way_to_one_that_none_has() {
+    let quiet: String = (1..40).map(|n| format!("step {n} is done\n")).collect();
+    let log = |cause: &str, mirror: u32| {
+        format!(
+            "##[group]Run check\n##[endgroup]\nerror: {cause}\n{quiet}\
+             error: no answer from mirror {mirror}, going on\n##[error]Process completed with exit code 1.\n"
+        )
+    };
+    let mut logs = Baseline::default();
+    for cause in ["disk is full", "host is down", "port is taken"] {
+        logs.add_earlier(log(cause, 3).as_bytes()).unwrap();
+    }
+    let failed = log("name is misspelled", 7);
+    let set = rules(&rule("none", "nothing here", ""));
+    let first = |logs| classify(failed.as_bytes(), &set, logs).unwrap();
+    assert_eq!(first(None).candidates[0].line, "error: no answer from mirror 7, going on");
+    let compared = first(Some(&logs));
+    assert_eq!(compared.candidates[0].line, "error: name is misspelled");
+    assert_eq!(compared.novel, [], "only a green run tells what is new");
+}
+
+#[test]
+fn rule_wins_over_the_comparison_and_a_last_resort_loses_against_it() {
+    let set = rules(
+        &(rule("known", "known cause", "")
+            + "[[rule]]\nname = 'exit code'\ncategory = 'last-resort'\npattern = 'exit code \\d+'\n"),
+    );
+    let baseline = green_run("fine\n");
+    let by = |log: &str, baseline| {
+        classify(log.as_bytes(), &set, baseline).unwrap().found.map(|found| (found.by, found.line))
+    };
+    let odd = "fine\nFAIL: odd thing\nexit code 1\n";
+    assert_eq!(
+        by(odd, Some(&baseline)),
+        Some((LogMatchSource::Diff, "FAIL: odd thing".to_owned()))
+    );
+    assert_eq!(
+        by("fine\nexit code 1\n", Some(&baseline)),
+        Some((LogMatchSource::Rule, "exit code 1".to_owned()))
+    );
+    let known = "known cause\nFAIL: odd thing\nexit code 1\n";
+    assert_eq!(by(known, Some(&baseline)), Some((LogMatchSource::Rule, "known cause".to_owned())));
+}
+
+#[test]
+fn comparison_of_endless_new_lines_keeps_the_last_ones() {
+    let baseline = green_run("fine\n");
+    let name =
+        |n: u32| n.to_string().bytes().map(|digit| char::from(digit + 49)).collect::<String>();
+    let log: String = (0..20_000).map(|n| format!("new {}\n", name(n))).collect();
+    let set = rules(&rule("none", "nothing here", ""));
+    let result = classify(log.as_bytes(), &set, Some(&baseline)).unwrap();
+    assert_eq!(result.novel.len(), 50);
+    assert_eq!(result.novel[0].line_number, 20_000);
+}
