@@ -90,6 +90,17 @@ fn explain_fails_for_an_invalid_report_and_for_what_is_no_report() {
 }
 
 #[test]
+fn rankings_of_a_database_that_is_not_there_say_so_and_which_one_to_name() {
+    let flaky = ["stats", "flaky", "--repo", "acme/app", "--results", "sqlite:absent.db"];
+    let ran = Crcr::new(&flaky).run().expect_code(2);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error[results]: the results can't be read
+      because: the results can't be used: `absent.db`: No such file or directory (os error 2)
+    hint: name the database that `crcr stats collect` or the relay writes
+    ");
+}
+
+#[test]
 fn names_in_a_report_are_no_commands_to_the_runner() {
     let report = "<testsuite><testcase name='&#10;::add-path::/tmp ##[error]x'><failure message='::stop-commands::x'/></testcase></testsuite>";
     for format in ["text", "json"] {

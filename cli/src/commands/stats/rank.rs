@@ -139,7 +139,9 @@ pub async fn open(args: &StoredTestArgs, env: &Env) -> Result<Arc<dyn Results>, 
     })?;
     let url = ResultsUrl::parse(&url)
         .map_err(|what| Failure::user("results", format!("`--results`: {what}")))?;
-    crcr_results::open_to_read(&url).await.map_err(not_read)
+    crcr_results::open_to_read(&url).await.map_err(|error| {
+        not_read(error).hint("name the database that `crcr stats collect` or the relay writes")
+    })
 }
 
 pub fn not_read(error: ResultsError) -> Failure {

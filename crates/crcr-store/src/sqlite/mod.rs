@@ -189,6 +189,8 @@ impl SqliteStore {
     }
 
     fn open_read_only(path: &Path) -> Result<Self, StoreError> {
+        // SQLite names the address below instead of the reason.
+        std::fs::metadata(path).map_err(|error| StoreError::Unavailable(error.to_string()))?;
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         // Whoever has the file open also has its log. Without a log nobody writes, and only

@@ -26,7 +26,9 @@ async fn read_only_store_creates_and_changes_no_file() {
         names.sort();
         names
     };
-    assert!(SqliteStore::read_only(&path).is_err());
+    let Err(missing) = SqliteStore::read_only(&path) else { panic!("there is no such file") };
+    let missing = missing.to_string();
+    assert!(missing.ends_with("`: No such file or directory (os error 2)"), "{missing}");
     assert!(names().is_empty(), "nothing is created");
     let now = timestamp(1_800_000_000_000);
     let mark = |n: u8| WriteBatch {
