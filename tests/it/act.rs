@@ -34,7 +34,6 @@ pub(crate) struct Outside {
     pub(crate) sts: Server,
     pub(crate) s3: S3Server,
     pub(crate) run: Run,
-    /// The event's payload.
     pub(crate) payload: serde_json::Value,
     /// Further arguments of act.
     pub(crate) options: Vec<String>,
@@ -120,7 +119,6 @@ impl Outside {
         }
     }
 
-    /// Runs the template.
     pub(crate) fn act(&self, handed_over: &BTreeMap<&str, String>, token: bool) -> Ran {
         self.write_workflow();
         self.run(handed_over, token)

@@ -31,7 +31,7 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
     /// `GITHUB_OUTPUT`, parsed as the runner parses it.
     pub(crate) outputs: BTreeMap<String, String>,
-    /// `GITHUB_ENV`, likewise.
+    /// The variables of `GITHUB_ENV`, parsed in the same way.
     pub(crate) exported: BTreeMap<String, String>,
     pub(crate) summary: String,
     folder: TempDir,

@@ -72,7 +72,6 @@ pub(crate) struct LabRun {
     /// The delivery that it answers.
     pub(crate) delivery: String,
     pub(crate) head: String,
-    /// The workflow's file.
     pub(crate) file: &'static str,
     /// The workflow's name; two files may have the same.
     pub(crate) workflow: &'static str,

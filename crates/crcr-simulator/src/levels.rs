@@ -107,7 +107,7 @@ impl AllowlistModel {
         repo == DEMOTED && is_old && self.settled_level(repo, now) == Some(3)
     }
 
-    /// The file.
+    /// The allowlist's file as upstream has it.
     pub(crate) fn text(&self) -> String {
         let of_level = |level: u8| {
             let listed = self.entries.values().filter(move |entry| entry.level == level);

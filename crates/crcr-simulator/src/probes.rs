@@ -30,7 +30,7 @@ pub struct CulpritScore {
     /// Named, and true. So is the answer that there is none.
     pub right: usize,
     pub wrong: usize,
-    /// Not enough runs.
+    /// Too few runs to name a culprit.
     pub unnamed: usize,
     /// The runs of all searches.
     pub runs: usize,

@@ -28,7 +28,7 @@ const RUN_WINDOW: SignedDuration = SignedDuration::from_secs(60);
 /// So many authors must have met failing infrastructure before a breaker may open.
 const BREAKER_AUTHORS: usize = 3;
 
-/// The simulated world.
+/// What is true in the simulated world, whether or not the relay knows it.
 #[derive(Clone, Copy)]
 pub(crate) struct Truth<'a> {
     pub(crate) lab: &'a BackendLab,

@@ -55,7 +55,7 @@ const MAX_CALL_BYTES: usize = 2000;
 /// What a step does with text of a stranger that no script holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TextUses {
-    /// As code.
+    /// Runs it as code.
     pub runs: bool,
     /// Writes it where each line sets a variable for later steps.
     pub sets_variables: bool,

@@ -144,7 +144,7 @@ pub fn by_day(
 /// The jobs of record of a repository's day, with those that fail on purpose, and its dispatches.
 pub type DayJobs<'a> = (Vec<JobOfRecord<'a>>, Vec<&'a DispatchFact>);
 
-/// What [`by_day`] counts.
+/// The jobs and the dispatches of each day, which [`by_day`] counts.
 pub fn jobs_by_day<'a>(
     attempts: impl IntoIterator<Item = &'a AttemptFact>,
     dispatches: impl IntoIterator<Item = &'a DispatchFact, IntoIter: Clone>,

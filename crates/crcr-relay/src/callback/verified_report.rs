@@ -43,7 +43,7 @@ pub(super) struct VerifiedReport<'a> {
 /// Set when the repository has used its bytes of this day: the report has to be decided again with less.
 #[derive(Default)]
 pub(super) struct OverBudget {
-    /// Without its texts.
+    /// Without the texts of the report.
     pub(super) texts: AtomicBool,
     /// With what the external HUD reads of it, and not as it came.
     pub(super) forwards: AtomicBool,

@@ -41,7 +41,7 @@ struct DiskContent {
 
 #[derive(Default)]
 struct DiskFile {
-    /// What is read.
+    /// What a reader gets, synced or not.
     bytes: Vec<u8>,
     /// What is on the disk in any case.
     synced: Vec<u8>,

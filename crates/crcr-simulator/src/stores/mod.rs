@@ -204,7 +204,7 @@ impl SharedStore {
         Ok(leased)
     }
 
-    /// A replica starts.
+    /// Connects a replica that starts to the real store, if there is one.
     pub(crate) fn open(&self, client: usize) {
         if let Some(real) = &self.real {
             // While the server is down, its clients come back by themselves.

@@ -107,7 +107,7 @@ impl RealStore {
         })
     }
 
-    /// A process starts.
+    /// Opens the store for a process that starts.
     pub(super) fn open(&self, client: usize) -> Result<(), StoreError> {
         self.ask(move |runtime, process| process.open(runtime, client))
     }
@@ -157,7 +157,6 @@ impl RealStore {
         })
     }
 
-    /// Kills the server.
     pub(super) fn kill_server(&self) {
         self.ask(|runtime, process| {
             let _context = runtime.enter();

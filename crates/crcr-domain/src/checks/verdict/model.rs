@@ -115,7 +115,7 @@ struct Record {
 struct CountedEnds {
     /// Of their jobs and of themselves, with their pull request.
     all: Vec<(u64, Conclusion)>,
-    /// Of their jobs.
+    /// Of their jobs only.
     reported: Vec<Conclusion>,
     is_unknown: bool,
 }
