@@ -49,8 +49,7 @@ pub(crate) enum TaskKind {
         repo: RepoName,
         run_id: u64,
         failed_only: bool,
-        /// The upstream commit that has the check run. Empty in tasks of earlier versions.
-        #[serde(default)]
+        /// The upstream commit that has the check run.
         head_sha: String,
     },
     /// Send a dispatch again that no run answered.
