@@ -35,6 +35,21 @@ fn buildkite_claims(world: &World, build: &str) -> Value {
     })
 }
 
+/// The report of a job of this build, which has started if it has no conclusion.
+fn body_of(
+    four: &Downstream,
+    build: &str,
+    (job, conclusion): (&str, Option<&str>),
+    is_end_of_build: bool,
+) -> Value {
+    let status = if conclusion.is_some() { "completed" } else { "in_progress" };
+    let mut body = four.body(status, conclusion);
+    body["workflow"]["run_id"] = json!(build);
+    body["workflow"]["job_name"] = json!(job);
+    body["workflow"]["run_ended"] = json!(is_end_of_build);
+    body
+}
+
 #[tokio::test]
 async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
     let world = buildkite_world().await;
@@ -46,10 +61,7 @@ async fn late_step_of_an_older_buildkite_build_does_not_hide_the_newer_build() {
         (newer, "lint", "failure"),
         (older, "lint", "success"),
     ] {
-        let mut body = four.body("completed", Some(conclusion));
-        body["workflow"]["run_id"] = json!(build);
-        body["workflow"]["job_name"] = json!(job);
-        body["workflow"]["run_ended"] = json!(true);
+        let body = body_of(&four, build, (job, Some(conclusion)), true);
         let claims = buildkite_claims(&world, build);
         assert_eq!(
             four.report_as(&world, &claims, &body).await,
@@ -101,10 +113,8 @@ async fn buildkite_build_is_one_by_either_name_and_ordered_by_its_number() {
         ("uuid-58", 58, "58", "lint", "success"),
         ("uuid-57", 57, "uuid-57", "test", "success"),
     ] {
-        let mut body = four.body("completed", Some(conclusion));
-        body["workflow"]["run_id"] = json!(named);
-        body["workflow"]["job_name"] = json!(job);
-        body["workflow"]["run_ended"] = json!(job == "lint" || number == 57);
+        let is_end = job == "lint" || number == 57;
+        let body = body_of(&four, named, (job, Some(conclusion)), is_end);
         let mut claims = buildkite_claims(&world, id);
         claims["build_number"] = json!(number);
         assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"), "{named}");
@@ -120,10 +130,7 @@ async fn buildkite_step_that_waits_for_a_machine_is_waited_for() {
     let world = buildkite_world().await;
     let four = open(&world).await("acme/four");
     let report = async |job: &str, conclusion: &str, run_ended: bool| {
-        let mut body = four.body("completed", Some(conclusion));
-        body["workflow"]["run_id"] = json!("12");
-        body["workflow"]["job_name"] = json!(job);
-        body["workflow"]["run_ended"] = json!(run_ended);
+        let body = body_of(&four, "12", (job, Some(conclusion)), run_ended);
         let claims = buildkite_claims(&world, "12");
         assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"), "{job}");
         world.settle().await;
@@ -219,12 +226,8 @@ async fn report_steps(world: &World, steps: &[(&str, &str, Option<&str>)]) {
     let name = JOB.rsplit('/').next().unwrap();
     let steps = steps.iter().map(|(job, attempt, end)| (*job, *attempt, name, *end));
     for (job, attempt, name, end) in steps.chain([("job-9", "1", "report", Some("success"))]) {
-        let status = if end.is_some() { "completed" } else { "in_progress" };
-        let mut body = four.body(status, end);
-        body["workflow"]["run_id"] = json!(build);
+        let mut body = body_of(&four, build, (name, end), name == "report");
         body["workflow"]["run_attempt"] = json!(attempt);
-        body["workflow"]["job_name"] = json!(name);
-        body["workflow"]["run_ended"] = json!(name == "report");
         let mut claims = buildkite_claims(world, build);
         claims["job_id"] = json!(job);
         // A later end under the same name is answered as a duplicate.
@@ -279,10 +282,7 @@ async fn author_cannot_hide_a_lost_buildkite_job_behind_many_drafts() {
     for number in 0..limits::DELIVERIES_PER_ORIGIN as u64 {
         let draft = draft_of_the_author(&world, 100 + number).await;
         let build = format!("build-{number}");
-        let mut body = draft.body("completed", OK);
-        body["workflow"]["run_id"] = json!(build);
-        body["workflow"]["job_name"] = json!("lint");
-        body["workflow"]["run_ended"] = json!(true);
+        let body = body_of(&draft, &build, ("lint", OK), true);
         let claims = buildkite_claims(&world, &build);
         assert_eq!(draft.report_as(&world, &claims, &body).await, said("completed"), "{build}");
     }
