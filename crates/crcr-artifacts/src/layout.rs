@@ -6,8 +6,8 @@
 use crate::digest::Digest;
 use crate::locator::KEY_SUFFIX;
 
-pub const ARCHIVE_OBJECT: &str = "artifacts.zip";
-pub const DEFAULT_TEMPLATE: &str = "{owner}/{repo}/{run_id}/{name}";
+const ARCHIVE_OBJECT: &str = "artifacts.zip";
+const DEFAULT_TEMPLATE: &str = "{owner}/{repo}/{run_id}/{name}";
 
 // Names of the metadata of an object.
 /// The SHA-256 of an archive, 64 hexadecimal digits.
@@ -40,7 +40,7 @@ pub struct PlaceholderValues<'a> {
     pub name: Option<&'a str>,
 }
 
-/// A template of an artifact's folder, such as [`DEFAULT_TEMPLATE`].
+/// A template of an artifact's folder, such as `{owner}/{repo}/{run_id}/{name}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyLayout(String);
 

@@ -25,7 +25,7 @@ pub enum TrustRefusal {
 }
 
 /// The trust of the code that `run` of `repository` worked on, and the repository it came from.
-pub fn run_trust(run: &WorkflowRun, repository: &str) -> (ArtifactTrust, String) {
+fn run_trust(run: &WorkflowRun, repository: &str) -> (ArtifactTrust, String) {
     match &run.head_repository {
         Some(head) if head.full_name.eq_ignore_ascii_case(repository) => {
             (ArtifactTrust::SameRepo, head.full_name.clone())

@@ -198,7 +198,7 @@ pub(crate) fn hash_ignoring_case<H: Hasher>(text: &str, state: &mut H) {
     state.write_u8(0xff);
 }
 
-pub(crate) fn cmp_ignoring_case(a: &str, b: &str) -> Ordering {
+fn cmp_ignoring_case(a: &str, b: &str) -> Ordering {
     let lower = |byte: u8| byte.to_ascii_lowercase();
     a.bytes().map(lower).cmp(b.bytes().map(lower))
 }

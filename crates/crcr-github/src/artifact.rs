@@ -160,7 +160,7 @@ impl ArtifactServiceError {
 impl BackendIds {
     /// Reads the ids from the claim `scp` of a runtime token, without checking its signature: the
     /// service does.
-    pub(crate) fn from_token(token: &SecretString) -> Result<Self, ArtifactServiceError> {
+    fn from_token(token: &SecretString) -> Result<Self, ArtifactServiceError> {
         #[derive(Deserialize)]
         struct Claims {
             scp: String,

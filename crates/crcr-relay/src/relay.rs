@@ -443,7 +443,7 @@ impl Relay {
         }
     }
 
-    pub(crate) fn take_stored_secrets(&self, stored: &BTreeMap<String, String>) {
+    fn take_stored_secrets(&self, stored: &BTreeMap<String, String>) {
         self.reload_each(|secret, accept| {
             secret.reload_stored(stored.get(secret.name()).map(String::as_str), accept)
         });

@@ -13,7 +13,7 @@ pub(crate) const DEMOTED: &str = "lab/three";
 /// Those whose entry may change.
 const CHANGING: [&str; 3] = ["lab/three", "acme/four", "lab/five"];
 /// By then every replica has read a change, also if its requests failed a few times.
-pub(crate) const CHANGE_KNOWN: SignedDuration = SignedDuration::from_mins(60);
+const CHANGE_KNOWN: SignedDuration = SignedDuration::from_mins(60);
 
 #[derive(Debug, Clone)]
 pub(crate) struct AllowlistEntry {

@@ -143,7 +143,7 @@ impl Connection {
     }
 
     /// Resets the connection as soon as its task runs again.
-    pub fn break_now(&self) {
+    fn break_now(&self) {
         self.0.broken.store(true, Ordering::SeqCst);
         self.0.waker.wake();
     }

@@ -108,7 +108,7 @@ pub fn key(n: usize) -> (String, String) {
 }
 
 /// An error as STS writes it.
-pub fn error_xml(code: &str, message: &str) -> String {
+fn error_xml(code: &str, message: &str) -> String {
     format!(
         "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\">\n  <Error>\n    \
          <Type>Sender</Type>\n    <Code>{code}</Code>\n    <Message>{message}</Message>\n  \

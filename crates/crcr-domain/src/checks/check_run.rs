@@ -71,7 +71,7 @@ pub fn external_id(run_id: &str, pull_request: Option<u64>) -> String {
 }
 
 /// The `external_id` of a run elsewhere than on GitHub. A build's number isn't taken for a run of GitHub.
-pub(crate) fn foreign_external_id(run_id: &str, pull_request: Option<u64>) -> String {
+fn foreign_external_id(run_id: &str, pull_request: Option<u64>) -> String {
     let is_number = run_id.bytes().all(|byte| byte.is_ascii_digit());
     let prefix = if is_number { "build-" } else { "" };
     external_id(&format!("{prefix}{run_id}"), pull_request)
@@ -161,12 +161,7 @@ pub struct ShownJob<'a> {
 
 impl CheckRunContext<'_> {
     /// The URL of a run: on GitHub for numeric ids, else the reported one.
-    pub(crate) fn run_url(
-        &self,
-        run_id: &str,
-        reported: Option<&str>,
-        is_foreign: bool,
-    ) -> Option<String> {
+    fn run_url(&self, run_id: &str, reported: Option<&str>, is_foreign: bool) -> Option<String> {
         if !is_foreign && run_id.bytes().all(|byte| byte.is_ascii_digit()) {
             return Some(format!("{}/{}/actions/runs/{run_id}", self.server_url, self.repo));
         }

@@ -251,7 +251,7 @@ impl<'a> BlameContext<'a> {
     }
 
     /// The result of the same job on the merge base, or else on the newest push before it.
-    pub(crate) fn base_result(&self, job: &JobOfRecord<'_>) -> Option<BaseResult<'a>> {
+    fn base_result(&self, job: &JobOfRecord<'_>) -> Option<BaseResult<'a>> {
         let is_base = |other: &JobOfRecord<'_>| self.merge_base == Some(&*other.record.head_sha);
         let pushes = self.same_job(job).filter(|other| {
             // A probe of another commit isn't the newest one because it ran last.

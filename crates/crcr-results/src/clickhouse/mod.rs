@@ -184,7 +184,7 @@ impl ClickHouseResults {
     }
 
     /// The facts of the window that also meet `extra_condition`.
-    pub(crate) async fn select_window<T: DeserializeOwned>(
+    async fn select_window<T: DeserializeOwned>(
         &self,
         table: &FactTable,
         window: &Window,

@@ -418,7 +418,7 @@ impl SqliteResults {
     }
 
     /// Rows of the days that the window covers, at least in part. `what` is columns and their table.
-    pub(crate) fn select_days<T>(
+    fn select_days<T>(
         &self,
         what: &str,
         window: &Window,

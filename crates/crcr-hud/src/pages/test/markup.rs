@@ -143,7 +143,7 @@ fn days_links(test: &OneTest, model: &TestModel) -> Markup {
     }
 }
 
-pub(crate) fn cell_parts(state: CellState) -> (&'static str, &'static str, &'static str) {
+fn cell_parts(state: CellState) -> (&'static str, &'static str, &'static str) {
     match state {
         CellState::Failed => ("✗", "bad", "failed"),
         CellState::Unfinished => ("?", "infra", "has no end"),
