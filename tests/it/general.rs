@@ -26,6 +26,19 @@ fn wrong_usage_is_exit_2_with_nothing_on_stdout() {
 }
 
 #[test]
+fn run_or_token_that_is_missing_is_exit_2_in_every_command() {
+    for (args, code) in [
+        (&["artifact", "list"][..], "no-run"),
+        (&["stats", "collect"], "no-run"),
+        (&["logs", "fetch", "--job", "1", "--repo", "acme/app"], "no-github-token"),
+        (&["doctor", "downstream", "acme/app"], "no-github-token"),
+    ] {
+        let ran = Crcr::new(args).run().expect_code(2);
+        assert!(ran.stderr.contains(&format!("error[{code}]")), "{}", ran.report());
+    }
+}
+
+#[test]
 fn completions_exist_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let ran = Crcr::new(&["completions", shell]).run().expect_code(0);

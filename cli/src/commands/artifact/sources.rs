@@ -209,7 +209,8 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
 /// The run in `args`, by default the run of this job.
 pub fn run_of(args: &RunArgs, env: &Env) -> Result<SourceRun, Failure> {
     let absent = |what: &str| {
-        Failure::user("no-run", format!("no `{what}`, and this isn't a job of GitHub Actions"))
+        let text = format!("no `{what}`, and this isn't a job of GitHub Actions");
+        Failure::unexpected("no-run", text)
             .hint("name the run with `--repository owner/repo` and `--run-id`")
     };
     let own_repository = env.get(env_vars::GITHUB_REPOSITORY);

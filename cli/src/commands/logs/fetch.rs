@@ -18,8 +18,11 @@ use crate::printer::{Printer, human_bytes};
 
 pub async fn run(args: &FetchArgs, env: &Env, printer: &Printer) -> Outcome {
     let token = github::token(None, env, printer).ok_or_else(|| {
-        Failure::user("no-github-token", "GitHub shows logs only with a token, and none is set")
-            .hint("set GITHUB_TOKEN to a token with `actions: read`")
+        Failure::unexpected(
+            "no-github-token",
+            "GitHub shows logs only with a token, and none is set",
+        )
+        .hint("set GITHUB_TOKEN to a token with `actions: read`")
     })?;
     let api = ActionsApi::new(client(env)?, github::api_url(env)?, token)
         .map_err(|error| Failure::unexpected("api-url", "GitHub can't be asked").because(error))?
