@@ -82,9 +82,11 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
             Failure::unexpected("lambda", "AWS Lambda gives no more events").because(error)
         });
     }
-    let bound = BoundListeners::new(&listen, admin_listen.as_deref())
-        .await
-        .map_err(|error| Failure::unexpected("listen", error.to_string()).because(error))?;
+    let bound = BoundListeners::new(&listen, admin_listen.as_deref()).await.map_err(|error| {
+        Failure::unexpected("listen", error.to_string()).because(error).hint(
+            "`--listen` and `--admin-listen` take an address of this machine with a free port",
+        )
+    })?;
     let address = bound.address().map_err(|error| {
         Failure::unexpected("listen", "the address that was bound is unknown").because(error)
     })?;
