@@ -280,7 +280,7 @@ def run_tests(program, crate, number, limit):
         while True:
             seen += run.stdout.read() or b""
             is_over = run.poll() is not None
-            if b"... FAILED" in seen or time.monotonic() > ends:
+            if not is_over and (b"... FAILED" in seen or time.monotonic() > ends):
                 os.killpg(run.pid, 9)
                 return True
             if is_over:

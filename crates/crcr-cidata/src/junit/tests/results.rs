@@ -2,7 +2,7 @@
 
 use crcr_domain::ci_data::test_run::{TestResult, TestRowKind};
 
-use super::super::{JunitGrade, JunitRule};
+use super::super::{JunitGrade, JunitRule, TestReport};
 use super::{only, read, results, rules, suite};
 
 #[test]

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::history::on_commits;
 use self::history::{charts, message_id, messages, sort_messages, state, strip};
 pub(crate) use self::markup::{feed_address, page};
-use crate::address::address;
+use crate::address::{SortOrder, address};
 use crate::context::{Hud, PageError, repo_name};
 use crate::files::QuarantineView;
 use crate::model::RateView;

@@ -254,7 +254,7 @@ pub(super) async fn worker_whose_lease_has_ended_changes_no_check_run() {
     open_labelled(&world).await;
     world.work().await;
     assert_eq!(of_three(&world), [check(THREE, "queued", None)]);
-    let (repo, head_sha) = (crcr_domain::RepoName::new("acme/three").unwrap(), HEAD.to_owned());
+    let (repo, head_sha) = (RepoName::new("acme/three").unwrap(), HEAD.to_owned());
     let tasks = vec![TaskKind::CheckRun { repo, head_sha, job: None }.task(world.relay.now())];
     world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
     let slow = lease_verdict_of(&world, "acme/three").await;
