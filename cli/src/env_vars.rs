@@ -143,7 +143,8 @@ pub const ACTIONS_RUNTIME_TOKEN: &str = "ACTIONS_RUNTIME_TOKEN";
 /// Address of the artifact service.
 pub const ACTIONS_RESULTS_URL: &str = "ACTIONS_RESULTS_URL";
 
-/// Read timeout of artifact stores in seconds; the default is 60.
+/// Read timeout of artifact stores in seconds. The default is half of the time that an outage is waited out, at least
+/// 20 and at most 60.
 pub const CRCR_READ_TIMEOUT: &str = "CRCR_READ_TIMEOUT";
 /// How long the artifact commands go on during an outage of a store, and `report` during one of the relay, in
 /// seconds. The default depends on what is waited for: a minute for one call, longer where no other store is

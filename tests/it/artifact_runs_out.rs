@@ -1,6 +1,7 @@
 //! Artifacts when something runs out: a server's answer, the disk, a token, a right.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use axum::http::{Method, StatusCode};
 use crcr_standin::StandIn;
@@ -69,6 +70,48 @@ fn upload_to_an_unresponsive_s3_falls_back_and_leaves_nothing() {
     assert_eq!(outcome(&ran), ("github", "s3-unreachable"));
     says(&ran, &["::warning", "`linux` went to GitHub's store", "s3-endpoint"]);
     assert!(s3.unfinished().is_empty() && s3.keys().is_empty());
+}
+
+#[test]
+fn s3_that_says_nothing_to_many_files_is_left_soon() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    proxy.add(Rule::any(Fault::Stall).method(Method::PUT));
+    let step = step(&["--path", "dist", "--archive", "none"]);
+    for n in 0..24 {
+        fs::write(step.folder().join(format!("dist/{n}.txt")), n.to_string()).unwrap();
+    }
+    let step = with_bucket(step, "artifacts", proxy.url().as_str());
+    let step = step.env("CRCR_READ_TIMEOUT", "3").env("CRCR_RETRY_SECONDS", "6");
+    let (github, started) = (StandIn::start().unwrap(), Instant::now());
+    let ran = with_github(step, &github, &Run::push()).run().expect_code(0);
+    assert_eq!(outcome(&ran), ("github", "s3-unreachable"));
+    // Four time-outs that halve the files in flight, six seconds, and the last file's time-out.
+    assert!(started.elapsed() < Duration::from_secs(50), "{:?}", started.elapsed());
+    says(&ran, &["waiting, and trying again for up to", "times in"]);
+}
+
+#[test]
+fn outage_of_github_is_waited_out_once_and_its_line_says_why() {
+    let github = StandIn::start().unwrap();
+    let traffic = &github.state().traffic;
+    traffic.fail("FinalizeArtifact", 99, Fault::status(503));
+    traffic.fail("DeleteArtifact", 99, Fault::status(503));
+    let step = with_github(step(&["--path", "dist"]), &github, &Run::push());
+    let ran = step.env("CRCR_RETRY_SECONDS", "5").run().expect_code(2);
+    let waiting = ran.stderr.lines().find(|line| line.starts_with("waiting, and trying again"));
+    let waiting = waiting.unwrap_or_else(|| panic!("{}", ran.report()));
+    assert!(waiting.contains("FinalizeArtifact: the server answered 503"), "{waiting}");
+    assert_eq!(traffic.calls("DeleteArtifact"), 1, "{}", ran.report());
+}
+
+#[test]
+fn store_that_is_silent_once_says_how_long_it_was_waited_for() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let step = with_bucket(step(&["--path", "dist"]), "artifacts", &endpoint);
+    let step = step.env("CRCR_READ_TIMEOUT", "3").env("CRCR_RETRY_SECONDS", "1");
+    says(&step.arg("--fallback").arg("never").run().expect_code(2), &["timed out", "(waited "]);
 }
 
 #[test]

@@ -139,6 +139,14 @@ impl ArtifactServiceError {
         }
     }
 
+    /// This error and its cause, on one line.
+    pub fn with_cause(&self) -> String {
+        match self {
+            Self::Http { source, .. } => format!("{self}: {source}"),
+            error => error.to_string(),
+        }
+    }
+
     /// This error with what `tries` did to avoid it.
     #[must_use]
     pub fn after(self, tries: &RetryLoop) -> Self {
@@ -269,7 +277,9 @@ impl ArtifactService {
             maybe_by_us |= error.may_be_applied();
             let is_500 = error.status() == Some(StatusCode::INTERNAL_SERVER_ERROR);
             has_mime_type = !(is_500 && has_mime_type);
-            if !error.is_transient() || !tries.wait_to_retry(&error, error.retry_after()).await {
+            if !error.is_transient()
+                || !tries.wait_to_retry(&error.with_cause(), error.retry_after()).await
+            {
                 return Err(error.after(&tries));
             }
         };
@@ -366,7 +376,7 @@ impl ArtifactService {
                 Err(error) => {
                     maybe_done |= error.may_be_applied();
                     if !error.is_transient()
-                        || !tries.wait_to_retry(&error, error.retry_after()).await
+                        || !tries.wait_to_retry(&error.with_cause(), error.retry_after()).await
                     {
                         return Err(error.after(&tries));
                     }

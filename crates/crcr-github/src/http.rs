@@ -170,7 +170,8 @@ impl RetryPolicy {
     }
 
     pub fn start(self) -> RetryLoop {
-        RetryLoop { retry: self, tried: 1, started: Instant::now() }
+        let now = Instant::now();
+        RetryLoop { retry: self, tried: 1, started: now, alive_at: now }
     }
 }
 
@@ -180,6 +181,8 @@ pub struct RetryLoop {
     retry: RetryPolicy,
     tried: u32,
     started: Instant,
+    /// When the server last showed that it is there. An outage is measured from then.
+    alive_at: Instant,
 }
 
 impl RetryLoop {
@@ -193,9 +196,16 @@ impl RetryLoop {
         self.started.elapsed()
     }
 
-    /// What an error says of the tries, such as `tried 12 times in 75 s`; `None` after a single one.
+    /// What an error says of the tries, such as `tried 12 times in 75 s`; `None` after a single one that
+    /// failed at once.
     pub fn history(&self) -> Option<String> {
-        (self.tried > 1).then(|| tries_text(self.tried, self.elapsed()))
+        let elapsed = self.elapsed();
+        (self.tried > 1 || elapsed >= QUIET).then(|| tries_text(self.tried, elapsed))
+    }
+
+    /// The server was there `at` this time for another task, so an outage of this one began later.
+    pub fn server_was_alive(&mut self, at: Instant) {
+        self.alive_at = self.alive_at.max(at);
     }
 
     /// Starts counting again, because the task made progress.
@@ -211,8 +221,7 @@ impl RetryLoop {
         retry_after: Option<Duration>,
     ) -> bool {
         let RetryPolicy { tries, total, .. } = self.retry;
-        let elapsed = self.started.elapsed();
-        let left = total.saturating_sub(elapsed);
+        let left = total.saturating_sub(self.alive_at.elapsed());
         if self.tried >= tries
             || retry_after.is_some_and(|asked| asked > total || asked.min(LONGEST_WAIT) > left)
             || left.is_zero()
@@ -222,7 +231,7 @@ impl RetryLoop {
         // The last pause ends with the time, and not before: the server may be back by then.
         let pause = self.retry.pause(self.tried.max(1), retry_after).min(left);
         tracing::debug!(%error, tried = self.tried, ?pause, "trying again");
-        if elapsed + pause >= QUIET {
+        if self.elapsed() + pause >= QUIET {
             say_waiting(error, left);
         }
         tokio::time::sleep(pause).await;
@@ -232,7 +241,10 @@ impl RetryLoop {
 }
 
 fn tries_text(tries: u32, time: Duration) -> String {
-    format!("tried {tries} times in {} s", time.as_secs())
+    match (tries, time.as_secs()) {
+        (0 | 1, seconds) => format!("waited {seconds} s"),
+        (_, seconds) => format!("tried {tries} times in {seconds} s"),
+    }
 }
 
 type WaitPrinter = Box<dyn Fn(&str) + Send + Sync>;
@@ -285,7 +297,7 @@ pub enum HttpError {
     /// balancer that lost the server.
     #[error("something in between answered {status} instead of the server: {}", excerpt(.body))]
     Intermediary { status: StatusCode, body: Bytes },
-    /// The last error, after several tries.
+    /// The last error, after several tries or a long one.
     #[error("{last} ({})", tries_text(*.tries, *.time))]
     GaveUp { last: Box<HttpError>, tries: u32, time: Duration },
 }
@@ -392,11 +404,14 @@ impl HttpError {
     /// This error with what `tries` did to avoid it.
     #[must_use]
     pub fn after(self, tries: &RetryLoop) -> Self {
-        let (count, time) = (tries.tried(), tries.elapsed());
-        if count < 2 || !self.is_transient() {
+        if tries.history().is_none() || !self.is_transient() {
             return self;
         }
-        Self::GaveUp { last: Box::new(self), tries: count, time }
+        let last = match self {
+            Self::GaveUp { last, .. } => last,
+            error => Box::new(error),
+        };
+        Self::GaveUp { last, tries: tries.tried(), time: tries.elapsed() }
     }
 }
 
@@ -696,6 +711,33 @@ mod tests {
         let refused = || HttpError::TooLarge(1);
         let error = with_retries(RetryPolicy::CALL, || async { Err::<(), _>(refused()) }).await;
         assert!(matches!(error, Err(HttpError::TooLarge(1))), "a refusal fails at once: {error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn single_try_that_took_long_says_how_long_and_so_does_a_loop_around_it() {
+        let silent = || async {
+            tokio::time::sleep(SILENCE).await;
+            Err::<(), _>(HttpError::Silence(SILENCE))
+        };
+        let mut tries = RetryPolicy::LAST_RESORT.start();
+        let error = with_retries(RetryPolicy::ONCE, silent).await.unwrap_err();
+        assert!(error.is_transient() && error.is_timeout(), "{error}");
+        assert!(error.to_string().ends_with("(waited 60 s)"), "{error}");
+        assert!(tries.wait_to_retry(&error, None).await);
+        let text = error.after(&tries).to_string();
+        assert!(text.contains("(tried 2 times in 6") && !text.contains("waited"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn outage_is_measured_from_when_the_server_was_last_there_for_another_task() {
+        let second = Duration::from_secs(1);
+        let mut tries = RetryPolicy::CALL.within(20 * second).start();
+        tokio::time::sleep(60 * second).await;
+        tries.server_was_alive(Instant::now().checked_sub(15 * second).unwrap());
+        assert!(tries.wait_to_retry(&"silent", None).await, "5 s are left");
+        tokio::time::sleep(5 * second).await;
+        assert!(!tries.wait_to_retry(&"silent", None).await);
+        assert!(tries.history().unwrap().starts_with("tried 2 times in 6"), "{tries:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -68,6 +68,7 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
         }
         region.map(|region| aws_name("aws-region", AwsRegion::new(region))).transpose()?;
     }
+    let retry = last_resort(env)?;
     Ok(Some(S3Config {
         bucket: bucket.to_owned(),
         region: region.map(str::to_owned),
@@ -78,8 +79,8 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
         checksum: true,
         object_headers: vec![],
         requester_pays: args.s3_request_payer.is_some(),
-        silence: silence(env)?,
-        retry: last_resort(env)?,
+        silence: silence(env, retry)?,
+        retry,
     }))
 }
 
@@ -201,8 +202,9 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
             .because(error)
             .hint("the action hands over the runner's own token and address; set neither by hand")
     })?;
-    let service = service.with_retry(last_resort(env)?).on(server(env));
-    let uploads = UploadClient::new(silence(env)?).map_err(no_client)?;
+    let retry = last_resort(env)?;
+    let service = service.with_retry(retry).on(server(env));
+    let uploads = UploadClient::new(silence(env, retry)?).map_err(no_client)?;
     Ok(Some(GitHubStore::new(service, uploads, mask(printer))))
 }
 
@@ -526,10 +528,14 @@ pub fn warn_instead(failure: &Failure, printer: &Printer) {
     printer.warning(&text, failure.help());
 }
 
-/// The read timeout of the stores.
-fn silence(env: &Env) -> Result<Duration, Failure> {
+/// A store that works may need this long for an answer.
+const SHORTEST_SILENCE: Duration = Duration::from_secs(20);
+
+/// The read timeout of a store. If the user gives none, a store that is silent once is asked again before `retry`
+/// ends.
+pub fn silence(env: &Env, retry: RetryPolicy) -> Result<Duration, Failure> {
     let seconds = seconds(env, env_vars::CRCR_READ_TIMEOUT, "read-timeout", 1..=3600)?;
-    Ok(seconds.unwrap_or(http::SILENCE))
+    Ok(seconds.unwrap_or_else(|| (retry.total / 2).clamp(SHORTEST_SILENCE, http::SILENCE)))
 }
 
 /// A variable that holds a number of seconds.
@@ -548,7 +554,7 @@ fn seconds(
 }
 
 pub fn client(env: &Env) -> Result<reqwest::Client, Failure> {
-    http::client_with(silence(env)?).map_err(no_client)
+    http::client_with(silence(env, last_resort(env)?)?).map_err(no_client)
 }
 
 #[cfg(test)]

@@ -236,11 +236,13 @@ fn s3_config(
 ) -> Result<Option<S3Config>, Failure> {
     let Some(config) = super::sources::s3(&args.s3, env, printer)? else { return Ok(None) };
     let region = args.region.as_deref().map(|region| region.trim().to_owned());
+    let retry = match (super::sources::patience(env)?, falls_back) {
+        (None, Some(size)) => RetryPolicy::CALL.within(patience_before_fallback(size)),
+        _ => config.retry,
+    };
     Ok(Some(S3Config {
-        retry: match (super::sources::patience(env)?, falls_back) {
-            (None, Some(size)) => RetryPolicy::CALL.within(patience_before_fallback(size)),
-            _ => config.retry,
-        },
+        silence: super::sources::silence(env, retry)?,
+        retry,
         checksum: args.s3_checksum == S3Checksum::Crc64nvme,
         object_headers: inputs::object_headers(&args.s3_objects)?,
         region: region.or(config.region.clone()),

@@ -4,6 +4,8 @@ pub mod github;
 pub mod s3;
 mod send;
 
+use crcr_github::http::RetryPolicy;
+
 /// How often an upload with `overwrite` begins again after another one has replaced it.
 pub(crate) const MAX_REPLACED: usize = 20;
 /// What to do about time-outs, for messages.
@@ -49,6 +51,14 @@ pub enum StoreError {
     /// The job was cancelled.
     #[error("the upload was stopped")]
     Stopped,
+}
+
+/// How patient a clean-up is after a failed upload: a store that has been waited for in vain is asked once.
+fn after_failure(error: Option<&StoreError>, retry: RetryPolicy) -> RetryPolicy {
+    match error {
+        Some(StoreError::Unreachable { .. }) => RetryPolicy::ONCE,
+        _ => retry,
+    }
 }
 
 fn quoted(region: Option<&str>) -> String {

@@ -7,6 +7,7 @@ use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use reqwest::Response;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -27,6 +28,7 @@ struct PacingState {
     in_flight: usize,
     /// How often the number was halved. Blocks that were sent together count as one time-out.
     halved: usize,
+    alive_at: Instant,
 }
 
 /// One block's turn; dropping it lets the next block start.
@@ -44,7 +46,7 @@ impl Drop for BlockTurn<'_> {
 
 impl BlockPacing {
     pub(super) fn new(allowed: usize) -> Self {
-        let state = PacingState { allowed, in_flight: 0, halved: 0 };
+        let state = PacingState { allowed, in_flight: 0, halved: 0, alive_at: Instant::now() };
         Self { state: Mutex::new(state), freed: Notify::new() }
     }
 
@@ -62,10 +64,15 @@ impl BlockPacing {
         }
     }
 
-    /// How often fewer blocks were allowed, because some timed out. What a block waited before isn't an
-    /// outage then.
-    pub(super) fn slowed(&self) -> usize {
-        self.state.lock().halved
+    /// When a block last got through, or fewer were allowed because some timed out together. What a block waited
+    /// until then, for the line or for its turn, isn't an outage.
+    pub(super) fn alive_at(&self) -> Instant {
+        self.state.lock().alive_at
+    }
+
+    /// The store has taken a block.
+    pub(super) fn got_through(&self) {
+        self.state.lock().alive_at = Instant::now();
     }
 
     /// Sends one block with `send` when it is its turn.
@@ -77,9 +84,11 @@ impl BlockPacing {
         let sent = send.await;
         if sent.as_ref().is_err_and(HttpError::is_timeout) {
             let mut state = self.state.lock();
-            if state.halved == turn.halved && state.allowed > 1 {
-                state.allowed = (state.allowed.min(state.in_flight) / 2).max(1);
+            // A block that was alone had the whole line, so that the store is silent.
+            if state.halved == turn.halved && state.in_flight > 1 {
+                state.allowed = state.allowed.min(state.in_flight) / 2;
                 state.halved += 1;
+                state.alive_at = Instant::now();
                 tracing::debug!(allowed = state.allowed, "blocks time out: fewer at a time");
             }
         }
@@ -187,12 +196,14 @@ mod tests {
         let client = crcr_github::http::client_with(std::time::Duration::from_millis(50)).unwrap();
         let pacing = BlockPacing::new(8);
         for allowed in [4, 2, 1, 1] {
+            let (before, is_alone) = (pacing.alive_at(), pacing.state.lock().allowed == 1);
             let sent = (0..8).map(|_| pacing.send(crcr_github::http::send_once(client.put(&url))));
             // Those that wait for their turn were sent after the first time-outs, so they count anew.
             let first = sent.take(pacing.state.lock().allowed);
             assert!(futures_util::future::join_all(first).await.iter().all(Result::is_err));
             let state = pacing.state.lock();
             assert_eq!((state.allowed, state.in_flight), (allowed, 0));
+            assert_eq!(state.alive_at == before, is_alone, "silence for one is an outage");
         }
         drop(listener);
     }

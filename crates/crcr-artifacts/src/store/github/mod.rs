@@ -45,10 +45,7 @@ impl GitHubStore {
 
     /// Converts an error of the service; `what` is what the call was about.
     pub fn error(&self, error: ServiceError, what: &str) -> StoreError {
-        let message = match &error {
-            ServiceError::Http { source, .. } => format!("{error}: {source}"),
-            _ => error.to_string(),
-        };
+        let message = error.with_cause();
         match error {
             ServiceError::NotFound => {
                 StoreError::NotFound { store: STORE, what: format!("`{what}`") }

@@ -24,7 +24,7 @@ use crate::digest::{Digest, DigestAlgorithm, DigestHasher};
 use crate::locator::{ARTIFACT_PREFIX, ArchiveFormat, Locator, MAX_BYTES};
 use crate::source::{StoredArtifact, UploadSource, content_type};
 use crate::store::send::{self, BlobStart, BlockPacing};
-use crate::store::{MAX_REPLACED, SLOW_CONNECTION, StoreError};
+use crate::store::{MAX_REPLACED, SLOW_CONNECTION, StoreError, after_failure};
 
 /// Small, so that many blocks are sent in parallel when latency is high.
 const BLOCK_BYTES: usize = 4 * 1024 * 1024;
@@ -316,7 +316,9 @@ impl GitHubStore {
             // Another job has replaced our upload with `overwrite`. Don't delete that job's artifact.
             Err(StoreError::NotFound { .. }) => Err(PutError::Replaced),
             Err(error) => {
-                if let Err(error) = self.delete_own(&source.name).await {
+                let retry = after_failure(Some(&error), self.service().retry());
+                let service = self.service().clone().with_retry(retry);
+                if let Err(error) = service.delete_own(&source.name).await {
                     tracing::debug!(%error, "the unfinished upload can't be deleted");
                 }
                 Err(error.into())
@@ -487,7 +489,9 @@ impl GitHubStore {
                 Ok(id) => return Ok((id, made.clone())),
                 Err(error) => error,
             };
-            if !error.is_transient() || !tries.wait_to_retry(&error, error.retry_after()).await {
+            if !error.is_transient()
+                || !tries.wait_to_retry(&error.with_cause(), error.retry_after()).await
+            {
                 return Err(self.error(error.after(&tries), name));
             }
             let there = self.service().list(Some(name)).await.map_err(|e| self.error(e, name))?;
@@ -585,14 +589,14 @@ impl BlobClient {
     ) -> Result<(), StoreError> {
         let own_pacing = BlockPacing::new(1);
         let pacing = pacing.unwrap_or(&own_pacing);
-        let (mut tries, mut slowed) = (self.retry.start(), pacing.slowed());
+        let mut tries = self.retry.start();
         loop {
             let sent = pacing.send(self.http.send(put(), body.clone())).await;
-            let Err(error) = stored(sent) else { return Ok(()) };
-            if pacing.slowed() != slowed {
-                slowed = pacing.slowed();
-                tries.progressed();
-            }
+            let Err(error) = stored(sent) else {
+                pacing.got_through();
+                return Ok(());
+            };
+            tries.server_was_alive(pacing.alive_at());
             if !error.is_transient() || !tries.wait_to_retry(&error, error.retry_after()).await {
                 return Err(blob_error(&error.after(&tries)));
             }

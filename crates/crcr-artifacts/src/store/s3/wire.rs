@@ -177,13 +177,16 @@ impl SignedClient {
 
     /// Each try is signed again.
     async fn put_without(&self, put: &PutRequest<'_>, features: u8) -> Result<Response, S3Refusal> {
-        let (mut tries, mut slowed) = (self.retry.start(), self.pacing.slowed());
+        let mut tries = self.retry.start();
         loop {
             let refusal = match self.signed(put, features).await {
                 Ok(request) => {
                     let sent = self.http.send(request, put.body.clone());
                     match self.pacing.send(sent).await {
-                        Ok(done) if done.headers().contains_key("etag") => return Ok(done),
+                        Ok(done) if done.headers().contains_key("etag") => {
+                            self.pacing.got_through();
+                            return Ok(done);
+                        }
                         // Each S3 server names what it has stored.
                         Ok(done) => S3Refusal::from(&http::HttpError::Intermediary {
                             status: done.status(),
@@ -197,10 +200,7 @@ impl SignedClient {
             if refusal.is_throttled() {
                 self.throttled.fetch_add(1, Ordering::Relaxed);
             }
-            if self.pacing.slowed() != slowed {
-                slowed = self.pacing.slowed();
-                tries.progressed();
-            }
+            tries.server_was_alive(self.pacing.alive_at());
             if !refusal.is_transient() || !tries.wait_to_retry(&refusal, refusal.retry_after).await
             {
                 return Err(refusal.after(&tries));

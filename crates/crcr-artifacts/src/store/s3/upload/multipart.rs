@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
 use bytes::Bytes;
+use crcr_github::http::RetryPolicy;
 use percent_encoding::utf8_percent_encode;
 
 use super::{
@@ -16,9 +17,9 @@ use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
 use crate::store::s3::refusal::S3Refusal;
 use crate::store::s3::wire::{CHECKSUMS, CONDITIONS, PutRequest, UNRESERVED};
-use crate::store::s3::{S3Store, STORE};
+use crate::store::s3::{S3Store, STORE, send_with_retries};
 use crate::store::send;
-use crate::store::{MAX_REPLACED, StoreError};
+use crate::store::{MAX_REPLACED, StoreError, after_failure};
 
 pub(super) struct MultipartUpload {
     id: String,
@@ -47,7 +48,8 @@ impl S3Store {
             Err(error) => Err(error),
         };
         if !matches!(stored, Ok((_, false))) {
-            self.abort(&object.key, &upload.id).await;
+            let retry = after_failure(stored.as_ref().err(), self.config.retry);
+            self.abort(&object.key, &upload.id, retry).await;
         }
         let tag_refused = upload.tag_refused;
         stored.map(|(made, already_stored)| (made, PutOutcome { already_stored, tag_refused }))
@@ -208,7 +210,7 @@ impl S3Store {
     }
 
     /// Aborts an upload. If that fails, the bucket's lifecycle rules have to delete it.
-    pub(super) async fn abort(&self, key: &str, id: &str) {
+    pub(super) async fn abort(&self, key: &str, id: &str, retry: RetryPolicy) {
         let abort = || {
             self.client()
                 .abort_multipart_upload()
@@ -217,7 +219,7 @@ impl S3Store {
                 .upload_id(id)
                 .send()
         };
-        if let Err(refusal) = self.send(abort).await {
+        if let Err(refusal) = send_with_retries(retry, abort).await {
             let error = self.error(refusal, key);
             tracing::debug!(%error, "an unfinished upload can't be aborted");
         }

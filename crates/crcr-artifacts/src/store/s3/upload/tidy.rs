@@ -37,7 +37,7 @@ impl S3Store {
             if let Some((key, id)) = upload.key().zip(upload.upload_id())
                 && keys.contains(key)
             {
-                self.abort(key, id).await;
+                self.abort(key, id, self.config.retry).await;
             }
         }
     }
