@@ -113,7 +113,7 @@ impl<'a> Git<'a> {
                     RemoteProblem::Other => any.wait_to_retry(&text, None).await,
                 };
             if !again {
-                return Err(match outage.history() {
+                return Err(match outage.history().filter(|_| outage.tried() > 1) {
                     Some(history) => failure.because(anyhow::anyhow!("{history}")),
                     None => failure,
                 });
