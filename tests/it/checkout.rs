@@ -446,6 +446,11 @@ fn folder_with_other_content_is_not_emptied() {
     let ran = run.run().expect_code(1);
     assert_eq!(fs::read_to_string(ran.path("workspace/src/mine.txt")).unwrap(), "mine");
 
+    let run = upstream.checkout(&["--path", "file"]);
+    fs::write(run.folder().join("workspace/file"), "mine").unwrap();
+    let ran = run.run().expect_code(2);
+    assert!(ran.stderr.contains("set the input `path`"), "{}", ran.report());
+
     // An earlier checkout of the same repository is: a runner that keeps its folders.
     let run = upstream.checkout(&["--path", "src"]);
     let folder = run.folder().join("workspace/src");
@@ -531,6 +536,8 @@ fn sparse_checkout_has_the_named_folders_and_fetches_no_other_files() {
         ("--filter", "sparse:oid=x"),
         ("--filter", "foo"),
         ("--sparse-checkout", "*.txt"),
+        ("--sparse-checkout", "/a"),
+        ("--sparse-checkout", "a/../../x"),
     ] {
         upstream.checkout_of(&[flag, value], &event).run().expect_code(1);
     }
@@ -563,6 +570,7 @@ fn outage_of_some_seconds_is_survived_and_not_called_a_missing_commit() {
     let gone = upstream.event().to_string().replace(&upstream.head, &"1".repeat(40));
     let ran = upstream.checkout_of(&[], &serde_json::from_str(&gone).unwrap()).run().expect_code(2);
     assert!(ran.stderr.contains("force-push"), "{}", ran.report());
+    assert!(ran.stderr.contains("s: `git fetch` failed: "), "the wait's reason: {}", ran.report());
 }
 
 /// Adds a file of Git LFS to the pull request, as a pointer, and a server of the fork's choice.

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 
 /// How many entries are searched for one that belongs to another user.
 const MAX_SEARCHED: usize = 100_000;
+const EMPTY_FOLDER: &str = "set the input `path` to a folder that is empty or doesn't exist yet";
 
 /// Refuses a folder outside of the job's workspace, also one behind a link, and one in git's own folder.
 pub fn check_place(folder: &Path, env: &Env) -> Result<(), Failure> {
@@ -68,7 +69,7 @@ pub fn prepare(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
             "checkout-folder",
             format!("`{}` isn't empty", folder.display()),
         )
-        .hint("set the input `path` to a folder that is empty or doesn't exist yet"));
+        .hint(EMPTY_FOLDER));
     }
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -83,7 +84,9 @@ fn unusable(folder: &Path, error: Error) -> Failure {
     let denied = error.kind() == ErrorKind::PermissionDenied;
     let failure =
         Failure::unexpected("checkout-folder", format!("`{}` can't be used", folder.display()));
+    let is_file = matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotADirectory);
     match denied.then(|| foreign_entry(folder)).flatten() {
+        None if is_file => failure.because(error).hint(EMPTY_FOLDER),
         None => failure.because(error),
         Some((path, user)) => failure
             .because(anyhow::anyhow!("`{}` belongs to the user {user}: {error}", path.display()))

@@ -113,13 +113,14 @@ async fn fetch(
             Err(failure) => failure,
         };
         let is_gone = RemoteProblem::of(&failure) == RemoteProblem::Gone;
-        if !is_gone || !tries.wait_to_retry(&failure.message(), None).await {
+        if !is_gone || !tries.wait_to_retry(&failure.with_causes(), None).await {
             break failure;
         }
     };
     let hint = match RemoteProblem::of(&failure) {
         RemoteProblem::Gone if args.merge => {
-            "GitHub makes no merge result when the pull request conflicts with its base"
+            "GitHub makes no merge result when the pull request conflicts with its base; a private repository's needs \
+             `token`"
         }
         RemoteProblem::Gone => {
             "the commit may be gone after a force-push, or the repository is private: set `token`"
@@ -179,12 +180,18 @@ async fn fetch_from_any(
 fn sparse_directories(args: &CheckoutArgs) -> Result<Vec<String>, Failure> {
     let lines = args.sparse_checkout.iter().flat_map(|value| value.lines()).map(str::trim);
     let directories: Vec<_> = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
-    match directories.iter().find(|line| line.contains(['*', '?', '[', '!', '\\'])) {
+    let is_elsewhere =
+        |line: &str| line.starts_with('/') || line.split('/').any(|part| part == "..");
+    let is_pattern = |line: &str| line.contains(['*', '?', '[', '!', '\\']);
+    match directories.iter().find(|line| is_pattern(line) || is_elsewhere(line)) {
         None => Ok(directories),
-        Some(pattern) => {
-            Err(Failure::user("sparse-checkout", format!("`{pattern}` isn't a folder"))
-                .hint("list folders of the repository, one a line; patterns aren't supported"))
-        }
+        Some(other) => Err(Failure::user(
+            "sparse-checkout",
+            format!("`{other}` isn't a folder in the repository"),
+        )
+        .hint(
+            "list folders from its top, such as `docs/api`, one a line; patterns aren't supported",
+        )),
     }
 }
 
