@@ -56,6 +56,7 @@ enum TestRunner {
     Go,
     Gradle,
     Pytest,
+    Surefire,
     Unittest,
     XcTest,
 }
@@ -92,6 +93,10 @@ impl<'l> OutputScan<'l> {
         }
         match line[0] {
             b'#' | b't' if is_of_ci(line) => self.end_of_section(index),
+            // The test may pass all the same; the program fails when it ends.
+            b'=' | b'W' | b'0'..=b'9' if is_of_sanitizer(line) => {
+                self.apply(index, line, RunnerEvent::End);
+            }
             b'=' | b'-' | b'_' | b'0'..=b'9' => self.add_of_report(index, line, next),
             b's' if line == b"successes:" && self.successes.is_none() => {
                 self.successes = Some(index);
@@ -222,6 +227,9 @@ fn event(line: &[u8], has_pytest: bool) -> Option<RunnerEvent<'_>> {
                 b"[ RUN      ] " => Some(RunnerEvent::Start(TestRunner::GoogleTest, name)),
                 b"[       OK ] " | b"[  SKIPPED ] " => Some(RunnerEvent::Passed(name)),
                 b"[  FAILED  ] " => Some(RunnerEvent::Failed(name)),
+                b"[INFO] Runnin" | b"[INFO] Tests " | b"[WARNING] Tes" | b"[ERROR] Tests" => {
+                    event_of_surefire(text)
+                }
                 _ => None,
             }
         }
@@ -243,6 +251,18 @@ fn event(line: &[u8], has_pytest: bool) -> Option<RunnerEvent<'_>> {
             .or_else(|| event_of_gradle(line))
             .or_else(|| is_end_of_package(line).then_some(RunnerEvent::End)),
     }
+}
+
+/// Surefire: `[INFO] Running core.Test`, what its tests print, then
+/// `[INFO] Tests run: 2, Failures: 0, Errors: 0, Skipped: 0, Time elapsed: 0.1 s -- in core.Test`.
+fn event_of_surefire(text: &[u8]) -> Option<RunnerEvent<'_>> {
+    if let Some(class) = text.strip_prefix(b"[INFO] Running ") {
+        return Some(RunnerEvent::Start(TestRunner::Surefire, class));
+    }
+    let at = memchr::memmem::rfind(text, b" in ")?;
+    let class = &text[at + 4..];
+    let has_passed = contains(&text[..at], b" Failures: 0, Errors: 0,");
+    Some(if has_passed { RunnerEvent::Passed(class) } else { RunnerEvent::Failed(class) })
 }
 
 /// `FAIL` and `exit status 1` end the tests of one of Go's packages.
@@ -367,6 +387,22 @@ fn is_head_of_unittest(line: &[u8]) -> bool {
     name.is_some_and(|name| name.starts_with(b"test") || name.ends_with(b")"))
 }
 
+/// A report of a sanitizer, of Go's race detector or of Valgrind, maybe behind the number of a test of CTest:
+/// `3: ==7==ERROR: AddressSanitizer: …`.
+fn is_of_sanitizer(line: &[u8]) -> bool {
+    let text = after_digits(line).strip_prefix(b": ").unwrap_or(line);
+    let id_of_process =
+        text.strip_prefix(b"==").filter(|id| id.first().is_some_and(u8::is_ascii_digit));
+    id_of_process.is_some_and(|id| after_digits(id).starts_with(b"=="))
+        || text.starts_with(b"WARNING: ThreadSanitizer")
+        || text.starts_with(b"WARNING: DATA RACE")
+}
+
+fn after_digits(text: &[u8]) -> &[u8] {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    &text[digits..]
+}
+
 /// A line of the CI, which no test prints.
 fn is_of_ci(line: &[u8]) -> bool {
     line.starts_with(b"##[") || line.starts_with(b"travis_fold:")
@@ -452,9 +488,33 @@ mod tests {
             ),
             ("PASS a.sh\n  error: b\nFAIL b.sh\n", "---"),
             ("successes:\n---- a stdout ----\nerror: a\nfailures:\n---- b stdout ----\n", "ppp--"),
+            (
+                "[INFO] Running a.T\nERROR a\n[INFO] Tests run: 1, Failures: 0, Errors: 0, Skipped: 0, \
+                 Time elapsed: 0.1 s -- in a.T\n[INFO] Running a.U\nERROR b\n[ERROR] Tests run: 1, Failures: 1, \
+                 Errors: 0, Skipped: 0, Time elapsed: 0.1 s <<< FAILURE! -- in a.U\n",
+                "pp----",
+            ),
         ] {
             assert_eq!(marks(log), expected, "{log}");
         }
+    }
+
+    #[test]
+    fn report_of_a_sanitizer_counts_although_the_test_passes() {
+        for report in [
+            "WARNING: ThreadSanitizer: data race (pid=7)",
+            "==7==ERROR: LeakSanitizer: detected memory leaks",
+            "==7== Invalid read of size 4",
+            "1: ==7== Invalid read of size 4",
+        ] {
+            let log = format!("[ RUN      ] A.a\nx\n{report}\n    #0 f\n[       OK ] A.a (1 ms)\n");
+            assert_eq!(marks(&log), "-----", "{report}");
+        }
+        let race =
+            "=== RUN   TestA\n==================\nWARNING: DATA RACE\n--- PASS: TestA (0.00s)\n";
+        assert_eq!(marks(race), "----");
+        let other = "[ RUN      ] A.a\n==7 items==\n[       OK ] A.a (1 ms)\n";
+        assert_eq!(marks(other), "pp-");
     }
 
     #[test]

@@ -704,6 +704,14 @@ fn what_a_passed_test_prints_gives_way_to_the_reported_failure() {
         --- PASS: TestFull (0.01s)\n=== RUN   TestAdd\n    add_test.go:8: got 2, want 3\n\
         --- FAIL: TestAdd (0.00s)\nFAIL\n";
     assert_eq!(line_of_step(of_go), "--- FAIL: TestAdd (0.00s)");
+    let of_surefire = "[INFO] Running a.DiskTest\n09:00:00 [main] ERROR a.Disk - No space left on device\n\
+        [INFO] Tests run: 1, Failures: 0, Errors: 0, Skipped: 0, Time elapsed: 0.1 s -- in a.DiskTest\n\
+        [ERROR] a.CoreTest.adds -- Time elapsed: 0.01 s <<< FAILURE!\n";
+    assert!(line_of_step(of_surefire).starts_with("[ERROR] a.CoreTest.adds"));
+    // A program with a data race fails at its end, after its tests have passed.
+    let raced = "[ RUN      ] Core.Adds\nWARNING: ThreadSanitizer: data race (pid=7)\n    #0 add\n\
+        [       OK ] Core.Adds (3 ms)\n[  PASSED  ] 1 test.\nThreadSanitizer: reported 1 warnings\n";
+    assert_eq!(line_of_step(raced), "WARNING: ThreadSanitizer: data race (pid=7)");
     // Without a result, it isn't known that the test handles the error.
     let cut = "[ RUN      ] Disk.Full\nE1127 07:00:00 12 a.cc:3] No space left on device\n";
     assert!(line_of_step(cut).ends_with("No space left on device"));
