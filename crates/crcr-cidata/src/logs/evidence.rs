@@ -77,6 +77,8 @@ pub(super) struct Evidence<'r> {
     section: OpenSection,
     failed: VecDeque<FailedSection>,
     failed_count: u64,
+    /// Whether nobody says that the only failed section has failed.
+    is_guessed: bool,
     elsewhere: Vec<Candidate>,
     repeated: HashMap<u64, u32, BuildHasherDefault<IsHash>>,
     /// The last lines before the present chunk.
@@ -105,6 +107,7 @@ impl<'r> Evidence<'r> {
             section: OpenSection::default(),
             failed: VecDeque::new(),
             failed_count: 0,
+            is_guessed: false,
             elsewhere: vec![],
             repeated: HashMap::default(),
             tail: VecDeque::new(),
@@ -120,12 +123,8 @@ impl<'r> Evidence<'r> {
             if line.marks.has(LineMarks::SECTION_START)
                 && let Some(start) = section_start(text)
             {
-                // Later steps that run whatever happened may fail for lack of what this one would have made.
-                if matches!(start, SectionStart::Echo | SectionStart::Cleanup)
-                    && self.section.has_error_of_runner
-                    && self.failed_count == 0
-                {
-                    self.end_section(SectionEnd::Failed, chunk, line.segment);
+                if let Some(end) = self.failure_before(start) {
+                    self.end_section(end, chunk, line.segment);
                 }
                 let line_number = chunk.segments[line.segment].line_number;
                 self.start_section(start, text, ordinal, line_number);
@@ -195,6 +194,33 @@ impl<'r> Evidence<'r> {
             #[expect(clippy::cast_possible_truncation, reason = "an index of this chunk")]
             let index = (candidate.ordinal - self.ordinal) as usize;
             candidate.text = Some(Box::new(self.candidate_text(chunk, index)));
+        }
+    }
+
+    /// How the section before this start has ended, if it has failed although no exit code says so: that of an action, of
+    /// which the runner reports an error, or maybe the last one before the clean-up, as an action in a container fails
+    /// without one. Later steps that run whatever happened may fail for lack of what the failed one would have made.
+    fn failure_before(&mut self, start: SectionStart) -> Option<SectionEnd> {
+        let has_error = self.section.has_error_of_runner;
+        let is_over = match start {
+            SectionStart::Echo => has_error,
+            SectionStart::Cleanup => true,
+            SectionStart::EchoEnd | SectionStart::Group => false,
+        };
+        if is_over && has_error {
+            self.forget_guess();
+        }
+        if !is_over || self.failed_count > 0 {
+            return None;
+        }
+        self.is_guessed = !has_error;
+        Some(if has_error { SectionEnd::Failed } else { SectionEnd::Stopped })
+    }
+
+    fn forget_guess(&mut self) {
+        if std::mem::take(&mut self.is_guessed) {
+            self.failed.clear();
+            self.failed_count = 0;
         }
     }
 
@@ -578,6 +604,9 @@ impl<'r> Evidence<'r> {
     /// All lines that were kept, weighed at the end of the log.
     pub(super) fn finish(mut self) -> WeighedLog<'r> {
         let (end, no_chunk) = (self.ordinal, CleanChunk::default());
+        if self.section.has_error_of_runner {
+            self.forget_guess();
+        }
         if self.failed_count == 0 {
             // Nobody says which section failed, nor, unless the runner reports an error in the last one, that one did.
             let mut section = std::mem::take(&mut self.section);

@@ -669,6 +669,20 @@ fn step_whose_action_fails_is_the_failing_one_whatever_later_steps_print() {
 }
 
 #[test]
+fn action_in_a_container_fails_without_an_error_of_the_runner() {
+    let log = |cleanup: &str| {
+        format!(
+            "##[group]Run make\n##[endgroup]\nFAIL: test_old (a.T.test_old)\n##[group]Run acme/publish@v1\n\
+             ##[endgroup]\nE: Unable to locate package libcart-dev\nPost job cleanup.\n{cleanup}\
+             Post job cleanup.\nCleaning up orphan processes\n"
+        )
+    };
+    assert_eq!(found_line(&log("")), "E: Unable to locate package libcart-dev");
+    let of_cleanup = "##[error]fatal: couldn't find remote ref v1\n";
+    assert_eq!(found_line(&log(of_cleanup)), of_cleanup.trim_end());
+}
+
+#[test]
 fn words_of_failure_before_tests_that_all_passed_are_not_named() {
     for line in [
         "    raises ParseError",
