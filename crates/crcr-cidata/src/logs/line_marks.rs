@@ -142,6 +142,7 @@ pub(super) const LINE_MARKS: &[(&str, LineMarks)] = {
         ("process completed with exit code", END),
         ("\nerror: job failed: exit ", END),
         ("error: the command exited with status", END),
+        ("\nexited with code exit status", END),
         ("exitcode '", END),
         (" exited with code '", END),
     ]

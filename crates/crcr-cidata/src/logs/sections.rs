@@ -36,7 +36,7 @@ pub(super) enum SectionEnd {
 
 /// How the section ends that ends with this line; `None` if no section ends here.
 pub(super) fn section_end(line: &[u8]) -> Option<SectionEnd> {
-    const ENDS: [(&[u8], SectionEnd); 12] = [
+    const ENDS: [(&[u8], SectionEnd); 13] = [
         (b"##[error]Process completed with exit code", SectionEnd::Failed),
         (b"Error: Process completed with exit code", SectionEnd::Failed),
         (b"##[error]The operation was cancel", SectionEnd::Stopped),
@@ -48,6 +48,8 @@ pub(super) fn section_end(line: &[u8]) -> Option<SectionEnd> {
         (b"Finished: FAILURE", SectionEnd::Failed),
         (b"ERROR: Job failed: exit code", SectionEnd::Failed),
         (b"ERROR: Job failed: exit status", SectionEnd::Failed),
+        // CircleCI.
+        (b"Exited with code exit status ", SectionEnd::Failed),
         ("🚨 Error: The command exited with status".as_bytes(), SectionEnd::Failed),
     ];
     if let Some((_, end)) = ENDS.iter().find(|(start, _)| line.starts_with(start)) {
@@ -95,6 +97,7 @@ mod tests {
             ("The command \"make\" is deprecated", None),
             ("Build step 'Execute shell' marked build as failure", Some(SectionEnd::Failed)),
             ("ERROR: Job failed: exit code 1", Some(SectionEnd::Failed)),
+            ("Exited with code exit status 137", Some(SectionEnd::Failed)),
             ("ERROR: Job failed: failed to pull image \"a\"", None),
             ("🚨 Error: The command exited with status 2", Some(SectionEnd::Failed)),
             ("[CI/build] exitcode '1': failure", Some(SectionEnd::Failed)),
