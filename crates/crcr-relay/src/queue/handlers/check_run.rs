@@ -355,7 +355,8 @@ impl ShownCheck<'_> {
 
     /// Writes down that GitHub may get a change from now on, while the task is this worker's: of a later one nobody
     /// would know. If the answer gets lost, GitHub has other content than the record, and a check run that isn't
-    /// wanted any more has to be ended all the same.
+    /// wanted any more has to be ended all the same. It comes right before the request: one that only waits for another
+    /// worker's would have the next one wait for it, and so on for ever.
     ///
     /// `begun`: the last change before the check run had a record, as it was before the check run was looked for.
     async fn begin(
@@ -386,9 +387,7 @@ impl ShownCheck<'_> {
         begun: &mut Versioned<Option<Timestamp>>,
         body: &CheckRun,
     ) -> Result<u64, TaskError> {
-        if self.known.value.is_none() {
-            self.begin(relay, begun).await?;
-        }
+        self.begin(relay, begun).await?;
         let upstream = relay.config.upstream.as_str();
         let created = relay.app.create_check_run(upstream, self.head_sha, body).await;
         if created.as_ref().is_err_and(|error| !error.is_unanswered()) {
@@ -487,10 +486,8 @@ impl ShownCheck<'_> {
         if current.is_some() && is_stuck(has_ended) && !may_create {
             return Ok(None);
         }
-        if known.is_some() {
-            self.begin(relay, begun).await?;
-        }
         if let Some(before) = current.filter(|_| !is_stuck(has_ended)) {
+            self.begin(relay, begun).await?;
             self.update(relay, before.id, body).await??;
             return Ok(Some(before.id));
         }
@@ -508,9 +505,7 @@ impl ShownCheck<'_> {
             relay.app.update_check_run(upstream, older.id, &replaced(relay, body)).await?;
         }
         if let Some(id) = newest {
-            if known.is_none() {
-                self.begin(relay, begun).await?;
-            }
+            self.begin(relay, begun).await?;
             match self.update(relay, id, body).await? {
                 Ok(()) => return Ok(Some(id)),
                 Err(GithubError::Forbidden(_)) if may_create && known.is_none() => {}

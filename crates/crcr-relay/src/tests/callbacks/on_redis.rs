@@ -72,6 +72,7 @@ on_redis! {
         check_run_is_not_created_while_a_worker_that_stopped_may_have_asked_for_it,
         check_run_that_two_workers_created_has_one_result,
         check_run_that_has_ended_is_opened_again_by_a_new_one_of_its_name,
+        check_run_whose_reopening_never_left_is_open_three_minutes_later,
         worker_whose_lease_has_ended_changes_no_check_run,
         worker_that_was_frozen_does_not_create_a_check_run_whose_label_has_gone,
         check_run_whose_creation_is_on_its_way_when_the_label_goes_is_ended,

@@ -8,6 +8,7 @@ use crcr_store::LeaseRequest;
 use super::strangers::draft_of_the_author;
 use super::*;
 use crate::admin::deliveries;
+use crate::limits;
 use crate::queue::handlers;
 use crate::queue::task_kind::{ParsedTask, TaskKind};
 use crate::queue::workers;
@@ -229,6 +230,27 @@ pub(super) async fn check_run_that_has_ended_is_opened_again_by_a_new_one_of_its
     world.wait(Duration::from_secs(5 * 60)).await;
     assert_eq!(all().len(), 3);
     assert_eq!(all()[2], ended("success"));
+}
+
+/// The relay stopped before its request had left, so nobody answers it. Until then a required check stays green.
+#[tokio::test]
+pub(super) async fn check_run_whose_reopening_never_left_is_open_three_minutes_later() {
+    let world = World::new().await;
+    open(&world).await("acme/four").complete(&world, "success").await;
+    world.wait(Duration::from_secs(5 * 60)).await;
+    let shown = || checks(&world).into_iter().find(|(name, ..)| name == DISPATCH);
+    assert_eq!(shown(), Some(check(DISPATCH, "completed", Some("success"))));
+    world.send(&world.pull_request("reopened")).await;
+    let task = lease_verdict(&world).await;
+    stop_within(&world, &task, CREATIONS).await;
+    world.later(Duration::from_secs(2));
+    let waits = "another worker may be creating the check run".to_owned();
+    assert!(world.work().await.contains(&waits));
+    assert_eq!(shown(), Some(check(DISPATCH, "completed", Some("success"))));
+    world.later(limits::UNDER_WAY - Duration::from_secs(1));
+    world.settle().await;
+    assert_eq!(shown(), Some(check(DISPATCH, "queued", None)));
+    world.github.state().world.take_dispatches();
 }
 
 /// Opens pull request 7 with the label of `acme/three`.
