@@ -354,9 +354,11 @@ pub fn withdrawn_content(
 ) -> Option<CheckRunContent> {
     let (conclusion, reason) = match why {
         CheckRunVisibility::Shown | CheckRunVisibility::NoneForEvent => return None,
-        CheckRunVisibility::NoneWithoutLabel => {
-            (Conclusion::Skipped, "The label was removed; results go to the HUD only".to_owned())
-        }
+        // It was removed, or the backend's level or device has changed.
+        CheckRunVisibility::NoneWithoutLabel => (
+            Conclusion::Skipped,
+            "No label asks for this backend; results go to the HUD only".to_owned(),
+        ),
         CheckRunVisibility::NoneAtLevel(None) => (
             Conclusion::Neutral,
             "The repository was removed from the allowlist; its results aren't shown".to_owned(),
@@ -717,7 +719,7 @@ mod tests {
         use CheckRunVisibility::{NoneAtLevel, NoneForEvent, NoneWithoutLabel, Shown};
         let level = context(Level::L3);
         for (why, expected) in [
-            (NoneWithoutLabel, (Conclusion::Skipped, "The label was removed")),
+            (NoneWithoutLabel, (Conclusion::Skipped, "No label asks for this backend")),
             (NoneAtLevel(None), (Conclusion::Neutral, "was removed from the allowlist")),
             (NoneAtLevel(Some(Level::L2)), (Conclusion::Neutral, "The repository is at L2 now")),
         ] {

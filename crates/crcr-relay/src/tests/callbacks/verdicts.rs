@@ -636,6 +636,18 @@ pub(super) async fn backend_that_returns_to_l3_keeps_the_check_of_a_labelled_pul
 }
 
 #[tokio::test]
+async fn check_of_a_backend_that_goes_from_l4_to_l3_tells_of_no_label_that_was_removed() {
+    let world = World::listening(&[]).await;
+    open(&world).await("acme/four");
+    world.enforce("L3:\n  npu:\n    acme/four: [dave]\n").await;
+    world.settle().await;
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let shown = runs.iter().find(|run| run.name == DISPATCH).unwrap();
+    let told = "No label asks for this backend; results go to the HUD only";
+    assert_eq!((shown.conclusion.as_deref(), shown.title.as_str()), (Some("skipped"), told));
+}
+
+#[tokio::test]
 pub(super) async fn change_of_case_in_the_allowlist_leaves_one_check_run() {
     let world = World::listening(&[]).await;
     let four = open(&world).await("acme/four");
