@@ -182,6 +182,24 @@ async fn required_check_of_a_renamed_backend_appears_under_the_new_name_on_open_
     assert_eq!(world.dispatched(), Vec::<String>::new(), "once");
 }
 
+/// The new name has got the head already, at a level without results.
+#[tokio::test]
+async fn required_check_of_a_renamed_backend_appears_although_the_allowlist_had_both_names() {
+    let world = World::new().await;
+    let _ = open(&world).await;
+    world.github.state().world.rename_repo(FOUR, "acme/renamed");
+    let list = super::super::support::ALLOWLIST;
+    world.enforce(&list.replace("acme/one", "acme/one, acme/renamed")).await;
+    world.settle().await;
+    push_new_head(&world, 'b').await;
+    assert!(world.dispatched().contains(&"acme/renamed".to_owned()));
+    world.enforce(&list.replace(FOUR, "acme/renamed")).await;
+    world.settle().await;
+    let name = "crcr/acme/renamed/relay/dispatch";
+    assert!(checks(&world).contains(&check(name, "queued", None)), "{:?}", checks(&world));
+    assert_eq!(world.dispatched(), ["acme/renamed"]);
+}
+
 #[tokio::test]
 async fn open_run_of_a_backend_that_is_renamed_is_followed_and_can_be_run_again() {
     let world = World::new().await;
