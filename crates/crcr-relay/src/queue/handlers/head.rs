@@ -76,32 +76,33 @@ impl Head {
         let allowlist = super::allowlist(relay)?;
         let entry = allowlist.get(repo);
         let pulls = pulls(relay, dispatches.iter().map(|(dispatch, _)| dispatch)).await?;
+        let left_by: BTreeSet<u64> = pulls
+            .iter()
+            .filter(|(_, pull)| pull.is_closed || pull.head_sha != head_sha)
+            .map(|(number, _)| *number)
+            .collect();
         let prefix = &relay.config.event_filter.label_prefix;
         let shown = dispatches.iter().rev().map(|(dispatch, _)| {
             let pull = dispatch.pull_request.and_then(|number| pulls.get(&number));
             let labels = pull.map_or(&dispatch.labels, |pull| &pull.labels);
-            (dispatch.check_runs(entry.map(current), labels, prefix), dispatch.pull_request)
+            (dispatch.check_runs(entry.map(current), labels, prefix), dispatch)
         });
-        // One pull request that asks for check runs is enough; otherwise the reason that a label could change.
+        // Links and oncalls go to one that still has the commit, and not to what anybody may have opened there.
         let (check_runs, pull_request) = shown
-            .min_by_key(|(visibility, _)| match visibility {
-                CheckRunVisibility::Shown => 0,
-                CheckRunVisibility::NoneWithoutLabel => 1,
-                CheckRunVisibility::NoneAtLevel(_) => 2,
-                CheckRunVisibility::NoneForEvent => 3,
+            .min_by_key(|(visibility, dispatch)| {
+                let is_left = dispatch.pull_request.is_some_and(|it| left_by.contains(&it));
+                (rank(*visibility), is_left, !is_trusted(dispatch))
             })
-            .unwrap_or((CheckRunVisibility::NoneForEvent, None));
+            .map_or((CheckRunVisibility::NoneForEvent, None), |(visibility, dispatch)| {
+                (visibility, dispatch.pull_request)
+            });
         Ok(Some(Self {
             repo: entry.map_or(&newest.repo, |entry| &entry.repo).clone(),
             level: entry.map_or(newest.level, |entry| entry.level),
             dispatches,
             check_runs,
             pull_request,
-            left_by: pulls
-                .into_iter()
-                .filter(|(_, pull)| pull.is_closed || pull.head_sha != head_sha)
-                .map(|(number, _)| number)
-                .collect(),
+            left_by,
         }))
     }
 
@@ -310,6 +311,16 @@ impl Head {
                 }
             }
         }
+    }
+}
+
+/// One pull request that asks for check runs is enough; otherwise the reason that a label could change. The lowest counts.
+fn rank(visibility: CheckRunVisibility) -> u8 {
+    match visibility {
+        CheckRunVisibility::Shown => 0,
+        CheckRunVisibility::NoneWithoutLabel => 1,
+        CheckRunVisibility::NoneAtLevel(_) => 2,
+        CheckRunVisibility::NoneForEvent => 3,
     }
 }
 

@@ -1,5 +1,6 @@
 //! With a public URL, dispatches, check runs and comments have links.
 
+use super::strangers::stranger;
 use super::*;
 
 const PAGE: &str = "https://relay.test/ci/pr/7";
@@ -21,6 +22,26 @@ async fn dispatches_check_runs_and_comments_link_to_the_public_url() {
     assert!(shown(1).details_url.unwrap().ends_with("/actions/runs/9000"));
     let comments = world.github.state().world.comments(UPSTREAM, 7);
     assert!(comments[0].body.contains(PAGE), "{}", comments[0].body);
+}
+
+/// Somebody has opened another pull request at its commit by mistake.
+#[tokio::test]
+async fn check_run_links_the_pull_request_that_has_its_commit_and_oncalls_are_mentioned_there() {
+    let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
+    let four = open(&world).await("acme/four");
+    for action in ["opened", "closed"] {
+        world.later(Duration::from_secs(1));
+        stranger(&world, action, HEAD).await;
+        world.settle().await;
+    }
+    four.end(&world, "failure").await;
+    world.work().await;
+    let github = &world.github.state().world;
+    let shown = github.check_runs(UPSTREAM).into_iter().find(|run| run.name == JOB).unwrap();
+    assert_eq!(shown.external_id.as_deref(), Some("9000:7"));
+    assert_eq!(github.comments(UPSTREAM, 7).len(), 1);
+    assert!(github.comments(UPSTREAM, 8).is_empty());
+    github.take_dispatches();
 }
 
 #[tokio::test]
