@@ -9,7 +9,7 @@ use crcr_domain::probes::confirm::{
 };
 use crcr_domain::probes::{ProbeBudget, ProbeReason, ProbeTag};
 use crcr_domain::protocol::dispatch::Dispatch;
-use crcr_domain::results::facts::AttemptFact;
+use crcr_domain::results::facts::{AttemptFact, MergeBaseFact};
 use crcr_domain::results::{JobOutcome, outcome};
 use crcr_github::GithubError;
 use crcr_store::{CommitOutcome, NewTask, Versioned, WriteBatch, read_record};
@@ -218,19 +218,20 @@ impl Confirm<'_> {
         let upstream = relay.config.upstream.as_str();
         let bases = relay.results.merge_bases(upstream, &[self.number]).await;
         let bases = bases.map_err(|error| TaskError::retry(error.to_string()))?;
-        let Some(base) = bases.into_iter().find(|base| base.head_sha == dispatch.head_sha) else {
+        let base = bases.into_iter().find(|base| base.head_sha == dispatch.head_sha);
+        if base.is_none() && relay.now() < dispatch.enqueued_at + relay.config.lost_after {
             // The task that looks it up may still be on its way.
-            let is_young = relay.now() < dispatch.enqueued_at + relay.config.lost_after;
-            let next = relay.now() + Duration::from_secs(60);
-            return Ok(if is_young { TaskDone::RunAgain(next) } else { TaskDone::Finished });
-        };
+            return Ok(TaskDone::RunAgain(relay.now() + Duration::from_secs(60)));
+        }
         let head_sha = dispatch.head_sha.clone();
         // GitHub gives a date of every commit that it has.
-        let is_old = base.committed_at > Timestamp::UNIX_EPOCH
-            && base.committed_at < relay.now() - limits::BASE_AGE;
-        let base = match is_old {
-            true => BaseProbe::Ended,
-            false => self.ask_for_base(&base.merge_base, jobs).await?,
+        let is_old = |base: &MergeBaseFact| {
+            base.committed_at > Timestamp::UNIX_EPOCH
+                && base.committed_at < relay.now() - limits::BASE_AGE
+        };
+        let base = match base.filter(|base| !is_old(base)) {
+            Some(base) => self.ask_for_base(&base.merge_base, jobs).await?,
+            None => BaseProbe::Ended,
         };
         let key = known.key.clone();
         let noted = relay.update(key, |known: &Versioned<Confirmation>| {

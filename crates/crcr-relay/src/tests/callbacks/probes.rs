@@ -240,6 +240,20 @@ async fn merge_base_of_long_ago_is_not_run() {
     assert!(!text.contains("Being looked into"), "{text}");
 }
 
+/// The branch has no commit in common with upstream's.
+#[tokio::test]
+async fn failure_without_a_merge_base_is_not_said_to_be_looked_into_for_ever() {
+    let world = world().await;
+    let compare = format!("GET /repos/{UPSTREAM}/compare/*");
+    world.github.state().world.fail(&compare, 100, Fault::status(404));
+    fail_twice(&world, open(&world).await("acme/four")).await;
+    let (_, text) = shown(&world);
+    assert!(text.contains("Being looked into"), "{text}");
+    world.wait(world.relay.config.lost_after).await;
+    let (_, text) = shown(&world);
+    assert!(!text.contains("Being looked into"), "{text}");
+}
+
 #[tokio::test]
 async fn without_a_budget_or_for_an_older_head_nothing_is_run() {
     let world = World::new().await;
