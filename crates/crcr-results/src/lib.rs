@@ -266,17 +266,13 @@ fn sort_dispatches(rows: &mut [DispatchFact]) {
 }
 
 /// How the tables of ClickHouse came to be: those of the facts, and of each kind of question.
-const CLICKHOUSE_STEPS: &[clickhouse::schema::SchemaStep] = &[
-    &[
-        clickhouse::schema::FACTS,
-        test_runs::clickhouse::TABLES,
-        webhook_tables::clickhouse::TABLES,
-        job_logs::clickhouse::TABLES,
-        ci_times::clickhouse::TABLES,
-    ],
-    &[webhook_tables::clickhouse::PULL_STATES],
-    &[clickhouse::schema::CHECKS],
-];
+const CLICKHOUSE_STEPS: &[clickhouse::schema::SchemaStep] = &[&[
+    clickhouse::schema::FACTS,
+    test_runs::clickhouse::TABLES,
+    webhook_tables::clickhouse::TABLES,
+    job_logs::clickhouse::TABLES,
+    ci_times::clickhouse::TABLES,
+]];
 
 /// Outcomes of reports, as a list for SQL.
 fn outcome_list(outcomes: &[CallbackOutcome]) -> String {

@@ -51,15 +51,13 @@ pub(crate) const FACTS: &[&str] = &[
      ) ENGINE = SummingMergeTree(changes) ORDER BY (repo, day)",
     "CREATE TABLE IF NOT EXISTS crcr_pull (upstream String, number Int64, day Int64)
      ENGINE = ReplacingMergeTree() ORDER BY (upstream, number, day)",
-];
-
-/// Added after the first tables.
-pub(crate) const CHECKS: &[&str] = &["CREATE TABLE IF NOT EXISTS crcr_check (
+    "CREATE TABLE IF NOT EXISTS crcr_check (
         upstream_key String, version UInt64, at Int64, head_sha String, repo_key String,
         document String
      ) ENGINE = ReplacingMergeTree(version)
      PARTITION BY toYYYYMM(toDateTime(intDiv(at, 1000), 'UTC'))
-     ORDER BY (upstream_key, head_sha, repo_key)"];
+     ORDER BY (upstream_key, head_sha, repo_key)",
+];
 
 /// Creates or upgrades the tables. Refuses tables of a newer crcr.
 pub(super) async fn create(server: &ClickHouseResults) -> Result<(), ResultsError> {

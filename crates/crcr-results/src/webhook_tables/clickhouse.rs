@@ -34,32 +34,19 @@ pub(crate) const TABLES: &[&str] = &[
     "CREATE MATERIALIZED VIEW IF NOT EXISTS crcr_webhook_branch_view TO crcr_webhook_branch AS
      SELECT event, repo_key, any(repo) AS repo, branch, max(received_at) AS newest
      FROM crcr_webhook GROUP BY event, repo_key, branch",
-];
-
-/// Of each pull request, whether its row with the greatest version is open: to find that in `crcr_webhook`, the server
-/// would read the rows of every pull request there was.
-macro_rules! pull_states {
-    () => {
-        "SELECT repo_key, thing, max(received_at) AS heard,
-           argMaxState(toUInt8(is_deleted = 0 AND
-             JSONExtractString(document, 'pull_request', 'state') = 'open'), version) AS was_open,
-           argMaxState(received_at, version) AS state_at
-         FROM crcr_webhook WHERE event = 'pull_request' GROUP BY repo_key, thing"
-    };
-}
-
-/// Added after the first tables; the last statement reads what is there already.
-pub(crate) const PULL_STATES: &[&str] = &[
+    // Of each pull request, whether its row with the greatest version is open: to find that in `crcr_webhook`, the
+    // server would read the rows of every pull request there was.
     "CREATE TABLE IF NOT EXISTS crcr_pull_state (
         repo_key String, thing String, heard SimpleAggregateFunction(max, Int64),
         was_open AggregateFunction(argMax, UInt8, String),
         state_at AggregateFunction(argMax, Int64, String)
      ) ENGINE = AggregatingMergeTree() ORDER BY (repo_key, thing)",
-    concat!(
-        "CREATE MATERIALIZED VIEW IF NOT EXISTS crcr_pull_state_view TO crcr_pull_state AS ",
-        pull_states!()
-    ),
-    concat!("INSERT INTO crcr_pull_state ", pull_states!()),
+    "CREATE MATERIALIZED VIEW IF NOT EXISTS crcr_pull_state_view TO crcr_pull_state AS
+     SELECT repo_key, thing, max(received_at) AS heard,
+       argMaxState(toUInt8(is_deleted = 0 AND
+         JSONExtractString(document, 'pull_request', 'state') = 'open'), version) AS was_open,
+       argMaxState(received_at, version) AS state_at
+     FROM crcr_webhook WHERE event = 'pull_request' GROUP BY repo_key, thing",
 ];
 
 const COLUMNS: &str = "event, delivery, received_at, repo, thing, action, sha, branch, number, \
@@ -298,21 +285,6 @@ mod tests {
             let sql = format!("SELECT count() FROM system.mutations WHERE table = '{table}'");
             assert!(number(&sql).await > 0, "{table} has no retention");
         }
-        // What was stored before the table of open pull requests is in it.
-        let selection = ThingSelection::OpenPulls { before: jiff::Timestamp::MAX, limit: 9 };
-        let query = ThingQuery { event: "pull_request", repository: "acme/upstream", selection };
-        let open = results.current_things(&query).await.unwrap();
-        assert!(!open.is_empty());
-        for statement in [
-            "DROP TABLE crcr_pull_state_view",
-            "DROP TABLE crcr_pull_state",
-            "ALTER TABLE crcr_schema DELETE WHERE step > 1 SETTINGS mutations_sync = 1",
-        ] {
-            results.query(statement, &[]).await.unwrap();
-        }
-        let address = ClickHouseServer::parse(&server.url()).unwrap();
-        let again = ClickHouseResults::new(address, crate::CLICKHOUSE_STEPS).unwrap();
-        assert_eq!(again.current_things(&query).await.unwrap(), open);
     }
 
     #[test]

@@ -25,6 +25,10 @@ CREATE UNIQUE INDEX fact_attempt_key ON fact_attempt (delivery, repo, run_id, ru
 CREATE INDEX fact_attempt_repo ON fact_attempt (repo, dispatched_at);
 CREATE INDEX fact_attempt_time ON fact_attempt (dispatched_at);
 CREATE INDEX fact_attempt_of_pull ON fact_attempt (pull_request, dispatched_at);
+-- The commits of what has no pull request: no dispatch names the commit of a nightly run. The condition is about the
+-- document, because SQLite would choose `fact_attempt_of_pull` for one about the column, and read all of these.
+CREATE INDEX fact_attempt_head ON fact_attempt (json_extract(document, '$.head_sha'))
+    WHERE json_extract(document, '$.pull_request') IS NULL;
 CREATE TABLE fact_text (
     digest TEXT PRIMARY KEY, text TEXT NOT NULL, used_at INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -40,6 +44,11 @@ CREATE INDEX fact_callback_troubled ON fact_callback (repo, at)
 CREATE TABLE fact_merge_base (
     upstream TEXT NOT NULL COLLATE NOCASE, pull_request INTEGER NOT NULL, head_sha TEXT NOT NULL,
     at INTEGER NOT NULL, document TEXT NOT NULL, PRIMARY KEY (upstream, pull_request, head_sha)
+) WITHOUT ROWID;
+-- What a check run shows; of one check run the newest is kept.
+CREATE TABLE fact_check (
+    upstream TEXT NOT NULL COLLATE NOCASE, head_sha TEXT NOT NULL, repo TEXT NOT NULL COLLATE NOCASE,
+    at INTEGER NOT NULL, document TEXT NOT NULL, PRIMARY KEY (upstream, head_sha, repo)
 ) WITHOUT ROWID;
 CREATE TABLE fact_day (
     day INTEGER NOT NULL, repo TEXT NOT NULL COLLATE NOCASE, changes INTEGER NOT NULL,

@@ -10,19 +10,14 @@ use super::unavailable;
 use crate::StoreError;
 
 /// The steps from each version to the next one, starting at version 0, which is an empty file.
-const UPGRADES: &[&str] = &[
-    concat!(
-        include_str!("state.sql"),
-        include_str!("facts.sql"),
-        include_str!("test_runs.sql"),
-        include_str!("webhooks.sql"),
-        include_str!("job_logs.sql"),
-        include_str!("ci_times.sql"),
-    ),
-    include_str!("checks.sql"),
-    include_str!("ended_jobs.sql"),
-    include_str!("own_runs.sql"),
-];
+const UPGRADES: &[&str] = &[concat!(
+    include_str!("state.sql"),
+    include_str!("facts.sql"),
+    include_str!("test_runs.sql"),
+    include_str!("webhooks.sql"),
+    include_str!("job_logs.sql"),
+    include_str!("ci_times.sql"),
+)];
 
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;
 
@@ -99,27 +94,6 @@ mod tests {
         let file = Connection::open(&path).unwrap();
         let kept = "SELECT fact FROM outbox, (SELECT count(mood) FROM task)";
         assert_eq!(file.query_row(kept, [], |row| row.get::<_, String>(0)).unwrap(), "kept");
-    }
-
-    #[test]
-    fn store_of_each_earlier_version_gets_every_table() {
-        let tables = |path: &Path| -> Vec<String> {
-            let file = Connection::open(path).unwrap();
-            let mut names = file.prepare("SELECT sql FROM sqlite_schema ORDER BY name").unwrap();
-            let found = names.query_map([], |row| row.get::<_, Option<String>>(0)).unwrap();
-            found.map(|sql| sql.unwrap().unwrap_or_default()).collect()
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let expected = tables(&created(&folder));
-        for steps in 1..UPGRADES.len() {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("crcr.db");
-            let mut file = Connection::open(&path).unwrap();
-            upgrade_by(&UPGRADES[..steps], &mut file, &path).unwrap();
-            drop(file);
-            drop(SqliteStore::open(&path, StoreRole::Server).unwrap());
-            assert_eq!(tables(&path), expected);
-        }
     }
 
     #[test]
