@@ -155,7 +155,7 @@ async fn facts(
         full_name: found.full_name,
         id: found.id,
         owner_id: found.owner_id,
-        default_branch: Some(found.default_branch).filter(|branch| !branch.is_empty()),
+        default_branch: Some(found.default_branch),
         private: found.private,
         subject,
         issuer,

@@ -23,7 +23,6 @@ use self::cache::LookupCache;
 use crate::app::Clock;
 use crate::error::GithubError;
 use crate::http::{HttpError, RetryPolicy};
-use crate::null_as_default;
 use crate::rest::{
     JSON, MAX_JSON_BYTES, RAW, RestClient, RestRequest, RestResponse, contents_path, encoded,
     path_by_number, repo_path,
@@ -52,17 +51,10 @@ pub struct GithubLookup {
 pub struct RepositoryInfo {
     /// `owner/repo` in GitHub's spelling; the new name, when the repository was renamed.
     pub full_name: String,
-    #[serde(default, deserialize_with = "null_as_default")]
     pub archived: bool,
-    /// Empty in answers that were cached by an older version.
-    #[serde(default, deserialize_with = "null_as_default")]
     pub default_branch: String,
-    /// Zero in answers that were cached by an older version, as is the owner's number.
-    #[serde(default, deserialize_with = "null_as_default")]
     pub id: u64,
-    #[serde(default, deserialize_with = "null_as_default")]
     pub owner_id: u64,
-    #[serde(default)]
     pub private: bool,
 }
 
