@@ -106,10 +106,9 @@ impl RedisStore {
     /// Whether a relay uses this store, or has within the last ten seconds.
     pub async fn is_used_by_a_relay(&self) -> Result<bool, StoreError> {
         let mut ask = pipe();
-        // Relays of earlier versions have only the second key, and only while they copy facts.
-        ask.cmd("EXISTS").arg(self.key("relay_seen")).arg(self.key("outbox_reader"));
-        let (found,): (u64,) = self.connection.query(&ask).await?;
-        Ok(found > 0)
+        ask.cmd("EXISTS").arg(self.key("relay_seen"));
+        let (is_seen,): (bool,) = self.connection.query(&ask).await?;
+        Ok(is_seen)
     }
 
     async fn rehearse_commands(&self) -> Result<(), StoreError> {

@@ -81,8 +81,7 @@ pub(super) fn apply(
     Ok(CommitOutcome::Done)
 }
 
-/// Moves the facts in the outbox into the tables: the results used to be kept elsewhere, and are kept
-/// here now.
+/// Moves the facts in the outbox into the tables: the operator has moved the results from ClickHouse into this file.
 pub(super) fn take_facts_from_outbox(connection: &Connection) -> rusqlite::Result<()> {
     let mut statement = connection.prepare("SELECT fact FROM outbox ORDER BY id")?;
     let mut waiting = statement.query([])?;
