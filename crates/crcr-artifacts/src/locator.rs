@@ -32,10 +32,10 @@ pub struct Locator {
     /// The key of the job in the workflow file.
     pub job: String,
     /// The leg of the job's matrix; absent without a matrix.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub leg: Option<String>,
     /// The job's own check run, if the runner provides it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub check_run_id: Option<u64>,
     #[serde(flatten)]
     pub place: StoredPlace,
@@ -62,9 +62,9 @@ pub enum StoredPlace {
         /// The key of the archive, or the common prefix of the files' keys with its final slash.
         key: String,
         /// Set when the server isn't Amazon's.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         endpoint: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         region: Option<String>,
     },
     GitHub {
@@ -98,10 +98,10 @@ pub struct LocatedFile {
     /// BLAKE3 of its content; for a symbolic link, of its target.
     pub digest: Digest,
     /// The Unix permission bits as a number; absent on Windows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
     /// The target, if it is a symbolic link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }
 

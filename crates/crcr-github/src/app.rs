@@ -93,7 +93,6 @@ pub struct AppRepository {
 pub struct Installation {
     pub id: u64,
     /// When its owner suspended it.
-    #[serde(default)]
     pub suspended_at: Option<Timestamp>,
     /// What it may do, like `contents` → `write`.
     #[serde(default, deserialize_with = "null_as_default")]

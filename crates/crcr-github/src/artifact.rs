@@ -85,10 +85,9 @@ pub struct Artifact {
     /// The size of the stored blob, in bytes.
     #[serde(default, deserialize_with = "number")]
     pub size: u64,
-    #[serde(default, alias = "createdAt")]
+    #[serde(alias = "createdAt")]
     pub created_at: Option<Timestamp>,
     /// `sha256:` and the digest of the stored blob; old artifacts have none.
-    #[serde(default)]
     pub digest: Option<String>,
 }
 

@@ -62,10 +62,8 @@ pub struct BranchHead {
 struct PullJson {
     number: u64,
     state: String,
-    #[serde(default)]
     merged_at: Option<Timestamp>,
     title: String,
-    #[serde(default)]
     body: Option<String>,
     head: PullSide,
     #[serde(default, deserialize_with = "null_as_default")]

@@ -57,14 +57,11 @@ pub struct ListedCheckRun {
     /// The commit that it belongs to.
     #[serde(default, deserialize_with = "null_as_default")]
     pub head_sha: String,
-    #[serde(default)]
     pub external_id: Option<String>,
     /// `queued`, `in_progress`, `completed` and others.
     pub status: String,
-    #[serde(default)]
     pub conclusion: Option<String>,
     /// The App that made it.
-    #[serde(default)]
     pub app: Option<CheckRunApp>,
 }
 
@@ -73,7 +70,6 @@ pub struct ListedCheckRun {
 pub struct CheckRunApp {
     pub id: u64,
     /// Newer Apps use it instead of the number.
-    #[serde(default)]
     pub client_id: Option<String>,
 }
 

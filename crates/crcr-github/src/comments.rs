@@ -20,7 +20,6 @@ pub struct PullRequestComment {
     #[serde(default, deserialize_with = "null_as_default")]
     pub body: String,
     /// `None` if the account was deleted.
-    #[serde(default)]
     user: Option<CommentAuthor>,
 }
 

@@ -27,16 +27,12 @@ pub struct WorkflowRun {
     /// The attempt, from 1.
     #[serde(default, deserialize_with = "null_as_default")]
     pub run_attempt: u64,
-    #[serde(default)]
     pub name: Option<String>,
-    #[serde(default)]
     pub workflow_id: Option<u64>,
     /// The workflow's file, such as `.github/workflows/ci.yml`.
     #[serde(default, deserialize_with = "null_as_default")]
     pub path: String,
-    #[serde(default)]
     pub head_branch: Option<String>,
-    #[serde(default)]
     pub head_sha: Option<String>,
     /// The workflow's `run-name`, or GitHub's default title.
     #[serde(default, deserialize_with = "null_as_default")]
@@ -45,22 +41,16 @@ pub struct WorkflowRun {
     #[serde(default, deserialize_with = "null_as_default")]
     pub event: String,
     /// `queued`, `in_progress`, `completed` and others.
-    #[serde(default)]
     pub status: Option<String>,
-    #[serde(default)]
     pub conclusion: Option<String>,
     #[serde(default, deserialize_with = "null_as_default")]
     pub html_url: String,
     /// When its first attempt was created.
-    #[serde(default)]
     pub created_at: Option<Timestamp>,
     /// When this attempt started.
-    #[serde(default)]
     pub run_started_at: Option<Timestamp>,
-    #[serde(default)]
     pub updated_at: Option<Timestamp>,
     /// For a fork, another repository than the run's own.
-    #[serde(default)]
     pub head_repository: Option<HeadRepository>,
 }
 
@@ -81,9 +71,7 @@ pub struct WorkflowJob {
     /// The attempt in which it ran. A job that succeeded isn't run again with those that failed.
     #[serde(default, deserialize_with = "null_as_default")]
     pub run_attempt: u64,
-    #[serde(default)]
     pub conclusion: Option<String>,
-    #[serde(default)]
     pub started_at: Option<Timestamp>,
 }
 

@@ -41,12 +41,9 @@ pub struct RunArtifact {
     /// Past its retention; there is nothing to download.
     #[serde(default, deserialize_with = "null_as_default")]
     pub expired: bool,
-    #[serde(default)]
     pub created_at: Option<Timestamp>,
     /// `sha256:` and the digest of the stored blob; old artifacts have none.
-    #[serde(default)]
     pub digest: Option<String>,
-    #[serde(default)]
     pub workflow_run: Option<ArtifactRun>,
 }
 

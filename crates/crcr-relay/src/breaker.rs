@@ -26,10 +26,8 @@ pub struct Breaker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct DispatchOutcome {
     delivery: String,
-    #[serde(default)]
     pull_request: Option<u64>,
     /// `None` for upstream's own events, and [`NEWCOMERS`] for who hasn't contributed to upstream before.
-    #[serde(default)]
     author: Option<String>,
     enqueued_at: Timestamp,
     infrastructure_failed: bool,

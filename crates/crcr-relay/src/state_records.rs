@@ -48,34 +48,26 @@ pub struct PullRecord {
     /// The `updated_at` of the newest dispatched event.
     pub updated_at: Timestamp,
     /// How the head moved in the second of `updated_at`, in any order.
-    #[serde(default)]
     pub moves: Vec<HeadMove>,
     /// When the head at the beginning of that second was set; `None` if it isn't known.
-    #[serde(default)]
     pub start_at: Option<Timestamp>,
     /// The [`order`](crcr_domain::protocol::dispatch::Dispatch::order) of the newest event.
-    #[serde(default)]
     pub order: i64,
-    #[serde(default)]
     pub is_closed: bool,
     /// How often it was closed more than opened again, since before the second of `updated_at`.
-    #[serde(default)]
     pub closings: i64,
     /// Whether its newest dispatched event says that it is ready for review.
-    #[serde(default)]
     pub is_ready: bool,
-    /// The branch that it goes to, by that event. `None`: stored by an earlier version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The branch that it goes to, by that event.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub base_branch: Option<String>,
     /// The deliveries of that head, the newest last.
     pub deliveries: Vec<String>,
     /// The heads before it, the oldest first. Their jobs can still report.
-    #[serde(default)]
     pub older: Vec<OlderHead>,
     pub labels: Vec<String>,
     /// The `updated_at` of the event that had these labels.
     pub labels_at: Timestamp,
-    #[serde(default)]
     pub has_landed: bool,
 }
 
@@ -154,52 +146,34 @@ pub struct JobRecord {
     pub state: JobState,
     /// Whether its end was reported, but not its start.
     pub start_unknown: bool,
-    /// When the first report of it was received.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heard_at: Option<Timestamp>,
+    /// When the first report of it was received. That of a parallel step's end may be older than the start.
+    pub heard_at: Timestamp,
     /// When its start was received.
     pub started_at: Option<Timestamp>,
     /// When the last start of a step under this name was received.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_started_at: Option<Timestamp>,
     /// When its end was received, or it was found to be lost.
     pub ended_at: Option<Timestamp>,
     /// Whether no other job of its run and attempt reported before it. The others wait for jobs that they
     /// need, which isn't time in the queue.
-    #[serde(default)]
     pub is_first_of_run: bool,
     pub details: ReportDetails,
-    #[serde(default)]
     pub provenance: ReportProvenance,
     /// Whether its start was proven, but not its end.
-    #[serde(default)]
     pub ended_without_proof: bool,
     /// The pipeline of a build elsewhere: its organization and itself, by their immutable ids.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<String>,
     /// The number of a build elsewhere in its pipeline, whichever name of it the reports use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub build_number: Option<u64>,
     /// Whether it said that nothing else of its run will report.
-    #[serde(default)]
     pub ends_run: bool,
     /// The steps of a build elsewhere that reported under this name, each with whether it failed; `None` before its end.
     /// Parallel ones may share a name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub steps: BTreeMap<String, Option<bool>>,
-}
-
-impl JobRecord {
-    /// When something of it last started. Records of older versions only have the first start.
-    pub(crate) fn last_start(&self) -> Option<Timestamp> {
-        self.last_started_at.or(self.started_at)
-    }
-
-    /// When the first report of it was received. Records of older versions don't have it; one of a parallel step's end may
-    /// be older than the start.
-    pub(crate) fn first_heard_at(&self) -> Option<Timestamp> {
-        self.heard_at.or(self.started_at).or(self.ended_at)
-    }
 }
 
 /// When the relay was down, the newest last.
@@ -216,19 +190,16 @@ pub struct CheckRunRecord {
     pub id: u64,
     /// The run that it links; 0 if there is none.
     pub run: u64,
-    #[serde(rename = "verdict")]
     pub status: CheckRunStatus,
     /// The delivery whose answer it shows. It is evidence even when newer ones have taken its place in the index.
-    #[serde(default)]
     pub delivery: String,
     /// SHA-256 of the content that GitHub has, so that the same content isn't sent twice; empty while it
     /// isn't known what GitHub has.
     pub digest: String,
     /// When it was sent.
-    #[serde(default)]
     pub sent_at: Timestamp,
     /// When an update was begun whose answer isn't known: GitHub may still get it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub unanswered_since: Option<Timestamp>,
 }
 
@@ -279,7 +250,6 @@ pub struct RedeliveryRecord {
     /// How often it was asked, this time included.
     pub times: u32,
     /// Whether it doesn't deliver it again.
-    #[serde(default)]
     pub is_refused: bool,
 }
 

@@ -6,11 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RecipeTest {
     pub name: String,
-    #[serde(default)]
     pub classname: Option<String>,
-    #[serde(default)]
     pub file: Option<String>,
-    #[serde(default)]
     pub message: Option<String>,
 }
 

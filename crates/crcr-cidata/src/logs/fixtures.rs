@@ -20,10 +20,8 @@ pub struct LabelledLog {
     #[serde(default)]
     pub lines: Vec<String>,
     /// The rule that should find it.
-    #[serde(default)]
     pub rule: Option<String>,
     /// The log of a green run of the same job.
-    #[serde(default)]
     pub baseline: Option<String>,
     /// The logs of earlier runs of the same job, whether they failed or not.
     #[serde(default)]

@@ -13,10 +13,9 @@ use crate::protocol::dispatch::DispatchStatus;
 
 /// What a report shows about its origin. It is stored with the job, because the default branch may become
 /// known only after the report: GitHub's response to the dispatch can be slower than the run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportProvenance {
-    /// `None`: stored by a version that didn't record it.
-    pub origin: Option<ReportOrigin>,
+    pub origin: ReportOrigin,
     /// Whether the report contains the callback token of its dispatch, signed by this relay.
     pub has_callback_token: bool,
 }
@@ -52,8 +51,6 @@ pub enum ProofStatus {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum MissingProof {
-    /// Stored by a version that didn't record the origin.
-    Evidence,
     /// A self-report without a commit that exists upstream.
     Commit,
     /// A self-report of a run that the repository's schedule or a maintainer didn't start.
@@ -71,15 +68,14 @@ pub enum MissingProof {
 
 names! {
     MissingProof {
-        Evidence "evidence", Commit "commit", Schedule "schedule", Event "event",
-        CallbackToken "callback_token", Branch "branch", Dispatch "dispatch",
+        Commit "commit", Schedule "schedule", Event "event", CallbackToken "callback_token",
+        Branch "branch", Dispatch "dispatch",
     }
 }
 
 impl fmt::Display for MissingProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Evidence => "it was stored by an earlier version of the relay",
             Self::Commit => "it names no commit that exists upstream",
             Self::Schedule => "its run wasn't started by `schedule` or `workflow_dispatch`",
             Self::Event => "its run wasn't started by `repository_dispatch`",
@@ -93,10 +89,7 @@ impl fmt::Display for MissingProof {
 impl ReportProvenance {
     /// `default_branch` is the downstream repository's, without `refs/heads/`, and `status` that of the dispatch.
     pub fn proof(&self, default_branch: Option<&str>, status: &DispatchStatus) -> ProofStatus {
-        let Some(origin) = &self.origin else {
-            return ProofStatus::Missing(MissingProof::Evidence);
-        };
-        if let ReportOrigin::GitHub { event_name, .. } = origin
+        if let ReportOrigin::GitHub { event_name, .. } = &self.origin
             && event_name.as_deref() != Some("repository_dispatch")
         {
             return ProofStatus::Missing(MissingProof::Event);
@@ -105,7 +98,7 @@ impl ReportProvenance {
             return ProofStatus::Missing(MissingProof::CallbackToken);
         }
         let is_sent = matches!(status, DispatchStatus::Sent { .. });
-        if let ReportOrigin::GitHub { git_ref, .. } = origin {
+        if let ReportOrigin::GitHub { git_ref, .. } = &self.origin {
             let branch = git_ref.as_deref().and_then(|name| name.strip_prefix("refs/heads/"));
             let may_be_default = default_branch.is_none() && !is_sent;
             if branch.is_none() || (branch != default_branch && !may_be_default) {
@@ -127,11 +120,9 @@ mod tests {
     #[test]
     fn proof_of_every_combination_of_origin_event_branch_and_token() {
         use MissingProof::{Branch, CallbackToken, Event};
-        let github = |event: Option<&str>, git_ref: Option<&str>| {
-            Some(ReportOrigin::GitHub {
-                event_name: event.map(str::to_owned),
-                git_ref: git_ref.map(str::to_owned),
-            })
+        let github = |event: Option<&str>, git_ref: Option<&str>| ReportOrigin::GitHub {
+            event_name: event.map(str::to_owned),
+            git_ref: git_ref.map(str::to_owned),
         };
         let dispatch = Some("repository_dispatch");
         let main = Some("refs/heads/main");
@@ -147,7 +138,6 @@ mod tests {
                     let is_known = default.is_some() || *status == sent;
                     let missing_branch = ProofStatus::Missing(Branch);
                     let cases = [
-                        (None, ProofStatus::Missing(MissingProof::Evidence), false),
                         (github(None, main), ProofStatus::Missing(Event), false),
                         (github(Some("push"), main), ProofStatus::Missing(Event), false),
                         (
@@ -167,7 +157,7 @@ mod tests {
                         ),
                         (github(dispatch, Some("refs/tags/main")), missing_branch, true),
                         (github(dispatch, None), missing_branch, true),
-                        (Some(ReportOrigin::MappedPipeline), of_status, true),
+                        (ReportOrigin::MappedPipeline, of_status, true),
                     ];
                     for (origin, expected, needs_token) in cases {
                         let evidence = ReportProvenance { origin, has_callback_token: token };
@@ -193,7 +183,6 @@ mod tests {
         assert_eq!(MissingProof::from_name("Event"), None);
         let told = MissingProof::ALL.map(|missing| missing.to_string()).join("\n");
         insta::assert_snapshot!(told, @"
-        it was stored by an earlier version of the relay
         it names no commit that exists upstream
         its run wasn't started by `schedule` or `workflow_dispatch`
         its run wasn't started by `repository_dispatch`
@@ -207,7 +196,7 @@ mod tests {
     fn proof_statuses_are_ordered_by_authority() {
         let missing = MissingProof::ALL.map(ProofStatus::Missing);
         assert!(missing.is_sorted());
-        assert!(missing[4] < ProofStatus::Undecided);
+        assert!(missing[5] < ProofStatus::Undecided);
         assert!(ProofStatus::Undecided < ProofStatus::Proven);
     }
 }

@@ -64,7 +64,7 @@ pub struct TestCase {
     pub name: String,
     pub file: Option<Arc<str>>,
     /// The browser, device, system or project that the test ran with, if the report tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<Arc<str>>,
     /// The result of the last attempt; with pytest, the worst of all attempts.
     pub result: TestResult,
@@ -147,13 +147,13 @@ pub fn full_name(suite: &str, classname: &str, name: &str) -> String {
 pub struct TestDetail {
     pub kind: TestDetailKind,
     /// The attribute `type`, often an exception's class.
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_name: Option<String>,
     /// The attribute `message`, at most [`MAX_TEXT_BYTES`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The text in the element, at most [`MAX_TEXT_BYTES`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
 

@@ -34,7 +34,6 @@ pub struct FlakeRate {
     #[serde(rename = "flake_rate")]
     pub usual: f64,
     /// The probability that it fails half of the time instead.
-    #[serde(default)]
     pub very_flaky: f64,
 }
 
@@ -72,7 +71,7 @@ pub struct BisectRun {
     /// `None` while it runs.
     pub outcome: Option<BisectOutcome>,
     /// The answer that it was to check, as an index of the candidates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub checks: Option<usize>,
 }
 
@@ -94,7 +93,6 @@ pub struct BisectAnswer {
     /// The probability of it.
     pub certainty: f64,
     /// Whether it may be named: it is probable enough, and was checked. Otherwise the runs weren't enough.
-    #[serde(default)]
     pub is_certain: bool,
     /// How many runs it took.
     pub runs: usize,

@@ -136,7 +136,6 @@ pub struct Culprit {
     /// `None` if the failure was a flake, or the backend changed.
     pub suspect: Option<SuspectCommit>,
     /// Whether the good commit fails now, too, so that no commit of upstream is at fault.
-    #[serde(default)]
     pub backend_changed: bool,
     /// The probability of it.
     pub certainty: f64,

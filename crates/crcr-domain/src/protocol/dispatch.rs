@@ -21,13 +21,12 @@ pub struct Dispatch {
     pub action: Option<PullRequestAction>,
     pub pull_request: Option<u64>,
     /// Who opened the pull request.
-    #[serde(default)]
     pub author: Option<String>,
     pub head_sha: String,
     /// The base commit of the pull request when the event arrived.
     pub base_sha: Option<String>,
     /// The branch that the pull request was to be merged into when the event arrived.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub base_branch: Option<String>,
     /// The downstream repository, as the allowlist spells it.
     pub repo: RepoName,
@@ -41,7 +40,6 @@ pub struct Dispatch {
     pub enqueued_at: Timestamp,
     /// Orders the dispatches of a commit as their events were accepted. Two events of one pull request never
     /// have the same, whichever relay took them and whatever its clock said.
-    #[serde(default)]
     pub order: i64,
     pub status: DispatchStatus,
     /// Number of calls to GitHub.
@@ -54,58 +52,46 @@ pub struct Dispatch {
     /// The downstream repository's default branch when the dispatch was sent.
     pub default_branch: Option<String>,
     /// Whether no report came in time.
-    #[serde(default)]
     pub never_started: bool,
     /// Whether the time for a first proven report is over.
-    #[serde(default)]
     pub is_overdue: bool,
     /// Whether a report was proven. From then on it isn't sent again: its runs are re-run instead.
-    #[serde(default)]
     pub is_answered: bool,
     /// When GitHub accepted it, by GitHub's clock.
-    #[serde(default)]
     pub accepted_at: Option<Timestamp>,
     /// Whether it is sent although the backend's breaker is open, because somebody asked for it.
-    #[serde(default)]
     pub is_trial: bool,
     /// Whether somebody asked for it. Then the backend's file doesn't leave it out.
-    #[serde(default)]
     pub is_asked_for: bool,
     /// Until when the backend's file holds it back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub held_until: Option<Timestamp>,
     /// Whether the pull request was a draft when the event arrived.
-    #[serde(default)]
     pub is_draft: bool,
     /// Whether the pull request's author has contributed to upstream before.
-    #[serde(default)]
     pub is_known_author: bool,
     /// The same as [`PullRequest::author_texts`](crate::protocol::event::PullRequest::author_texts).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub author_texts: String,
     /// What it is to explain, if the relay itself asks for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeTag>,
     /// The downstream runs that it started, as of the last request to GitHub.
-    #[serde(default)]
     pub runs: Vec<DownstreamRun>,
     /// Runs that it may have started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_runs: Vec<SharedRuns>,
     /// Whether `runs` and `shared_runs` are all: they were listed as a whole after GitHub's time to create runs.
-    #[serde(default)]
     pub are_runs_known: bool,
     /// Why GitHub's list of its runs can't be read.
-    #[serde(default)]
     pub runs_problem: Option<String>,
     /// Since when the list, or one of its runs, can't be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub runs_unread_since: Option<Timestamp>,
     /// Why no report is known although the backend may have run.
-    #[serde(default)]
     pub silence: Option<String>,
     /// The last re-run that somebody asked for and GitHub refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_rerun: Option<RefusedRerun>,
 }
 

@@ -111,39 +111,31 @@ pub enum UpstreamEvent {
 }
 
 /// A pull request at the time of an event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequest {
     pub action: PullRequestAction,
     pub number: u64,
-    #[serde(default)]
     pub author: Option<String>,
     /// The label that was set or removed, for `labeled` and `unlabeled`.
-    #[serde(default)]
     pub label: Option<String>,
     pub head_sha: String,
     /// The previous head, for `synchronize`.
-    #[serde(default)]
     pub before: Option<String>,
     /// The head of the target branch, if the event contains it.
     pub base_sha: Option<String>,
     /// The name of the target branch, if the event contains it.
-    #[serde(default)]
     pub base_branch: Option<String>,
     /// Orders the events of a pull request regardless of arrival order.
     pub updated_at: Timestamp,
     pub labels: Vec<String>,
     /// Whether its commits have landed: it was merged, or it is closed and has the label that a merge bot
     /// sets instead of merging on GitHub.
-    #[serde(default)]
     pub has_landed: bool,
-    #[serde(default)]
     pub is_draft: bool,
     /// Whether the author has contributed to upstream before.
-    #[serde(default)]
     pub is_known_author: bool,
     /// What its author has chosen and a downstream workflow may repeat in the title of its runs, a line each: the title,
     /// the branch, the login and the fork.
-    #[serde(default)]
     pub author_texts: String,
 }
 

@@ -83,10 +83,9 @@ pub struct AttemptFact {
     /// What its reports say, which pages show.
     pub details: ReportDetails,
     /// Why the result isn't proven: at levels that require proof, and of self-reports.
-    #[serde(default)]
     pub missing_proof: Option<MissingProof>,
     /// How the job ends on purpose. Such a job shows whether the relay works, and isn't counted for the backend.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Conclusion>,
     pub level: Level,
     pub event: EventName,

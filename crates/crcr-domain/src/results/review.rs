@@ -100,7 +100,7 @@ pub struct ReviewFacts<'a> {
     pub core_tests: Vec<NamedTestDay>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RepoReview {
     pub repo: String,
     /// Its level; `None` when it isn't listed.
@@ -113,24 +113,19 @@ pub struct RepoReview {
     pub verdict: CriterionVerdict,
     /// The other question about this level, if the criteria have targets for it: whether it may stay at L2, or
     /// be promoted from L3 to L4.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub second: Option<SecondQuestion>,
     /// Dispatches whose jobs all reached a verdict: measures infrastructure only.
     pub availability: Rate,
     /// Passed jobs out of passed and failed ones: measures tests only.
     pub test_pass: Rate,
     /// Passed jobs out of all that ended.
-    #[serde(default)]
     pub job_pass: Rate,
     /// Whether the criteria count `upstream_failures`.
-    #[serde(default)]
     pub upstream_failures_are: UpstreamFailures,
     /// How many jobs failed because of upstream. `*_without_upstream` are the rates without them.
-    #[serde(default)]
     pub upstream_failures: u64,
-    #[serde(default)]
     pub test_pass_without_upstream: Rate,
-    #[serde(default)]
     pub job_pass_without_upstream: Rate,
     /// Valid reports out of all received ones.
     pub signal: Rate,
@@ -174,7 +169,7 @@ impl LevelStanding {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct SecondQuestion {
     pub question: ReviewQuestion,
     pub evidence: Vec<CriterionEvidence>,

@@ -27,7 +27,6 @@ pub struct ResultTotals {
     pub newest: Option<Timestamp>,
     pub statuses: BTreeMap<DispatchFactStatus, u64>,
     /// Counts the jobs that fail on purpose.
-    #[serde(default)]
     pub expected: ExpectedCounts,
 }
 

@@ -87,7 +87,7 @@ impl VerifiedReport<'_> {
             }
         }
         let now = relay.now();
-        let provenance = self.provenance(dispatch);
+        let provenance = self.provenance(Some(dispatch));
         let proof = provenance.proof(dispatch.default_branch.as_deref(), &dispatch.status);
         if head::has_check_runs(relay, dispatch)
             && let Some(recorded) = &known.job.value
@@ -252,9 +252,9 @@ impl VerifiedReport<'_> {
             id: callback.job.clone(),
             state: next.state,
             start_unknown: next.start_unknown || before.is_some_and(|job| job.start_unknown),
-            heard_at: before.map_or(Some(now), JobRecord::first_heard_at),
+            heard_at: before.map_or(now, |job| job.heard_at),
             started_at: started_at.or(start),
-            last_started_at: start.or_else(|| before.and_then(JobRecord::last_start)),
+            last_started_at: start.or_else(|| before.and_then(|job| job.last_started_at)),
             ended_at: (!next.state.is_open()).then_some(now),
             is_first_of_run: first_job.is_none_or(|first| *first == callback.job),
             details: callback.details.clone().after(earlier),
@@ -388,7 +388,7 @@ impl VerifiedReport<'_> {
         Ok(Some(CallbackResponse::bad_request(CallbackOutcome::RejectedState, detail)))
     }
 
-    fn provenance(&self, dispatch: &Dispatch) -> ReportProvenance {
+    pub(super) fn provenance(&self, dispatch: Option<&Dispatch>) -> ReportProvenance {
         let origin = match self.identity.github() {
             Some(claims) => ReportOrigin::GitHub {
                 event_name: claims.event_name.clone(),
@@ -396,10 +396,8 @@ impl VerifiedReport<'_> {
             },
             None => ReportOrigin::MappedPipeline,
         };
-        ReportProvenance {
-            origin: Some(origin),
-            has_callback_token: self.has_callback_token(dispatch),
-        }
+        let has_callback_token = dispatch.is_some_and(|one| self.has_callback_token(one));
+        ReportProvenance { origin, has_callback_token }
     }
 
     fn has_callback_token(&self, dispatch: &Dispatch) -> bool {

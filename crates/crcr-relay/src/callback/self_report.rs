@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crcr_domain::checks::lifecycle::{self, JobState, JobTransition};
-use crcr_domain::checks::proof::{MissingProof, ReportProvenance};
+use crcr_domain::checks::proof::MissingProof;
 use crcr_domain::protocol::callback::CallbackKind;
 use crcr_domain::protocol::event::EventName;
 use crcr_domain::results::facts::{CallbackOutcome, Fact};
@@ -60,13 +60,13 @@ impl VerifiedReport<'_> {
             id: callback.job.clone(),
             state: callback.state,
             start_unknown: false,
-            heard_at: Some(now),
+            heard_at: now,
             started_at: None,
             last_started_at: None,
             ended_at: Some(now),
             is_first_of_run: false,
             details: callback.details.clone(),
-            provenance: ReportProvenance::default(),
+            provenance: self.provenance(None),
             ended_without_proof: false,
             pipeline: None,
             build_number: None,

@@ -31,7 +31,6 @@ pub(crate) struct BackendFile {
     /// Why the newest version isn't in force.
     pub(crate) problem: Option<String>,
     /// When a version that takes drafts replaced one that took none.
-    #[serde(default)]
     drafts_taken_since: Option<Timestamp>,
 }
 

@@ -39,7 +39,6 @@ struct Bisection {
     good_sha: String,
     bad_sha: String,
     /// When that one was dispatched. What ran before it doesn't tell whether the backend has changed.
-    #[serde(default)]
     bad_at: Timestamp,
     /// The tests that failed and hadn't before, as far as they are known.
     tests: BTreeSet<String>,

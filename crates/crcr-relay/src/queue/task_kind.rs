@@ -70,7 +70,6 @@ pub(crate) enum TaskKind {
         event: EventName,
         head_sha: String,
         /// Whether the job passed.
-        #[serde(default)]
         passed: bool,
     },
     /// Look at a feed, and send an alert of what turned red or green on it. It runs again after that.

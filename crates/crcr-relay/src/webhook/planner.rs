@@ -303,14 +303,11 @@ fn closing(action: PullRequestAction) -> i64 {
 /// Takes over whether the pull request is closed. Within one second it can be closed and opened again, and the events
 /// arrive in any order.
 fn take_closing(pull: &mut PullRecord, known: &PullRecord, event: &PullRequest) {
-    let was_closed = i64::from(known.is_closed);
     let before = match closing(event.action) {
-        // Without such events in that second, or stored by an earlier version.
-        _ if event.updated_at == known.updated_at && known.closings == 0 => was_closed,
         _ if event.updated_at == known.updated_at => known.closings,
         // A closed one gets labels, and nothing else that isn't about closing.
         0 if event.action.dispatches() => 0,
-        _ => was_closed,
+        _ => i64::from(known.is_closed),
     };
     pull.closings = before + closing(event.action);
     pull.is_closed = pull.closings > 0;

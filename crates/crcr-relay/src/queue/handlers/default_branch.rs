@@ -23,8 +23,8 @@ pub(super) async fn renamed(
         .iter()
         .filter(|job| proof(dispatch, job) == ProofStatus::Missing(MissingProof::Branch))
         .filter_map(|job| match &job.provenance.origin {
-            Some(ReportOrigin::GitHub { git_ref, .. }) => git_ref.as_deref(),
-            _ => None,
+            ReportOrigin::GitHub { git_ref, .. } => git_ref.as_deref(),
+            ReportOrigin::MappedPipeline => None,
         })
         .filter_map(|name| name.strip_prefix("refs/heads/"))
         .collect();

@@ -85,12 +85,12 @@ pub(super) async fn run(
                     every ten minutes is sent";
         return record_not_sent(relay, task, read, &DispatchStatus::Withheld, text).await;
     }
-    let (body, is_reduced) = match (reduced_body, body) {
-        (Some(body), _) => (state_records::unpack(&reduced_body_key, &body.value)?, true),
-        (None, Some(body)) => (state_records::unpack(&body_key, &body.value)?, false),
+    let (body, reduced) = match (reduced_body, body) {
+        (Some(body), _) => (state_records::unpack(&reduced_body_key, &body.value)?, Some(true)),
+        (None, Some(body)) => (state_records::unpack(&body_key, &body.value)?, None),
         (None, None) => return Err(TaskError::permanent("the delivery's body has expired")),
     };
-    let payload = client_payload(relay, dispatch, body, is_reduced)?;
+    let payload = client_payload(relay, dispatch, &body, reduced)?;
     send(relay, task, read, &pin, &payload, repo).await
 }
 
@@ -98,18 +98,13 @@ pub(super) async fn run(
 fn client_payload(
     relay: &Relay,
     dispatch: &Dispatch,
-    mut webhook: Vec<u8>,
-    is_reduced: bool,
+    webhook: &[u8],
+    reduced: Option<bool>,
 ) -> Result<ClientPayload, TaskError> {
-    let mut reduced = is_reduced.then_some(true);
-    // An older crcr stored every body as it came.
-    if !is_reduced && let Ok(Some(smaller)) = payload::reduce(&webhook) {
-        (webhook, reduced) = (smaller, Some(true));
-    }
     Ok(ClientPayload {
         event_type: dispatch.event.event_type().to_owned(),
         delivery_id: dispatch.delivery.clone(),
-        payload: payload::parse(&webhook).map_err(TaskError::permanent)?,
+        payload: payload::parse(webhook).map_err(TaskError::permanent)?,
         callback_token: relay.keys.sign(dispatch),
         callback_url: relay.config.callback_url(),
         reduced,

@@ -344,8 +344,8 @@ pub(super) fn given_up_at(
 ) -> Option<Timestamp> {
     // That a job is found to be lost says nothing new of its run.
     let heard = jobs.iter().filter_map(|job| match job.state {
-        JobState::Lost => job.last_start(),
-        _ => job.ended_at.or(job.last_start()),
+        JobState::Lost => job.last_started_at,
+        _ => job.ended_at.or(job.last_started_at),
     });
     let heard = heard.max();
     let last = dispatch.sent_at().max(heard)?;
@@ -537,7 +537,7 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
         pull_request: dispatch.pull_request,
         event_order: dispatch.order,
         proof: proof(dispatch, job),
-        heard_at: job.first_heard_at(),
+        heard_at: Some(job.heard_at),
         ended_without_proof: job.ended_without_proof,
         is_foreign: is_foreign(job),
         pipeline: job.pipeline.as_deref(),
@@ -557,7 +557,7 @@ fn head_job<'a>(dispatch: &Dispatch, job: &'a JobRecord) -> HeadJob<'a> {
 
 /// Whether a job ran elsewhere than on GitHub.
 pub(crate) fn is_foreign(job: &JobRecord) -> bool {
-    job.provenance.origin == Some(ReportOrigin::MappedPipeline)
+    job.provenance.origin == ReportOrigin::MappedPipeline
 }
 
 /// Whether the reports of a job are proven, by what is known about its dispatch now.

@@ -35,7 +35,6 @@ pub(crate) struct PendingWebhook {
 
 #[derive(Default, Deserialize)]
 struct OwnedWebhook {
-    #[serde(default)]
     repository: Option<WebhookRepository>,
 }
 

@@ -143,7 +143,7 @@ async fn commit(relay: &Relay, batch: WriteBatch) -> Result<(), TaskError> {
 
 /// When a job is lost if it doesn't report its end before. `sent_at`: when its dispatch was sent.
 fn lost_at(relay: &Relay, sent_at: Timestamp, job: &JobRecord) -> Timestamp {
-    job.last_start().unwrap_or(sent_at) + relay.config.lost_after
+    job.last_started_at.unwrap_or(sent_at) + relay.config.lost_after
 }
 
 /// Records that a job started and never reported its end, unless a parallel step of its name has started meanwhile.

@@ -129,7 +129,7 @@ fn what_was_tested_for_another_branch_is_no_success() {
     for (before, now, expected) in [
         (main, main, PASSED),
         (main, release, UNKNOWN),
-        // Stored by an earlier version.
+        // One of the branches isn't known.
         (None, release, PASSED),
         (main, None, PASSED),
     ] {
