@@ -650,7 +650,7 @@ fn leftovers_of_another_user_are_named_with_what_to_do() {
     }
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
     run.command().uid(NOBODY).gid(NOBODY);
-    let ran = run.run().expect_code(2);
+    let ran = run.run().expect_code(1);
     for text in ["workspace/src/build/out` belongs to the user 0", "sudo rm -rf"] {
         assert!(ran.stderr.contains(text), "{}", ran.report());
     }

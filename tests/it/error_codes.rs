@@ -35,27 +35,59 @@ fn captured(path: &str, pattern: &str) -> BTreeSet<String> {
     found
 }
 
-#[test]
-fn page_of_errors_has_every_code_of_a_command() {
+/// The codes with which a command ends: those that the user can fix, and the others.
+fn codes_of_commands() -> [BTreeSet<String>; 2] {
     let commands = "cli/src/commands";
-    let sources = [
-        ("cli/src", r#"Failure::(?:user|unexpected)\(\s*"([^"]+)""#),
+    let all = |sources: &[(&str, &str)]| -> BTreeSet<String> {
+        sources.iter().flat_map(|(path, pattern)| captured(path, pattern)).collect()
+    };
+    let mut fixable = all(&[
+        ("cli/src", r#"Failure::user\(\s*"([^"]+)""#),
         // What a relay answers.
         ("cli/src/commands/report", r#"\b(?:stop|again)\(\s*"([^"]+)""#),
         // Those that are handed on by a function.
-        (commands, r#"\bseconds\(env, [\w:]+, "([^"]+)""#),
         (commands, r#"\(\s*"(s3-[a-z-]+)",\s*"x-amz"#),
-    ];
-    let mut codes: BTreeSet<_> =
-        sources.iter().flat_map(|(path, pattern)| captured(path, pattern)).collect();
+    ]);
+    let mut unexpected = all(&[
+        ("cli/src", r#"Failure::unexpected\(\s*"([^"]+)""#),
+        (commands, r#"\bseconds\(env, [\w:]+, "([^"]+)""#),
+    ]);
     // What `configure-oidc-fallback` gives as a reason.
     let decide = text("cli/src/commands/oidc/decide.rs");
     let (_, reasons) = decide.split_once("impl AuthReason {").unwrap();
-    let reasons = reasons.split("\n}").next().unwrap();
-    codes.extend(reasons.split('"').skip(1).step_by(2).map(str::to_owned));
+    let named = Regex::new(r#"Self::(\w+) => "([^"]+)""#).unwrap();
+    for reason in named.captures_iter(reasons.split("\n}").next().unwrap()) {
+        let ends = |kind: &str| {
+            let pattern = format!(r"Failure::{kind}\(\s*AuthReason::{}\.(word)", &reason[1]);
+            !captured(commands, &pattern).is_empty()
+        };
+        if ends("unexpected") {
+            unexpected.insert(reason[2].to_owned());
+        }
+        if ends("user") || !unexpected.contains(&reason[2]) {
+            fixable.insert(reason[2].to_owned());
+        }
+    }
+    [fixable, unexpected]
+}
+
+#[test]
+fn page_of_errors_has_every_code_of_a_command() {
+    let codes: BTreeSet<_> = codes_of_commands().into_iter().flatten().collect();
     let page = text("docs/errors.md");
     let (of_commands, _) = page.split_once("\n## Findings in files").unwrap();
     assert_eq!(listed(of_commands), codes);
+}
+
+#[test]
+fn code_has_one_exit_code_and_the_page_lists_those_with_exit_code_2() {
+    let [fixable, unexpected] = codes_of_commands();
+    let both: Vec<_> = fixable.intersection(&unexpected).collect();
+    assert!(both.is_empty(), "{both:?} have two exit codes");
+    let section = section("\n## Exit codes");
+    let (_, list) = section.split_once(':').unwrap();
+    let listed: BTreeSet<_> = list.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    assert_eq!(listed, unexpected);
 }
 
 #[test]

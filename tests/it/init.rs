@@ -183,7 +183,7 @@ fn actions_are_pinned_by_tag_branch_or_commit_and_never_left_unpinned() {
     let (code, text) = pins("pytorch/crcr@v9");
     assert!(code == 1 && text.contains("has no tag or branch `v9`"), "{text}");
     let (code, text) = pins("acme/gone");
-    assert!(code == 2 && text.contains("error[actions-unknown]"), "{text}");
+    assert!(code == 2 && text.contains("error[github-unavailable]"), "{text}");
     assert!(text.contains("hint: name the commit: `--actions acme/gone@COMMIT`"), "{text}");
 }
 

@@ -94,7 +94,7 @@ fn rankings_of_a_database_that_is_not_there_say_so_and_which_one_to_name() {
     let flaky = ["stats", "flaky", "--repo", "acme/app", "--results", "sqlite:absent.db"];
     let ran = Crcr::new(&flaky).run().expect_code(2);
     insta::assert_snapshot!(ran.stderr, @r"
-    error[results]: the results can't be read
+    error[results-unreadable]: the results can't be read
       because: the results can't be used: `absent.db`: No such file or directory (os error 2)
     hint: name the database that `crcr stats collect` or the relay writes
     ");

@@ -82,8 +82,7 @@ pub fn prepare(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
 
 fn unusable(folder: &Path, error: Error) -> Failure {
     let denied = error.kind() == ErrorKind::PermissionDenied;
-    let failure =
-        Failure::unexpected("checkout-folder", format!("`{}` can't be used", folder.display()));
+    let failure = Failure::user("checkout-folder", format!("`{}` can't be used", folder.display()));
     let is_file = matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotADirectory);
     match denied.then(|| foreign_entry(folder)).flatten() {
         None if is_file => failure.because(error).hint(EMPTY_FOLDER),

@@ -65,7 +65,7 @@ pub async fn plan(
     aws_name("artifact-bucket", BucketName::to_create(&args.artifact_bucket))?;
     if args.cache_bucket == args.artifact_bucket {
         let message = "`--cache-bucket` and `--artifact-bucket` name one bucket";
-        return Err(Failure::unexpected("aws-name", message)
+        return Err(Failure::user("aws-name", message)
             .hint("name two: everybody may list the cache's, and nobody the artifacts'"));
     }
     let account = account(args)?;
@@ -93,7 +93,7 @@ fn account(args: &AwsArgs) -> Result<Option<&str>, Failure> {
         return Ok(Some(account));
     }
     let message = format!("`--account-id`: `{}` can't be an account", account.escape_debug());
-    Err(Failure::unexpected("aws-name", message).hint("an account's number has twelve digits"))
+    Err(Failure::user("aws-name", message).hint("an account's number has twelve digits"))
 }
 
 /// A folder below this repository, without a final slash.

@@ -182,7 +182,7 @@ fn check_aws_names(args: &ForkBuildArgs) -> Result<(), Failure> {
     }
     if args.role_to_assume.is_some() && args.role_to_assume == args.pull_request_role {
         let message = "`--role-to-assume` and `--pull-request-role` name one role";
-        return Err(Failure::unexpected("aws-name", message)
+        return Err(Failure::user("aws-name", message)
             .hint("name two: pull requests must not write what the default branch reads"));
     }
     for (flag, bucket) in [("sccache-bucket", &args.sccache_bucket), ("s3-bucket", &args.s3_bucket)]
@@ -410,6 +410,6 @@ fn may_replace(file: &str) -> bool {
 }
 
 fn not_written(path: &Path, error: std::io::Error) -> Failure {
-    Failure::user("file-unwritable", format!("`{}` can't be written", path.display()))
+    Failure::unexpected("file-unwritable", format!("`{}` can't be written", path.display()))
         .because(error)
 }

@@ -163,7 +163,7 @@ impl<'a> LocalRepository<'a> {
         let refs = list_refs(&git, &url, &["HEAD", &tag, &peeled, &branch]).await;
         let refs = refs.map_err(|error| {
             let message = format!("the commit of `{}` can't be looked up", self.actions);
-            Failure::unexpected("actions-unknown", message)
+            Failure::unexpected("github-unavailable", message)
                 .because(anyhow::anyhow!("{error}: {}", error.causes().join("; ")))
                 .hint(format!("name the commit: `--actions {repository}@COMMIT`"))
         })?;

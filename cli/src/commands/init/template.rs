@@ -117,9 +117,7 @@ pub fn check_value(flag: &str, value: &str) -> Result<(), Failure> {
 
 /// Names the flag of a name that AWS can't have given.
 pub fn aws_name<T>(flag: &str, name: Result<T, AwsNameError>) -> Result<T, Failure> {
-    name.map_err(|error| {
-        Failure::unexpected("aws-name", format!("`--{flag}`: {error}")).hint(error.rule)
-    })
+    name.map_err(|error| Failure::user("aws-name", format!("`--{flag}`: {error}")).hint(error.rule))
 }
 
 /// A string in YAML, in quotes unless it is a plain word.

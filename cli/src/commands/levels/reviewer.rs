@@ -63,7 +63,7 @@ impl LevelReviewer {
     fn open_hud(location: &str, has_criteria: bool, hud_url: Option<Url>) -> Result<Self, Failure> {
         if has_criteria {
             let text = "a HUD reviews by its own criteria, so `--criteria` has no effect";
-            return Err(Failure::unexpected("criteria", text)
+            return Err(Failure::unexpected("usage", text)
                 .hint("leave `--criteria` out, or read the relay's store with `--results`"));
         }
         let url: SecureUrl = location.parse().map_err(|error: SecureUrlError| {

@@ -99,7 +99,7 @@ fn parse_results(url: &str) -> Result<ResultsUrl, Failure> {
 }
 
 fn results_failure(error: ResultsError) -> Failure {
-    Failure::unexpected("results", "the results can't be written")
+    Failure::unexpected("results-unwritable", "the results can't be written")
         .because(error)
         .hint("run the same command again later; rows that are stored already aren't duplicated")
 }
@@ -122,9 +122,9 @@ async fn open_store(args: &StoreArgs, env: &Env) -> Result<Arc<dyn StateStore>, 
         return Err(Failure::user("store", format!("no store exists at `{}`", path.display()))
             .hint("`crcr relay serve` creates it; set `--store` or CRCR_STORE"));
     }
-    relay::open_beside(&url)
-        .await
-        .map_err(|error| Failure::unexpected("store", "the store can't be opened").because(error))
+    relay::open_beside(&url).await.map_err(|error| {
+        Failure::unexpected("store-unavailable", "the store can't be opened").because(error)
+    })
 }
 
 fn now() -> Timestamp {
@@ -132,5 +132,5 @@ fn now() -> Timestamp {
 }
 
 fn store_failure(error: crcr_store::StoreError) -> Failure {
-    Failure::unexpected("store", "the store can't be used").because(error)
+    Failure::unexpected("store-unavailable", "the store can't be used").because(error)
 }

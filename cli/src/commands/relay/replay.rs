@@ -45,12 +45,13 @@ pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
                 Some(status) if status.is_client_error() => Failure::user("replay", what)
                     .because(error)
                     .hint("check that the file is the body of a webhook, and that `--event` names its event"),
-                _ => Failure::unexpected("replay", what).because(error),
+                _ => Failure::unexpected("relay-failed", what).because(error),
             }
         })?;
         let body =
             crcr_github::http::read(response, MAX_RESPONSE_BYTES).await.map_err(|error| {
-                Failure::unexpected("replay", "the relay's response can't be read").because(error)
+                Failure::unexpected("relay-failed", "the relay's response can't be read")
+                    .because(error)
             })?;
         printer.data_line(&format!("{name}: {}", String::from_utf8_lossy(&body)));
     }

@@ -179,5 +179,5 @@ fn days(from: Timestamp, until: Timestamp) -> impl Iterator<Item = Date> {
 }
 
 fn unreadable(error: ArchiveError) -> Failure {
-    Failure::unexpected("archive", "the archive can't be read").because(error)
+    Failure::unexpected("archive-unreadable", "the archive can't be read").because(error)
 }

@@ -65,7 +65,7 @@ pub async fn run(args: &RestoreArgs, env: &Env, printer: &Printer) -> Outcome {
             }
             put_back(args, folder, manifest, env).await?
         }
-        (None, None) => return Err(Failure::unexpected("folder", "no backup is named")),
+        (None, None) => return Err(Failure::unexpected("usage", "no backup is named")),
     };
     let record = RestoreRecord { backup_at: restored.backup_at, restored_at: now() };
     let lost = record.out_of_reach(now());
@@ -175,7 +175,7 @@ async fn mark_copy(path: &Path, backup_at: Timestamp) -> Result<ResumedWork, Fai
     // It closes here, and moves its log into the file.
     drop(store);
     if with_end(path, "-wal").exists() {
-        return Err(Failure::unexpected("store", "the store can't be written whole")
+        return Err(Failure::unexpected("store-unavailable", "the store can't be written whole")
             .hint("make space on its disk"));
     }
     let synced = File::options().write(true).open(path).and_then(|file| file.sync_all());
@@ -234,7 +234,7 @@ fn print_not_copied(not_copied: &[String], printer: &Printer) {
 fn read_manifest(folder: &Path) -> Result<BackupManifest, Failure> {
     let path = folder.join(MANIFEST);
     let broken = |what: String| {
-        Failure::user("backup", what).hint("name the folder that `crcr relay backup` made")
+        Failure::user("no-backup", what).hint("name the folder that `crcr relay backup` made")
     };
     let size = path
         .metadata()
@@ -247,7 +247,7 @@ fn read_manifest(folder: &Path) -> Result<BackupManifest, Failure> {
         .map_err(|error| broken(format!("`{}` can't be read", path.display())).because(error))?;
     if manifest.format != FORMAT {
         let what = format!("the backup was made by crcr {}, in another format", manifest.crcr);
-        return Err(Failure::user("backup", what).hint("restore it with that version"));
+        return Err(Failure::user("no-backup", what).hint("restore it with that version"));
     }
     Ok(manifest)
 }
@@ -257,7 +257,9 @@ fn check(folder: &Path, file: &BackupFile) -> Result<(), Failure> {
     if ![STORE_FILE, RESULTS_FILE, REDIS_FILE].contains(&file.name.as_str()) {
         let what =
             format!("the backup names a file `{}` that this version doesn't know", file.name);
-        return Err(Failure::user("backup", what).hint("restore it with the version that made it"));
+        return Err(
+            Failure::user("no-backup", what).hint("restore it with the version that made it")
+        );
     }
     let path = folder.join(&file.name);
     let found = describe(&path, &file.name)?;

@@ -57,7 +57,8 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
         );
     }
     let (store, results) = relay::open(&config).await.map_err(|error| {
-        Failure::unexpected("store", "the store or the results can't be opened").because(error)
+        Failure::unexpected("store-unavailable", "the store or the results can't be opened")
+            .because(error)
     })?;
     let (listen, admin_listen) = (config.listen.clone(), config.admin_listen.clone());
     let mut relay = Relay::new(config, store, results, Arc::new(now)).map_err(|error| {
@@ -83,12 +84,12 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
         });
     }
     let bound = BoundListeners::new(&listen, admin_listen.as_deref()).await.map_err(|error| {
-        Failure::unexpected("listen", error.to_string()).because(error).hint(
+        Failure::user("listen", error.to_string()).because(error).hint(
             "`--listen` and `--admin-listen` take an address of this machine with a free port",
         )
     })?;
     let address = bound.address().map_err(|error| {
-        Failure::unexpected("listen", "the address that was bound is unknown").because(error)
+        Failure::unexpected("runtime", "the address that was bound is unknown").because(error)
     })?;
     printer.data_line(&format!("listening on http://{address}"));
     if let Some(admin) = bound.admin_address() {

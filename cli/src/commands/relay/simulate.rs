@@ -20,7 +20,7 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
         SimulatedStore::Redis => StoreKind::Redis,
     };
     store.check().map_err(|error| {
-        Failure::user("simulate", error.to_string())
+        Failure::unexpected("simulate", error.to_string())
             .hint("install Redis, or simulate on another store")
     })?;
     let started = Instant::now();

@@ -145,7 +145,7 @@ pub async fn open(args: &StoredTestArgs, env: &Env) -> Result<Arc<dyn Results>, 
 }
 
 pub fn not_read(error: ResultsError) -> Failure {
-    Failure::unexpected("results", "the results can't be read").because(error)
+    Failure::unexpected("results-unreadable", "the results can't be read").because(error)
 }
 
 /// The first and the last day.

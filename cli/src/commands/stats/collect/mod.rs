@@ -228,7 +228,7 @@ async fn open_results(args: &CollectArgs, env: &Env) -> Result<Option<Arc<dyn Re
     let url = ResultsUrl::parse(&url)
         .map_err(|what| Failure::user("results", format!("`--results`: {what}")))?;
     let unusable = |error| {
-        Failure::unexpected("results", "the results can't be written")
+        Failure::unexpected("results-unwritable", "the results can't be written")
             .because(anyhow::Error::from(error))
             .hint("check `results`")
     };
@@ -285,7 +285,7 @@ fn unknown_run(error: GithubError) -> Failure {
             Failure::user("run-not-found", text)
                 .hint("check `repo`, `run-id` and `run-attempt`; the token needs `actions: read`")
         }
-        _ => Failure::unexpected("run-not-found", text),
+        _ => Failure::unexpected("github-unavailable", text),
     }
     .because(error)
 }
@@ -351,7 +351,8 @@ async fn offline_run(
             .tested_run_start(&repository, run_id, run_attempt)
             .await
             .map_err(|error| {
-                Failure::unexpected("results", "the results can't be read").because(error)
+                Failure::unexpected("results-unreadable", "the results can't be read")
+                    .because(error)
             })?
             .unwrap_or_else(Timestamp::now),
         (None, None) => Timestamp::now(),

@@ -115,7 +115,7 @@ impl RowWriter {
 }
 
 fn not_loaded(error: ResultsError) -> Failure {
-    Failure::unexpected("results", "the rows can't be loaded")
+    Failure::unexpected("results-unwritable", "the rows can't be loaded")
         .because(error)
         .hint("collect the run again later: rows that are loaded already aren't duplicated")
 }
@@ -200,7 +200,7 @@ impl RowFile {
         self.objects += 1;
         self.is_empty = true;
         store.put(&key, body.into()).await.map_err(|error| {
-            Failure::unexpected("rows", "the rows can't be written")
+            Failure::unexpected("results-unwritable", "the rows can't be written")
                 .because(error)
                 .hint("check `rows`, and collect the run again: the same objects are replaced")
         })
@@ -212,5 +212,5 @@ fn encoder() -> Result<Encoder<'static, Vec<u8>>, Failure> {
 }
 
 fn not_written(error: std::io::Error) -> Failure {
-    Failure::unexpected("rows", "the rows can't be written").because(error)
+    Failure::unexpected("results-unwritable", "the rows can't be written").because(error)
 }
